@@ -1,0 +1,30 @@
+# The front door: `make demo` shows the main job, `make test` is what CI runs.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: setup demo test lint types unit clean
+
+setup: .venv/installed
+
+.venv/installed: pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --editable '.[dev]'
+	touch $@
+
+demo: setup
+	$(BIN)/onebert demo
+
+test: lint types unit
+
+lint: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: setup
+	$(BIN)/mypy
+
+unit: setup
+	$(BIN)/pytest
+
+clean:
+	rm -rf .venv build dist

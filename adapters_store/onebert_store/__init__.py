@@ -1,0 +1,1 @@
+"""What a delta is: its file, its rules, its versions. Imports no torch."""

@@ -1,0 +1,258 @@
+"""Every error a user can meet; the edges (HTTP, command line) turn them into answers.
+
+    OneBertError                      500  internal
+    ├── InvalidDelta                  422  (abstract)
+    │   ├── MalformedFile             422  malformed-file        not the layout of FORMAT.md
+    │   ├── InvalidManifest           422  invalid-manifest      the JSON manifest breaks a rule
+    │   ├── TensorMismatch            422  tensor-mismatch       unknown, missing or misshapen tensors
+    │   ├── NotFinite                 422  not-finite            NaN or infinity in a tensor or an answer
+    │   ├── BaseMismatch              422  base-mismatch         made for another base
+    │   └── GoldenMismatch            422  golden-mismatch       served logits are not the trainer's
+    ├── TooLarge                      413  too-large
+    ├── InvalidInput                  422  invalid-input         a text, a name, a number out of its bounds
+    ├── NotFound                      404  (abstract)
+    │   ├── TaskNotFound              404  task-not-found
+    │   ├── VersionNotFound           404  version-not-found
+    │   └── AliasNotFound             404  alias-not-found
+    ├── AliasConflict                 412  alias-conflict        the alias is not where If-Match says
+    ├── VersionInUse                  409  version-in-use        an alias points at it
+    ├── StoreLocked                   503  store-locked          another process owns the folder
+    ├── StoreCorrupt                  500  store-corrupt         a blob does not have its digest
+    ├── StorageFull                   507  storage-full
+    ├── QueueFull                     503  queue-full            with Retry-After
+    ├── ShuttingDown                  503  shutting-down         with Retry-After
+    ├── EngineFailed                  500  engine-failed         the forward pass raised
+    ├── Unauthorized                  401  unauthorized
+    ├── UnsupportedBase               422  unsupported-base      architecture or weights we do not serve
+    ├── BaseNotFound                  404  base-not-found
+    ├── InvalidMethod                 422  invalid-method        the method grammar
+    ├── InvalidData                   422  invalid-data          training or evaluation data
+    ├── InvalidSettings               422  invalid-settings
+    └── ServerUnreachable             503  server-unreachable    (client)
+
+Inner code raises them and knows nothing of HTTP; an edge reads `status`, `code`, `title`, `detail` and `retry_after`.
+"""
+
+
+class OneBertError(Exception):
+    """Root of the tree; `detail` is one sentence a user can act on and never holds a path or a user's text."""
+
+    status: int = 500
+    code: str = "internal"
+    title: str = "Internal error"
+    retry_after: int | None = None
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail)
+        self.detail = detail
+
+
+class InvalidDelta(OneBertError):
+    """A delta that is refused; nothing of it is stored."""
+
+    status = 422
+
+
+class MalformedFile(InvalidDelta):
+    """The bytes do not follow the layout of FORMAT.md."""
+
+    code = "malformed-file"
+    title = "Malformed delta file"
+
+
+class InvalidManifest(InvalidDelta):
+    """The manifest is not the JSON object that FORMAT.md describes."""
+
+    code = "invalid-manifest"
+    title = "Invalid manifest"
+
+
+class TensorMismatch(InvalidDelta):
+    """A tensor is unknown, missing or has the wrong shape for the base."""
+
+    code = "tensor-mismatch"
+    title = "Tensors do not fit"
+
+
+class NotFinite(InvalidDelta):
+    """A tensor, or an answer computed with it, has a NaN or an infinity."""
+
+    code = "not-finite"
+    title = "Numbers are not finite"
+
+
+class BaseMismatch(InvalidDelta):
+    """The delta was trained on another base."""
+
+    code = "base-mismatch"
+    title = "Another base"
+
+
+class GoldenMismatch(InvalidDelta):
+    """The logits computed here are not those the trainer recorded."""
+
+    code = "golden-mismatch"
+    title = "Golden logits do not agree"
+
+
+class TooLarge(OneBertError):
+    """A file or a request is over its size limit."""
+
+    status = 413
+    code = "too-large"
+    title = "Too large"
+
+
+class InvalidInput(OneBertError):
+    """A text, a name or a number that a request may not hold."""
+
+    status = 422
+    code = "invalid-input"
+    title = "Invalid input"
+
+
+class NotFound(OneBertError):
+    """Something named does not exist."""
+
+    status = 404
+
+
+class TaskNotFound(NotFound):
+    """No task has this name."""
+
+    code = "task-not-found"
+    title = "No such task"
+
+
+class VersionNotFound(NotFound):
+    """The task has no version with this number."""
+
+    code = "version-not-found"
+    title = "No such version"
+
+
+class AliasNotFound(NotFound):
+    """The task has no alias with this name."""
+
+    code = "alias-not-found"
+    title = "No such alias"
+
+
+class AliasConflict(OneBertError):
+    """Compare-and-set found the alias somewhere else."""
+
+    status = 412
+    code = "alias-conflict"
+    title = "The alias has moved"
+
+
+class VersionInUse(OneBertError):
+    """A version cannot be deleted while an alias points at it."""
+
+    status = 409
+    code = "version-in-use"
+    title = "Version in use"
+
+
+class StoreLocked(OneBertError):
+    """Another process owns the store's folder."""
+
+    status = 503
+    code = "store-locked"
+    title = "Store in use"
+
+
+class StoreCorrupt(OneBertError):
+    """A stored blob is missing or does not have the digest it is stored under."""
+
+    code = "store-corrupt"
+    title = "Store is damaged"
+
+
+class StorageFull(OneBertError):
+    """The disk refused a write."""
+
+    status = 507
+    code = "storage-full"
+    title = "Storage is full"
+
+
+class QueueFull(OneBertError):
+    """The engine has as much waiting work as it may hold."""
+
+    status = 503
+    code = "queue-full"
+    title = "Too much work is waiting"
+    retry_after = 1
+
+
+class ShuttingDown(OneBertError):
+    """The server finishes what it has and takes nothing new."""
+
+    status = 503
+    code = "shutting-down"
+    title = "Shutting down"
+    retry_after = 5
+
+
+class EngineFailed(OneBertError):
+    """The forward pass raised; the batch is lost, the engine goes on."""
+
+    code = "engine-failed"
+    title = "The engine failed"
+
+
+class Unauthorized(OneBertError):
+    """No valid API key came with the request."""
+
+    status = 401
+    code = "unauthorized"
+    title = "API key needed"
+
+
+class UnsupportedBase(OneBertError):
+    """The model's architecture or weights are not ones that OneBERT serves."""
+
+    status = 422
+    code = "unsupported-base"
+    title = "Unsupported base"
+
+
+class BaseNotFound(OneBertError):
+    """The base is neither a folder, nor cached, nor reachable."""
+
+    status = 404
+    code = "base-not-found"
+    title = "Base not found"
+
+
+class InvalidMethod(OneBertError):
+    """A method string that the grammar does not accept, or that the base cannot take."""
+
+    status = 422
+    code = "invalid-method"
+    title = "Invalid method"
+
+
+class InvalidData(OneBertError):
+    """Training or evaluation data that cannot be used."""
+
+    status = 422
+    code = "invalid-data"
+    title = "Invalid data"
+
+
+class InvalidSettings(OneBertError):
+    """Settings that contradict each other or are unsafe."""
+
+    status = 422
+    code = "invalid-settings"
+    title = "Invalid settings"
+
+
+class ServerUnreachable(OneBertError):
+    """The client got no answer."""
+
+    status = 503
+    code = "server-unreachable"
+    title = "Server unreachable"

@@ -1,0 +1,1 @@
+"""`onebert bench` and the scripts behind the published results."""

@@ -1,0 +1,1 @@
+"""Serves every task of one base from one batch, over HTTP."""
