@@ -16,6 +16,7 @@
     │   └── AliasNotFound             404  alias-not-found
     ├── AliasConflict                 412  alias-conflict        the alias is not where If-Match says
     ├── VersionInUse                  409  version-in-use        an alias points at it
+    ├── VersionUnavailable            503  version-unavailable   registered, but it could not be loaded
     ├── StoreLocked                   503  store-locked          another process owns the folder
     ├── StoreCorrupt                  500  store-corrupt         a blob does not have its digest
     ├── StorageFull                   507  storage-full
@@ -152,6 +153,14 @@ class VersionInUse(OneBertError):
     status = 409
     code = "version-in-use"
     title = "Version in use"
+
+
+class VersionUnavailable(OneBertError):
+    """The version is registered, but this server could not load it."""
+
+    status = 503
+    code = "version-unavailable"
+    title = "Version unavailable"
 
 
 class StoreLocked(OneBertError):
