@@ -1,0 +1,230 @@
+"""The frozen base: configuration, weights ready for the compute device, tokenizer and digest."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AutoConfig, AutoTokenizer
+from transformers.activations import ACT2FN
+
+from onebert_encoder.anatomy import Anatomy, Family, family_of
+from onebert_encoder.linear import FrozenLinear
+from onebert_encoder.source import DEFAULT_BASE, find_base, read_weights
+from onebert_encoder.tokens import Tokenizer
+from onebert_store.errors import UnsupportedBase
+from onebert_store.spec import BaseSpec
+
+__all__ = ["DEFAULT_BASE", "Base", "EncoderConfig", "load_base"]
+
+
+@dataclass(frozen=True)
+class EncoderConfig:
+    """The configuration that changes what the encoder computes, in the same words for every family."""
+
+    model_type: str
+    hidden_size: int
+    embedding_size: int
+    num_layers: int
+    num_heads: int
+    intermediate_size: int
+    activation: str
+    eps: float
+    vocab_size: int
+    max_positions: int
+    type_vocab_size: int
+    padding_id: int
+    first_position: int
+    hidden_dropout: float
+    attention_dropout: float
+
+    @property
+    def max_length(self) -> int:
+        """Longest sequence that has a position embedding for each token."""
+        return self.max_positions - self.first_position
+
+
+@dataclass(frozen=True)
+class LayerWeights:
+    """What every task shares in one layer; gains are [h] in the compute dtype."""
+
+    W_qkv: FrozenLinear
+    W_m1: FrozenLinear
+    W_m2: FrozenLinear
+    W_m3: FrozenLinear
+    g_LN1: Tensor
+    g_LN2: Tensor
+
+
+@dataclass(frozen=True)
+class EmbeddingWeights:
+    """The input side: `word` [V, e]; `place` [types * positions, e] is position plus segment embedding."""
+
+    word: Tensor
+    place: Tensor
+    g_LN0: Tensor
+    W_e: FrozenLinear | None
+
+
+class Base:
+    """One encoder in memory, shared by every task.
+
+    Attributes:
+        spec: what a delta may touch.
+        params: float32 parameters by Hugging Face name without prefix; `fold` reads them.
+        layers: weights of each layer in the compute dtype, packed for the device.
+    """
+
+    def __init__(
+        self,
+        spec: BaseSpec,
+        config: EncoderConfig,
+        anatomy: Anatomy,
+        params: dict[str, Tensor],
+        tokenizer: Tokenizer,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        self.spec = spec
+        self.config = config
+        self.anatomy = anatomy
+        self.tokenizer = tokenizer
+        self.dtype = dtype
+        self.device = device
+        self.params = {name: tensor.to(device) for name, tensor in params.items()}
+        self.activation: Callable[[Tensor], Tensor] = ACT2FN[config.activation]
+        self.embeddings = self._embeddings()
+        self.layers = [self._layer(layer) for layer in range(config.num_layers)]
+
+    def param(self, symbol: str, layer: int | None = None) -> Tensor:
+        """A float32 parameter by the papers' symbol."""
+        return self.params[self.anatomy.name(symbol, layer)]
+
+    def _table(self, part: str) -> Tensor:
+        return self.params[f"{self.anatomy.path(part)}.weight"]
+
+    def _linear(self, *symbols: str, layer: int | None) -> FrozenLinear:
+        weight = torch.cat([self.param(symbol, layer) for symbol in symbols])
+        return FrozenLinear(weight.to(self.dtype))
+
+    def _layer(self, layer: int) -> LayerWeights:
+        return LayerWeights(
+            W_qkv=self._linear("W_q", "W_k", "W_v", layer=layer),
+            W_m1=self._linear("W_m1", layer=layer),
+            W_m2=self._linear("W_m2", layer=layer),
+            W_m3=self._linear("W_m3", layer=layer),
+            g_LN1=self.param("g_LN1", layer).to(self.dtype),
+            g_LN2=self.param("g_LN2", layer).to(self.dtype),
+        )
+
+    def _embeddings(self) -> EmbeddingWeights:
+        place = self._table("position")
+        if "type" in self.anatomy.family.outside:
+            place = (self._table("type")[:, None] + place[None]).flatten(0, 1)
+        return EmbeddingWeights(
+            word=self._table("word").to(self.dtype),
+            place=place.to(self.dtype),
+            g_LN0=self.param("g_LN0").to(self.dtype),
+            W_e=self._linear("W_e", layer=None) if self.anatomy.has_projection else None,
+        )
+
+
+def load_base(name: str | None = None, *, dtype: torch.dtype = torch.float32, device: str = "cpu") -> Base:
+    """Loads a base from a local folder, the Hugging Face cache or Hub; None is the default base.
+
+    Args:
+        name: folder or Hub id.
+        dtype: compute dtype, float32 or bfloat16; `fold` always works in float32.
+        device: `cpu`, `cuda` or `cuda:N`.
+
+    Raises:
+        BaseNotFound: nothing of that name can be had.
+        UnsupportedBase: another architecture, no safetensors weights, or weights that are not all there.
+    """
+    name = name or DEFAULT_BASE
+    folder = find_base(name)
+    config, family = _read_config(folder)
+    found = read_weights(folder, family.prefix)
+    anatomy = Anatomy(
+        family=family,
+        num_layers=config.num_layers,
+        hidden_size=config.hidden_size,
+        embedding_size=config.embedding_size,
+        intermediate_size=config.intermediate_size,
+        has_pooler="p" in family.outside and f"{family.outside['p']}.weight" in found,
+    )
+    missing = [weight for weight in anatomy.weights if weight not in found]
+    if missing:
+        raise UnsupportedBase(f"base {folder.name!r} lacks {len(missing)} parameters, {missing[0]} among them")
+    params = {weight: found[weight].contiguous() for weight in anatomy.weights}
+    tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        raise UnsupportedBase(f"base {folder.name!r} has no fast tokenizer")
+    words = Tokenizer(backend, has_types=config.type_vocab_size > 1)
+    spec = BaseSpec(
+        name=folder.resolve().name if Path(name).expanduser().is_dir() else name,
+        digest=_digest(config, backend.to_str(), params),
+        model_type=config.model_type,
+        hidden_size=config.hidden_size,
+        num_layers=config.num_layers,
+        vocab_size=config.vocab_size,
+        max_length=config.max_length,
+        num_parameters=sum(tensor.numel() for tensor in params.values()),
+        poolings=("cls", "mean", "pooler") if anatomy.has_pooler else ("cls", "mean"),
+        parameters={parameter.name: parameter.shape for parameter in anatomy.parameters},
+        modules={module.name: module.shape for module in anatomy.modules},
+        symbols={
+            **{parameter.name: parameter.symbol for parameter in anatomy.parameters},
+            **{module.name: module.symbol for module in anatomy.modules},
+        },
+    )
+    return Base(spec, config, anatomy, params, words, dtype, torch.device(device))
+
+
+def _read_config(folder: Path) -> tuple[EncoderConfig, Family]:
+    try:
+        raw = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        model_type = str(raw["model_type"])
+    except (OSError, ValueError, KeyError, TypeError):
+        raise UnsupportedBase(f"base {folder.name!r} has no readable config.json with a model_type") from None
+    family = family_of(model_type)
+    theirs: Any = AutoConfig.from_pretrained(str(folder), local_files_only=True)
+    if raw.get("position_embedding_type", "absolute") != "absolute":
+        raise UnsupportedBase(f"base {folder.name!r} has relative positions; only absolute ones are supported")
+    ours = {key: getattr(theirs, name) for key, name in family.config.items()}
+    padding_id = int(getattr(theirs, "pad_token_id", 0) or 0)
+    config = EncoderConfig(
+        model_type=model_type,
+        # DistilBERT fixes its epsilon in code, at BERT's value.
+        eps=float(getattr(theirs, "layer_norm_eps", 1e-12)),
+        vocab_size=theirs.vocab_size,
+        max_positions=theirs.max_position_embeddings,
+        type_vocab_size=int(getattr(theirs, "type_vocab_size", 0) or 0) if "type" in family.outside else 0,
+        padding_id=padding_id,
+        first_position=padding_id + 1 if family.positions_after_padding else 0,
+        **ours,
+    )
+    if config.activation not in ACT2FN or config.hidden_size % config.num_heads:
+        raise UnsupportedBase(f"base {folder.name!r} has an unknown activation or an odd head size")
+    return config, family
+
+
+def _digest(config: EncoderConfig, tokenizer: str, params: dict[str, Tensor]) -> str:
+    """SHA-256 over what decides an answer: configuration, tokenizer and every weight, by name, shape and value.
+
+    Dropout is left out, since it is off when a task is served, and the tokenizer's own truncation and padding, since
+    ours replace them. Weights count by their float32 values, whatever precision they were stored in.
+    """
+    settings = {key: value for key, value in asdict(config).items() if not key.endswith("dropout")}
+    words = {key: value for key, value in json.loads(tokenizer).items() if key not in ("truncation", "padding")}
+    hasher = hashlib.sha256(json.dumps([settings, words], sort_keys=True, ensure_ascii=False).encode())
+    for name in sorted(params):
+        tensor = params[name]
+        hasher.update(f"\n{name} {list(tensor.shape)}\n".encode())
+        hasher.update(tensor.numpy().astype("<f4", copy=False).data)
+    return f"sha256:{hasher.hexdigest()}"

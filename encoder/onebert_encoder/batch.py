@@ -1,0 +1,204 @@
+"""Packing: sequences laid end to end, so that no linear layer ever sees a padding token.
+
+Sequences are ordered by length bucket (powers of two), then by row: attention pads only inside a bucket, and the tokens
+of one row lie together, which is what low-rank differences need. When several sequences are the same text for different
+tasks (fan-out), the layers that their rows leave as the base has them are computed once: the batch gets more than one
+stage, and a later stage takes each of its tokens from the stage before.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain, pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from onebert_encoder.base import Base
+from onebert_encoder.tokens import Tokens
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+BASE_ROW = 0
+"""The row of the bare base; a shared text runs on it up to the layer where its tasks part."""
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """Sequences of similar length, tokens `start:stop` of the stage.
+
+    Attributes:
+        count: sequences.
+        length: the longest, to which attention pads.
+        slots: [tokens], place of each token in the padded [count * length], or None when all are equally long.
+        mask: [count, 1, 1, length], 0 where there is a token and -inf where not, or None likewise.
+    """
+
+    start: int
+    stop: int
+    count: int
+    length: int
+    slots: Tensor | None
+    mask: Tensor | None
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One packing of tokens for a range of layers.
+
+    Attributes:
+        layers: which layers run on it.
+        source: [tokens], where each token lies in the stage before; None in the first stage.
+        row_of_token: [tokens], index into `Rows`.
+        rows: the distinct rows.
+        runs: (row, start, stop) of each run of tokens with one row.
+        buckets: the sequences by length.
+    """
+
+    layers: range
+    source: Tensor | None
+    row_of_token: Tensor
+    rows: frozenset[int]
+    runs: list[tuple[int, int, int]]
+    buckets: list[Bucket]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Packed tokens of many sequences, each with its row.
+
+    Attributes:
+        word: [tokens], token ids of the first stage.
+        place: [tokens], index into the base's table of position plus segment embeddings.
+        stages: one, or several where texts are shared.
+        rows: row of each sequence, in the caller's order.
+        first: [sequences], place of each sequence's first token in the last stage, in the caller's order.
+        lengths: [sequences], tokens of each sequence, in the caller's order.
+        num_tokens: tokens in the first stage, which is what the linear layers of a plain batch see.
+    """
+
+    word: Tensor
+    place: Tensor
+    stages: list[Stage]
+    rows: list[int]
+    first: Tensor
+    lengths: Tensor
+    num_tokens: int
+
+
+Key = tuple[int, int]
+"""What is computed once in a stage: (identity of a text, row)."""
+
+
+def pack(base: Base, tokens: Sequence[Tokens], rows: Sequence[int], part_at: Sequence[int] | None = None) -> Batch:
+    """Packs sequences for one `encode`.
+
+    Args:
+        base: gives positions, dtype and device.
+        tokens: the inputs; one object given several times is one text that several tasks share.
+        rows: index into `Rows` of each sequence.
+        part_at: for each sequence the lowest layer at which its row differs from row `BASE_ROW`; None shares nothing.
+    """
+    parts = _shared_parts(tokens, part_at, base.config.num_layers)
+    texts = {id(text): text for text in tokens}
+    lows = sorted({0, *parts} - {base.config.num_layers})
+    stages: list[Stage] = []
+    starts: dict[Key, int] = {}
+    keys: list[Key] = []
+    for low, high in pairwise([*lows, base.config.num_layers]):
+        parents, before = keys, starts
+        keys = [
+            (id(text), row if part <= low else BASE_ROW) for text, row, part in zip(tokens, rows, parts, strict=True)
+        ]
+        order = sorted(set(keys), key=lambda key: (_bucket(len(texts[key[0]])), key[1]))
+        layout = _Layout(order, [len(texts[text]) for text, _ in order])
+        source = None
+        if parents:
+            parent = dict(zip(keys, parents, strict=True))
+            source = _tensor(layout.tokens_from([before[parent[key]] for key in order]), base)
+        else:
+            word, place = _embedding_indices(base, [texts[text] for text, _ in order], layout)
+        starts = dict(zip(order, layout.starts.tolist(), strict=True))
+        stages.append(layout.stage(base, range(low, high), source))
+    first = np.array([starts[key] for key in keys])
+    return Batch(
+        word=_tensor(word, base),
+        place=_tensor(place, base),
+        stages=stages,
+        rows=list(rows),
+        first=_tensor(first, base),
+        lengths=_tensor(np.array([len(text) for text in tokens]), base),
+        num_tokens=len(word),
+    )
+
+
+def _shared_parts(tokens: Sequence[Tokens], part_at: Sequence[int] | None, num_layers: int) -> list[int]:
+    """The layer at which each sequence leaves the base's row: 0 for a text that nothing else in the batch shares."""
+    if part_at is None:
+        return [0] * len(tokens)
+    uses = Counter(map(id, tokens))
+    return [part if uses[id(text)] > 1 else 0 for text, part in zip(tokens, part_at, strict=True)]
+
+
+def _bucket(length: int) -> int:
+    """Length class: up to 16 tokens, 32, 64, 128, ..."""
+    return max(length - 1, 15).bit_length()
+
+
+def _embedding_indices(base: Base, texts: Sequence[Tokens], layout: "_Layout") -> tuple[Array, Array]:
+    """Indices into the word table and into the table of position plus segment embeddings."""
+    count = int(layout.lengths.sum())
+    word = np.fromiter(chain.from_iterable(text.input_ids for text in texts), dtype=np.int64, count=count)
+    segment = np.fromiter(chain.from_iterable(text.type_ids for text in texts), dtype=np.int64, count=count)
+    return word, segment * base.config.max_positions + layout.position + base.config.first_position
+
+
+def _tensor(array: Array, base: Base) -> Tensor:
+    return torch.from_numpy(array).to(base.device, non_blocking=True)
+
+
+class _Layout:
+    """Where the sequences of one stage lie when laid end to end in the given order."""
+
+    def __init__(self, order: Sequence[Key], lengths: Sequence[int]) -> None:
+        self.rows = np.array([row for _, row in order], dtype=np.int64)
+        self.lengths = np.array(lengths, dtype=np.int64)
+        self.stops = np.cumsum(self.lengths)
+        self.starts = self.stops - self.lengths
+        self.position = np.arange(self.stops[-1]) - np.repeat(self.starts, self.lengths)
+
+    def tokens_from(self, parents: Sequence[int]) -> Array:
+        """Place in the stage before of each token, from the place where its sequence started there."""
+        places: Array = np.repeat(np.array(parents, dtype=np.int64), self.lengths) + self.position
+        return places
+
+    def stage(self, base: Base, layers: range, source: Tensor | None) -> Stage:
+        classes = [_bucket(length) for length in self.lengths.tolist()]
+        edges = [0, *(i for i, (a, b) in enumerate(pairwise(classes), 1) if a != b), len(classes)]
+        return Stage(
+            layers=layers,
+            source=source,
+            row_of_token=_tensor(np.repeat(self.rows, self.lengths), base),
+            rows=frozenset(self.rows.tolist()),
+            runs=self.runs(),
+            buckets=[self.bucket(base, low, high) for low, high in pairwise(edges)],
+        )
+
+    def runs(self) -> list[tuple[int, int, int]]:
+        """(row, start, stop) of neighbouring sequences with one row."""
+        rows, starts, stops = self.rows.tolist(), self.starts.tolist(), self.stops.tolist()
+        edges = [0, *(i for i, (a, b) in enumerate(pairwise(rows), 1) if a != b), len(rows)]
+        return [(rows[low], starts[low], stops[high - 1]) for low, high in pairwise(edges)]
+
+    def bucket(self, base: Base, low: int, high: int) -> Bucket:
+        lengths = self.lengths[low:high]
+        count, longest = high - low, int(lengths.max())
+        start, stop = int(self.starts[low]), int(self.stops[high - 1])
+        if count * longest == stop - start:
+            return Bucket(start, stop, count, longest, slots=None, mask=None)
+        slots = np.repeat(np.arange(count) * longest, lengths) + self.position[start:stop]
+        present = np.arange(longest) < lengths[:, None]
+        mask = np.where(present, np.float32(0), np.float32("-inf"))[:, None, None]
+        return Bucket(start, stop, count, longest, _tensor(slots, base), _tensor(mask, base).to(base.dtype))

