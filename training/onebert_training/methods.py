@@ -72,9 +72,7 @@ class Method:
         if missing:
             raise InvalidMethod(f"with {pooling} pooling this base has no {', '.join(missing)} to train")
         if self.layers > anatomy.num_layers:
-            raise InvalidMethod(
-                f"{self.text} needs {self.layers} layers or more; the base has {anatomy.num_layers}"
-            )
+            raise InvalidMethod(f"{self.text} needs {self.layers} layers or more; the base has {anatomy.num_layers}")
         if self.rank > anatomy.hidden_size:
             raise InvalidMethod(f"r is at most the hidden size of the base, {anatomy.hidden_size}")
         return Plan(
@@ -142,9 +140,7 @@ def _spafit(arguments: str) -> Method:
     stratification, _, rest = arguments.partition(",")
     parts = stratification.strip().split("-")
     if len(parts) != 3 or not (parts[0].isdecimal() and parts[1].isdecimal()) or parts[2] not in ("I", "II"):
-        raise InvalidMethod(
-            "spafit is written spafit:N1-N2-I or spafit:N1-N2-II, for example spafit:1-3-I,r=8"
-        )
+        raise InvalidMethod("spafit is written spafit:N1-N2-I or spafit:N1-N2-II, for example spafit:1-3-I,r=8")
     first, second = int(parts[0]), int(parts[1])
     if first > second:
         raise InvalidMethod("the N1 of spafit is at most N2")

@@ -1,6 +1,7 @@
 """Which parameters each method trains, against the names and the counts of the papers."""
 
 import pytest
+
 from onebert_encoder.anatomy import FAMILIES, Anatomy
 from onebert_store.errors import InvalidMethod
 from onebert_training.methods import METHODS, parse_method
@@ -31,18 +32,14 @@ def test_bitfit_trains_exactly_the_biases_of_a_tiny_bert():
         "output.dense",
         "output.LayerNorm",
     ]
-    expected = {f"encoder.layer.{i}.{part}.bias" for i in (0, 1) for part in layer} | {
-        "embeddings.LayerNorm.bias"
-    }
+    expected = {f"encoder.layer.{i}.{part}.bias" for i in (0, 1) for part in layer} | {"embeddings.LayerNorm.bias"}
     assert names("bitfit") == expected
     assert names("bitfit", pooling="pooler") == expected | {"pooler.dense.bias"}
 
 
 def test_layernorm_and_gamma_train_exactly_these_of_a_tiny_bert():
     norms = {f"encoder.layer.{i}.{part}.LayerNorm" for i in (0, 1) for part in ("attention.output", "output")}
-    everything = {
-        f"{norm}.{kind}" for norm in norms | {"embeddings.LayerNorm"} for kind in ("weight", "bias")
-    }
+    everything = {f"{norm}.{kind}" for norm in norms | {"embeddings.LayerNorm"} for kind in ("weight", "bias")}
     assert names("layernorm", pooling="pooler") == everything
     assert names("gamma") == {f"{norm}.weight" for norm in norms}
     assert names("gamma:gLN1") == {f"encoder.layer.{i}.attention.output.LayerNorm.weight" for i in (0, 1)}
@@ -100,16 +97,12 @@ def test_counts_on_bert_large_are_those_of_spafit_table_2(method, paper_millions
 def test_spafit_stratifies_as_its_table_1():
     anatomy = Anatomy(FAMILIES["bert"], 4, 8, 8, 16, has_pooler=True)
     plan = parse_method("spafit:0-1-II").plan(anatomy, "pooler")
-    by_layer = {
-        layer: {p.symbol for p in plan.parameters if p.layer == layer} for layer in (None, 0, 1, 2, 3)
-    }
+    by_layer = {layer: {p.symbol for p in plan.parameters if p.layer == layer} for layer in (None, 0, 1, 2, 3)}
     assert by_layer[None] == by_layer[0] == set()
     assert by_layer[1] == {"b_q", "b_k", "b_v", "b_m1", "b_LN1", "b_m2", "b_m3", "b_LN2"}
     assert by_layer[2] == by_layer[3] == {"b_m2", "b_m3", "b_LN2"}
     paths = ("self.query", "self.key", "self.value", "output.dense")
-    assert {m.name for m in plan.modules} == {
-        f"encoder.layer.{i}.attention.{p}" for i in (2, 3) for p in paths
-    }
+    assert {m.name for m in plan.modules} == {f"encoder.layer.{i}.attention.{p}" for i in (2, 3) for p in paths}
     assert lora_names("spafit:0-1-I", anatomy) == {
         f"encoder.layer.{i}.attention.{p}" for i in (2, 3) for p in paths[:3]
     }

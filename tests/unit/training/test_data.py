@@ -1,0 +1,259 @@
+"""Data in every accepted shape, and one clear line for what is wrong with it."""
+
+import gzip
+import json
+import re
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from onebert_store.errors import InvalidData
+from onebert_training.cells import Columns
+from onebert_training.data import load_dataset, load_split
+
+ROWS = [(f"text number {i}", "spam" if i % 4 == 0 else "ham") for i in range(40)]
+
+
+def write_csv(path, rows, header=("text", "label")):
+    lines = [",".join(f'"{cell}"' for cell in row) for row in (header, *rows)]
+    opener = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "wt", encoding="utf-8") as stream:
+        stream.write("\n".join(lines) + "\n")
+    return str(path)
+
+
+def write_jsonl(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return str(path)
+
+
+def load(source, **kwargs):
+    return load_dataset(str(source), Columns(), **kwargs)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write_csv(tmp_path / "train.csv.gz", ROWS)
+    write_csv(tmp_path / "dev.csv", ROWS[:8])
+    write_csv(tmp_path / "test.csv", ROWS[8:20])
+    return tmp_path
+
+
+def test_csv_jsonl_and_parquet_give_the_same_data(tmp_path):
+    sources = [
+        write_csv(tmp_path / "a.csv", ROWS),
+        write_csv(tmp_path / "b.csv.gz", ROWS),
+        write_jsonl(tmp_path / "c.jsonl", [{"text": text, "label": label} for text, label in ROWS]),
+        str(tmp_path / "d.parquet"),
+    ]
+    columns = {"text": [text for text, _ in ROWS], "label": [label for _, label in ROWS]}
+    pyarrow.parquet.write_table(pyarrow.table(columns), sources[-1])
+    datasets = [load(source) for source in sources]
+    assert len({data.digest for data in datasets}) == 1
+    assert [data.name for data in datasets] == ["a", "b", "c", "d"]
+    assert datasets[0].labels == ("ham", "spam")
+
+
+def test_csv_cells_may_hold_quotes_commas_newlines_and_a_byte_order_mark(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes(b'\xef\xbb\xbftext,label\r\n"one, ""two""\nthree",x\r\n' + b"b,y\r\n" * 9)
+    data = load(path)
+    assert 'one, "two"\nthree' in data.splits["train"].texts + data.splits["validation"].texts
+
+
+def test_a_folder_has_a_file_per_split(folder):
+    data = load(folder)
+    assert {name: len(split) for name, split in data.splits.items()} == {"train": 40, "validation": 8, "test": 12}
+    assert data.splits["train"].texts[1] == "text number 1"
+    assert data.splits["train"].gold[:5].tolist() == [1, 0, 0, 0, 1]
+    assert data.notes == ()
+
+
+def test_labels_json_names_the_indices(tmp_path):
+    write_csv(tmp_path / "train.csv", [("a", 1), ("b", 0), ("c", 1)])
+    write_csv(tmp_path / "validation.csv", [("d", 0)])
+    facts = {"task_type": "single_label", "labels": ["no", "yes", "never"], "metric": "f1/accuracy"}
+    (tmp_path / "labels.json").write_text(json.dumps(facts))
+    data = load(tmp_path)
+    assert data.labels == ("no", "yes", "never")
+    assert data.splits["train"].gold.tolist() == [1, 0, 1]
+    assert data.metric == "f1/accuracy"
+    assert "1 of 3 labels have no training row" in data.notes
+
+
+def test_without_a_validation_split_a_tenth_is_held_out_evenly(tmp_path):
+    rows = [(f"t{i}", "rare" if i < 20 else "common") for i in range(100)]
+    data = load(write_csv(tmp_path / "a.csv", rows))
+    train, validation = data.splits["train"], data.splits["validation"]
+    assert sorted(train.texts + validation.texts) == sorted(text for text, _ in rows)
+    assert np.bincount(validation.gold).tolist() == [8, 2]
+    assert any("no validation split: 10 of 100" in note for note in data.notes)
+    assert load(tmp_path / "a.csv").digest == data.digest
+
+
+def test_fewer_training_rows_are_nested_and_even(tmp_path, folder):
+    write_csv(folder / "train.csv.gz", [(f"t{i}", "rare" if i < 20 else "common") for i in range(100)])
+    write_csv(folder / "dev.csv", [("v", "rare")])
+    write_csv(folder / "test.csv", [("v", "rare")])
+    ten, twenty = (load(folder, train_rows=n).splits["train"] for n in (10, 20))
+    assert (len(ten), len(twenty)) == (10, 20)
+    assert set(ten.texts) < set(twenty.texts)
+    assert np.bincount(ten.gold).tolist() == [8, 2]
+    assert len(load(folder, train_rows=1000).splits["train"]) == 100
+
+
+@pytest.mark.parametrize(
+    ("header", "text"),
+    [
+        (("idx", "sentence1", "sentence2", "label"), ("b", "c")),
+        (("idx", "Premise", "Hypothesis", "Label"), ("b", "c")),
+        (("label_text", "note", "utterance", "intent"), "c"),
+        (("question", "sentence", "x", "target"), ("a", "b")),
+    ],
+)
+def test_columns_are_found_by_name(tmp_path, header, text):
+    rows = [("a", "b", "c", label) for label in "xy"] * 10
+    data = load(write_csv(tmp_path / "a.csv", rows, header))
+    assert set(data.splits["train"].texts) == {text}
+    assert data.labels == ("x", "y")
+
+
+def test_columns_can_be_given(tmp_path):
+    path = write_csv(tmp_path / "a.csv", [("a", "b", label) for label in "xy"] * 10, ("body", "title", "kind"))
+    assert load_dataset(path, Columns("body", "title", "kind")).splits["train"].texts[0] == ("a", "b")
+    assert load_dataset(path, Columns("body", label="kind")).splits["train"].texts[0] == "a"
+    with pytest.raises(InvalidData, match="text_pair needs one for text"):
+        Columns(text_pair="title")
+
+
+@pytest.mark.parametrize(
+    ("labels", "task_type", "names"),
+    [
+        (["0.5", "1", "2.25"], "regression", ("score",)),
+        (["10", "9", "2"], "single_label", ("2", "9", "10")),
+        (["a|b", "", "c"], "multi_label", ("a", "b", "c")),
+        (['["a"]', "[]", '["b", "c"]'], "multi_label", ("a", "b", "c")),
+        ([["a"], [], ["b"]], "multi_label", ("a", "b")),
+        ([True, False, True], "single_label", ("False", "True")),
+        ([1.0, 0.0, 1.0], "single_label", ("0", "1")),
+        (["nan or not", "1.5", "x"], "single_label", ("1.5", "nan or not", "x")),
+    ],
+)
+def test_task_type_is_inferred(tmp_path, labels, task_type, names):
+    path = write_jsonl(tmp_path / "a.jsonl", [{"text": "t", "label": label} for label in labels] * 5)
+    data = load(path)
+    assert (data.task_type, data.labels) == (task_type, names)
+
+
+def test_task_type_can_be_given(tmp_path):
+    path = write_csv(tmp_path / "a.csv", [("t", stars) for stars in (1, 2, 5)] * 5)
+    assert load(path, task_type="regression").splits["train"].gold.dtype == np.float32
+
+
+def test_multi_label_gold_is_zeros_and_ones(tmp_path):
+    write_jsonl(tmp_path / "train.jsonl", [{"text": "a", "labels": ["x", "z"]}, {"text": "b", "labels": ["y"]}])
+    write_jsonl(tmp_path / "validation.jsonl", [{"text": "c", "labels": []}])
+    data = load(tmp_path)
+    assert data.splits["train"].gold.tolist() == [[1, 0, 1], [0, 1, 0]]
+    assert data.splits["validation"].gold.tolist() == [[0, 0, 0]]
+
+
+def test_a_test_split_with_hidden_labels_is_left_out(folder):
+    write_csv(folder / "test.csv", [("t", -1)] * 3)
+    data = load(folder)
+    assert "test" not in data.splits
+    assert data.notes[0] == "the test split has no labels and is left out"
+
+
+def test_the_digest_sees_every_cell(folder):
+    before = load(folder).digest
+    write_csv(folder / "test.csv", [*ROWS[8:19], ("changed", "ham")])
+    assert load(folder).digest != before
+
+
+def test_load_split_matches_labels_by_name(folder):
+    name, split, _ = load_split(str(folder), Columns(), "single_label", ("spam", "other", "ham"))
+    assert (name, len(split)) == ("test", 12)
+    assert split.gold[:5].tolist() == [0, 2, 2, 2, 0]
+    assert load_split(str(folder), Columns(), "single_label", ("spam", "ham"), "validation")[0] == "validation"
+    name, split, _ = load_split(str(folder / "dev.csv"), Columns(), "single_label", ("spam", "ham"))
+    assert (name, len(split)) == ("all", 8)
+    with pytest.raises(InvalidData, match="test row 2 has a label that is not one of the 1 known"):
+        load_split(str(folder), Columns(), "single_label", ("spam",))
+
+
+TEN = [("t", label) for label in "xy"] * 5
+
+
+@pytest.mark.parametrize(
+    ("rows", "header", "message"),
+    [
+        (TEN, ("words", "label"), r"train: no text column; .*\(the columns are words, label\)"),
+        (TEN, ("text", "kind"), "train: no label column"),
+        (TEN, ("text", "text"), "two columns have one name"),
+        ([*TEN, ("", "x")], ("text", "label"), "train row 11: the text is empty"),
+        ([*TEN, ("  ", "x")], ("text", "label"), "train row 11: the text is empty"),
+        ([*TEN, ("t", "")], ("text", "label"), "train row 11 has no label"),
+        ([*TEN, ("t", "x", "z")], ("text", "label"), "data.csv row 11: 3 cells under 2 columns"),
+        ([("t", "x")] * 20, ("text", "label"), "all training rows have the same label"),
+        ([("t", "0.5")] * 20, ("text", "label"), "all training rows have the same label"),
+        (TEN[:4], ("text", "label"), "at least 10 training rows"),
+        ([], ("text", "label"), "data.csv has no rows"),
+    ],
+)
+def test_bad_rows_are_named(tmp_path, rows, header, message):
+    with pytest.raises(InvalidData, match=message) as caught:
+        load(write_csv(tmp_path / "data.csv", rows, header))
+    assert "\n" not in caught.value.detail
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", b"\xff\xfe\x00", "a.csv is not readable"),
+        ("a.csv", b"", "a.csv has no rows"),
+        ("a.csv.gz", b"not gzip", "a.csv.gz is not readable"),
+        ("a.csv.gz", gzip.compress(b"text,label\n" * 99)[:-9], "a.csv.gz is not readable"),
+        ("a.jsonl", b'{"text": "a", "label": 1}\n[1]\n', "a.jsonl line 2 is not a JSON object"),
+        ("a.jsonl", b'{"text": "\\ud800", "label": "x"}\n', "train row 1: the text is empty or not a text"),
+        ("a.jsonl", b'{"text": 7, "label": "x"}\n', "train row 1: the text is empty or not a text"),
+        ("a.parquet", b"PAR1 nonsense", "a.parquet is not readable"),
+        ("a.xlsx", b"", r"a.xlsx: the name ends in one of .csv"),
+    ],
+)
+def test_unreadable_files_are_refused(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InvalidData, match=re.compile(message)) as caught:
+        load(tmp_path / name)
+    assert str(tmp_path) not in caught.value.detail
+
+
+def test_bad_folders_are_refused(tmp_path, folder):
+    with pytest.raises(InvalidData, match="neither a file nor a folder"):
+        load(tmp_path / "nothing")
+    write_csv(folder / "train.csv", ROWS)
+    with pytest.raises(InvalidData, match="more than one train file"):
+        load(folder)
+    (folder / "train.csv").unlink()
+    (folder / "labels.json").write_text("[]")
+    with pytest.raises(InvalidData, match=r"labels\.json is not a JSON object"):
+        load(folder)
+    (folder / "labels.json").write_text('{"task_type": "token"}')
+    with pytest.raises(InvalidData, match="task type 'token' is not supported"):
+        load(folder)
+    (folder / "labels.json").unlink()
+    (folder / "train.csv.gz").unlink()
+    with pytest.raises(InvalidData, match="no training split"):
+        load(folder)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with pytest.raises(InvalidData, match="no file train, validation or test"):
+        load(empty)
+
+
+def test_a_label_that_training_lacks_is_named(folder):
+    write_csv(folder / "dev.csv", [*ROWS[:3], ("t", "unseen")])
+    with pytest.raises(InvalidData, match="validation row 4 has a label that is not one of the 2 known"):
+        load(folder)

@@ -1,0 +1,99 @@
+"""Metrics against values worked out by hand."""
+
+import math
+
+import numpy as np
+import pytest
+
+from onebert_store.errors import InvalidData, NotFinite
+from onebert_training.metrics import evaluate_predictions, is_better, metric_names, primary_metric
+
+
+def one_hot(predicted, num_labels):
+    return np.eye(num_labels)[predicted]
+
+
+def test_binary():
+    # true positives 2, false positives 1, false negatives 1, true negatives 2
+    scores = evaluate_predictions("single_label", [1, 1, 1, 0, 0, 0], one_hot([1, 1, 0, 1, 0, 0], 2))
+    assert scores == pytest.approx({"accuracy": 4 / 6, "f1": 2 / 3, "macro_f1": 2 / 3, "matthews": (4 - 1) / 9})
+
+
+def test_three_classes_have_no_binary_f1():
+    scores = evaluate_predictions("single_label", [0, 0, 1, 2], one_hot([0, 1, 1, 1], 3))
+    # F1 of class 0: p 1, r 1/2 -> 2/3; class 1: p 1/3, r 1 -> 1/2; class 2: 0
+    assert scores["macro_f1"] == pytest.approx((2 / 3 + 1 / 2 + 0) / 3)
+    assert scores["accuracy"] == 0.5
+    assert "f1" not in scores
+
+
+def test_predicting_one_class_only_scores_zero_without_a_warning():
+    scores = evaluate_predictions("single_label", [0, 1], one_hot([0, 0], 2))
+    assert (scores["f1"], scores["matthews"]) == (0.0, 0.0)
+
+
+def test_multi_label():
+    gold = np.array([[1, 0], [1, 1], [0, 0]])
+    logits = np.array([[2.0, 1.0], [3.0, -1.0], [-1.0, 0.0]])
+    # label 0: tp 2; label 1: fp 1, fn 1 -> micro 2*2/(2*2+1+1), macro (1 + 0)/2; only the third row is exact
+    scores = evaluate_predictions("multi_label", gold, logits)
+    assert scores == pytest.approx({"micro_f1": 4 / 6, "macro_f1": 0.5, "accuracy": 1 / 3})
+
+
+def test_regression():
+    scores = evaluate_predictions("regression", [1.0, 2.0, 3.0], np.array([[1.0], [2.0], [9.0]]))
+    assert scores["pearson"] == pytest.approx(8 / math.sqrt(2 * 38))
+    assert scores["spearman"] == pytest.approx(1.0)
+    assert scores["mae"] == pytest.approx(2.0)
+    assert scores["r2"] == pytest.approx(1 - 36 / 2)
+
+
+def test_a_constant_prediction_correlates_with_nothing():
+    scores = evaluate_predictions("regression", [1.0, 2.0, 3.0], np.full((3, 1), 0.5))
+    assert (scores["pearson"], scores["spearman"]) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_non_finite_logits_are_refused(bad):
+    with pytest.raises(NotFinite):
+        evaluate_predictions("single_label", [0], np.array([[bad, 0.0]]))
+
+
+@pytest.mark.parametrize(
+    ("task_type", "num_labels", "wanted", "name"),
+    [
+        ("single_label", 6, None, "accuracy"),
+        ("single_label", 2, "f1/accuracy", "f1"),
+        ("single_label", 2, "matthews_correlation", "matthews"),
+        ("multi_label", 6, None, "micro_f1"),
+        ("regression", 1, "pearson/spearman", "pearson"),
+        ("regression", 1, "r2/mae", "r2"),
+    ],
+)
+def test_primary_metric(task_type, num_labels, wanted, name):
+    assert primary_metric(task_type, num_labels, wanted) == name
+
+
+@pytest.mark.parametrize(
+    ("task_type", "num_labels", "wanted"), [("single_label", 3, "f1"), ("regression", 1, "accuracy")]
+)
+def test_a_metric_that_makes_no_sense_is_refused(task_type, num_labels, wanted):
+    with pytest.raises(InvalidData, match=r"^the metrics of a"):
+        primary_metric(task_type, num_labels, wanted)
+
+
+def test_names_are_what_is_reported():
+    logits = np.array([[0.5, 1.0], [1.0, 0.5]])
+    for task_type, gold in (
+        ("single_label", [0, 1]),
+        ("multi_label", [[0, 1], [1, 0]]),
+        ("regression", [0, 1]),
+    ):
+        assert set(evaluate_predictions(task_type, gold, logits)) == set(metric_names(task_type, 2))
+
+
+def test_better_is_lower_for_an_error_and_never_equal():
+    assert is_better("accuracy", 0.6, 0.5)
+    assert not is_better("accuracy", 0.5, 0.5)
+    assert is_better("mae", 0.4, 0.5)
+    assert is_better("mae", 9.0, None)
