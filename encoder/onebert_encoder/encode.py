@@ -56,18 +56,18 @@ def encode_layer(base: Base, rows: Rows, stage: Stage, layer: int, x: Tensor, dr
     of_token = stage.row_of_token
 
     qkv = project(weights.W_qkv, x, rows, stage, layer, "qkv")
-    qkv[:, :h] += b_q[of_token]
+    qkv[:, :h] += b_q.index_select(0, of_token)
     context = attend(base, stage, qkv, dropout.attention)
     y = F.dropout(project(weights.W_m1, context, rows, stage, layer, "m1"), dropout.hidden)
     y += x
-    y += b_m1[of_token]
+    y += b_m1.index_select(0, of_token)
     x = normalize(base, rows, stage, y, weights.g_LN1, (layer, 0))
 
     z = project(weights.W_m2, x, rows, stage, layer, "m2")
-    z += b_m2[of_token]
+    z += b_m2.index_select(0, of_token)
     y = F.dropout(project(weights.W_m3, base.activation(z), rows, stage, layer, "m3"), dropout.hidden)
     y += x
-    y += b_m3[of_token]
+    y += b_m3.index_select(0, of_token)
     return normalize(base, rows, stage, y, weights.g_LN2, (layer, 1))
 
 
@@ -124,4 +124,4 @@ def attend_bucket(base: Base, bucket: Bucket, qkv: Tensor, dropout: float) -> Te
             scores += bucket.mask
         context = F.dropout(scores.softmax(-1), dropout) @ v
     context = context.transpose(1, 2).reshape(slots, h)
-    return context if bucket.slots is None else context[bucket.slots]
+    return context if bucket.slots is None else context.index_select(0, bucket.slots)
