@@ -52,7 +52,6 @@ class Stage:
         layers: which layers run on it.
         source: [tokens], where each token lies in the stage before; None in the first stage.
         row_of_token: [tokens], index into `Rows`.
-        rows: the distinct rows.
         runs: (row, start, stop) of each run of tokens with one row.
         buckets: the sequences by length.
     """
@@ -60,7 +59,6 @@ class Stage:
     layers: range
     source: Tensor | None
     row_of_token: Tensor
-    rows: frozenset[int]
     runs: list[tuple[int, int, int]]
     buckets: list[Bucket]
 
@@ -181,7 +179,6 @@ class _Layout:
             layers=layers,
             source=source,
             row_of_token=_tensor(np.repeat(self.rows, self.lengths), base),
-            rows=frozenset(self.rows.tolist()),
             runs=self.runs(),
             buckets=[self.bucket(base, low, high) for low, high in pairwise(edges)],
         )

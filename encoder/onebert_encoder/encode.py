@@ -44,12 +44,15 @@ def encode(base: Base, rows: Rows, batch: Batch, dropout: Dropout = NO_DROPOUT) 
     for stage in batch.stages:
         if stage.source is not None:
             x = x[stage.source]
+        gains = own_gains(rows, stage)
         for layer in stage.layers:
-            x = encode_layer(base, rows, stage, layer, x, dropout)
+            x = encode_layer(base, rows, stage, gains, layer, x, dropout)
     return x
 
 
-def encode_layer(base: Base, rows: Rows, stage: Stage, layer: int, x: Tensor, dropout: Dropout) -> Tensor:
+def encode_layer(
+    base: Base, rows: Rows, stage: Stage, gains: Tensor | None, layer: int, x: Tensor, dropout: Dropout
+) -> Tensor:
     """One layer: BitFit's equations 1 to 5 with the folded vectors in place of the eight biases."""
     weights, h = base.layers[layer], base.config.hidden_size
     b_q, b_m1, b_m3, b_m2 = torch.split(rows.shift[:, layer], [h, h, h, base.config.intermediate_size], dim=1)
@@ -61,21 +64,22 @@ def encode_layer(base: Base, rows: Rows, stage: Stage, layer: int, x: Tensor, dr
     y = F.dropout(project(weights.W_m1, context, rows, stage, layer, "m1"), dropout.hidden)
     y += x
     y += b_m1.index_select(0, of_token)
-    x = normalize(base, rows, stage, y, weights.g_LN1, (layer, 0))
+    x = normalize(y, weights.g_LN1, rows.gain[:, layer, 0], gains, base.config.eps)
 
     z = project(weights.W_m2, x, rows, stage, layer, "m2")
     z += b_m2.index_select(0, of_token)
     y = F.dropout(project(weights.W_m3, base.activation(z), rows, stage, layer, "m3"), dropout.hidden)
     y += x
     y += b_m3.index_select(0, of_token)
-    return normalize(base, rows, stage, y, weights.g_LN2, (layer, 1))
+    return normalize(y, weights.g_LN2, rows.gain[:, layer, 1], gains, base.config.eps)
 
 
 def embed(base: Base, rows: Rows, batch: Batch, dropout: Dropout) -> Tensor:
     """Word, position and segment embeddings, normalized: [tokens, h]."""
-    weights, stage = base.embeddings, batch.stages[0]
+    weights = base.embeddings
     x = F.embedding(batch.word, weights.word) + F.embedding(batch.place, weights.place)
-    x = F.dropout(normalize(base, rows, stage, x, weights.g_LN0, None), dropout.hidden)
+    x = normalize(x, weights.g_LN0, rows.g_LN0, own_gains(rows, batch.stages[0]), base.config.eps)
+    x = F.dropout(x, dropout.hidden)
     return x if weights.W_e is None else weights.W_e(x)
 
 
@@ -90,17 +94,20 @@ def project(linear: FrozenLinear, x: Tensor, rows: Rows, stage: Stage, layer: in
     return y
 
 
-def normalize(base: Base, rows: Rows, stage: Stage, x: Tensor, gain: Tensor, which: tuple[int, int] | None) -> Tensor:
-    """LayerNorm without bias, with the base's gain [h], or with each row's own where a row of the stage has one.
+def own_gains(rows: Rows, stage: Stage) -> Tensor | None:
+    """[tokens], index into the gains of `rows` for each token, or None where every row keeps the base's."""
+    gains = [rows.gain_of_row[row] for row, _, _ in stage.runs]
+    if not any(gains):
+        return None
+    lengths = torch.tensor([stop - start for _, start, stop in stage.runs])
+    return torch.tensor(gains).repeat_interleave(lengths).to(rows.shift.device)
 
-    `which` is (layer, 0 or 1), the place of the gain in `Rows.gain`; None is `Rows.g_LN0`.
-    """
-    shape, eps = (x.shape[-1],), base.config.eps
-    if not any(rows.gain_of_row[row] for row in stage.rows):
-        return F.layer_norm(x, shape, gain, None, eps)
-    of_row = torch.tensor(rows.gain_of_row, device=x.device)
-    gains = rows.g_LN0 if which is None else rows.gain[:, which[0], which[1]]
-    return F.layer_norm(x, shape, None, None, eps) * gains[of_row[stage.row_of_token]]
+
+def normalize(x: Tensor, base_gain: Tensor, gains: Tensor, gain_of_token: Tensor | None, eps: float) -> Tensor:
+    """LayerNorm without bias, with the base's gain [h], or with each token's own of `gains` [gains, h]."""
+    if gain_of_token is None:
+        return F.layer_norm(x, base_gain.shape, base_gain, None, eps)
+    return F.layer_norm(x, base_gain.shape, None, None, eps) * gains.index_select(0, gain_of_token)
 
 
 def attend(base: Base, stage: Stage, qkv: Tensor, dropout: float) -> Tensor:

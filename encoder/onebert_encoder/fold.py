@@ -205,6 +205,18 @@ def stack_rows(base: Base, rows: Sequence[Row]) -> Rows:
     )
 
 
+def parts_at(row: Row, bare: Row) -> int:
+    """The lowest layer that computes something else than it does on the bare base; the number of layers if none does.
+
+    Folding is the same sequence of operations for every row, so what does not differ is equal bit for bit.
+    """
+    if row.gain is not None:
+        return 0
+    changed = (row.shift != bare.shift).any(dim=1).tolist()
+    low_rank = {layer for layer, _ in row.lora}
+    return next((layer for layer, differs in enumerate(changed) if differs or layer in low_rank), len(changed))
+
+
 def base_gains(base: Base) -> tuple[Tensor, Tensor]:
     """The base's own LayerNorm gains in the layout of `Rows`: [e] and [layers, 2, h], float32."""
     layers = range(base.config.num_layers)

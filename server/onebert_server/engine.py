@@ -1,0 +1,211 @@
+"""The engine: one thread owns the device and answers whatever waits, any mix of tasks, in one batch."""
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from onebert_encoder.base import Base
+from onebert_encoder.batch import pack
+from onebert_encoder.predict import compute_logits
+from onebert_encoder.tokens import Tokens
+from onebert_server.bank import Bank
+from onebert_server.batching import take_batch
+from onebert_store.errors import EngineFailed, NotFinite, QueueFull, ShuttingDown
+
+logger = logging.getLogger("onebert.engine")
+
+Logits = np.ndarray[Any, np.dtype[np.float32]]
+
+
+@dataclass(frozen=True)
+class Item:
+    """One sequence and the bank's slot that answers it."""
+
+    tokens: Tokens
+    slot: int
+
+
+@dataclass(frozen=True)
+class EngineLimits:
+    """What may run and wait at once.
+
+    Attributes:
+        max_batch_tokens: tokens of one forward pass.
+        max_queue_sequences: sequences that may wait.
+        max_queue_tokens: tokens that may wait.
+    """
+
+    max_batch_tokens: int = 8192
+    max_queue_sequences: int = 2048
+    max_queue_tokens: int = 262_144
+
+
+class Observer(Protocol):
+    """Is told of every forward pass."""
+
+    def observe_batch(self, sequences: int, tokens: int, seconds: float) -> None:
+        """Called on the engine's thread after each batch."""
+
+
+class _Request:
+    """Items that are answered together, possibly by several batches; only the engine's thread changes it."""
+
+    def __init__(self, size: int) -> None:
+        self.future: Future[list[Logits]] = Future()
+        self._answers: dict[int, Logits] = {}
+        self._size = size
+        self._started = False
+
+    def start(self) -> bool:
+        """Whether the caller still waits; from the first time on it can no longer cancel."""
+        self._started = self._started or self.future.set_running_or_notify_cancel()
+        return self._started
+
+    def settle(self, position: int, logits: Logits) -> None:
+        self._answers[position] = logits
+        if len(self._answers) < self._size or self.future.done():
+            return
+        answers = [self._answers[i] for i in range(self._size)]
+        if all(np.isfinite(answer).all() for answer in answers):
+            self.future.set_result(answers)
+        else:
+            self.future.set_exception(NotFinite("the task's answer is not a finite number"))
+
+    def fail(self, error: Exception) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    item: Item
+    request: _Request
+    position: int
+
+
+class Engine:
+    """Owns the device; `submit` from any thread, answers come through futures."""
+
+    def __init__(self, base: Base, bank: Bank, limits: EngineLimits, observer: Observer | None = None) -> None:
+        self._base = base
+        self._bank = bank
+        self._limits = limits
+        self._observer = observer
+        self._queue: deque[_Waiting] = deque()
+        self._queued_tokens = 0
+        self._changed = threading.Condition()
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="onebert-engine", daemon=True)
+
+    def start(self) -> None:
+        """Starts the owner thread."""
+        self._thread.start()
+
+    def submit(self, items: Sequence[Item]) -> Future[list[Logits]]:
+        """Queues items that are answered together; never blocks.
+
+        Returns:
+            A future of one [labels] float32 array per item, in order. It fails with `NotFinite` when an answer is not
+            finite and with `EngineFailed` when the forward pass raised. Cancelling it takes waiting items back.
+
+        Raises:
+            QueueFull: as much waits as may.
+            ShuttingDown: the engine takes nothing new.
+        """
+        request = _Request(len(items))
+        if not items:
+            request.future.set_result([])
+            return request.future
+        tokens = sum(len(item.tokens) for item in items)
+        with self._changed:
+            if self._closing:
+                raise ShuttingDown("the server is shutting down")
+            if (
+                len(self._queue) + len(items) > self._limits.max_queue_sequences
+                or self._queued_tokens + tokens > self._limits.max_queue_tokens
+            ):
+                raise QueueFull("as much work is waiting as the server holds; try again soon")
+            self._queue.extend(_Waiting(item, request, position) for position, item in enumerate(items))
+            self._queued_tokens += tokens
+            self._changed.notify()
+        return request.future
+
+    def step(self, waiting: Sequence[_Waiting]) -> None:
+        """The hot path: pack what waits, run it, hand out the answers."""
+        batch = pack(
+            self._base,
+            [entry.item.tokens for entry in waiting],
+            [entry.item.slot for entry in waiting],
+            [self._bank.part_at[entry.item.slot] for entry in waiting],
+        )
+        logits = compute_logits(self._base, self._bank.rows, batch)
+        ends = np.cumsum([len(row) for row in logits])
+        answers = np.split(torch.cat(logits).cpu().numpy(), ends[:-1])
+        for entry, answer in zip(waiting, answers, strict=True):
+            entry.request.settle(entry.position, answer)
+
+    def close(self, timeout: float) -> None:
+        """Takes nothing new, answers what waits for at most `timeout` seconds, and stops the thread."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        self._thread.join(timeout)
+        with self._changed:
+            left = list(self._queue)
+            self._queue.clear()
+        for entry in left:
+            entry.request.start()
+            entry.request.fail(ShuttingDown("the server is shutting down"))
+
+    @property
+    def alive(self) -> bool:
+        """Whether the owner thread runs and takes work."""
+        return self._thread.is_alive() and not self._closing
+
+    @property
+    def waiting_sequences(self) -> int:
+        """Sequences that wait."""
+        return len(self._queue)
+
+    @property
+    def waiting_tokens(self) -> int:
+        """Tokens that wait."""
+        return self._queued_tokens
+
+    def _run(self) -> None:
+        with torch.inference_mode():
+            while waiting := self._take():
+                started = time.perf_counter()
+                try:
+                    self.step(waiting)
+                except Exception:
+                    # One batch is lost, its callers are told, the engine lives on.
+                    logger.exception("a batch of %d sequences failed", len(waiting))
+                    for entry in waiting:
+                        entry.request.fail(EngineFailed("the forward pass failed"))
+                if self._observer is not None:
+                    tokens = sum(len(entry.item.tokens) for entry in waiting)
+                    self._observer.observe_batch(len(waiting), tokens, time.perf_counter() - started)
+
+    def _take(self) -> list[_Waiting]:
+        """The next batch, waiting for work; empty when the engine is closed and nothing waits."""
+        with self._changed:
+            while True:
+                lengths = (len(entry.item.tokens) for entry in self._queue)
+                count = take_batch(lengths, self._limits.max_batch_tokens)
+                taken = [self._queue.popleft() for _ in range(count)]
+                self._queued_tokens -= sum(len(entry.item.tokens) for entry in taken)
+                # Callers who left are forgotten here, before they cost anything.
+                waiting = [entry for entry in taken if entry.request.start()]
+                if waiting or (self._closing and not self._queue):
+                    return waiting
+                if not self._queue:
+                    self._changed.wait()
