@@ -1,0 +1,108 @@
+"""The composition root: every part of a server is made and joined here, and nowhere else."""
+
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+
+import torch
+from fastapi import Depends, FastAPI
+from fastapi.security import HTTPBearer
+
+from onebert_encoder.base import load_base
+from onebert_server import routes_classify, routes_system, routes_tasks
+from onebert_server.answers import Answerer
+from onebert_server.auth import ApiKeys, KeyMiddleware
+from onebert_server.bank import Bank
+from onebert_server.catalog import Catalog
+from onebert_server.engine import Engine, EngineLimits
+from onebert_server.metrics import Metrics
+from onebert_server.middleware import BodyLimitMiddleware, RequestMiddleware
+from onebert_server.problems import install_handlers
+from onebert_server.routing import Parts
+from onebert_server.settings import Settings
+from onebert_store.errors import InvalidSettings
+from onebert_store.registry import Registry
+
+WORKERS = 4
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """Loads the base and every stored version; the engine runs from the app's start-up to its shutdown.
+
+    Raises:
+        BaseNotFound, UnsupportedBase, InvalidSettings: the base or the device cannot be had.
+        StoreLocked, StoreCorrupt, StorageFull: the data folder cannot be used.
+    """
+    parts = _assemble(settings)
+    app = FastAPI(
+        title="OneBERT",
+        description="One frozen encoder, hundreds of classifiers: answers for any mix of tasks in one batch.",
+        lifespan=_lifespan,
+        redoc_url=None,
+        redirect_slashes=False,
+        # For the documentation only: KeyMiddleware has checked the key before any route is looked up.
+        dependencies=[Depends(HTTPBearer(auto_error=False))],
+    )
+    app.state.parts = parts
+    for routes in (routes_classify, routes_tasks, routes_system):
+        app.include_router(routes.router)
+    install_handlers(app)
+    # Added last is outermost: id and metrics, then the key, then the body's limits.
+    app.add_middleware(BodyLimitMiddleware, max_bytes=settings.max_body_bytes, timeout=settings.receive_timeout)
+    app.add_middleware(KeyMiddleware, keys=ApiKeys(settings.api_keys))
+    app.add_middleware(RequestMiddleware, parts=parts)
+    return app
+
+
+def _assemble(settings: Settings) -> Parts:
+    if settings.device.startswith("cuda") and not torch.cuda.is_available():
+        raise InvalidSettings("ONEBERT_DEVICE: there is no CUDA device here")
+    if settings.threads is not None:
+        torch.set_num_threads(settings.threads)
+    base = load_base(settings.base, dtype=getattr(torch, settings.dtype), device=settings.device)
+    metrics = Metrics()
+    bank = Bank(base)
+    limits = EngineLimits(settings.max_batch_tokens, settings.max_queue_sequences, settings.max_queue_tokens)
+    engine = Engine(base, bank, limits, metrics)
+    registry = Registry(settings.data_dir)
+    catalog = Catalog(base, bank, engine, registry)
+    catalog.load()
+    workers = ThreadPoolExecutor(WORKERS, "onebert-worker")
+    _add_gauges(metrics, engine, bank, catalog)
+    return Parts(
+        settings=settings,
+        base=base,
+        engine=engine,
+        registry=registry,
+        catalog=catalog,
+        answerer=Answerer(base, engine, catalog.directory, workers),
+        metrics=metrics,
+        workers=workers,
+        uploader=ThreadPoolExecutor(1, "onebert-uploader"),
+    )
+
+
+def _add_gauges(metrics: Metrics, engine: Engine, bank: Bank, catalog: Catalog) -> None:
+    metrics.gauge("queue_sequences", "Sequences that wait.", lambda: engine.waiting_sequences)
+    metrics.gauge("queue_tokens", "Tokens that wait.", lambda: engine.waiting_tokens)
+    metrics.gauge("bank_rows", "Rows on the device.", lambda: bank.num_resident)
+    metrics.gauge("bank_bytes", "Bytes of the rows on the device.", lambda: bank.num_bytes)
+    counts = catalog.directory.counts
+    metrics.gauge("tasks", "Tasks.", lambda: counts()["tasks"])
+    metrics.gauge("versions", "Versions of all tasks.", lambda: counts()["versions"])
+    metrics.gauge("versions_unavailable", "Versions that could not be loaded.", lambda: counts()["unavailable"])
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    parts: Parts = app.state.parts
+    parts.engine.start()
+    try:
+        yield
+    finally:
+        parts.draining = True
+        # The engine first: an upload that waits for its golden logits then ends, and its thread with it.
+        parts.engine.close(parts.settings.shutdown_timeout)
+        parts.uploader.shutdown()
+        parts.workers.shutdown()
+        parts.registry.close()

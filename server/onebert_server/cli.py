@@ -1,0 +1,256 @@
+"""The commands `serve`, `push`, `classify`, `tasks` and `promote`."""
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+
+import typer
+
+from onebert_store import console
+from onebert_store.errors import InvalidInput
+from onebert_store.strict_json import shown
+
+# Heavy imports are inside the commands: `onebert --help` imports this file.
+if TYPE_CHECKING:
+    from onebert_server.client import Client, Input
+
+BATCH = 64
+SHOWN_TEXT = 60
+
+Url = Annotated[str, typer.Option("--url", envvar="ONEBERT_URL", help="Address of the server.")]
+ApiKey = Annotated[
+    str | None, typer.Option("--api-key", envvar="ONEBERT_API_KEY", help="Key, where the server wants one.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+URL = "http://127.0.0.1:8000"
+
+
+def serve(
+    host: Annotated[str | None, typer.Option(help="Address to listen on; default 127.0.0.1.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port; 0 takes a free one; default 8000.")] = None,
+    base: Annotated[str | None, typer.Option(help="Hub id or local folder of the base.")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder of the registry; default onebert-data.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="float32 (default) or bfloat16.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu (default), cuda or cuda:N.")] = None,
+) -> None:
+    """Serve classifiers over HTTP until SIGTERM or Ctrl-C.
+
+    Everything else is set by ONEBERT_… environment variables (docs/settings.md). One line is printed when the server
+    listens, and it listens when it is ready. Beyond loopback it needs API keys (ONEBERT_API_KEYS).
+    """
+    from onebert_server.settings import load_settings  # noqa: PLC0415
+
+    settings = load_settings(host=host, port=port, base=base, data_dir=data_dir, dtype=dtype, device=device)
+    from onebert_server import serve as server  # noqa: PLC0415
+
+    server.serve(settings)
+
+
+def push(
+    file: Annotated[Path, typer.Argument(help="The delta file that `onebert train` wrote.", metavar="FILE")],
+    task: Annotated[str | None, typer.Option(help="Task to add it to; default: the task it was trained for.")] = None,
+    promote: Annotated[bool, typer.Option("--promote", help="Make it live at once.")] = False,
+    url: Url = URL,
+    api_key: ApiKey = None,
+    as_json: AsJson = False,
+) -> None:
+    """Upload a delta as the next version of a task.
+
+    The server checks it, and compares its answers with those that the trainer recorded, before it takes it. The first
+    version of a task is live; a later one becomes live with --promote or with `onebert promote`. The same content is
+    the same version, however often it is pushed.
+    """
+    from onebert_store.format import load, read_file  # noqa: PLC0415
+
+    trained_for = load(file).manifest.training.get("task")
+    name = task or (trained_for if isinstance(trained_for, str) else None)
+    if name is None:
+        raise InvalidInput("the file does not name its task; use --task")
+    with _client(url, api_key) as client:
+        pushed = client.push(name, read_file(file))
+        moved = _move(client, name, "live", pushed["version"]) if promote else None
+    if as_json:
+        console.print_json(pushed | ({"promoted": moved} if moved else {}))
+        return
+    state = "is version" if pushed["created"] else "was already version"
+    console.out.print(f"{name}: {file.name} {state} {pushed['version']} ({pushed['digest'][:19]}…)")
+    if moved:
+        _print_move(moved)
+
+
+def classify(
+    task: Annotated[str, typer.Argument(help="name, name@3 or name@alias", metavar="TASK")],
+    texts: Annotated[
+        list[str] | None, typer.Argument(help="Texts; without any, standard input.", metavar="TEXT")
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", help="A text per line; .jsonl: objects with text and maybe text_pair.")
+    ] = None,
+    pair: Annotated[
+        bool, typer.Option("--pair", help="Inputs are pairs: arguments two by two, lines split at their tab.")
+    ] = False,
+    top_k: Annotated[int | None, typer.Option(min=1, help="How many scores to give, best first.")] = None,
+    url: Url = URL,
+    api_key: ApiKey = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per input, as they come.")] = False,
+) -> None:
+    """Classify texts with a task: arguments, a file, or standard input with a text per line."""
+    from rich.table import Table  # noqa: PLC0415
+
+    if texts and file:
+        raise typer.BadParameter("texts come as arguments or from --file, not both")
+    table = Table("text", "label", "score")
+    inputs = _arguments(texts, pair) if texts else _lines(file, pair)
+    with _client(url, api_key) as client:
+        while batch := list(islice(inputs, BATCH)):
+            answer = client.classify(task, batch, top_k)
+            by = {name: answer[name] for name in ("task", "version", "digest")}
+            for one, result in zip(batch, answer["results"], strict=True):
+                if as_json:
+                    typer.echo(json.dumps(by | result, ensure_ascii=False))
+                else:
+                    _add_result(table, one, result, top_k)
+    if table.row_count:
+        console.out.print(table)
+
+
+def tasks(
+    task: Annotated[str | None, typer.Argument(help="Show the versions of this task.", metavar="TASK")] = None,
+    url: Url = URL,
+    api_key: ApiKey = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the tasks of a server, or the versions of one task."""
+    from rich.table import Table  # noqa: PLC0415
+
+    with _client(url, api_key) as client:
+        found: Any = client.task(task) if task else client.tasks()
+    if as_json:
+        console.print_json(found)
+        return
+    if task:
+        table = Table("version", "aliases", "method", "labels", "bytes", "created", "status")
+        for v in found["versions"]:
+            aliases = ", ".join(name for name, at in found["aliases"].items() if at == v["version"])
+            facts = (v["version"], aliases, v["method"], v["labels"], v["size"], v["created_at"], v["status"])
+            table.add_row(*map(str, facts))
+    else:
+        table = Table("task", "versions", "aliases")
+        for t in found:
+            aliases = ", ".join(f"{name} → {version}" for name, version in t["aliases"].items())
+            table.add_row(t["name"], str(len(t["versions"])), aliases)
+    console.out.print(table)
+
+
+def promote(
+    task: Annotated[str, typer.Argument(help="Name of the task.", metavar="TASK")],
+    version: Annotated[int | None, typer.Argument(help="Version to point at.", metavar="VERSION", min=1)] = None,
+    alias: Annotated[str, typer.Option(help="Alias to move; it is created if need be.")] = "live",
+    rollback: Annotated[
+        bool, typer.Option("--rollback", help="Move back to the version before: the next lower one that exists.")
+    ] = False,
+    url: Url = URL,
+    api_key: ApiKey = None,
+    as_json: AsJson = False,
+) -> None:
+    """Point an alias of a task at a version, or roll it back.
+
+    The move is a compare-and-set: if somebody else moved the alias meanwhile, it fails and changes nothing. Requests in
+    flight finish with the version they began with.
+    """
+    if (version is None) != rollback:
+        raise typer.BadParameter("give a VERSION, or --rollback")
+    with _client(url, api_key) as client:
+        moved = _move(client, task, alias, version)
+    if as_json:
+        console.print_json(moved)
+    else:
+        _print_move(moved)
+
+
+def _client(url: str, api_key: str | None) -> "Client":
+    from onebert_server.client import Client  # noqa: PLC0415
+
+    return Client(url, api_key)
+
+
+def _move(client: "Client", task: str, alias: str, version: int | None) -> dict[str, Any]:
+    """Moves the alias from where it is; to the next lower version where none is given."""
+    found = client.task(task)
+    current = found["aliases"].get(alias)
+    if version is None:
+        lower = [v["version"] for v in found["versions"] if current and v["version"] < current]
+        if not lower:
+            raise InvalidInput(f"{task}@{alias} has no lower version to roll back to")
+        version = max(lower)
+    if version != current:
+        client.move_alias(task, alias, version, expected=current)
+    return {"task": task, "alias": alias, "from": current, "to": version}
+
+
+def _print_move(moved: dict[str, Any]) -> None:
+    ref = f"{moved['task']}@{moved['alias']}"
+    if moved["from"] == moved["to"]:
+        console.out.print(f"{ref}: is at version {moved['to']} already")
+        return
+    console.out.print(f"{ref}: {moved['from'] or 'new'} → {moved['to']}")
+    if moved["from"]:
+        back = f"onebert promote {moved['task']} {moved['from']}"
+        option = "" if moved["alias"] == "live" else f" --alias {moved['alias']}"
+        console.out.print(f"to go back: {back}{option}")
+
+
+def _arguments(texts: list[str], pair: bool) -> "Iterator[Input]":
+    if not pair:
+        return iter(texts)
+    if len(texts) % 2:
+        raise typer.BadParameter("pairs need an even number of texts")
+    return zip(texts[::2], texts[1::2], strict=True)
+
+
+def _lines(file: Path | None, pair: bool) -> "Iterator[Input]":
+    if file is None:
+        yield from _inputs(sys.stdin.buffer, as_objects=False, pair=pair)
+        return
+    try:
+        opened = file.open("rb")
+    except OSError:
+        raise InvalidInput("the file of texts cannot be read") from None
+    with opened:
+        yield from _inputs(opened, file.suffix == ".jsonl", pair)
+
+
+def _inputs(lines: Iterable[bytes] | BinaryIO, as_objects: bool, pair: bool) -> "Iterator[Input]":
+    """One input per line; a line that is not one is an error, since answers come line by line."""
+    for number, raw in enumerate(lines, 1):
+        try:
+            line = raw.decode().rstrip("\r\n")
+            found = _object(line) if as_objects else tuple(line.split("\t")) if pair else (line,)
+        except ValueError:
+            raise InvalidInput(
+                f"line {number} is not {'a JSON object with a text' if as_objects else 'UTF-8'}"
+            ) from None
+        if not all(part.strip() for part in found) or len(found) > 2 or (pair and len(found) != 2):
+            raise InvalidInput(f"line {number} does not hold {'two texts' if pair else 'a text'}")
+        yield found[0] if len(found) == 1 else (found[0], found[1])
+
+
+def _object(line: str) -> tuple[str, ...]:
+    match json.loads(line):
+        case {"text": str(text), "text_pair": str(second)}:
+            return text, second
+        case {"text": str(text)}:
+            return (text,)
+    raise ValueError
+
+
+def _add_result(table: Any, one: "Input", result: dict[str, Any], top_k: int | None) -> None:
+    text = one if isinstance(one, str) else " | ".join(one)
+    label = ", ".join(result["labels"]) if "labels" in result else result["label"]
+    scores = f"{result['score']:.3f}"
+    if top_k:
+        scores = ", ".join(f"{name} {score:.3f}" for name, score in result["scores"].items())
+    table.add_row(shown(text, SHOWN_TEXT), label, scores)

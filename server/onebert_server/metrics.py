@@ -1,0 +1,67 @@
+"""Prometheus metrics: one registry per server, no names of tasks and no texts in any label."""
+
+from collections.abc import Callable
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+SEQUENCES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+TOKENS = (16, 64, 256, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
+
+
+class Metrics:
+    """What a server counts; the engine reports its batches to `observe_batch`."""
+
+    content_type = CONTENT_TYPE_LATEST
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._requests = Counter(
+            "onebert_http_requests", "Requests answered.", ("method", "route", "status"), registry=self.registry
+        )
+        self._request_seconds = Histogram(
+            "onebert_http_request_seconds", "Time to answer.", ("route",), buckets=SECONDS, registry=self.registry
+        )
+        self.requests_in_progress = Gauge(
+            "onebert_http_requests_in_progress", "Requests being answered.", registry=self.registry
+        )
+        self._rejected = Counter(
+            "onebert_rejected", "Requests refused with a typed error.", ("code",), registry=self.registry
+        )
+        self._uploads = Counter("onebert_uploads", "Uploads by result.", ("result",), registry=self.registry)
+        self._batch_sequences = Histogram(
+            "onebert_batch_sequences", "Sequences in a batch.", buckets=SEQUENCES, registry=self.registry
+        )
+        self._batch_tokens = Histogram(
+            "onebert_batch_tokens", "Tokens in a batch.", buckets=TOKENS, registry=self.registry
+        )
+        self._batch_seconds = Histogram(
+            "onebert_batch_seconds", "Time of a forward pass.", buckets=SECONDS, registry=self.registry
+        )
+
+    def gauge(self, name: str, text: str, read: Callable[[], float]) -> None:
+        """Adds a gauge that is read when it is scraped."""
+        Gauge(f"onebert_{name}", text, registry=self.registry).set_function(read)
+
+    def observe_request(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Counts one answered request; `route` is the template."""
+        self._requests.labels(method, route, str(status)).inc()
+        self._request_seconds.labels(route).observe(seconds)
+
+    def observe_batch(self, sequences: int, tokens: int, seconds: float) -> None:
+        """Counts one forward pass."""
+        self._batch_sequences.observe(sequences)
+        self._batch_tokens.observe(tokens)
+        self._batch_seconds.observe(seconds)
+
+    def count_rejected(self, code: str) -> None:
+        """Counts one request that was answered with a problem."""
+        self._rejected.labels(code).inc()
+
+    def count_upload(self, result: str) -> None:
+        """Counts one upload: `created`, `existing` or the code of the error."""
+        self._uploads.labels(result).inc()
+
+    def exposition(self) -> bytes:
+        """The text that a Prometheus server scrapes."""
+        return generate_latest(self.registry)

@@ -1,0 +1,133 @@
+"""Around every request: its id, its metrics, a last resort for exceptions, and limits on the body."""
+
+import asyncio
+import logging
+import re
+import time
+import traceback
+import uuid
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from onebert_server.problems import internal_error
+from onebert_server.routing import Parts
+
+logger = logging.getLogger("onebert.http")
+
+REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+METHODS = frozenset({"GET", "PUT", "POST", "DELETE", "HEAD", "OPTIONS", "PATCH"})
+
+
+class RequestMiddleware:
+    """Gives each request an id, counts it, and answers 500 when nothing else answered."""
+
+    def __init__(self, app: ASGIApp, parts: Parts) -> None:
+        self.app = app
+        self.parts = parts
+        self.metrics = parts.metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Passes the request on, and sees to it that it is answered."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        request_id = _request_id(Headers(scope=scope))
+        scope.setdefault("state", {})["request_id"] = request_id
+        status = 0
+
+        async def tagged(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(scope=message)
+                headers["X-Request-Id"] = request_id
+                if self.parts.draining:
+                    headers["Connection"] = "close"
+            await send(message)
+
+        started = time.perf_counter()
+        self.metrics.requests_in_progress.inc()
+        try:
+            await self.app(scope, receive, tagged)
+        except ClientDisconnect:
+            status = 499  # nobody is there to read an answer; the number is nginx's
+        except Exception as error:
+            _log_failure(request_id, error)
+            if status:
+                raise  # the answer has begun; the server can only cut the connection
+            await internal_error(scope)(scope, receive, tagged)
+        finally:
+            self.metrics.requests_in_progress.dec()
+            if code := scope["state"].get("problem"):
+                self.metrics.count_rejected(code)
+            self.metrics.observe_request(_method(scope), _route(scope), status, time.perf_counter() - started)
+
+
+class BodyLimitMiddleware:
+    """Caps the bytes of a body and the time it may take to come.
+
+    The cap is `scope["state"]["max_body_bytes"]`, which the upload route raises for itself. HTTPException is the one
+    error that FastAPI lets through while it reads a body.
+    """
+
+    def __init__(self, app: ASGIApp, max_bytes: int, timeout: float) -> None:
+        self.app = app
+        self.max_bytes = max_bytes
+        self.timeout = timeout
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Passes the request on with a `receive` that counts."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        state = scope["state"]
+        state["max_body_bytes"] = self.max_bytes
+        declared = Headers(scope=scope).get("content-length", "")
+        received = int(declared) if declared.isdigit() else 0
+        deadline = asyncio.get_running_loop().time() + self.timeout
+        counted, complete = 0, False
+
+        async def limited() -> Message:
+            nonlocal counted, complete
+            if complete:
+                return await receive()
+            refuse_over(max(received, counted))
+            try:
+                async with asyncio.timeout_at(deadline):
+                    message = await receive()
+            except TimeoutError:
+                raise HTTPException(408, "the body did not come in time", {"Connection": "close"}) from None
+            counted += len(message.get("body", b""))
+            refuse_over(counted)
+            complete = not message.get("more_body", False)
+            return message
+
+        def refuse_over(size: int) -> None:
+            if size > state["max_body_bytes"]:
+                raise HTTPException(413, f"the body is over {state['max_body_bytes']} bytes", {"Connection": "close"})
+
+        await self.app(scope, limited, send)
+
+
+def _request_id(headers: Headers) -> str:
+    """The caller's id where it is harmless to log and to send back, else a new one."""
+    given = headers.get("x-request-id", "")
+    return given if REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+
+
+def _method(scope: Scope) -> str:
+    return scope["method"] if scope["method"] in METHODS else "other"
+
+
+def _route(scope: Scope) -> str:
+    """The route's template, so that names of tasks never become label values."""
+    return getattr(scope.get("route"), "path", "unmatched")
+
+
+def _log_failure(request_id: str, error: Exception) -> None:
+    """Logs where it happened; the exception's own text may hold a user's input and stays out."""
+    frames = "".join(traceback.format_tb(error.__traceback__))
+    logger.error("request %s failed with %s\n%s", request_id, type(error).__name__, frames)

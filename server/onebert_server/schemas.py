@@ -1,0 +1,227 @@
+"""The bodies of requests and answers; every list and text has its bound here."""
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag
+
+from onebert_store.manifest import Manifest
+
+MAX_TEXT = 65536
+MAX_ITEMS = 64
+MAX_FANOUT = 1024
+MAX_REF = 128
+
+
+def _readable(text: str) -> str:
+    if not text.strip():
+        raise ValueError("a text is not blank")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("a text is valid Unicode, without lone surrogates") from None
+    return text
+
+
+Text = Annotated[str, Field(min_length=1, max_length=MAX_TEXT), AfterValidator(_readable)]
+Ref = Annotated[str, Field(min_length=1, max_length=MAX_REF, description="`name`, `name@3` or `name@alias`")]
+TopK = Annotated[int | None, Field(ge=1, le=4096, description="how many scores to send, best first")]
+
+
+class _Request(BaseModel):
+    """No coercion and no unknown fields."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+
+class TextPair(_Request):
+    """One input: a text, or a pair of texts for tasks on pairs."""
+
+    text: Text
+    text_pair: Text | None = None
+
+
+def _tag(value: Any) -> str:
+    """Chooses the branch of a union, so that errors are about what was sent; problems.py drops the brackets."""
+    return "[list]" if isinstance(value, list) else "[text]" if isinstance(value, str) else "[pair]"
+
+
+OneInput = Annotated[Annotated[Text, Tag("[text]")] | Annotated[TextPair, Tag("[pair]")], Discriminator(_tag)]
+Inputs = Annotated[
+    Annotated[Text, Tag("[text]")]
+    | Annotated[TextPair, Tag("[pair]")]
+    | Annotated[Annotated[list[OneInput], Field(min_length=1, max_length=MAX_ITEMS)], Tag("[list]")],
+    Discriminator(_tag),
+]
+
+
+class ClassifyRequest(_Request):
+    """Inputs for one task."""
+
+    inputs: Inputs
+    top_k: TopK = None
+
+
+class Item(TextPair):
+    """One input for one task."""
+
+    task: Ref
+
+
+class ClassifyItemsRequest(_Request):
+    """Inputs for many tasks."""
+
+    items: Annotated[list[Item], Field(min_length=1, max_length=MAX_ITEMS)]
+    top_k: TopK = None
+
+
+class FanoutRequest(TextPair):
+    """One input for many tasks; `["*"]` means the live version of every task."""
+
+    tasks: Annotated[list[Ref], Field(min_length=1, max_length=MAX_FANOUT)]
+    top_k: TopK = None
+
+
+class AliasRequest(_Request):
+    """Where an alias shall point."""
+
+    version: Annotated[int, Field(ge=1, lt=2**31)]
+
+
+class Result(BaseModel):
+    """One answer. `scores` is best first; `labels`, for multi_label tasks, are those that apply."""
+
+    label: str
+    score: float
+    scores: dict[str, float]
+    labels: list[str] | None = None
+    tokens: Annotated[int, Field(description="tokens of the input, special tokens included")]
+    truncated: Annotated[bool, Field(description="whether the input was cut to the task's max_length")]
+
+
+class TaskResult(Result):
+    """One answer and the version that made it."""
+
+    task: str
+    version: int
+    digest: str
+
+
+class ClassifyResponse(BaseModel):
+    """Answers in the order of the inputs, all by one version."""
+
+    task: str
+    version: int
+    digest: str
+    results: list[Result]
+
+
+class ClassifyItemsResponse(BaseModel):
+    """Answers in the order of the items or tasks."""
+
+    results: list[TaskResult]
+
+
+class Uploaded(BaseModel):
+    """The version that holds an uploaded delta."""
+
+    task: str
+    version: int
+    digest: str
+
+
+class AliasResponse(BaseModel):
+    """Where an alias points."""
+
+    task: str
+    alias: str
+    version: int
+
+
+class VersionSummary(BaseModel):
+    """One version of a task; `unavailable` ones are registered, but this server could not load them."""
+
+    version: int
+    digest: str
+    status: Literal["ready", "unavailable"]
+    size: Annotated[int, Field(description="bytes of the delta file")]
+    created_at: datetime
+    method: str
+    task_type: str
+    labels: int
+
+
+class VersionResponse(VersionSummary):
+    """One version with its manifest."""
+
+    task: str
+    manifest: Manifest
+
+
+class TaskSummary(BaseModel):
+    """A task, its version numbers and where its aliases point."""
+
+    name: str
+    aliases: dict[str, int]
+    versions: list[int]
+
+
+class TasksResponse(BaseModel):
+    """Every task, by name."""
+
+    tasks: list[TaskSummary]
+
+
+class TaskResponse(BaseModel):
+    """A task and its versions, oldest first."""
+
+    name: str
+    aliases: dict[str, int]
+    versions: list[VersionSummary]
+
+
+class BaseResponse(BaseModel):
+    """The base, and the shapes that a delta for it may touch."""
+
+    name: str
+    digest: str
+    model_type: str
+    hidden_size: int
+    num_layers: int
+    vocab_size: int
+    max_length: int
+    num_parameters: int
+    poolings: list[str]
+    dtype: str
+    device: str
+    parameters: dict[str, list[int]]
+    modules: dict[str, list[int]]
+    symbols: dict[str, str]
+
+
+class Health(BaseModel):
+    """Whether the server lives or is ready; no names, since it is open to all."""
+
+    status: Literal["alive", "ready"]
+    tasks: int | None = None
+    versions: int | None = None
+    unavailable: int | None = None
+
+
+class Reason(BaseModel):
+    """One broken rule."""
+
+    path: str
+    reason: str
+
+
+class Problem(BaseModel):
+    """RFC 9457; `code` is from the catalogue in docs/api.md."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    instance: str
+    errors: list[Reason] | None = None

@@ -1,0 +1,87 @@
+"""Runs the app on uvicorn: binds first, loads, listens when ready, and stops without losing an answer."""
+
+import logging
+import signal
+import socket
+import time
+from types import FrameType
+
+import typer
+import uvicorn
+
+from onebert_server.app import create_app
+from onebert_server.routing import Parts
+from onebert_server.settings import Settings
+from onebert_store.errors import InvalidSettings
+
+
+def serve(settings: Settings) -> None:
+    """Serves until SIGTERM or SIGINT.
+
+    Raises:
+        OneBertError: the server cannot start.
+    """
+    logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    # Its own start-up lines say what ours says; its warnings and errors stay.
+    logging.getLogger("uvicorn").setLevel(max(logging.WARNING, logging.getLogger().level))
+    bound = _bind(settings.host, settings.port)
+    app = create_app(settings)
+    config = uvicorn.Config(
+        app,
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        proxy_headers=False,
+        ws="none",
+        timeout_graceful_shutdown=max(1, round(settings.shutdown_timeout)),
+    )
+    Server(config, app.state.parts).run(sockets=[bound])
+
+
+class Server(uvicorn.Server):
+    """uvicorn that says when it listens, says it is leaving before it leaves, and ends with exit code 0."""
+
+    def __init__(self, config: uvicorn.Config, parts: Parts) -> None:
+        super().__init__(config)
+        self._parts = parts
+        self._exit_at = float("inf")
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listens, then prints one line."""
+        await super().startup(sockets)
+        if sockets and self.started:
+            typer.echo(_greeting(self._parts, *sockets[0].getsockname()[:2]))
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Leaves readiness at once and the socket after the drain delay; SIGINT does not wait, a second one forces.
+
+        uvicorn's own handler would raise the signal again at the end and exit with its number.
+        """
+        self.force_exit = self._parts.draining and sig == signal.SIGINT
+        self._parts.draining = True
+        delay = self._parts.settings.drain_delay if sig == signal.SIGTERM else 0.0
+        self._exit_at = min(self._exit_at, time.monotonic() + delay)
+
+    async def on_tick(self, counter: int) -> bool:
+        """uvicorn asks ten times a second whether to stop."""
+        self.should_exit = self.should_exit or time.monotonic() >= self._exit_at
+        return await super().on_tick(counter)
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    """Takes the address before the long work of loading; nobody can connect until uvicorn listens."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        bound = socket.socket(family, kind, protocol)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+    except OSError:
+        raise InvalidSettings(f"port {port} of {host} cannot be bound; is it in use?") from None
+    return bound
+
+
+def _greeting(parts: Parts, host: str, port: int) -> str:
+    where = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    spec, settings, counts = parts.base.spec, parts.settings, parts.directory.counts()
+    tasks = f"{counts['tasks']} task{'' if counts['tasks'] == 1 else 's'}"
+    return f"Listening on {where}: {spec.name}, {settings.dtype} on {settings.device}, {tasks}"

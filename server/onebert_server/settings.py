@@ -1,0 +1,84 @@
+"""Everything that can be configured, as `ONEBERT_…` environment variables; docs/settings.md says the same in prose."""
+
+import hashlib
+import re
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from onebert_store.errors import InvalidSettings
+
+KIB, MIB = 2**10, 2**20
+MAX_DELTA_BYTES = 64 * MIB
+
+
+class Settings(BaseSettings):
+    """Settings of one server; flags of `onebert serve` win over the environment."""
+
+    model_config = SettingsConfigDict(env_prefix="ONEBERT_", frozen=True, extra="forbid")
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65535)] = 8000
+    base: str | None = None
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")] = "cpu"
+    threads: Annotated[int, Field(ge=1, le=1024)] | None = None
+    data_dir: Path = Path("onebert-data")
+    # SHA-256 of each key, never the key: a dump of the settings gives nothing away.
+    api_keys: Annotated[tuple[bytes, ...], NoDecode, Field(repr=False)] = ()
+    max_batch_tokens: Annotated[int, Field(ge=512)] = 8192
+    # The queue's bounds leave room for the largest request that the schemas allow: 1024 sequences of 512 tokens.
+    max_queue_sequences: Annotated[int, Field(ge=1024)] = 4096
+    max_queue_tokens: Annotated[int, Field(ge=2**19)] = 2**20
+    max_body_bytes: Annotated[int, Field(ge=KIB)] = MIB
+    max_upload_bytes: Annotated[int, Field(ge=KIB, le=MAX_DELTA_BYTES)] = MAX_DELTA_BYTES
+    receive_timeout: Annotated[float, Field(gt=0)] = 60.0
+    drain_delay: Annotated[float, Field(ge=0)] = 0.0
+    shutdown_timeout: Annotated[float, Field(ge=0)] = 30.0
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    @field_validator("api_keys", mode="before")
+    @classmethod
+    def _digests(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        return tuple(_key_digest(key.strip()) for key in value.split(",") if key.strip())
+
+    @model_validator(mode="after")
+    def _open_only_with_keys(self) -> "Settings":
+        if not self.api_keys and not is_loopback(self.host):
+            raise ValueError("listening beyond loopback needs an API key; set ONEBERT_API_KEYS")
+        return self
+
+
+def load_settings(**overrides: Any) -> Settings:
+    """Reads the environment; overrides that are None do not count.
+
+    Raises:
+        InvalidSettings: names the setting and the rule, never the value.
+    """
+    try:
+        return Settings(**{name: value for name, value in overrides.items() if value is not None})
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False, include_context=False)[0]
+        where = f"ONEBERT_{str(first['loc'][0]).upper()}: " if first["loc"] else ""
+        raise InvalidSettings(where + first["msg"].removeprefix("Value error, ")) from None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a server that listens on the host."""
+    try:
+        return host == "localhost" or ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def _key_digest(key: str) -> bytes:
+    if not key.startswith("sha256:"):
+        return hashlib.sha256(key.encode()).digest()
+    if not re.fullmatch(r"[0-9a-f]{64}", key[7:]):
+        raise ValueError("a key that starts with sha256: goes on with 64 hexadecimal digits")
+    return bytes.fromhex(key[7:])
