@@ -1,23 +1,37 @@
 """The manifest of a delta file: one JSON object that says what the tensors are for."""
 
-import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
 
 from onebert_store.errors import InvalidManifest
+from onebert_store.strict_json import refuse_foreign, shown
 
 FORMAT = 1
 MAX_LABELS = 4096
 MAX_GOLDEN = 8
 MAX_GOLDEN_TOKENS = 512
+MAX_TOKEN = 2**31 - 1
 
 TaskType = Literal["single_label", "multi_label", "regression"]
 Pooling = Literal["cls", "mean", "pooler"]
 
-Line = Annotated[str, StringConstraints(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]+$")]
+Line = Annotated[str, StringConstraints(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]+$")]
 Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
+def _plain_json(value: dict[str, Any]) -> dict[str, Any]:
+    refuse_foreign(value)
+    return value
 
 
 class _Strict(BaseModel):
@@ -37,7 +51,9 @@ class BaseRef(_Strict):
 class Golden(_Strict):
     """Token-id sequences and the float32 logits that the trainer computed for them."""
 
-    input_ids: Annotated[list[list[Annotated[int, Field(ge=0)]]], Field(min_length=1, max_length=MAX_GOLDEN)]
+    input_ids: Annotated[
+        list[list[Annotated[int, Field(ge=0, le=MAX_TOKEN)]]], Field(min_length=1, max_length=MAX_GOLDEN)
+    ]
     logits: Annotated[list[list[Finite]], Field(min_length=1, max_length=MAX_GOLDEN)]
 
     @model_validator(mode="after")
@@ -52,14 +68,15 @@ class Golden(_Strict):
 class Manifest(_Strict):
     """What the tensors of a delta are for; `training` is free provenance."""
 
-    format: Literal[1]
+    # Not Literal[1], which takes true and 1.0 for 1.
+    format: Annotated[int, Field(ge=FORMAT, le=FORMAT)]
     base: BaseRef
     task_type: TaskType
     labels: Annotated[list[Line], Field(min_length=1, max_length=MAX_LABELS)]
     pooling: Pooling
     max_length: Annotated[int, Field(ge=3, le=65536)]
     method: Line
-    training: dict[str, Any] = Field(default_factory=dict)
+    training: Annotated[dict[str, Any], AfterValidator(_plain_json)] = Field(default_factory=dict)
     golden: Golden | None = None
 
     @model_validator(mode="after")
@@ -84,4 +101,4 @@ def parse_manifest(data: Any) -> Manifest:
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "manifest"
-        raise InvalidManifest(f"{re.sub(r'[^ -~]', '?', where)[:120]}: {first['msg']}") from None
+        raise InvalidManifest(f"{shown(where)}: {first['msg'].removeprefix('Value error, ')}") from None

@@ -1,0 +1,58 @@
+"""Writes that survive a crash: files that appear whole, durable folders, a typed error for a full disk."""
+
+import errno
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from onebert_store.errors import StorageFull
+
+
+@contextmanager
+def full_disk_is_typed() -> Iterator[None]:
+    """Turns the operating system's "no space" into `StorageFull`; other errors pass."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise StorageFull("the disk has no room for this") from error
+        raise
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes renames and removals inside `folder` durable."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Writes a file that is either absent (or as before) or complete, also after a crash.
+
+    Raises:
+        StorageFull: the disk refused the write; `path` is as before.
+    """
+    with full_disk_is_typed():
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.name[:100]}-", dir=path.parent)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+                os.fchmod(file.fileno(), 0o666 & ~_umask())
+            os.replace(temporary, path)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+        sync_folder(path.parent)
+
+
+def _umask() -> int:
+    # The mask cannot be read without setting it; a temporary file is private, a file for the user is not.
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,326 @@
+"""Hostile delta files: each attack is refused by a typed error that names the offense."""
+
+import json
+import pickle
+import sys
+import tracemalloc
+import zipfile
+
+import numpy as np
+import pytest
+import safetensors
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tiny_delta
+from onebert_store.errors import InvalidManifest, MalformedFile, NotFinite, OneBertError, TooLarge
+from onebert_store.format import MAX_FILE_BYTES, MAX_HEADER_BYTES, MAX_TENSORS, dumps, loads
+from tiny_delta import entry, file_bytes, manifest_dict, metadata
+
+GOOD = dumps(tiny_delta.make_delta())
+
+
+def with_header(body=b"\0" * 8, **entries):
+    """A file of a valid manifest and these tensor entries."""
+    return file_bytes({"__metadata__": metadata(), **entries}, body)
+
+
+def with_raw(tensors, body=b"\0" * 8):
+    """A file whose header is written as text, for what a dict cannot say."""
+    return file_bytes(f'{{"__metadata__":{json.dumps(metadata())},{tensors}}}'.encode(), body)
+
+
+def with_manifest(text):
+    """A file with this manifest text (or value) and one tensor."""
+    value = text if isinstance(text, str) else json.dumps(text)
+    return file_bytes({"__metadata__": {"onebert": value}, "a": entry(0, 8)}, b"\0" * 8)
+
+
+def raw_entry(**texts):
+    """The text of a header entry with some values replaced by raw JSON text."""
+    parts = {"dtype": '"F32"', "shape": "[2]", "data_offsets": "[0,8]"} | texts
+    return '"a":{' + ",".join(f'"{key}":{value}' for key, value in parts.items()) + "}"
+
+
+HEADER = {
+    "empty": (b"", "ends inside the 8 bytes"),
+    "seven-bytes": (b"\0" * 7, "ends inside the 8 bytes"),
+    "length-0": (file_bytes(b""), "does not start with"),
+    "length-past-end": (GOOD[: -len(GOOD) // 2], "the header claims|tensors cover"),
+    "length-2**63": (file_bytes(b"{}", size=2**63), "the header claims 9223372036854775808 bytes, 2 are left"),
+    "length-2**64-1": (file_bytes(b"{}", size=2**64 - 1), "the header claims"),
+    "length-one-short": (file_bytes(b"{}", size=1), "header: not JSON"),
+    "leading-space": (file_bytes(b' {"a":1}'), "does not start with"),
+    "not-json": (file_bytes(b"{nope"), "header: not JSON at character 1"),
+    "json-list": (file_bytes(b"[]"), "does not start with"),
+    "two-values": (file_bytes(b"{} {}"), "header: not JSON"),
+    "not-utf8": (file_bytes(b'{"\xff":1}'), "header: byte 2 is not UTF-8"),
+    "byte-order-mark": (file_bytes(b"\xef\xbb\xbf{}"), "does not start with"),
+    "utf-16": (file_bytes("{}".encode("utf-16-le")), "header: not JSON"),
+    "nesting-bomb": (file_bytes(b'{"a":' + b"[" * 100_000), "header: it is nested too deeply"),
+    "nan-literal": (with_raw(raw_entry(shape="[NaN]")), "header: NaN is not JSON"),
+    "infinity-literal": (with_raw(raw_entry(shape="[-Infinity]")), "header: -Infinity is not JSON"),
+    "overflowing-float": (with_raw(raw_entry(shape="[1e999]")), "header: a number is too large"),
+    "giant-integer": (with_raw(raw_entry(shape="[" + "9" * 5000 + "]")), "header: an integer does not fit"),
+    "65-bit-integer": (with_raw(raw_entry(shape=f"[{2**64}]")), "header: an integer does not fit"),
+    "pickle": (pickle.dumps({"a": 1}, protocol=0) * 9, "the header claims"),
+    "git-lfs-pointer": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "the header claims"),
+    "zip-tail": (GOOD + b"PK\x05\x06" + b"\0" * 18, "the tensors cover"),
+}
+
+METADATA = {
+    "no-metadata": (file_bytes({"a": entry(0, 8)}, b"\0" * 8), "__metadata__ must be an object"),
+    "metadata-null": (file_bytes({"__metadata__": None}), "__metadata__ must be an object"),
+    "metadata-list": (file_bytes({"__metadata__": ["onebert"]}), "__metadata__ must be an object"),
+    "metadata-is-a-tensor": (file_bytes({"__metadata__": entry(0, 8)}, b"\0" * 8), "__metadata__ must be"),
+    "metadata-empty": (file_bytes({"__metadata__": {}}), "the one key 'onebert'"),
+    "metadata-extra-key": (file_bytes({"__metadata__": metadata() | {"format": "pt"}}), "the one key 'onebert'"),
+    "manifest-not-a-string": (file_bytes({"__metadata__": {"onebert": {}}}), "must be a string of JSON"),
+    "manifest-number": (file_bytes({"__metadata__": {"onebert": 1}}), "must be a string of JSON"),
+}
+
+DUPLICATES = {
+    "tensor-twice-equal": (with_raw(f"{raw_entry()},{raw_entry()}"), "the key 'a' appears twice"),
+    "tensor-twice-apart": (
+        with_raw(f"{raw_entry()},{raw_entry(data_offsets='[8,16]')}", b"\0" * 16),
+        "the key 'a' appears twice",
+    ),
+    "metadata-twice": (with_raw(f'{raw_entry()},"__metadata__":{{}}'), "the key '__metadata__' appears twice"),
+    "dtype-twice": (with_raw(raw_entry(dtype='"F32","dtype":"F32"')), "the key 'dtype' appears twice"),
+    "escaped-twin": (with_raw(raw_entry() + "," + raw_entry().replace('"a"', '"\\u0061"')), "'a' appears twice"),
+    "long-name-is-cut": (with_raw(f'"{"x" * 9999}":1,"{"x" * 9999}":1'), r"the key 'x{79}…' appears twice$"),
+}
+
+ENTRIES = {
+    "entry-null": (with_header(a=None), "a must have exactly"),
+    "entry-empty": (with_header(a={}), "a must have exactly"),
+    "entry-extra-key": (with_header(a=entry(0, 8) | {"x": 1}), "a must have exactly"),
+    "entry-missing-shape": (with_header(a={"dtype": "F32", "data_offsets": [0, 8]}), "a must have exactly"),
+    "dtype-int64": (with_header(a=entry(0, 8, [1], "I64")), "dtype must be one of F32, F16, BF16"),
+    "dtype-fp8": (with_header(a=entry(0, 8, [8], "F8_E4M3")), "dtype must be"),
+    "dtype-fp4": (with_header(a=entry(0, 8, [16], "F4")), "dtype must be"),
+    "dtype-lower-case": (with_header(a=entry(0, 8, [2], "f32")), "dtype must be"),
+    "dtype-number": (with_header(a=entry(0, 8, [2], 32)), "dtype must be"),
+    "dtype-list": (with_header(a=entry(0, 8, [2], ["F32"])), "dtype must be"),
+    "shape-null": (with_header(a=entry(0, 8) | {"shape": None}), "shape must be"),
+    "shape-number": (with_header(a=entry(0, 8, 2)), "shape must be"),
+    "shape-scalar": (with_header(a=entry(0, 4, []), body=b"\0" * 4), "shape must be"),
+    "shape-rank-3": (with_header(a=entry(0, 8, [1, 1, 2])), "shape must be"),
+    "shape-rank-64": (with_header(a=entry(0, 8, [1] * 63 + [2])), "shape must be"),
+    "shape-float": (with_header(a=entry(0, 8, [2.0])), "shape must be"),
+    "shape-bool": (with_header(a=entry(0, 4, [True]), body=b"\0" * 4), "shape must be"),
+    "shape-string": (with_header(a=entry(0, 8, ["2"])), "shape must be"),
+    "shape-negative": (with_header(a=entry(0, 8, [-1, -2])), "shape must be"),
+    "shape-zero": (with_header(a=entry(0, 0, [0]), body=b""), "shape must be"),
+    "shape-zero-hides-huge": (with_header(a=entry(0, 0, [2**62, 0]), body=b""), "shape must be"),
+    "shape-10-gigabytes": (with_header(a=entry(0, 8, [50_000, 50_000])), "need 10000000000 bytes, data_offsets span 8"),
+    "shape-overflows-64-bit": (with_header(a=entry(0, 8, [2**31 - 1, 2**31 - 1])), "need 18446744056529682436 bytes"),
+    "shape-not-the-span": (with_header(a=entry(0, 8, [3])), "need 12 bytes, data_offsets span 8"),
+    "half-precision-span": (with_header(a=entry(0, 8, [2], "F16")), "need 4 bytes, data_offsets span 8"),
+    "offsets-one": (with_header(a=entry(0, 8) | {"data_offsets": [8]}), "data_offsets must be"),
+    "offsets-three": (with_header(a=entry(0, 8) | {"data_offsets": [0, 4, 8]}), "data_offsets must be"),
+    "offsets-float": (with_header(a=entry(0, 8) | {"data_offsets": [0, 8.0]}), "data_offsets must be"),
+    "offsets-bool": (with_header(a=entry(0, 8) | {"data_offsets": [False, 8]}), "data_offsets must be"),
+    "offsets-negative": (with_header(a=entry(0, 8) | {"data_offsets": [-8, 0]}), "data_offsets must be"),
+    "offsets-reversed": (with_header(a=entry(0, 8) | {"data_offsets": [8, 0]}), "need 8 bytes, data_offsets span -8"),
+    "name-empty": (with_header(**{"": entry(0, 8)}), "a tensor name is"),
+    "name-newline": (with_header(**{"a\nb": entry(0, 8)}), r"a tensor name is .*: a\?b$"),
+    "name-nul": (with_header(**{"a\0": entry(0, 8)}), r"a tensor name is .*: a\?$"),
+    "name-space": (with_header(**{"a b": entry(0, 8)}), "a tensor name is"),
+    "name-cyrillic": (with_header(**{"\u0430": entry(0, 8)}), "a tensor name is"),
+    "name-right-to-left": (with_header(**{"a\u202e": entry(0, 8)}), r"a tensor name is .*: a\?$"),
+    "name-surrogate": (with_raw(raw_entry().replace('"a"', '"\\ud800"')), r"a tensor name is .*: \?$"),
+    "name-257": (with_header(**{"n" * 257: entry(0, 8)}), r"a tensor name is .*: n{79}…$"),
+}
+
+LAYOUT = {
+    "no-tensors-but-a-body": (with_header(), "the tensors cover 0 bytes, the body has 8"),
+    "hole-at-start": (with_header(a=entry(4, 8)), "a hole between the header and a"),
+    "hole": (with_header(a=entry(0, 4), b=entry(8, 12), body=b"\0" * 12), "a hole between a and b"),
+    "overlap": (with_header(a=entry(0, 8), b=entry(4, 8)), "an overlap of a and b"),
+    "same-span": (with_header(a=entry(0, 8), b=entry(0, 8)), "an overlap of a and b"),
+    "trailing-byte": (with_header(a=entry(0, 8), body=b"\0" * 9), "the tensors cover 8 bytes, the body has 9"),
+    "past-end": (with_header(a=entry(0, 12)), "the tensors cover 12 bytes, the body has 8"),
+    "one-byte-short": (with_header(a=entry(0, 8), body=b"\0" * 7), "the tensors cover 8 bytes, the body has 7"),
+}
+
+MALFORMED = HEADER | METADATA | DUPLICATES | ENTRIES | LAYOUT
+
+GOOD_TEXT = json.dumps(manifest_dict())
+
+MANIFESTS = {
+    "empty-text": ("", "not JSON at character 0"),
+    "not-json": ("{'format': 1}", "not JSON at character 1"),
+    "list": ("[]", "manifest: Input should be"),
+    "null": ("null", "manifest: Input should be"),
+    "byte-order-mark": ("\ufeff" + GOOD_TEXT, "byte order mark"),
+    "nesting-bomb": ("[" * 100_000, "nested too deeply"),
+    "nested-33": (manifest_dict(training={"a": json.loads("[" * 40 + "]" * 40)}), "training: nested deeper than 32"),
+    "duplicate-key": (GOOD_TEXT[:-1] + ',"format":1}', "the key 'format' appears twice"),
+    "duplicate-inside": (GOOD_TEXT[:-1] + ',"training":{"a":{"b":1,"b":2}}}', "the key 'b' appears twice"),
+    "nan": (manifest_dict(training={"a": float("nan")}), "NaN is not JSON"),
+    "overflow": (GOOD_TEXT[:-1] + ',"training":{"a":1e999}}', "a number is too large"),
+    "giant-integer": (GOOD_TEXT[:-1] + ',"training":{"a":' + "9" * 5000 + "}}", "an integer does not fit 64 bits"),
+    "surrogate-escape": (manifest_dict(training={"a": "\ud800"}), "training: a text has half a surrogate pair"),
+    "surrogate-key": (manifest_dict(training={"\ud800": 1}), "training: a text has half a surrogate pair"),
+    "surrogate-label": (manifest_dict(labels=["a", "\udc00"]), "labels.1"),
+    "surrogate-in-text": (GOOD_TEXT[:-1] + ',"training":{"a":"\ud800"}}', "half a surrogate pair"),
+    "unknown-key": (manifest_dict(extra=1), "extra: Extra inputs are not permitted"),
+    "unknown-key-cut": (manifest_dict(**{"\x1b" + "k" * 9999: 1}), r"^\?k{78}…: Extra inputs"),
+    "format-2": (manifest_dict(format=2), "format"),
+    "format-true": (manifest_dict(format=True), "format"),
+    "format-float": (manifest_dict(format=1.0), "format"),
+    "format-text": (manifest_dict(format="1"), "format"),
+    "missing-labels": ({k: v for k, v in manifest_dict().items() if k != "labels"}, "labels: Field required"),
+    "no-labels": (manifest_dict(labels=[]), "labels"),
+    "one-label": (manifest_dict(labels=["a"]), "at least two labels"),
+    "twin-labels": (manifest_dict(labels=["a", "a"]), "labels are not distinct"),
+    "label-number": (manifest_dict(labels=["a", 1]), "labels.1"),
+    "label-empty": (manifest_dict(labels=["a", ""]), "labels.1"),
+    "label-control": (manifest_dict(labels=["a", "b\x1b[31m"]), "labels.1"),
+    "label-c1-control": (manifest_dict(labels=["a", "b\x9b31m"]), "labels.1"),
+    "label-line-separator": (manifest_dict(labels=["a", "b\u2028"]), "labels.1"),
+    "label-257": (manifest_dict(labels=["a", "b" * 257]), "labels.1"),
+    "labels-4097": (manifest_dict(labels=[str(i) for i in range(4097)]), "labels: .*at most 4096"),
+    "task-type-token": (manifest_dict(task_type="token"), "task_type"),
+    "pooling-max": (manifest_dict(pooling="max"), "pooling"),
+    "max-length-float": (manifest_dict(max_length=16.0), "max_length"),
+    "max-length-true": (manifest_dict(max_length=True), "max_length"),
+    "max-length-2": (manifest_dict(max_length=2), "max_length"),
+    "max-length-huge": (manifest_dict(max_length=2**40), "max_length"),
+    "digest-short": (manifest_dict(base={"name": "t", "model_type": "b", "digest": "sha256:0"}), "base.digest"),
+    "digest-newline": (
+        manifest_dict(base={"name": "t", "model_type": "b", "digest": tiny_delta.BASE_DIGEST + "\n"}),
+        "base.digest",
+    ),
+    "training-list": (manifest_dict(training=[]), "training"),
+    "golden-counts": (manifest_dict(golden={"input_ids": [[1], [1]], "logits": [[0.0, 0.0]]}), "golden"),
+    "golden-width": (manifest_dict(golden={"input_ids": [[1]], "logits": [[0.0]]}), "one number per label"),
+    "golden-negative": (manifest_dict(golden={"input_ids": [[-1]], "logits": [[0.0, 0.0]]}), "golden.input_ids"),
+    "golden-huge-id": (manifest_dict(golden={"input_ids": [[2**40]], "logits": [[0.0, 0.0]]}), "golden.input_ids"),
+    "golden-empty": (manifest_dict(golden={"input_ids": [[]], "logits": [[0.0, 0.0]]}), "golden"),
+    "golden-513": (manifest_dict(golden={"input_ids": [[1] * 513], "logits": [[0.0, 0.0]]}), "golden"),
+    "golden-nine": (manifest_dict(golden={"input_ids": [[1]] * 9, "logits": [[0.0, 0.0]] * 9}), "golden"),
+    "golden-bool": (manifest_dict(golden={"input_ids": [[True]], "logits": [[0.0, 0.0]]}), "golden"),
+}
+
+
+@pytest.mark.parametrize(("data", "message"), MALFORMED.values(), ids=MALFORMED.keys())
+def test_malformed_files_are_refused_by_name(data, message):
+    with pytest.raises(MalformedFile, match=message) as caught:
+        loads(data)
+    assert caught.value.detail.isprintable()
+    assert len(caught.value.detail) < 300
+
+
+@pytest.mark.parametrize(("manifest", "message"), MANIFESTS.values(), ids=MANIFESTS.keys())
+def test_invalid_manifests_are_refused_by_name(manifest, message):
+    with pytest.raises(InvalidManifest, match=message) as caught:
+        loads(with_manifest(manifest))
+    assert caught.value.detail.isprintable()
+    assert len(caught.value.detail) < 300
+
+
+def test_the_building_blocks_of_the_attacks_are_valid():
+    assert set(loads(with_header(a=entry(0, 8))).tensors) == {"a"}
+    assert set(loads(with_raw(raw_entry())).tensors) == {"a"}
+    assert set(loads(with_manifest(manifest_dict())).tensors) == {"a"}
+
+
+def test_a_file_cut_at_any_byte_is_refused():
+    for length in range(len(GOOD)):
+        with pytest.raises(MalformedFile):
+            loads(GOOD[:length])
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize(("dtype", "code"), [("<f4", "F32"), ("<f2", "F16")])
+def test_numbers_that_are_not_finite_are_refused(bad, dtype, code):
+    body = np.array([1, bad], dtype).tobytes()
+    with pytest.raises(NotFinite, match=r"^not finite: weird$"):
+        loads(with_header(weird=entry(0, len(body), [2], code), body=body))
+
+
+def test_bfloat16_infinity_is_refused():
+    with pytest.raises(NotFinite, match=r"^not finite: weird$"):
+        loads(with_header(weird=entry(0, 4, [2], "BF16"), body=b"\0\0\x80\x7f"))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\0" * (MAX_FILE_BYTES + 1),
+        file_bytes(b"{" + b" " * MAX_HEADER_BYTES),
+        with_header(
+            **{f"t{i}": entry(4 * i, 4 * i + 4) for i in range(MAX_TENSORS + 1)}, body=b"\0" * 4 * (MAX_TENSORS + 1)
+        ),
+    ],
+    ids=["file", "header", "tensors"],
+)
+def test_what_is_over_a_limit_is_too_large(data):
+    with pytest.raises(TooLarge):
+        loads(data)
+
+
+@pytest.mark.parametrize("name", ["length-2**63", "shape-10-gigabytes", "shape-overflows-64-bit", "past-end"])
+def test_a_claim_allocates_nothing(name):
+    data, _ = MALFORMED[name]
+    tracemalloc.start()
+    try:
+        with pytest.raises(MalformedFile):
+            loads(data)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 100_000
+
+
+@given(st.data())
+def test_changed_bytes_are_refused_or_mean_what_they_say(data):
+    """Whatever we accept, the official library accepts too and sees the same numbers."""
+    changed = bytearray(GOOD)
+    for _ in range(data.draw(st.integers(1, 4))):
+        place = data.draw(st.integers(0, len(GOOD) - 1))
+        changed[place] = data.draw(st.integers(0, 255))
+    try:
+        delta = loads(bytes(changed))
+    except OneBertError:
+        return
+    views = dict(safetensors.deserialize(bytes(changed)))
+    assert {name: bytes(view["data"]) for name, view in views.items()} == {
+        name: tensor.tobytes() for name, tensor in delta.tensors.items()
+    }
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_typed_error(data):
+    with pytest.raises(OneBertError):
+        loads(data)
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+        lambda x: st.lists(x) | st.dictionaries(st.text(), x),
+        max_leaves=20,
+    )
+)
+def test_any_json_as_header_or_manifest_is_a_typed_error(value):
+    with pytest.raises(OneBertError):
+        loads(file_bytes(json.dumps({"a": value}).encode()))
+    with pytest.raises(InvalidManifest):
+        loads(with_manifest(json.dumps(value)))
+
+
+def test_reading_never_unpickles(tmp_path):
+    archive = tmp_path / "model.bin"
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("archive/data.pkl", pickle.dumps(tiny_delta.entry))
+    seen = []
+    sys.addaudithook(lambda event, _: seen.append(event) if event == "pickle.find_class" else None)
+    with pytest.raises(MalformedFile):
+        loads(archive.read_bytes())
+    assert loads(GOOD).digest
+    assert seen == []
+    pickle.loads(pickle.dumps(tiny_delta.entry))
+    assert seen == ["pickle.find_class"], "the hook does see unpickling"

@@ -1,0 +1,110 @@
+"""Whether a delta fits a base: everything that does not is refused by name."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import tiny_delta
+from onebert_store.delta import check
+from onebert_store.errors import BaseMismatch, InvalidManifest, NotFinite, TensorMismatch
+from tiny_delta import MIDDLE, NORM, QUERY, SPEC
+
+
+def with_tensors(**shapes):
+    """The valid tensors, with some replaced by ones of another shape or (None) left out."""
+    tensors = tiny_delta.tensors_for() | {
+        name: np.ones(shape, np.float32) for name, shape in shapes.items() if shape is not None
+    }
+    return {name: tensor for name, tensor in tensors.items() if shapes.get(name, ()) is not None}
+
+
+@pytest.mark.parametrize(
+    ("changes", "tensors"),
+    [
+        ({}, {}),
+        ({}, {"delta." + QUERY.format(0) + ".bias": None, "delta." + NORM.format(1): None}),
+        ({}, {"lora_A." + MIDDLE.format(1): None, "lora_B." + MIDDLE.format(1): None}),
+        ({}, {"lora_A." + MIDDLE.format(1): (4, 4), "lora_B." + MIDDLE.format(1): (8, 4)}),
+        ({}, {"head.dense.weight": (4, 4), "head.dense.bias": (4,)}),
+        ({"pooling": "pooler"}, {"delta.pooler.dense.bias": (4,)}),
+        ({"golden": {"input_ids": [[0, 49], [1] * 16], "logits": [[0.0, 0.5]] * 2}}, {}),
+    ],
+    ids=["full", "no-delta", "no-lora", "highest-rank", "dense", "pooler", "golden"],
+)
+def test_what_fits_is_accepted(changes, tensors):
+    check(tiny_delta.make_delta(tensors=with_tensors(**tensors), **changes), SPEC)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "message"),
+    [
+        ({"head.weight": None}, "missing: head.weight"),
+        ({"head.bias": None}, "missing: head.bias"),
+        ({"head.weight": (3, 4)}, r"head.weight is \[3, 4\], not \[2, 4\]"),
+        ({"head.weight": (4, 2)}, r"head.weight is \[4, 2\], not \[2, 4\]"),
+        ({"head.bias": (3,)}, r"head.bias is \[3\], not \[2\]"),
+        ({"head.dense.weight": (4, 4)}, "missing: head.dense.bias"),
+        ({"head.dense.bias": (4,)}, "missing: head.dense.weight"),
+        ({"delta." + QUERY.format(0) + ".bias": (8,)}, r"query.bias is \[8\], not \[4\]"),
+        ({"delta." + QUERY.format(0) + ".bias": (1, 4)}, r"query.bias is \[1, 4\], not \[4\]"),
+        ({"delta." + QUERY.format(2) + ".bias": (4,)}, "not tensors of this base and pooling: delta.encoder.layer.2"),
+        ({"delta." + QUERY.format(0) + ".weight": (4, 4)}, "not tensors of this base and pooling: delta.encoder"),
+        ({"delta.bert." + QUERY.format(0) + ".bias": (4,)}, "not tensors of this base and pooling: delta.bert"),
+        ({"delta.pooler.dense.bias": (4,)}, "not tensors of this base and pooling: delta.pooler.dense.bias"),
+        ({QUERY.format(0) + ".bias": (4,)}, "not tensors of this base"),
+        ({"sparse_value." + QUERY.format(0) + ".weight": (4,)}, "not tensors of this base"),
+        ({"adapter_down." + QUERY.format(0) + ".weight": (4, 4)}, "not tensors of this base"),
+        ({"lora_A." + MIDDLE.format(1): None}, "missing: lora_A.encoder.layer.1"),
+        ({"lora_B." + MIDDLE.format(1): None}, "missing: lora_B.encoder.layer.1"),
+        ({"lora_B." + MIDDLE.format(1): (8, 3)}, r"is \[8, 3\], not \[8, 2\]"),
+        ({"lora_A." + MIDDLE.format(1): (2, 8)}, r"is \[2, 8\], not \[2, 4\]"),
+        ({"lora_A." + MIDDLE.format(1): (2,)}, r"is \[2\], not \[2, 4\]"),
+        ({"lora_A." + MIDDLE.format(1): (5, 4), "lora_B." + MIDDLE.format(1): (8, 5)}, "rank 5, not 1 to 4"),
+        ({"lora_A." + MIDDLE.format(1): (0, 4), "lora_B." + MIDDLE.format(1): (8, 0)}, "rank 0, not 1 to 4"),
+        ({"lora_A.pooler.dense": (2, 4), "lora_B.pooler.dense": (4, 2)}, "not tensors of this base"),
+    ],
+)
+def test_tensors_that_do_not_fit_are_named(tensors, message):
+    with pytest.raises(TensorMismatch, match=message):
+        check(tiny_delta.make_delta(tensors=with_tensors(**tensors)), SPEC)
+
+
+def test_at_most_ten_offenders_are_named():
+    many = {f"delta.x{i:02}": (1,) for i in range(30)}
+    with pytest.raises(TensorMismatch) as caught:
+        check(tiny_delta.make_delta(tensors=with_tensors(**many)), SPEC)
+    assert "delta.x09" in caught.value.detail
+    assert "delta.x10" not in caught.value.detail
+    assert caught.value.detail.endswith("and 20 more")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"max_length": 17}, "max_length: 17 is over the base's 16"),
+        ({"golden": {"input_ids": [[50]], "logits": [[0.0, 0.0]]}}, "a token is outside the base's 50"),
+        ({"max_length": 4, "golden": {"input_ids": [[1] * 5], "logits": [[0.0, 0.0]]}}, "longer than max_length 4"),
+    ],
+)
+def test_manifests_that_do_not_fit_are_refused(changes, message):
+    with pytest.raises(InvalidManifest, match=message):
+        check(tiny_delta.make_delta(**changes), SPEC)
+
+
+def test_a_pooling_that_the_base_cannot_do_is_refused():
+    with pytest.raises(InvalidManifest, match="this base has cls, mean, not pooler"):
+        check(tiny_delta.make_delta(pooling="pooler"), replace(SPEC, poolings=("cls", "mean")))
+
+
+def test_a_delta_of_another_base_is_refused_even_under_its_name():
+    base = {"name": "tiny", "model_type": "bert", "digest": "sha256:" + "cd" * 32}
+    with pytest.raises(BaseMismatch, match=r"sha256:cdcdcdcdcdcd….*sha256:abababababab…"):
+        check(tiny_delta.make_delta(base=base), SPEC)
+
+
+def test_a_delta_with_a_nan_is_refused():
+    tensors = tiny_delta.tensors_for()
+    tensors["head.weight"][1, 2] = np.nan
+    with pytest.raises(NotFinite, match=r"not finite: head\.weight$"):
+        check(tiny_delta.make_delta(tensors=tensors), SPEC)
