@@ -1,0 +1,79 @@
+"""Processes killed while they add versions: what was acknowledged is there, nothing else is left behind."""
+
+import multiprocessing
+import os
+import random
+import signal
+
+import pytest
+
+from adding_process import add_and_die, add_for_ever
+from onebert_store.format import loads
+from onebert_store.registry import Registry
+from tiny_delta import make_delta
+
+# The fork server imports once, so that a child costs milliseconds.
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["onebert_store.registry"])
+
+STEPS = [
+    ("os", "fsync", 1, "before"),
+    ("os", "fsync", 1, "after"),
+    ("os", "replace", 1, "before"),
+    ("os", "replace", 1, "after"),
+    ("os", "fsync", 2, "after"),
+    ("row", "commit", 1, "before"),
+]
+
+
+def check_store(folder, acknowledged):
+    """Re-opens the store: every acknowledged version is readable, every row has its blob, nothing else is there."""
+    with Registry(folder) as registry:
+        records = registry.versions()
+        for record in records:
+            assert loads(registry.read(record)).digest == record.digest
+        assert acknowledged <= {(record.task, record.version, record.digest) for record in records}
+        kept = {record.digest.removeprefix("sha256:") for record in records}
+        assert {path.name for path in (folder / "blobs").iterdir()} == kept
+        for task in registry.tasks():
+            assert task.aliases == {"live": 1}
+            assert task.versions == tuple(range(1, len(task.versions) + 1))
+    return records
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_acknowledged_versions_survive_kill_9(tmp_path, seed):
+    chance = random.Random(seed)
+    receiver, sender = CONTEXT.Pipe(duplex=False)
+    process = CONTEXT.Process(target=add_for_ever, args=(tmp_path, seed, sender))
+    process.start()
+    sender.close()
+    acknowledged = {receiver.recv() for _ in range(chance.randrange(1, 10))}
+    # A few system calls later it is somewhere inside the next addition.
+    for _ in range(chance.randrange(10_000)):
+        os.getpid()
+    process.kill()
+    process.join()
+    try:
+        while True:
+            acknowledged.add(receiver.recv())
+    except EOFError:
+        receiver.close()
+    assert process.exitcode == -signal.SIGKILL
+    process.close()
+    check_store(tmp_path, acknowledged)
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: "-".join(map(str, step)))
+def test_a_kill_at_any_step_leaves_all_or_nothing(tmp_path, step):
+    with Registry(tmp_path) as registry:
+        record, _ = registry.add("task", make_delta(1))
+    process = CONTEXT.Process(target=add_and_die, args=(tmp_path, step))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    process.close()
+    assert check_store(tmp_path, set()) == [record]
+    with Registry(tmp_path) as registry:
+        again, created = registry.add("task", make_delta(2))
+        assert (again.version, created) == (2, True)
