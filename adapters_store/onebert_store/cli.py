@@ -1,0 +1,95 @@
+"""The `onebert` command: commands plug in by the entry points group `onebert.commands`; `inspect` is ours."""
+
+import sys
+from collections.abc import Callable
+from importlib.metadata import EntryPoint, entry_points, version
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from onebert_store import console
+from onebert_store.errors import OneBertError
+
+GROUP = "onebert.commands"
+
+
+def main() -> None:
+    """Runs the command line: 0 is success, 1 an error, 2 wrong usage, 130 an interrupt; errors are one line."""
+    try:
+        status = build_app()(standalone_mode=False)
+    except OneBertError as error:
+        console.print_error(error.detail)
+        status = 1
+    except typer.TyperException as error:
+        # Called with nothing, the help is already out and the message is empty.
+        if message := error.format_message():
+            console.print_error(f"{message} (see --help)")
+        status = error.exit_code
+    except typer.Abort:
+        status = 130
+    except OSError as error:
+        console.print_error(error.strerror or type(error).__name__)
+        status = 1
+    sys.exit(status)
+
+
+def build_app() -> typer.Typer:
+    """The command with everything that is installed; a command that cannot be imported says so when called."""
+    app = typer.Typer(
+        name="onebert",
+        help="One frozen encoder, hundreds of classifiers: train deltas, serve them mixed in one batch.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(_root)
+    for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
+        _plug(app, entry)
+    return app
+
+
+def inspect(
+    file: Annotated[Path, typer.Argument(help="The delta file.", metavar="FILE")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
+) -> None:
+    """Show what a delta file holds: base, labels, method, sizes, provenance, and what it changes.
+
+    It is read as strictly as the server reads it; whether it fits a base is checked when it is served.
+    """
+    # Imported here because every command starts through this file.
+    from onebert_store.inspection import inspect_file, render  # noqa: PLC0415
+
+    facts = inspect_file(file)
+    if as_json:
+        console.print_json(facts)
+    else:
+        console.out.print(render(facts))
+
+
+def _root(
+    show_version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
+) -> None:
+    if show_version:
+        typer.echo(f"onebert {version('onebert')}")
+        raise typer.Exit
+
+
+def _plug(app: typer.Typer, entry: EntryPoint) -> None:
+    try:
+        command = entry.load()
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        anything = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+        app.command(entry.name, help=f"Unavailable ({reason}).", context_settings=anything)(
+            _unavailable(entry.name, reason)
+        )
+    else:
+        app.command(entry.name)(command)
+
+
+def _unavailable(name: str, reason: str) -> Callable[[], None]:
+    def refuse() -> None:
+        raise OneBertError(f"'{name}' is unavailable: {reason}")
+
+    return refuse

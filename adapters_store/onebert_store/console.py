@@ -1,0 +1,35 @@
+"""What every command shares: results on standard output, progress and errors on standard error."""
+
+import json
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+# Client text may look like markup or an emoji code; it is shown as it is.
+out = Console(markup=False, emoji=False, highlight=False)
+err = Console(markup=False, emoji=False, highlight=False, stderr=True)
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on standard output, for scripts: never colored or wrapped."""
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def print_error(detail: str) -> None:
+    """One line on standard error."""
+    typer.echo(f"error: {' '.join(detail.split())}", err=True)
+
+
+def progress() -> Progress:
+    """A progress bar on standard error, gone when done; nothing where that is not a terminal."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=err,
+        transient=True,
+        disable=not err.is_terminal,
+    )
