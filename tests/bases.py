@@ -140,6 +140,10 @@ class Reference:
     @torch.no_grad()
     def logits(self, input_ids: list[int], type_ids: list[int] | None = None) -> Tensor:
         """[labels] for one sequence, alone, unpadded."""
+        return self.differentiable_logits(input_ids, type_ids)
+
+    def differentiable_logits(self, input_ids: list[int], type_ids: list[int] | None = None) -> Tensor:
+        """The same, with a gradient to the model's parameters."""
         inputs = {
             "input_ids": torch.tensor([input_ids]),
             "attention_mask": torch.ones(1, len(input_ids), dtype=torch.long),

@@ -1,0 +1,198 @@
+"""The heart: answers of mixed, unpadded batches against the plain Hugging Face model with each task's weights, alone.
+
+float32 tolerances: logits here are of order 1 to 5 and pass a few hundred roundings of relative size 6e-8, which gives
+differences around 1e-6; 1e-4 leaves room for other machines' kernels and is far below any wrong term, since every
+difference in these deltas is as large as the base's own parameters.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from bases import FAMILIES, Reference, far_delta, tiny_base
+from onebert_encoder.base import Base, load_base
+from onebert_encoder.batch import pack
+from onebert_encoder.encode import encode
+from onebert_encoder.fold import Rows, fold, parts_at, stack_rows
+from onebert_encoder.predict import compute_logits
+from onebert_encoder.source import DEFAULT_BASE, find_base
+from onebert_encoder.tokens import Tokens
+
+KINDS = ("frozen", "bitfit", "layernorm", "gains", "lora", "spafit", "everything")
+TOLERANCE = 1e-4
+
+
+@dataclass(frozen=True)
+class Zoo:
+    """Tasks of every kind and pooling on one base, folded, and the reference of each; row 0 is the bare base."""
+
+    base: Base
+    rows: Rows
+    references: list[Reference]
+    parts: list[int]
+
+    @property
+    def tasks(self) -> range:
+        return range(1, len(self.references) + 1)
+
+    def reference(self, row: int, text: Tokens) -> Tensor:
+        return self.references[row - 1].logits(text.input_ids, text.type_ids)
+
+    def answers(self, texts: list[Tokens], rows: list[int], share: bool = False) -> list[Tensor]:
+        parts = [self.parts[row] for row in rows] if share else None
+        with torch.inference_mode():
+            return compute_logits(self.base, self.rows, pack(self.base, texts, rows, parts))
+
+
+@cache
+def zoo(family: str, dtype: torch.dtype = torch.float32) -> Zoo:
+    base = load_base(str(tiny_base(family)), dtype=dtype)
+    bare = fold(base, {})
+    rows, references = [bare], []
+    for pooling in base.spec.poolings:
+        for kind in KINDS:
+            seed = len(rows)
+            tensors = far_delta(base.spec, kind, pooling, labels=2 + seed % 4, seed=seed)
+            references.append(Reference(tiny_base(family), tensors, pooling))
+            rows.append(fold(base, {name: torch.from_numpy(value) for name, value in tensors.items()}, pooling))
+    return Zoo(base, stack_rows(base, rows), references, [parts_at(row, bare) for row in rows])
+
+
+def random_texts(base: Base, count: int, seed: int) -> list[Tokens]:
+    """Sequences of 1 to 60 tokens, the second half of each in the second segment where the family has segments."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(1, 61, count).tolist()
+    return [
+        Tokens(
+            rng.integers(5, base.config.vocab_size, length).tolist(),
+            [int(i > length // 2 and base.config.type_vocab_size > 1) for i in range(length)],
+        )
+        for length in lengths
+    ]
+
+
+def largest_difference(ours: list[Tensor], wanted: list[Tensor]) -> float:
+    assert [a.shape for a in ours] == [b.shape for b in wanted]
+    return max(float((a - b).abs().max()) for a, b in zip(ours, wanted, strict=True))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_method_in_one_mixed_batch_equals_the_plain_model(family: str) -> None:
+    z = zoo(family)
+    rows = list(z.tasks) * 3
+    texts = random_texts(z.base, len(rows), seed=1)
+    wanted = [z.reference(row, text) for row, text in zip(rows, texts, strict=True)]
+    assert max(float(logits.abs().max()) for logits in wanted) > 1
+    assert largest_difference(z.answers(texts, rows), wanted) < TOLERANCE
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_text_answers_the_same_alone_and_among_63_neighbours(family: str) -> None:
+    z = zoo(family)
+    rng = np.random.default_rng(2)
+    texts = random_texts(z.base, 64, seed=3)
+    rows = rng.choice(list(z.tasks), 64).tolist()
+    crowd = z.answers(texts, rows)
+    alone = [z.answers([text], [row])[0] for text, row in zip(texts, rows, strict=True)]
+    # The same sums in another order: rounding only.
+    assert largest_difference(crowd, alone) < 1e-5
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_sharing_the_lower_layers_of_one_text_changes_nothing(family: str) -> None:
+    z = zoo(family)
+    text, other = random_texts(z.base, 2, seed=4)
+    rows = list(z.tasks)
+    texts = [text] * len(rows) + [other]
+    shared = z.answers(texts, [*rows, rows[0]], share=True)
+    wanted = [z.reference(row, text) for row in rows] + [z.reference(rows[0], other)]
+    assert len(set(z.parts[1:])) == 3
+    assert largest_difference(shared, wanted) < TOLERANCE
+
+
+@pytest.mark.parametrize("poison", [float("nan"), float("inf"), 1e38])
+def test_a_delta_that_is_not_finite_never_touches_a_neighbour(poison: float) -> None:
+    z = zoo("bert")
+    broken = far_delta(z.base.spec, "everything", "mean", labels=3, seed=9)
+    for name, value in broken.items():
+        if not name.startswith("head"):
+            value.flat[0] = poison
+    bad_row = fold(z.base, {name: torch.from_numpy(value) for name, value in broken.items()}, "mean")
+    good = [fold(z.base, (task := z.references[row - 1]).tensors, task.pooling) for row in (2, 5)]
+    rows = stack_rows(z.base, [fold(z.base, {}), *good, bad_row])
+    texts = random_texts(z.base, 48, seed=5)
+    which = [1, 3, 2] * 16
+    with torch.inference_mode():
+        got = compute_logits(z.base, rows, pack(z.base, texts, which))
+    assert not all(torch.isfinite(logits).all() for logits, row in zip(got, which, strict=True) if row == 3)
+    for logits, row, text in zip(got, which, texts, strict=True):
+        if row != 3:
+            assert float((logits - z.reference({1: 2, 2: 5}[row], text)).abs().max()) < TOLERANCE
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_bfloat16_stays_within_its_rounding(family: str) -> None:
+    # bfloat16 keeps 8 bits: relative 2^-9 per rounding, some ten roundings a layer on values of order 1 to 3 give
+    # hundredths on a logit; a wrong or missing term moves logits by about 1.
+    z, exact = zoo(family, torch.bfloat16), zoo(family)
+    rows = list(z.tasks) * 2
+    texts = random_texts(z.base, len(rows), seed=6)
+    differences = [
+        float((a - b).abs().max() / max(1.0, float(b.abs().max())))
+        for a, b in zip(z.answers(texts, rows), exact.answers(texts, rows), strict=True)
+    ]
+    assert np.median(differences) < 0.03
+    assert max(differences) < 0.15
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_gradients_of_the_folded_biases_are_the_plain_models(family: str) -> None:
+    """Training goes through fold and encode: its gradient is that of the plain model's biases, gains and LoRA."""
+    base = load_base(str(tiny_base(family)))
+    values = far_delta(base.spec, "everything", "mean", labels=3, seed=11)
+    leaves = {name: torch.from_numpy(value).requires_grad_() for name, value in values.items()}
+    texts = random_texts(base, 6, seed=7)
+    rows = stack_rows(base, [fold(base, leaves, "mean")])
+    ours = compute_logits(base, rows, pack(base, texts, [0] * len(texts)))
+    weights = [torch.sin(torch.arange(3.0) + i) for i in range(len(texts))]
+    torch.stack([(w * logits).sum() for w, logits in zip(weights, ours, strict=True)]).sum().backward()
+
+    reference = Reference(tiny_base(family), values, "mean")
+    own = dict(reference.model.named_parameters())
+    theirs = [reference.differentiable_logits(text.input_ids, text.type_ids) for text in texts]
+    torch.stack([(w * logits).sum() for w, logits in zip(weights, theirs, strict=True)]).sum().backward()
+    for parameter in base.anatomy.parameters:
+        if parameter.symbol == "b_p":
+            continue
+        got, want = leaves[f"delta.{parameter.name}"].grad, own[parameter.name].grad
+        if parameter.symbol == "b_k":
+            # It cancels in the softmax: folding drops it, the plain model's gradient is rounding.
+            got = torch.zeros(parameter.shape)
+        torch.testing.assert_close(got, want, rtol=1e-3, atol=2e-4, msg=parameter.name)
+    for module in base.anatomy.modules:
+        A = leaves.get(f"lora_A.{module.name}")
+        if A is not None:
+            B, full = leaves[f"lora_B.{module.name}"], own[f"{module.name}.weight"].grad
+            torch.testing.assert_close(A.grad, B.detach().T @ full, rtol=1e-3, atol=2e-4)
+            torch.testing.assert_close(B.grad, full @ A.detach().T, rtol=1e-3, atol=2e-4)
+    assert all(not value.requires_grad for value in base.params.values())
+
+
+def test_long_sequences_take_the_fused_attention_and_stay_exact() -> None:
+    """Over the length where plain products end, on the real default base."""
+    base = load_base()
+    tensors = far_delta(base.spec, "bitfit", "mean", labels=2, seed=12)
+    scaled = {name: value * (0.1 if name.startswith("delta") else 1) for name, value in tensors.items()}
+    reference = Reference(find_base(DEFAULT_BASE), scaled, "mean")
+    rng = np.random.default_rng(8)
+    texts = [Tokens(rng.integers(1000, 20000, n).tolist(), [0] * n) for n in (512, 300, 257, 40, 512)]
+    rows = stack_rows(base, [fold(base, {n: torch.from_numpy(v) for n, v in scaled.items()}, "mean")])
+    with torch.inference_mode():
+        got = compute_logits(base, rows, pack(base, texts, [0] * len(texts)))
+        hidden = encode(base, rows, pack(base, texts, [0] * len(texts)))
+    assert hidden.shape == (sum(map(len, texts)), base.config.hidden_size)
+    assert largest_difference(got, [reference.logits(text.input_ids) for text in texts]) < TOLERANCE

@@ -1,0 +1,54 @@
+"""The anatomy table against the papers' numbers and against what Hugging Face's own models hold."""
+
+import pytest
+from transformers import AutoModel
+
+from bases import FAMILIES, tiny_base
+from onebert_encoder.anatomy import Anatomy, family_of
+from onebert_encoder.base import load_base
+from onebert_store.errors import UnsupportedBase
+
+
+def bert(layers: int, hidden: int, pooler: bool = True) -> Anatomy:
+    return Anatomy(family_of("bert"), layers, hidden, hidden, 4 * hidden, has_pooler=pooler)
+
+
+def count(anatomy: Anatomy, *symbols: str) -> int:
+    return sum(p.shape[0] for p in anatomy.parameters if p.symbol in symbols or (not symbols and p.symbol[0] == "b"))
+
+
+def test_bert_base_has_the_papers_bias_counts() -> None:
+    # BitFit: 0.09 % of BERT-base's parameters are biases, 102,912 with the embeddings' LayerNorm and the pooler.
+    assert count(bert(12, 768)) == 102_912
+    assert count(bert(12, 768), "b_q", "b_m2") == 46_080
+    assert count(bert(24, 1024)) == 24 * 11 * 1024 + 2 * 1024
+
+
+def test_bert_layer_names_are_those_of_bitfit_table_4() -> None:
+    names = {p.symbol: p.name for p in bert(12, 768).parameters if p.layer == 0}
+    assert {symbol: name for symbol, name in names.items() if symbol[0] == "b"} == {
+        "b_q": "encoder.layer.0.attention.self.query.bias",
+        "b_k": "encoder.layer.0.attention.self.key.bias",
+        "b_v": "encoder.layer.0.attention.self.value.bias",
+        "b_m1": "encoder.layer.0.attention.output.dense.bias",
+        "b_LN1": "encoder.layer.0.attention.output.LayerNorm.bias",
+        "b_m2": "encoder.layer.0.intermediate.dense.bias",
+        "b_m3": "encoder.layer.0.output.dense.bias",
+        "b_LN2": "encoder.layer.0.output.LayerNorm.bias",
+    }
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_parameter_of_the_hugging_face_model_is_known(family: str) -> None:
+    base = load_base(str(tiny_base(family)))
+    theirs = dict(AutoModel.from_pretrained(tiny_base(family)).named_parameters())
+    assert set(base.anatomy.weights) == set(theirs)
+    assert {p.name: p.shape for p in base.anatomy.parameters} == {
+        name: tuple(value.shape) for name, value in theirs.items() if name.endswith(".bias") or "orm.weight" in name
+    }
+    assert base.spec.num_parameters == sum(value.numel() for value in theirs.values())
+
+
+def test_another_architecture_is_refused_with_the_supported_ones() -> None:
+    with pytest.raises(UnsupportedBase, match=r"'gpt2' .* bert, roberta, xlm-roberta, electra, distilbert"):
+        family_of("gpt2")

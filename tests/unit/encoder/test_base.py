@@ -1,0 +1,113 @@
+"""Loading a base: what is refused, and what its digest covers."""
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from bases import FAMILIES, tiny_base
+from onebert_encoder.base import DEFAULT_BASE, load_base
+from onebert_encoder.source import find_base
+from onebert_store.errors import BaseNotFound, UnsupportedBase
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(tiny_base("bert"), tmp_path / "base"))
+
+
+def edit_config(folder: Path, **changes: object) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def test_the_default_base_is_the_real_minilm() -> None:
+    weights = find_base(DEFAULT_BASE) / "model.safetensors"
+    expected = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+    assert hashlib.sha256(weights.read_bytes()).hexdigest() == expected
+
+
+def test_another_architecture_is_refused(folder: Path) -> None:
+    edit_config(folder, model_type="gpt2")
+    with pytest.raises(UnsupportedBase, match="supported: bert, roberta"):
+        load_base(str(folder))
+
+
+def test_relative_positions_are_refused(folder: Path) -> None:
+    edit_config(folder, position_embedding_type="relative_key")
+    with pytest.raises(UnsupportedBase, match="absolute"):
+        load_base(str(folder))
+
+
+def test_pickled_weights_are_never_read(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(UnsupportedBase, match="safetensors"):
+        load_base(str(folder))
+
+
+def test_damaged_weights_are_one_clear_error(folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes(b"\xff" * 100)
+    with pytest.raises(UnsupportedBase, match="cannot be read"):
+        load_base(str(folder))
+
+
+def test_a_missing_parameter_is_named(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    del weights["encoder.layer.1.output.dense.bias"]
+    save_file(weights, folder / "model.safetensors")
+    with pytest.raises(UnsupportedBase, match=r"encoder\.layer\.1\.output\.dense\.bias"):
+        load_base(str(folder))
+
+
+def test_a_name_that_is_nowhere_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(BaseNotFound, match="not a folder, not in the Hugging Face cache"):
+        load_base("nobody/has-this-model")
+
+
+def test_checkpoints_with_a_head_and_old_layer_norm_names_load(folder: Path) -> None:
+    plain = load_base(str(folder))
+    weights = load_file(folder / "model.safetensors")
+    renamed = {
+        "bert." + name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): value
+        for name, value in weights.items()
+    }
+    save_file({**renamed, "classifier.weight": torch.zeros(2, 32)}, folder / "model.safetensors")
+    assert load_base(str(folder)).spec.digest == plain.spec.digest
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_digest_is_stable_and_depends_on_the_family(family: str) -> None:
+    digest = load_base(str(tiny_base(family))).spec.digest
+    assert digest == load_base(str(tiny_base(family)), dtype=torch.bfloat16).spec.digest
+    others = {load_base(str(tiny_base(other))).spec.digest for other in FAMILIES if other != family}
+    assert digest not in others
+
+
+def test_the_digest_covers_weights_tokenizer_and_configuration(folder: Path) -> None:
+    digests = {load_base(str(folder)).spec.digest}
+    weights = load_file(folder / "model.safetensors")
+    weights["encoder.layer.0.output.dense.weight"][0, 0] += 1e-3
+    save_file(weights, folder / "model.safetensors")
+    digests.add(load_base(str(folder)).spec.digest)
+    edit_config(folder, layer_norm_eps=1e-5)
+    digests.add(load_base(str(folder)).spec.digest)
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    vocab = tokenizer["model"]["vocab"]
+    vocab["good"], vocab["bad"] = vocab["bad"], vocab["good"]
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    digests.add(load_base(str(folder)).spec.digest)
+    assert len(digests) == 4
+
+
+def test_the_digest_ignores_what_changes_no_answer(folder: Path) -> None:
+    before = load_base(str(folder)).spec.digest
+    edit_config(folder, hidden_dropout_prob=0.3, use_cache=False)
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    tokenizer["truncation"] = {"max_length": 8, "strategy": "LongestFirst", "stride": 0, "direction": "Right"}
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    assert load_base(str(folder)).spec.digest == before

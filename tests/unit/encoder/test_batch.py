@@ -1,0 +1,93 @@
+"""Packing: every token once, in its own sequence, with its own row; and what sharing may and may not join."""
+
+from functools import cache
+from itertools import pairwise
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bases import tiny_base
+from onebert_encoder.base import Base, load_base
+from onebert_encoder.batch import BASE_ROW, pack
+from onebert_encoder.tokens import Tokens
+
+LAYERS = 3
+
+
+@cache
+def base() -> Base:
+    return load_base(str(tiny_base("bert")))
+
+
+def tokens(length: int, start: int = 0) -> Tokens:
+    return Tokens([(start + i) % 60 for i in range(length)], [0] * length)
+
+
+sequences = st.lists(st.tuples(st.integers(1, 64), st.integers(1, 5)), min_size=1, max_size=40)
+
+
+@given(sequences)
+def test_each_sequence_keeps_its_tokens_positions_and_row(drawn: list[tuple[int, int]]) -> None:
+    texts = [tokens(length, start=i) for i, (length, _) in enumerate(drawn)]
+    batch = pack(base(), texts, [row for _, row in drawn])
+    (stage,) = batch.stages
+    assert batch.num_tokens == sum(length for length, _ in drawn)
+    for text, row, first in zip(texts, batch.rows, batch.first.tolist(), strict=True):
+        span = slice(first, first + len(text))
+        assert batch.word[span].tolist() == text.input_ids
+        assert batch.place[span].tolist() == list(range(len(text)))
+        assert set(stage.row_of_token[span].tolist()) == {row}
+
+
+@given(sequences)
+def test_buckets_and_runs_cover_the_tokens_without_gaps(drawn: list[tuple[int, int]]) -> None:
+    batch = pack(base(), [tokens(length) for length, _ in drawn], [row for _, row in drawn])
+    (stage,) = batch.stages
+    for edges in ([(b.start, b.stop) for b in stage.buckets], [(start, stop) for _, start, stop in stage.runs]):
+        assert edges[0][0] == 0
+        assert edges[-1][1] == batch.num_tokens
+        assert all(before[1] == after[0] for before, after in pairwise(edges))
+    for row, start, stop in stage.runs:
+        assert set(stage.row_of_token[start:stop].tolist()) == {row}
+    # Padding is what buckets are for: inside one, no sequence is padded to more than twice its length (16 at least).
+    for bucket in stage.buckets:
+        assert bucket.count * bucket.length <= 2 * (bucket.stop - bucket.start) + 16 * bucket.count
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 6)), min_size=1, max_size=30))
+def test_sharing_gives_every_sequence_its_own_text_and_row_at_the_end(drawn: list[tuple[int, int]]) -> None:
+    texts = [tokens(5 + 9 * i, start=7 * i) for i in range(4)]
+    # Row r leaves the base at layer (r - 1) // 2, so rows 5 and 6 leave at 2 and row 1 at once.
+    part_of = {row: (row - 1) // 2 for row in range(1, 7)}
+    chosen, rows = [texts[i] for i, _ in drawn], [row for _, row in drawn]
+    batch = pack(base(), chosen, rows, [part_of[row] for row in rows])
+    word = batch.word
+    for stage in batch.stages:
+        word = word if stage.source is None else word[stage.source]
+    last = batch.stages[-1]
+    for text, row, first in zip(chosen, rows, batch.first.tolist(), strict=True):
+        span = slice(first, first + len(text))
+        assert word[span].tolist() == text.input_ids
+        assert set(last.row_of_token[span].tolist()) == {row}
+    # No row may run a layer below the one where it leaves the base, unless its text is nobody else's.
+    for stage in batch.stages:
+        for row in set(stage.row_of_token.tolist()) - {BASE_ROW}:
+            shared = [t for t, r in zip(chosen, rows, strict=True) if r == row and chosen.count(t) > 1]
+            assert part_of[row] <= stage.layers.start or len(shared) < rows.count(row)
+
+
+def test_a_shared_text_is_computed_once_up_to_where_its_tasks_part() -> None:
+    text = tokens(10)
+    batch = pack(base(), [text] * 8, list(range(1, 9)), [2] * 8)
+    assert [(stage.layers, len(stage.row_of_token)) for stage in batch.stages] == [(range(2), 10), (range(2, 3), 80)]
+    frozen = pack(base(), [text] * 8, list(range(1, 9)), [LAYERS] * 8)
+    assert [(stage.layers, len(stage.row_of_token)) for stage in frozen.stages] == [(range(3), 10)]
+
+
+def test_masks_hide_exactly_the_padding() -> None:
+    batch = pack(base(), [tokens(9), tokens(4), tokens(4)], [1, 1, 2])
+    (bucket,) = batch.stages[0].buckets
+    assert bucket.mask is not None
+    lengths = sorted(torch.isfinite(bucket.mask).sum(-1).flatten().tolist())
+    assert lengths == [4, 4, 9]
