@@ -80,6 +80,7 @@ class FolderBlobs:
         self._max_bytes = max_bytes
         with full_disk_is_typed():
             folder.mkdir(parents=True, exist_ok=True)
+            sync_folder(folder.parent)
         for path in folder.glob(f"{_TEMPORARY}*"):
             path.unlink()
 

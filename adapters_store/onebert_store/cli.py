@@ -67,12 +67,19 @@ def inspect(
         console.out.print(render(facts))
 
 
-def _root(
-    show_version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
-) -> None:
-    if show_version:
+def _print_version(wanted: bool) -> None:
+    if wanted:
         typer.echo(f"onebert {version('onebert')}")
         raise typer.Exit
+
+
+def _root(
+    _: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True),
+    ] = False,
+) -> None:
+    """Takes the options before the command."""
 
 
 def _plug(app: typer.Typer, entry: EntryPoint) -> None:

@@ -47,6 +47,8 @@ def inspect_file(path: Path) -> dict[str, Any]:
 def render(facts: dict[str, Any]) -> RenderableType:
     """The tables for people; client text in them is printable and cut."""
     table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
     for name, value in _lines(facts):
         table.add_row(name, value)
     if not facts["changes"]:

@@ -1,10 +1,9 @@
 """Tasks, their immutable numbered versions and their movable aliases: rows in SQLite, bytes in a blob store."""
 
 import fcntl
-import os
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +16,7 @@ from sqlalchemy.orm import Session
 from onebert_store.blobs import BlobStore, FolderBlobs, Staged
 from onebert_store.canonical import manifest_json
 from onebert_store.delta import Delta
-from onebert_store.disk import full_disk_is_typed
+from onebert_store.disk import full_disk_is_typed, sync_folder
 from onebert_store.errors import (
     AliasConflict,
     StoreCorrupt,
@@ -28,20 +27,9 @@ from onebert_store.errors import (
 )
 from onebert_store.format import MAX_FILE_BYTES, dumps
 from onebert_store.manifest import Manifest
-from onebert_store.names import LIVE, TaskRef, check_alias, check_name, parse_ref
+from onebert_store.names import LIVE, check_alias, check_name
 from onebert_store.rows import AliasRow, TaskRow, VersionRow, open_database, typed_database_errors
 from onebert_store.strict_json import shown
-
-__all__ = [
-    "LIVE",
-    "Registry",
-    "TaskRecord",
-    "TaskRef",
-    "VersionRecord",
-    "check_alias",
-    "check_name",
-    "parse_ref",
-]
 
 _MAX_VERSION = 2**31 - 1
 
@@ -78,25 +66,23 @@ class Registry:
 
     def __init__(self, folder: Path) -> None:
         self._writing = threading.Lock()
-        with full_disk_is_typed():
+        with full_disk_is_typed(), ExitStack() as opened:
             folder.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            sync_folder(folder.parent)
+            lock = opened.enter_context(open(folder / "lock", "ab"))
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise StoreLocked("another process is using this store") from None
             self._engine = open_database(folder / "registry.sqlite3")
+            opened.callback(self._engine.dispose)
             self._blobs: BlobStore = FolderBlobs(folder / "blobs", MAX_FILE_BYTES)
             self._remove_orphans()
-        except BlockingIOError:
-            os.close(self._lock)
-            raise StoreLocked("another process is using this store") from None
-        except BaseException:
-            os.close(self._lock)
-            raise
+            self._opened = opened.pop_all()
 
     def close(self) -> None:
-        """Lets go of the folder."""
-        self._engine.dispose()
-        os.close(self._lock)
+        """Lets go of the folder; a second call does nothing."""
+        self._opened.close()
 
     def __enter__(self) -> Self:
         return self

@@ -1,0 +1,187 @@
+"""The `onebert` command as a user meets it: help, one-line errors, exit codes, plugged-in commands, `inspect`."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from importlib.metadata import version
+
+import numpy as np
+import pytest
+
+from onebert_store.format import dumps, save
+from tiny_delta import MIDDLE, QUERY, make_delta, manifest_dict, tensors_for
+
+RUN = "from onebert_store.cli import main; main()"
+
+TRAINING = {"seed": 7, "data": "[bold]\x1b[31mred"}
+
+PLUGIN = '''
+import sys
+from onebert_store.errors import StorageFull
+
+def works(times: int = 1) -> None:
+    """Say hello."""
+    print("hello " * times)
+
+def full() -> None:
+    """Fail as our own code fails."""
+    raise StorageFull("the disk has no\\nroom for this")
+
+def disk() -> None:
+    """Fail as the system fails."""
+    raise PermissionError(13, "Permission denied")
+
+def waits() -> None:
+    """Wait for an interrupt."""
+    print("waiting", flush=True)
+    sys.stdin.read()
+'''
+
+
+def onebert(*arguments, path=()):
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, path)), "COLUMNS": "100"}
+    return subprocess.run(
+        [sys.executable, "-c", RUN, *map(str, arguments)], capture_output=True, text=True, env=environment, check=False
+    )
+
+
+@pytest.fixture
+def plugin(tmp_path):
+    """A folder that looks like an installed package with commands, one of which cannot be imported."""
+    info = tmp_path / "plugin-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: plugin\nVersion: 1.0\n")
+    names = "".join(f"{name} = plugged_in:{name}\n" for name in ("works", "full", "disk", "waits"))
+    (info / "entry_points.txt").write_text(f"[onebert.commands]\n{names}broken = no_such_module:command\n")
+    (tmp_path / "plugged_in.py").write_text(PLUGIN)
+    return tmp_path
+
+
+@pytest.fixture
+def delta_file(tmp_path):
+    path = tmp_path / "spam.safetensors"
+    save(path, make_delta(training=TRAINING))
+    return path
+
+
+def test_version():
+    done = onebert("--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"onebert {version('onebert')}\n", "")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], []])
+def test_help_lists_every_command(plugin, arguments):
+    done = onebert(*arguments, path=[plugin])
+    assert done.returncode == (0 if arguments else 2)
+    for text in ("inspect", "Show what a delta file holds", "works", "Say hello.", "broken", "Unavailable"):
+        assert text in done.stdout
+    assert done.stderr == ""
+
+
+def test_every_option_of_inspect_has_a_help_text():
+    done = onebert("inspect", "--help")
+    assert done.returncode == 0
+    for text in ("FILE", "The delta file.", "--json", "Print one JSON object instead of tables."):
+        assert text in done.stdout
+
+
+def test_a_plugged_in_command_runs(plugin):
+    assert onebert("works", "--times", "2", path=[plugin]).stdout.split() == ["hello", "hello"]
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["a", "--b", "c"]])
+def test_a_broken_command_says_so_and_breaks_no_other(plugin, arguments):
+    done = onebert("broken", *arguments, path=[plugin])
+    assert done.returncode == 1
+    assert done.stderr == "error: 'broken' is unavailable: ModuleNotFoundError: No module named 'no_such_module'\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "line"),
+    [
+        (["full"], 1, "error: the disk has no room for this"),
+        (["disk"], 1, "error: Permission denied"),
+        (["nonsense"], 2, "error: No such command 'nonsense'. (see --help)"),
+        (["works", "--times", "x"], 2, "error: "),
+        (["works", "--nonsense"], 2, "error: No such option"),
+        (["inspect"], 2, "error: Missing argument 'FILE'. (see --help)"),
+        (["inspect", "/no/such/file"], 1, "error: the delta file cannot be read: No such file or directory"),
+        (["inspect", "/"], 1, "error: the delta file cannot be read: Is a directory"),
+        (["inspect", __file__], 1, "error: the header claims"),
+    ],
+)
+def test_an_error_is_one_line_and_a_status(plugin, arguments, status, line):
+    done = onebert(*arguments, path=[plugin])
+    assert (done.returncode, done.stdout) == (status, "")
+    assert done.stderr.startswith(line)
+    assert done.stderr.count("\n") == 1
+
+
+def test_an_interrupt_is_130_without_a_traceback(plugin):
+    process = subprocess.Popen(
+        [sys.executable, "-c", RUN, "waits"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(plugin)},
+    )
+    assert process.stdout.readline() == "waiting\n"
+    process.send_signal(signal.SIGINT)
+    assert process.communicate() == ("", "")
+    assert process.returncode == 130
+
+
+def test_starting_imports_nothing_heavy():
+    """Every command's module is imported for the help, so none may pull in torch and its friends."""
+    code = "import sys; from onebert_store.cli import build_app; build_app(); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert {"torch", "transformers", "sklearn", "fastapi", "sqlalchemy"} & set(done.stdout.split()) == set()
+
+
+def test_inspect_shows_the_facts(delta_file):
+    done = onebert("inspect", delta_file)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = {" ".join(line.split()) for line in done.stdout.splitlines()}
+    data = delta_file.read_bytes()
+    for line in (
+        "base tiny (bert)",
+        "labels 2: no, yes",
+        "method bitfit",
+        "pooling mean",
+        f"digest {make_delta(training=TRAINING).digest}",
+        f"file {len(data):,} bytes, 6 tensors (float32)",
+        "parameters 32 in the delta, 10 in the head",
+        "training.seed 7",
+        "training.data [bold]?[31mred",
+    ):
+        assert line in lines
+    assert "\x1b" not in done.stdout
+
+
+def test_inspect_as_json(delta_file):
+    done = onebert("inspect", "--json", delta_file)
+    facts = json.loads(done.stdout)
+    tensors = tensors_for()
+    changes = {change["name"]: change["mean"] for change in facts.pop("changes")}
+    product = tensors["lora_B." + MIDDLE.format(1)] @ tensors["lora_A." + MIDDLE.format(1)]
+    bias = tensors["delta." + QUERY.format(0) + ".bias"]
+    assert changes[QUERY.format("*") + ".bias"] == pytest.approx(np.abs(bias).mean())
+    assert changes[MIDDLE.format("*") + ".weight"] == pytest.approx(np.abs(product).mean())
+    assert facts == manifest_dict(training=TRAINING) | {
+        "digest": make_delta(training=TRAINING).digest,
+        "bytes": len(dumps(make_delta(training=TRAINING))),
+        "tensors": 6,
+        "dtypes": ["float32"],
+        "parameters": {"delta": 32, "head": 10},
+        "golden": 0,
+    }
+
+
+def test_inspect_shortens_many_labels(tmp_path):
+    save(tmp_path / "x", make_delta(labels=[f"label-{i}" for i in range(77)]))
+    done = onebert("inspect", tmp_path / "x")
+    assert "77: label-0, label-1," in done.stdout
+    assert "and 65 more" in " ".join(done.stdout.split())
