@@ -3,6 +3,7 @@
 import csv
 import gzip
 import json
+import logging
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -178,6 +179,8 @@ def _read_hub(name: str) -> Source:
         import datasets  # noqa: PLC0415 - an optional dependency
     except ImportError:
         raise InvalidData("hf: data needs the package datasets: pip install 'onebert[hub]'") from None
+    # The retries of an unreachable Hub are not news for the user.
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     parts = name.split("/")
     candidates: list[tuple[str, str | None]] = [(name, None)] if len(parts) < 3 else []
     if len(parts) > 1:
@@ -187,8 +190,11 @@ def _read_hub(name: str) -> Source:
         try:
             loaded = datasets.load_dataset(dataset, config)
             break
+        except (FileNotFoundError, ValueError) as error:  # no such data set or config; the next may be one
+            problem = type(error).__name__
         except Exception as error:  # the Hub client raises many kinds, some with paths and URLs in the text
             problem = type(error).__name__
+            break
     if loaded is None:
         raise InvalidData(f"the Hub data set cannot be loaded ({problem}); check its name, config and the network")
     tables = {}

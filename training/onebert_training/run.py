@@ -1,0 +1,140 @@
+"""What one training run is, from its first step to its last: settings, base, data, tokens, schedule, loss."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from math import ceil
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+from onebert_encoder.base import Base
+from onebert_encoder.encode import Dropout
+from onebert_encoder.fold import Row, fold
+from onebert_store.errors import InvalidSettings
+from onebert_store.manifest import Manifest, Pooling, parse_manifest
+from onebert_training.data import Dataset
+from onebert_training.evaluation import predict
+from onebert_training.leaves import Unit, file_tensors
+from onebert_training.methods import Plan, parse_method
+from onebert_training.metrics import evaluate_predictions, primary_metric
+
+WARMUP = 0.06
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a run is asked to do.
+
+    Attributes:
+        learning_rate: peak of the schedule; None takes the method's own.
+        max_steps: end after so many steps, should the epochs hold more.
+        patience: stop after so many evaluations without a new best; None is two epochs' worth, 0 never stops.
+        metric: decides which evaluation is the best; None takes the data's or the task type's.
+    """
+
+    method: str = "bitfit"
+    pooling: Pooling = "mean"
+    max_length: int = 128
+    epochs: int = 10
+    max_steps: int | None = None
+    batch_size: int = 16
+    learning_rate: float | None = None
+    seed: int = 0
+    evals_per_epoch: int = 4
+    patience: int | None = None
+    metric: str | None = None
+
+
+class Run:
+    """What stays as it is from the first step to the last."""
+
+    def __init__(self, base: Base, data: Dataset, settings: Settings, task: str) -> None:
+        self.base, self.data, self.settings, self.task = base, data, settings, task
+        if settings.pooling not in base.spec.poolings:
+            raise InvalidSettings(f"this base has {', '.join(base.spec.poolings)} pooling, not {settings.pooling}")
+        self.method = parse_method(settings.method)
+        self.plan: Plan = self.method.plan(base.anatomy, settings.pooling)
+        self.metric = primary_metric(data.task_type, len(data.labels), settings.metric or data.metric)
+        self.max_length = min(settings.max_length, base.spec.max_length)
+        self.manifest = self._manifest()
+        self.learning_rate = settings.learning_rate or self.plan.learning_rate
+        self.dropout = Dropout(base.config.hidden_dropout, base.config.attention_dropout)
+        self.tokens = {name: base.tokenizer.encode(split.texts, self.max_length) for name, split in data.splits.items()}
+        self.notes = self._notes()
+        self.gold = torch.from_numpy(data.splits["train"].gold).to(base.device)
+        self.unit = Unit()
+        if data.task_type == "regression":
+            train = data.splits["train"].gold.astype(np.float64)
+            self.unit = Unit(float(train.mean()), float(train.std()))
+        self.steps_per_epoch = ceil(len(self.gold) / settings.batch_size)
+        self.steps = min(settings.epochs * self.steps_per_epoch, settings.max_steps or 2**62)
+        self.eval_every = ceil(self.steps_per_epoch / settings.evals_per_epoch)
+        self.patience = 2 * settings.evals_per_epoch if settings.patience is None else settings.patience
+
+    def _manifest(self) -> Manifest:
+        """Made before training, so that a label it cannot hold is refused at once."""
+        spec = self.base.spec
+        return parse_manifest(
+            {
+                "format": 1,
+                "base": {"name": spec.name, "model_type": spec.model_type, "digest": spec.digest},
+                "task_type": self.data.task_type,
+                "labels": list(self.data.labels),
+                "pooling": self.settings.pooling,
+                "max_length": self.max_length,
+                "method": self.method.text,
+            }
+        )
+
+    def _notes(self) -> list[str]:
+        cut = sum(tokens.truncated for tokens in self.tokens["train"])
+        if not cut:
+            return []
+        return [f"{cut} of {len(self.tokens['train'])} training texts are cut to {self.max_length} tokens"]
+
+    @property
+    def fingerprint(self) -> str:
+        """What must be equal for a checkpoint to belong to this run."""
+        parts = [
+            *(asdict(self.settings), self.task, self.data.digest, self.base.spec.digest, str(self.base.dtype)),
+            *(self.base.device.type, torch.__version__, version("onebert")),
+        ]
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+    def batch_at(self, step: int) -> NDArray[np.int64]:
+        """Training rows of a step: each epoch is its own fixed shuffle, so a step needs no history."""
+        epoch, place = divmod(step, self.steps_per_epoch)
+        order = np.random.default_rng([self.settings.seed, epoch]).permutation(len(self.gold))
+        size = self.settings.batch_size
+        return order[place * size : (place + 1) * size]
+
+    def learning_rate_at(self, step: int) -> float:
+        """Linear warm-up, then linear decay to zero."""
+        warmup = max(1, ceil(WARMUP * self.steps))
+        rise, fall = (step + 1) / warmup, (self.steps - step) / max(1, self.steps - warmup)
+        return self.learning_rate * min(1.0, rise, fall)
+
+    def fold(self, leaves: Mapping[str, Tensor]) -> Row:
+        """The row of the leaves; differentiable."""
+        return fold(self.base, file_tensors(leaves, self.plan, self.unit), self.settings.pooling)
+
+    def loss(self, logits: Tensor, gold: Tensor) -> Tensor:
+        """Mean loss of a batch, float32."""
+        if self.data.task_type == "single_label":
+            return F.cross_entropy(logits, gold)
+        if self.data.task_type == "multi_label":
+            return F.binary_cross_entropy_with_logits(logits, gold)
+        return F.mse_loss(logits[:, 0] / self.unit.spread, gold / self.unit.spread)
+
+    def evaluate(self, leaves: Mapping[str, Tensor], split: str) -> dict[str, float]:
+        """Metrics on a split, without dropout."""
+        with torch.no_grad():
+            row = self.fold(leaves)
+        logits = predict(self.base, row, self.tokens[split])
+        return evaluate_predictions(self.data.task_type, self.data.splits[split].gold, logits)
