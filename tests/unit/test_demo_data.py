@@ -1,0 +1,94 @@
+"""The demo's data sets keep their promises: sizes, balance, known labels, and no text twice."""
+
+import csv
+import json
+import re
+from collections import Counter
+from importlib.resources import files
+
+import pytest
+
+DATA = files("onebert_demo") / "data"
+COLUMNS = {
+    "support-routing": ["text", "label"],
+    "review-tone": ["text", "label"],
+    "same-question": ["text", "text_pair", "label"],
+}
+LEAST = {"train": 180, "validation": 40, "test": 70}
+SETS = [pytest.param(task, split, id=f"{task}-{split}") for task in COLUMNS for split in LEAST]
+
+
+def rows(task: str, split: str) -> list[dict[str, str]]:
+    text = (DATA / task / f"{split}.csv").read_text(encoding="utf-8")
+    reader = csv.DictReader(text.splitlines(), strict=True)
+    assert reader.fieldnames == COLUMNS[task]
+    return list(reader)
+
+
+def labels(task: str) -> list[str]:
+    return json.loads((DATA / task / "labels.json").read_text(encoding="utf-8"))["labels"]
+
+
+def normalized(text: str) -> str:
+    return " ".join(re.findall(r"\w+", text.casefold()))
+
+
+def questions(task: str) -> list[frozenset[str]]:
+    """Every example of a task, all splits together, blind to case, punctuation and the order in a pair."""
+    texts = COLUMNS[task][:-1]
+    return [frozenset(normalized(row[name]) for name in texts) for split in LEAST for row in rows(task, split)]
+
+
+@pytest.mark.parametrize(("task", "split"), SETS)
+def test_every_split_is_as_large_as_promised(task: str, split: str) -> None:
+    assert len(rows(task, split)) >= LEAST[split]
+
+
+@pytest.mark.parametrize(("task", "split"), SETS)
+def test_every_label_is_known_and_equally_frequent(task: str, split: str) -> None:
+    counts = Counter(int(row["label"]) for row in rows(task, split))
+    assert sorted(counts) == list(range(len(labels(task))))
+    assert len(set(counts.values())) == 1
+
+
+@pytest.mark.parametrize(("task", "split"), SETS)
+def test_texts_are_whole_and_trimmed(task: str, split: str) -> None:
+    for row in rows(task, split):
+        for name in COLUMNS[task][:-1]:
+            assert len(row[name].split()) >= 3
+            assert row[name] == row[name].strip()
+
+
+@pytest.mark.parametrize("task", COLUMNS)
+def test_no_example_occurs_twice_within_or_across_splits(task: str) -> None:
+    assert [example for example, count in Counter(questions(task)).items() if count > 1] == []
+
+
+def test_no_question_is_part_of_two_pairs_nor_paired_with_itself() -> None:
+    pairs = questions("same-question")
+    assert all(len(pair) == 2 for pair in pairs)
+    assert [text for text, count in Counter(text for pair in pairs for text in pair).items() if count > 1] == []
+
+
+def test_shared_words_alone_do_not_tell_whether_questions_are_the_same() -> None:
+    """No threshold on the share of common words, either way round, gets far beyond guessing."""
+    examples = [row for split in LEAST for row in rows("same-question", split)]
+    overlaps = []
+    for row in examples:
+        first, second = set(normalized(row["text"]).split()), set(normalized(row["text_pair"]).split())
+        overlaps.append((len(first & second) / len(first | second), int(row["label"])))
+    best = max(
+        max(right, len(overlaps) - right)
+        for cut, _ in overlaps
+        for right in [sum((overlap >= cut) == bool(label) for overlap, label in overlaps)]
+    )
+    assert best / len(overlaps) < 0.65
+
+
+@pytest.mark.parametrize("task", COLUMNS)
+def test_the_task_card_names_the_task_and_its_metric(task: str) -> None:
+    card = json.loads((DATA / task / "labels.json").read_text(encoding="utf-8"))
+    assert card["task"] == task
+    assert card["task_type"] == "single_label"
+    assert card["metric"] == "accuracy"
+    assert len(set(card["labels"])) == len(card["labels"])
