@@ -62,11 +62,12 @@ class _Request:
         self.future: Future[list[Logits]] = Future()
         self._answers: dict[int, Logits] = {}
         self._size = size
-        self._started = False
+        self._started: bool | None = None
 
     def start(self) -> bool:
         """Whether the caller still waits; from the first time on it can no longer cancel."""
-        self._started = self._started or self.future.set_running_or_notify_cancel()
+        if self._started is None:
+            self._started = self.future.set_running_or_notify_cancel()
         return self._started
 
     def settle(self, position: int, logits: Logits) -> None:

@@ -1,0 +1,83 @@
+"""The bank: rows keep their numbers while it grows, slots are reused, and its size is what arithmetic says."""
+
+from functools import cache
+
+import pytest
+import torch
+
+from bases import far_delta, tiny_base
+from onebert_encoder.base import Base, load_base
+from onebert_encoder.batch import BASE_ROW, pack
+from onebert_encoder.fold import Row, fold, stack_rows
+from onebert_encoder.predict import compute_logits
+from onebert_encoder.tokens import Tokens
+from onebert_server.bank import Bank
+
+KINDS = ("bitfit", "gains", "lora", "frozen", "everything")
+
+
+@cache
+def base() -> Base:
+    return load_base(str(tiny_base("bert")))
+
+
+def row(seed: int, kind: str | None = None) -> Row:
+    tensors = far_delta(base().spec, kind or KINDS[seed % len(KINDS)], "mean", labels=2 + seed % 3, seed=seed)
+    return fold(base(), {name: torch.from_numpy(value) for name, value in tensors.items()}, "mean")
+
+
+def answer(bank: Bank, slot: int) -> torch.Tensor:
+    with torch.inference_mode():
+        return compute_logits(base(), bank.rows, pack(base(), [Tokens([5, 6, 7], [0, 0, 0])], [slot]))[0]
+
+
+def alone(seed: int) -> torch.Tensor:
+    with torch.inference_mode():
+        rows = stack_rows(base(), [row(seed)])
+        return compute_logits(base(), rows, pack(base(), [Tokens([5, 6, 7], [0, 0, 0])], [0]))[0]
+
+
+def test_rows_keep_their_answers_while_the_bank_grows() -> None:
+    bank = Bank(base())
+    slots = {bank.install(row(seed)): seed for seed in range(150)}
+    assert len(slots) == 150
+    assert BASE_ROW not in slots
+    for slot, seed in slots.items():
+        torch.testing.assert_close(answer(bank, slot), alone(seed), rtol=0, atol=1e-5)
+
+
+def test_a_released_slot_is_reused_and_nothing_of_the_old_row_is_left() -> None:
+    bank = Bank(base())
+    first = bank.install(row(4, "everything"))
+    bank.install(row(1))
+    bank.release(first)
+    assert bank.num_resident == 1
+    assert bank.install(row(0)) == first
+    torch.testing.assert_close(answer(bank, first), alone(0), rtol=0, atol=1e-5)
+
+
+def test_ten_thousand_installs_and_releases_do_not_grow_the_bank() -> None:
+    bank = Bank(base())
+    one = row(4, "everything")
+    slots = [bank.install(one) for _ in range(3)]
+    size = bank.num_bytes
+    for _ in range(10_000):
+        bank.release(slots.pop(0))
+        slots.append(bank.install(one))
+    assert bank.num_bytes == size
+    assert bank.num_resident == 3
+
+
+def test_a_row_takes_seven_hidden_sizes_a_layer() -> None:
+    bank = Bank(base())
+    config, empty = base().config, bank.num_bytes
+    for seed in range(10):
+        bank.install(row(seed, "bitfit"))
+    per_row = config.num_layers * (3 * config.hidden_size + config.intermediate_size) * 4
+    assert bank.num_bytes - empty == 10 * per_row
+
+
+def test_the_bare_base_stays() -> None:
+    bank = Bank(base())
+    with pytest.raises(ValueError, match="never released"):
+        bank.release(BASE_ROW)
