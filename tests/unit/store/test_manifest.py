@@ -1,0 +1,38 @@
+"""The manifest made in Python, where values can be what no JSON text says."""
+
+import numpy as np
+import pytest
+
+from onebert_store.errors import InvalidManifest
+from onebert_store.manifest import parse_manifest
+from tiny_delta import manifest_dict
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (float("nan"), "a number is not finite"),
+        (2**63, "an integer does not fit 64 bits"),
+        (-(2**63), "an integer does not fit 64 bits"),
+        ("\ud800", "half a surrogate pair"),
+        ((1, 2), "tuple is not a JSON type"),
+        ({1: 2}, "a key is not a string"),
+        (np.float32(1), "float32 is not a JSON type"),
+        (np.ones(2), "ndarray is not a JSON type"),
+        (b"x", "bytes is not a JSON type"),
+    ],
+)
+@pytest.mark.parametrize("wrap", [lambda x: x, lambda x: [[0], {"b": x}]], ids=["flat", "nested"])
+def test_provenance_is_plain_json(value, message, wrap):
+    with pytest.raises(InvalidManifest, match=message):
+        parse_manifest(manifest_dict(training={"a": wrap(value)}))
+
+
+def test_provenance_that_is_plain_json_is_kept():
+    training = {"a": [1, 2.5, None, True, "x", {"y": 2**63 - 1}], "b": -(2**63) + 1}
+    assert parse_manifest(manifest_dict(training=training)).training == training
+
+
+def test_a_manifest_cannot_be_changed():
+    with pytest.raises(ValueError, match="frozen"):
+        parse_manifest(manifest_dict()).max_length = 3
