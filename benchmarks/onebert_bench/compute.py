@@ -1,0 +1,117 @@
+"""In process: ours beside the padded Hugging Face model and the bare matrix products, and 10,000 tasks at once."""
+
+import time
+from collections.abc import Callable
+from itertools import cycle
+
+import torch
+from transformers import AutoModel
+
+from onebert_bench.timing import interleaved_ms
+from onebert_bench.workload import bitfit_tensors, sentences, tokenized
+from onebert_encoder.base import Base, load_base
+from onebert_encoder.batch import pack
+from onebert_encoder.fold import Rows, fold
+from onebert_encoder.predict import compute_logits
+from onebert_encoder.source import find_base
+from onebert_encoder.tokens import Tokens
+from onebert_server.bank import Bank
+
+SEQUENCES = 32
+TASKS = 64
+
+
+def measure_compute(name: str | None, dtype: torch.dtype, device: str, repetitions: int) -> dict[str, float]:
+    """Median milliseconds for 32 sentences: `hf`, `one`, `swap`, `mixed` and `floor`, each with `_ms`.
+
+    `one` is one task for the whole batch, `swap` one task too but another one every time, `mixed` 64 tasks, one or none
+    for each sentence; `floor` only the matrix products of the linear layers on as many tokens.
+    """
+    base = load_base(name, dtype=dtype, device=device)
+    tokens = tokenized(base, sentences(base, SEQUENCES))
+    bank = Bank(base)
+    slots = [bank.install(fold(base, bitfit_tensors(base, seed))) for seed in range(TASKS)]
+    mixed = [slots[(7 * i) % TASKS] for i in range(SEQUENCES)]
+    others = cycle(slots)
+    with torch.inference_mode():
+        times = interleaved_ms(
+            {
+                "hf_ms": _padded_hugging_face(base, tokens),
+                "one_ms": lambda: _forward(base, bank.rows, tokens, slots[:1] * SEQUENCES),
+                "swap_ms": lambda: _forward(base, bank.rows, tokens, [next(others)] * SEQUENCES),
+                "mixed_ms": lambda: _forward(base, bank.rows, tokens, mixed),
+                "floor_ms": _matrix_products(base, sum(map(len, tokens))),
+            },
+            repetitions,
+            device,
+        )
+    return {**times, "tokens": float(sum(map(len, tokens)))}
+
+
+def measure_resident(
+    name: str | None, dtype: torch.dtype, device: str, tasks: int, repetitions: int
+) -> dict[str, float]:
+    """What many resident BitFit tasks cost: bytes held, bytes by arithmetic, and a batch drawn from all against 64."""
+    base = load_base(name, dtype=dtype, device=device)
+    tokens = tokenized(base, sentences(base, SEQUENCES))
+    bank = Bank(base)
+    before, started = bank.num_bytes, time.perf_counter()
+    slots = [bank.install(fold(base, bitfit_tensors(base, seed))) for seed in range(tasks)]
+    installed = time.perf_counter() - started
+    spread = [slots[(i * (tasks // SEQUENCES)) % tasks] for i in range(SEQUENCES)]
+    config = base.config
+    row = config.num_layers * (3 * config.hidden_size + config.intermediate_size)
+    with torch.inference_mode():
+        times = interleaved_ms(
+            {
+                "few_ms": lambda: _forward(base, bank.rows, tokens, slots[:SEQUENCES]),
+                "many_ms": lambda: _forward(base, bank.rows, tokens, spread),
+            },
+            repetitions,
+            device,
+        )
+    return {
+        "tasks": float(tasks),
+        "bytes": float(bank.num_bytes - before),
+        "arithmetic_bytes": float(tasks * row * dtype.itemsize),
+        "install_ms": installed / tasks * 1e3,
+        **times,
+    }
+
+
+def _forward(base: Base, rows: Rows, tokens: list[Tokens], slots: list[int]) -> None:
+    torch.cat(compute_logits(base, rows, pack(base, tokens, slots))).cpu()
+
+
+def _padded_hugging_face(base: Base, tokens: list[Tokens]) -> Callable[[], object]:
+    """The model as people run it: padded to the longest, scaled-dot-product attention, one task."""
+    model = AutoModel.from_pretrained(find_base(base.spec.name), dtype=base.dtype, attn_implementation="sdpa")
+    model = model.to(base.device).eval()
+    longest = max(map(len, tokens))
+    padding = base.config.padding_id
+    ids = torch.tensor([text.input_ids + [padding] * (longest - len(text)) for text in tokens], device=base.device)
+    mask = torch.tensor([[1] * len(text) + [0] * (longest - len(text)) for text in tokens], device=base.device)
+    head = torch.nn.Linear(base.config.hidden_size, 2).to(base.device)
+
+    def run() -> None:
+        hidden = model(input_ids=ids, attention_mask=mask).last_hidden_state.float()
+        pooled = (hidden * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
+        head(pooled).cpu()
+
+    return run
+
+
+def _matrix_products(base: Base, tokens: int) -> Callable[[], object]:
+    """The four products of every layer on packed tokens, with the same kernels, and nothing else."""
+    config = base.config
+    narrow = torch.randn(tokens, config.hidden_size, device=base.device).to(base.dtype)
+    wide = torch.randn(tokens, config.intermediate_size, device=base.device).to(base.dtype)
+
+    def run() -> None:
+        for layer in base.layers:
+            layer.W_qkv(narrow)
+            layer.W_m1(narrow)
+            layer.W_m2(narrow)
+            layer.W_m3(wide)
+
+    return run

@@ -1,0 +1,79 @@
+"""Through HTTP: single-text requests for 64 tasks from closed-loop clients, against a real server process.
+
+The load comes from threads of this process with the standard library's HTTP client, which costs about a tenth of what
+the server spends on a request; on few cores it still takes its share of them, and the numbers include that.
+"""
+
+import http.client
+import json
+import tempfile
+import threading
+import time
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from onebert_bench.timing import percentile
+from onebert_bench.workload import bitfit_delta, sentences, tokenized
+from onebert_encoder.base import Base
+from onebert_server.process import ServerProcess
+from onebert_store.format import dumps
+
+TASKS = 64
+
+
+def measure_http(base: Base, dtype: str, clients: tuple[int, ...], seconds: float) -> dict[str, dict[str, float]]:
+    """Requests per second, tokens per second, and p50 and p99 latency in ms, for each number of clients."""
+    texts = sentences(base, 256)
+    with (
+        tempfile.TemporaryDirectory(prefix="onebert-bench-") as folder,
+        ServerProcess(Path(folder), base=base.spec.name, dtype=dtype, device=base.device) as server,
+    ):
+        with server.client() as client:
+            for seed in range(TASKS):
+                client.push(f"task-{seed}", dumps(bitfit_delta(base, seed)))
+        mean_tokens = sum(map(len, tokenized(base, texts))) / len(texts)
+        _load(server.url, texts, max(clients), seconds / 4)
+        return {str(count): _summary(_load(server.url, texts, count, seconds), mean_tokens) for count in clients}
+
+
+def _load(url: str, texts: list[str], clients: int, seconds: float) -> tuple[list[float], float]:
+    """Latencies in ms of every request of all clients, and the seconds it took."""
+    latencies: list[list[float]] = [[] for _ in range(clients)]
+    started = time.perf_counter()
+    threads = [
+        threading.Thread(target=_client, args=(url, texts, number, started + seconds, latencies[number]))
+        for number in range(clients)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return [value for values in latencies for value in values], time.perf_counter() - started
+
+
+def _client(url: str, texts: list[str], number: int, until: float, latencies: list[float]) -> None:
+    connection = http.client.HTTPConnection(urlsplit(url).netloc)
+    turn = number
+    while time.perf_counter() < until:
+        body = json.dumps({"inputs": texts[turn * 7 % len(texts)]})
+        started = time.perf_counter()
+        connection.request(
+            "POST", f"/v1/tasks/task-{turn % TASKS}/classify", body, {"Content-Type": "application/json"}
+        )
+        answer = connection.getresponse()
+        answer.read()
+        if answer.status == 200:
+            latencies.append((time.perf_counter() - started) * 1e3)
+        turn += 1
+    connection.close()
+
+
+def _summary(measured: tuple[list[float], float], mean_tokens: float) -> dict[str, float]:
+    latencies, seconds = measured
+    rate = len(latencies) / seconds
+    return {
+        "requests_per_second": rate,
+        "tokens_per_second": rate * mean_tokens,
+        "p50_ms": percentile(latencies, 0.5),
+        "p99_ms": percentile(latencies, 0.99),
+    }
