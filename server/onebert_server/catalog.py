@@ -61,7 +61,6 @@ class Catalog:
         """
         with staged:
             delta = loads(staged.read())
-            check(delta, self._base.spec)
             if known := self.directory.find(task, delta.digest):
                 return known.record, False
             slot = self._install(delta)
@@ -92,6 +91,7 @@ class Catalog:
         return self._registry.read(record)
 
     def _install(self, delta: Delta) -> int:
+        check(delta, self._base.spec)
         with torch.inference_mode():
             return self._bank.install(fold(self._base, to_tensors(delta, self._base), delta.manifest.pooling))
 

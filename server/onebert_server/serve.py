@@ -5,14 +5,16 @@ import signal
 import socket
 import time
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import typer
 import uvicorn
 
-from onebert_server.app import create_app
-from onebert_server.routing import Parts
 from onebert_server.settings import Settings
 from onebert_store.errors import InvalidSettings
+
+if TYPE_CHECKING:
+    from onebert_server.routing import Parts
 
 
 def serve(settings: Settings) -> None:
@@ -25,6 +27,9 @@ def serve(settings: Settings) -> None:
     # Its own start-up lines say what ours says; its warnings and errors stay.
     logging.getLogger("uvicorn").setLevel(max(logging.WARNING, logging.getLogger().level))
     bound = _bind(settings.host, settings.port)
+    # Imports torch, which takes seconds: an address that is taken is said before.
+    from onebert_server.app import create_app  # noqa: PLC0415
+
     app = create_app(settings)
     config = uvicorn.Config(
         app,
@@ -41,7 +46,7 @@ def serve(settings: Settings) -> None:
 class Server(uvicorn.Server):
     """uvicorn that says when it listens, says it is leaving before it leaves, and ends with exit code 0."""
 
-    def __init__(self, config: uvicorn.Config, parts: Parts) -> None:
+    def __init__(self, config: uvicorn.Config, parts: "Parts") -> None:
         super().__init__(config)
         self._parts = parts
         self._exit_at = float("inf")
@@ -80,7 +85,7 @@ def _bind(host: str, port: int) -> socket.socket:
     return bound
 
 
-def _greeting(parts: Parts, host: str, port: int) -> str:
+def _greeting(parts: "Parts", host: str, port: int) -> str:
     where = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     spec, settings, counts = parts.base.spec, parts.settings, parts.directory.counts()
     tasks = f"{counts['tasks']} task{'' if counts['tasks'] == 1 else 's'}"
