@@ -1,0 +1,515 @@
+"""Requests that no honest client sends: each gets a typed answer and leaves nothing behind."""
+
+import hashlib
+import http.client
+import io
+import json
+import pickle
+import socket
+import struct
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urlsplit
+
+import httpx
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from servers import Server, Task, assert_answers, wait_until
+
+KEY, OTHER_KEY = "first-key-0123456789", "second-key-0123456789"
+CANARY = "canary7f3a"
+TEXT = "where is my parcel"
+UPLOAD_CAP = 256 * 1024
+JSON = {"Content-Type": "application/json"}
+OCTETS = {"Content-Type": "application/octet-stream"}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    limits = {"max_body_bytes": 2**18, "max_upload_bytes": UPLOAD_CAP, "receive_timeout": 3}
+    with Server(tmp_path_factory.mktemp("open"), **limits) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def task(server):
+    made = Task(seed=1)
+    with server.client() as client:
+        client.push("task", made.file)
+    return made
+
+
+@pytest.fixture(scope="module")
+def web(server, task):
+    with httpx.Client(base_url=server.url, timeout=30) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def locked(tmp_path_factory):
+    keys = f"{KEY}, sha256:{hashlib.sha256(OTHER_KEY.encode()).hexdigest()}"
+    with Server(tmp_path_factory.mktemp("locked"), api_keys=keys) as running:
+        yield running
+
+
+def assert_problem(answer, *statuses):
+    assert answer.status_code in statuses, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    problem = answer.json()
+    assert problem["status"] == answer.status_code
+    assert problem["type"] == f"urn:onebert:error:{problem['code']}"
+    assert problem["instance"].endswith(answer.headers["x-request-id"])
+    assert CANARY not in answer.text
+    assert "Traceback" not in answer.text
+    assert "/home" not in answer.text
+    return problem
+
+
+# Keys
+
+
+def test_every_route_needs_a_key_but_the_open_ones(locked):
+    answered = set()
+    with httpx.Client(base_url=locked.url) as web:
+        paths = web.get("/openapi.json").json()["paths"]
+        routes = [(method, path) for path, methods in paths.items() for method in methods]
+        for method, path in [*routes, ("get", "/docs"), ("get", "/openapi.json")]:
+            answer = web.request(method, path.replace("{version}", "1"), content=b"{")
+            if answer.status_code != 401:
+                answered.add(path)
+                continue
+            assert assert_problem(answer, 401)["code"] == "unauthorized"
+            assert answer.headers["www-authenticate"] == "Bearer"
+    assert len(routes) > 12
+    assert answered == {"/healthz", "/readyz", "/docs", "/openapi.json"}
+
+
+@pytest.mark.parametrize("path", ["/nowhere", "/healthz/", "//healthz", "/docs/oauth2-redirect", "/healthz/../metrics"])
+def test_unknown_paths_need_a_key_too(locked, path):
+    assert _raw(locked.url, "GET", path).status == 401
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [],
+        [("Authorization", "Bearer")],
+        [("Authorization", f"Basic {KEY}")],
+        [("Authorization", KEY)],
+        [("Authorization", f"Bearer {KEY[:-1]}")],
+        [("Authorization", f"Bearer {KEY}x")],
+        [("Authorization", f"Bearer {KEY}, Bearer {KEY}")],
+        [("Authorization", f"Bearer {KEY}"), ("Authorization", "Bearer other")],
+        [("Authorization", f"Bearer sha256:{hashlib.sha256(KEY.encode()).hexdigest()}")],
+        [("Authorization", b"Bearer \xff\xfe")],
+        [("X-Api-Key", KEY)],
+    ],
+    ids=str,
+)
+def test_wrong_keys_are_refused_alike(locked, headers):
+    problem = assert_problem(httpx.get(f"{locked.url}/v1/tasks?api_key={KEY}", headers=headers), 401)
+    assert problem["detail"] == "send one valid key as 'Authorization: Bearer …'"
+
+
+@pytest.mark.parametrize("key", [KEY, OTHER_KEY])
+def test_plain_and_hashed_keys_open(locked, key):
+    with locked.client(api_key=key) as client:
+        assert client.tasks() == []
+    assert httpx.get(f"{locked.url}/v1/tasks", headers={"Authorization": f"bearer {key}"}).status_code == 200
+
+
+def test_keys_are_in_no_log(locked):
+    assert KEY not in locked.log.read_text()
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8000", "127.0.0.1.evil.example", "", "[::2]"])
+def test_without_keys_only_loopback_names_are_answered(server, host):
+    """A page that rebinds its own name to 127.0.0.1 reaches the socket but not the server."""
+    assert_problem(httpx.get(f"{server.url}/v1/tasks", headers={"Host": host}), 401)
+
+
+@pytest.mark.parametrize("host", ["localhost", "localhost:1", "127.0.0.1", "[::1]:80", "127.9.9.9"])
+def test_loopback_names_are_answered(server, host):
+    assert httpx.get(f"{server.url}/v1/tasks", headers={"Host": host}).status_code == 200
+
+
+# Bodies
+
+ITEM = {"task": "task", "text": "x"}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{",
+        b"\xff\xfe" + CANARY.encode(),
+        b'{"inputs": "\xc3("}',
+        b'\xef\xbb\xbf{"inputs": "x"}',
+        '{"inputs": "x"}'.encode("utf-16"),
+        b'{"inputs": NaN}',
+        b'{"inputs": "x", "top_k": Infinity}',
+        b'{"inputs": "x", "top_k": 1e999}',
+        b'{"inputs": "x", "inputs": "canary7f3a"}',
+        b'{"inputs": [{"text": "x", "text": "y"}]}',
+        b'{"inputs": "x", "top_k": ' + b"9" * 5000 + b"}",
+        b"[" * 100_000,
+        b'{"a":' * 40_000,
+        b'{"inputs": "x"} {}',
+    ],
+    ids=lambda body: repr(body[:24]),
+)
+def test_what_is_not_strict_json_is_malformed(web, body):
+    assert assert_problem(web.post("/v1/tasks/task/classify", content=body, headers=JSON), 400)["code"] == "bad-request"
+
+
+@pytest.mark.parametrize(
+    ("body", "path"),
+    [
+        (None, "body"),
+        ([], "body"),
+        ({}, "body.inputs"),
+        ({"inputs": None}, "body.inputs"),
+        ({"inputs": 7}, "body.inputs"),
+        ({"inputs": True}, "body.inputs"),
+        ({"inputs": ""}, "body.inputs"),
+        ({"inputs": " \t\n "}, "body.inputs"),
+        ({"inputs": []}, "body.inputs"),
+        ({"inputs": ["x", " "]}, "body.inputs.1"),
+        ({"inputs": ["x", None]}, "body.inputs.1"),
+        ({"inputs": ["x", ["y"]]}, "body.inputs.1"),
+        ({"inputs": ["x"] * 65}, "body.inputs"),
+        ({"inputs": "x" * 65537}, "body.inputs"),
+        ({"inputs": [{"text": "x", "text_pair": 3}]}, "body.inputs.0.text_pair"),
+        ({"inputs": [{"text_pair": "x"}]}, "body.inputs.0.text"),
+        ({"inputs": {"text": "x", CANARY: 1}}, "body.inputs"),
+        ({"inputs": "x", CANARY: CANARY}, "body"),
+        ({"inputs": "x", "top_k": 0}, "body.top_k"),
+        ({"inputs": "x", "top_k": True}, "body.top_k"),
+        ({"inputs": "x", "top_k": "1"}, "body.top_k"),
+        ({"inputs": "x", "top_k": 1.5}, "body.top_k"),
+        ({"inputs": "x", "top_k": 2**62}, "body.top_k"),
+    ],
+    ids=lambda value: repr(value)[:40],
+)
+def test_what_breaks_a_rule_is_named_by_its_path(web, body, path):
+    problem = assert_problem(web.post("/v1/tasks/task/classify", content=json.dumps(body), headers=JSON), 422)
+    assert problem["code"] == "invalid-input"
+    assert problem["errors"][0]["path"] == path
+    assert len(problem["errors"]) <= 10
+
+
+def test_lone_surrogates_are_refused(web):
+    body = b'{"inputs": ["fine", "canary7f3a \\ud800"]}'
+    problem = assert_problem(web.post("/v1/tasks/task/classify", content=body, headers=JSON), 422)
+    assert problem["errors"][0]["path"] == "body.inputs.1"
+
+
+@pytest.mark.parametrize(
+    "text", ["nul \0 inside", "\u202e rtl", "e" + "\u0301" * 5000, "\u200b" * 100 + "x", "𐍈" * 300]
+)
+def test_strange_texts_are_answered(web, task, text):
+    answer = web.post("/v1/tasks/task/classify", json={"inputs": text})
+    assert answer.status_code == 200
+    assert_answers(answer.json()["results"][0], task.scores(text))
+
+
+def test_longest_text_is_answered_and_said_to_be_cut(web, task):
+    text = ("late " * 13108)[:65536]
+    (result,) = web.post("/v1/tasks/task/classify", json={"inputs": text}).json()["results"]
+    assert (result["tokens"], result["truncated"]) == (48, True)
+    assert_answers(result, task.scores(text))
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/classify", {"items": []}),
+        ("/v1/classify", {"items": [ITEM] * 65}),
+        ("/v1/classify", {"items": [ITEM, {"task": "task"}]}),
+        ("/v1/classify", {"items": [ITEM, {"task": "", "text": "x"}]}),
+        ("/v1/classify", {"items": [ITEM, {"task": "../task", "text": "x"}]}),
+        ("/v1/fanout", {"text": "x", "tasks": []}),
+        ("/v1/fanout", {"text": "x", "tasks": "task"}),
+        ("/v1/fanout", {"text": "x", "tasks": ["task"] * 1025}),
+        ("/v1/fanout", {"text": "x", "tasks": ["*", "task"]}),
+        ("/v1/fanout", {"text": " ", "tasks": ["task"]}),
+    ],
+    ids=lambda value: repr(value)[:40],
+)
+def test_one_bad_item_refuses_the_request(web, path, body):
+    assert_problem(web.post(path, json=body), 422)
+
+
+@pytest.mark.parametrize("version", [0, -1, 2**31, "1", True, 1.0, None])
+def test_alias_takes_only_a_version(web, version):
+    headers = {"If-Match": '"1"'}
+    assert_problem(web.put("/v1/tasks/task/aliases/live", json={"version": version}, headers=headers), 422)
+
+
+@pytest.mark.parametrize("media_type", [None, "text/plain", "application/x-www-form-urlencoded", "application/json5"])
+def test_only_json_is_taken_as_json(web, media_type):
+    headers = {"Content-Type": media_type} if media_type else {}
+    answer = web.post("/v1/tasks/task/classify", content=b'{"inputs": "x"}', headers=headers)
+    assert assert_problem(answer, 415)["code"] == "unsupported-media-type"
+
+
+def test_body_over_the_cap_is_refused_by_what_it_says(web):
+    assert (
+        assert_problem(web.post("/v1/classify", content=b" " * (2**18 + 1), headers=JSON), 413)["code"] == "too-large"
+    )
+
+
+def test_body_over_the_cap_is_refused_while_it_comes(web):
+    chunks = (b" " * 2**16 for _ in range(5))
+    assert assert_problem(web.post("/v1/classify", content=chunks, headers=JSON), 413)["code"] == "too-large"
+
+
+FIELDS = st.sampled_from(["inputs", "items", "text", "text_pair", "task", "tasks", "top_k"])
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers(-10, 10)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=8)
+)
+
+
+def _containers(inner):
+    return st.lists(inner, max_size=4) | st.dictionaries(FIELDS, inner, max_size=4)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    body=st.recursive(SCALARS, _containers, max_leaves=12),
+    path=st.sampled_from(["/v1/classify", "/v1/fanout", "/v1/tasks/task/classify"]),
+)
+def test_any_json_gets_a_typed_answer(web, body, path):
+    answer = web.post(path, content=json.dumps(body), headers=JSON)
+    if answer.status_code != 200:
+        assert_problem(answer, 404, 422)
+
+
+# Names
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "..", ".", "%2e%2e", "%2e%2e%2fx", "..%2f..%2fx", "..%252f", "%2fetc", "C:%5C", "a%00b", "%00", "x" * 64,
+        "%D0%B0bc", "%EF%BC%8E%EF%BC%8E", "a%20b", "a@1", "%ff", "-a", "Upper", "a%0d%0aX:1",
+    ],
+)  # fmt: skip
+def test_bad_names_make_no_task_and_no_file(server, task, name):
+    before = _tree(server)
+    answer = _raw(server.url, "PUT", f"/v1/tasks/{name}/versions", task.file, OCTETS)
+    assert answer.status in {404, 405, 422}
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert _tree(server) == before
+
+
+# Uploads
+
+
+def _changed(change):
+    task = Task(seed=2)
+    change(task)
+    return task.file
+
+
+def _with(name, value):
+    def change(task):
+        task.tensors[name] = np.full_like(task.tensors[name], value)
+
+    return lambda: _changed(change)
+
+
+def _zip():
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        archive.writestr("../evil", CANARY)
+    return made.getvalue()
+
+
+UPLOADS = {
+    "empty": lambda: b"",
+    "short": lambda: b"1234567",
+    "header-past-the-end": lambda: struct.pack("<Q", 2**63) + b"{}",
+    "header-zero": lambda: struct.pack("<Q", 0) + b"{}",
+    "pickle": lambda: pickle.dumps({"canary": CANARY}),
+    "zip": _zip,
+    "zip-behind-the-file": lambda: Task(seed=2).file + _zip(),
+    "lfs-pointer": lambda: b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n",
+    "json": lambda: json.dumps({CANARY: 1}).encode(),
+    "last-byte-missing": lambda: Task(seed=2).file[:-1],
+    "one-byte-more": lambda: Task(seed=2).file + b"\0",
+    "other-labels": lambda: _changed(lambda task: task.manifest["labels"].pop()),
+    "missing-head": lambda: _changed(lambda task: task.tensors.pop("head.bias")),
+    "unknown-tensor": lambda: _changed(lambda task: task.tensors.update({f"delta.{CANARY}": np.zeros(3, np.float32)})),
+    "overflow-in-the-forward-pass": _with("head.weight", 3e38),
+}
+
+
+@pytest.mark.parametrize("make", UPLOADS.values(), ids=UPLOADS.keys())
+def test_bad_files_are_refused_and_leave_nothing(server, web, make):
+    before = _tree(server), _rows(web)
+    answer = web.put("/v1/tasks/refused/versions", content=make(), headers=OCTETS)
+    problem = answer.json()
+    assert answer.status_code == 422
+    assert problem["type"] == f"urn:onebert:error:{problem['code']}"
+    assert (_tree(server), _rows(web)) == before
+    assert_problem(web.get("/v1/tasks/refused"), 404)
+
+
+def test_files_cut_anywhere_are_refused(server, web):
+    file = Task(seed=2).file
+    before = _tree(server)
+    for length in range(1, len(file), 1 + len(file) // 40):
+        assert_problem(web.put("/v1/tasks/refused/versions", content=file[:length], headers=OCTETS), 422)
+    assert _tree(server) == before
+
+
+def test_upload_must_be_octets(web, task):
+    assert_problem(web.put("/v1/tasks/typed/versions", content=task.file, headers=JSON), 415)
+
+
+def test_upload_over_the_cap_is_refused_by_what_it_says(server, web):
+    answer = _raw(server.url, "PUT", "/v1/tasks/big/versions", b"x", OCTETS | {"Content-Length": str(UPLOAD_CAP + 1)})
+    assert answer.status == 413
+    assert_problem(web.get("/v1/tasks/big"), 404)
+
+
+def test_upload_over_the_cap_is_refused_while_it_comes(server, web):
+    before = _tree(server)
+    chunks = (b"\1" * 2**16 for _ in range(5))
+    assert_problem(web.put("/v1/tasks/big/versions", content=chunks, headers=OCTETS), 413)
+    assert _tree(server) == before
+
+
+def test_upload_broken_off_leaves_nothing_and_can_be_repeated(server, web):
+    file = Task(seed=3).file
+    before = _tree(server)
+    for tenth in range(1, 10):
+        _begin_upload(server.url, "broken", file, len(file) * tenth // 10, leave=True)
+    wait_until(lambda: _tree(server) == before and _in_progress(web) == 1)
+    assert_problem(web.get("/v1/tasks/broken"), 404)
+    assert web.put("/v1/tasks/broken/versions", content=file, headers=OCTETS).status_code == 201
+
+
+def test_upload_that_never_ends_is_ended(server, web):
+    before = _tree(server)
+    with _begin_upload(server.url, "slow", Task(seed=4).file, 100) as connection:
+        assert connection.recv(12) == b"HTTP/1.1 408"
+    assert _tree(server) == before
+
+
+def test_waiting_uploads_do_not_stop_answers(server, web, task):
+    """More slow uploads than the server reads at a time."""
+    file = Task(seed=5).file
+    connections = [_begin_upload(server.url, "slow", file, 100) for _ in range(20)]
+    answer = web.post("/v1/tasks/task/classify", json={"inputs": TEXT})
+    assert_answers(answer.json()["results"][0], task.scores(TEXT))
+    for connection in connections:
+        connection.close()
+
+
+# Clients that leave
+
+
+def test_clients_that_leave_do_not_disturb_the_others(server, web, task):
+    body = json.dumps({"inputs": [f"{TEXT} {i}" for i in range(64)]}).encode()
+    expected = task.scores(TEXT)
+
+    def leave(_):
+        connection = _connect(server.url)
+        head = f"POST /v1/tasks/task/classify HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
+        connection.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + body)
+        _reset(connection)
+
+    def stay(_):
+        answer = web.post("/v1/tasks/task/classify", json={"inputs": TEXT})
+        assert_answers(answer.json()["results"][0], expected)
+
+    with ThreadPoolExecutor(8) as pool:
+        left = pool.map(leave, range(60))
+        stayed = pool.map(stay, range(60))
+        assert len([*left, *stayed]) == 120
+    wait_until(lambda: _in_progress(web) == 1)
+
+
+@pytest.mark.parametrize(
+    "noise", [b"\0\0\0\0", b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00"]
+)
+def test_noise_on_the_socket_is_survived(server, web, noise):
+    with _connect(server.url) as connection:
+        connection.sendall(noise + b"\r\n\r\n")
+        connection.shutdown(socket.SHUT_WR)
+        while connection.recv(4096):
+            pass
+    assert web.get("/healthz").status_code == 200
+
+
+def test_nothing_of_the_users_is_in_logs_or_metrics(server, web):
+    """Runs last: everything above has sent the canary by then."""
+    web.post("/v1/tasks/task/classify", json={"inputs": CANARY})
+    log = server.log.read_text()
+    assert CANARY not in log
+    assert "Traceback" not in log
+    assert CANARY not in web.get("/metrics").text
+
+
+def _raw(url, method, path, body=b"", headers=None):
+    """A request whose path is sent as it is."""
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=30)
+    try:
+        connection.putrequest(method, path)
+        for name, value in ({"Content-Length": str(len(body))} | (headers or {})).items():
+            connection.putheader(name, value)
+        connection.endheaders(body)
+        answer = connection.getresponse()
+        answer.read()
+        return answer
+    finally:
+        connection.close()
+
+
+def _connect(url):
+    where = urlsplit(url)
+    return socket.create_connection((where.hostname, where.port), timeout=30)
+
+
+def _reset(connection):
+    """Closes so that the other side sees a reset."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
+
+
+def _begin_upload(url, task, file, length, leave=False):
+    connection = _connect(url)
+    head = f"PUT /v1/tasks/{task}/versions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(file)}\r\n"
+    connection.sendall(head.encode() + b"Content-Type: application/octet-stream\r\n\r\n" + file[:length])
+    if leave:
+        _reset(connection)
+    return connection
+
+
+def _tree(server):
+    """Every file around the server and its size, but for its log and the database, which grow at their own pace."""
+    files = (path for path in server.folder.rglob("*") if path.is_file() and path != server.log)
+    return {str(path): path.stat().st_size for path in files if "sqlite3" not in path.name}
+
+
+def _rows(web):
+    return _value(web, "onebert_bank_rows")
+
+
+def _in_progress(web):
+    """Requests being answered, the one that asks included."""
+    return _value(web, "onebert_http_requests_in_progress")
+
+
+def _value(web, name):
+    lines = web.get("/metrics").text.splitlines()
+    return float(next(line for line in lines if line.startswith(name + " ")).split()[1])

@@ -1,0 +1,386 @@
+"""The native HTTP interface of a real server: every route, and every answer against the plain Hugging Face model."""
+
+import hashlib
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import numpy as np
+import pytest
+
+from bases import tiny_base
+from foreign_writer import write_delta
+from onebert_store.errors import (
+    AliasConflict,
+    AliasNotFound,
+    BaseMismatch,
+    GoldenMismatch,
+    InvalidInput,
+    TaskNotFound,
+    VersionInUse,
+    VersionNotFound,
+)
+from servers import Server, Task, assert_answers, spec
+
+TEXT = "please help my order is late and the parcel was broken"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with Server(tmp_path_factory.mktemp("server")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(server):
+    with server.client() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def http(server):
+    with httpx.Client(base_url=server.url) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def mixed(client):
+    """Tasks of every kind, pooling and several label counts, by name."""
+    made = {}
+    for i, (kind, pooling) in enumerate(
+        [("bitfit", "mean"), ("layernorm", "cls"), ("lora", "pooler"), ("spafit", "mean"), ("everything", "cls")]
+    ):
+        name = f"mixed-{kind}"
+        made[name] = Task(kind, pooling, labels=2 + i, seed=i)
+        client.push(name, made[name].file)
+    return made
+
+
+def test_first_upload_is_version_1_and_live(client):
+    task = Task(seed=11)
+    pushed = client.push("first", task.file)
+    assert pushed == {"task": "first", "version": 1, "digest": _digest(task.file), "created": True}
+    assert client.task("first")["aliases"] == {"live": 1}
+
+
+def test_equal_content_is_the_same_version(client):
+    task = Task(seed=12)
+    assert client.push("again", task.file)["created"]
+    pushed = client.push("again", task.file)
+    assert (pushed["version"], pushed["created"]) == (1, False)
+    assert client.task("again")["versions"][0]["version"] == 1
+
+
+def test_upload_answers_with_location_and_etag(http):
+    file = Task(seed=13).file
+    answer = http.put("/v1/tasks/located/versions", content=file, headers={"Content-Type": "application/octet-stream"})
+    assert answer.status_code == 201
+    assert answer.headers["etag"] == f'"{_digest(file)}"'
+    version = http.get(answer.headers["location"])
+    assert version.json()["digest"] == _digest(file)
+    assert version.headers["etag"] == answer.headers["etag"]
+
+
+def test_download_is_the_uploaded_file(client, http):
+    file = Task(seed=14).file
+    client.push("download", file)
+    assert client.download("download", 1) == file
+    answer = http.get("/v1/tasks/download/versions/1/delta")
+    assert answer.headers["content-type"] == "application/octet-stream"
+    assert answer.headers["etag"] == f'"{_digest(file)}"'
+
+
+def test_version_shows_its_manifest(client):
+    task = Task("layernorm", "cls", labels=4, seed=15, training={"task": "x", "accuracy": 0.5})
+    client.push("described", task.file)
+    version = client.version("described", 1)
+    assert version["status"] == "ready"
+    assert version["size"] == len(task.file)
+    assert version["manifest"] == task.manifest | {"golden": None}
+    assert (version["method"], version["task_type"], version["labels"]) == ("layernorm", "single_label", 4)
+
+
+def test_tasks_lists_every_task_by_name(client, mixed):
+    names = [task["name"] for task in client.tasks()]
+    assert names == sorted(names)
+    assert mixed.keys() <= set(names)
+
+
+def test_base_names_what_a_delta_may_touch(client):
+    base, expected = client.base(), spec()
+    assert (base["digest"], base["model_type"], base["hidden_size"]) == (expected.digest, "bert", 32)
+    assert base["parameters"] == {name: list(shape) for name, shape in expected.parameters.items()}
+    assert base["modules"] == {name: list(shape) for name, shape in expected.modules.items()}
+    assert base["dtype"] == "float32"
+
+
+def test_one_text_one_task(client, mixed):
+    for name, task in mixed.items():
+        answer = client.classify(name, TEXT)
+        assert (answer["task"], answer["version"], answer["digest"]) == (name, 1, _digest(task.file))
+        assert_answers(answer["results"][0], task.scores(TEXT))
+
+
+@pytest.mark.parametrize("inputs", ["text", {"text": "text"}, ["text"], [{"text": "text"}]], ids=str)
+def test_forms_of_inputs_are_one(http, mixed, inputs):
+    answer = http.post("/v1/tasks/mixed-bitfit/classify", json={"inputs": inputs}).json()
+    assert_answers(answer["results"][0], mixed["mixed-bitfit"].scores("text"))
+
+
+def test_answers_keep_the_order_of_inputs(client, mixed):
+    texts = [f"order {i} " + "late " * i for i in range(24)]
+    results = client.classify("mixed-lora", texts)["results"]
+    for text, result in zip(texts, results, strict=True):
+        assert_answers(result, mixed["mixed-lora"].scores(text))
+
+
+def test_pairs_are_not_their_concatenation(client, mixed):
+    pair = ("the screen was broken", "it is not good")
+    (result,) = client.classify("mixed-everything", pair)["results"]
+    assert_answers(result, mixed["mixed-everything"].scores(*pair))
+    (joined,) = client.classify("mixed-everything", " ".join(pair))["results"]
+    assert joined["scores"] != result["scores"]
+
+
+def test_items_of_many_tasks_in_one_request(client, mixed):
+    names = list(mixed)
+    items = [(names[i % len(names)], f"parcel {i} was long " * (1 + i % 4)) for i in range(64)]
+    results = client.classify_items(items)
+    for (name, text), result in zip(items, results, strict=True):
+        assert (result["task"], result["version"]) == (name, 1)
+        assert_answers(result, mixed[name].scores(text))
+
+
+def test_fanout_answers_every_task_as_if_alone(client, mixed):
+    refs = [*mixed, "mixed-lora@1", "mixed-lora@live"]
+    results = client.fanout(TEXT, refs)
+    assert [result["task"] for result in results] == [ref.partition("@")[0] for ref in refs]
+    for result in results:
+        assert_answers(result, mixed[result["task"]].scores(TEXT))
+
+
+def test_fanout_star_is_the_live_version_of_every_task(client, mixed):
+    results = client.fanout((TEXT, "what now"))
+    live = {task["name"]: task["aliases"]["live"] for task in client.tasks()}
+    assert {result["task"]: result["version"] for result in results} == live
+    for result in results:
+        if result["task"] in mixed:
+            assert_answers(result, mixed[result["task"]].scores(TEXT, "what now"))
+
+
+def test_fanout_keeps_each_tasks_own_max_length(client):
+    short, long = Task(seed=16, max_length=8), Task(seed=17, max_length=40)
+    client.push("short", short.file)
+    client.push("long", long.file)
+    text = "very " * 20
+    short_result, long_result = client.fanout(text, ["short", "long"])
+    assert (short_result["tokens"], short_result["truncated"]) == (8, True)
+    assert (long_result["tokens"], long_result["truncated"]) == (22, False)
+    assert_answers(short_result, short.scores(text))
+    assert_answers(long_result, long.scores(text))
+
+
+def test_top_k_cuts_the_scores(client, mixed):
+    (result,) = client.classify("mixed-everything", TEXT, top_k=2)["results"]
+    expected = mixed["mixed-everything"].scores(TEXT)
+    best = dict(sorted(expected.items(), key=lambda entry: -entry[1])[:2])
+    assert_answers(result, best)
+
+
+def test_multi_label_gives_the_labels_over_half(client):
+    task = Task(labels=6, seed=18, task_type="multi_label")
+    client.push("multi", task.file)
+    (result,) = client.classify("multi", TEXT)["results"]
+    sigmoid = 1 / (1 + np.exp(-task.logits(TEXT)))
+    assert 0 < (sigmoid >= 0.5).sum() < 6
+    expected = {task.manifest["labels"][i] for i in range(6) if sigmoid[i] >= 0.5}
+    assert set(result["labels"]) == expected
+    assert_answers(result, dict(zip(task.manifest["labels"], sigmoid, strict=True)))
+
+
+def test_regression_gives_the_value(client):
+    task = Task(labels=["similarity"], seed=19, task_type="regression")
+    client.push("value", task.file)
+    (result,) = client.classify("value", TEXT)["results"]
+    assert result["label"] == "similarity"
+    assert result["score"] == pytest.approx(task.logits(TEXT)[0], abs=1e-4)
+
+
+def test_foreign_writer_is_served(client, tmp_path):
+    """A file written from FORMAT.md with the standard library and numpy alone."""
+    task = Task("spafit", "cls", labels=5, seed=20)
+    write_delta(str(tmp_path / "foreign.safetensors"), task.manifest, task.tensors)
+    assert client.push("foreign", tmp_path / "foreign.safetensors")["created"]
+    (result,) = client.classify("foreign", TEXT)["results"]
+    assert_answers(result, task.scores(TEXT))
+
+
+def test_golden_logits_that_agree_are_accepted(client):
+    assert client.push("golden", Task("everything", "pooler", seed=21).with_golden().file)["created"]
+
+
+def test_golden_logits_that_do_not_agree_are_refused(client):
+    file = Task("everything", "pooler", seed=22).with_golden(shift=0.05).file
+    with pytest.raises(GoldenMismatch):
+        client.push("not-golden", file)
+    with pytest.raises(TaskNotFound):
+        client.task("not-golden")
+
+
+def test_delta_of_another_base_is_refused(client):
+    foreign = {"name": "other", "model_type": "bert", "digest": "sha256:" + "0" * 64}
+    with pytest.raises(BaseMismatch):
+        client.push("other-base", Task(seed=23, base=foreign).file)
+
+
+def test_alias_moves_by_compare_and_set(client, http):
+    one, two = Task(seed=24), Task(seed=25)
+    client.push("moved", one.file)
+    client.push("moved", two.file)
+    assert client.classify("moved", TEXT)["version"] == 1
+    client.move_alias("moved", "live", 2, expected=1)
+    answer = client.classify("moved", TEXT)
+    assert answer["version"] == 2
+    assert_answers(answer["results"][0], two.scores(TEXT))
+    with pytest.raises(AliasConflict):
+        client.move_alias("moved", "live", 1, expected=1)
+    assert http.get("/v1/tasks/moved/aliases/live").headers["etag"] == '"2"'
+    client.move_alias("moved", "live", 1, expected=2)
+    assert_answers(client.classify("moved", TEXT)["results"][0], one.scores(TEXT))
+    assert_answers(client.classify("moved@2", TEXT)["results"][0], two.scores(TEXT))
+
+
+def test_new_alias_must_be_new(client):
+    client.push("aliased", Task(seed=26).file)
+    client.move_alias("aliased", "canary", 1, expected=None)
+    with pytest.raises(AliasConflict):
+        client.move_alias("aliased", "canary", 1, expected=None)
+    assert client.classify("aliased@canary", TEXT)["version"] == 1
+    with pytest.raises(AliasNotFound):
+        client.classify("aliased@other", TEXT)
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 428),
+        ({"If-Match": '"7"'}, 412),
+        ({"If-Match": "*"}, 422),
+        ({"If-Match": "1"}, 422),
+        ({"If-Match": '"1", "2"'}, 422),
+        ({"If-Match": '"1"', "If-None-Match": "*"}, 422),
+        ({"If-None-Match": "*"}, 412),
+        ({"If-None-Match": '"1"'}, 422),
+    ],
+    ids=str,
+)
+def test_alias_needs_one_true_condition(client, http, headers, status):
+    client.push("conditional", Task(seed=27).file)
+    answer = http.put("/v1/tasks/conditional/aliases/live", json={"version": 1}, headers=headers)
+    assert answer.status_code == status
+    assert client.task("conditional")["aliases"] == {"live": 1}
+
+
+def test_alias_to_a_missing_version(client):
+    client.push("missing", Task(seed=28).file)
+    with pytest.raises(VersionNotFound):
+        client.move_alias("missing", "live", 2, expected=1)
+    assert client.classify("missing", TEXT)["version"] == 1
+
+
+def test_delete_a_version(client):
+    client.push("deleted", Task(seed=29).file)
+    client.push("deleted", Task(seed=30).file)
+    with pytest.raises(VersionInUse):
+        client.delete_version("deleted", 1)
+    client.delete_version("deleted", 2)
+    with pytest.raises(VersionNotFound):
+        client.classify("deleted@2", TEXT)
+    with pytest.raises(VersionNotFound):
+        client.delete_version("deleted", 2)
+    assert client.push("deleted", Task(seed=30).file)["version"] == 3
+    assert client.classify("deleted", TEXT)["version"] == 1
+
+
+def test_rows_leave_the_bank_with_their_versions(client, http):
+    before = _metric(http, "onebert_bank_rows")
+    client.push("counted", Task(seed=31).file)
+    client.push("counted", Task(seed=32).file)
+    assert _metric(http, "onebert_bank_rows") == before + 2
+    client.delete_version("counted", 2)
+    assert _metric(http, "onebert_bank_rows") == before + 1
+
+
+def test_unknown_names_are_404(client):
+    for call in (
+        lambda: client.task("nobody"),
+        lambda: client.classify("nobody", TEXT),
+        lambda: client.classify_items([("nobody", TEXT)]),
+        lambda: client.fanout(TEXT, ["nobody"]),
+        lambda: client.delete_version("nobody", 1),
+        lambda: client.move_alias("nobody", "live", 1, 2),
+    ):
+        with pytest.raises(TaskNotFound):
+            call()
+    client.push("known", Task(seed=33).file)
+    with pytest.raises(VersionNotFound):
+        client.version("known", 2)
+
+
+def test_bad_references_are_refused(client):
+    for ref in ("Known", "known@", "a@b@c", "-x", "x" * 64):
+        with pytest.raises(InvalidInput):
+            client.classify(ref, TEXT)
+
+
+def test_many_clients_push_the_same_file_at_once(server):
+    file = Task(seed=34).file
+    with ThreadPoolExecutor(12) as pool:
+
+        def push(_):
+            with server.client() as own:
+                return own.push("raced", file)
+
+        pushed = list(pool.map(push, range(24)))
+    assert {one["version"] for one in pushed} == {1}
+    assert sum(one["created"] for one in pushed) == 1
+
+
+def test_metrics_count_what_happened(http, client):
+    before = _metric(http, 'onebert_uploads_total{result="created"}')
+    client.push("measured", Task(seed=35).file)
+    assert _metric(http, 'onebert_uploads_total{result="created"}') == before + 1
+    sequences = _metric(http, "onebert_batch_sequences_sum")
+    client.classify("measured", [TEXT] * 5)
+    assert _metric(http, "onebert_batch_sequences_sum") == sequences + 5
+    label = 'onebert_http_requests_total{method="POST",route="/v1/tasks/{task}/classify",status="200"}'
+    assert _metric(http, label) >= 1
+    assert "measured" not in http.get("/metrics").text
+
+
+def test_health_readiness_and_docs(http, client):
+    assert http.get("/healthz").json() == {"status": "alive"}
+    assert http.get("/readyz").json()["status"] == "ready"
+    assert client.ready()
+    assert "/v1/fanout" in http.get("/openapi.json").json()["paths"]
+    assert http.get("/docs").status_code == 200
+
+
+def test_request_id_is_the_callers_where_harmless(http):
+    assert http.get("/healthz", headers={"X-Request-Id": "abc-1.2_X"}).headers["x-request-id"] == "abc-1.2_X"
+    for bad in ("a b", "x" * 65, "<script>"):
+        made = http.get("/nowhere", headers={"X-Request-Id": bad})
+        assert made.headers["x-request-id"] != bad
+        assert made.json()["instance"] == "urn:onebert:request:" + made.headers["x-request-id"]
+
+
+def test_base_is_found_by_folder(server):
+    assert tiny_base().name in server.greeting
+
+
+def _digest(file: bytes) -> str:
+    return "sha256:" + hashlib.sha256(file).hexdigest()
+
+
+def _metric(http, name: str) -> float:
+    found = [line for line in http.get("/metrics").text.splitlines() if line.startswith(name + " ")]
+    return float(found[0].rpartition(" ")[2]) if found else 0.0

@@ -1,0 +1,176 @@
+"""Many clients at once on a real server: every answer is by the version it names, whatever else goes on."""
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import numpy as np
+import pytest
+
+from onebert_store.errors import VersionNotFound
+from servers import Server, Task, assert_answers, wait_until
+
+TEXTS = [f"my order {i} is late " + "and the parcel was broken " * (i % 4) for i in range(8)]
+KINDS = [("bitfit", "mean"), ("layernorm", "cls"), ("lora", "pooler"), ("spafit", "mean"), ("gains", "cls")]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with Server(tmp_path_factory.mktemp("server"), max_queue_sequences=1024) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(server):
+    with server.client() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def expected(client):
+    """(task, text) -> scores, for tasks of several kinds and label counts."""
+    scores = {}
+    for i in range(10):
+        task = Task(*KINDS[i % len(KINDS)], labels=2 + i % 3, seed=i)
+        client.push(f"task-{i}", task.file)
+        scores |= {(f"task-{i}", text): task.scores(text) for text in TEXTS}
+    return scores
+
+
+def test_every_client_gets_its_own_tasks_answers(server, expected):
+    asked = list(expected)
+
+    def ask(seed):
+        rng = np.random.default_rng(seed)
+        with server.client() as own:
+            for _ in range(12):
+                chosen = [asked[i] for i in rng.integers(0, len(asked), rng.integers(1, 20))]
+                for (task, text), result in zip(chosen, own.classify_items(chosen), strict=True):
+                    assert result["task"] == task
+                    assert_answers(result, expected[task, text])
+        return seed
+
+    with ThreadPoolExecutor(16) as pool:
+        assert list(pool.map(ask, range(16))) == list(range(16))
+
+
+def test_alias_flips_under_load(server, client):
+    """Every answer's version was live at some time between sending and receiving, and the answer is that version's."""
+    versions = {1: Task(seed=101), 2: Task("everything", "cls", seed=102)}
+    for task in versions.values():
+        client.push("flipped", task.file)
+    scores = {n: task.scores(TEXTS[0]) for n, task in versions.items()}
+    # Version 1 may have been live from the beginning until the reply to the first move.
+    live = {1: [[0.0, np.inf]], 2: []}
+    stopped = threading.Event()
+    answers = []
+
+    def flip():
+        with server.client() as own:
+            for i in range(100):
+                old, new = (1, 2) if i % 2 == 0 else (2, 1)
+                sent = time.monotonic()
+                own.move_alias("flipped", "live", new, expected=old)
+                live[old][-1][1] = time.monotonic()
+                live[new].append([sent, np.inf])
+        stopped.set()
+
+    def ask():
+        with server.client() as own:
+            while not stopped.is_set():
+                sent = time.monotonic()
+                answer = own.classify("flipped", [TEXTS[0]] * 3)
+                answers.append((sent, time.monotonic(), answer))
+
+    with ThreadPoolExecutor(5) as pool:
+        for done in [pool.submit(flip), *(pool.submit(ask) for _ in range(4))]:
+            done.result()
+    assert {answer["version"] for _, _, answer in answers} == {1, 2}
+    for sent, received, answer in answers:
+        assert any(begin <= received and sent <= end for begin, end in live[answer["version"]])
+        for result in answer["results"]:
+            assert_answers(result, scores[answer["version"]])
+
+
+def test_uploads_go_on_while_answers_do(server, expected):
+    (task, text), scores = next(iter(expected.items()))
+    uploading = threading.Event()
+    uploaded = threading.Event()
+
+    def upload():
+        with server.client() as own:
+            for i in range(20):
+                own.push(f"new-{i}", Task("everything", "pooler", seed=200 + i).with_golden().file)
+                uploading.set()
+        uploaded.set()
+
+    def ask():
+        count = 0
+        with server.client() as own:
+            while not uploaded.is_set():
+                assert_answers(own.classify(task, text)["results"][0], scores)
+                count += uploading.is_set()
+        return count
+
+    with ThreadPoolExecutor(4) as pool:
+        done = pool.submit(upload)
+        counts = [pool.submit(ask) for _ in range(3)]
+        done.result()
+        assert all(count.result() > 0 for count in counts)
+
+
+def test_deleted_version_answers_who_holds_it_and_nobody_else(server, client):
+    """Clients ask for a version by number while it is deleted and its slot is taken by others."""
+    kept, gone = Task(seed=301), Task(seed=302)
+    client.push("shrinking", kept.file)
+    scores = gone.scores(TEXTS[1])
+    for round_ in range(5):
+        version = client.push("shrinking", gone.file)["version"]
+        asked = threading.Barrier(5)
+
+        def ask(ref, start=asked):
+            start.wait()
+            count = 0
+            with server.client() as own:
+                while True:
+                    try:
+                        answer = own.classify(ref, [TEXTS[1]] * 8)
+                    except VersionNotFound:
+                        return count
+                    count += 1
+                    for result in answer["results"]:
+                        assert_answers(result, scores)
+
+        with ThreadPoolExecutor(4) as pool:
+            counts = [pool.submit(ask, f"shrinking@{version}") for _ in range(4)]
+            asked.wait()
+            client.delete_version("shrinking", version)
+            client.push("slot-taker", Task(seed=400 + round_).file)
+            assert all(count.result() >= 0 for count in counts)
+    assert client.task("shrinking")["aliases"] == {"live": 1}
+
+
+def test_full_queue_is_503_with_retry_after(server, expected):
+    """Requests of 1024 sequences, as many as may wait: one is taken, the next is refused until that one runs."""
+    task, text = next(iter(expected))
+    body = {"text": text, "tasks": [task] * 1024}
+
+    def ask(_):
+        with httpx.Client(base_url=server.url, timeout=60) as own:
+            return own.post("/v1/fanout", json=body)
+
+    with ThreadPoolExecutor(12) as pool:
+        answers = list(pool.map(ask, range(24)))
+    full = [answer for answer in answers if answer.status_code == 503]
+    assert {answer.status_code for answer in answers} == {200, 503}
+    for answer in full:
+        assert answer.json()["code"] == "queue-full"
+        assert answer.headers["retry-after"] == "1"
+    for answer in answers:
+        if answer.status_code == 200:
+            assert_answers(answer.json()["results"][1023], expected[task, text])
+    with httpx.Client(base_url=server.url) as own:
+        wait_until(lambda: "onebert_queue_sequences 0.0" in own.get("/metrics").text)
+        assert f'onebert_rejected_total{{code="queue-full"}} {len(full)}.0' in own.get("/metrics").text
+        assert own.post("/v1/fanout", json=body).status_code == 200

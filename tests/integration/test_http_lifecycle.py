@@ -1,0 +1,194 @@
+"""A server from start to stop: what it refuses to start with, what it survives, and how it ends."""
+
+import json
+import signal
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from bases import tiny_base
+from onebert_store.errors import VersionNotFound, VersionUnavailable
+from servers import Server, Task, assert_answers, run_onebert, wait_until
+
+TEXT = "the screen was broken"
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    """A server, stopped and started again with two tasks; one blob was damaged in between."""
+    tasks = {"kept": Task(seed=1), "canary": Task("lora", "cls", seed=2), "gone": Task(seed=3), "hurt": Task(seed=5)}
+    with Server(tmp_path_factory.mktemp("stored")) as server:
+        with server.client() as client:
+            for name in ("kept", "canary", "gone"):
+                client.push("kept", tasks[name].file)
+            client.delete_version("kept", 3)
+            client.move_alias("kept", "canary", 2, expected=None)
+            tasks["before"] = client.task("kept")
+            digest = client.push("hurt", tasks["hurt"].file)["digest"]
+        assert server.stop() == 0
+        blob = server.folder / "data" / "blobs" / digest.removeprefix("sha256:")
+        blob.write_bytes(blob.read_bytes()[:-1] + b"\x55")
+        server.start()
+        yield server, tasks
+
+
+def test_what_was_stored_is_served_again(stored):
+    server, tasks = stored
+    assert server.greeting.endswith("2 tasks\n")
+    with server.client() as client:
+        assert client.task("kept") == tasks["before"]
+        assert_answers(client.classify("kept", TEXT)["results"][0], tasks["kept"].scores(TEXT))
+        assert_answers(client.classify("kept@canary", TEXT)["results"][0], tasks["canary"].scores(TEXT))
+        with pytest.raises(VersionNotFound):
+            client.classify("kept@3", TEXT)
+        assert client.push("kept", tasks["gone"].file)["version"] == 4
+
+
+def test_damaged_blob_stops_one_version_and_is_healed_by_its_upload(stored):
+    server, tasks = stored
+    with server.client() as client, httpx.Client(base_url=server.url) as web:
+        assert web.get("/readyz").json()["unavailable"] == 1
+        assert client.version("hurt", 1)["status"] == "unavailable"
+        with pytest.raises(VersionUnavailable):
+            client.classify("hurt", TEXT)
+        assert [result["task"] for result in client.fanout(TEXT)] == ["kept"]
+        assert client.push("hurt", tasks["hurt"].file)["version"] == 1
+        assert_answers(client.classify("hurt", TEXT)["results"][0], tasks["hurt"].scores(TEXT))
+        assert web.get("/readyz").json()["unavailable"] == 0
+
+
+def test_second_server_cannot_have_the_same_folder_or_port(stored, tmp_path):
+    server, _ = stored
+    port = urlsplit(server.url).port
+    taken = run_onebert("serve", "--port", 0, base=tiny_base(), data_dir=server.folder / "data")
+    _assert_refused(taken, "another process is using")
+    _assert_refused(run_onebert("serve", "--port", port, base=tiny_base(), data_dir=tmp_path), "cannot be bound")
+
+
+def test_versions_of_another_base_are_unavailable(stored):
+    """Runs last on this server: it comes back with a base that fits none of its versions."""
+    server, _ = stored
+    assert server.stop(signal.SIGINT) == 0
+    server.settings["base"] = tiny_base("electra")
+    server.start()
+    with server.client() as client:
+        with pytest.raises(VersionUnavailable):
+            client.classify("kept", TEXT)
+        assert client.ready()
+
+
+def test_request_in_flight_at_sigterm_is_answered(tmp_path):
+    """Half of its body was sent; the rest comes when the server no longer accepts connections."""
+    task = Task(seed=7)
+    body = json.dumps({"inputs": TEXT}).encode()
+    with Server(tmp_path) as server:
+        with server.client() as client:
+            client.push("task", task.file)
+        with _begin(server.url, body[:9], len(body)) as connection:
+            _wait_for_requests(server.url, 1)
+            server.process.send_signal(signal.SIGTERM)
+            wait_until(lambda: _refuses(server.url))
+            connection.sendall(body[9:])
+            answer = _read_all(connection)
+        assert answer.startswith(b"HTTP/1.1 200")
+        assert_answers(json.loads(answer.partition(b"\r\n\r\n")[2])["results"][0], task.scores(TEXT))
+        assert server.stop() == 0
+
+
+def test_request_that_never_comes_does_not_hold_the_server(tmp_path):
+    with Server(tmp_path, shutdown_timeout=1) as server, _begin(server.url, b"{", 100):
+        _wait_for_requests(server.url, 1)
+        assert server.stop() == 0
+
+
+def test_drain_loses_no_request(tmp_path):
+    """Clients go on until an answer tells them to leave the connection, as a load balancer does."""
+    task = Task(seed=8)
+    expected = task.scores(TEXT)
+    with Server(tmp_path, drain_delay=2) as server:
+        with server.client() as client:
+            client.push("task", task.file)
+
+        def ask(_):
+            count = 0
+            with httpx.Client(base_url=server.url, timeout=30) as own:
+                while True:
+                    answer = own.post("/v1/tasks/task/classify", json={"inputs": TEXT})
+                    assert_answers(answer.json()["results"][0], expected)
+                    count += 1
+                    if count == 5:
+                        server.process.send_signal(signal.SIGTERM)
+                    if answer.headers.get("connection") == "close":
+                        return httpx.get(f"{server.url}/readyz")
+
+        with ThreadPoolExecutor(6) as pool:
+            for ready in pool.map(ask, range(6)):
+                assert ready.status_code == 503
+                assert ready.json()["code"] == "shutting-down"
+                assert int(ready.headers["retry-after"]) > 0
+        assert server.wait() == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "settings", "reason"),
+    [
+        (["--host", "0.0.0.0"], {}, "needs an API key"),
+        (["--host", "0.0.0.0"], {"api_keys": " , "}, "needs an API key"),
+        (["--host", "onebert.example"], {}, "needs an API key"),
+        ([], {"host": "::"}, "needs an API key"),
+        ([], {"api_keys": "sha256:abc"}, "ONEBERT_API_KEYS"),
+        (["--port", "70000"], {}, "ONEBERT_PORT"),
+        (["--dtype", "int8"], {}, "ONEBERT_DTYPE"),
+        (["--device", "tpu"], {}, "ONEBERT_DEVICE"),
+        ([], {"max_body_bytes": "lots"}, "ONEBERT_MAX_BODY_BYTES"),
+        (["--base", "/nowhere/at/all", "--port", "0"], {}, "base"),
+    ],
+    ids=str,
+)
+def test_what_it_refuses_to_start_with(tmp_path, arguments, settings, reason):
+    _assert_refused(run_onebert("serve", *arguments, data_dir=tmp_path / "data", **settings), reason)
+    assert not (tmp_path / "data").exists()
+
+
+def _assert_refused(done, reason):
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    assert reason in done.stderr
+
+
+def _connect(url):
+    where = urlsplit(url)
+    return socket.create_connection((where.hostname, where.port), timeout=30)
+
+
+def _begin(url, part, length):
+    connection = _connect(url)
+    head = f"POST /v1/tasks/task/classify HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n"
+    connection.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + part)
+    return connection
+
+
+def _wait_for_requests(url, count):
+    """Until so many requests are in progress; the one that asks counts too."""
+    line = f"onebert_http_requests_in_progress {count + 1}.0"
+    wait_until(lambda: line in httpx.get(f"{url}/metrics").text)
+
+
+def _refuses(url):
+    try:
+        _connect(url).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
+def _read_all(connection):
+    found = b""
+    while part := connection.recv(65536):
+        found += part
+    return found

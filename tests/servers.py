@@ -1,0 +1,150 @@
+"""Real servers for tests, as subprocesses on a free loopback port; tasks for them, and what they must answer."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from functools import cache, cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+from transformers import AutoTokenizer
+
+from bases import Reference, far_delta, manifest_for, tiny_base
+from onebert_encoder.base import load_base
+from onebert_server.client import Client
+from onebert_store.delta import Delta
+from onebert_store.format import dumps
+from onebert_store.manifest import parse_manifest
+
+# The server has the other cores.
+torch.set_num_threads(1)
+
+ONEBERT = Path(sys.executable).with_name("onebert")
+MAX_LENGTH = 48
+
+
+def clean_env(**settings):
+    """The environment without ONEBERT_… of the machine, with those given, and one thread per process."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("ONEBERT_")}
+    return env | {"OMP_NUM_THREADS": "1"} | {f"ONEBERT_{name.upper()}": str(value) for name, value in settings.items()}
+
+
+def run_onebert(*arguments, stdin="", **settings):
+    """Runs one command to its end."""
+    command = [ONEBERT, *map(str, arguments)]
+    return subprocess.run(
+        command, input=stdin, env=clean_env(**settings), capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+class Server:
+    """A server process; leaving `with` stops it by SIGTERM and expects exit code 0."""
+
+    def __init__(self, folder: Path, **settings) -> None:
+        self.folder = folder
+        self.settings = {"base": tiny_base(), "threads": 1, "port": 0, "data_dir": folder / "data"} | settings
+        self.log = folder / "server.log"
+        self.start()
+
+    def start(self) -> None:
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [ONEBERT, "serve"], env=clean_env(**self.settings), stdout=subprocess.PIPE, stderr=log, text=True
+            )
+        self.greeting = self.process.stdout.readline()
+        found = re.match(r"Listening on (http://\S+):", self.greeting)
+        assert found, self.log.read_text()
+        self.url = found[1]
+
+    def client(self, **arguments) -> Client:
+        return Client(self.url, **arguments)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.wait()
+
+    def stop(self, by=signal.SIGTERM) -> int:
+        self.process.send_signal(by)
+        return self.wait()
+
+    def wait(self) -> int:
+        code = self.process.wait(60)
+        self.process.stdout.close()
+        return code
+
+    def __enter__(self) -> "Server":
+        return self
+
+    def __exit__(self, kind, error, trace) -> None:
+        if self.process.returncode is None:
+            code = self.stop()
+            assert kind or code == 0, self.log.read_text()
+
+
+@cache
+def spec():
+    """What a delta may touch on the tiny base."""
+    return load_base(str(tiny_base())).spec
+
+
+@cache
+def tokenizer():
+    return AutoTokenizer.from_pretrained(tiny_base())
+
+
+class Task:
+    """One random delta: its file, and the plain Hugging Face model that carries its weights."""
+
+    def __init__(self, kind="bitfit", pooling="mean", labels=3, seed=0, **manifest) -> None:
+        names = labels if isinstance(labels, list) else [f"label {i}" for i in range(labels)]
+        self.tensors = far_delta(spec(), kind, pooling, len(names), seed)
+        own = {"labels": names, "max_length": MAX_LENGTH, "method": kind}
+        self.manifest = manifest_for(spec(), pooling) | own | manifest
+
+    @cached_property
+    def reference(self) -> Reference:
+        return Reference(tiny_base(), self.tensors, self.manifest["pooling"])
+
+    @property
+    def file(self) -> bytes:
+        return dumps(Delta(parse_manifest(self.manifest), self.tensors))
+
+    def logits(self, text, text_pair=None) -> np.ndarray:
+        options = {"truncation": True, "max_length": self.manifest["max_length"], "return_token_type_ids": True}
+        encoded = tokenizer()(text, text_pair, **options)
+        return self.reference.logits(encoded["input_ids"], encoded["token_type_ids"]).numpy().astype(np.float64)
+
+    def scores(self, text, text_pair=None) -> dict[str, float]:
+        """Label -> probability, by softmax."""
+        exponentials = np.exp(self.logits(text, text_pair))
+        return dict(zip(self.manifest["labels"], exponentials / exponentials.sum(), strict=True))
+
+    def with_golden(self, shift=0.0) -> "Task":
+        """The same task with golden logits from the plain model; `shift` makes them wrong."""
+        sequences = [[5, 9, 40, 3], [7] * 20, [11, 60, 100]]
+        logits = [(self.reference.logits(ids, [0] * len(ids)).double() + shift).tolist() for ids in sequences]
+        self.manifest["golden"] = {"input_ids": sequences, "logits": logits}
+        return self
+
+
+def assert_answers(result, expected: dict[str, float]) -> None:
+    """The result's scores are the expected ones, best first."""
+    assert result["scores"].keys() == expected.keys()
+    np.testing.assert_allclose(
+        [result["scores"][label] for label in expected], list(expected.values()), atol=1e-4, rtol=0
+    )
+    assert list(result["scores"].values()) == sorted(result["scores"].values(), reverse=True)
+    assert result["label"] == next(iter(result["scores"]))
+    assert result["score"] == result["scores"][result["label"]]
+
+
+def wait_until(reached, seconds=30.0) -> None:
+    """Asks again and again; the limit only ends a test that fails."""
+    deadline = time.monotonic() + seconds
+    while not reached():
+        assert time.monotonic() < deadline, "it never came to be"
+        time.sleep(0.01)

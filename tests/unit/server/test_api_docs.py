@@ -1,0 +1,62 @@
+"""docs/api.md names every route, every error and every field of an answer."""
+
+from pathlib import Path
+
+import pytest
+
+from onebert_server import routes_classify, routes_system, routes_tasks
+from onebert_server.auth import OPEN_PATHS
+from onebert_server.metrics import Metrics
+from onebert_server.problems import HTTP_ERRORS
+from onebert_store.errors import OneBertError
+
+DOCS = Path(__file__).parents[3] / "docs"
+API = (DOCS / "api.md").read_text()
+
+# Raised by training and by the client; no server answers with them.
+NOT_ON_THE_WIRE = {
+    "unsupported-base",
+    "base-not-found",
+    "invalid-method",
+    "invalid-data",
+    "invalid-settings",
+    "server-unreachable",
+    "store-locked",
+}
+
+
+def _error_types(root=OneBertError):
+    yield root
+    for kind in root.__subclasses__():
+        yield from _error_types(kind)
+
+
+def _catalogue():
+    rows = [line.split("|") for line in API.splitlines() if line.startswith("| `") and line.count("|") == 4]
+    return {row[1].strip().strip("`"): int(row[2]) for row in rows if row[2].strip().isdigit()}
+
+
+def test_every_error_is_in_the_catalogue_with_its_status():
+    own = {kind.code: kind.status for kind in _error_types() if "code" in vars(kind)}
+    http = {code: status for status, (code, _) in HTTP_ERRORS.items()}
+    expected = {code: status for code, status in (own | http).items() if code not in NOT_ON_THE_WIRE}
+    assert _catalogue() == expected
+
+
+@pytest.mark.parametrize("routes", [routes_classify, routes_system, routes_tasks])
+def test_every_route_is_documented(routes):
+    for route in routes.router.routes:
+        for method in route.methods:
+            assert f"`{method} {route.path}`" in API
+
+
+def test_open_paths_are_named():
+    for path in OPEN_PATHS:
+        assert f"`{path}`" in API
+
+
+def test_every_metric_is_documented():
+    text = (DOCS / "operations.md").read_text()
+    metrics = Metrics()
+    for family in metrics.registry.collect():
+        assert f"`{family.name}`" in text

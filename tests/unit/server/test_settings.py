@@ -1,0 +1,93 @@
+"""Settings: read from the environment, safe by default, every one documented."""
+
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+
+from onebert_server.settings import Settings, is_loopback, load_settings
+from onebert_store.errors import InvalidSettings
+
+DOCS = Path(__file__).parents[3] / "docs"
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch):
+    for name in [name for name in os.environ if name.startswith("ONEBERT_")]:
+        monkeypatch.delenv(name)
+
+
+def test_every_setting_is_documented_with_its_default():
+    text = (DOCS / "settings.md").read_text()
+    for name, field in Settings.model_fields.items():
+        row = next((line for line in text.splitlines() if line.startswith(f"| `ONEBERT_{name.upper()}` |")), None)
+        assert row, name
+        default = field.default if field.default not in (None, ()) else "–"
+        assert row.split("|")[2].strip().strip("`") == str(default), name
+
+
+def test_no_setting_is_documented_that_does_not_exist():
+    text = (DOCS / "settings.md").read_text()
+    named = {line.split("`")[1] for line in text.splitlines() if line.startswith("| `ONEBERT_")}
+    client_side = {"ONEBERT_URL", "ONEBERT_API_KEY"}
+    assert named - client_side == {f"ONEBERT_{name.upper()}" for name in Settings.model_fields}
+
+
+def test_environment_and_flags(monkeypatch):
+    monkeypatch.setenv("ONEBERT_PORT", "9000")
+    monkeypatch.setenv("ONEBERT_DTYPE", "bfloat16")
+    settings = load_settings(port=9001, dtype=None)
+    assert (settings.port, settings.dtype) == (9001, "bfloat16")
+
+
+def test_keys_are_kept_as_digests_and_never_shown(monkeypatch):
+    digest = hashlib.sha256(b"beta").hexdigest()
+    monkeypatch.setenv("ONEBERT_API_KEYS", f" alpha-secret ,, sha256:{digest}")
+    settings = load_settings()
+    assert settings.api_keys == (hashlib.sha256(b"alpha-secret").digest(), bytes.fromhex(digest))
+    assert "alpha-secret" not in repr(settings)
+    assert "api_keys" not in repr(settings)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "localhost", "::1"])
+def test_loopback_needs_no_key(host):
+    assert is_loopback(host)
+    assert load_settings(host=host).api_keys == ()
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["0.0.0.0", "::", "", "10.0.0.1", "192.168.1.1", "localhost.example", "127.0.0.1.example", "::ffff:10.0.0.1", "0"],
+)
+def test_beyond_loopback_needs_a_key(host):
+    with pytest.raises(InvalidSettings, match="API key"):
+        load_settings(host=host)
+    assert load_settings(host=host, api_keys="a key").host == host
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("port", "-1"),
+        ("dtype", "float16"),
+        ("device", "cuda:x"),
+        ("max_upload_bytes", str(2**27)),
+        ("max_queue_sequences", "10"),
+        ("receive_timeout", "0"),
+        ("api_keys", "sha256:" + "g" * 64),
+        ("log_level", "loud"),
+    ],
+)
+def test_what_breaks_a_rule_is_named(monkeypatch, name, value):
+    monkeypatch.setenv(f"ONEBERT_{name.upper()}", value)
+    with pytest.raises(InvalidSettings, match=f"^ONEBERT_{name.upper()}: ") as caught:
+        load_settings()
+    assert "\n" not in caught.value.detail
+
+
+def test_bad_key_is_not_repeated(monkeypatch):
+    monkeypatch.setenv("ONEBERT_API_KEYS", "sha256:canary7f3a")
+    with pytest.raises(InvalidSettings) as caught:
+        load_settings()
+    assert "canary7f3a" not in caught.value.detail
