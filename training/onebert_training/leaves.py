@@ -4,14 +4,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from onebert_store.delta import DELTA, HEAD_BIAS, HEAD_WEIGHT, LORA_A, LORA_B
 from onebert_training.methods import Plan
-
-HEAD = (HEAD_WEIGHT, HEAD_BIAS)
 
 
 @dataclass(frozen=True)
@@ -42,14 +39,3 @@ def file_tensors(leaves: Mapping[str, Tensor], plan: Plan, unit: Unit) -> dict[s
     tensors[HEAD_WEIGHT] = tensors[HEAD_WEIGHT] * unit.spread
     tensors[HEAD_BIAS] = tensors[HEAD_BIAS] * unit.spread + unit.mean
     return tensors
-
-
-def to_arrays(tensors: Mapping[str, Tensor]) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float32]]]:
-    """Float32 arrays for a `Delta`."""
-    return {name: tensor.detach().cpu().numpy().astype(np.float32) for name, tensor in tensors.items()}
-
-
-def count(leaves: Mapping[str, Tensor]) -> tuple[int, int]:
-    """Trained numbers in the delta and in the head, which the papers count apart."""
-    head = sum(leaves[name].numel() for name in HEAD)
-    return sum(leaf.numel() for leaf in leaves.values()) - head, head

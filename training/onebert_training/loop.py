@@ -3,38 +3,41 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import version
-from math import isfinite
+from math import inf, isfinite
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from onebert_encoder.base import Base
 from onebert_encoder.batch import pack
 from onebert_encoder.fold import stack_rows
 from onebert_encoder.predict import compute_golden, compute_logits
-from onebert_store.delta import Delta
+from onebert_store.delta import Delta, check
 from onebert_store.errors import NotFinite
 from onebert_training import checkpoint
-from onebert_training.data import Dataset
 from onebert_training.evaluation import in_float32
-from onebert_training.leaves import count, file_tensors, init_leaves, to_arrays
 from onebert_training.metrics import is_better
-from onebert_training.run import Run, Settings
+from onebert_training.run import Run
 
 CLIP = 1.0
+SMALLER = "try a smaller learning rate"
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run is; `validation` is there after an evaluation (whose checkpoint is on disk by then)."""
+    """Where a run is.
+
+    Attributes:
+        loss: of the step; None before the first one.
+        validation: there after an evaluation, whose checkpoint is on disk by then.
+        note: something that a user should know now.
+    """
 
     step: int
     steps: int
-    loss: float
+    loss: float | None = None
     validation: Mapping[str, float] | None = None
+    note: str | None = None
 
 
 Report = Callable[[Progress], None]
@@ -48,59 +51,40 @@ class Result:
         delta: with the best evaluation's tensors, provenance and golden logits.
         metric: the deciding one of `validation` and `test`.
         resumed_at: step of the checkpoint that the run continued from, 0 if from none.
-        notes: what a user should know.
+        seconds: wall clock, with the time before an interruption.
     """
 
     delta: Delta
     metric: str
     validation: Mapping[str, float]
     test: Mapping[str, float] | None
-    delta_parameters: int
-    head_parameters: int
-    percent: float
     steps: int
     best_step: int
     resumed_at: int
     seconds: float
     tokens_per_second: float
-    notes: tuple[str, ...]
 
 
-def train(
-    base: Base,
-    data: Dataset,
-    settings: Settings,
-    task: str,
-    report: Report = lambda _: None,
-    checkpoint_file: Path | None = None,
-) -> Result:
-    """Trains one delta; the same arguments on the same machine give the same bytes.
+def train(run: Run, report: Report = lambda _: None, checkpoint_file: Path | None = None) -> Result:
+    """Trains one delta; an equal run on the same machine gives the same bytes.
 
     Args:
-        base: frozen; its dtype is what the forward pass computes in, the delta is float32 always.
-        data: with `train` and `validation` splits, and `test` where there is one.
-        settings: what to do.
-        task: the task's name, for the provenance.
-        report: called after every step.
-        checkpoint_file: kept up to date at every evaluation; a run with the same arguments continues from it.
+        run: what to train on what.
+        report: called after every step, and before the first one where a checkpoint was found.
+        checkpoint_file: kept up to date at every evaluation; an equal run continues from it.
 
     Raises:
-        InvalidMethod: the base cannot take the method.
-        InvalidSettings: a setting the base cannot take.
-        InvalidManifest: a label that a manifest cannot hold.
         NotFinite: the loss is no longer a number.
     """
-    run = Run(base, data, settings, task)
-    state = State(init_leaves(run.plan, len(data.labels), base.spec.hidden_size, settings.seed, base.device))
-    notes = [*data.notes, *run.notes]
+    state = State(run.init_leaves())
     if checkpoint_file is not None and checkpoint_file.exists():
         resumed = state.restore(checkpoint_file, run.fingerprint)
-        notes.append(f"continued at step {state.step}" if resumed else "started anew: the checkpoint is of another run")
+        note = f"continued at step {state.step}" if resumed else "started anew: the checkpoint is of another run"
+        report(Progress(state.step, run.steps, note=note))
     resumed_at = state.step
-    devices = [base.device] if base.device.type == "cuda" else []
-    with torch.random.fork_rng(devices):
+    with torch.random.fork_rng([run.base.device] if run.base.device.type == "cuda" else []):
         fit(run, state, report, checkpoint_file)
-    return finish(run, state, resumed_at, tuple(notes))
+    return finish(run, state, resumed_at)
 
 
 @dataclass
@@ -111,6 +95,8 @@ class State:
     step: int = 0
     best: dict[str, Tensor] = field(default_factory=dict)
     best_step: int = 0
+    best_loss: float = inf
+    lowest_loss: float = inf
     validation: dict[str, float] = field(default_factory=dict)
     stale: int = 0
     tokens: int = 0
@@ -120,7 +106,17 @@ class State:
     def __post_init__(self) -> None:
         self.optimizer = torch.optim.AdamW(self.leaves.values(), weight_decay=0.0)
 
-    _FACTS = ("step", "best_step", "validation", "stale", "tokens", "seconds", "step_seconds")
+    _FACTS = (
+        "step",
+        "best_step",
+        "best_loss",
+        "lowest_loss",
+        "validation",
+        "stale",
+        "tokens",
+        "seconds",
+        "step_seconds",
+    )
     _MOMENTS = ("exp_avg", "exp_avg_sq")
 
     def save(self, path: Path, fingerprint: str) -> None:
@@ -173,7 +169,7 @@ def take_step(run: Run, state: State) -> float:
     logits = compute_logits(base, rows, pack(base, tokens, [0] * len(tokens)), run.dropout)
     loss = run.loss(torch.stack(logits), run.gold[chosen])
     if not isfinite(loss.item()):
-        raise NotFinite(f"the loss is not a finite number at step {state.step + 1}; try a smaller learning rate")
+        raise NotFinite(f"the loss is no longer a number at step {state.step + 1}; {SMALLER}")
     leaves = list(state.leaves.values())
     # The key's bias cancels in the softmax; its gradient is zero rather than absent.
     for leaf, grad in zip(
@@ -189,59 +185,47 @@ def take_step(run: Run, state: State) -> float:
 
 
 def validate(run: Run, state: State) -> dict[str, float]:
-    """Evaluates on the validation split and keeps the leaves when they are the best so far."""
-    scores = run.evaluate(state.leaves, "validation")
-    if is_better(run.metric, scores[run.metric], state.validation.get(run.metric)):
+    """Evaluates on the validation split and keeps the leaves when they are the best so far; the loss breaks ties."""
+    try:
+        scores, loss = run.evaluate(state.leaves, "validation")
+    except NotFinite:
+        raise NotFinite(f"the answers are no longer numbers at step {state.step}; {SMALLER}") from None
+    score, best = scores[run.metric], state.validation.get(run.metric)
+    # A metric may stand still for long, at the score of the commonest label, while the loss shows that it will move.
+    state.stale = 0 if is_better(run.metric, score, best) or loss < state.lowest_loss else state.stale + 1
+    state.lowest_loss = min(loss, state.lowest_loss)
+    if is_better(run.metric, score, best) or (score == best and loss < state.best_loss):
         state.best = {name: leaf.detach().clone() for name, leaf in state.leaves.items()}
-        state.best_step, state.validation, state.stale = state.step, scores, 0
-    else:
-        state.stale += 1
+        state.best_step, state.best_loss, state.validation = state.step, loss, scores
     return scores
 
 
-def finish(run: Run, state: State, resumed_at: int, notes: tuple[str, ...]) -> Result:
+def finish(run: Run, state: State, resumed_at: int) -> Result:
     """Evaluates the best leaves on the test split and makes the delta."""
     started = time.perf_counter()
-    test = run.evaluate(state.best, "test") if "test" in run.data.splits else None
-    tensors = file_tensors(state.best, run.plan, run.unit)
-    delta_parameters, head_parameters = count(state.best)
-    percent = 100 * delta_parameters / run.base.spec.num_parameters
-    training: dict[str, Any] = {
-        "task": run.task,
-        "data": {
-            "name": run.data.name,
-            "digest": run.data.digest,
-            "rows": {name: len(split) for name, split in run.data.splits.items()},
-        },
-        "seed": run.settings.seed,
-        "learning_rate": run.learning_rate,
-        "batch_size": run.settings.batch_size,
+    test = run.evaluate(state.best, "test")[0] if "test" in run.data.splits else None
+    training = {
+        **run.provenance(),
         "epochs": round(state.step / run.steps_per_epoch, 3),
         "steps": state.step,
         "best_step": state.best_step,
-        "metric": run.metric,
         "validation": state.validation,
         **({"test": test} if test is not None else {}),
-        "parameters": {"delta": delta_parameters, "head": head_parameters, "percent": round(percent, 4)},
-        "dropout": {"hidden": run.dropout.hidden, "attention": run.dropout.attention},
-        "dtype": str(run.base.dtype).removeprefix("torch."),
-        "onebert": version("onebert"),
     }
     with torch.no_grad():
+        tensors = run.tensors(state.best)
         golden = compute_golden(in_float32(run.base), run.fold(state.best), run.max_length)
     manifest = run.manifest.model_copy(update={"training": training, "golden": golden})
+    delta = Delta(manifest, {name: tensor.cpu().numpy() for name, tensor in tensors.items()})
+    check(delta, run.base.spec)
     return Result(
-        delta=Delta(manifest, to_arrays(tensors)),
+        delta=delta,
         metric=run.metric,
         validation=state.validation,
         test=test,
-        delta_parameters=delta_parameters,
-        head_parameters=head_parameters,
-        percent=percent,
         steps=state.step,
         best_step=state.best_step,
         resumed_at=resumed_at,
         seconds=state.seconds + time.perf_counter() - started,
         tokens_per_second=state.tokens / max(state.step_seconds, 1e-9),
-        notes=notes,
     )

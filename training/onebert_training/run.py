@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from math import ceil
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,11 +17,12 @@ from torch.nn import functional as F
 from onebert_encoder.base import Base
 from onebert_encoder.encode import Dropout
 from onebert_encoder.fold import Row, fold
-from onebert_store.errors import InvalidSettings
+from onebert_store.errors import InvalidSettings, TooLarge
+from onebert_store.format import MAX_FILE_BYTES, MAX_HEADER_BYTES
 from onebert_store.manifest import Manifest, Pooling, parse_manifest
 from onebert_training.data import Dataset
 from onebert_training.evaluation import predict
-from onebert_training.leaves import Unit, file_tensors
+from onebert_training.leaves import Unit, file_tensors, init_leaves
 from onebert_training.methods import Plan, parse_method
 from onebert_training.metrics import evaluate_predictions, primary_metric
 
@@ -34,7 +36,8 @@ class Settings:
     Attributes:
         learning_rate: peak of the schedule; None takes the method's own.
         max_steps: end after so many steps, should the epochs hold more.
-        patience: stop after so many evaluations without a new best; None is two epochs' worth, 0 never stops.
+        patience: stop after so many evaluations in which neither metric nor loss got better; None is two epochs'
+            worth, 0 never stops.
         metric: decides which evaluation is the best; None takes the data's or the task type's.
     """
 
@@ -52,7 +55,21 @@ class Settings:
 
 
 class Run:
-    """What stays as it is from the first step to the last."""
+    """What stays as it is from the first step to the last.
+
+    Args:
+        base: frozen; its dtype is what the forward pass computes in, the delta is float32 always.
+        data: with `train` and `validation` splits, and `test` where there is one.
+        settings: what to do.
+        task: the task's name, for the provenance.
+
+    Raises:
+        InvalidMethod: not a method, or one that the base cannot take.
+        InvalidSettings: a setting that the base cannot take.
+        InvalidData: a metric that the task does not have.
+        InvalidManifest: a label that a manifest cannot hold.
+        TooLarge: the delta file would be over the limit.
+    """
 
     def __init__(self, base: Base, data: Dataset, settings: Settings, task: str) -> None:
         self.base, self.data, self.settings, self.task = base, data, settings, task
@@ -60,13 +77,18 @@ class Run:
             raise InvalidSettings(f"this base has {', '.join(base.spec.poolings)} pooling, not {settings.pooling}")
         self.method = parse_method(settings.method)
         self.plan: Plan = self.method.plan(base.anatomy, settings.pooling)
+        self.delta_parameters = self.plan.num_parameters
+        self.head_parameters = len(data.labels) * (base.spec.hidden_size + 1)
+        self.percent = 100 * self.delta_parameters / base.spec.num_parameters
+        if 4 * (self.delta_parameters + self.head_parameters) > MAX_FILE_BYTES - MAX_HEADER_BYTES:
+            raise TooLarge(f"the delta would be over the {MAX_FILE_BYTES >> 20} MiB of a file")
         self.metric = primary_metric(data.task_type, len(data.labels), settings.metric or data.metric)
         self.max_length = min(settings.max_length, base.spec.max_length)
         self.manifest = self._manifest()
         self.learning_rate = settings.learning_rate or self.plan.learning_rate
         self.dropout = Dropout(base.config.hidden_dropout, base.config.attention_dropout)
         self.tokens = {name: base.tokenizer.encode(split.texts, self.max_length) for name, split in data.splits.items()}
-        self.notes = self._notes()
+        self.notes = (*data.notes, *self._notes())
         self.gold = torch.from_numpy(data.splits["train"].gold).to(base.device)
         self.unit = Unit()
         if data.task_type == "regression":
@@ -120,9 +142,41 @@ class Run:
         rise, fall = (step + 1) / warmup, (self.steps - step) / max(1, self.steps - warmup)
         return self.learning_rate * min(1.0, rise, fall)
 
+    def provenance(self) -> dict[str, Any]:
+        """What the manifest says about the run, as far as it is known before the first step."""
+        return {
+            "task": self.task,
+            "data": {
+                "name": self.data.name,
+                "digest": self.data.digest,
+                "rows": {name: len(split) for name, split in self.data.splits.items()},
+            },
+            "seed": self.settings.seed,
+            "learning_rate": self.learning_rate,
+            "batch_size": self.settings.batch_size,
+            "metric": self.metric,
+            "parameters": {
+                "delta": self.delta_parameters,
+                "head": self.head_parameters,
+                "percent": round(self.percent, 4),
+            },
+            "dropout": asdict(self.dropout),
+            "dtype": str(self.base.dtype).removeprefix("torch."),
+            "onebert": version("onebert"),
+        }
+
+    def init_leaves(self) -> dict[str, Tensor]:
+        """Where training starts."""
+        spec = self.base.spec
+        return init_leaves(self.plan, len(self.data.labels), spec.hidden_size, self.settings.seed, self.base.device)
+
+    def tensors(self, leaves: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The leaves as the delta file holds them."""
+        return file_tensors(leaves, self.plan, self.unit)
+
     def fold(self, leaves: Mapping[str, Tensor]) -> Row:
         """The row of the leaves; differentiable."""
-        return fold(self.base, file_tensors(leaves, self.plan, self.unit), self.settings.pooling)
+        return fold(self.base, self.tensors(leaves), self.settings.pooling)
 
     def loss(self, logits: Tensor, gold: Tensor) -> Tensor:
         """Mean loss of a batch, float32."""
@@ -132,9 +186,10 @@ class Run:
             return F.binary_cross_entropy_with_logits(logits, gold)
         return F.mse_loss(logits[:, 0] / self.unit.spread, gold / self.unit.spread)
 
-    def evaluate(self, leaves: Mapping[str, Tensor], split: str) -> dict[str, float]:
-        """Metrics on a split, without dropout."""
+    def evaluate(self, leaves: Mapping[str, Tensor], split: str) -> tuple[dict[str, float], float]:
+        """Metrics and loss on a split, without dropout."""
         with torch.no_grad():
             row = self.fold(leaves)
-        logits = predict(self.base, row, self.tokens[split])
-        return evaluate_predictions(self.data.task_type, self.data.splits[split].gold, logits)
+        logits, gold = predict(self.base, row, self.tokens[split]), self.data.splits[split].gold
+        scores = evaluate_predictions(self.data.task_type, gold, logits)
+        return scores, self.loss(torch.from_numpy(logits), torch.from_numpy(gold)).item()

@@ -1,0 +1,154 @@
+"""`onebert train` and `onebert evaluate` as a user meets them: files, JSON, one-line errors, kill -9 and continue."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from bases import tiny_base
+from onebert_store.cli import main
+from onebert_store.format import load
+
+THINGS = ("parcel", "order", "invoice", "password", "screen", "refund")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("data")
+    words = [("good", "praise"), ("bad", "complaint")]
+    for split, count in (("train", 48), ("validation", 20), ("test", 12)):
+        rows = [
+            f"the {THINGS[i % 6]} was very {word} and late {i},{label}"
+            for i, (word, label) in enumerate(words * (count // 2))
+        ]
+        (path / f"{split}.csv").write_text("\n".join(["text,label", *rows]) + "\n")
+    return path
+
+
+@pytest.fixture
+def onebert(monkeypatch, capsys):
+    """Runs one command in this process: exit status, standard output, standard error."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["onebert", *map(str, arguments)])
+        with pytest.raises(SystemExit) as caught:
+            main()
+        captured = capsys.readouterr()
+        return caught.value.code or 0, captured.out, captured.err
+
+    return run
+
+
+def train_arguments(folder, out, *more):
+    return [
+        *("train", "--task", "tone", "--data", str(folder), "--base", str(tiny_base()), "--out", str(out)),
+        *("--device", "cpu", "--lr", "0.02", "--batch-size", "8", "--epochs", "3", *more),
+    ]
+
+
+def test_train_prints_a_record_that_the_file_and_evaluate_confirm(onebert, folder, tmp_path):
+    out = tmp_path / "tone.safetensors"
+    status, printed, progress = onebert(*train_arguments(folder, out, "--method", "layernorm", "--json"))
+    assert status == 0, progress
+    record = json.loads(printed)
+    assert record["digest"] == load(out).digest
+    assert record["file_bytes"] == out.stat().st_size
+    assert (record["task"], record["method"], record["metric"]) == ("tone", "layernorm", "accuracy")
+    # 3 layers of 4 vectors of 32, and 2 of the embeddings; a classifier of 2 x 32 + 2.
+    assert (record["delta_parameters"], record["head_parameters"]) == (448, 66)
+    assert record["rows"] == {"train": 48, "validation": 20, "test": 12}
+    assert "layernorm trains 448 parameters" in progress
+    assert f"step {record['best_step']}/18" in progress
+    assert list(tmp_path.iterdir()) == [out]
+
+    common = ("--data", folder, "--base", tiny_base(), "--device", "cpu", "--json")
+    for split in ("test", "validation"):
+        status, printed, progress = onebert("evaluate", out, "--split", split, *common)
+        assert status == 0, progress
+        assert json.loads(printed)["metrics"] == record[split]
+    assert json.loads(onebert("evaluate", out, *common)[1])["split"] == "test"
+
+
+def test_the_table_says_what_to_do_next(onebert, folder, tmp_path):
+    out = tmp_path / "tone.safetensors"
+    status, printed, _ = onebert(*train_arguments(folder, out, "--max-steps", "2", "--train-rows", "20"))
+    assert status == 0
+    assert f"next: onebert push {out} --task tone" in printed
+    assert "896 (" in printed  # 3 layers of 7 vectors of 32 and one of 64, and b_LN0
+    status, printed, _ = onebert("evaluate", out, "--data", folder, "--base", tiny_base(), "--device", "cpu")
+    assert status == 0
+    assert "accuracy" in printed
+
+
+def test_a_killed_run_continues_to_the_same_bytes(onebert, folder, tmp_path):
+    killed, whole = tmp_path / "killed.safetensors", tmp_path / "whole.safetensors"
+    longer = ("--epochs", "20", "--patience", "0")
+    command = [sys.executable, "-c", "from onebert_store.cli import main; main()"]
+    # Another number of threads may sum in another order.
+    env = os.environ | {"OMP_NUM_THREADS": str(torch.get_num_threads())}
+    with subprocess.Popen(
+        [*command, *train_arguments(folder, killed, *longer)], stderr=subprocess.PIPE, text=True, env=env
+    ) as process:
+        seen = []
+        for line in process.stderr:
+            seen.append(line)
+            if line.startswith("step "):  # said after an evaluation, whose checkpoint is then on disk
+                process.kill()
+    assert process.returncode == -signal.SIGKILL, seen
+    assert not killed.exists()
+    checkpoint = killed.with_name("killed.safetensors.checkpoint")
+    assert checkpoint.exists()
+
+    status, _, progress = onebert(*train_arguments(folder, killed, *longer))
+    assert status == 0, progress
+    assert "note: continued at step" in progress
+    assert not checkpoint.exists()
+    assert onebert(*train_arguments(folder, whole, *longer))[0] == 0
+    assert killed.read_bytes() == whole.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (["--task", "Tone!"], "is not a name"),
+        (["--method", "adapter"], "methods are frozen, bitfit"),
+        (["--method", "spafit:1-2-I"], "needs 4 layers or more; the base has 3"),
+        (["--data", "nowhere"], "neither a file nor a folder"),
+        (["--label", "kind"], "train: no label column"),
+        (["--metric", "pearson"], "the metrics of a single_label task"),
+        (["--base", "nowhere/nothing"], "nowhere/nothing"),
+        (["--device", "abacus"], "--device is cpu, cuda or cuda:N"),
+        (["--lr", "-1"], "--lr is a number above 0"),
+        (["--out", "no/such/folder/x"], "--out names a file in a folder that exists"),
+    ],
+)
+def test_errors_are_one_line_and_leave_no_file(onebert, folder, tmp_path, monkeypatch, changes, message):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    status, printed, progress = onebert(*train_arguments(folder, tmp_path / "x.safetensors"), *changes)
+    assert (status, printed) == (1, "")
+    assert progress.startswith("error: ")
+    assert message in progress
+    assert progress.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_delta_of_another_base_is_not_evaluated(onebert, folder, tmp_path):
+    out = tmp_path / "tone.safetensors"
+    assert onebert(*train_arguments(folder, out, "--max-steps", "1"))[0] == 0
+    status, printed, progress = onebert(
+        "evaluate", out, "--data", folder, "--base", tiny_base("electra"), "--device", "cpu"
+    )
+    assert (status, printed) == (1, "")
+    assert "error: made for" in progress
+
+
+def test_the_help_has_every_method(onebert):
+    from onebert_training.methods import METHODS
+
+    status, printed, _ = onebert("train", "--help")
+    assert status == 0
+    assert all(entry.syntax in printed for entry in METHODS.values())
