@@ -1,0 +1,127 @@
+"""Writes the accuracy table of docs/results.md: trains with `onebert train`, uploads, and measures what HTTP answers.
+
+    python benchmarks/results.py --data FOLDER [--jobs 2] [--work results-work]
+
+FOLDER holds one folder per data set, each with train/validation/test files (docs/results.md says which). Every finished
+training leaves its record in the work folder, and a second call goes on where the first one stopped.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from onebert_bench.pages import markdown_table, write_section
+from onebert_server.client import Client
+from onebert_server.process import ONEBERT, ServerProcess
+from onebert_training.cells import Columns
+from onebert_training.data import Dataset, load_dataset
+from onebert_training.metrics import evaluate_predictions
+
+PAGE = Path(__file__).parents[1] / "docs" / "results.md"
+METHODS = ("frozen", "bitfit", "layernorm", "spafit:1-3-I")
+# Data set -> what two cores finish in reasonable time; SST-2 alone is a subset.
+RUNS: dict[str, list[str]] = {
+    "sst2": ["--train-rows", "8000", "--epochs", "2"],
+    "banking77": ["--epochs", "6"],
+    "sms_spam": ["--epochs", "3"],
+    "mrpc": ["--epochs", "4"],
+    "stsb": ["--epochs", "4"],
+    "trec6": ["--epochs", "6"],
+}
+# A frozen encoder needs more passes over less work.
+FROZEN = ["--epochs", "8"]
+BATCH = 64
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One finished training."""
+
+    name: str
+    method: str
+    record: dict[str, Any]
+    file: Path
+
+
+def main() -> None:
+    """Trains what is missing, serves everything, compares, and writes the page."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, required=True, help="folder of the data sets")
+    parser.add_argument("--work", type=Path, default=Path("results-work"), help="where deltas and records are kept")
+    parser.add_argument("--jobs", type=int, default=2, help="trainings at a time, one thread each")
+    arguments = parser.parse_args()
+    arguments.work.mkdir(exist_ok=True)
+    wanted = [(name, method) for name in RUNS for method in METHODS]
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        trained = list(pool.map(lambda one: train(one[0], one[1], arguments.data, arguments.work), wanted))
+    with ServerProcess(arguments.work / "store") as server, server.client() as client:
+        served = [measure(client, one, arguments.data) for one in trained]
+    rows = [row(one, scores) for one, scores in zip(trained, served, strict=True)]
+    header = ["data", "rows", "method", "metric", "printed by `train`", "served over HTTP", "trained", "file", "time"]
+    write_section(PAGE, "accuracy", markdown_table(header, rows))
+    different = [f"{one.name} {one.method}" for one, line in zip(trained, rows, strict=True) if line[4] != line[5]]
+    print(f"{len(rows)} deltas served; different from what was printed: {different or 'none'}")
+    sys.exit(bool(different))
+
+
+def train(name: str, method: str, data: Path, work: Path) -> Trained:
+    """`onebert train`, unless its record is there already."""
+    stem = f"{name}-{method.replace(':', '-')}"
+    record, file = work / f"{stem}.json", work / f"{stem}.safetensors"
+    if not record.exists():
+        options = [*RUNS[name], *(FROZEN if method == "frozen" else [])]
+        places = ["--data", str(data / name), "--out", str(file)]
+        command = [str(ONEBERT), "train", "--task", name, "--method", method, *places, *options, "--json"]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+        record.write_text(done.stdout, encoding="utf-8")
+        print(f"trained {stem}", flush=True)
+    return Trained(name, method, json.loads(record.read_text(encoding="utf-8")), file)
+
+
+def measure(client: Client, one: Trained, data: Path) -> dict[str, float]:
+    """Metrics of what the server answers for the measured split."""
+    dataset = load_dataset(str(data / one.name), Columns())
+    task = f"{one.name}-{one.method.replace(':', '-')}".lower()
+    version = client.push(task, one.file)["version"]
+    split = dataset.splits[split_name(dataset)]
+    results: list[dict[str, Any]] = []
+    for start in range(0, len(split.texts), BATCH):
+        results += client.classify(f"{task}@{version}", split.texts[start : start + BATCH])["results"]
+    scores = np.array([[result["scores"][label] for label in dataset.labels] for result in results])
+    return evaluate_predictions(dataset.task_type, split.gold, scores)
+
+
+def split_name(dataset: Dataset) -> str:
+    """The split that counts: test where there are labels for it, else validation, as papers report it."""
+    return "test" if "test" in dataset.splits else "validation"
+
+
+def row(one: Trained, served: dict[str, float]) -> list[str]:
+    """One line of the table."""
+    record, metric = one.record, one.record["metric"]
+    printed = record.get("test") or record["validation"]
+    split = "test" if record.get("test") else "validation"
+    return [
+        one.name,
+        f"{record['rows']['train']:,}",
+        f"`{one.method}`",
+        f"{metric}, {split}",
+        f"{printed[metric]:.4f}",
+        f"{served[metric]:.4f}",
+        f"{record['delta_parameters']:,} ({record['percent']:.2f} %)",
+        f"{record['file_bytes'] / 1000:.0f} kB",
+        f"{record['seconds']:.0f} s",
+    ]
+
+
+if __name__ == "__main__":
+    main()
