@@ -1,11 +1,12 @@
 """LoRA against the installed `peft`: its adapter, written as a delta, answers what its own model answers."""
 
 import numpy as np
+import pytest
 import torch
-from bases import tiny_base
 from peft import LoraConfig, TaskType, get_peft_model
 from transformers import AutoModelForSequenceClassification
 
+from bases import tiny_base
 from onebert_encoder.base import load_base
 from onebert_encoder.batch import pack
 from onebert_encoder.fold import fold, stack_rows
@@ -13,6 +14,9 @@ from onebert_encoder.predict import compute_logits
 from onebert_encoder.tokens import Tokens
 
 RANK, ALPHA = 4, 16
+
+# peft still calls transformers by a name that transformers has renamed.
+pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
 
 
 def test_a_peft_lora_adapter_answers_the_same_as_a_delta() -> None:
