@@ -19,7 +19,7 @@ from onebert_store.errors import (
     VersionInUse,
     VersionNotFound,
 )
-from servers import Server, Task, assert_answers, spec
+from servers import Server, Task, assert_answers, spec, wait_until
 
 TEXT = "please help my order is late and the parcel was broken"
 
@@ -351,7 +351,8 @@ def test_metrics_count_what_happened(http, client):
     assert _metric(http, 'onebert_uploads_total{result="created"}') == before + 1
     sequences = _metric(http, "onebert_batch_sequences_sum")
     client.classify("measured", [TEXT] * 5)
-    assert _metric(http, "onebert_batch_sequences_sum") == sequences + 5
+    # The engine hands out answers first and counts then.
+    wait_until(lambda: _metric(http, "onebert_batch_sequences_sum") == sequences + 5)
     label = 'onebert_http_requests_total{method="POST",route="/v1/tasks/{task}/classify",status="200"}'
     assert _metric(http, label) >= 1
     assert "measured" not in http.get("/metrics").text
