@@ -2,15 +2,16 @@
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 from transformers import AutoConfig, AutoTokenizer
-from transformers.activations import ACT2FN
 
 from onebert_encoder.anatomy import Anatomy, Family, family_of
 from onebert_encoder.linear import FrozenLinear
@@ -20,6 +21,16 @@ from onebert_store.errors import UnsupportedBase
 from onebert_store.spec import BaseSpec
 
 __all__ = ["DEFAULT_BASE", "Base", "EncoderConfig", "load_base"]
+
+
+# By the names of Hugging Face configurations.
+ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "gelu": F.gelu,
+    "gelu_new": partial(F.gelu, approximate="tanh"),
+    "gelu_pytorch_tanh": partial(F.gelu, approximate="tanh"),
+    "relu": F.relu,
+    "silu": F.silu,
+}
 
 
 @dataclass(frozen=True)
@@ -96,7 +107,7 @@ class Base:
         self.dtype = dtype
         self.device = device
         self.params = {name: tensor.to(device) for name, tensor in params.items()}
-        self.activation: Callable[[Tensor], Tensor] = ACT2FN[config.activation]
+        self.activation = ACTIVATIONS[config.activation]
         self.embeddings = self._embeddings()
         self.layers = [self._layer(layer) for layer in range(config.num_layers)]
 
@@ -209,7 +220,7 @@ def _read_config(folder: Path) -> tuple[EncoderConfig, Family]:
         first_position=padding_id + 1 if family.positions_after_padding else 0,
         **ours,
     )
-    if config.activation not in ACT2FN or config.hidden_size % config.num_heads:
+    if config.activation not in ACTIVATIONS or config.hidden_size % config.num_heads:
         raise UnsupportedBase(f"base {folder.name!r} has an unknown activation or an odd head size")
     return config, family
 
