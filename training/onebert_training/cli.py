@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 from rich.markup import escape
 
-from onebert_training.methods import METHODS
+from onebert_training.methods import HEAD_LEARNING_RATE, LEARNING_RATE, METHODS
 
 # torch and its friends load inside the functions, so that `onebert --help` stays quick.
 
@@ -60,9 +60,18 @@ def train(
     ] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Training rows per step.")] = 16,
     lr: Annotated[
-        float | None, typer.Option(help="Peak learning rate; else the method's own.", show_default=False)
+        float | None,
+        typer.Option(
+            
+            help=f"Peak learning rate; else {LEARNING_RATE} (frozen {HEAD_LEARNING_RATE}), for small bases; "
+            "wider ones want 1e-4 to 1e-3.",
+           ,
+            show_default=False,
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Equal seeds repeat a run exactly.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=2**31 - 1, help="An equal seed repeats a run, to the byte on a CPU.")
+    ] = 0,
     evals_per_epoch: Annotated[int, typer.Option(min=1, help="Evaluations on the validation split per epoch.")] = 4,
     patience: Annotated[
         int | None,

@@ -66,7 +66,9 @@ class Result:
 
 
 def train(run: Run, report: Report = lambda _: None, checkpoint_file: Path | None = None) -> Result:
-    """Trains one delta; an equal run on the same machine gives the same bytes.
+    """Trains one delta; an equal run on the same machine and as many threads gives the same bytes.
+
+    On CUDA equal runs may differ in the last digits: sums there follow no fixed order.
 
     Args:
         run: what to train on what.

@@ -10,6 +10,11 @@ BIASES = tuple(f"b_{part}" for part in (*LINEAR, *NORMS, "LN0", "e", "p"))
 GAINS = tuple(f"g_{part}" for part in NORMS)
 TARGETS: Mapping[str, str] = {"q": "W_q", "k": "W_k", "v": "W_v", "o": "W_m1"}
 
+# The middle of 1e-3 to 1e-2, which differ little on small samples of trec6, sms_spam and mrpc with the default base
+# (one seed). The papers take 6e-5 to 1e-3 for bases two to three times as wide.
+LEARNING_RATE = 3e-3
+HEAD_LEARNING_RATE = 5e-3
+
 Rule = Callable[[str, int | None], bool]  # (symbol, layer or None outside the layers) -> trained?
 
 
@@ -87,23 +92,23 @@ class Method:
 def _frozen(arguments: str) -> Method:
     if arguments:
         raise InvalidMethod("frozen takes no arguments")
-    return Method("frozen", learning_rate=5e-3)
+    return Method("frozen", learning_rate=HEAD_LEARNING_RATE)
 
 
 def _bitfit(arguments: str) -> Method:
     if not arguments:
-        return Method("bitfit", learning_rate=1e-3, parameters=lambda symbol, _: symbol.startswith("b_"))
-    return _named("bitfit", arguments, BIASES, learning_rate=1e-3)
+        return Method("bitfit", learning_rate=LEARNING_RATE, parameters=lambda symbol, _: symbol.startswith("b_"))
+    return _named("bitfit", arguments, BIASES, learning_rate=LEARNING_RATE)
 
 
 def _layernorm(arguments: str) -> Method:
     if arguments:
         raise InvalidMethod("layernorm takes no arguments; gamma and bitfit take subsets")
-    return Method("layernorm", learning_rate=1e-3, parameters=lambda symbol, _: "_LN" in symbol)
+    return Method("layernorm", learning_rate=LEARNING_RATE, parameters=lambda symbol, _: "_LN" in symbol)
 
 
 def _gamma(arguments: str) -> Method:
-    return _named("gamma", arguments or "gLN1,gLN2", GAINS, learning_rate=1e-3)
+    return _named("gamma", arguments or "gLN1,gLN2", GAINS, learning_rate=LEARNING_RATE)
 
 
 def _named(name: str, arguments: str, allowed: tuple[str, ...], learning_rate: float) -> Method:
@@ -128,7 +133,7 @@ def _lora(arguments: str) -> Method:
     weights = {TARGETS[target] for target in targets}
     return Method(
         f"lora:r={rank},alpha={alpha:g},targets={','.join(key for key in TARGETS if key in targets)}",
-        learning_rate=1e-3,
+        learning_rate=LEARNING_RATE,
         modules=lambda symbol, _: symbol in weights,
         rank=rank,
         alpha=alpha,
@@ -154,7 +159,7 @@ def _spafit(arguments: str) -> Method:
 
     return Method(
         f"spafit:{first}-{second}-{parts[2]},r={rank},alpha={alpha:g}",
-        learning_rate=1e-3,
+        learning_rate=LEARNING_RATE,
         parameters=biases,
         modules=lambda symbol, layer: symbol in weights and layer is not None and layer > second,
         rank=rank,
