@@ -62,10 +62,8 @@ def train(
     lr: Annotated[
         float | None,
         typer.Option(
-            
             help=f"Peak learning rate; else {LEARNING_RATE} (frozen {HEAD_LEARNING_RATE}), for small bases; "
             "wider ones want 1e-4 to 1e-3.",
-           ,
             show_default=False,
         ),
     ] = None,
