@@ -110,7 +110,8 @@ def pack(base: Base, tokens: Sequence[Tokens], rows: Sequence[int], part_at: Seq
         keys = [
             (id(text), row if part <= low else BASE_ROW) for text, row, part in zip(tokens, rows, parts, strict=True)
         ]
-        order = sorted(set(keys), key=lambda key: (_bucket(len(texts[key[0]])), key[1]))
+        # By first appearance where length class and row are equal: an equal call packs equally, bit for bit.
+        order = sorted(dict.fromkeys(keys), key=lambda key: (_bucket(len(texts[key[0]])), key[1]))
         layout = _Layout(order, [len(texts[text]) for text, _ in order])
         source = None
         if parents:
