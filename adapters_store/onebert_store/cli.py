@@ -1,5 +1,6 @@
 """The `onebert` command: commands plug in by the entry points group `onebert.commands`; `inspect` is ours."""
 
+import os
 import sys
 from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points, version
@@ -16,6 +17,8 @@ GROUP = "onebert.commands"
 
 def main() -> None:
     """Runs the command line: 0 is success, 1 an error, 2 wrong usage, 130 an interrupt; errors are one line."""
+    # Before torch is loaded: its threads shall sleep while they wait for each other (docs/decisions/0006).
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         status = build_app()(standalone_mode=False)
     except OneBertError as error:
