@@ -11,7 +11,7 @@ from torch import Tensor
 from onebert_encoder.base import Base
 from onebert_encoder.batch import Batch, pack
 from onebert_encoder.encode import NO_DROPOUT, Dropout, encode
-from onebert_encoder.fold import Row, Rows, stack_rows
+from onebert_encoder.fold import Head, Row, Rows, stack_rows
 from onebert_encoder.heads import classify
 from onebert_encoder.tokens import Tokens
 from onebert_store.manifest import Golden, Manifest
@@ -34,10 +34,19 @@ def compute_logits(base: Base, rows: Rows, batch: Batch, dropout: Dropout = NO_D
 
     Returns:
         One float32 [labels] tensor per sequence, in the caller's order.
+
+    Raises:
+        ValueError: a sequence's row is the bare base, which has no head.
     """
-    hidden = encode(base, rows, batch, dropout)
-    heads = [rows.heads[row] for row in batch.rows]
-    return classify([head for head in heads if head is not None], batch, hidden)
+    heads = [_head(rows, row) for row in batch.rows]
+    return classify(heads, batch, encode(base, rows, batch, dropout))
+
+
+def _head(rows: Rows, row: int) -> Head:
+    head = rows.heads[row]
+    if head is None:
+        raise ValueError("the bare base has no head to answer with")
+    return head
 
 
 @dataclass(frozen=True)
