@@ -27,6 +27,7 @@ class Family:
         outside: parts outside the layers -> module path: the tables `word`, `position` and, where there is one, `type`;
             `LN0`; and where they exist `e` and `p`.
         positions_after_padding: positions start behind the padding id (RoBERTa) rather than at 0.
+        drops_attention_output: training drops out the attention sublayer's output (all but DistilBERT).
         config: our name -> the architecture's own name of a configuration value.
     """
 
@@ -35,6 +36,7 @@ class Family:
     parts: Mapping[str, str]
     outside: Mapping[str, str]
     positions_after_padding: bool
+    drops_attention_output: bool
     config: Mapping[str, str]
 
 
@@ -59,6 +61,7 @@ _BERT = Family(
         "p": "pooler.dense",
     },
     positions_after_padding=False,
+    drops_attention_output=True,
     config={
         "hidden_size": "hidden_size",
         "embedding_size": "hidden_size",
@@ -105,6 +108,7 @@ FAMILIES: Mapping[str, Family] = {
         },
         outside=_without(_BERT.outside, "type", "p"),
         positions_after_padding=False,
+        drops_attention_output=False,
         config={
             "hidden_size": "dim",
             "embedding_size": "dim",
@@ -211,15 +215,21 @@ class Anatomy:
         if self.has_pooler:
             yield Parameter(self.name("b_p"), "b_p", None, (h,))
 
-    @cached_property
+    @property
     def weights(self) -> tuple[str, ...]:
         """Names of every parameter that the encoder reads, in a fixed order."""
-        tables = [f"{self.path(key)}.weight" for key in ("word", "position", "type") if key in self.family.outside]
-        extra = [self.name("W_e")] if self.has_projection else []
-        extra += [self.name("W_p")] if self.has_pooler else []
-        return (
-            *tables,
-            *extra,
-            *(parameter.name for parameter in self.parameters),
-            *(f"{module.name}.weight" for module in self.modules),
-        )
+        return tuple(self.shapes(0, 0, 0))
+
+    def shapes(self, vocab_size: int, max_positions: int, type_vocab_size: int) -> dict[str, tuple[int, ...]]:
+        """The shape of every parameter that the encoder reads, by name, in a fixed order."""
+        e, h = self.embedding_size, self.hidden_size
+        tables = {"word": (vocab_size, e), "position": (max_positions, e), "type": (type_vocab_size, e)}
+        projection = {self.name("W_e"): (h, e)} if self.has_projection else {}
+        pooler = {self.name("W_p"): (h, h)} if self.has_pooler else {}
+        return {
+            **{f"{self.path(key)}.weight": shape for key, shape in tables.items() if key in self.family.outside},
+            **projection,
+            **pooler,
+            **{parameter.name: parameter.shape for parameter in self.parameters},
+            **{f"{module.name}.weight": module.shape for module in self.modules},
+        }

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import tokenizers
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -31,6 +32,10 @@ ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "silu": F.silu,
 }
+
+
+# One of these carries a tokenizer's vocabulary.
+TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model")
 
 
 @dataclass(frozen=True)
@@ -119,7 +124,9 @@ class Base:
         return self.params[f"{self.anatomy.path(part)}.weight"]
 
     def _linear(self, *symbols: str, layer: int | None) -> FrozenLinear:
-        weight = torch.cat([self.param(symbol, layer) for symbol in symbols])
+        weights = [self.param(symbol, layer) for symbol in symbols]
+        # A copy only where several are joined: one alone in float32 stays the tensor that `params` holds.
+        weight = weights[0] if len(weights) == 1 else torch.cat(weights)
         return FrozenLinear(weight.to(self.dtype))
 
     def _layer(self, layer: int) -> LayerWeights:
@@ -158,6 +165,13 @@ def load_base(name: str | None = None, *, dtype: torch.dtype = torch.float32, de
     """
     name = name or DEFAULT_BASE
     folder = find_base(name)
+    try:
+        return _load(folder, folder.resolve().name if Path(name).expanduser().is_dir() else name, dtype, device)
+    except UnsupportedBase as error:
+        raise UnsupportedBase(f"base {name}: {error.detail}") from None
+
+
+def _load(folder: Path, name: str, dtype: torch.dtype, device: str) -> Base:
     config, family = _read_config(folder)
     found = read_weights(folder, family.prefix)
     anatomy = Anatomy(
@@ -168,17 +182,10 @@ def load_base(name: str | None = None, *, dtype: torch.dtype = torch.float32, de
         intermediate_size=config.intermediate_size,
         has_pooler="p" in family.outside and f"{family.outside['p']}.weight" in found,
     )
-    missing = [weight for weight in anatomy.weights if weight not in found]
-    if missing:
-        raise UnsupportedBase(f"base {folder.name!r} lacks {len(missing)} parameters, {missing[0]} among them")
-    params = {weight: found[weight].contiguous() for weight in anatomy.weights}
-    tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None:
-        raise UnsupportedBase(f"base {folder.name!r} has no fast tokenizer")
-    words = Tokenizer(backend, has_types=config.type_vocab_size > 1)
+    params = _checked_params(found, anatomy, config)
+    backend = _read_tokenizer(folder, config)
     spec = BaseSpec(
-        name=folder.resolve().name if Path(name).expanduser().is_dir() else name,
+        name=name,
         digest=_digest(config, backend.to_str(), params),
         model_type=config.model_type,
         hidden_size=config.hidden_size,
@@ -194,7 +201,37 @@ def load_base(name: str | None = None, *, dtype: torch.dtype = torch.float32, de
             **{module.name: module.symbol for module in anatomy.modules},
         },
     )
+    words = Tokenizer(backend, has_types=config.type_vocab_size > 1)
     return Base(spec, config, anatomy, params, words, dtype, torch.device(device))
+
+
+def _checked_params(found: Mapping[str, Tensor], anatomy: Anatomy, config: EncoderConfig) -> dict[str, Tensor]:
+    """The tensors that the encoder reads, each there and of the shape that the configuration says."""
+    missing = [name for name in anatomy.weights if name not in found]
+    if missing:
+        raise UnsupportedBase(f"{len(missing)} parameters are missing, {missing[0]} among them")
+    shapes = anatomy.shapes(config.vocab_size, config.max_positions, config.type_vocab_size)
+    for name, shape in shapes.items():
+        if tuple(found[name].shape) != shape:
+            raise UnsupportedBase(f"{name} has shape {list(found[name].shape)}, its config.json says {list(shape)}")
+    return {name: found[name].contiguous() for name in shapes}
+
+
+def _read_tokenizer(folder: Path, config: EncoderConfig) -> tokenizers.Tokenizer:
+    # Without these files transformers makes up a tokenizer that knows no words.
+    if not any((folder / name).is_file() for name in TOKENIZER_FILES):
+        raise UnsupportedBase(f"it has no tokenizer, none of {', '.join(TOKENIZER_FILES)}")
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+    except Exception as error:  # whatever a third party's parser meets in a damaged file
+        raise UnsupportedBase(f"its tokenizer cannot be read: {type(error).__name__}") from None
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if not isinstance(backend, tokenizers.Tokenizer):
+        raise UnsupportedBase("it has no fast tokenizer")
+    largest = max(backend.get_vocab(with_added_tokens=True).values(), default=-1)
+    if not 0 <= largest < config.vocab_size:
+        raise UnsupportedBase(f"its tokenizer gives ids up to {largest}, its word table has {config.vocab_size} rows")
+    return backend
 
 
 def _read_config(folder: Path) -> tuple[EncoderConfig, Family]:
@@ -202,14 +239,25 @@ def _read_config(folder: Path) -> tuple[EncoderConfig, Family]:
         raw = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         model_type = str(raw["model_type"])
     except (OSError, ValueError, KeyError, TypeError):
-        raise UnsupportedBase(f"base {folder.name!r} has no readable config.json with a model_type") from None
+        raise UnsupportedBase("it has no readable config.json with a model_type") from None
     family = family_of(model_type)
-    theirs: Any = AutoConfig.from_pretrained(str(folder), local_files_only=True)
     if raw.get("position_embedding_type", "absolute") != "absolute":
-        raise UnsupportedBase(f"base {folder.name!r} has relative positions; only absolute ones are supported")
-    ours = {key: getattr(theirs, name) for key, name in family.config.items()}
+        raise UnsupportedBase("it has relative positions; only absolute ones are supported")
+    try:
+        theirs: Any = AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+        config = _our_config(theirs, model_type, family)
+    except Exception as error:  # whatever a third party's validation raises
+        raise UnsupportedBase(f"its config.json cannot be read: {type(error).__name__}") from None
+    if config.activation not in ACTIVATIONS:
+        raise UnsupportedBase(f"its activation {config.activation!r} is not one of {', '.join(ACTIVATIONS)}")
+    if config.hidden_size % config.num_heads:
+        raise UnsupportedBase("its hidden size is not a multiple of its number of heads")
+    return config, family
+
+
+def _our_config(theirs: Any, model_type: str, family: Family) -> EncoderConfig:
     padding_id = int(getattr(theirs, "pad_token_id", 0) or 0)
-    config = EncoderConfig(
+    return EncoderConfig(
         model_type=model_type,
         # DistilBERT fixes its epsilon in code, at BERT's value.
         eps=float(getattr(theirs, "layer_norm_eps", 1e-12)),
@@ -218,11 +266,8 @@ def _read_config(folder: Path) -> tuple[EncoderConfig, Family]:
         type_vocab_size=int(getattr(theirs, "type_vocab_size", 0) or 0) if "type" in family.outside else 0,
         padding_id=padding_id,
         first_position=padding_id + 1 if family.positions_after_padding else 0,
-        **ours,
+        **{key: getattr(theirs, name) for key, name in family.config.items()},
     )
-    if config.activation not in ACTIVATIONS or config.hidden_size % config.num_heads:
-        raise UnsupportedBase(f"base {folder.name!r} has an unknown activation or an odd head size")
-    return config, family
 
 
 def _digest(config: EncoderConfig, tokenizer: str, params: dict[str, Tensor]) -> str:

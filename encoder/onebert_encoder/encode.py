@@ -61,7 +61,9 @@ def encode_layer(
     qkv = project(weights.W_qkv, x, rows, stage, layer, "qkv")
     qkv[:, :h] += b_q.index_select(0, of_token)
     context = attend(base, stage, qkv, dropout.attention)
-    y = F.dropout(project(weights.W_m1, context, rows, stage, layer, "m1"), dropout.hidden)
+    y = project(weights.W_m1, context, rows, stage, layer, "m1")
+    if base.anatomy.family.drops_attention_output:
+        y = F.dropout(y, dropout.hidden)
     y += x
     y += b_m1.index_select(0, of_token)
     x = normalize(y, weights.g_LN1, rows.gain[:, layer, 0], gains, base.config.eps)

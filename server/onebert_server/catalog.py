@@ -17,7 +17,7 @@ from onebert_store.blobs import Staged
 from onebert_store.delta import Delta, check
 from onebert_store.errors import GoldenMismatch, OneBertError
 from onebert_store.format import loads
-from onebert_store.manifest import Golden, Manifest
+from onebert_store.manifest import Golden
 from onebert_store.registry import Registry, VersionRecord
 
 logger = logging.getLogger("onebert.catalog")
@@ -65,7 +65,7 @@ class Catalog:
                 return known.record, False
             slot = self._install(delta)
             try:
-                self._prove(delta.manifest, slot)
+                self._prove(delta, slot)
                 with self._changes:
                     record, created = self._registry.add(task, delta, staged)
                     self.directory.publish(Resident(record, slot), self._registry.task(task).aliases)
@@ -95,16 +95,17 @@ class Catalog:
         with torch.inference_mode():
             return self._bank.install(fold(self._base, to_tensors(delta, self._base), delta.manifest.pooling))
 
-    def _prove(self, manifest: Manifest, slot: int) -> None:
+    def _prove(self, delta: Delta, slot: int) -> None:
         """Runs the golden sequences through the engine, as any request; without them, any sequences for finiteness."""
-        golden = manifest.golden
+        manifest, golden = delta.manifest, delta.manifest.golden
         if golden is None:
             tokens = golden_tokens(self._base, manifest.max_length)
         else:
             tokens = [tokens_of_ids(ids) for ids in golden.input_ids]
         logits = self._engine.submit([Item(one, slot) for one in tokens]).result()
         if golden is not None:
-            _compare(golden, logits, golden_tolerance(self._base.dtype, golden.logits))
+            bias = delta.tensors["head.bias"].astype(np.float64).tolist()
+            _compare(golden, logits, golden_tolerance(self._base.dtype, golden.logits, bias))
 
 
 def _compare(golden: Golden, logits: Sequence[np.ndarray], tolerance: float) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import AutoModel, AutoTokenizer
 
 from bases import FAMILIES, tiny_base
 from onebert_encoder.base import DEFAULT_BASE, load_base
@@ -53,6 +54,65 @@ def test_damaged_weights_are_one_clear_error(folder: Path) -> None:
     (folder / "model.safetensors").write_bytes(b"\xff" * 100)
     with pytest.raises(UnsupportedBase, match="cannot be read"):
         load_base(str(folder))
+
+
+def test_weights_of_another_shape_than_the_configuration_are_refused(folder: Path) -> None:
+    edit_config(folder, intermediate_size=48)
+    with pytest.raises(UnsupportedBase, match=r"shape \[64.*config\.json says \[48"):
+        load_base(str(folder))
+
+
+@pytest.mark.parametrize("change", [{"hidden_size": "x"}, {"num_attention_heads": 5}, {"hidden_act": "unheard_of"}])
+def test_a_configuration_that_makes_no_sense_is_one_clear_error(folder: Path, change: dict[str, object]) -> None:
+    edit_config(folder, **change)
+    with pytest.raises(UnsupportedBase, match=r"^base "):
+        load_base(str(folder))
+
+
+def test_a_base_without_a_tokenizer_is_refused(folder: Path) -> None:
+    for path in folder.glob("token*"):
+        path.unlink()
+    with pytest.raises(UnsupportedBase, match="no tokenizer"):
+        load_base(str(folder))
+
+
+def test_a_tokenizer_with_more_ids_than_the_word_table_is_refused(folder: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.add_tokens(["unseen"])
+    tokenizer.save_pretrained(folder)
+    with pytest.raises(UnsupportedBase, match="word table has"):
+        load_base(str(folder))
+
+
+def test_a_sharded_checkpoint_is_the_same_base(folder: Path) -> None:
+    whole = load_base(str(folder)).spec.digest
+    model = AutoModel.from_pretrained(folder)
+    (folder / "model.safetensors").unlink()
+    model.save_pretrained(folder, max_shard_size="20KB")
+    assert len(list(folder.glob("model-*-of-*.safetensors"))) > 1
+    (folder / "model_O2.safetensors").write_bytes(b"an export that nobody asked for")
+    assert load_base(str(folder)).spec.digest == whole
+    next(folder.glob("model-*-of-*.safetensors")).unlink()
+    with pytest.raises(UnsupportedBase, match=r"no model\.safetensors"):
+        load_base(str(folder))
+
+
+def test_a_cache_that_holds_only_a_part_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody who once fetched only the configuration must not lose the default base."""
+    snapshot = tmp_path / "models--sentence-transformers--all-MiniLM-L6-v2" / "snapshots" / "abc"
+    snapshot.mkdir(parents=True)
+    (snapshot / "config.json").write_text('{"model_type": "bert"}')
+    refs = snapshot.parents[1] / "refs"
+    refs.mkdir()
+    (refs / "main").write_text("abc")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    assert (find_base(DEFAULT_BASE) / "model.safetensors").is_file()
+
+
+def test_the_default_bases_digest_stays_what_deltas_in_the_world_name() -> None:
+    expected = "sha256:3c398c3611c0d4f29cd07c5877e7024a913f3fbf0bdfe18311921a7bdb017e47"
+    assert load_base().spec.digest == expected
 
 
 def test_a_missing_parameter_is_named(folder: Path) -> None:

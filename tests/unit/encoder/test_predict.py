@@ -1,5 +1,6 @@
 """Answers from logits, against scipy; golden sequences; heads of every shape in one batch."""
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -9,8 +10,11 @@ from scipy.special import expit, softmax
 
 from bases import far_delta, manifest_for, tiny_base
 from onebert_encoder.base import Base, load_base
-from onebert_encoder.fold import fold
+from onebert_encoder.batch import pack
+from onebert_encoder.fold import Head, fold
+from onebert_encoder.heads import classify
 from onebert_encoder.predict import answer, compute_golden, golden_tokens, golden_tolerance
+from onebert_encoder.tokens import Tokens
 from onebert_store.manifest import Manifest, parse_manifest
 
 
@@ -72,5 +76,26 @@ def test_golden_logits_tell_tasks_apart_by_far_more_than_the_tolerance() -> None
         rows.append(fold(base(), {name: torch.from_numpy(value) for name, value in tensors.items()}, "mean"))
     one, other = (compute_golden(base(), row, 48).logits for row in rows)
     gap = np.abs(np.array(one) - np.array(other)).max()
-    assert gap > 3 * golden_tolerance(torch.bfloat16, one)
-    assert gap > 100 * golden_tolerance(torch.float32, one)
+    assert gap > 3 * golden_tolerance(torch.bfloat16, one, [0.0, 0.0])
+    assert gap > 100 * golden_tolerance(torch.float32, one, [0.0, 0.0])
+
+
+def test_a_regression_far_from_zero_is_held_as_tightly_as_one_near_it() -> None:
+    near, far = [[0.5], [2.0]], [[1000.5], [1002.0]]
+    assert golden_tolerance(torch.bfloat16, far, [1000.0]) == golden_tolerance(torch.bfloat16, near, [0.0])
+
+
+def test_many_labels_and_many_tasks_take_one_product_a_task_with_the_same_answers() -> None:
+    """Over the bound on copied weights the other branch answers; both are the plain product."""
+    generator = torch.Generator().manual_seed(0)
+    heads = [
+        Head(False, (), torch.randn(5000, 32, generator=generator), torch.randn(5000, generator=generator))
+        for _ in range(3)
+    ]
+    chosen = [heads[i % 3] for i in range(30)]
+    pooled = torch.randn(30, 32, generator=generator)
+    batch = pack(base(), [Tokens([5], [0])] * 30, [1] * 30)
+    for some in (chosen[:6], chosen):
+        logits = classify(some, replace(batch, first=batch.first[: len(some)] * 0 + torch.arange(len(some))), pooled)
+        for head, x, got in zip(some, pooled, logits, strict=False):
+            torch.testing.assert_close(got, head.weight @ x + head.bias, rtol=0, atol=1e-4)
