@@ -16,9 +16,9 @@ _FIRST_CAPACITY = 64
 class Bank:
     """Rows by slot; slot `BASE_ROW` is the bare base.
 
-    A slot is written before anybody may name it and freed after nobody does, so the engine reads without a lock. The
-    tables double when they are full: the copy is made by the thread that installs, and a batch that is under way keeps
-    the table it started with.
+    A slot is written before anybody may name it and freed after nobody does, so the engine reads without a lock. Full
+    tables grow by a copy that the installing thread makes; a batch under way keeps the table it started with. `rows`
+    and `part_at` share their lists with the bank: they are true for the slots that a reader may name, and for no other.
     """
 
     def __init__(self, base: Base) -> None:
@@ -38,14 +38,18 @@ class Bank:
         self.rows = self._view()
 
     def install(self, row: Row) -> int:
-        """Makes a row resident and returns its slot."""
+        """Makes a row resident and returns its slot; on failure, such as a full device, nothing is taken."""
         with self._lock, torch.inference_mode():
             slot = self._free.pop() if self._free else self._new_slot()
-            self._shift.write(slot, row.shift)
-            self._gain_of_row[slot] = self._install_gain(row)
-            self._lora[slot] = cast_lora(row, self._base.dtype)
-            self._heads[slot] = row.head
-            self.part_at[slot] = parts_at(row, self._bare)
+            try:
+                self._shift.write(slot, row.shift)
+                self._lora[slot] = cast_lora(row, self._base.dtype)
+                self._heads[slot] = row.head
+                self.part_at[slot] = parts_at(row, self._bare)
+                self._gain_of_row[slot] = self._install_gain(row)
+            except BaseException:
+                self._forget(slot)
+                raise
             self.rows = self._view()
             return slot
 
@@ -54,12 +58,7 @@ class Bank:
         if slot == BASE_ROW:
             raise ValueError("the bare base is never released")
         with self._lock:
-            if self._gain_of_row[slot]:
-                self._free_gains.append(self._gain_of_row[slot])
-            self._gain_of_row[slot] = 0
-            self._lora[slot] = {}
-            self._heads[slot] = None
-            self._free.append(slot)
+            self._forget(slot)
 
     @property
     def num_resident(self) -> int:
@@ -68,12 +67,28 @@ class Bank:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of the tables that rows and gains in use take; heads and low-rank differences come on top."""
-        return self._shift.bytes_per_row * len(self._heads) + self._gain.bytes_per_row * (1 + self._num_gains)
+        """Bytes of everything resident: the tables with their room to grow, low-rank differences and heads.
+
+        The base's own pooler, which heads may share, is not counted.
+        """
+        tables = (self._shift, self._g_LN0, self._gain)
+        low_rank = sum(A.nbytes + B.nbytes for row in self._lora for A, B in row.values())
+        heads = sum(
+            head.weight.nbytes + head.bias.nbytes + _own_dense_bytes(head, self._base) for head in self._heads if head
+        )
+        return sum(table.tensor.nbytes for table in tables) + low_rank + heads
 
     @property
     def _num_gains(self) -> int:
         return sum(1 for gain in self._gain_of_row if gain)
+
+    def _forget(self, slot: int) -> None:
+        if self._gain_of_row[slot]:
+            self._free_gains.append(self._gain_of_row[slot])
+        self._gain_of_row[slot] = 0
+        self._lora[slot] = {}
+        self._heads[slot] = None
+        self._free.append(slot)
 
     def _new_slot(self) -> int:
         self._gain_of_row.append(0)
@@ -101,20 +116,22 @@ class Bank:
         )
 
 
+def _own_dense_bytes(head: Head, base: Base) -> int:
+    shared = base.param("W_p") if base.anatomy.has_pooler else None
+    return sum(bias.nbytes + (0 if weight is shared else weight.nbytes) for weight, bias in head.dense)
+
+
 class _Table:
-    """A tensor of rows that grows by doubling; row 0 is given."""
+    """A tensor of rows that grows by an eighth at a time; row 0 is given."""
 
     def __init__(self, first: Tensor) -> None:
         self.tensor = first.new_empty(_FIRST_CAPACITY, *first.shape)
         self.tensor[0] = first
 
-    @property
-    def bytes_per_row(self) -> int:
-        return self.tensor[0].nbytes
-
     def write(self, index: int, row: Tensor) -> None:
         if index >= len(self.tensor):
-            larger = self.tensor.new_empty(2 * len(self.tensor), *self.tensor.shape[1:])
+            capacity = max(index + 1, len(self.tensor) + max(_FIRST_CAPACITY, len(self.tensor) // 8))
+            larger = self.tensor.new_empty(capacity, *self.tensor.shape[1:])
             larger[: len(self.tensor)] = self.tensor
             self.tensor = larger
         self.tensor[index] = row.to(self.tensor.dtype)

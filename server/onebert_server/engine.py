@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from math import ceil
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,9 +19,12 @@ from onebert_encoder.predict import compute_logits
 from onebert_encoder.tokens import Tokens
 from onebert_server.bank import Bank
 from onebert_server.batching import take_batch
-from onebert_store.errors import EngineFailed, NotFinite, QueueFull, ShuttingDown
+from onebert_store.errors import EngineFailed, QueueFull, ShuttingDown, TooLarge
 
 logger = logging.getLogger("onebert.engine")
+
+# Share of the newest batch in the running estimate of speed.
+_SMOOTHING = 0.2
 
 Logits = np.ndarray[Any, np.dtype[np.float32]]
 
@@ -43,9 +47,9 @@ class EngineLimits:
         max_queue_tokens: tokens that may wait.
     """
 
-    max_batch_tokens: int = 8192
-    max_queue_sequences: int = 2048
-    max_queue_tokens: int = 262_144
+    max_batch_tokens: int
+    max_queue_sequences: int
+    max_queue_tokens: int
 
 
 class Observer(Protocol):
@@ -65,20 +69,18 @@ class _Request:
         self._started: bool | None = None
 
     def start(self) -> bool:
-        """Whether the caller still waits; from the first time on it can no longer cancel."""
+        """Whether the caller still waits; from the first time on it can no longer cancel.
+
+        What is left of a request that has failed must not run either: its rows may belong to somebody else by then.
+        """
         if self._started is None:
             self._started = self.future.set_running_or_notify_cancel()
-        return self._started
+        return self._started and not self.future.done()
 
     def settle(self, position: int, logits: Logits) -> None:
         self._answers[position] = logits
-        if len(self._answers) < self._size or self.future.done():
-            return
-        answers = [self._answers[i] for i in range(self._size)]
-        if all(np.isfinite(answer).all() for answer in answers):
-            self.future.set_result(answers)
-        else:
-            self.future.set_exception(NotFinite("the task's answer is not a finite number"))
+        if len(self._answers) == self._size and not self.future.done():
+            self.future.set_result([self._answers[i] for i in range(self._size)])
 
     def fail(self, error: Exception) -> None:
         if not self.future.done():
@@ -103,6 +105,7 @@ class Engine:
         self._queue: deque[_Waiting] = deque()
         self._queued_tokens = 0
         self._changed = threading.Condition()
+        self._seconds_per_token = 0.0
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="onebert-engine", daemon=True)
 
@@ -114,26 +117,32 @@ class Engine:
         """Queues items that are answered together; never blocks.
 
         Returns:
-            A future of one [labels] float32 array per item, in order. It fails with `NotFinite` when an answer is not
-            finite and with `EngineFailed` when the forward pass raised. Cancelling it takes waiting items back.
+            A future of one [labels] float32 array per item, in order; whether they are finite is the caller's to see.
+            It fails with `EngineFailed` when the forward pass raised. Cancelling it takes waiting items back.
 
         Raises:
-            QueueFull: as much waits as may.
+            TooLarge: the items could never wait together.
+            QueueFull: as much waits as may; `retry_after` is about how long that takes.
             ShuttingDown: the engine takes nothing new.
+            EngineFailed: the engine does not run.
         """
         request = _Request(len(items))
         if not items:
             request.future.set_result([])
             return request.future
         tokens = sum(len(item.tokens) for item in items)
+        if len(items) > self._limits.max_queue_sequences or tokens > self._limits.max_queue_tokens:
+            raise TooLarge("the request holds more than the server's whole queue; send it in parts")
         with self._changed:
             if self._closing:
                 raise ShuttingDown("the server is shutting down")
+            if not self._thread.is_alive():
+                raise EngineFailed("the engine does not run")
             if (
                 len(self._queue) + len(items) > self._limits.max_queue_sequences
                 or self._queued_tokens + tokens > self._limits.max_queue_tokens
             ):
-                raise QueueFull("as much work is waiting as the server holds; try again soon")
+                raise self._queue_full()
             self._queue.extend(_Waiting(item, request, position) for position, item in enumerate(items))
             self._queued_tokens += tokens
             self._changed.notify()
@@ -184,17 +193,26 @@ class Engine:
     def _run(self) -> None:
         with torch.inference_mode():
             while waiting := self._take():
-                started = time.perf_counter()
                 try:
+                    started = time.perf_counter()
                     self.step(waiting)
+                    self._observe(waiting, time.perf_counter() - started)
                 except Exception:
                     # One batch is lost, its callers are told, the engine lives on.
                     logger.exception("a batch of %d sequences failed", len(waiting))
                     for entry in waiting:
                         entry.request.fail(EngineFailed("the forward pass failed"))
-                if self._observer is not None:
-                    tokens = sum(len(entry.item.tokens) for entry in waiting)
-                    self._observer.observe_batch(len(waiting), tokens, time.perf_counter() - started)
+
+    def _observe(self, waiting: Sequence[_Waiting], seconds: float) -> None:
+        tokens = sum(len(entry.item.tokens) for entry in waiting)
+        self._seconds_per_token += _SMOOTHING * (seconds / tokens - self._seconds_per_token)
+        if self._observer is not None:
+            self._observer.observe_batch(len(waiting), tokens, seconds)
+
+    def _queue_full(self) -> QueueFull:
+        error = QueueFull("as much work is waiting as the server holds; try again soon")
+        error.retry_after = max(1, ceil(self._queued_tokens * self._seconds_per_token))
+        return error
 
     def _take(self) -> list[_Waiting]:
         """The next batch, waiting for work; empty when the engine is closed and nothing waits."""

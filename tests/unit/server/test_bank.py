@@ -1,5 +1,6 @@
 """The bank: rows keep their numbers while it grows, slots are reused, and its size is what arithmetic says."""
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -68,13 +69,38 @@ def test_ten_thousand_installs_and_releases_do_not_grow_the_bank() -> None:
     assert bank.num_resident == 3
 
 
-def test_a_row_takes_seven_hidden_sizes_a_layer() -> None:
-    bank = Bank(base())
+def test_a_thousand_bitfit_tasks_take_seven_hidden_sizes_a_layer_and_their_heads() -> None:
+    bank, one = Bank(base()), row(0, "bitfit")
     config, empty = base().config, bank.num_bytes
-    for seed in range(10):
-        bank.install(row(seed, "bitfit"))
-    per_row = config.num_layers * (3 * config.hidden_size + config.intermediate_size) * 4
-    assert bank.num_bytes - empty == 10 * per_row
+    for _ in range(1000):
+        bank.install(one)
+    shift = config.num_layers * (3 * config.hidden_size + config.intermediate_size)
+    head = 2 * (config.hidden_size + 1)
+    # The table grows by an eighth at a time.
+    assert 1000 * (shift + head) * 4 <= bank.num_bytes <= 1.15 * 1000 * (shift + head) * 4 + empty
+
+
+def test_what_is_resident_is_counted_and_given_back() -> None:
+    bank = Bank(base())
+    slots = [bank.install(row(seed)) for seed in range(20)]
+    full = bank.num_bytes
+    for slot in slots:
+        bank.release(slot)
+    for seed in range(20):
+        bank.install(row(seed))
+    assert bank.num_bytes == full
+
+
+def test_a_failed_installation_takes_nothing() -> None:
+    bank = Bank(base())
+    before = (bank.num_resident, bank.num_bytes)
+    misshapen = replace(row(4, "everything"), g_LN0=torch.zeros(3))
+    for _ in range(3):
+        with pytest.raises(RuntimeError):
+            bank.install(misshapen)
+    assert (bank.num_resident, bank.num_bytes) == before
+    slot = bank.install(row(4, "everything"))
+    torch.testing.assert_close(answer(bank, slot), alone(4), rtol=0, atol=1e-5)
 
 
 def test_the_bare_base_stays() -> None:

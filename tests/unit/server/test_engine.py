@@ -16,7 +16,7 @@ from onebert_encoder.fold import fold
 from onebert_encoder.tokens import Tokens
 from onebert_server.bank import Bank
 from onebert_server.engine import Engine, EngineLimits, Item
-from onebert_store.errors import EngineFailed, NotFinite, QueueFull, ShuttingDown
+from onebert_store.errors import EngineFailed, QueueFull, ShuttingDown, TooLarge
 
 KINDS = ("bitfit", "layernorm", "lora", "spafit", "frozen", "everything")
 WAIT = 60.0
@@ -150,17 +150,45 @@ def test_a_caller_who_left_costs_nothing(engine: Engine, gate: Gate) -> None:
         leaving.result(WAIT)
 
 
-def test_a_task_that_gives_nan_fails_alone(engine: Engine, gate: Gate) -> None:
+def test_a_task_that_gives_nan_touches_nobody_beside_it(engine: Engine, gate: Gate) -> None:
     tensors = far_delta(base().spec, "bitfit", "mean", labels=2, seed=3)
     tensors["delta.encoder.layer.0.output.dense.bias"][:] = np.nan
     slot = bank()[0].install(fold(base(), {n: torch.from_numpy(v) for n, v in tensors.items()}, "mean"))
     hold(engine, gate)
-    bad, good = engine.submit([item(slot), item(1)]), engine.submit([item(4), item(5)])
+    mixed, good = engine.submit([item(slot), item(1)]), engine.submit([item(4), item(5)])
     gate.opened.set()
-    with pytest.raises(NotFinite):
-        bad.result(WAIT)
+    broken, beside = mixed.result(WAIT)
+    assert np.isnan(broken).all()
+    check([item(1)], [beside])
     check([item(4), item(5)], good.result(WAIT))
     bank()[0].release(slot)
+
+
+def test_nothing_more_is_run_of_a_request_that_has_failed(engine: Engine, gate: Gate) -> None:
+    """Its rows are given back when it fails, and may be somebody else's when the rest of it would run."""
+    hold(engine, gate)
+    outside_the_vocabulary = Item(Tokens([10**9] * 60, [0] * 60), 1)
+    split = engine.submit([outside_the_vocabulary, *[item(2, length=60)] * 3])
+    neighbor = engine.submit([item(4, length=60)])
+    gate.opened.set()
+    with pytest.raises(EngineFailed):
+        split.result(WAIT)
+    check([item(4, length=60)], neighbor.result(WAIT))
+    engine.close(WAIT)
+    assert gate.batches == [(1, 8), (1, 60)]
+
+
+def test_what_can_never_wait_is_refused_for_good(engine: Engine, gate: Gate) -> None:
+    gate.opened.set()
+    with pytest.raises(TooLarge):
+        engine.submit([item(1)] * 41)
+
+
+def test_an_engine_that_does_not_run_says_so() -> None:
+    stopped = Engine(base(), bank()[0], EngineLimits(128, 40, 1000))
+    assert not stopped.alive
+    with pytest.raises(EngineFailed):
+        stopped.submit([item(1)])
 
 
 def test_a_failed_batch_is_reported_and_the_engine_lives_on(engine: Engine, gate: Gate) -> None:
