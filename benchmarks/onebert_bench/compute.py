@@ -1,8 +1,10 @@
 """In process: ours beside the padded Hugging Face model and the bare matrix products, and 10,000 tasks at once."""
 
+import os
 import time
 from collections.abc import Callable
 from itertools import cycle
+from pathlib import Path
 
 import torch
 from transformers import AutoModel
@@ -17,21 +19,21 @@ from onebert_encoder.source import find_base
 from onebert_encoder.tokens import Tokens
 from onebert_server.bank import Bank
 
-SEQUENCES = 32
+SEQUENCES = 64
 TASKS = 64
 
 
 def measure_compute(name: str | None, dtype: torch.dtype, device: str, repetitions: int) -> dict[str, float]:
-    """Median milliseconds for 32 sentences: `hf`, `one`, `swap`, `mixed` and `floor`, each with `_ms`.
+    """Median milliseconds for 64 sentences: `hf`, `one`, `swap`, `mixed` and `floor`, each with `_ms`.
 
-    `one` is one task for the whole batch, `swap` one task too but another one every time, `mixed` 64 tasks, one or none
-    for each sentence; `floor` only the matrix products of the linear layers on as many tokens.
+    `one` is one task for the whole batch, `swap` one task too but another one every time, `mixed` 64 tasks, one for each
+    sentence; `floor` only the matrix products of the linear layers on as many tokens.
     """
     base = load_base(name, dtype=dtype, device=device)
     tokens = tokenized(base, sentences(base, SEQUENCES))
     bank = Bank(base)
     slots = [bank.install(fold(base, bitfit_tensors(base, seed))) for seed in range(TASKS)]
-    mixed = [slots[(7 * i) % TASKS] for i in range(SEQUENCES)]
+    mixed = slots[:SEQUENCES]
     others = cycle(slots)
     with torch.inference_mode():
         times = interleaved_ms(
@@ -51,16 +53,22 @@ def measure_compute(name: str | None, dtype: torch.dtype, device: str, repetitio
 def measure_resident(
     name: str | None, dtype: torch.dtype, device: str, tasks: int, repetitions: int
 ) -> dict[str, float]:
-    """What many resident BitFit tasks cost: bytes held, bytes by arithmetic, and a batch drawn from all against 64."""
+    """What many resident BitFit tasks cost, in bytes and in time.
+
+    Bytes three ways: by arithmetic (7h a layer in the compute dtype, and a head of two labels in float32), as the bank counts
+    its tables with their room to grow, and as the process grew by the operating system's account (on a GPU the rows are
+    elsewhere). Time: a batch whose tasks lie side by side, and one whose tasks are spread over all.
+    """
     base = load_base(name, dtype=dtype, device=device)
     tokens = tokenized(base, sentences(base, SEQUENCES))
     bank = Bank(base)
-    before, started = bank.num_bytes, time.perf_counter()
+    before, resident_before, started = bank.num_bytes, _resident_bytes(), time.perf_counter()
     slots = [bank.install(fold(base, bitfit_tensors(base, seed))) for seed in range(tasks)]
-    installed = time.perf_counter() - started
+    installed, resident = time.perf_counter() - started, _resident_bytes() - resident_before
     spread = [slots[(i * (tasks // SEQUENCES)) % tasks] for i in range(SEQUENCES)]
     config = base.config
-    row = config.num_layers * (3 * config.hidden_size + config.intermediate_size)
+    row = config.num_layers * (3 * config.hidden_size + config.intermediate_size) * dtype.itemsize
+    head = 2 * (config.hidden_size + 1) * 4
     with torch.inference_mode():
         times = interleaved_ms(
             {
@@ -72,11 +80,18 @@ def measure_resident(
         )
     return {
         "tasks": float(tasks),
-        "bytes": float(bank.num_bytes - before),
-        "arithmetic_bytes": float(tasks * row * dtype.itemsize),
+        "arithmetic_bytes": float(tasks * (row + head)),
+        "held_bytes": float(bank.num_bytes - before),
+        "process_bytes": float(resident),
         "install_ms": installed / tasks * 1e3,
         **times,
     }
+
+
+def _resident_bytes() -> int:
+    """Memory of this process that is really there."""
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def _forward(base: Base, rows: Rows, tokens: list[Tokens], slots: list[int]) -> None:

@@ -6,6 +6,7 @@ the server spends on a request; on few cores it still takes its share of them, a
 
 import http.client
 import json
+import math
 import tempfile
 import threading
 import time
@@ -62,16 +63,18 @@ def _client(url: str, texts: list[str], number: int, until: float, latencies: li
         )
         answer = connection.getresponse()
         answer.read()
-        if answer.status == 200:
-            latencies.append((time.perf_counter() - started) * 1e3)
+        # A refusal is no answer: it is counted apart, and never as a quick one.
+        latencies.append((time.perf_counter() - started) * 1e3 if answer.status == 200 else math.inf)
         turn += 1
     connection.close()
 
 
 def _summary(measured: tuple[list[float], float], mean_tokens: float) -> dict[str, float]:
     latencies, seconds = measured
-    rate = len(latencies) / seconds
+    refused = sum(math.isinf(latency) for latency in latencies)
+    rate = (len(latencies) - refused) / seconds
     return {
+        "refused": float(refused),
         "requests_per_second": rate,
         "tokens_per_second": rate * mean_tokens,
         "p50_ms": percentile(latencies, 0.5),
