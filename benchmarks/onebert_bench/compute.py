@@ -26,8 +26,8 @@ TASKS = 64
 def measure_compute(name: str | None, dtype: torch.dtype, device: str, repetitions: int) -> dict[str, float]:
     """Median milliseconds for 64 sentences: `hf`, `one`, `swap`, `mixed` and `floor`, each with `_ms`.
 
-    `one` is one task for the whole batch, `swap` one task too but another one every time, `mixed` 64 tasks, one for each
-    sentence; `floor` only the matrix products of the linear layers on as many tokens.
+    `one` is one task for the whole batch, `swap` one task too but another one every time, `mixed` 64 tasks, one for
+    each sentence; `floor` only the matrix products of the linear layers on as many tokens.
     """
     base = load_base(name, dtype=dtype, device=device)
     tokens = tokenized(base, sentences(base, SEQUENCES))
@@ -55,9 +55,9 @@ def measure_resident(
 ) -> dict[str, float]:
     """What many resident BitFit tasks cost, in bytes and in time.
 
-    Bytes three ways: by arithmetic (7h a layer in the compute dtype, and a head of two labels in float32), as the bank counts
-    its tables with their room to grow, and as the process grew by the operating system's account (on a GPU the rows are
-    elsewhere). Time: a batch whose tasks lie side by side, and one whose tasks are spread over all.
+    Bytes three ways: by arithmetic (7h a layer in the compute dtype, and a head of two labels in float32), as the bank
+    counts its tables with their room to grow, and as the process grew by the operating system's account (on a GPU the
+    rows are elsewhere). Time: a batch whose tasks lie side by side, and one whose tasks are spread over all.
     """
     base = load_base(name, dtype=dtype, device=device)
     tokens = tokenized(base, sentences(base, SEQUENCES))

@@ -63,7 +63,7 @@ def _client(url: str, texts: list[str], number: int, until: float, latencies: li
         )
         answer = connection.getresponse()
         answer.read()
-        # A refusal is no answer: it is counted apart, and never as a quick one.
+        # A refusal is counted apart, and never as a quick answer.
         latencies.append((time.perf_counter() - started) * 1e3 if answer.status == 200 else math.inf)
         turn += 1
     connection.close()
@@ -71,12 +71,12 @@ def _client(url: str, texts: list[str], number: int, until: float, latencies: li
 
 def _summary(measured: tuple[list[float], float], mean_tokens: float) -> dict[str, float]:
     latencies, seconds = measured
-    refused = sum(math.isinf(latency) for latency in latencies)
-    rate = (len(latencies) - refused) / seconds
+    answered = [latency for latency in latencies if math.isfinite(latency)]
+    rate = len(answered) / seconds
     return {
-        "refused": float(refused),
+        "refused": float(len(latencies) - len(answered)),
         "requests_per_second": rate,
         "tokens_per_second": rate * mean_tokens,
-        "p50_ms": percentile(latencies, 0.5),
-        "p99_ms": percentile(latencies, 0.99),
+        "p50_ms": percentile(answered, 0.5),
+        "p99_ms": percentile(answered, 0.99),
     }
