@@ -19,6 +19,7 @@ from onebert_store.delta import Delta
 from onebert_store.disk import full_disk_is_typed, sync_folder
 from onebert_store.errors import (
     AliasConflict,
+    AliasNotFound,
     StoreCorrupt,
     StoreLocked,
     TaskNotFound,
@@ -47,12 +48,20 @@ class VersionRecord:
 
 
 @dataclass(frozen=True)
+class Alias:
+    """Where an alias points, and where it pointed before; that version may be deleted by now."""
+
+    version: int
+    previous: int | None = None
+
+
+@dataclass(frozen=True)
 class TaskRecord:
-    """A task with its version numbers, ascending, and where each alias points."""
+    """A task with its version numbers, ascending, and its aliases."""
 
     name: str
     versions: tuple[int, ...]
-    aliases: Mapping[str, int]
+    aliases: Mapping[str, Alias]
 
 
 class Registry:
@@ -60,7 +69,7 @@ class Registry:
 
     Raises:
         StoreLocked: another process (or another Registry) has the folder.
-        StoreCorrupt: the database is damaged or newer than this code.
+        StoreCorrupt: the database is damaged, newer than this code, or missing while there are blobs.
         StorageFull: there is no room to create it.
     """
 
@@ -74,9 +83,10 @@ class Registry:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise StoreLocked("another process is using this store") from None
-            self._engine = open_database(folder / "registry.sqlite3")
-            opened.callback(self._engine.dispose)
             self._blobs: BlobStore = FolderBlobs(folder / "blobs", MAX_FILE_BYTES)
+            # A new database would make an orphan of every blob that a backup brought back before it.
+            self._engine = open_database(folder / "registry.sqlite3", may_create=not self._blobs.digests())
+            opened.callback(self._engine.dispose)
             self._remove_orphans()
             self._opened = opened.pop_all()
 
@@ -128,7 +138,7 @@ class Registry:
                     return _add_version(session, task, delta, len(data))
 
     def tasks(self) -> list[TaskRecord]:
-        """Every task, by name."""
+        """Every task that has versions, by name."""
         with self._transaction() as session:
             return _task_records(session, true())
 
@@ -174,8 +184,11 @@ class Registry:
             self.version(record.task, record.version)
             raise
 
-    def move_alias(self, task: str, alias: str, version: int, expected: int | None) -> None:
+    def move_alias(self, task: str, alias: str, version: int, expected: int | None) -> Alias:
         """Points `alias` at `version` if it points at `expected` now (None: if it does not exist).
+
+        Returns:
+            The alias as it is now.
 
         Raises:
             InvalidInput: a name breaks the rule.
@@ -187,17 +200,36 @@ class Registry:
         with self._writing, self._transaction() as session:
             _require_version(session, task, version)
             row = session.get(AliasRow, (task, alias))
-            found = row and row.version
-            if found != expected:
-                where = f"at version {found}" if found else "not set"
-                raise AliasConflict(f"the alias {alias} of {task} is {where}")
-            if row:
-                row.version = version
-            else:
-                session.add(AliasRow(task=task, alias=alias, version=version))
+            _require_at(row, task, alias, expected)
+            if row is None:
+                row = AliasRow(task=task, alias=alias, version=version)
+                session.add(row)
+            elif row.version != version:
+                row.previous, row.version = row.version, version
+            return Alias(row.version, row.previous)
+
+    def delete_alias(self, task: str, alias: str, expected: int) -> None:
+        """Deletes `alias` if it points at `expected` now.
+
+        Raises:
+            InvalidInput: a name breaks the rule.
+            TaskNotFound: no such task.
+            AliasNotFound: the task has no such alias.
+            AliasConflict: the alias is somewhere else.
+        """
+        check_alias(alias)
+        with self._writing, self._transaction() as session:
+            _require_task(session, task)
+            row = session.get(AliasRow, (task, alias))
+            if row is None:
+                raise AliasNotFound(f"{task} has no alias {alias}")
+            _require_at(row, task, alias, expected)
+            session.delete(row)
 
     def delete_version(self, task: str, n: int) -> None:
         """Deletes version `n`; its number is never used again, its blob goes with its last version.
+
+        With its last version a task is gone, until a version is added to it again.
 
         Raises:
             InvalidInput: that is not a name.
@@ -236,7 +268,7 @@ def _add_version(session: Session, task: str, delta: Delta, size: int) -> tuple[
     if known := session.scalar(select(VersionRow).where(*same)):
         return _version_record(known), False
     row = session.get(TaskRow, task)
-    first = row is None
+    first = not _has_versions(session, task)
     if row is None:
         row = TaskRow(name=task, last_version=0)
         session.add(row)
@@ -258,21 +290,17 @@ def _add_version(session: Session, task: str, delta: Delta, size: int) -> tuple[
 
 
 def _task_records(session: Session, where: ColumnElement[bool]) -> list[TaskRecord]:
-    """The tasks that `where` selects, by name; three queries however many there are."""
-    names = session.scalars(select(TaskRow.name).where(where).order_by(TaskRow.name)).all()
+    """The tasks that `where` selects, by name, without those that have no versions; always three queries."""
+    chosen = select(TaskRow.name).where(where, TaskRow.name.in_(select(VersionRow.task)))
+    names = session.scalars(chosen.order_by(TaskRow.name)).all()
     versions: dict[str, list[int]] = {name: [] for name in names}
-    aliases: dict[str, dict[str, int]] = {name: {} for name in names}
-    chosen = select(TaskRow.name).where(where)
+    aliases: dict[str, dict[str, Alias]] = {name: {} for name in names}
     for task, n in session.execute(
         select(VersionRow.task, VersionRow.version).where(VersionRow.task.in_(chosen)).order_by(VersionRow.version)
     ):
         versions[task].append(n)
-    for task, alias, n in session.execute(
-        select(AliasRow.task, AliasRow.alias, AliasRow.version)
-        .where(AliasRow.task.in_(chosen))
-        .order_by(AliasRow.alias)
-    ):
-        aliases[task][alias] = n
+    for row in session.scalars(select(AliasRow).where(AliasRow.task.in_(chosen)).order_by(AliasRow.alias)):
+        aliases[row.task][row.alias] = Alias(row.version, row.previous)
     return [TaskRecord(name, tuple(versions[name]), aliases[name]) for name in names]
 
 
@@ -287,8 +315,19 @@ def _require_version(session: Session, task: str, n: int) -> VersionRow:
 
 def _require_task(session: Session, name: str) -> None:
     check_name(name)
-    if session.get(TaskRow, name) is None:
+    if not _has_versions(session, name):
         raise TaskNotFound(f"there is no task {name}")
+
+
+def _has_versions(session: Session, task: str) -> bool:
+    return session.scalar(select(VersionRow.version).where(VersionRow.task == task).limit(1)) is not None
+
+
+def _require_at(row: AliasRow | None, task: str, alias: str, expected: int | None) -> None:
+    found = row and row.version
+    if found != expected:
+        where = f"at version {found}" if found else "not set"
+        raise AliasConflict(f"the alias {alias} of {task} is {where}")
 
 
 def _version_record(row: VersionRow) -> VersionRecord:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from sqlalchemy import (
+    URL,
     DateTime,
     Dialect,
     Engine,
@@ -24,7 +25,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from onebert_store.errors import StorageFull, StoreCorrupt
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 class UtcDateTime(TypeDecorator[datetime]):
@@ -47,7 +48,7 @@ class Rows(DeclarativeBase):
 
 
 class TaskRow(Rows):
-    """A task; `last_version` only grows, so a number is never used twice."""
+    """A task; the row stays when its versions are gone: `last_version` only grows, so a number is never used twice."""
 
     __tablename__ = "tasks"
 
@@ -70,7 +71,7 @@ class VersionRow(Rows):
 
 
 class AliasRow(Rows):
-    """A movable pointer; the foreign key keeps the version it points at."""
+    """A movable pointer; the foreign key keeps the version it points at, but not the one it pointed at before."""
 
     __tablename__ = "aliases"
     __table_args__ = (ForeignKeyConstraint(["task", "version"], ["versions.task", "versions.version"]),)
@@ -78,24 +79,31 @@ class AliasRow(Rows):
     task: Mapped[str] = mapped_column(primary_key=True)
     alias: Mapped[str] = mapped_column(primary_key=True)
     version: Mapped[int]
+    previous: Mapped[int | None]
 
 
-def open_database(path: Path) -> Engine:
+def open_database(path: Path, may_create: bool = True) -> Engine:
     """Opens or creates the database; a commit survives a power cut.
 
     Raises:
-        StoreCorrupt: the file is damaged or was written by a newer OneBERT.
+        StoreCorrupt: the file is damaged or was written by a newer OneBERT; or it is missing or empty and may not be.
         StorageFull: there is no room to create it.
     """
-    engine = create_engine(f"sqlite:///{path}")
+    engine = create_engine(URL.create("sqlite", database=str(path)))
     event.listen(engine, "connect", _configure)
     # The driver would begin only before a write; reads of several tables need one snapshot.
     event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
     try:
         with typed_database_errors(), engine.begin() as connection:
             found = connection.exec_driver_sql("PRAGMA user_version").scalar_one()
-            if found not in (0, SCHEMA):
+            if found > SCHEMA:
                 raise StoreCorrupt(f"the store has schema {found}; this OneBERT reads schema {SCHEMA}")
+            if found == 1:
+                connection.exec_driver_sql("ALTER TABLE aliases ADD COLUMN previous INTEGER")
+            if not found and not may_create:
+                raise StoreCorrupt(
+                    "the store has blobs but no database; put the registry.sqlite3 that goes with them back"
+                )
             Rows.metadata.create_all(connection)
             connection.exec_driver_sql(f"PRAGMA user_version = {SCHEMA}")
     except BaseException:

@@ -18,7 +18,7 @@ from onebert_store.delta import Delta, check
 from onebert_store.errors import GoldenMismatch, OneBertError
 from onebert_store.format import loads
 from onebert_store.manifest import Golden
-from onebert_store.registry import Registry, VersionRecord
+from onebert_store.registry import Alias, Registry, VersionRecord
 
 logger = logging.getLogger("onebert.catalog")
 
@@ -74,11 +74,18 @@ class Catalog:
                 raise
             return record, created
 
-    def move_alias(self, task: str, alias: str, version: int, expected: int | None) -> None:
+    def move_alias(self, task: str, alias: str, version: int, expected: int | None) -> Alias:
         """Compare-and-set; in effect for every request that is admitted after it returns."""
         with self._changes:
-            self._registry.move_alias(task, alias, version, expected)
-            self.directory.set_alias(task, alias, version)
+            moved = self._registry.move_alias(task, alias, version, expected)
+            self.directory.set_alias(task, alias, moved)
+            return moved
+
+    def delete_alias(self, task: str, alias: str, expected: int) -> None:
+        """Deletes an alias if it is where it is said to be."""
+        with self._changes:
+            self._registry.delete_alias(task, alias, expected)
+            self.directory.set_alias(task, alias, None)
 
     def delete_version(self, task: str, version: int) -> None:
         """Deletes a version that no alias points at; requests that hold it are still answered by it."""

@@ -140,7 +140,8 @@ def tasks(
     else:
         table = Table("task", "versions", "aliases")
         for t in found:
-            aliases = ", ".join(f"{name} → {version}" for name, version in t["aliases"].items())
+            before = {name: f" (before: {version})" for name, version in t["previous"].items()}
+            aliases = ", ".join(f"{name} → {version}{before.get(name, '')}" for name, version in t["aliases"].items())
             table.add_row(t["name"], str(len(t["versions"])), aliases)
     console.out.print(table)
 
@@ -150,7 +151,7 @@ def promote(
     version: Annotated[int | None, typer.Argument(help="Version to point at.", metavar="VERSION", min=1)] = None,
     alias: Annotated[str, typer.Option(help="Alias to move; it is created if need be.")] = "live",
     rollback: Annotated[
-        bool, typer.Option("--rollback", help="Move back to the version before: the next lower one that exists.")
+        bool, typer.Option("--rollback", help="Move back to where it pointed before; a second time undoes the first.")
     ] = False,
     url: Url = URL,
     api_key: ApiKey = None,
@@ -178,17 +179,24 @@ def _client(url: str, api_key: str | None) -> "Client":
 
 
 def _move(client: "Client", task: str, alias: str, version: int | None) -> dict[str, Any]:
-    """Moves the alias from where it is; to the next lower version where none is given."""
+    """Moves the alias from where it is; back to where it was before where no version is given."""
     found = client.task(task)
     current = found["aliases"].get(alias)
     if version is None:
-        lower = [v["version"] for v in found["versions"] if current and v["version"] < current]
-        if not lower:
-            raise InvalidInput(f"{task}@{alias} has no lower version to roll back to")
-        version = max(lower)
+        version = _version_before(found, alias)
     if version != current:
         client.move_alias(task, alias, version, expected=current)
     return {"task": task, "alias": alias, "from": current, "to": version}
+
+
+def _version_before(task: dict[str, Any], alias: str) -> int:
+    ref = f"{task['name']}@{alias}"
+    before: int | None = task["previous"].get(alias)
+    if before is None:
+        raise InvalidInput(f"{ref} was never at another version")
+    if before not in {version["version"] for version in task["versions"]}:
+        raise InvalidInput(f"{ref} was at version {before} before, which is deleted; name a version")
+    return before
 
 
 def _print_move(moved: dict[str, Any]) -> None:

@@ -14,8 +14,6 @@ from onebert_store.errors import InvalidInput, OneBertError, ServerUnreachable
 Json = dict[str, Any]
 Input = str | tuple[str, str]
 
-DEFAULT_URL = "http://127.0.0.1:8000"
-
 
 class Client:
     """Speaks to one server; every refusal comes back as the OneBertError of its code.
@@ -26,7 +24,7 @@ class Client:
         timeout: seconds to wait for an answer.
     """
 
-    def __init__(self, url: str = DEFAULT_URL, api_key: str | None = None, timeout: float = 60.0) -> None:
+    def __init__(self, url: str, api_key: str | None = None, timeout: float = 60.0) -> None:
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         try:
             self._http = httpx.Client(base_url=url, headers=headers, timeout=timeout)
@@ -88,6 +86,11 @@ class Client:
         condition = {"If-None-Match": "*"} if expected is None else {"If-Match": f'"{expected}"'}
         path = f"/v1/tasks/{_quoted(task)}/aliases/{_quoted(alias)}"
         return self._json("PUT", path, json={"version": version}, headers=condition)
+
+    def delete_alias(self, task: str, alias: str, expected: int) -> None:
+        """Deletes an alias if it still points at `expected`."""
+        path = f"/v1/tasks/{_quoted(task)}/aliases/{_quoted(alias)}"
+        self._send("DELETE", path, headers={"If-Match": f'"{expected}"'})
 
     def delete_version(self, task: str, version: int) -> None:
         """Deletes a version that no alias points at."""

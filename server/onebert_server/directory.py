@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from onebert_store.errors import AliasNotFound, TaskNotFound, VersionNotFound, VersionUnavailable
 from onebert_store.names import LIVE, parse_ref
-from onebert_store.registry import VersionRecord
+from onebert_store.registry import Alias, VersionRecord
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +34,7 @@ class TaskEntry:
 
     name: str
     versions: dict[int, Entry] = field(default_factory=dict)
-    aliases: dict[str, int] = field(default_factory=dict)
+    aliases: dict[str, Alias] = field(default_factory=dict)
 
 
 class Directory:
@@ -50,7 +50,7 @@ class Directory:
         self._pins: Counter[int] = Counter()
         self._retired: set[int] = set()
 
-    def publish(self, entry: Entry, aliases: Mapping[str, int]) -> None:
+    def publish(self, entry: Entry, aliases: Mapping[str, Alias]) -> None:
         """Makes a version resolvable, and its task's aliases those given."""
         record = entry.record
         with self._lock:
@@ -58,15 +58,22 @@ class Directory:
             task.versions[record.version] = entry
             task.aliases = dict(aliases)
 
-    def set_alias(self, name: str, alias: str, version: int) -> None:
-        """Points an alias at a version; requests pinned before stay where they are."""
+    def set_alias(self, name: str, alias: str, at: Alias | None) -> None:
+        """Moves an alias, or forgets it (None); requests pinned before stay where they are."""
         with self._lock:
-            self._tasks[name].aliases[alias] = version
+            aliases = self._tasks[name].aliases
+            if at:
+                aliases[alias] = at
+            else:
+                del aliases[alias]
 
     def retire(self, name: str, version: int) -> None:
-        """Forgets a version at once; its slot goes when nobody uses it any more."""
+        """Forgets a version at once, and its task with the last one; its slot goes when nobody uses it any more."""
         with self._lock:
-            entry = self._tasks[name].versions.pop(version)
+            versions = self._tasks[name].versions
+            entry = versions.pop(version)
+            if not versions:
+                del self._tasks[name]
             if isinstance(entry, Unavailable):
                 return
             self._retired.add(entry.slot)
@@ -87,9 +94,10 @@ class Directory:
             return residents
 
     def pin_live(self) -> list[Resident]:
-        """Pins the live version of every task, by name of the task; those that are unavailable are left out."""
+        """Pins the live version of every task that has one, by name; those that are unavailable are left out."""
         with self._lock:
-            entries = [task.versions[task.aliases[LIVE]] for _, task in sorted(self._tasks.items())]
+            tasks = [task for _, task in sorted(self._tasks.items()) if LIVE in task.aliases]
+            entries = [task.versions[task.aliases[LIVE].version] for task in tasks]
             residents = [entry for entry in entries if isinstance(entry, Resident)]
             self._pins.update(resident.slot for resident in residents)
             return residents
@@ -149,7 +157,7 @@ class Directory:
         if version is None:
             if alias not in task.aliases:
                 raise AliasNotFound(f"{name} has no alias {alias}")
-            version = task.aliases[alias]
+            version = task.aliases[alias].version
         entry = _version(task, version)
         if isinstance(entry, Unavailable):
             raise VersionUnavailable(f"version {version} of {name} is registered, but could not be loaded")

@@ -4,12 +4,12 @@ import asyncio
 import functools
 import re
 from collections.abc import Callable
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Path, Request, Response
 from starlette.exceptions import HTTPException
 
-from onebert_server.directory import Entry, Resident
+from onebert_server.directory import Entry, Resident, TaskEntry
 from onebert_server.routing import PROBLEMS, Parts, PartsOf, StrictRoute, require_media_type
 from onebert_server.schemas import (
     AliasRequest,
@@ -23,7 +23,7 @@ from onebert_server.schemas import (
 )
 from onebert_store.errors import AliasNotFound, InvalidInput, OneBertError
 from onebert_store.names import check_name
-from onebert_store.registry import VersionRecord
+from onebert_store.registry import Alias, VersionRecord
 from onebert_store.strict_json import shown
 
 T = TypeVar("T")
@@ -63,9 +63,7 @@ async def upload(task: str, request: Request, response: Response, parts: PartsOf
 async def tasks(parts: PartsOf) -> TasksResponse:
     """Lists every task."""
     entries = parts.directory.tasks()
-    return TasksResponse(
-        tasks=[TaskSummary(name=e.name, aliases=e.aliases, versions=list(e.versions)) for e in entries]
-    )
+    return TasksResponse(tasks=[TaskSummary(versions=list(entry.versions), **_aliases(entry)) for entry in entries])
 
 
 @router.get("/v1/tasks/{task}")
@@ -74,7 +72,7 @@ async def task(task: str, parts: PartsOf) -> TaskResponse:
     check_name(task)
     entry = parts.directory.task(task)
     versions = [_summary(version) for version in entry.versions.values()]
-    return TaskResponse(name=task, aliases=entry.aliases, versions=versions)
+    return TaskResponse(versions=versions, **_aliases(entry))
 
 
 @router.get("/v1/tasks/{task}/versions/{version}")
@@ -106,11 +104,10 @@ async def delete_version(task: str, version: Version, parts: PartsOf) -> None:
 async def alias(task: str, alias: str, response: Response, parts: PartsOf) -> AliasResponse:
     """Says where an alias points; its ETag is what `If-Match` takes."""
     check_name(task)
-    version = parts.directory.task(task).aliases.get(alias)
-    if version is None:
+    at = parts.directory.task(task).aliases.get(alias)
+    if at is None:
         raise AliasNotFound(f"{task} has no alias {shown(alias)}")
-    response.headers["ETag"] = f'"{version}"'
-    return AliasResponse(task=task, alias=alias, version=version)
+    return _alias_response(task, alias, at, response)
 
 
 @router.put("/v1/tasks/{task}/aliases/{alias}")
@@ -119,9 +116,17 @@ async def move_alias(
 ) -> AliasResponse:
     """Points an alias at a version if it is where `If-Match: "<version>"` says, or new with `If-None-Match: *`."""
     expected = _expected(request)
-    await _in_thread(parts, parts.catalog.move_alias, task, alias, body.version, expected)
-    response.headers["ETag"] = f'"{body.version}"'
-    return AliasResponse(task=task, alias=alias, version=body.version)
+    moved = await _in_thread(parts, parts.catalog.move_alias, task, alias, body.version, expected)
+    return _alias_response(task, alias, moved, response)
+
+
+@router.delete("/v1/tasks/{task}/aliases/{alias}", status_code=204)
+async def delete_alias(task: str, alias: str, request: Request, parts: PartsOf) -> None:
+    """Deletes an alias if it is where `If-Match: "<version>"` says; its version stays."""
+    expected = _expected(request)
+    if expected is None:
+        raise InvalidInput('an alias is deleted with If-Match: "<current version>"')
+    await _in_thread(parts, parts.catalog.delete_alias, task, alias, expected)
 
 
 async def _receive(task: str, request: Request, parts: Parts) -> tuple[VersionRecord, bool]:
@@ -150,6 +155,19 @@ def _expected(request: Request) -> int | None:
     if found is None:
         raise InvalidInput('the condition must be one If-Match: "<current version>", or If-None-Match: *')
     return int(found[1])
+
+
+def _alias_response(task: str, alias: str, at: Alias, response: Response) -> AliasResponse:
+    response.headers["ETag"] = f'"{at.version}"'
+    return AliasResponse(task=task, alias=alias, **vars(at))
+
+
+def _aliases(entry: TaskEntry) -> dict[str, Any]:
+    return {
+        "name": entry.name,
+        "aliases": {name: alias.version for name, alias in entry.aliases.items()},
+        "previous": {name: alias.previous for name, alias in entry.aliases.items() if alias.previous},
+    }
 
 
 def _summary(entry: Entry) -> VersionSummary:

@@ -130,12 +130,16 @@ class Uploaded(BaseModel):
     digest: str
 
 
+Previous = Annotated[int, Field(description="where the alias pointed before; that version may be deleted by now")]
+
+
 class AliasResponse(BaseModel):
     """Where an alias points."""
 
     task: str
     alias: str
     version: int
+    previous: Previous | None
 
 
 class VersionSummary(BaseModel):
@@ -159,10 +163,11 @@ class VersionResponse(VersionSummary):
 
 
 class TaskSummary(BaseModel):
-    """A task, its version numbers and where its aliases point."""
+    """A task, its version numbers, where its aliases point, and where those that were moved pointed before."""
 
     name: str
     aliases: dict[str, int]
+    previous: dict[str, Previous]
     versions: list[int]
 
 
@@ -173,10 +178,11 @@ class TasksResponse(BaseModel):
 
 
 class TaskResponse(BaseModel):
-    """A task and its versions, oldest first."""
+    """A task, its aliases as in the list of tasks, and its versions, oldest first."""
 
     name: str
     aliases: dict[str, int]
+    previous: dict[str, Previous]
     versions: list[VersionSummary]
 
 

@@ -249,6 +249,46 @@ def test_alias_moves_by_compare_and_set(client, http):
     assert_answers(client.classify("moved@2", TEXT)["results"][0], two.scores(TEXT))
 
 
+def test_alias_names_where_it_was_before(client, http):
+    for seed in (36, 37):
+        client.push("remembered", Task(seed=seed).file)
+    assert http.get("/v1/tasks/remembered/aliases/live").json()["previous"] is None
+    assert client.move_alias("remembered", "live", 2, expected=1)["previous"] == 1
+    answer = http.get("/v1/tasks/remembered/aliases/live").json()
+    assert answer == {"task": "remembered", "alias": "live", "version": 2, "previous": 1}
+    assert client.task("remembered")["previous"] == {"live": 1}
+    assert next(task for task in client.tasks() if task["name"] == "remembered")["previous"] == {"live": 1}
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"), [({}, 428), ({"If-Match": '"2"'}, 412), ({"If-None-Match": "*"}, 422)], ids=str
+)
+def test_alias_is_deleted_on_a_true_condition(client, http, headers, status):
+    client.push("kept-alias", Task(seed=38).file)
+    assert http.delete("/v1/tasks/kept-alias/aliases/live", headers=headers).status_code == status
+    assert client.task("kept-alias")["aliases"] == {"live": 1}
+    with pytest.raises(AliasNotFound):
+        client.delete_alias("kept-alias", "other", 1)
+
+
+def test_delete_the_last_version_and_begin_again(client, http):
+    file = Task(seed=39).file
+    client.push("ended", file)
+    answer = http.delete("/v1/tasks/ended/aliases/live", headers={"If-Match": '"1"'})
+    assert (answer.status_code, answer.content) == (204, b"")
+    with pytest.raises(AliasNotFound):
+        client.classify("ended", TEXT)
+    assert "ended" not in {result["task"] for result in client.fanout(TEXT)}
+    assert client.classify("ended@1", TEXT)["version"] == 1
+    client.delete_version("ended", 1)
+    for call in (client.task, lambda name: client.classify(f"{name}@1", TEXT)):
+        with pytest.raises(TaskNotFound):
+            call("ended")
+    assert "ended" not in {task["name"] for task in client.tasks()}
+    assert client.push("ended", file)["version"] == 2
+    assert client.classify("ended", TEXT)["version"] == 2
+
+
 def test_new_alias_must_be_new(client):
     client.push("aliased", Task(seed=26).file)
     client.move_alias("aliased", "canary", 1, expected=None)
@@ -318,6 +358,7 @@ def test_unknown_names_are_404(client):
         lambda: client.fanout(TEXT, ["nobody"]),
         lambda: client.delete_version("nobody", 1),
         lambda: client.move_alias("nobody", "live", 1, 2),
+        lambda: client.delete_alias("nobody", "live", 1),
     ):
         with pytest.raises(TaskNotFound):
             call()

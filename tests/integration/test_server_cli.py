@@ -71,15 +71,20 @@ def test_promote_and_roll_back(onebert, server, file):
     out = onebert("promote", "moving", 4)
     assert "moving@live: 1 → 4" in out
     assert "onebert promote moving 1" in out
-    with server.client() as client:
-        client.delete_version("moving", 3)
-    assert "moving@live: 4 → 2" in onebert("promote", "moving", "--rollback")
-    assert "moving@canary: new → 4" in onebert("promote", "moving", 4, "--alias", "canary")
+    assert "live → 4 (before: 1)" in onebert("tasks")
+    assert "moving@live: 4 → 1" in onebert("promote", "moving", "--rollback")
+    assert "moving@live: 1 → 4" in onebert("promote", "moving", "--rollback")
+    assert "moving@canary: new → 3" in onebert("promote", "moving", 3, "--alias", "canary")
+    onebert("promote", "moving", 2, "--alias", "canary")
     moved = json.loads(onebert("promote", "moving", "--rollback", "--alias", "canary", "--json"))
-    assert moved == {"task": "moving", "alias": "canary", "from": 4, "to": 2}
-    assert "is at version 2 already" in onebert("promote", "moving", 2)
+    assert moved == {"task": "moving", "alias": "canary", "from": 2, "to": 3}
+    assert "is at version 4 already" in onebert("promote", "moving", 4)
     with server.client() as client:
-        assert client.task("moving")["aliases"] == {"canary": 2, "live": 2}
+        assert client.task("moving")["aliases"] == {"canary": 3, "live": 4}
+        client.delete_version("moving", 1)
+    _assert_fails(
+        run_onebert("promote", "moving", "--rollback", url=server.url), 1, "at version 1 before, which is del"
+    )
 
 
 def test_tasks_lists_and_describes(onebert, task):
@@ -88,7 +93,7 @@ def test_tasks_lists_and_describes(onebert, task):
     assert "live → 1" in out
     assert "bitfit" in onebert("tasks", "mood")
     listed = json.loads(onebert("tasks", "--json"))
-    assert {"name": "mood", "aliases": {"live": 1}, "versions": [1]} in listed
+    assert {"name": "mood", "aliases": {"live": 1}, "previous": {}, "versions": [1]} in listed
     described = json.loads(onebert("tasks", "mood", "--json"))
     assert described["versions"][0]["labels"] == 3
 
@@ -156,7 +161,8 @@ def test_texts_cannot_write_to_the_terminal(onebert, task):
         (["tasks", "nobody"], "", 1, "there is no task nobody"),
         (["promote", "mood"], "", 2, "give a VERSION, or --rollback"),
         (["promote", "mood", "1", "--rollback"], "", 2, "give a VERSION, or --rollback"),
-        (["promote", "mood", "--rollback"], "", 1, "no lower version"),
+        (["promote", "mood", "--rollback"], "", 1, "never at another version"),
+        (["promote", "mood", "--rollback", "--alias", "none"], "", 1, "never at another version"),
         (["promote", "mood", "9"], "", 1, "mood has no version 9"),
         (["push", "nowhere.safetensors"], "", 1, "read"),
     ],

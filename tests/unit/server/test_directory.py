@@ -11,7 +11,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from onebert_server.directory import Directory, Resident, Unavailable
 from onebert_store.errors import AliasNotFound, InvalidInput, TaskNotFound, VersionNotFound, VersionUnavailable
 from onebert_store.manifest import parse_manifest
-from onebert_store.registry import VersionRecord
+from onebert_store.registry import Alias, VersionRecord
 from tiny_delta import manifest_dict
 
 MANIFEST = parse_manifest(manifest_dict())
@@ -25,10 +25,10 @@ def _record(task, version):
 @pytest.fixture
 def directory():
     made = Directory(lambda slot: None)
-    made.publish(Resident(_record("a", 1), 1), {"live": 1})
-    made.publish(Resident(_record("a", 2), 2), {"live": 1, "next": 2})
-    made.publish(Unavailable(_record("broken", 1)), {"live": 1})
-    made.publish(Resident(_record("broken", 2), 3), {"live": 1})
+    made.publish(Resident(_record("a", 1), 1), {"live": Alias(1)})
+    made.publish(Resident(_record("a", 2), 2), {"live": Alias(1), "next": Alias(2)})
+    made.publish(Unavailable(_record("broken", 1)), {"live": Alias(1)})
+    made.publish(Resident(_record("broken", 2), 3), {"live": Alias(1)})
     return made
 
 
@@ -50,8 +50,8 @@ def test_references(directory):
 def test_one_bad_reference_pins_nothing(ref, error):
     released = []
     directory = Directory(released.append)
-    directory.publish(Resident(_record("a", 1), 1), {"live": 1})
-    directory.publish(Unavailable(_record("broken", 1)), {"live": 1})
+    directory.publish(Resident(_record("a", 1), 1), {"live": Alias(1)})
+    directory.publish(Unavailable(_record("broken", 1)), {"live": Alias(1)})
     with pytest.raises(error):
         directory.pin(["a", ref])
     directory.retire("a", 1)
@@ -60,6 +60,23 @@ def test_one_bad_reference_pins_nothing(ref, error):
 
 def test_live_leaves_out_what_is_unavailable(directory):
     assert [resident.record.task for resident in directory.pin_live()] == ["a"]
+
+
+def test_a_task_without_live_is_no_live_task(directory):
+    directory.set_alias("a", "live", None)
+    assert directory.pin_live() == []
+    with pytest.raises(AliasNotFound):
+        directory.pin(["a"])
+    assert [resident.slot for resident in directory.pin(["a@next"])] == [2]
+
+
+def test_a_task_goes_with_its_last_version(directory):
+    directory.retire("a", 1)
+    directory.retire("a", 2)
+    with pytest.raises(TaskNotFound):
+        directory.pin(["a@2"])
+    assert [task.name for task in directory.tasks()] == ["broken"]
+    assert directory.counts()["tasks"] == 1
 
 
 def test_find_by_content(directory):
@@ -85,7 +102,7 @@ class Pinning(RuleBasedStateMachine):
     def publish(self):
         self.published += 1
         version = self.published
-        self.directory.publish(Resident(_record("task", version), version), {"live": version})
+        self.directory.publish(Resident(_record("task", version), version), {"live": Alias(version)})
         self.present.add(version)
 
     @precondition(lambda self: self.present)

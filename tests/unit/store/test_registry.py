@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from foreign_writer import write_delta
 from onebert_store.errors import (
     AliasConflict,
+    AliasNotFound,
     InvalidInput,
     NotFinite,
     StorageFull,
@@ -27,7 +28,7 @@ from onebert_store.errors import (
     VersionNotFound,
 )
 from onebert_store.format import dumps, loads
-from onebert_store.registry import Registry
+from onebert_store.registry import Alias, Registry
 from onebert_store.rows import open_database, typed_database_errors
 from tiny_delta import make_delta, manifest_dict, tensors_for
 
@@ -59,7 +60,7 @@ def test_the_first_version_becomes_live(registry):
     assert registry.version("spam", 1) == record
     assert registry.versions() == [record]
     task = registry.task("spam")
-    assert (task.name, task.versions, task.aliases) == ("spam", (1,), {"live": 1})
+    assert (task.name, task.versions, task.aliases) == ("spam", (1,), {"live": Alias(1)})
     assert registry.tasks() == [task]
 
 
@@ -67,7 +68,7 @@ def test_a_second_version_does_not_move_live(registry):
     registry.add("spam", make_delta(1))
     record, _ = registry.add("spam", make_delta(2))
     assert record.version == 2
-    assert registry.task("spam").aliases == {"live": 1}
+    assert registry.task("spam").aliases == {"live": Alias(1)}
 
 
 def test_the_same_content_is_the_same_version(registry):
@@ -146,7 +147,61 @@ def test_an_alias_moves_only_from_where_it_is_said_to_be(registry):
     with pytest.raises(AliasConflict, match="the alias canary of spam is not set"):
         registry.move_alias("spam", "canary", 3, 1)
     registry.move_alias("spam", "canary", 3, None)
-    assert registry.task("spam").aliases == {"live": 2, "canary": 3}
+    assert registry.task("spam").aliases == {"live": Alias(2, previous=1), "canary": Alias(3)}
+
+
+def test_an_alias_remembers_where_it_was_before(tmp_path):
+    with Registry(tmp_path) as registry:
+        for seed in range(4):
+            registry.add("spam", make_delta(seed))
+        assert registry.move_alias("spam", "live", 4, 1) == Alias(4, previous=1)
+        assert registry.move_alias("spam", "live", 4, 4) == Alias(4, previous=1), "it did not move"
+        assert registry.move_alias("spam", "live", 2, 4) == Alias(2, previous=4)
+        registry.delete_version("spam", 4)
+    with Registry(tmp_path) as registry:
+        assert registry.task("spam").aliases == {"live": Alias(2, previous=4)}
+
+
+def test_a_store_of_before_aliases_remembered_opens(tmp_path):
+    with Registry(tmp_path) as registry:
+        registry.add("spam", make_delta(1))
+        registry.add("spam", make_delta(2))
+    with sqlite3.connect(tmp_path / "registry.sqlite3") as connection:
+        connection.execute("ALTER TABLE aliases DROP COLUMN previous")
+        connection.execute("PRAGMA user_version = 1")
+    connection.close()
+    for previous in (None, 1):
+        with Registry(tmp_path) as registry:
+            assert registry.task("spam").aliases["live"].previous == previous
+            registry.move_alias("spam", "live", 2, 1 if previous is None else 2)
+
+
+def test_an_alias_is_deleted_only_from_where_it_is_said_to_be(registry):
+    registry.add("spam", make_delta(1))
+    with pytest.raises(AliasConflict, match="the alias live of spam is at version 1"):
+        registry.delete_alias("spam", "live", 2)
+    with pytest.raises(AliasNotFound, match="spam has no alias canary"):
+        registry.delete_alias("spam", "canary", 1)
+    with pytest.raises(InvalidInput):
+        registry.delete_alias("spam", "../x", 1)
+    registry.delete_alias("spam", "live", 1)
+    assert registry.task("spam").aliases == {}
+    assert registry.add("spam", make_delta(2))[0].version == 2
+    assert registry.task("spam").aliases == {}, "only a first version becomes live"
+    registry.move_alias("spam", "live", 2, None)
+    assert registry.task("spam").aliases == {"live": Alias(2)}
+
+
+def test_a_task_goes_with_its_last_version_and_its_numbers_stay(registry, tmp_path):
+    registry.add("spam", make_delta(1))
+    registry.delete_alias("spam", "live", 1)
+    registry.delete_version("spam", 1)
+    assert registry.tasks() == []
+    assert blob_files(tmp_path) == set()
+    with pytest.raises(TaskNotFound):
+        registry.task("spam")
+    assert registry.add("spam", make_delta(1))[0].version == 2
+    assert registry.task("spam").aliases == {"live": Alias(2)}, "a first version becomes live"
 
 
 def test_what_is_not_there(registry):
@@ -156,6 +211,7 @@ def test_what_is_not_there(registry):
         lambda: registry.version("ham", 1),
         lambda: registry.move_alias("ham", "live", 1, None),
         lambda: registry.delete_version("ham", 1),
+        lambda: registry.delete_alias("ham", "live", 1),
     ):
         with pytest.raises(TaskNotFound, match="there is no task ham"):
             call()
@@ -207,6 +263,34 @@ def test_opening_removes_orphans_and_temporaries(tmp_path):
     with Registry(folder) as registry:
         assert registry.versions() == [record]
     assert blob_files(tmp_path) == {record.digest.removeprefix("sha256:")}
+
+
+@pytest.mark.parametrize("lost", ["missing", "empty"])
+def test_blobs_without_their_database_are_refused_and_kept(tmp_path, lost):
+    folder = tmp_path / "store"
+    with Registry(folder) as registry:
+        record, _ = registry.add("spam", make_delta())
+    database = folder / "registry.sqlite3"
+    backup = database.read_bytes()
+    database.unlink()
+    if lost == "empty":
+        database.touch()
+    for _ in range(2):
+        with pytest.raises(StoreCorrupt, match="blobs but no database"):
+            Registry(folder)
+    database.write_bytes(backup)
+    with Registry(folder) as registry:
+        assert registry.read(record) == dumps(make_delta())
+
+
+@pytest.mark.parametrize("name", ["a?b", "a%20b", "a#b c", "file:x?mode=memory"])
+def test_a_folder_may_have_any_name(tmp_path, name):
+    with Registry(tmp_path / name) as registry:
+        registry.add("spam", make_delta())
+    assert (tmp_path / name / "registry.sqlite3").stat().st_size > 0
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    with Registry(tmp_path / name) as registry:
+        assert registry.task("spam").versions == (1,)
 
 
 def test_a_store_has_one_owner(registry, tmp_path):
@@ -280,7 +364,7 @@ def test_of_threads_that_move_an_alias_one_wins(registry):
     start = threading.Barrier(8)
 
     def move(n):
-        expected = registry.task("spam").aliases["live"]
+        expected = registry.task("spam").aliases["live"].version
         start.wait()
         try:
             registry.move_alias("spam", "live", n, expected)
@@ -293,10 +377,10 @@ def test_of_threads_that_move_an_alias_one_wins(registry):
     with ThreadPoolExecutor(8) as pool:
         for turn in range(20):
             # The live version itself stays out of the race: moving it to where it is would be a second win.
-            live = registry.task("spam").aliases["live"]
+            live = registry.task("spam").aliases["live"].version
             winners = [n for n in pool.map(move, {*range(1, 10)} - {live}) if n]
             assert len(winners) == 1, turn
-            assert registry.task("spam").aliases == {"live": winners[0]}
+            assert registry.task("spam").aliases == {"live": Alias(winners[0], previous=live)}
 
 
 @dataclass
@@ -305,7 +389,10 @@ class ModelTask:
 
     last: int = 0
     versions: dict[int, str] = field(default_factory=dict)
-    aliases: dict[str, int] = field(default_factory=dict)
+    aliases: dict[str, Alias] = field(default_factory=dict)
+
+    def at(self, alias):
+        return self.aliases[alias].version if alias in self.aliases else None
 
 
 DELTAS = [make_delta(seed) for seed in range(4)]
@@ -327,6 +414,11 @@ class RegistryAgreesWithItsModel(RuleBasedStateMachine):
         self.registry.close()
         shutil.rmtree(self.folder)
 
+    def existing(self, name):
+        """The task as long as it has versions; its numbers stay in the model."""
+        task = self.model.get(name)
+        return task if task and task.versions else None
+
     @rule()
     def reopen(self):
         self.registry.close()
@@ -343,34 +435,51 @@ class RegistryAgreesWithItsModel(RuleBasedStateMachine):
         if created:
             task.last += 1
             task.versions[task.last] = delta.digest
-            if task.last == 1:
-                task.aliases["live"] = 1
+            if len(task.versions) == 1:
+                task.aliases["live"] = Alias(task.last)
         assert task.versions[record.version] == record.digest == delta.digest
 
     @rule(name=TASKS, alias=ALIASES, n=NUMBERS, expected=st.none() | NUMBERS)
     def move(self, name, alias, n, expected):
-        task = self.model.get(name)
+        task = self.existing(name)
         if task is None:
             error = TaskNotFound
         elif n not in task.versions:
             error = VersionNotFound
-        elif task.aliases.get(alias) != expected:
+        elif task.at(alias) != expected:
             error = AliasConflict
         else:
             self.registry.move_alias(name, alias, n, expected)
-            task.aliases[alias] = n
+            if n != expected:
+                task.aliases[alias] = Alias(n, expected)
             return
         with pytest.raises(error):
             self.registry.move_alias(name, alias, n, expected)
 
+    @rule(name=TASKS, alias=ALIASES, expected=NUMBERS)
+    def delete_alias(self, name, alias, expected):
+        task = self.existing(name)
+        if task is None:
+            error = TaskNotFound
+        elif alias not in task.aliases:
+            error = AliasNotFound
+        elif task.at(alias) != expected:
+            error = AliasConflict
+        else:
+            self.registry.delete_alias(name, alias, expected)
+            del task.aliases[alias]
+            return
+        with pytest.raises(error):
+            self.registry.delete_alias(name, alias, expected)
+
     @rule(name=TASKS, n=NUMBERS)
     def delete(self, name, n):
-        task = self.model.get(name)
+        task = self.existing(name)
         if task is None:
             error = TaskNotFound
         elif n not in task.versions:
             error = VersionNotFound
-        elif n in task.aliases.values():
+        elif n in map(task.at, task.aliases):
             error = VersionInUse
         else:
             self.registry.delete_version(name, n)
@@ -382,7 +491,8 @@ class RegistryAgreesWithItsModel(RuleBasedStateMachine):
     @invariant()
     def agrees(self):
         found = {task.name: (task.versions, task.aliases) for task in self.registry.tasks()}
-        assert found == {name: (tuple(task.versions), task.aliases) for name, task in self.model.items()}
+        existing = {name: task for name, task in self.model.items() if task.versions}
+        assert found == {name: (tuple(task.versions), task.aliases) for name, task in existing.items()}
         records = self.registry.versions()
         assert {(record.task, record.version, record.digest) for record in records} == {
             (name, n, digest) for name, task in self.model.items() for n, digest in task.versions.items()
