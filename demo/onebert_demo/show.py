@@ -1,0 +1,164 @@
+"""What the demo prints: chapters, the commands it runs, and tables."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from onebert_demo.traffic import Answer, Load
+from onebert_server.client import Input
+from onebert_store.console import err, out
+
+Json = dict[str, Any]
+
+_numbers = count(1)
+
+
+@dataclass(frozen=True)
+class Upload:
+    """From the start of an upload to the first answer of the new task, in seconds of the monotonic clock."""
+
+    task: str
+    began: float
+    ended: float
+
+
+def chapter(title: str) -> None:
+    """The head of the next step."""
+    out.print()
+    out.print(Text(f"{next(_numbers)}. {title}", style="bold"))
+
+
+def command(line: str) -> None:
+    """A command that runs now."""
+    out.print(Text(f"$ {line}", style="cyan"), soft_wrap=True)
+
+
+def say(line: str) -> None:
+    """A plain sentence."""
+    out.print(line, soft_wrap=True)
+
+
+@contextmanager
+def progress(title: str) -> Iterator[Callable[[str], None]]:
+    """A spinner with the last line of a running command; gives the function that sets the line."""
+    with err.status(Text(title)) as status:
+        yield lambda line: status.update(Text(f"{title}: {line}"))
+
+
+def trained(methods: dict[str, str], records: dict[str, Json]) -> None:
+    """One row per trained delta."""
+    table = _table("task", "method", "trained", "of base", "accuracy", "file", "seconds")
+    for name, r in records.items():
+        share, accuracy = f"{r['percent']:.2f} %", f"{r['test']['accuracy']:.3f}"
+        size, seconds = f"{r['file_bytes'] / 1000:.0f} kB", f"{r['seconds']:.1f}"
+        table.add_row(name, methods[name], f"{r['delta_parameters']:,}", share, accuracy, size, seconds)
+    out.print(table)
+
+
+def uploads(first: str, uploads: Sequence[Upload], during: Sequence[Sequence[Answer]]) -> None:
+    """What uploading took, and what it did to the answers of a task that was there before."""
+    say(f"A second client asks {first} all the time. The other two, from upload to first answer:")
+    table = _table("task", "took", "meanwhile", "median latency", "slowest")
+    for upload, answers in zip(uploads, during, strict=True):
+        seconds = [answer.seconds for answer in answers]
+        meanwhile = f"{len(answers)} answers"
+        table.add_row(upload.task, _ms(upload.ended - upload.began), meanwhile, _ms(median(seconds)), _ms(max(seconds)))
+    out.print(table)
+
+
+def answers(texts: Sequence[Input], answers: Sequence[Json]) -> None:
+    """One row per text."""
+    table = _plain_table("task", "text", "label", "score")
+    for text, answer in zip(texts, answers, strict=True):
+        shown = text if isinstance(text, str) else "\n".join(text)
+        table.add_row(answer["task"], shown, answer["label"], f"{answer['score']:.3f}")
+    out.print(table)
+
+
+def fanned_out(text: str, answers: Sequence[Json]) -> None:
+    """One row per task."""
+    say(f"Asked: {text}")
+    table = _plain_table("task", "label", "score")
+    for answer in answers:
+        table.add_row(answer["task"], answer["label"], f"{answer['score']:.3f}")
+    out.print(table)
+
+
+def accuracies(trained: dict[str, Json], served: dict[str, float]) -> None:
+    """Test accuracy by the trainer and by the server."""
+    table = _table("task", "test texts", "trainer", "server")
+    for name, accuracy in served.items():
+        record = trained[name]
+        table.add_row(name, str(record["rows"]["test"]), f"{record['test']['accuracy']:.4f}", f"{accuracy:.4f}")
+    out.print(table)
+
+
+def load(load: Load) -> None:
+    """Throughput and latency."""
+    table = _table("texts/s", "tokens/s", "median latency", "p99 latency")
+    rates = (load.texts / load.seconds, load.tokens / load.seconds)
+    table.add_row(*(f"{rate:,.0f}" for rate in rates), _ms(load.latency(50)), _ms(load.latency(99)))
+    out.print(table)
+
+
+def versions(task: str, text: str, answers: Sequence[tuple[str, Json]]) -> None:
+    """Which version answered after each move."""
+    say(f"Asked {task} each time: {text}")
+    table = _plain_table("after", "version", "label", "score", "digest")
+    for after, answer in answers:
+        result = answer["results"][0]
+        facts = (str(answer["version"]), result["label"], f"{result['score']:.3f}", f"{answer['digest'][:19]}…")
+        table.add_row(after, *facts)
+    out.print(table)
+
+
+def end(seconds: float) -> None:
+    """The last line of a demo in which everything held."""
+    out.print()
+    out.print(Text(f"Done in {seconds:.0f} seconds; everything shown was checked.", style="bold green"))
+
+
+def try_this(url: str, work: Path) -> None:
+    """Commands for a server that stays up."""
+    post = "-H 'content-type: application/json' -d"
+    lines = (
+        f"export ONEBERT_URL={url}",
+        "onebert tasks",
+        "onebert classify support-routing 'My invoice has the wrong address.' --top-k 3",
+        "onebert classify same-question --pair 'Can I freeze bread?' 'Does bread keep in the freezer?'",
+        "onebert promote support-routing 2",
+        "onebert promote support-routing --rollback",
+        f"onebert inspect {work / 'review-tone.safetensors'}",
+        f"onebert push {work / 'review-tone.safetensors'} --task my-own-task",
+        f"""curl -s {url}/v1/tasks/review-tone/classify {post} '{{"inputs": "What a lovely day!"}}'""",
+        f"""curl -s {url}/v1/fanout {post} '{{"text": "It broke at once!", "tasks": ["*"]}}'""",
+    )
+    out.print()
+    out.print(Text(f"The server stays up at {url} (API: {url}/docs) until Ctrl-C. In another terminal:", style="bold"))
+    for line in lines:
+        command(line)
+
+
+def _plain_table(*columns: str) -> Table:
+    return Table(*columns, box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+
+
+def _table(*columns: str) -> Table:
+    """A table whose columns after the first are set to the right, as numbers are."""
+    first, *rest = columns
+    table = _plain_table(first)
+    for name in rest:
+        table.add_column(name, justify="right")
+    return table
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1000:.1f} ms"

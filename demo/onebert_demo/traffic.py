@@ -1,0 +1,124 @@
+"""Requests in the background: a steady stream while something else happens, and a measured load."""
+
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import cycle
+from statistics import quantiles
+from types import TracebackType
+from typing import Any, Self
+
+from onebert_server.client import Client, Input
+from onebert_store.errors import OneBertError
+
+Json = dict[str, Any]
+Item = tuple[str, Input]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answer and when it was asked for and given, in seconds of the monotonic clock."""
+
+    asked: float
+    given: float
+    body: Json
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return self.given - self.asked
+
+
+class Stream:
+    """Asks one text after the other of one task, from a thread of its own, as long as the `with` block lasts.
+
+    Raises:
+        OneBertError: at the end of the block, if a request failed.
+    """
+
+    def __init__(self, url: str, task: str, texts: Sequence[Input]) -> None:
+        self._url, self._task, self._texts = url, task, texts
+        self._answers: list[Answer] = []
+        self._error: OneBertError | None = None
+        self._enough = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def _run(self) -> None:
+        with Client(self._url) as client:
+            for text in cycle(self._texts):
+                if self._enough.is_set():
+                    return
+                asked = time.monotonic()
+                try:
+                    body = client.classify(self._task, text)
+                except OneBertError as error:
+                    self._error = error
+                    return
+                self._answers.append(Answer(asked, time.monotonic(), body))
+
+    def between(self, start: float, end: float) -> list[Answer]:
+        """The answers that were under way at some time from start to end."""
+        return [answer for answer in self._answers if answer.asked < end and answer.given > start]
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._enough.set()
+        self._thread.join()
+        if self._error and not error:
+            raise self._error
+
+
+@dataclass
+class Load:
+    """What a measured load gave.
+
+    Attributes:
+        seconds: of wall clock, all requests together.
+        latencies: seconds of each request.
+    """
+
+    texts: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    latencies: list[float] = field(default_factory=list)
+
+    def latency(self, percent: int) -> float:
+        """A percentile of the latencies, in seconds."""
+        return quantiles(self.latencies, n=100, method="inclusive")[percent - 1]
+
+
+def measure(url: str, requests: Sequence[Sequence[Item]], clients: int) -> Load:
+    """Sends every request once, from several clients at a time, each waiting for its answer.
+
+    Raises:
+        OneBertError: a request failed.
+    """
+    load = Load()
+    connections = [Client(url) for _ in range(clients)]
+    started = time.monotonic()
+    with ThreadPoolExecutor(clients) as pool:
+        shares = [requests[number::clients] for number in range(clients)]
+        for answers in pool.map(_ask_all, connections, shares):
+            for answer in answers:
+                load.texts += len(answer.body["results"])
+                load.tokens += sum(result["tokens"] for result in answer.body["results"])
+                load.latencies.append(answer.seconds)
+    load.seconds = time.monotonic() - started
+    return load
+
+
+def _ask_all(client: Client, requests: Sequence[Sequence[Item]]) -> list[Answer]:
+    answers = []
+    with client:
+        for items in requests:
+            asked = time.monotonic()
+            results = client.classify_items(items)
+            answers.append(Answer(asked, time.monotonic(), {"results": results}))
+    return answers
