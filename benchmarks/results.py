@@ -20,7 +20,8 @@ import numpy as np
 
 from onebert_bench.pages import markdown_table, write_section
 from onebert_server.client import Client
-from onebert_server.process import ONEBERT, ServerProcess
+from onebert_server.process import serving
+from onebert_store.process import ONEBERT
 from onebert_training.cells import Columns
 from onebert_training.data import Dataset, load_dataset
 from onebert_training.metrics import evaluate_predictions
@@ -63,7 +64,7 @@ def main() -> None:
     wanted = [(name, method) for name in RUNS for method in METHODS]
     with ThreadPoolExecutor(arguments.jobs) as pool:
         trained = list(pool.map(lambda one: train(one[0], one[1], arguments.data, arguments.work), wanted))
-    with ServerProcess(arguments.work / "store") as server, server.client() as client:
+    with serving(arguments.work / "store") as server, Client(server.url) as client:
         served = [measure(client, one, arguments.data) for one in trained]
     rows = [row(one, scores) for one, scores in zip(trained, served, strict=True)]
     header = ["data", "rows", "method", "metric", "printed by `train`", "served over HTTP", "trained", "file", "time"]
@@ -80,7 +81,7 @@ def train(name: str, method: str, data: Path, work: Path) -> Trained:
     if not record.exists():
         options = [*ALWAYS, *RUNS[name], *(FROZEN if method == "frozen" else [])]
         places = ["--data", str(data / name), "--out", str(file)]
-        command = [str(ONEBERT), "train", "--task", name, "--method", method, *places, *options, "--json"]
+        command = [*ONEBERT, "train", "--task", name, "--method", method, *places, *options, "--json"]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
         record.write_text(done.stdout, encoding="utf-8")

@@ -25,7 +25,6 @@ def bench(
 
     from onebert_bench.compute import measure_compute, measure_resident  # noqa: PLC0415
     from onebert_bench.http_load import measure_http  # noqa: PLC0415
-    from onebert_encoder.base import load_base  # noqa: PLC0415
 
     dtypes = {"float32": torch.float32, "bfloat16": torch.bfloat16}
     results: dict[str, Any] = {}
@@ -36,7 +35,7 @@ def bench(
             bar.advance(step)
         results["resident"] = measure_resident(base, torch.float32, device, resident, repetitions)
         bar.advance(step)
-        results["http"] = measure_http(load_base(base, device=device), "float32", (1, 32), seconds)
+        results["http"] = measure_http(base, "float32", device, (1, 32), seconds)
         bar.advance(step)
     if as_json:
         console.print_json(results)

@@ -15,7 +15,7 @@ from onebert_encoder.base import Base, load_base
 from onebert_encoder.batch import pack
 from onebert_encoder.fold import Rows, fold
 from onebert_encoder.predict import compute_logits
-from onebert_encoder.source import find_base
+from onebert_encoder.source import DEFAULT_BASE, find_base
 from onebert_encoder.tokens import Tokens
 from onebert_server.bank import Bank
 
@@ -38,7 +38,7 @@ def measure_compute(name: str | None, dtype: torch.dtype, device: str, repetitio
     with torch.inference_mode():
         times = interleaved_ms(
             {
-                "hf_ms": _padded_hugging_face(base, tokens),
+                "hf_ms": _padded_hugging_face(base, find_base(name or DEFAULT_BASE), tokens),
                 "one_ms": lambda: _forward(base, bank.rows, tokens, slots[:1] * SEQUENCES),
                 "swap_ms": lambda: _forward(base, bank.rows, tokens, [next(others)] * SEQUENCES),
                 "mixed_ms": lambda: _forward(base, bank.rows, tokens, mixed),
@@ -98,9 +98,9 @@ def _forward(base: Base, rows: Rows, tokens: list[Tokens], slots: list[int]) -> 
     torch.cat(compute_logits(base, rows, pack(base, tokens, slots))).cpu()
 
 
-def _padded_hugging_face(base: Base, tokens: list[Tokens]) -> Callable[[], object]:
+def _padded_hugging_face(base: Base, folder: Path, tokens: list[Tokens]) -> Callable[[], object]:
     """The model as people run it: padded to the longest, scaled-dot-product attention, one task."""
-    model = AutoModel.from_pretrained(find_base(base.spec.name), dtype=base.dtype, attn_implementation="sdpa")
+    model = AutoModel.from_pretrained(folder, dtype=base.dtype, attn_implementation="sdpa")
     model = model.to(base.device).eval()
     longest = max(map(len, tokens))
     padding = base.config.padding_id

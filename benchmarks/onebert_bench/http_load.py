@@ -15,21 +15,25 @@ from urllib.parse import urlsplit
 
 from onebert_bench.timing import percentile
 from onebert_bench.workload import bitfit_delta, sentences, tokenized
-from onebert_encoder.base import Base
-from onebert_server.process import ServerProcess
+from onebert_encoder.base import load_base
+from onebert_server.client import Client
+from onebert_server.process import serving
 from onebert_store.format import dumps
 
 TASKS = 64
 
 
-def measure_http(base: Base, dtype: str, clients: tuple[int, ...], seconds: float) -> dict[str, dict[str, float]]:
+def measure_http(
+    name: str | None, dtype: str, device: str, clients: tuple[int, ...], seconds: float
+) -> dict[str, dict[str, float]]:
     """Requests per second, tokens per second, and p50 and p99 latency in ms, for each number of clients."""
+    base = load_base(name)
     texts = sentences(base, 256)
     with (
         tempfile.TemporaryDirectory(prefix="onebert-bench-") as folder,
-        ServerProcess(Path(folder), base=base.spec.name, dtype=dtype, device=base.device) as server,
+        serving(Path(folder), base=name, dtype=dtype, device=device) as server,
     ):
-        with server.client() as client:
+        with Client(server.url) as client:
             for seed in range(TASKS):
                 client.push(f"task-{seed}", dumps(bitfit_delta(base, seed)))
         mean_tokens = sum(map(len, tokenized(base, texts))) / len(texts)
