@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, get_args
@@ -24,6 +24,10 @@ TEXT_COLUMNS: Sequence[tuple[str, ...]] = (
 )
 LABEL_COLUMNS = ("label", "labels", "target", "score", "class", "category", "intent")
 REGRESSION_LABEL = "score"
+AMBIGUOUS = (
+    "the label cells can be names or indices of the labels listed beside the data; "
+    "list labels that are not numbers if the cells are indices, list none if they are names"
+)
 
 
 @dataclass(frozen=True)
@@ -77,10 +81,37 @@ def find_texts(table: Table, columns: Columns) -> tuple[str, ...] | None:
     return None if found is None else tuple(by_lower[name] for name in found)
 
 
-class Cells:
-    """The text and label cells of one split, before they are known to be good."""
+def cells_are_indices(tables: Iterable[Table], columns: Columns, read: Source) -> bool | None:
+    """Whether label cells are indices into the source's list of names, by all splits at once; None: it cannot be told.
 
-    def __init__(self, split: str, table: Table, columns: Columns, read: Source) -> None:
+    Cells of both kinds may be mixed as long as none can be read in two ways.
+    """
+    names, indices, both = set[str](), set[str](), set[str]()
+    for table in tables:
+        label = find_label(table, columns)
+        if label is None:
+            continue
+        if label in read.label_names:
+            return True  # the column's own type says so
+        listed = read.label_names.get("", ())
+        cells = _distinct(table[label], set(listed))
+        names |= cells & set(listed)
+        places = {plain: listed[index] for plain in cells if (index := _index(plain, listed)) is not None}
+        indices |= places.keys()
+        both |= {plain for plain, name in places.items() if plain in listed and plain != name}
+    if both and not (names < indices or indices < names):
+        return None
+    return names < indices
+
+
+class Cells:
+    """The text and label cells of one split, before they are known to be good.
+
+    Args:
+        by_index: what `cells_are_indices` says of all splits.
+    """
+
+    def __init__(self, split: str, table: Table, columns: Columns, read: Source, by_index: bool | None) -> None:
         texts, label = find_texts(table, columns), find_label(table, columns)
         there = ", ".join(name[:40] for name in list(table)[:10])
         if texts is None:
@@ -91,8 +122,7 @@ class Cells:
         self.texts = [table[name] for name in texts]
         self.names = read.label_names.get(label) or read.label_names.get("")
         self.labels = table[label]
-        # Beside a list of label names the cells may be names or indices into it.
-        self.by_index = self.names is not None and all(_plain(cell).isdecimal() for cell in self.labels)
+        self.by_index = by_index
 
     def split(self, task_type: TaskType, labels: tuple[str, ...]) -> Split:
         """Texts and gold labels; raises InvalidData with the first bad row."""
@@ -138,10 +168,12 @@ class Cells:
         plain = _plain(cell)
         if not plain:
             raise InvalidData(f"{self.where} row {row + 1} has no label")
+        if self.by_index is None:
+            raise InvalidData(AMBIGUOUS)
         if self.names is None or (plain in self.names and not self.by_index):
             return plain
-        if plain.isdecimal() and int(plain) < len(self.names):
-            return self.names[int(plain)]
+        if (index := _index(plain, self.names)) is not None:
+            return self.names[index]
         raise InvalidData(f"{self.where} row {row + 1}: no label has this name or index")
 
     def _place(self, row: int, name: str, index: Mapping[str, int]) -> int:
@@ -162,6 +194,23 @@ def _plain(cell: Any) -> str:
     if isinstance(cell, float) and cell.is_integer():
         return str(int(cell))
     return str(cell).strip()
+
+
+def _index(plain: str, names: Sequence[str]) -> int | None:
+    """The index that a label cell spells, if there is a name at it."""
+    # The length is checked first: int() refuses thousands of digits with an error of its own.
+    if plain.isdecimal() and len(plain) < 10 and int(plain) < len(names):
+        return int(plain)
+    return None
+
+
+def _distinct(cells: Sequence[Any], names: Collection[str]) -> set[str]:
+    """The label cells as texts; what is not a name as a whole may be several labels."""
+    found = set()
+    for cell in cells:
+        plain = _plain(cell)
+        found |= {plain} if plain in names else set(map(_plain, _several(cell)))
+    return found
 
 
 def _several(cell: Any) -> list[Any]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from onebert_store.errors import InvalidData
 from onebert_store.manifest import TaskType
-from onebert_training.cells import Cells, Columns, Split, find_label, infer_task_type, label_names
+from onebert_training.cells import Cells, Columns, Split, cells_are_indices, find_label, infer_task_type, label_names
 from onebert_training.tables import SPLITS, Source, Table, read_source
 
 HELD_OUT = 10  # every tenth training row, where the data has no validation split
@@ -63,7 +63,8 @@ def load_dataset(
     if "train" not in read.tables:
         raise InvalidData("the data has no training split")
     tables, notes = _without_unlabeled_test(read, columns)
-    cells = {split: Cells(split, table, columns, read) for split, table in tables.items()}
+    by_index = cells_are_indices(tables.values(), columns, read)
+    cells = {split: Cells(split, table, columns, read, by_index) for split, table in tables.items()}
     task_type = task_type or infer_task_type(read, cells["train"].labels)
     labels = label_names(task_type, cells["train"])
     splits = {name: part.split(task_type, labels) for name, part in cells.items()}
@@ -103,7 +104,7 @@ def load_split(
     name = "train" if read.single_file else split or next(s for s in reversed(SPLITS) if s in tables)
     if name not in tables:
         raise InvalidData(f"the data has no labeled {name} split; it has {', '.join(tables)}")
-    cells = Cells(name, tables[name], columns, read)
+    cells = Cells(name, tables[name], columns, read, cells_are_indices(tables.values(), columns, read))
     return ("all" if read.single_file else name), cells.split(task_type, tuple(labels)), read.metric
 
 

@@ -83,6 +83,61 @@ def test_labels_json_names_the_indices(tmp_path):
     assert "1 of 3 labels have no training row" in data.notes
 
 
+def write_stars(folder, listed, **splits):
+    for split, stars in splits.items():
+        write_csv(folder / f"{split}.csv", [(f"t{i}", star) for i, star in enumerate(stars)])
+    (folder / "labels.json").write_text(json.dumps({"labels": listed}))
+    return folder
+
+
+FIVE = ["1", "2", "3", "4", "5"]
+
+
+@pytest.mark.parametrize(
+    ("listed", "train", "test", "gold"),
+    [
+        (FIVE, [1, 5, 3], [1, 2], [0, 4, 2]),  # 5 is no index, so all are names
+        (FIVE, [1, 3, 4], [1, 5], [0, 2, 3]),  # the same, said by another split
+        (FIVE, [1, 3, 4], [0, 1], [1, 3, 4]),  # 0 is no name, so all are indices
+        (["0", "1", "2"], [0, 1, 2], [1], [0, 1, 2]),  # both readings agree
+        (["no", "yes"], ["no", "yes", "no"], [0, 1], [0, 1, 0]),  # no cell has two readings
+        (FIVE, [1, 5, "1|3"], [], None),
+    ],
+)
+def test_labels_that_are_numbers_are_read_alike_in_every_split(tmp_path, listed, train, test, gold):
+    write_stars(tmp_path, listed, train=train, validation=train[:2], **({"test": test} if test else {}))
+    data = load(tmp_path)
+    assert data.labels == tuple(listed)
+    if gold is None:
+        assert data.splits["train"].gold.tolist() == [[1, 0, 0, 0, 0], [0, 0, 0, 0, 1], [1, 0, 1, 0, 0]]
+    else:
+        assert data.splits["train"].gold.tolist() == gold
+        assert data.splits["validation"].gold.tolist() == gold[:2]
+        _, split, _ = load_split(str(tmp_path), Columns(), "single_label", tuple(listed), "validation")
+        assert split.gold.tolist() == gold[:2]
+
+
+@pytest.mark.parametrize("cells", [[1, 2, 3, 4], [0, 1, 2, 5], ["1|2", "3", "4"]])
+def test_labels_that_could_be_names_or_indices_are_refused(tmp_path, cells):
+    write_stars(tmp_path, FIVE, train=cells, validation=cells)
+    with pytest.raises(InvalidData, match="can be names or indices") as caught:
+        load(tmp_path)
+    assert "\n" not in caught.value.detail
+    with pytest.raises(InvalidData, match="can be names or indices"):
+        load_split(str(tmp_path), Columns(), "single_label", tuple(FIVE))
+
+
+def test_numbers_to_be_predicted_are_no_names(tmp_path):
+    write_stars(tmp_path, FIVE, train=[1, 2, 4], validation=[3])
+    assert load(tmp_path, task_type="regression").splits["train"].gold.tolist() == [1, 2, 4]
+
+
+def test_a_label_of_a_thousand_digits_is_one_bad_row(tmp_path):
+    write_stars(tmp_path, ["no", "yes"], train=[0, 1, "9" * 5000], validation=[0])
+    with pytest.raises(InvalidData, match="train row 3: no label has this name or index"):
+        load(tmp_path, task_type="single_label")
+
+
 def test_without_a_validation_split_a_tenth_is_held_out_evenly(tmp_path):
     rows = [(f"t{i}", "rare" if i < 20 else "common") for i in range(100)]
     data = load(write_csv(tmp_path / "a.csv", rows))
