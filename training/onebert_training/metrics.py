@@ -71,12 +71,7 @@ def evaluate_predictions(
     if task_type == "regression":
         return _regression(gold, logits[:, 0])
     if task_type == "multi_label":
-        on = logits > 0
-        return {
-            "micro_f1": float(f1_score(gold, on, average="micro", zero_division=0)),
-            "macro_f1": float(f1_score(gold, on, average="macro", zero_division=0)),
-            "accuracy": float(accuracy_score(gold, on)),
-        }
+        return _multi_label(gold, logits > 0)
     predicted = logits.argmax(axis=1)
     scores = {
         "accuracy": float(accuracy_score(gold, predicted)),
@@ -86,6 +81,16 @@ def evaluate_predictions(
     if logits.shape[1] == 2:
         scores["f1"] = float(f1_score(gold, predicted, zero_division=0))
     return scores
+
+
+def _multi_label(gold: NDArray[np.generic], on: NDArray[np.bool_]) -> dict[str, float]:
+    # scikit-learn takes one column for two classes and would count being right about "off".
+    labels = [1] if on.shape[1] == 1 else None
+    return {
+        "micro_f1": float(f1_score(gold, on, labels=labels, average="micro", zero_division=0)),
+        "macro_f1": float(f1_score(gold, on, labels=labels, average="macro", zero_division=0)),
+        "accuracy": float(accuracy_score(gold, on)),
+    }
 
 
 def _regression(gold: NDArray[np.generic], predicted: NDArray[np.floating]) -> dict[str, float]:

@@ -40,6 +40,21 @@ def test_multi_label():
     assert scores == pytest.approx({"micro_f1": 4 / 6, "macro_f1": 0.5, "accuracy": 1 / 3})
 
 
+@pytest.mark.parametrize(
+    ("gold", "on", "f1"),
+    [
+        ([1, 0, 0, 0], [0, 0, 0, 0], 0),
+        ([1, 1, 0, 0], [1, 0, 1, 0], 0.5),
+        ([1, 1, 1, 0], [1, 1, 0, 0], 2 * 2 / (2 * 2 + 1)),
+        ([0, 0, 0, 0], [0, 0, 0, 0], 0),
+    ],
+)
+def test_of_a_single_label_only_being_on_counts(gold, on, f1):
+    gold, logits = np.array(gold, dtype=np.float32)[:, None], np.array(on)[:, None] - 0.5
+    scores = evaluate_predictions("multi_label", gold, logits)
+    assert scores == pytest.approx({"micro_f1": f1, "macro_f1": f1, "accuracy": np.mean(gold == (logits > 0))})
+
+
 def test_regression():
     scores = evaluate_predictions("regression", [1.0, 2.0, 3.0], np.array([[1.0], [2.0], [9.0]]))
     assert scores["pearson"] == pytest.approx(8 / math.sqrt(2 * 38))
