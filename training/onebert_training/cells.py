@@ -24,6 +24,7 @@ TEXT_COLUMNS: Sequence[tuple[str, ...]] = (
 )
 LABEL_COLUMNS = ("label", "labels", "target", "score", "class", "category", "intent")
 REGRESSION_LABEL = "score"
+MAX_NUMBER = float(np.finfo(np.float32).max)
 AMBIGUOUS = (
     "the label cells can be names or indices of the labels listed beside the data; "
     "list labels that are not numbers if the cells are indices, list none if they are names"
@@ -155,8 +156,9 @@ class Cells:
             value = float(self.labels[row])
         except (TypeError, ValueError):
             value = math.nan
-        if not math.isfinite(value):
-            raise InvalidData(f"{self.where} row {row + 1}: the label is not a number")
+        # It is kept as float32, where more would be infinite.
+        if not abs(value) <= MAX_NUMBER:
+            raise InvalidData(f"{self.where} row {row + 1}: the label is not a number, or too large")
         return value
 
     def row_names(self, row: int) -> list[str]:

@@ -33,6 +33,8 @@ def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
     try:
         with safetensors.safe_open(path, "pt") as file:
             facts: dict[str, Any] = json.loads(file.metadata()[_KEY])
+            if not isinstance(facts, dict):
+                return None
             return {name: file.get_tensor(name) for name in file.keys()}, facts  # noqa: SIM118 - not a dict
     except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError):
         return None

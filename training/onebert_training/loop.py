@@ -7,6 +7,7 @@ from math import inf, isfinite
 from pathlib import Path
 
 import torch
+from pydantic import ValidationError
 from torch import Tensor
 
 from onebert_encoder.batch import pack
@@ -14,6 +15,7 @@ from onebert_encoder.fold import stack_rows
 from onebert_encoder.predict import compute_golden, compute_logits
 from onebert_store.delta import Delta, check
 from onebert_store.errors import NotFinite
+from onebert_store.manifest import parse_manifest
 from onebert_training import checkpoint
 from onebert_training.evaluation import in_float32
 from onebert_training.metrics import is_better
@@ -81,7 +83,7 @@ def train(run: Run, report: Report = lambda _: None, checkpoint_file: Path | Non
     state = State(run.init_leaves())
     if checkpoint_file is not None and checkpoint_file.exists():
         resumed = state.restore(checkpoint_file, run.fingerprint)
-        note = f"continued at step {state.step}" if resumed else "started anew: the checkpoint is of another run"
+        note = f"continued at step {state.step}" if resumed else "started anew: the checkpoint is not of this run"
         report(Progress(state.step, run.steps, note=note))
     resumed_at = state.step
     with torch.random.fork_rng([run.base.device] if run.base.device.type == "cuda" else []):
@@ -131,11 +133,15 @@ class State:
         checkpoint.save(path, tensors, {"fingerprint": fingerprint, **facts})
 
     def restore(self, path: Path, fingerprint: str) -> bool:
-        """Takes over the checkpoint if it is of the same run."""
+        """Takes over the checkpoint if it is whole and of the same run, and nothing of it otherwise."""
         loaded = checkpoint.load(path)
         if loaded is None or loaded[1].get("fingerprint") != fingerprint:
             return False
         tensors, facts = loaded
+        kinds = ("leaf", "best", *self._MOMENTS)
+        shapes = {f"{kind}.{name}": leaf.shape for name, leaf in self.leaves.items() for kind in kinds}
+        if {name: tensor.shape for name, tensor in tensors.items()} != shapes or not facts.keys() >= set(self._FACTS):
+            return False
         for name in self._FACTS:
             setattr(self, name, facts[name])
         for name, leaf in self.leaves.items():
@@ -203,7 +209,12 @@ def validate(run: Run, state: State) -> dict[str, float]:
 
 
 def finish(run: Run, state: State, resumed_at: int) -> Result:
-    """Evaluates the best leaves on the test split and makes the delta."""
+    """Evaluates the best leaves on the test split and makes the delta.
+
+    Raises:
+        NotFinite: an answer of the best leaves is not a number.
+        InvalidManifest: a metric is not.
+    """
     started = time.perf_counter()
     test = run.evaluate(state.best, "test")[0] if "test" in run.data.splits else None
     training = {
@@ -216,8 +227,11 @@ def finish(run: Run, state: State, resumed_at: int) -> Result:
     }
     with torch.no_grad():
         tensors = run.tensors(state.best)
-        golden = compute_golden(in_float32(run.base), run.fold(state.best), run.max_length)
-    manifest = run.manifest.model_copy(update={"training": training, "golden": golden})
+        try:
+            golden = compute_golden(in_float32(run.base), run.fold(state.best), run.max_length)
+        except ValidationError:
+            raise NotFinite(f"the answers are no longer numbers; {SMALLER}") from None
+    manifest = parse_manifest({**run.manifest.model_dump(), "training": training, "golden": golden.model_dump()})
     delta = Delta(manifest, {name: tensor.cpu().numpy() for name, tensor in tensors.items()})
     check(delta, run.base.spec)
     return Result(

@@ -67,7 +67,7 @@ class Run:
         InvalidMethod: not a method, or one that the base cannot take.
         InvalidSettings: a setting that the base cannot take.
         InvalidData: a metric that the task does not have.
-        InvalidManifest: a label that a manifest cannot hold.
+        InvalidManifest: a label or a name that a manifest cannot hold.
         TooLarge: the delta file would be over the limit.
     """
 
@@ -84,9 +84,9 @@ class Run:
             raise TooLarge(f"the delta would be over the {MAX_FILE_BYTES >> 20} MiB of a file")
         self.metric = primary_metric(data.task_type, len(data.labels), settings.metric or data.metric)
         self.max_length = min(settings.max_length, base.spec.max_length)
-        self.manifest = self._manifest()
         self.learning_rate = settings.learning_rate or self.plan.learning_rate
         self.dropout = Dropout(base.config.hidden_dropout, base.config.attention_dropout)
+        self.manifest = self._manifest()
         self.tokens = {name: base.tokenizer.encode(split.texts, self.max_length) for name, split in data.splits.items()}
         self.notes = (*data.notes, *self._notes())
         self.gold = torch.from_numpy(data.splits["train"].gold).to(base.device)
@@ -100,7 +100,7 @@ class Run:
         self.patience = 2 * settings.evals_per_epoch if settings.patience is None else settings.patience
 
     def _manifest(self) -> Manifest:
-        """Made before training, so that a label it cannot hold is refused at once."""
+        """Made before training, so that a label or a name it cannot hold is refused at once."""
         spec = self.base.spec
         return parse_manifest(
             {
@@ -111,6 +111,7 @@ class Run:
                 "pooling": self.settings.pooling,
                 "max_length": self.max_length,
                 "method": self.method.text,
+                "training": self.provenance(),
             }
         )
 

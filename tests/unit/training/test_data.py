@@ -254,6 +254,7 @@ TEN = [("t", label) for label in "xy"] * 5
         ([*TEN, ("t", "x", "z")], ("text", "label"), "data.csv row 11: 3 cells under 2 columns"),
         ([("t", "x")] * 20, ("text", "label"), "all training rows have the same label"),
         ([("t", "0.5")] * 20, ("text", "label"), "all training rows have the same label"),
+        ([("t", n) for n in ("0.5", "1", "1e39")] * 5, ("text", "label"), "train row 3: the label is not a number, or"),
         (TEN[:4], ("text", "label"), "at least 10 training rows"),
         ([], ("text", "label"), "data.csv has no rows"),
     ],

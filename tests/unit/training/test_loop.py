@@ -1,5 +1,6 @@
 """The loop on a tiny random base: what it changes, repeats, resumes and writes."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -12,8 +13,9 @@ from onebert_encoder.encode import NO_DROPOUT
 from onebert_store.delta import check
 from onebert_store.errors import InvalidManifest, InvalidMethod, InvalidSettings, NotFinite, TooLarge
 from onebert_store.format import dumps, loads
+from onebert_training import checkpoint
 from onebert_training.evaluation import BATCH_TOKENS, predict, token_batches
-from onebert_training.loop import State, take_step, train
+from onebert_training.loop import State, finish, take_step, train
 from onebert_training.metrics import evaluate_predictions
 from onebert_training.run import Run, Settings
 
@@ -170,15 +172,31 @@ def test_a_finished_run_that_was_interrupted_before_its_file_only_writes_it(base
     assert dumps(again.delta) == dumps(first.delta)
 
 
-@pytest.mark.parametrize("damage", ["another run", "not a checkpoint"])
+def lose_tensor(tensors, facts):
+    del tensors["exp_avg.head.bias"]
+
+
+def misshape_tensor(tensors, facts):
+    tensors["best.head.bias"] = torch.zeros(3)
+
+
+def lose_fact(tensors, facts):
+    del facts["seconds"]
+
+
+@pytest.mark.parametrize("damage", ["another run", "not a checkpoint", lose_tensor, misshape_tensor, lose_fact])
 def test_a_checkpoint_that_does_not_fit_is_said_and_not_used(base, data, tmp_path, damage):
     file = tmp_path / "checkpoint"
-    train(run_of(base, data, seed=1), checkpoint_file=file)
+    train(run_of(base, data, seed=1 if damage == "another run" else 0), checkpoint_file=file)
     if damage == "not a checkpoint":
         file.write_bytes(b"\x00" * 100)
+    elif callable(damage):
+        tensors, facts = checkpoint.load(file)
+        damage(tensors, facts)
+        checkpoint.save(file, tensors, facts)
     notes = []
     result = train(run_of(base, data), lambda p: notes.append(p.note), file)
-    assert notes[0] == "started anew: the checkpoint is of another run"
+    assert notes[0] == "started anew: the checkpoint is not of this run"
     assert result.resumed_at == 0
     assert dumps(result.delta) == dumps(train(run_of(base, data)).delta)
 
@@ -264,6 +282,19 @@ def test_a_diverging_run_stops_in_one_line(base, data):
     assert "\n" not in caught.value.detail
 
 
+def test_what_is_no_number_at_the_end_is_one_line(base, data):
+    without_test = replace(data, splits={name: data.splits[name] for name in ("train", "validation")})
+    run = run_of(base, without_test)
+    state = State(run.init_leaves())
+    state.best = {name: leaf.detach().clone() for name, leaf in state.leaves.items()}
+    state.validation = {"accuracy": math.nan}
+    with pytest.raises(InvalidManifest, match=r"^training: a number is not finite$"):
+        finish(run, state, 0)
+    state.best["head.weight"].fill_(3e38)
+    with pytest.raises(NotFinite, match=r"^the answers are no longer numbers; try a smaller learning rate$"):
+        finish(run, state, 0)
+
+
 def test_what_cannot_be_trained_is_refused_before_the_first_step(base, data):
     with pytest.raises(InvalidMethod):
         run_of(base, data, method="spafit:1-2-I")
@@ -271,6 +302,8 @@ def test_what_cannot_be_trained_is_refused_before_the_first_step(base, data):
         run_of(base, data, method="bitfit:bp")
     with pytest.raises(InvalidManifest, match="labels"):
         run_of(base, replace(data, labels=("good\nbad", "other")))
+    with pytest.raises(InvalidManifest, match="training: a text has half a surrogate pair"):
+        run_of(base, replace(data, name="caf\udce9"))  # a folder's name that is not UTF-8
     many = tuple(str(i) for i in range(600_000))
     with pytest.raises(TooLarge, match="64 MiB"):
         run_of(base, replace(data, labels=many))
