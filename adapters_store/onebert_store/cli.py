@@ -32,7 +32,8 @@ def main() -> None:
     except typer.Abort:
         status = 130
     except OSError as error:
-        console.print_error(error.strerror or type(error).__name__)
+        reason = error.strerror or type(error).__name__
+        console.print_error(f"{error.filename}: {reason}" if isinstance(error.filename, str) else reason)
         status = 1
     sys.exit(status)
 

@@ -36,7 +36,7 @@ def write_whole(path: Path, data: bytes) -> None:
     Raises:
         StorageFull: the disk refused the write; `path` is as before.
     """
-    with full_disk_is_typed():
+    with full_disk_is_typed(), _blamed_on(path):
         handle, temporary = tempfile.mkstemp(prefix=f".{path.name[:100]}-", dir=path.parent)
         try:
             with os.fdopen(handle, "wb") as file:
@@ -49,6 +49,16 @@ def write_whole(path: Path, data: bytes) -> None:
             os.unlink(temporary)
             raise
         sync_folder(path.parent)
+
+
+@contextmanager
+def _blamed_on(path: Path) -> Iterator[None]:
+    """The temporary's name in an error would say nothing to whoever named the file."""
+    try:
+        yield
+    except OSError as error:
+        error.filename, error.filename2 = str(path), None
+        raise
 
 
 def _umask() -> int:

@@ -33,6 +33,16 @@ def disk() -> None:
     """Fail as the system fails."""
     raise PermissionError(13, "Permission denied")
 
+def file() -> None:
+    """Fail as the system fails with a file."""
+    open("no/such\\nfile")
+
+def saves() -> None:
+    """Fail to write a file whole."""
+    from pathlib import Path
+    from onebert_store.disk import write_whole
+    write_whole(Path("no/such/delta"), b"")
+
 def waits() -> None:
     """Wait for an interrupt."""
     print("waiting", flush=True)
@@ -53,7 +63,7 @@ def plugin(tmp_path):
     info = tmp_path / "plugin-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: plugin\nVersion: 1.0\n")
-    names = "".join(f"{name} = plugged_in:{name}\n" for name in ("works", "full", "disk", "waits"))
+    names = "".join(f"{name} = plugged_in:{name}\n" for name in ("works", "full", "disk", "file", "saves", "waits"))
     (info / "entry_points.txt").write_text(f"[onebert.commands]\n{names}broken = no_such_module:command\n")
     (tmp_path / "plugged_in.py").write_text(PLUGIN)
     return tmp_path
@@ -103,6 +113,8 @@ def test_a_broken_command_says_so_and_breaks_no_other(plugin, arguments):
     [
         (["full"], 1, "error: the disk has no room for this"),
         (["disk"], 1, "error: Permission denied"),
+        (["file"], 1, "error: no/such file: No such file or directory\n"),
+        (["saves"], 1, "error: no/such/delta: No such file or directory\n"),
         (["nonsense"], 2, "error: No such command 'nonsense'. (see --help)"),
         (["works", "--times", "x"], 2, "error: "),
         (["works", "--nonsense"], 2, "error: No such option"),
