@@ -6,6 +6,7 @@ from typing import Any
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.status import Status
 
 # Client text may look like markup or an emoji code; it is shown as it is.
 out = Console(markup=False, emoji=False, highlight=False)
@@ -20,6 +21,11 @@ def print_json(value: Any) -> None:
 def print_error(detail: str) -> None:
     """One line on standard error."""
     typer.echo(f"error: {' '.join(detail.split())}", err=True)
+
+
+def busy(what: str) -> Status:
+    """A spinner on standard error for what has no count; nothing where that is not a terminal."""
+    return err.status(what)
 
 
 def progress() -> Progress:

@@ -8,8 +8,10 @@ import sys
 
 import pytest
 import torch
+from rich.console import Console
 
 from bases import tiny_base
+from onebert_store import console
 from onebert_store.cli import main
 from onebert_store.format import load
 
@@ -84,6 +86,18 @@ def test_the_table_says_what_to_do_next(onebert, folder, tmp_path):
     assert "accuracy" in printed
 
 
+def test_a_terminal_sees_what_goes_on(onebert, folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(console, "err", Console(force_terminal=True, stderr=True))
+    out = tmp_path / "tone.safetensors"
+    status, _, progress = onebert(*train_arguments(folder, out, "--max-steps", "2"))
+    assert status == 0
+    for text in ("loading the base and tokenizing", "testing"):
+        assert text in progress
+    status, _, progress = onebert("evaluate", out, "--data", folder, "--base", tiny_base(), "--device", "cpu")
+    assert status == 0
+    assert "evaluating 12 rows" in progress
+
+
 def test_a_killed_run_continues_to_the_same_bytes(onebert, folder, tmp_path):
     killed, whole = tmp_path / "killed.safetensors", tmp_path / "whole.safetensors"
     longer = ("--epochs", "20", "--patience", "0")
@@ -122,8 +136,12 @@ def test_a_killed_run_continues_to_the_same_bytes(onebert, folder, tmp_path):
         (["--metric", "pearson"], "the metrics of a single_label task"),
         (["--base", "nowhere/nothing"], "nowhere/nothing"),
         (["--device", "abacus"], "--device is cpu, cuda or cuda:N"),
+        (["--device", "meta"], "--device is cpu, cuda or cuda:N"),
+        (["--device", "cuda:99"], "--device is cpu, cuda or cuda:N"),
+        (["--device", "cpu:0"], "--device is cpu, cuda or cuda:N"),
         (["--lr", "-1"], "--lr is a number above 0"),
-        (["--out", "no/such/folder/x"], "--out names a file in a folder that exists"),
+        (["--out", "no/such/folder/x"], "the folder of --out no/such/folder/x does not exist"),
+        (["--out", "."], "--out . is a folder; it names the file to write"),
     ],
 )
 def test_errors_are_one_line_and_leave_no_file(onebert, folder, tmp_path, monkeypatch, changes, message):

@@ -40,12 +40,15 @@ def run_train(
 ) -> None:
     """Trains, writes the file and shows the record; everything that can be refused is, before the base is loaded."""
     check_name(task)
-    if not out.parent.is_dir() or out.is_dir():
-        raise InvalidSettings("--out names a file in a folder that exists")
+    if not out.parent.is_dir():
+        raise InvalidSettings(f"the folder of --out {out} does not exist")
+    if out.is_dir():
+        raise InvalidSettings(f"--out {out} is a folder; it names the file to write")
     if settings.learning_rate is not None and not 0 < settings.learning_rate < float("inf"):
         raise InvalidSettings("--lr is a number above 0")
     dataset = load_dataset(data, columns, task_type, train_rows)
-    run = Run(_load(base, dtype, device), dataset, settings, task)
+    with console.busy("loading the base and tokenizing"):
+        run = Run(_load(base, dtype, device), dataset, settings, task)
     _say(_summary(run))
     for note in run.notes:
         _say(f"note: {note}")
@@ -80,14 +83,16 @@ def run_evaluate(
     delta = load(file)
     manifest = delta.manifest
     # The base is the caller's to name: a file never decides what is loaded.
-    loaded = _load(base, dtype, device)
+    with console.busy("loading the base"):
+        loaded = _load(base, dtype, device)
     check(delta, loaded.spec)
     name, examples, metric = load_split(data, columns, manifest.task_type, manifest.labels, split)
     started = time.perf_counter()
-    tokens = loaded.tokenizer.encode(examples.texts, manifest.max_length)
-    with torch.no_grad():
-        row = fold(loaded, to_tensors(delta, loaded), manifest.pooling)
-    scores = evaluate_predictions(manifest.task_type, examples.gold, predict(loaded, row, tokens))
+    with console.busy(f"evaluating {len(examples):,} rows"):
+        tokens = loaded.tokenizer.encode(examples.texts, manifest.max_length)
+        with torch.no_grad():
+            row = fold(loaded, to_tensors(delta, loaded), manifest.pooling)
+        scores = evaluate_predictions(manifest.task_type, examples.gold, predict(loaded, row, tokens))
     seconds = time.perf_counter() - started
     record = {
         "digest": delta.digest,
@@ -105,11 +110,10 @@ def run_evaluate(
 
 
 def _load(base: str | None, dtype: str, device: str | None) -> Base:
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError):
-        raise InvalidSettings("--device is cpu, cuda or cuda:N, and one that this machine has") from None
+    cuda = [f"cuda:{i}" for i in range(torch.cuda.device_count())]
+    device = device or ("cuda" if cuda else "cpu")
+    if device not in ("cpu", *(["cuda", *cuda] if cuda else [])):
+        raise InvalidSettings("--device is cpu, cuda or cuda:N, and one that this machine has")
     return load_base(base, dtype={"float32": torch.float32, "bfloat16": torch.bfloat16}[dtype], device=device)
 
 
@@ -131,7 +135,8 @@ def _train_shown(run: Run, checkpoint: Path) -> Result:
 
         def report(progress: Progress) -> None:
             loss = "" if progress.loss is None else f"  loss {progress.loss:.4f}"
-            bar.update(shown, completed=progress.step, description=f"training{loss}")
+            what = "testing" if progress.testing else f"training{loss}"
+            bar.update(shown, completed=progress.step, description=what)
             if progress.note:
                 _say(f"note: {progress.note}")
             if progress.validation:

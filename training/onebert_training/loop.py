@@ -33,6 +33,7 @@ class Progress:
         loss: of the step; None before the first one.
         validation: there after an evaluation, whose checkpoint is on disk by then.
         note: something that a user should know now.
+        testing: the steps are done; what is left is the test split.
     """
 
     step: int
@@ -40,6 +41,7 @@ class Progress:
     loss: float | None = None
     validation: Mapping[str, float] | None = None
     note: str | None = None
+    testing: bool = False
 
 
 Report = Callable[[Progress], None]
@@ -74,7 +76,7 @@ def train(run: Run, report: Report = lambda _: None, checkpoint_file: Path | Non
 
     Args:
         run: what to train on what.
-        report: called after every step, and before the first one where a checkpoint was found.
+        report: called after every step, before the first one where a checkpoint was found, and before the test.
         checkpoint_file: kept up to date at every evaluation; an equal run continues from it.
 
     Raises:
@@ -88,6 +90,7 @@ def train(run: Run, report: Report = lambda _: None, checkpoint_file: Path | Non
     resumed_at = state.step
     with torch.random.fork_rng([run.base.device] if run.base.device.type == "cuda" else []):
         fit(run, state, report, checkpoint_file)
+    report(Progress(state.step, run.steps, testing=True))
     return finish(run, state, resumed_at)
 
 
