@@ -3,7 +3,7 @@
     python benchmarks/results.py --data FOLDER [--jobs 2] [--work results-work]
 
 FOLDER holds one folder per data set, each with train/validation/test files (docs/results.md says which). Every finished
-training leaves its record in the work folder, and a second call goes on where the first one stopped.
+training leaves its record in the work folder, and a second call trains only what is missing or was trained otherwise.
 """
 
 import argparse
@@ -75,18 +75,28 @@ def main() -> None:
 
 
 def train(name: str, method: str, data: Path, work: Path) -> Trained:
-    """`onebert train`, unless its record is there already."""
+    """`onebert train`, unless the record of an equal one is there already."""
     stem = f"{name}-{method.replace(':', '-')}"
     record, file = work / f"{stem}.json", work / f"{stem}.safetensors"
-    if not record.exists():
-        options = [*ALWAYS, *RUNS[name], *(FROZEN if method == "frozen" else [])]
-        places = ["--data", str(data / name), "--out", str(file)]
-        command = [*ONEBERT, "train", "--task", name, "--method", method, *places, *options, "--json"]
+    options = [*ALWAYS, *RUNS[name], *(FROZEN if method == "frozen" else [])]
+    arguments = ["--task", name, "--method", method, *options]
+    facts = finished(record, arguments)
+    if facts is None:
+        command = [*ONEBERT, "train", *arguments, "--data", str(data / name), "--out", str(file), "--json"]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-        record.write_text(done.stdout, encoding="utf-8")
+        facts = json.loads(done.stdout) | {"arguments": arguments}
+        record.write_text(json.dumps(facts, indent=2), encoding="utf-8")
         print(f"trained {stem}", flush=True)
-    return Trained(name, method, json.loads(record.read_text(encoding="utf-8")), file)
+    return Trained(name, method, facts, file)
+
+
+def finished(record: Path, arguments: list[str]) -> dict[str, Any] | None:
+    """The record of an earlier training with the same arguments; one that does not say its arguments is believed."""
+    if not record.exists():
+        return None
+    facts: dict[str, Any] = json.loads(record.read_text(encoding="utf-8"))
+    return facts if facts.get("arguments", arguments) == arguments else None
 
 
 def measure(client: Client, one: Trained, data: Path) -> dict[str, float]:
