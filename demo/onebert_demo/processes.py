@@ -17,7 +17,7 @@ from onebert_store.errors import OneBertError
 Json = dict[str, Any]
 
 ONEBERT = (sys.executable, "-c", "from onebert_store.cli import main; main()")
-PATIENCE = 30.0  # seconds for a process to end once it was asked to
+PATIENCE = 45.0  # seconds for a process to end once it was asked to
 
 
 def train(arguments: list[str], report: Callable[[str], None]) -> Json:
@@ -52,10 +52,13 @@ class Server:
         self._process = process
         self.url = url
 
-    def stop(self) -> int:
-        """Asks it to end, waits, and gives its exit code."""
+    def stop(self) -> bool:
+        """Asks it to end, and waits; whether it ended with exit code 0."""
         self._process.terminate()
-        return self._process.wait(PATIENCE)
+        try:
+            return self._process.wait(PATIENCE) == 0
+        except subprocess.TimeoutExpired:
+            return False
 
     def wait(self) -> None:
         """Waits until it ends by itself."""
@@ -80,7 +83,6 @@ def serving(data_dir: Path, log: Path) -> Iterator[Server]:
         greeting = process.stdout.readline() if process.stdout else ""
         found = re.match(r"Listening on (http://\S+):", greeting)
         if not found:
-            process.wait(PATIENCE)
             last = (log.read_text(encoding="utf-8").splitlines() or ["it said nothing"])[-1]
             raise OneBertError(f"onebert serve did not start: {last.removeprefix('error: ')}")
         yield Server(process, found[1])
@@ -113,6 +115,7 @@ def _running(*arguments: str, stderr: Any) -> Iterator[subprocess.Popen[str]]:
         stderr=stderr,
         text=True,
         encoding="utf-8",
+        process_group=0,  # Ctrl-C reaches the demo alone, which then ends its processes in order
     )
     with process:
         try:

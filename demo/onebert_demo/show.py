@@ -142,7 +142,8 @@ def try_this(url: str, work: Path) -> None:
         f"""curl -s {url}/v1/fanout {post} '{{"text": "It broke at once!", "tasks": ["*"]}}'""",
     )
     out.print()
-    out.print(Text(f"The server stays up at {url} (API: {url}/docs) until Ctrl-C. In another terminal:", style="bold"))
+    out.print(Text(f"The server stays up until Ctrl-C; its API is at {url}/docs.", style="bold"))
+    say("In another terminal:")
     for line in lines:
         command(line)
 

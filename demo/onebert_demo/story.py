@@ -52,7 +52,7 @@ def tell(keep: bool) -> None:
                 show.end(time.monotonic() - started)
                 keep_up(server, work)
             else:
-                expect(server.stop() == 0, "the server did not end cleanly")
+                expect(server.stop(), "the server did not end cleanly")
                 show.end(time.monotonic() - started)
 
 
@@ -148,7 +148,7 @@ def keep_up(server: Server, work: Path) -> None:
     try:
         server.wait()
     except KeyboardInterrupt:
-        expect(server.stop() == 0, "the server did not end cleanly")
+        expect(server.stop(), "the server did not end cleanly")
         show.say("Stopped.")
     else:
         raise OneBertError("the server ended by itself")

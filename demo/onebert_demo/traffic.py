@@ -34,6 +34,8 @@ class Answer:
 class Stream:
     """Asks one text after the other of one task, from a thread of its own, as long as the `with` block lasts.
 
+    The block begins with the first answer.
+
     Raises:
         OneBertError: at the end of the block, if a request failed.
     """
@@ -42,21 +44,23 @@ class Stream:
         self._url, self._task, self._texts = url, task, texts
         self._answers: list[Answer] = []
         self._error: OneBertError | None = None
-        self._enough = threading.Event()
+        self._flowing, self._enough = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def _run(self) -> None:
-        with Client(self._url) as client:
-            for text in cycle(self._texts):
-                if self._enough.is_set():
-                    return
-                asked = time.monotonic()
-                try:
+        try:
+            with Client(self._url) as client:
+                for text in cycle(self._texts):
+                    if self._enough.is_set():
+                        return
+                    asked = time.monotonic()
                     body = client.classify(self._task, text)
-                except OneBertError as error:
-                    self._error = error
-                    return
-                self._answers.append(Answer(asked, time.monotonic(), body))
+                    self._answers.append(Answer(asked, time.monotonic(), body))
+                    self._flowing.set()
+        except OneBertError as error:
+            self._error = error
+        finally:
+            self._flowing.set()
 
     def between(self, start: float, end: float) -> list[Answer]:
         """The answers that were under way at some time from start to end."""
@@ -64,6 +68,7 @@ class Stream:
 
     def __enter__(self) -> Self:
         self._thread.start()
+        self._flowing.wait()
         return self
 
     def __exit__(
