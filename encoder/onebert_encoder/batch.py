@@ -4,6 +4,9 @@ Sequences are ordered by length bucket (powers of two), then by row: attention p
 of one row lie together, which is what low-rank differences need. When several sequences are the same text for different
 tasks (fan-out), the layers that their rows leave as the base has them are computed once: the batch gets more than one
 stage, and a later stage takes each of its tokens from the stage before.
+
+A stage is filled up to a round number of tokens that belong to nobody: matrix kernels are made anew for every shape,
+and few shapes keep them few (docs/decisions/0007-round-shapes.md).
 """
 
 from collections import Counter
@@ -51,13 +54,15 @@ class Stage:
     Attributes:
         layers: which layers run on it.
         source: [tokens], where each token lies in the stage before; None in the first stage.
-        row_of_token: [tokens], index into `Rows`.
-        runs: (row, start, stop) of each run of tokens with one row.
+        filling: tokens at the end that belong to nobody.
+        row_of_token: [tokens], index into `Rows`; the filling takes row 0, whatever that is.
+        runs: (row, start, stop) of each run of tokens with one row, the filling last.
         buckets: the sequences by length.
     """
 
     layers: range
     source: Tensor | None
+    filling: int
     row_of_token: Tensor
     runs: list[tuple[int, int, int]]
     buckets: list[Bucket]
@@ -74,7 +79,6 @@ class Batch:
         rows: row of each sequence, in the caller's order.
         first: [sequences], place of each sequence's first token in the last stage, in the caller's order.
         lengths: [sequences], tokens of each sequence, in the caller's order.
-        num_tokens: tokens in the first stage, which is what the linear layers of a plain batch see.
     """
 
     word: Tensor
@@ -83,7 +87,6 @@ class Batch:
     rows: list[int]
     first: Tensor
     lengths: Tensor
-    num_tokens: int
 
 
 Key = tuple[int, int]
@@ -129,8 +132,13 @@ def pack(base: Base, tokens: Sequence[Tokens], rows: Sequence[int], part_at: Seq
         rows=list(rows),
         first=_tensor(first, base),
         lengths=_tensor(np.array([len(text) for text in tokens]), base),
-        num_tokens=len(word),
     )
+
+
+def round_up(tokens: int) -> int:
+    """The next round number: a multiple of 8 up to 64, of 32 up to 512, of 128 beyond."""
+    step = 8 if tokens <= 64 else 32 if tokens <= 512 else 128
+    return -(-tokens // step) * step
 
 
 def _shared_parts(tokens: Sequence[Tokens], part_at: Sequence[int] | None, num_layers: int) -> list[int]:
@@ -148,9 +156,9 @@ def _bucket(length: int) -> int:
 
 def _embedding_indices(base: Base, texts: Sequence[Tokens], layout: "_Layout") -> tuple[Array, Array]:
     """Indices into the word table and into the table of position plus segment embeddings."""
-    count = int(layout.lengths.sum())
-    word = np.fromiter(chain.from_iterable(text.input_ids for text in texts), dtype=np.int64, count=count)
-    segment = np.fromiter(chain.from_iterable(text.type_ids for text in texts), dtype=np.int64, count=count)
+    word, segment = np.zeros((2, layout.num_tokens + layout.filling), dtype=np.int64)
+    word[: layout.num_tokens] = list(chain.from_iterable(text.input_ids for text in texts))
+    segment[: layout.num_tokens] = list(chain.from_iterable(text.type_ids for text in texts))
     return word, segment * base.config.max_positions + layout.position + base.config.first_position
 
 
@@ -166,11 +174,14 @@ class _Layout:
         self.lengths = np.array(lengths, dtype=np.int64)
         self.stops = np.cumsum(self.lengths)
         self.starts = self.stops - self.lengths
-        self.position = np.arange(self.stops[-1]) - np.repeat(self.starts, self.lengths)
+        self.num_tokens = int(self.stops[-1])
+        self.filling = round_up(self.num_tokens) - self.num_tokens
+        self.position = np.zeros(self.num_tokens + self.filling, dtype=np.int64)
+        self.position[: self.num_tokens] = np.arange(self.num_tokens) - np.repeat(self.starts, self.lengths)
 
     def tokens_from(self, parents: Sequence[int]) -> Array:
         """Place in the stage before of each token, from the place where its sequence started there."""
-        places: Array = np.repeat(np.array(parents, dtype=np.int64), self.lengths) + self.position
+        places: Array = self._filled(np.repeat(np.array(parents, dtype=np.int64), self.lengths)) + self.position
         return places
 
     def stage(self, base: Base, layers: range, source: Tensor | None) -> Stage:
@@ -179,7 +190,8 @@ class _Layout:
         return Stage(
             layers=layers,
             source=source,
-            row_of_token=_tensor(np.repeat(self.rows, self.lengths), base),
+            filling=self.filling,
+            row_of_token=_tensor(self._filled(np.repeat(self.rows, self.lengths)), base),
             runs=self.runs(),
             buckets=[self.bucket(base, low, high) for low, high in pairwise(edges)],
         )
@@ -188,7 +200,12 @@ class _Layout:
         """(row, start, stop) of neighbouring sequences with one row."""
         rows, starts, stops = self.rows.tolist(), self.starts.tolist(), self.stops.tolist()
         edges = [0, *(i for i, (a, b) in enumerate(pairwise(rows), 1) if a != b), len(rows)]
-        return [(rows[low], starts[low], stops[high - 1]) for low, high in pairwise(edges)]
+        runs = [(rows[low], starts[low], stops[high - 1]) for low, high in pairwise(edges)]
+        return [*runs, (0, self.num_tokens, self.num_tokens + self.filling)] if self.filling else runs
+
+    def _filled(self, of_tokens: Array) -> Array:
+        """[tokens] with zeros for the filling."""
+        return np.concatenate([of_tokens, np.zeros(self.filling, dtype=np.int64)])
 
     def bucket(self, base: Base, low: int, high: int) -> Bucket:
         lengths = self.lengths[low:high]

@@ -115,7 +115,7 @@ def normalize(x: Tensor, base_gain: Tensor, gains: Tensor, gain_of_token: Tensor
 def attend(base: Base, stage: Stage, qkv: Tensor, dropout: float) -> Tensor:
     """Attention within each sequence: [tokens, 3h] -> [tokens, h], padded only inside a bucket."""
     parts = [attend_bucket(base, bucket, qkv[bucket.start : bucket.stop], dropout) for bucket in stage.buckets]
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
+    return torch.cat([*parts, qkv.new_zeros(stage.filling, base.config.hidden_size)])
 
 
 def attend_bucket(base: Base, bucket: Bucket, qkv: Tensor, dropout: float) -> Tensor:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bases import tiny_base
 from onebert_encoder.base import Base, load_base
-from onebert_encoder.batch import BASE_ROW, pack
+from onebert_encoder.batch import BASE_ROW, pack, round_up
 from onebert_encoder.tokens import Tokens
 
 LAYERS = 3
@@ -32,7 +32,7 @@ def test_each_sequence_keeps_its_tokens_positions_and_row(drawn: list[tuple[int,
     texts = [tokens(length, start=i) for i, (length, _) in enumerate(drawn)]
     batch = pack(base(), texts, [row for _, row in drawn])
     (stage,) = batch.stages
-    assert batch.num_tokens == sum(length for length, _ in drawn)
+    assert len(batch.word) == round_up(sum(length for length, _ in drawn))
     for text, row, first in zip(texts, batch.rows, batch.first.tolist(), strict=True):
         span = slice(first, first + len(text))
         assert batch.word[span].tolist() == text.input_ids
@@ -44,9 +44,11 @@ def test_each_sequence_keeps_its_tokens_positions_and_row(drawn: list[tuple[int,
 def test_buckets_and_runs_cover_the_tokens_without_gaps(drawn: list[tuple[int, int]]) -> None:
     batch = pack(base(), [tokens(length) for length, _ in drawn], [row for _, row in drawn])
     (stage,) = batch.stages
+    num_tokens = sum(length for length, _ in drawn)
+    assert stage.buckets[-1].stop == num_tokens
+    assert stage.runs[-1][2] == num_tokens + stage.filling == len(stage.row_of_token)
     for edges in ([(b.start, b.stop) for b in stage.buckets], [(start, stop) for _, start, stop in stage.runs]):
         assert edges[0][0] == 0
-        assert edges[-1][1] == batch.num_tokens
         assert all(before[1] == after[0] for before, after in pairwise(edges))
     for row, start, stop in stage.runs:
         assert set(stage.row_of_token[start:stop].tolist()) == {row}
@@ -70,19 +72,33 @@ def test_sharing_gives_every_sequence_its_own_text_and_row_at_the_end(drawn: lis
         span = slice(first, first + len(text))
         assert word[span].tolist() == text.input_ids
         assert set(last.row_of_token[span].tolist()) == {row}
-    # No row may run a layer below the one where it leaves the base, unless its text is nobody else's.
+    # A row runs no layer below the one where it leaves the base, unless it has a text that nobody else has.
+    alone = {row for text, row in zip(chosen, rows, strict=True) if chosen.count(text) == 1}
     for stage in batch.stages:
-        for row in set(stage.row_of_token.tolist()) - {BASE_ROW}:
-            shared = [t for t, r in zip(chosen, rows, strict=True) if r == row and chosen.count(t) > 1]
-            assert part_of[row] <= stage.layers.start or len(shared) < rows.count(row)
+        for row in set(stage.row_of_token.tolist()) - {BASE_ROW} - alone:
+            assert part_of[row] <= stage.layers.start
+
+
+@given(st.integers(1, 20_000))
+def test_the_filling_stays_small(tokens: int) -> None:
+    filling = round_up(tokens) - tokens
+    assert 0 <= filling < 128
+    assert filling < max(8, 0.5 * tokens if tokens < 128 else 0.25 * tokens)
+
+
+def test_a_batch_of_any_size_has_one_of_eighty_two_shapes() -> None:
+    assert len({round_up(tokens) for tokens in range(1, 8193)}) == 82
 
 
 def test_a_shared_text_is_computed_once_up_to_where_its_tasks_part() -> None:
     text = tokens(10)
     batch = pack(base(), [text] * 8, list(range(1, 9)), [2] * 8)
-    assert [(stage.layers, len(stage.row_of_token)) for stage in batch.stages] == [(range(2), 10), (range(2, 3), 80)]
+    assert [(stage.layers, len(stage.row_of_token)) for stage in batch.stages] == [
+        (range(2), round_up(10)),
+        (range(2, 3), round_up(80)),
+    ]
     frozen = pack(base(), [text] * 8, list(range(1, 9)), [LAYERS] * 8)
-    assert [(stage.layers, len(stage.row_of_token)) for stage in frozen.stages] == [(range(3), 10)]
+    assert [(stage.layers, len(stage.row_of_token)) for stage in frozen.stages] == [(range(3), round_up(10))]
 
 
 def test_masks_hide_exactly_the_padding() -> None:
