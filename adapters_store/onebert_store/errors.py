@@ -5,7 +5,7 @@
     │   ├── MalformedFile             422  malformed-file        not the layout of FORMAT.md
     │   ├── InvalidManifest           422  invalid-manifest      the JSON manifest breaks a rule
     │   ├── TensorMismatch            422  tensor-mismatch       unknown, missing or misshapen tensors
-    │   ├── NotFinite                 422  not-finite            NaN or infinity in a tensor or an answer
+    │   ├── NotFinite                 422  not-finite            NaN or infinity in a tensor or a golden answer
     │   ├── BaseMismatch              422  base-mismatch         made for another base
     │   └── GoldenMismatch            422  golden-mismatch       served logits are not the trainer's
     ├── TooLarge                      413  too-large
@@ -23,6 +23,7 @@
     ├── QueueFull                     503  queue-full            with Retry-After
     ├── ShuttingDown                  503  shutting-down         with Retry-After
     ├── EngineFailed                  500  engine-failed         the forward pass raised
+    ├── AnswerNotFinite               500  answer-not-finite     a served task gave NaN or infinity
     ├── Unauthorized                  401  unauthorized
     ├── UnsupportedBase               422  unsupported-base      architecture or weights we do not serve
     ├── BaseNotFound                  404  base-not-found
@@ -76,7 +77,7 @@ class TensorMismatch(InvalidDelta):
 
 
 class NotFinite(InvalidDelta):
-    """A tensor, or an answer computed with it, has a NaN or an infinity."""
+    """A tensor of a delta, or an answer that proves it, has a NaN or an infinity."""
 
     code = "not-finite"
     title = "Numbers are not finite"
@@ -209,6 +210,13 @@ class EngineFailed(OneBertError):
 
     code = "engine-failed"
     title = "The engine failed"
+
+
+class AnswerNotFinite(OneBertError):
+    """A served task answered one input with a NaN or an infinity."""
+
+    code = "answer-not-finite"
+    title = "The answer is not finite"
 
 
 class Unauthorized(OneBertError):

@@ -1,22 +1,28 @@
 """From texts and pinned versions to answers: tokenize off the event loop, submit to the engine, read the logits."""
 
 import asyncio
+import threading
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Executor
-from typing import TypeVar
+from functools import partial
+
+import numpy as np
 
 from onebert_encoder.base import Base
 from onebert_encoder.predict import Prediction, answer
 from onebert_encoder.tokens import Text, Tokenizer, Tokens
 from onebert_server.directory import Directory, Resident
-from onebert_server.engine import Engine, Item
-
-T = TypeVar("T")
+from onebert_server.engine import Engine, Item, Logits
+from onebert_server.schemas import MAX_ITEMS, MAX_TEXT
+from onebert_store.errors import AnswerNotFinite, QueueFull
 
 # About what the event loop may do itself: below a third of a millisecond.
 TINY_CHARACTERS = 512
 TINY_ANSWERS = 16
+
+# What may be tokenized or wait to be: as much as the largest request holds, 64 pairs of the longest texts.
+MAX_CHARACTERS = MAX_ITEMS * 2 * MAX_TEXT
 
 
 class Answerer:
@@ -27,6 +33,7 @@ class Answerer:
         self._engine = engine
         self._directory = directory
         self._workers = workers
+        self._permits = _Permits()
 
     async def answer(
         self, residents: Sequence[Resident], texts: Sequence[Text], top_k: int | None
@@ -34,13 +41,12 @@ class Answerer:
         """Answers the i-th text with the i-th version, and unpins all of them.
 
         Raises:
-            QueueFull, ShuttingDown: nothing was computed.
-            EngineFailed, NotFinite: an answer could not be computed.
+            QueueFull, ShuttingDown, TooLarge: nothing was computed.
+            EngineFailed: the answers could not be computed.
+            AnswerNotFinite: one of them is no number.
         """
         try:
-            lengths = [resident.record.manifest.max_length for resident in residents]
-            tiny = sum(map(_characters, set(texts))) <= TINY_CHARACTERS
-            tokens = await self._run(tiny, lambda: tokenize(self._tokenizer, texts, lengths))
+            tokens = await self._tokenize(residents, texts)
             items = [Item(one, resident.slot) for one, resident in zip(tokens, residents, strict=True)]
             future = self._engine.submit(items)
         except BaseException:
@@ -50,18 +56,53 @@ class Answerer:
         future.add_done_callback(lambda _: self._directory.unpin(residents))
         # Shielded, for the same reason: a request that is cancelled lets its batch finish.
         logits = await asyncio.shield(asyncio.wrap_future(future))
-        predictions = await self._run(
-            len(logits) <= TINY_ANSWERS,
-            lambda: [
-                answer(row, resident.record.manifest, top_k) for row, resident in zip(logits, residents, strict=True)
-            ],
-        )
+        read = partial(_read, residents, logits, top_k)
+        if len(logits) <= TINY_ANSWERS:
+            predictions = read()
+        else:
+            predictions = await asyncio.get_running_loop().run_in_executor(self._workers, read)
         return list(zip(predictions, tokens, strict=True))
 
-    async def _run(self, tiny: bool, work: Callable[[], T]) -> T:
-        if tiny:
+    async def _tokenize(self, residents: Sequence[Resident], texts: Sequence[Text]) -> list[Tokens]:
+        lengths = [resident.record.manifest.max_length for resident in residents]
+        work = partial(tokenize, self._tokenizer, texts, lengths)
+        characters = sum(map(_characters, set(texts)))
+        if characters <= TINY_CHARACTERS:
             return work()
-        return await asyncio.get_running_loop().run_in_executor(self._workers, work)
+        self._permits.take(characters)
+        future = self._workers.submit(work)
+        # Not when the request ends: it may be cancelled while a thread still works on its texts.
+        future.add_done_callback(lambda _: self._permits.give_back(characters))
+        return await asyncio.wrap_future(future)
+
+
+class _Permits:
+    """Counts the characters that are tokenized or wait to be; thread-safe."""
+
+    def __init__(self) -> None:
+        self._taken = 0
+        self._lock = threading.Lock()
+
+    def take(self, characters: int) -> None:
+        with self._lock:
+            if self._taken + characters > MAX_CHARACTERS:
+                raise QueueFull("as many texts wait to be tokenized as the server holds; try again soon")
+            self._taken += characters
+
+    def give_back(self, characters: int) -> None:
+        with self._lock:
+            self._taken -= characters
+
+
+def _read(residents: Sequence[Resident], logits: Sequence[Logits], top_k: int | None) -> list[Prediction]:
+    return [_prediction(resident, row, top_k) for resident, row in zip(residents, logits, strict=True)]
+
+
+def _prediction(resident: Resident, logits: Logits, top_k: int | None) -> Prediction:
+    record = resident.record
+    if not np.isfinite(logits).all():
+        raise AnswerNotFinite(f"the answer of {record.task}@{record.version} to this input is not a finite number")
+    return answer(logits, record.manifest, top_k)
 
 
 def tokenize(tokenizer: Tokenizer, texts: Sequence[Text], max_lengths: Sequence[int]) -> list[Tokens]:

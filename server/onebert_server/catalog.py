@@ -15,7 +15,7 @@ from onebert_server.directory import Directory, Resident, Unavailable
 from onebert_server.engine import Engine, Item
 from onebert_store.blobs import Staged
 from onebert_store.delta import Delta, check
-from onebert_store.errors import GoldenMismatch, OneBertError
+from onebert_store.errors import GoldenMismatch, NotFinite, OneBertError
 from onebert_store.format import loads
 from onebert_store.manifest import Golden
 from onebert_store.registry import Alias, Registry, VersionRecord
@@ -110,6 +110,8 @@ class Catalog:
         else:
             tokens = [tokens_of_ids(ids) for ids in golden.input_ids]
         logits = self._engine.submit([Item(one, slot) for one in tokens]).result()
+        if not all(np.isfinite(row).all() for row in logits):
+            raise NotFinite("the delta's answers are not finite numbers")
         if golden is not None:
             bias = delta.tensors["head.bias"].astype(np.float64).tolist()
             _compare(golden, logits, golden_tolerance(self._base.dtype, golden.logits, bias))
