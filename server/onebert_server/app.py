@@ -24,6 +24,9 @@ from onebert_store.errors import InvalidSettings
 from onebert_store.registry import Registry
 
 WORKERS = 4
+REGISTRARS = 4
+# Seconds for the batch under way at the end: the requests themselves had `shutdown_timeout` before.
+CLOSE_TIMEOUT = 5.0
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -78,6 +81,7 @@ def _assemble(settings: Settings) -> Parts:
         answerer=Answerer(base, engine, catalog.directory, workers),
         metrics=metrics,
         workers=workers,
+        registrars=ThreadPoolExecutor(REGISTRARS, "onebert-registrar"),
         uploader=ThreadPoolExecutor(1, "onebert-uploader"),
     )
 
@@ -102,7 +106,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     finally:
         parts.draining = True
         # The engine first: an upload that waits for its golden logits then ends, and its thread with it.
-        parts.engine.close(parts.settings.shutdown_timeout)
-        parts.uploader.shutdown()
-        parts.workers.shutdown()
+        parts.engine.close(CLOSE_TIMEOUT)
+        for threads in (parts.uploader, parts.registrars, parts.workers):
+            threads.shutdown(cancel_futures=True)
         parts.registry.close()

@@ -67,7 +67,7 @@ class RequestMiddleware:
 
 
 class BodyLimitMiddleware:
-    """Caps the bytes of a body and the time it may take to come.
+    """Caps the bytes of a body and the time it may take to come, counted from when it is first read.
 
     The cap is `scope["state"]["max_body_bytes"]`, which the upload route raises for itself. HTTPException is the one
     error that FastAPI lets through while it reads a body.
@@ -87,14 +87,15 @@ class BodyLimitMiddleware:
         state["max_body_bytes"] = self.max_bytes
         declared = Headers(scope=scope).get("content-length", "")
         received = int(declared) if declared.isdigit() else 0
-        deadline = asyncio.get_running_loop().time() + self.timeout
+        deadline: float | None = None
         counted, complete = 0, False
 
         async def limited() -> Message:
-            nonlocal counted, complete
+            nonlocal deadline, counted, complete
             if complete:
                 return await receive()
             refuse_over(max(received, counted))
+            deadline = deadline or asyncio.get_running_loop().time() + self.timeout
             try:
                 async with asyncio.timeout_at(deadline):
                     message = await receive()

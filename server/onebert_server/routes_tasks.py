@@ -140,8 +140,7 @@ async def _receive(task: str, request: Request, parts: Parts) -> tuple[VersionRe
         except BaseException:
             staged.discard()
             raise
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(parts.uploader, parts.catalog.upload, task, staged)
+    return await asyncio.get_running_loop().run_in_executor(parts.uploader, parts.catalog.upload, task, staged)
 
 
 def _expected(request: Request) -> int | None:
@@ -185,4 +184,4 @@ def _summary(entry: Entry) -> VersionSummary:
 
 
 async def _in_thread(parts: Parts, call: Callable[..., T], *arguments: object) -> T:
-    return await asyncio.get_running_loop().run_in_executor(parts.workers, functools.partial(call, *arguments))
+    return await asyncio.get_running_loop().run_in_executor(parts.registrars, functools.partial(call, *arguments))

@@ -29,7 +29,8 @@ class Parts:
     """Everything that a running server is made of; app.py puts it together.
 
     Attributes:
-        workers: threads for tokenizing, reading answers and the registry.
+        workers: threads for tokenizing and reading answers.
+        registrars: threads for the registry's database and files, so that a slow disk holds up no answer.
         uploader: the one thread that takes uploads, so that they queue behind each other and not before answers.
         receiving: how many uploads may be read at a time; the bodies of others wait in their sockets.
         draining: set when the server was told to stop; /readyz says so.
@@ -43,6 +44,7 @@ class Parts:
     answerer: Answerer
     metrics: Metrics
     workers: Executor
+    registrars: Executor
     uploader: Executor
     receiving: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_RECEIVING))
     draining: bool = False

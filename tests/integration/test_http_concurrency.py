@@ -1,8 +1,10 @@
 """Many clients at once on a real server: every answer is by the version it names, whatever else goes on."""
 
+import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import httpx
 import numpy as np
@@ -120,6 +122,46 @@ def test_uploads_go_on_while_answers_do(server, client, expected):
         counts = [pool.submit(ask) for _ in range(3)]
         done.result()
         assert all(count.result() > 0 for count in counts)
+
+
+def test_a_disk_that_hangs_does_not_hold_up_answers(server, client, expected):
+    """More downloads than the registry has threads, of a file that does not come; texts too long for the event loop."""
+    (task, text), _ = next(iter(expected.items()))
+    long = f"{text} " * 40
+    wanted = client.classify(task, long)["results"]
+    digest = client.push("hanging", Task(seed=500).file)["digest"]
+
+    def download(_):
+        return httpx.get(f"{server.url}/v1/tasks/hanging/versions/1/delta", timeout=60).status_code
+
+    with ThreadPoolExecutor(12) as pool:
+        with _that_hangs(server.folder / "data" / "blobs" / digest.removeprefix("sha256:")):
+            downloads = [pool.submit(download, number) for number in range(12)]
+            wait_until(lambda: _in_progress(server) == 13)
+            assert client.classify(task, long)["results"] == wanted
+            assert not any(done.done() for done in downloads)
+        # Those that hung got nothing of the file; those that waited behind them got it whole.
+        assert {done.result() for done in downloads} == {200, 500}
+
+
+@contextmanager
+def _that_hangs(path):
+    """A file of which every read waits until the end of the block."""
+    kept = path.with_name("kept")
+    path.rename(kept)
+    os.mkfifo(path)
+    try:
+        yield
+    finally:
+        writer = os.open(path, os.O_RDWR)
+        kept.rename(path)
+        os.close(writer)
+
+
+def _in_progress(server):
+    """Requests being answered, the one that asks included."""
+    lines = httpx.get(f"{server.url}/metrics").text.splitlines()
+    return float(next(line for line in lines if line.startswith("onebert_http_requests_in_progress ")).split()[1])
 
 
 def test_deleted_version_answers_who_holds_it_and_nobody_else(server, client, expected):

@@ -1,17 +1,38 @@
-"""Tokenizing once: the same ids as alone, and one object wherever sharing is right."""
+"""From texts to answers: each text tokenized once, a bound on what waits to be, and answers that are no numbers."""
 
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from threading import Event
+
+import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bases import WORDS, tiny_base
+from bases import WORDS, far_delta, tiny_base
 from onebert_encoder.base import load_base
-from onebert_server.answers import tokenize
+from onebert_encoder.fold import fold
+from onebert_server import answers
+from onebert_server.answers import Answerer, tokenize
+from onebert_server.bank import Bank
+from onebert_server.directory import Directory, Resident
+from onebert_server.engine import Engine, EngineLimits
+from onebert_store.errors import AnswerNotFinite, QueueFull
+from onebert_store.manifest import parse_manifest
+from onebert_store.registry import Alias, VersionRecord
+from tiny_delta import manifest_dict
 
 
 @pytest.fixture(scope="module")
-def tokenizer():
-    return load_base(str(tiny_base())).tokenizer
+def base():
+    return load_base(str(tiny_base()))
+
+
+@pytest.fixture(scope="module")
+def tokenizer(base):
+    return base.tokenizer
 
 
 sentences = st.lists(st.sampled_from(WORDS), min_size=1, max_size=20).map(" ".join)
@@ -33,3 +54,84 @@ def test_equal_to_each_alone_and_shared_where_uncut(tokenizer, wanted, data):
         for j, (other, other_length) in enumerate(wanted):
             uncut = not made[i].truncated and not made[j].truncated
             assert (made[i] is made[j]) == (text == other and (length == other_length or uncut))
+
+
+class Parts:
+    """An answerer with a running engine, one worker thread, and the tasks `good` and `bad`, whose answers are NaN."""
+
+    def __init__(self, base):
+        self.bank = Bank(base)
+        self.directory = Directory(self.bank.release)
+        for name, head in (("good", 1.0), ("bad", np.nan)):
+            tensors = far_delta(base.spec, "bitfit", "mean", labels=2, seed=1)
+            tensors["head.bias"][:] = head
+            slot = self.bank.install(fold(base, {n: torch.from_numpy(v) for n, v in tensors.items()}, "mean"))
+            record = VersionRecord(name, 1, name, 1, datetime.now(UTC), parse_manifest(manifest_dict()))
+            self.directory.publish(Resident(record, slot), {"live": Alias(1)})
+        self.engine = Engine(base, self.bank, EngineLimits(512, 4096, 2**19))
+        self.engine.start()
+        self.workers = ThreadPoolExecutor(1)
+        self.answerer = Answerer(base, self.engine, self.directory, self.workers)
+
+    async def answer(self, ref, *texts):
+        return await self.answerer.answer(self.directory.pin([ref] * len(texts)), texts, None)
+
+    def unpinned(self):
+        """Whether nobody holds a version: then its row leaves the bank with it."""
+        for name in ("good", "bad"):
+            self.directory.retire(name, 1)
+        return self.bank.num_resident == 0
+
+
+@pytest.fixture
+def parts(base):
+    made = Parts(base)
+    yield made
+    made.engine.close(60)
+    made.workers.shutdown()
+
+
+@pytest.mark.parametrize("count", [1, 40], ids=["on the loop", "in a worker"])
+def test_an_answer_that_is_no_number_names_its_task_and_touches_no_other_request(parts, count):
+    async def ask():
+        bad, good = parts.answer("bad", *["it is late"] * count), parts.answer("good", *["it is late"] * count)
+        return await asyncio.gather(bad, good, return_exceptions=True)
+
+    failed, answered = asyncio.run(ask())
+    assert isinstance(failed, AnswerNotFinite)
+    assert failed.status == 500
+    assert "bad@1" in failed.detail
+    assert len(answered) == count
+    assert all(np.isfinite(prediction.score) for prediction, _ in answered)
+    assert parts.unpinned()
+
+
+def test_what_waits_to_be_tokenized_is_bounded_and_given_back(parts, monkeypatch):
+    monkeypatch.setattr(answers, "MAX_CHARACTERS", 4000)
+    opened = Event()
+
+    async def ask():
+        parts.workers.submit(opened.wait, 60)
+        first = asyncio.create_task(parts.answer("good", "a" * 3000))
+        left = asyncio.create_task(parts.answer("good", "b" * 1000))
+        await asyncio.sleep(0)  # both take their permits
+        with pytest.raises(QueueFull) as refused:
+            await parts.answer("good", "c" * 600)
+        assert refused.value.retry_after
+        assert len(await parts.answer("good", "tiny")) == 1, "what need not wait is not refused"
+        left.cancel()
+        await asyncio.wait([left])
+        second = asyncio.create_task(parts.answer("good", "d" * 1000))
+        await asyncio.sleep(0)
+        opened.set()
+        assert [len(found) for found in await asyncio.gather(first, second)] == [1, 1]
+        with pytest.raises(TypeError):
+            await parts.answer("good", "\ud800" * 4000)
+        assert len(await parts.answer("good", "e" * 4000)) == 1
+
+    asyncio.run(ask())
+    assert parts.unpinned()
+
+
+def test_the_largest_request_always_fits_an_idle_server():
+    assert answers.MAX_CHARACTERS >= 64 * 2 * 65536

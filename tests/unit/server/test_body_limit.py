@@ -1,0 +1,53 @@
+"""The limit on a body's time: it counts from the first read, so that whoever waits for a turn loses nothing of it."""
+
+import asyncio
+
+import pytest
+from starlette.exceptions import HTTPException
+
+from onebert_server.middleware import BodyLimitMiddleware
+
+TIMEOUT = 60
+
+
+class Clock(asyncio.SelectorEventLoop):
+    """A loop whose time a test moves."""
+
+    moved = 0.0
+
+    def time(self):
+        return super().time() + self.moved
+
+
+def _receive(before, after):
+    """Runs a request whose body is read `before` seconds after its begin, and comes `after` seconds later."""
+    got = []
+
+    async def app(scope, receive, send):
+        loop.moved += before
+        got.append(await receive())
+
+    async def receive():
+        loop.moved += after
+        for _ in range(2):
+            await asyncio.sleep(0)  # a turn of the loop: the first sees that time is up, the second says so
+        return {"type": "http.request", "body": b"body", "more_body": False}
+
+    async def send(message):
+        raise AssertionError
+
+    scope = {"type": "http", "headers": [], "state": {}}
+    with asyncio.Runner(loop_factory=Clock) as runner:
+        loop = runner.get_loop()
+        runner.run(BodyLimitMiddleware(app, 100, TIMEOUT)(scope, receive, send))
+    return got
+
+
+def test_waiting_for_a_turn_does_not_count():
+    assert _receive(before=10 * TIMEOUT, after=TIMEOUT / 2)[0]["body"] == b"body"
+
+
+def test_a_body_that_comes_too_late_is_refused():
+    with pytest.raises(HTTPException) as refused:
+        _receive(before=0, after=2 * TIMEOUT)
+    assert refused.value.status_code == 408
