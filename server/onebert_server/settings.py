@@ -10,9 +10,10 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from onebert_store.errors import InvalidSettings
+from onebert_store.format import MAX_FILE_BYTES
 
 KIB, MIB = 2**10, 2**20
-MAX_DELTA_BYTES = 64 * MIB
+MIN_KEY_LENGTH = 16
 
 
 class Settings(BaseSettings):
@@ -34,7 +35,7 @@ class Settings(BaseSettings):
     max_queue_sequences: Annotated[int, Field(ge=1024)] = 4096
     max_queue_tokens: Annotated[int, Field(ge=2**19)] = 2**20
     max_body_bytes: Annotated[int, Field(ge=KIB)] = MIB
-    max_upload_bytes: Annotated[int, Field(ge=KIB, le=MAX_DELTA_BYTES)] = MAX_DELTA_BYTES
+    max_upload_bytes: Annotated[int, Field(ge=KIB, le=MAX_FILE_BYTES)] = MAX_FILE_BYTES
     receive_timeout: Annotated[float, Field(gt=0)] = 60.0
     drain_delay: Annotated[float, Field(ge=0)] = 0.0
     shutdown_timeout: Annotated[float, Field(ge=0)] = 30.0
@@ -78,6 +79,8 @@ def is_loopback(host: str) -> bool:
 
 def _key_digest(key: str) -> bytes:
     if not key.startswith("sha256:"):
+        if len(key) < MIN_KEY_LENGTH:
+            raise ValueError(f"a key has at least {MIN_KEY_LENGTH} characters")
         return hashlib.sha256(key.encode()).digest()
     if not re.fullmatch(r"[0-9a-f]{64}", key[7:]):
         raise ValueError("a key that starts with sha256: goes on with 64 hexadecimal digits")

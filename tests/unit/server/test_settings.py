@@ -43,10 +43,10 @@ def test_environment_and_flags(monkeypatch):
 
 def test_keys_are_kept_as_digests_and_never_shown(monkeypatch):
     digest = hashlib.sha256(b"beta").hexdigest()
-    monkeypatch.setenv("ONEBERT_API_KEYS", f" alpha-secret ,, sha256:{digest}")
+    monkeypatch.setenv("ONEBERT_API_KEYS", f" alpha-secret-0123 ,, sha256:{digest}")
     settings = load_settings()
-    assert settings.api_keys == (hashlib.sha256(b"alpha-secret").digest(), bytes.fromhex(digest))
-    assert "alpha-secret" not in repr(settings)
+    assert settings.api_keys == (hashlib.sha256(b"alpha-secret-0123").digest(), bytes.fromhex(digest))
+    assert "alpha-secret-0123" not in repr(settings)
     assert "api_keys" not in repr(settings)
 
 
@@ -63,7 +63,7 @@ def test_loopback_needs_no_key(host):
 def test_beyond_loopback_needs_a_key(host):
     with pytest.raises(InvalidSettings, match="API key"):
         load_settings(host=host)
-    assert load_settings(host=host, api_keys="a key").host == host
+    assert load_settings(host=host, api_keys="a key of 16 or more").host == host
 
 
 @pytest.mark.parametrize(
@@ -76,6 +76,8 @@ def test_beyond_loopback_needs_a_key(host):
         ("max_queue_sequences", "10"),
         ("receive_timeout", "0"),
         ("api_keys", "sha256:" + "g" * 64),
+        ("api_keys", "only-15-letters"),
+        ("api_keys", "long-enough-0123456789,short"),
         ("log_level", "loud"),
     ],
 )
