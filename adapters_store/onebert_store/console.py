@@ -28,8 +28,12 @@ def busy(what: str) -> Status:
     return err.status(what)
 
 
-def progress() -> Progress:
-    """A progress bar on standard error, gone when done; nothing where that is not a terminal."""
+def progress(with_results: bool = False) -> Progress:
+    """A progress bar on standard error, gone when done; nothing where that is not a terminal.
+
+    Args:
+        with_results: results are printed meanwhile; where they are seen on the terminal, they are progress enough.
+    """
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -37,5 +41,7 @@ def progress() -> Progress:
         TimeElapsedColumn(),
         console=err,
         transient=True,
-        disable=not err.is_terminal,
+        # Results go where the caller sent them, also while the bar is shown.
+        redirect_stdout=False,
+        disable=not err.is_terminal or (with_results and out.is_terminal),
     )

@@ -11,8 +11,9 @@ from onebert_encoder.base import Base
 from onebert_encoder.fold import fold, to_tensors
 from onebert_encoder.predict import golden_tokens, golden_tolerance, tokens_of_ids
 from onebert_server.bank import Bank
-from onebert_server.directory import Directory, Resident, Unavailable
+from onebert_server.directory import Directory, Entry, Resident, Unavailable
 from onebert_server.engine import Engine, Item
+from onebert_store import console
 from onebert_store.blobs import Staged
 from onebert_store.delta import Delta, check
 from onebert_store.errors import GoldenMismatch, NotFinite, OneBertError
@@ -40,14 +41,16 @@ class Catalog:
     def load(self) -> None:
         """Loads every registered version; one that cannot be loaded is marked and does not stop the others."""
         aliases = {task.name: task.aliases for task in self._registry.tasks()}
-        for record in self._registry.versions():
-            try:
-                delta = loads(self._registry.read(record))
-                entry: Resident | Unavailable = Resident(record, self._install(delta))
-            except OneBertError as error:
-                logger.error("version %d with %s is unavailable: %s", record.version, record.digest, error.code)
-                entry = Unavailable(record)
-            self.directory.publish(entry, aliases[record.task])
+        with console.progress() as bar:
+            for record in bar.track(self._registry.versions(), description="loading versions"):
+                self.directory.publish(self._load(record), aliases[record.task])
+
+    def _load(self, record: VersionRecord) -> Entry:
+        try:
+            return Resident(record, self._install(loads(self._registry.read(record))))
+        except OneBertError as error:
+            logger.error("version %d with %s is unavailable: %s", record.version, record.digest, error.code)
+            return Unavailable(record)
 
     def upload(self, task: str, staged: Staged) -> tuple[VersionRecord, bool]:
         """Takes a staged file: reads, checks, folds, installs, proves, stores, publishes; or leaves no trace of it.

@@ -15,9 +15,10 @@ from onebert_store.strict_json import shown
 
 # Heavy imports are inside the commands: `onebert --help` imports this file.
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from onebert_server.client import Client, Input
 
-BATCH = 64
 SHOWN_TEXT = 60
 
 Url = Annotated[str, typer.Option("--url", envvar="ONEBERT_URL", help="Address of the server.")]
@@ -97,24 +98,26 @@ def classify(
     api_key: ApiKey = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per input, as they come.")] = False,
 ) -> None:
-    """Classify texts with a task: arguments, a file, or standard input with a text per line."""
-    from rich.table import Table  # noqa: PLC0415
+    """Classify texts with a task: arguments, a file, or standard input with a text per line; blank lines are skipped.
+
+    Results come in batches while the input is read, so that an error further on loses none of them.
+    """
+    from onebert_server.schemas import MAX_ITEMS  # noqa: PLC0415
 
     if texts and file:
         raise typer.BadParameter("texts come as arguments or from --file, not both")
-    table = Table("text", "label", "score")
     inputs = _arguments(texts, pair) if texts else _lines(file, pair)
-    with _client(url, api_key) as client:
-        while batch := list(islice(inputs, BATCH)):
+    with _client(url, api_key) as client, console.progress(with_results=True) as bar:
+        done = bar.add_task("classifying", total=None, visible=file is not None)
+        while batch := list(islice(inputs, MAX_ITEMS)):
             answer = client.classify(task, batch, top_k)
-            by = {name: answer[name] for name in ("task", "version", "digest")}
-            for one, result in zip(batch, answer["results"], strict=True):
-                if as_json:
+            if as_json:
+                by = {name: answer[name] for name in ("task", "version", "digest")}
+                for result in answer["results"]:
                     typer.echo(json.dumps(by | result, ensure_ascii=False))
-                else:
-                    _add_result(table, one, result, top_k)
-    if table.row_count:
-        console.out.print(table)
+            else:
+                console.out.print(_results(batch, answer["results"], top_k))
+            bar.advance(done, len(batch))
 
 
 def tasks(
@@ -232,8 +235,10 @@ def _lines(file: Path | None, pair: bool) -> "Iterator[Input]":
 
 
 def _inputs(lines: Iterable[bytes] | BinaryIO, as_objects: bool, pair: bool) -> "Iterator[Input]":
-    """One input per line; a line that is not one is an error, since answers come line by line."""
+    """One input per line that is not blank; a line that is not one is an error."""
     for number, raw in enumerate(lines, 1):
+        if not raw.strip():
+            continue
         try:
             line = raw.decode().rstrip("\r\n")
             found = _object(line) if as_objects else tuple(line.split("\t")) if pair else (line,)
@@ -255,10 +260,15 @@ def _object(line: str) -> tuple[str, ...]:
     raise ValueError
 
 
-def _add_result(table: Any, one: "Input", result: dict[str, Any], top_k: int | None) -> None:
-    text = one if isinstance(one, str) else " | ".join(one)
-    label = ", ".join(result["labels"]) if "labels" in result else result["label"]
-    scores = f"{result['score']:.3f}"
-    if top_k:
-        scores = ", ".join(f"{name} {score:.3f}" for name, score in result["scores"].items())
-    table.add_row(shown(text, SHOWN_TEXT), label, scores)
+def _results(batch: "list[Input]", results: list[dict[str, Any]], top_k: int | None) -> "Table":
+    from rich.table import Table  # noqa: PLC0415
+
+    table = Table("text", "label", "score")
+    for one, result in zip(batch, results, strict=True):
+        text = one if isinstance(one, str) else " | ".join(one)
+        label = ", ".join(result["labels"]) if "labels" in result else result["label"]
+        scores = f"{result['score']:.3f}"
+        if top_k:
+            scores = ", ".join(f"{name} {score:.3f}" for name, score in result["scores"].items())
+        table.add_row(shown(text, SHOWN_TEXT), label, scores)
+    return table

@@ -1,8 +1,10 @@
 """A server from start to stop: what it refuses to start with, what it survives, and how it ends."""
 
 import json
+import os
 import signal
 import socket
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
@@ -11,7 +13,7 @@ import pytest
 
 from bases import tiny_base
 from onebert_store.errors import VersionNotFound, VersionUnavailable
-from servers import Server, Task, assert_answers, run_onebert, wait_until
+from servers import ONEBERT, Server, Task, assert_answers, clean_env, run_onebert, wait_until
 
 TEXT = "the screen was broken"
 
@@ -78,6 +80,24 @@ def test_versions_of_another_base_are_unavailable(stored):
         with pytest.raises(VersionUnavailable):
             client.classify("kept", TEXT)
         assert client.ready()
+
+
+def test_loading_shows_its_progress_on_a_terminal(tmp_path):
+    with Server(tmp_path) as server:
+        with server.client() as client:
+            client.push("task", Task(seed=6).file)
+        server.stop()
+        ours, theirs = os.openpty()
+        env = clean_env(**server.settings) | {"TERM": "xterm"}
+        with subprocess.Popen([ONEBERT, "serve"], env=env, stdout=subprocess.PIPE, stderr=theirs, text=True) as running:
+            os.close(theirs)
+            greeting = running.stdout.readline()
+            running.terminate()
+        shown = os.read(ours, 65536).decode()
+        os.close(ours)
+    assert greeting.startswith("Listening on ")
+    assert "loading versions" in shown
+    assert "1/1" in shown
 
 
 def test_request_in_flight_at_sigterm_is_answered(tmp_path):

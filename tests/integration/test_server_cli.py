@@ -1,12 +1,14 @@
 """The commands that talk to a server: what they print, what scripts read, and how they fail."""
 
 import json
+import os
+import subprocess
 
 import pytest
 import typer
 
 from onebert_store.cli import build_app
-from servers import Server, Task, assert_answers, run_onebert
+from servers import ONEBERT, Server, Task, assert_answers, clean_env, run_onebert
 
 TEXTS = ["my order is late", "the parcel was broken", "what a good day"]
 
@@ -133,6 +135,33 @@ def test_classify_files_of_lines_and_of_objects(onebert, task, tmp_path):
             assert_answers(result, task.scores(*texts))
 
 
+def test_classify_skips_blank_lines_and_keeps_what_came_before_an_error(server, task):
+    lines = [f"order {i} is late\n \n" for i in range(64)]
+    for options in ([], ["--json"]):
+        stdin = "".join(lines) + "x" * 65537
+        done = run_onebert("classify", "mood", *options, stdin=stdin, url=server.url)
+        _assert_fails(done, 1, "at most 65536 characters")
+        assert all(f"order {i} is late" in done.stdout for i in range(64)) or options
+        assert done.stdout.count("\n") >= 64
+
+
+def test_classify_shows_progress_beside_results_that_are_piped(server, task, tmp_path):
+    """Standard error is a terminal, standard output is not: what is on one is not on the other."""
+    path = tmp_path / "texts.txt"
+    path.write_text("my order is late\n" * 70)
+    ours, theirs = os.openpty()
+    command = [ONEBERT, "classify", "mood", "--json", "--file", path]
+    env = clean_env(url=server.url) | {"TERM": "xterm"}
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=theirs, text=True) as running:
+        os.close(theirs)
+        results = [json.loads(line) for line in running.stdout]
+    shown = os.read(ours, 65536).decode()
+    os.close(ours)
+    assert len(results) == 70
+    assert "classifying" in shown
+    assert "label" not in shown
+
+
 def test_classify_pairs_and_top_k(onebert, task):
     out = onebert("classify", "mood", "--pair", "--top-k", 2, "--json", "a", "b", "c", "d")
     for texts, line in zip([("a", "b"), ("c", "d")], out.splitlines(), strict=True):
@@ -152,7 +181,7 @@ def test_texts_cannot_write_to_the_terminal(onebert, task):
         (["classify", "nobody", "x"], "", 1, "there is no task nobody"),
         (["classify", "mood@9", "x"], "", 1, "mood has no version 9"),
         (["classify", "Bad Name", "x"], "", 1, "is not a name"),
-        (["classify", "mood"], "fine\n\n", 1, "line 2 does not hold a text"),
+        (["classify", "mood", "--pair"], "a\tb\n\na\t \n", 1, "line 3 does not hold two texts"),
         (["classify", "mood", "--pair"], "one\n", 1, "line 1 does not hold two texts"),
         (["classify", "mood", "--pair", "one"], "", 2, "even number"),
         (["classify", "mood", "--file", "nowhere.txt"], "", 1, "cannot be read"),
@@ -185,8 +214,8 @@ def test_no_server_at_the_address(url):
 
 
 def test_key_comes_from_the_environment(tmp_path):
-    with Server(tmp_path, api_keys="right") as server:
-        assert json.loads(run_onebert("tasks", "--json", url=server.url, api_key="right").stdout) == []
+    with Server(tmp_path, api_keys="the-right-key-0123") as server:
+        assert json.loads(run_onebert("tasks", "--json", url=server.url, api_key="the-right-key-0123").stdout) == []
         _assert_fails(run_onebert("tasks", url=server.url, api_key="wrong"), 1, "key")
         _assert_fails(run_onebert("tasks", url=server.url), 1, "key")
         _assert_fails(run_onebert("tasks", url=server.url, api_key="schlüssel ☃"), 1, "key")
