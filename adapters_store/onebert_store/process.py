@@ -34,6 +34,7 @@ def running(
         stderr=stderr,
         text=True,
         encoding="utf-8",
+        process_group=0,  # Ctrl-C reaches the caller alone, which then ends its children in order
     )
     with process:
         try:

@@ -6,10 +6,11 @@ import time
 from pathlib import Path
 
 from onebert_demo import show
-from onebert_demo.processes import Json, Server, ending_on_signals, serving, train
+from onebert_demo.processes import Json, ending_on_signals, train
 from onebert_demo.tasks import ROUTING, SAME, TASKS, TONE, Task
 from onebert_demo.traffic import Item, Stream, measure
 from onebert_server.client import Client
+from onebert_server.process import Server, serving
 from onebert_store.errors import OneBertError
 
 MOST_INPUTS = 64  # in one request
@@ -40,7 +41,7 @@ def tell(keep: bool) -> None:
         trained = train_three(work)
         show.chapter("Start the server")
         show.command("onebert serve --port 0")
-        with serving(work / "data", work / "server.log") as server, Client(server.url) as client:
+        with serving(work / "data") as server, Client(server.url) as client:
             show.say(f"It listens on {server.url} and has no task yet.")
             upload_while_answering(server, client, work)
             classify_a_mix(client)
