@@ -25,7 +25,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from onebert_store.errors import StorageFull, StoreCorrupt
 
-SCHEMA = 2
+SCHEMA = 1
 
 
 class UtcDateTime(TypeDecorator[datetime]):
@@ -98,8 +98,6 @@ def open_database(path: Path, may_create: bool = True) -> Engine:
             found = connection.exec_driver_sql("PRAGMA user_version").scalar_one()
             if found > SCHEMA:
                 raise StoreCorrupt(f"the store has schema {found}; this OneBERT reads schema {SCHEMA}")
-            if found == 1:
-                connection.exec_driver_sql("ALTER TABLE aliases ADD COLUMN previous INTEGER")
             if not found and not may_create:
                 raise StoreCorrupt(
                     "the store has blobs but no database; put the registry.sqlite3 that goes with them back"

@@ -162,20 +162,6 @@ def test_an_alias_remembers_where_it_was_before(tmp_path):
         assert registry.task("spam").aliases == {"live": Alias(2, previous=4)}
 
 
-def test_a_store_of_before_aliases_remembered_opens(tmp_path):
-    with Registry(tmp_path) as registry:
-        registry.add("spam", make_delta(1))
-        registry.add("spam", make_delta(2))
-    with sqlite3.connect(tmp_path / "registry.sqlite3") as connection:
-        connection.execute("ALTER TABLE aliases DROP COLUMN previous")
-        connection.execute("PRAGMA user_version = 1")
-    connection.close()
-    for previous in (None, 1):
-        with Registry(tmp_path) as registry:
-            assert registry.task("spam").aliases["live"].previous == previous
-            registry.move_alias("spam", "live", 2, 1 if previous is None else 2)
-
-
 def test_an_alias_is_deleted_only_from_where_it_is_said_to_be(registry):
     registry.add("spam", make_delta(1))
     with pytest.raises(AliasConflict, match="the alias live of spam is at version 1"):
