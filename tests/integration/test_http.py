@@ -19,21 +19,9 @@ from onebert_store.errors import (
     VersionInUse,
     VersionNotFound,
 )
-from servers import Server, Task, assert_answers, spec, wait_until
+from servers import Task, assert_answers, spec, wait_until
 
 TEXT = "please help my order is late and the parcel was broken"
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with Server(tmp_path_factory.mktemp("server")) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def client(server):
-    with server.client() as made:
-        yield made
 
 
 @pytest.fixture(scope="module")

@@ -11,22 +11,10 @@ import numpy as np
 import pytest
 
 from onebert_store.errors import VersionNotFound
-from servers import Server, Task, assert_answers, wait_until
+from servers import Task, assert_answers, wait_until
 
 TEXTS = [f"my order {i} is late " + "and the parcel was broken " * (i % 4) for i in range(8)]
 KINDS = [("bitfit", "mean"), ("layernorm", "cls"), ("lora", "pooler"), ("spafit", "mean"), ("gains", "cls")]
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with Server(tmp_path_factory.mktemp("server")) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def client(server):
-    with server.client() as made:
-        yield made
 
 
 @pytest.fixture(scope="module")

@@ -14,12 +14,6 @@ TEXTS = ["my order is late", "the parcel was broken", "what a good day"]
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with Server(tmp_path_factory.mktemp("server")) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
 def onebert(server):
     """Runs a command against the server and expects it to succeed."""
 
