@@ -107,7 +107,7 @@ def measure(client: Client, one: Trained, data: Path) -> dict[str, float]:
     split = dataset.splits[split_name(dataset)]
     results: list[dict[str, Any]] = []
     for start in range(0, len(split.texts), BATCH):
-        results += client.classify(f"{task}@{version}", split.texts[start : start + BATCH])["results"]
+        results += client.classify(f"{task}@{version}", list(split.texts[start : start + BATCH]))["results"]
     scores = np.array([[result["scores"][label] for label in dataset.labels] for result in results])
     return evaluate_predictions(dataset.task_type, split.gold, scores)
 
