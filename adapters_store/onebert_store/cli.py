@@ -17,8 +17,8 @@ GROUP = "onebert.commands"
 
 def main() -> None:
     """Runs the command line: 0 is success, 1 an error, 2 wrong usage, 130 an interrupt; errors are one line."""
-    # Before torch is loaded: its threads shall sleep while they wait for each other (docs/decisions/0006).
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # Before torch is loaded: its threads wait briefly awake, then sleep (docs/decisions/0006-brief-spinning.md).
+    os.environ.setdefault("GOMP_SPINCOUNT", "2000")
     try:
         status = build_app()(standalone_mode=False)
     except OneBertError as error:
