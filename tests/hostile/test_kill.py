@@ -9,7 +9,7 @@ import pytest
 
 from adding_process import add_and_die, add_for_ever
 from onebert_store.format import loads
-from onebert_store.registry import Registry
+from onebert_store.registry import Alias, Registry
 from tiny_delta import make_delta
 
 # The fork server imports once, so that a child costs milliseconds.
@@ -36,7 +36,7 @@ def check_store(folder, acknowledged):
         kept = {record.digest.removeprefix("sha256:") for record in records}
         assert {path.name for path in (folder / "blobs").iterdir()} == kept
         for task in registry.tasks():
-            assert task.aliases == {"live": 1}
+            assert task.aliases == {"live": Alias(1, previous=None)}
             assert task.versions == tuple(range(1, len(task.versions) + 1))
     return records
 

@@ -14,6 +14,8 @@ from onebert_store.errors import VersionNotFound
 from servers import Task, assert_answers, wait_until
 
 TEXTS = [f"my order {i} is late " + "and the parcel was broken " * (i % 4) for i in range(8)]
+# At least so many, and on until both versions have answered; the second number only ends a test that fails.
+FLIPS, MOST_FLIPS = 100, 10_000
 KINDS = [("bitfit", "mean"), ("layernorm", "cls"), ("lora", "pooler"), ("spafit", "mean"), ("gains", "cls")]
 
 
@@ -58,7 +60,9 @@ def test_alias_flips_under_load(server, client):
 
     def flip():
         try:
-            for i in range(100):
+            for i in range(MOST_FLIPS):
+                if i >= FLIPS and {answer["version"] for _, _, answer in list(answers)} == {1, 2}:
+                    break
                 old, new = (1, 2) if i % 2 == 0 else (2, 1)
                 sent = time.monotonic()
                 client.move_alias("flipped", "live", new, expected=old)
