@@ -109,7 +109,9 @@ def _read_header(data: bytes) -> tuple[dict[str, Any], int]:
     size = int.from_bytes(data[:8], "little")
     body_bytes = len(data) - 8 - size
     if body_bytes < 0:
-        raise MalformedFile(f"the header claims {size} bytes, {len(data) - 8} are left in the file")
+        raise MalformedFile(
+            f"no delta file, or cut short: the header claims {size} bytes, {len(data) - 8} are left in the file"
+        )
     if size > MAX_HEADER_BYTES:
         raise TooLarge(f"a header has at most {MAX_HEADER_BYTES} bytes, this one {size}")
     if data[8:9] != b"{":

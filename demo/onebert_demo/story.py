@@ -18,10 +18,10 @@ ROUTED = "Since the update I can't log in any more, it says that my password is 
 MIXED: list[Item] = [
     (ROUTING.name, "The parcel was due on Monday and the tracking page has not changed since."),
     (TONE.name, "We waited an hour for two cold soups, and nobody said sorry."),
-    (SAME.name, ("How do I keep cut roses fresh?", "What makes roses last longer in a vase?")),
+    (SAME.name, ("Can I freeze bread?", "Does bread keep in the freezer?")),
     (ROUTING.name, "The invoice shows a price that I never agreed to."),
     (TONE.name, "Small, quiet, spotless, and the owner drew us a map of her favorite walks."),
-    (SAME.name, ("How do I keep cut roses fresh?", "Which roses are easy to grow in a pot?")),
+    (SAME.name, ("Can I freeze bread?", "Which flour makes the best bread?")),
 ]
 CLIENTS, REQUESTS, REQUEST_INPUTS = 4, 200, 16
 
@@ -166,11 +166,10 @@ def _file(work: Path, task: Task) -> Path:
 
 
 def _train(task: Task, out: Path, *more: str) -> Json:
-    recipe = ["--task", task.name, "--method", task.method, *task.options, *more]
-    show.command(f"onebert train {' '.join(recipe)}")
+    recipe = ["--task", task.name, "--method", task.method, *task.options, *more, "--evals-per-epoch", "1"]
+    show.command(f"onebert train {' '.join(recipe)} --data {task.folder}")
     with show.progress(task.name) as report:
-        places = ["--data", str(task.folder), "--out", str(out)]
-        return train([*recipe, "--evals-per-epoch", "1", *places], report)
+        return train([*recipe, "--data", str(task.folder), "--out", str(out)], report)
 
 
 def _accuracy(client: Client, task: Task) -> float:

@@ -80,6 +80,8 @@ def push(
     console.out.print(f"{name}: {file.name} {state} {pushed['version']} ({pushed['digest'][:19]}…)")
     if moved:
         _print_move(moved)
+    elif pushed["created"] and pushed["version"] > 1:
+        console.out.print(f"`onebert promote {name} {pushed['version']}` makes it live")
 
 
 def classify(

@@ -26,6 +26,9 @@ class Client:
 
     def __init__(self, url: str, api_key: str | None = None, timeout: float = 60.0) -> None:
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        if not url.startswith(("http://", "https://")):
+            raise InvalidInput("the server's URL starts with http:// or https://")
+        self._url = url
         try:
             self._http = httpx.Client(base_url=url, headers=headers, timeout=timeout)
         except (httpx.InvalidURL, UnicodeEncodeError):
@@ -124,7 +127,7 @@ class Client:
         except httpx.TimeoutException:
             raise ServerUnreachable("the server did not answer in time") from None
         except (httpx.HTTPError, httpx.InvalidURL):
-            raise ServerUnreachable("nothing answers at the server's address; is `onebert serve` running?") from None
+            raise ServerUnreachable(f"nothing answers at {self._url}; is `onebert serve` running?") from None
         except UnicodeEncodeError:
             raise InvalidInput("a text is not valid Unicode") from None
         if answer.is_success:

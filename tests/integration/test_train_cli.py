@@ -132,7 +132,7 @@ def test_a_killed_run_continues_to_the_same_bytes(onebert, folder, tmp_path):
         (["--method", "adapter"], "methods are frozen, bitfit"),
         (["--method", "spafit:1-2-I"], "needs 4 layers or more; the base has 3"),
         (["--data", "nowhere"], "neither a file nor a folder"),
-        (["--label", "kind"], "train: no label column"),
+        (["--label", "kind"], "train split: no column kind"),
         (["--metric", "pearson"], "the metrics of a single_label task"),
         (["--base", "nowhere/nothing"], "nowhere/nothing"),
         (["--device", "abacus"], "--device is cpu, cuda or cuda:N"),

@@ -121,7 +121,7 @@ def test_a_broken_command_says_so_and_breaks_no_other(plugin, arguments):
         (["inspect"], 2, "error: Missing argument 'FILE'. (see --help)"),
         (["inspect", "/no/such/file"], 1, "error: the delta file cannot be read: No such file or directory"),
         (["inspect", "/"], 1, "error: the delta file cannot be read: Is a directory"),
-        (["inspect", __file__], 1, "error: the header claims"),
+        (["inspect", __file__], 1, "error: no delta file, or cut short: the header claims"),
     ],
 )
 def test_an_error_is_one_line_and_a_status(plugin, arguments, status, line):

@@ -116,9 +116,11 @@ class Cells:
         texts, label = find_texts(table, columns), find_label(table, columns)
         there = ", ".join(name[:40] for name in list(table)[:10])
         if texts is None:
-            raise InvalidData(f"{split}: no text column; say which with --text (the columns are {there})")
+            which = "no text column; say which with --text" if columns.text is None else f"no column {columns.text}"
+            raise InvalidData(f"{split} split: {which} (the columns are {there})")
         if label is None:
-            raise InvalidData(f"{split}: no label column; say which with --label (the columns are {there})")
+            which = "no label column; say which with --label" if columns.label is None else f"no column {columns.label}"
+            raise InvalidData(f"{split} split: {which} (the columns are {there})")
         self.where = split
         self.texts = [table[name] for name in texts]
         self.names = read.label_names.get(label) or read.label_names.get("")

@@ -71,7 +71,9 @@ def load_dataset(
     splits["train"] = _subset(splits["train"], task_type, train_rows)
     if "validation" not in splits:
         train, validation = _hold_out(splits["train"], task_type)
-        notes.append(f"no validation split: {len(validation)} of {len(splits['train'])} training rows are it")
+        notes.append(
+            f"no validation split: {len(validation)} of {len(splits['train'])} training rows are held out for it"
+        )
         splits = {"train": train, "validation": validation, **{k: v for k, v in splits.items() if k == "test"}}
     _check_variety(splits["train"], task_type)
     if task_type == "single_label" and (absent := len(labels) - len(np.unique(splits["train"].gold))):

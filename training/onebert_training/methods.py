@@ -225,5 +225,5 @@ def parse_method(text: str) -> Method:
     """
     name, _, arguments = text.strip().partition(":")
     if name not in METHODS:
-        raise InvalidMethod(f"methods are {', '.join(METHODS)}")
+        raise InvalidMethod(f"there is no method {name[:40]!r}; methods are {', '.join(METHODS)}")
     return METHODS[name].parse(arguments.strip())

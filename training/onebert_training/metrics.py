@@ -76,7 +76,8 @@ def evaluate_predictions(
     scores = {
         "accuracy": float(accuracy_score(gold, predicted)),
         "macro_f1": float(f1_score(gold, predicted, average="macro", zero_division=0)),
-        "matthews": float(matthews_corrcoef(gold, predicted)),
+        # With one class on both sides there is no correlation, and scikit-learn would warn.
+        "matthews": float(matthews_corrcoef(gold, predicted)) if np.unique([gold, predicted]).size > 1 else 0.0,
     }
     if logits.shape[1] == 2:
         scores["f1"] = float(f1_score(gold, predicted, zero_division=0))

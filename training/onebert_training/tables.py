@@ -54,7 +54,9 @@ def read_source(source: str) -> Source:
     if path.is_dir():
         return _read_folder(path)
     if not path.is_file():
-        raise InvalidData("the data is neither a file nor a folder; Hub data is written hf:dataset/config")
+        raise InvalidData(
+            f"there is no data at {source}, neither a file nor a folder; Hub data is written hf:dataset/config"
+        )
     return Source(_stem(path), {"train": _read_file(path)}, single_file=True)
 
 

@@ -245,8 +245,8 @@ TEN = [("t", label) for label in "xy"] * 5
 @pytest.mark.parametrize(
     ("rows", "header", "message"),
     [
-        (TEN, ("words", "label"), r"train: no text column; .*\(the columns are words, label\)"),
-        (TEN, ("text", "kind"), "train: no label column"),
+        (TEN, ("words", "label"), r"train split: no text column; .*\(the columns are words, label\)"),
+        (TEN, ("text", "kind"), "train split: no label column"),
         (TEN, ("text", "text"), "two columns have one name"),
         ([*TEN, ("", "x")], ("text", "label"), "train row 11: the text is empty"),
         ([*TEN, ("  ", "x")], ("text", "label"), "train row 11: the text is empty"),
