@@ -215,7 +215,7 @@ def test_full_queue_is_503_with_retry_after(server, expected):
     assert {answer.status_code for answer in answers} == {200, 503}
     for answer in full:
         assert answer.json()["code"] == "queue-full"
-        assert answer.headers["retry-after"] == "1"
+        assert int(answer.headers["retry-after"]) >= 1
     for answer in answers:
         if answer.status_code == 200:
             assert_answers(answer.json()["results"][1023], expected[task, text])
