@@ -46,7 +46,7 @@ class Bank:
                 self._lora[slot] = cast_lora(row, self._base.dtype)
                 self._heads[slot] = row.head
                 self.part_at[slot] = parts_at(row, self._bare)
-                self._gain_of_row[slot] = self._install_gain(row)
+                self._install_gain(slot, row)
             except BaseException:
                 self._forget(slot)
                 raise
@@ -97,13 +97,14 @@ class Bank:
         self.part_at.append(0)
         return len(self._heads) - 1
 
-    def _install_gain(self, row: Row) -> int:
+    def _install_gain(self, slot: int, row: Row) -> None:
         if row.gain is None or row.g_LN0 is None:
-            return 0
+            return
+        # Taken before it is written: what fails is then given back, and no other row is ever handed the same gain.
         gain = self._free_gains.pop() if self._free_gains else 1 + self._num_gains
+        self._gain_of_row[slot] = gain
         self._g_LN0.write(gain, row.g_LN0)
         self._gain.write(gain, row.gain)
-        return gain
 
     def _view(self) -> Rows:
         return Rows(

@@ -103,6 +103,17 @@ def test_a_failed_installation_takes_nothing() -> None:
     torch.testing.assert_close(answer(bank, slot), alone(4), rtol=0, atol=1e-5)
 
 
+def test_a_failed_installation_costs_no_other_row_its_gain() -> None:
+    bank = Bank(base())
+    first, kept = bank.install(row(1, "gains")), bank.install(row(4, "everything"))
+    bank.release(first)
+    with pytest.raises(RuntimeError):
+        bank.install(replace(row(1, "gains"), g_LN0=torch.zeros(3)))
+    slot = bank.install(row(1, "gains"))
+    torch.testing.assert_close(answer(bank, kept), alone(4), rtol=0, atol=1e-5)
+    torch.testing.assert_close(answer(bank, slot), alone(1), rtol=0, atol=1e-5)
+
+
 def test_the_bare_base_stays() -> None:
     bank = Bank(base())
     with pytest.raises(ValueError, match="never released"):
