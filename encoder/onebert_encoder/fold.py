@@ -32,13 +32,13 @@ class Head:
     """What reads the encoder's last layer: zero or more tanh layers on the pooled vector, then the classifier.
 
     Attributes:
-        mean: pool by the mean over tokens; else the first token.
+        pooling: `mean` reads the mean over tokens, `none` every token for itself, the others the first token.
         dense: (W [h, h], b [h]) of each tanh layer; the base's pooler is the first where the task uses it.
         weight: [labels, h], float32.
         bias: [labels], float32.
     """
 
-    mean: bool
+    pooling: str
     dense: tuple[tuple[Tensor, Tensor], ...]
     weight: Tensor
     bias: Tensor
@@ -95,7 +95,7 @@ def fold(base: Base, tensors: Mapping[str, Tensor], pooling: str = "mean") -> Ro
     Args:
         base: the frozen encoder.
         tensors: named as in the delta file; without `head.weight` the row is the bare encoder.
-        pooling: `cls`, `mean` or `pooler`.
+        pooling: `cls`, `mean`, `pooler` or `none`.
     """
     return _Folding(base, tensors).row(pooling)
 
@@ -185,7 +185,7 @@ class _Folding:
         first_weight, first_bias = maps[0]
         maps[0] = first_weight, first_bias + first_weight @ prev
         weight, bias = maps.pop()
-        return Head(mean=pooling == "mean", dense=tuple(maps), weight=weight, bias=bias)
+        return Head(pooling, tuple(maps), weight, bias)
 
 
 def stack_rows(base: Base, rows: Sequence[Row]) -> Rows:

@@ -26,7 +26,7 @@ def classify(heads: Sequence[Head], batch: Batch, x: Tensor) -> list[Tensor]:
     Returns:
         One [labels] tensor per sequence, in the caller's order.
     """
-    pooled = pool(batch, x, [head.mean for head in heads])
+    pooled = pool(batch, x, [head.pooling == "mean" for head in heads])
     for depth in range(max(len(head.dense) for head in heads)):
         pooled = _tanh_layer(heads, pooled, depth)
     logits: list[Tensor] = [pooled] * len(heads)
