@@ -10,7 +10,9 @@ from onebert_store.spec import BaseSpec
 
 BASE_DIGEST = "sha256:" + "ab" * 32
 QUERY = "encoder.layer.{}.attention.self.query"
+KEY = "encoder.layer.{}.attention.self.key"
 MIDDLE = "encoder.layer.{}.intermediate.dense"
+OUTPUT = "encoder.layer.{}.output.dense"
 NORM = "encoder.layer.{}.output.LayerNorm.weight"
 
 SPEC = BaseSpec(
@@ -29,13 +31,19 @@ SPEC = BaseSpec(
         **{NORM.format(i): (4,) for i in range(2)},
         "pooler.dense.bias": (4,),
     },
-    modules={**{QUERY.format(i): (4, 4) for i in range(2)}, **{MIDDLE.format(i): (8, 4) for i in range(2)}},
+    modules={
+        **{module.format(i): (4, 4) for module in (QUERY, KEY) for i in range(2)},
+        **{MIDDLE.format(i): (8, 4) for i in range(2)},
+        **{OUTPUT.format(i): (4, 8) for i in range(2)},
+    },
     symbols={
         **{QUERY.format(i) + ".bias": "b_q" for i in range(2)},
         **{MIDDLE.format(i) + ".bias": "b_m2" for i in range(2)},
         **{NORM.format(i): "g_LN2" for i in range(2)},
-        **{QUERY.format(i) + ".weight": "W_q" for i in range(2)},
-        **{MIDDLE.format(i) + ".weight": "W_m2" for i in range(2)},
+        **{QUERY.format(i): "W_q" for i in range(2)},
+        **{KEY.format(i): "W_k" for i in range(2)},
+        **{MIDDLE.format(i): "W_m2" for i in range(2)},
+        **{OUTPUT.format(i): "W_m3" for i in range(2)},
         "pooler.dense.bias": "b_p",
     },
 )

@@ -17,6 +17,7 @@ DTYPES: Mapping[str, np.dtype[Any]] = {
     "F32": np.dtype(np.float32),
     "F16": np.dtype(np.float16),
     "BF16": np.dtype(ml_dtypes.bfloat16),
+    "I32": np.dtype(np.int32),
 }
 _CODES = {dtype: code for code, dtype in DTYPES.items()}
 
@@ -32,7 +33,7 @@ def canonical_bytes(manifest: Manifest, tensors: Mapping[str, Array]) -> bytes:
     The layout is written here and not by the safetensors library, whose bytes would follow its version.
 
     Raises:
-        TensorMismatch: a tensor is not float32, float16 or bfloat16.
+        TensorMismatch: a tensor is not float32, float16, bfloat16 or int32.
     """
     header: dict[str, Any] = {"__metadata__": {"onebert": manifest_json(manifest)}}
     # Wide items first: every tensor then starts at a multiple of its item size.
@@ -52,5 +53,5 @@ def _code(name: str, tensor: Array) -> str:
     code = _CODES.get(tensor.dtype)
     if code is None:
         kind = tensor.dtype.name
-        raise TensorMismatch(f"{strict_json.shown(name)} is {kind}; a tensor is float32, float16 or bfloat16")
+        raise TensorMismatch(f"{strict_json.shown(name)} is {kind}; a tensor is float32, float16, bfloat16 or int32")
     return code

@@ -16,11 +16,20 @@ from onebert_store.strict_json import shown
 DELTA = "delta."
 LORA_A = "lora_A."
 LORA_B = "lora_B."
+SPARSE_INDEX = "sparse_index."
+SPARSE_VALUE = "sparse_value."
+ADAPTER_DOWN = "adapter_down."
+ADAPTER_UP = "adapter_up."
+SCALE = "scale."
 HEAD_WEIGHT = "head.weight"
 HEAD_BIAS = "head.bias"
 HEAD_DENSE_WEIGHT = "head.dense.weight"
 HEAD_DENSE_BIAS = "head.dense.bias"
 POOLER_SYMBOL = "b_p"
+# Behind these maps a sublayer ends, which is where Houlsby et al. 2019 (Figure 2) put their adapters.
+ADAPTED = ("W_m1", "W_m3")
+# (IA)3 scales what these two give and what the third reads; the number says which side of a weight's shape.
+SCALED = {"W_k": 0, "W_v": 0, "W_m3": 1}
 
 MAX_NAMED = 10
 
@@ -33,7 +42,7 @@ class Delta:
 
     Attributes:
         manifest: what the tensors are for.
-        tensors: by the names of FORMAT.md; read-only arrays of float32, float16 or ml_dtypes.bfloat16.
+        tensors: by the names of FORMAT.md; read-only arrays of float32, float16 or ml_dtypes.bfloat16, places of int32.
     """
 
     manifest: Manifest
@@ -97,8 +106,11 @@ def _check_manifest(manifest: Manifest, spec: BaseSpec) -> None:
 
 def _check_tensors(delta: Delta, spec: BaseSpec) -> None:
     tensors = delta.tensors
-    required = _head_shapes(delta, spec) | _lora_shapes(tensors, spec)
-    allowed = required | _delta_shapes(delta.manifest.pooling, spec)
+    required = _head_shapes(delta, spec)
+    for module in spec.modules:
+        for shapes_of in (_low_rank_shapes, _sparse_shapes, _adapter_shapes):
+            required |= shapes_of(tensors, spec, module)
+    allowed = required | _delta_shapes(delta.manifest.pooling, spec) | _scale_shapes(spec)
     if unknown := tensors.keys() - allowed.keys():
         raise TensorMismatch(f"not tensors of this base and pooling: {listed(unknown)}")
     if missing := required.keys() - tensors.keys():
@@ -108,6 +120,19 @@ def _check_tensors(delta: Delta, spec: BaseSpec) -> None:
         shapes = [f"{name} is {[*tensors[name].shape]}, not {[*allowed[name]]}" for name in sorted(wrong)]
         more = f"; and {len(wrong) - MAX_NAMED} more" if len(wrong) > MAX_NAMED else ""
         raise TensorMismatch("; ".join(shapes[:MAX_NAMED]) + more)
+    _check_places(tensors, spec)
+
+
+def _check_places(tensors: Mapping[str, Array], spec: BaseSpec) -> None:
+    """Only places are whole numbers; those of one weight are inside it, in order, none of them twice."""
+    wrong = [name for name, tensor in tensors.items() if (tensor.dtype == np.int32) != name.startswith(SPARSE_INDEX)]
+    if wrong:
+        raise TensorMismatch(f"{SPARSE_INDEX}* is I32 and nothing else is: {listed(wrong)}")
+    for name, places in tensors.items():
+        if name.startswith(SPARSE_INDEX):
+            rows, columns = spec.modules[name.removeprefix(SPARSE_INDEX)]
+            if places[0] < 0 or places[-1] >= rows * columns or not (np.diff(places.astype(np.int64)) > 0).all():
+                raise TensorMismatch(f"{name}: places are from 0 to {rows * columns - 1} and strictly increase")
 
 
 def _head_shapes(delta: Delta, spec: BaseSpec) -> Shapes:
@@ -118,17 +143,40 @@ def _head_shapes(delta: Delta, spec: BaseSpec) -> Shapes:
     return shapes
 
 
-def _lora_shapes(tensors: Mapping[str, Array], spec: BaseSpec) -> Shapes:
-    shapes: Shapes = {}
-    for module, (rows, columns) in spec.modules.items():
-        a, b = LORA_A + module, LORA_B + module
-        if a not in tensors and b not in tensors:
-            continue
-        r = tensors[a].shape[0] if a in tensors else tensors[b].shape[-1]
-        if not 1 <= r <= min(rows, columns):
-            raise TensorMismatch(f"{a if a in tensors else b} has rank {r}, not 1 to {min(rows, columns)}")
-        shapes |= {a: (r, columns), b: (rows, r)}
-    return shapes
+def _low_rank_shapes(tensors: Mapping[str, Array], spec: BaseSpec, module: str) -> Shapes:
+    rows, columns = spec.modules[module]
+    a, b = LORA_A + module, LORA_B + module
+    if a not in tensors and b not in tensors:
+        return {}
+    r = tensors[a].shape[0] if a in tensors else tensors[b].shape[-1]
+    if not 1 <= r <= min(rows, columns):
+        raise TensorMismatch(f"{a if a in tensors else b} has rank {r}, not 1 to {min(rows, columns)}")
+    return {a: (r, columns), b: (rows, r)}
+
+
+def _sparse_shapes(tensors: Mapping[str, Array], spec: BaseSpec, module: str) -> Shapes:
+    index, value = SPARSE_INDEX + module, SPARSE_VALUE + module
+    if index not in tensors and value not in tensors:
+        return {}
+    n = len(tensors[index if index in tensors else value])
+    return {index: (n,), value: (n,)}
+
+
+def _adapter_shapes(tensors: Mapping[str, Array], spec: BaseSpec, module: str) -> Shapes:
+    down, up, h = ADAPTER_DOWN + module, ADAPTER_UP + module, spec.hidden_size
+    names = (f"{down}.weight", f"{down}.bias", f"{up}.weight", f"{up}.bias")
+    if spec.symbols[module] not in ADAPTED or not tensors.keys() & set(names):
+        return {}
+    r = tensors[names[0]].shape[0] if names[0] in tensors else 1
+    return dict(zip(names, ((r, h), (r,), (h, r), (h,)), strict=True))
+
+
+def _scale_shapes(spec: BaseSpec) -> Shapes:
+    return {
+        SCALE + module: (shape[SCALED[symbol]],)
+        for module, shape in spec.modules.items()
+        if (symbol := spec.symbols[module]) in SCALED
+    }
 
 
 def _delta_shapes(pooling: str, spec: BaseSpec) -> Shapes:

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from onebert_store import strict_json
 from onebert_store.canonical import Array
-from onebert_store.delta import DELTA, LORA_A, LORA_B, Delta
+from onebert_store.delta import DELTA, LORA_A, LORA_B, SCALE, SPARSE_VALUE, Delta
 from onebert_store.format import loads, read_file
 from onebert_store.strict_json import shown
 
@@ -83,11 +83,18 @@ def _brief(value: Any) -> str:
 
 
 def _changes(delta: Delta) -> list[dict[str, Any]]:
-    """Mean absolute change of each parameter over its layers; of a LoRA pair, that of the product BA."""
+    """Mean absolute change of each parameter over its layers; of a LoRA pair, that of the product BA.
+
+    Of a sparse difference it is that of the changed places, of a scale the distance from one.
+    """
     found: defaultdict[str, list[float]] = defaultdict(list)
     for name, tensor in delta.tensors.items():
         if name.startswith(DELTA):
             found[_without_layer(name.removeprefix(DELTA))].append(_mean(tensor))
+        elif name.startswith(SPARSE_VALUE):
+            found[_without_layer(name.removeprefix(SPARSE_VALUE)) + ".weight (sparse)"].append(_mean(tensor))
+        elif name.startswith(SCALE):
+            found[_without_layer(name.removeprefix(SCALE)) + " (scale)"].append(_mean(tensor.astype(np.float32) - 1))
         elif name.startswith(LORA_A):
             module = name.removeprefix(LORA_A)
             b = delta.tensors.get(LORA_B + module)

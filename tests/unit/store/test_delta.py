@@ -8,7 +8,7 @@ import pytest
 import tiny_delta
 from onebert_store.delta import check
 from onebert_store.errors import BaseMismatch, InvalidManifest, NotFinite, TensorMismatch
-from tiny_delta import MIDDLE, NORM, QUERY, SPEC
+from tiny_delta import KEY, MIDDLE, NORM, OUTPUT, QUERY, SPEC
 
 
 def with_tensors(**shapes):
@@ -68,6 +68,53 @@ def test_what_fits_is_accepted(changes, tensors):
 def test_tensors_that_do_not_fit_are_named(tensors, message):
     with pytest.raises(TensorMismatch, match=message):
         check(tiny_delta.make_delta(tensors=with_tensors(**tensors)), SPEC)
+
+
+def adapter(module, size=2):
+    """The four shapes of an adapter behind a module."""
+    return {
+        f"adapter_down.{module}.weight": (size, 4),
+        f"adapter_down.{module}.bias": (size,),
+        f"adapter_up.{module}.weight": (4, size),
+        f"adapter_up.{module}.bias": (4,),
+    }
+
+
+def with_places(places, values, module=MIDDLE.format(0), dtype=np.int32):
+    return tiny_delta.tensors_for() | {
+        f"sparse_index.{module}": np.array(places, dtype),
+        f"sparse_value.{module}": np.ones(values, np.float32),
+    }
+
+
+def test_sparse_differences_adapters_and_scales_are_accepted():
+    scales = {f"scale.{KEY.format(0)}": (4,), f"scale.{OUTPUT.format(1)}": (8,)}
+    tensors = with_tensors(**adapter(OUTPUT.format(0)), **scales) | with_places([0, 7, 31], 3)
+    check(tiny_delta.make_delta(tensors=tensors), SPEC)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "message"),
+    [
+        (with_places([0, 32], 2), "places are from 0 to 31 and strictly increase"),
+        (with_places([-1, 3], 2), "places are from 0"),
+        (with_places([3, 3], 2), "strictly increase"),
+        (with_places([-(2**31), 2**31 - 1, 5], 3), "strictly increase"),
+        (with_places([0, 1], 3), r"sparse_value\.\S+ is \[3\], not \[2\]"),
+        (with_places([[0, 1]], 1), r"sparse_index\.\S+ is \[1, 2\], not \[1\]"),
+        (with_places([0, 1], 2, dtype=np.float32), "is I32 and nothing else is"),
+        (with_places([0], 1, module="pooler.dense"), "not tensors of this base"),
+        (tiny_delta.tensors_for() | {"head.bias": np.ones(2, np.int32)}, "nothing else is: head.bias"),
+        (with_tensors(**adapter(QUERY.format(0))), "not tensors of this base"),
+        (with_tensors(**adapter(OUTPUT.format(0)) | {f"adapter_up.{OUTPUT.format(0)}.bias": None}), "missing"),
+        (with_tensors(**adapter(OUTPUT.format(0)) | {f"adapter_up.{OUTPUT.format(0)}.weight": (4, 3)}), "not"),
+        (with_tensors(**{f"scale.{QUERY.format(0)}": (4,)}), "not tensors of this base"),
+        (with_tensors(**{f"scale.{OUTPUT.format(0)}": (4,)}), r"is \[4\], not \[8\]"),
+    ],
+)
+def test_sparse_differences_adapters_and_scales_that_do_not_fit_are_named(tensors, message):
+    with pytest.raises(TensorMismatch, match=message):
+        check(tiny_delta.make_delta(tensors={k: v for k, v in tensors.items() if v is not None}), SPEC)
 
 
 def test_at_most_ten_offenders_are_named():

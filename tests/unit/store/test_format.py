@@ -191,12 +191,12 @@ def test_save_leaves_one_file_readable_by_others(tmp_path):
     ("tensor", "error", "message"),
     [
         (np.ones(2), TensorMismatch, "head.bias is float64"),
-        (np.ones(2, np.int32), TensorMismatch, "head.bias is int32"),
+        (np.ones(2, np.int64), TensorMismatch, "head.bias is int64"),
         (np.array([np.nan, 1], np.float32), NotFinite, "not finite: head.bias"),
         (np.array([1, np.inf], ml_dtypes.bfloat16), NotFinite, "not finite: head.bias"),
         (np.zeros(MAX_FILE_BYTES // 4, np.float32), TooLarge, "at most"),
     ],
-    ids=["float64", "int32", "nan", "bfloat16-inf", "too-large"],
+    ids=["float64", "int64", "nan", "bfloat16-inf", "too-large"],
 )
 def test_the_writer_refuses_what_the_reader_would(tmp_path, tensor, error, message):
     delta = tiny_delta.make_delta(tensors=tiny_delta.tensors_for() | {"head.bias": tensor})
