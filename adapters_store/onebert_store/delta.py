@@ -93,7 +93,8 @@ def listed(names: Iterable[str]) -> str:
 
 
 def _check_manifest(manifest: Manifest, spec: BaseSpec) -> None:
-    if manifest.pooling not in spec.poolings:
+    # Reading every token needs nothing of the base.
+    if manifest.pooling != "none" and manifest.pooling not in spec.poolings:
         raise InvalidManifest(f"pooling: this base has {', '.join(spec.poolings)}, not {manifest.pooling}")
     if manifest.max_length > spec.max_length:
         raise InvalidManifest(f"max_length: {manifest.max_length} is over the base's {spec.max_length}")

@@ -1,5 +1,6 @@
 """The manifest of a delta file: one JSON object that says what the tensors are for."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -21,8 +22,14 @@ MAX_GOLDEN = 8
 MAX_GOLDEN_TOKENS = 512
 MAX_TOKEN = 2**31 - 1
 
-TaskType = Literal["single_label", "multi_label", "regression"]
-Pooling = Literal["cls", "mean", "pooler"]
+TaskType = Literal["single_label", "multi_label", "regression", "token", "span"]
+Pooling = Literal["cls", "mean", "pooler", "none"]
+
+PER_TOKEN: frozenset[TaskType] = frozenset({"token", "span"})
+"""Task types whose head reads every token, by `pooling: "none"`."""
+
+MIN_LABELS: Mapping[TaskType, int] = {"single_label": 2, "token": 2}
+SPAN_LABELS = ["start", "end"]
 
 Line = Annotated[str, StringConstraints(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]+$")]
 Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
@@ -49,7 +56,7 @@ class BaseRef(_Strict):
 
 
 class Golden(_Strict):
-    """Token-id sequences and the float32 logits that the trainer computed for them."""
+    """Token-id sequences and the float32 logits that the trainer computed for them; token by token where per token."""
 
     input_ids: Annotated[
         list[list[Annotated[int, Field(ge=0, le=MAX_TOKEN)]]], Field(min_length=1, max_length=MAX_GOLDEN)
@@ -79,14 +86,36 @@ class Manifest(_Strict):
     training: Annotated[dict[str, Any], AfterValidator(_plain_json)] = Field(default_factory=dict)
     golden: Golden | None = None
 
+    @property
+    def per_token(self) -> bool:
+        """Whether there are logits for every token, [tokens, labels], and not for the sequence, [labels]."""
+        return self.task_type in PER_TOKEN
+
     @model_validator(mode="after")
     def _labels_fit(self) -> "Manifest":
         if len(set(self.labels)) != len(self.labels):
             raise ValueError("labels are not distinct")
-        if self.task_type == "single_label" and len(self.labels) < 2:
-            raise ValueError("a single_label task has at least two labels")
-        if self.golden and any(len(row) != len(self.labels) for row in self.golden.logits):
-            raise ValueError("golden logits do not have one number per label")
+        if len(self.labels) < MIN_LABELS.get(self.task_type, 1):
+            raise ValueError(f"a {self.task_type} task has at least two labels")
+        if self.task_type == "span" and self.labels != SPAN_LABELS:
+            raise ValueError("the labels of a span task are start and end")
+        return self
+
+    @model_validator(mode="after")
+    def _pooling_fits(self) -> "Manifest":
+        if self.per_token and self.pooling != "none":
+            raise ValueError(f"a {self.task_type} task has pooling none")
+        if not self.per_token and self.pooling == "none":
+            raise ValueError(f"a {self.task_type} task has a pooling, not none")
+        return self
+
+    @model_validator(mode="after")
+    def _golden_fits(self) -> "Manifest":
+        if self.golden is None:
+            return self
+        for ids, logits in zip(self.golden.input_ids, self.golden.logits, strict=True):
+            if len(logits) != len(self.labels) * (len(ids) if self.per_token else 1):
+                raise ValueError(f"golden logits do not have one number per {'token and ' * self.per_token}label")
         return self
 
 

@@ -1,11 +1,14 @@
 """The manifest made in Python, where values can be what no JSON text says."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from onebert_store.delta import check
 from onebert_store.errors import InvalidManifest
 from onebert_store.manifest import parse_manifest
-from tiny_delta import manifest_dict
+from tiny_delta import SPEC, make_delta, manifest_dict
 
 
 @pytest.mark.parametrize(
@@ -36,3 +39,12 @@ def test_provenance_that_is_plain_json_is_kept():
 def test_a_manifest_cannot_be_changed():
     with pytest.raises(ValueError, match="frozen"):
         parse_manifest(manifest_dict()).max_length = 3
+
+
+def test_per_token_tasks_fit_every_base_and_have_golden_logits_for_every_token():
+    golden = {"input_ids": [[1, 2, 3], [4]], "logits": [[0.5] * 6, [0.5] * 2]}
+    for kind, labels in (("token", ["O", "B-x"]), ("span", ["start", "end"])):
+        manifest = parse_manifest(manifest_dict(task_type=kind, labels=labels, pooling="none", golden=golden))
+        assert manifest.per_token
+        check(make_delta(task_type=kind, labels=labels, pooling="none"), replace(SPEC, poolings=("cls",)))
+    assert not parse_manifest(manifest_dict()).per_token
