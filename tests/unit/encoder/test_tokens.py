@@ -1,4 +1,4 @@
-"""Our truncation against Hugging Face's own, for texts and pairs of every family."""
+"""Our truncation and alignment against Hugging Face's own, for texts and pairs of every family."""
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -6,7 +6,8 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import AutoTokenizer
+from tokenizers.processors import RobertaProcessing
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from bases import tiny_base
 from onebert_encoder.base import load_base
@@ -14,12 +15,24 @@ from onebert_encoder.tokens import Tokenizer
 
 texts = st.text(max_size=40)
 # Hugging Face drops an empty second text; a pair whose second half is empty is not a pair there.
+spaced = st.text(alphabet="ab, .é😀\t\n\u00a0", min_size=1, max_size=30).filter(str.strip)
+specials = st.sampled_from(["a [SEP] b", "</s> a b <s>", ("[CLS]", "a </s> b"), ("a [SEP] b </s> c", "[SEP]")])
 pairs = st.tuples(texts, texts.filter(lambda text: text.strip() != ""))
 
 
 @cache
 def both(family: str) -> tuple[Tokenizer, Any]:
+    if family == "roberta-trimmed":
+        return trimmed()
     return load_base(str(tiny_base(family))).tokenizer, AutoTokenizer.from_pretrained(tiny_base(family))
+
+
+def trimmed() -> tuple[Tokenizer, Any]:
+    """RoBERTa's own post-processor, which takes the spaces off the offsets; the fixture's leaves them on."""
+    backend = AutoTokenizer.from_pretrained(tiny_base("roberta")).backend_tokenizer
+    backend.post_processor = RobertaProcessing(("</s>", 2), ("<s>", 0), trim_offsets=True, add_prefix_space=False)
+    copy = type(backend).from_str(backend.to_str())
+    return Tokenizer(backend, has_types=False), PreTrainedTokenizerFast(tokenizer_object=copy)
 
 
 @given(family=st.sampled_from(["bert", "roberta"]), text=texts | pairs, max_length=st.integers(5, 40))
@@ -32,6 +45,53 @@ def test_ids_segments_and_truncation_are_hugging_faces(family: str, text: Any, m
     assert tokens.input_ids == cut["input_ids"]
     assert tokens.type_ids == (cut["token_type_ids"] if family == "bert" else [0] * len(tokens))
     assert tokens.truncated == (len(whole["input_ids"]) > max_length)
+
+
+@given(
+    family=st.sampled_from(["bert", "roberta", "roberta-trimmed"]),
+    text=texts | pairs | st.tuples(spaced, spaced) | spaced | specials,
+    max_length=st.integers(5, 40),
+)
+def test_tokens_lie_where_hugging_face_says(family: str, text: Any, max_length: int) -> None:
+    ours, theirs = both(family)
+    halves = (text,) if isinstance(text, str) else text
+    cut = theirs(*halves, truncation="longest_first", max_length=max_length, return_offsets_mapping=True)
+    (tokens,) = ours.encode([text], max_length, align=True)
+    assert tokens.input_ids == cut["input_ids"]
+    alignment = tokens.alignment
+    assert alignment is not None
+    assert alignment.sequences == cut.sequence_ids(0)
+    assert alignment.words == cut.word_ids(0)
+    end = {0: 0, 1: 0}
+    for (start, stop), half, (a, b) in zip(alignment.offsets, alignment.sequences, cut["offset_mapping"], strict=True):
+        if half is None:
+            assert (start, stop) == (a, b) == (0, 0)
+            continue
+        # Theirs may have whitespace around it; a token of nothing else is empty, where the one before it ended.
+        assert halves[half][start:stop] == halves[half][a:b].strip()
+        assert (start, stop) == (end[half], end[half]) if start == stop else a <= start < stop <= b
+        end[half] = stop
+
+
+def test_alignment_is_made_only_where_it_is_asked_for() -> None:
+    ours, _ = both("bert")
+    text = "the refund of a parcel"
+    for max_length in (4, 40):
+        (without,), (aligned,) = ours.encode([text], max_length), ours.encode([text], max_length, align=True)
+        assert without.alignment is None
+        assert aligned.alignment is not None
+        assert (without.input_ids, without.type_ids, without.truncated) == (
+            aligned.input_ids,
+            aligned.type_ids,
+            aligned.truncated,
+        )
+
+
+def test_offsets_count_code_points() -> None:
+    ours, _ = both("bert")
+    (tokens,) = ours.encode(["😀 good"], 10, align=True)
+    assert tokens.alignment is not None
+    assert tokens.alignment.offsets == [(0, 0), (0, 1), (2, 6), (0, 0)]
 
 
 def test_threads_with_different_lengths_do_not_disturb_each_other() -> None:
