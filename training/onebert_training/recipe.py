@@ -1,0 +1,192 @@
+"""Recipes: one TOML file per experiment, a grid of settings that expands into runs (docs/experiments.md)."""
+
+import tomllib
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, fields
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, field_validator
+
+from onebert_store.errors import InvalidSettings
+from onebert_training.methods import parse_method
+from onebert_training.run import Settings
+
+STRICT = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+ZERO_ALLOWED = frozenset({"seed", "patience"})
+
+Scalar = bool | int | float | str
+Choices = Annotated[list[Scalar], Field(min_length=1)]
+# Fields of `Settings`, and what a run is asked beside them; TOML has no null, so all rows are written "all".
+_HINTS = get_type_hints(Settings) | {"data": str, "train_rows": int | Literal["all"]}
+_DEFAULTS = {field.name: field.default for field in fields(Settings)} | {"train_rows": "all"}
+_Point: type[BaseModel] = create_model(
+    "Point",
+    __config__=STRICT,
+    **{name: (hint, _DEFAULTS.get(name, ...)) for name, hint in _HINTS.items()},  # type: ignore[call-overload]
+)
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """One point of a grid.
+
+    Attributes:
+        experiment: name of the recipe.
+        data: the data set as the recipe names it.
+        source: where it is, for `load_dataset`.
+        train_rows: use only so many training rows; None takes all.
+        validation_share: hold out this share of the training rows for validation and measure on the published
+            validation split, as papers do that have no labeled test split; None takes the splits as they are.
+    """
+
+    experiment: str
+    data: str
+    source: str
+    settings: Settings
+    train_rows: int | None
+    validation_share: float | None
+
+
+class Recipe(BaseModel):
+    """An experiment.
+
+    Every table maps field names (of `Settings`, `data`, `train_rows`) to values. Later tables win: `settings`, `grid`,
+    one of `group`, then `task` of the run's data. Lists multiply.
+
+    Attributes:
+        paper: which paper, and which of its tables or figures.
+        bases: what the paper ran it on; says nothing to the program.
+        settings: one value for every run.
+        grid: lists of values.
+        group: parts of the grid with values of their own, such as the learning rates of one method; `skip` names data
+            that the part leaves out.
+        task: name of data -> values for it, such as its metric.
+    """
+
+    model_config = STRICT
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
+    paper: str
+    description: str
+    bases: list[str] = []
+    validation_share: Annotated[float, Field(gt=0, lt=1)] | None = None
+    settings: dict[str, Scalar] = {}
+    grid: dict[str, Choices] = {}
+    group: list[dict[str, Scalar | Choices]] = []
+    task: dict[str, dict[str, Scalar | Choices]] = {}
+
+    @field_validator("settings", "grid")
+    @classmethod
+    def _known(cls, table: dict[str, Any]) -> dict[str, Any]:
+        return _check_names(table)
+
+    @field_validator("group")
+    @classmethod
+    def _groups_known(cls, groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [_check_names(group, "skip") for group in groups]
+
+    @field_validator("task")
+    @classmethod
+    def _tasks_known(cls, tasks: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        for table in tasks.values():
+            if "data" in _check_names(table):
+                raise ValueError("a task has no data of its own")
+        return tasks
+
+    def runs(self, folder: Path | None = None, only: Collection[str] = ()) -> list[RunRequest]:
+        """Expands the grid.
+
+        Args:
+            folder: where the data sets lie by name; a name that is a path or `hf:…` is taken as it is.
+            only: names of data or methods as the recipe writes them; of each kind that is named, only these.
+
+        Raises:
+            InvalidSettings: a value of a wrong kind, two equal runs, or `only` names what the recipe does not have.
+            InvalidMethod: not a method.
+        """
+        points = [point for group in self.group or [{}] for point in self._points(group)]
+        for what, names in (("data", {p["data"] for p in points}), ("method", {p["method"] for p in points})):
+            if wanted := names & set(only):
+                points = [point for point in points if point[what] in wanted]
+            only = set(only) - names
+        if only:
+            raise InvalidSettings(f"{self.name} has neither data nor a method named {', '.join(sorted(only))}")
+        requests = [self._request(point, folder) for point in points]
+        if len(set(requests)) < len(requests):
+            raise InvalidSettings(f"{self.name}: two groups ask for the same run")
+        if not requests:
+            raise InvalidSettings(f"{self.name}: nothing is left to run")
+        return requests
+
+    def _points(self, group: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        common = {**self.settings, **self.grid, **group}
+        skip = _as_list(common.pop("skip", []))
+        for data in _as_list(common.get("data", [])):
+            if data in skip:
+                continue
+            lists = {name: _as_list(value) for name, value in ({**common, **self.task.get(data, {})}).items()}
+            lists["data"] = [data]
+            for values in product(*lists.values()):
+                yield _check_point(self.name, dict(zip(lists, values, strict=True)))
+
+    def _request(self, point: Mapping[str, Any], folder: Path | None) -> RunRequest:
+        data = point["data"]
+        parse_method(point["method"])
+        is_name = not data.startswith("hf:") and Path(data).name == data
+        return RunRequest(
+            experiment=self.name,
+            data=data,
+            source=str(folder / data) if folder and is_name else data,
+            settings=Settings(**{field.name: point[field.name] for field in fields(Settings)}),
+            train_rows=None if point["train_rows"] == "all" else point["train_rows"],
+            validation_share=self.validation_share,
+        )
+
+
+def load_recipe(path: Path) -> Recipe:
+    """Reads a recipe and expands it once, so that whatever is wrong with it is said before the first run.
+
+    Raises:
+        InvalidSettings: not a recipe; one sentence with the place.
+        InvalidMethod: a method of it is none.
+    """
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidSettings(f"{path.name} is not TOML: {error}") from None
+    try:
+        recipe = Recipe.model_validate(content)
+    except ValidationError as error:
+        raise InvalidSettings(f"{path.name}: {_first(error)}") from None
+    recipe.runs()
+    return recipe
+
+
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _check_names(table: dict[str, Any], *others: str) -> dict[str, Any]:
+    unknown = sorted(set(table) - set(_HINTS) - set(others))
+    if unknown:
+        raise ValueError(f"there is no setting {', '.join(unknown)}; settings are {', '.join(_HINTS)}")
+    return table
+
+
+def _check_point(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        point = _Point.model_validate(values).model_dump()
+    except ValidationError as error:
+        raise InvalidSettings(f"{name}: {_first(error)}") from None
+    for field, value in point.items():
+        if type(value) in (int, float) and (value < 0 or (value == 0 and field not in ZERO_ALLOWED)):
+            raise InvalidSettings(f"{name}: {field} is {value}, too small")
+    return point
+
+
+def _first(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    place = ".".join(str(part) for part in first["loc"])
+    return f"{place}: {first['msg'].removeprefix('Value error, ')}"

@@ -1,0 +1,1 @@
+"""`onebert report`: records of runs to tables, pictures and one page."""

@@ -1,0 +1,38 @@
+"""The command `onebert report`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Records (.json) of runs, or folders of them.", metavar="RUNS…")],
+    out: Annotated[Path, typer.Option(help="Folder for report.html and the pictures; made if need be.")] = Path(
+        "report"
+    ),
+    markdown: Annotated[bool, typer.Option("--markdown", help="Only print the results table, as Markdown.")] = False,
+) -> None:
+    """Draw runs as the papers do: tables, bars, curves, sizes and changes, on one page that needs no network.
+
+    The settings of each method are chosen on validation; what the records hold no numbers for is left out.
+    """
+    # Imported here because `onebert --help` imports this file.
+    from onebert_store import console  # noqa: PLC0415
+    from onebert_training.report.figures import draw  # noqa: PLC0415
+    from onebert_training.report.page import render  # noqa: PLC0415
+    from onebert_training.report.records import load_records  # noqa: PLC0415
+    from onebert_training.report.tables import collect, results_markdown  # noqa: PLC0415
+
+    records = load_records(runs)
+    if markdown:
+        typer.echo(results_markdown(records), nl=False)
+        return
+    with console.busy(f"drawing {len(records)} runs"):
+        sections = [(results, draw(results)) for results in collect(records)]
+        out.mkdir(parents=True, exist_ok=True)
+        pictures = [picture for _, drawn in sections for picture in drawn]
+        for number, picture in enumerate(pictures, start=1):
+            (out / f"{number:02}-{picture.name}.png").write_bytes(picture.png)
+        (out / "report.html").write_text(render(sections), encoding="utf-8")
+    console.out.print(f"{len(records)} runs, {len(pictures)} pictures: {out / 'report.html'}", soft_wrap=True)

@@ -1,0 +1,22 @@
+"""Every figure of a report."""
+
+import warnings
+
+import matplotlib as mpl
+
+from onebert_training.report.bars import draw_gaps, draw_scores
+from onebert_training.report.changes import draw_changes
+from onebert_training.report.curves import draw_curves
+from onebert_training.report.sizes import draw_sizes
+from onebert_training.report.style import STYLE, Picture
+from onebert_training.report.tables import Results
+
+FIGURES = (draw_scores, draw_gaps, draw_sizes, draw_curves, draw_changes)
+
+
+def draw(results: Results) -> list[Picture]:
+    """Every figure that the records hold data for."""
+    with mpl.rc_context(STYLE), warnings.catch_warnings():
+        # A name in a script that the font lacks is drawn as boxes; the page has it in full.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        return [picture for kind in FIGURES for picture in kind(results)]

@@ -1,0 +1,126 @@
+"""Records of runs, as `onebert train --json` and `onebert sweep` write them: reading and checking."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from onebert_store.errors import InvalidInput
+
+MAX_BYTES = 64 * 2**20
+
+Text = Annotated[str, Field(min_length=1, max_length=500)]
+Count = Annotated[int, Field(ge=0)]
+Metrics = Mapping[str, float]
+
+
+class _Part(BaseModel):
+    """Keys that a report does not show are ignored: newer programs may write more."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+
+
+class Data(_Part):
+    """Which data set a run used."""
+
+    name: Text
+    digest: str = ""
+
+
+class Evaluation(_Part):
+    """One evaluation; `loss` is the mean training loss since the one before."""
+
+    step: Count
+    epoch: float
+    loss: float | None = None
+    validation: Metrics = {}
+    validation_loss: float | None = None
+
+
+class Change(_Part):
+    """Mean absolute difference of one trained vector; `layer` is None outside the layers."""
+
+    symbol: Text
+    layer: Count | None = None
+    mean_abs: float
+
+
+class Record(_Part):
+    """One finished run; what a record lacks is not drawn."""
+
+    task: Text
+    base: Text
+    method: Text
+    metric: Text
+    validation: Metrics
+    test: Metrics | None = None
+    train: Metrics | None = None
+    rows: Mapping[str, Count] = {}
+    delta_parameters: Count
+    head_parameters: Count = 0
+    percent: float
+    learning_rate: float
+    seed: int
+    file_bytes: Count | None = None
+    seconds: float | None = None
+    dtype: str = "float32"
+    settings: Mapping[str, str | int | float | bool | None] = {}
+    data: Data | None = None
+    history: tuple[Evaluation, ...] = ()
+    change: tuple[Change, ...] = ()
+    experiment: str | None = None
+
+    @property
+    def data_name(self) -> str:
+        """The data set, or the task where an old record does not say."""
+        return self.data.name if self.data else self.task
+
+    @property
+    def split(self) -> str:
+        """The split that the run is measured on."""
+        return "test" if self.test is not None else "validation"
+
+    @property
+    def score(self) -> float:
+        """The deciding metric on the split that the run is measured on."""
+        return (self.validation if self.test is None else self.test)[self.metric]
+
+
+def load_records(paths: Iterable[Path]) -> list[Record]:
+    """Reads records, those of a folder in the order of their names.
+
+    Args:
+        paths: `.json` files, or folders whose `.json` files are all records.
+
+    Raises:
+        InvalidInput: nothing there, or a file that is no record; one sentence with its name.
+    """
+    files: list[Path] = []
+    for path in paths:
+        found = sorted(path.glob("*.json")) if path.is_dir() else [path]
+        if not found:
+            raise InvalidInput(f"{path.name} holds no record (.json)")
+        files += found
+    return [_read(path) for path in dict.fromkeys(files)]
+
+
+def _read(path: Path) -> Record:
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise InvalidInput(f"{path.name} is over {MAX_BYTES >> 20} MiB, too large for a record")
+        content = path.read_bytes()
+    except OSError as error:
+        raise InvalidInput(f"{path.name} cannot be read: {error.strerror}") from None
+    try:
+        record = Record.model_validate_json(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise InvalidInput(
+            f"{path.name} is not the record of a run: {place + ': ' if place else ''}{first['msg']}"
+        ) from None
+    for name in ("validation", "test", "train"):
+        if (scores := getattr(record, name)) is not None and record.metric not in scores:
+            raise InvalidInput(f"{path.name} is not the record of a run: {name} lacks its metric, {record.metric}")
+    return record

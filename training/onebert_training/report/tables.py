@@ -1,0 +1,251 @@
+"""Records to results: which runs belong together, the best settings of each method, means and deviations."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from statistics import fmean, stdev
+
+from onebert_training.metrics import LOWER_IS_BETTER, is_better
+from onebert_training.report.records import Record
+
+# A run's place in its cell, its cell in the table; everything else that was asked for is its configuration.
+_NOT_CONFIGURATION = frozenset({"method", "seed", "train_rows", "metric", "learning_rate", "measure_train"})
+
+
+@dataclass(frozen=True, order=True)
+class Column:
+    """What is measured: one metric on one split of one data set, after training on so many rows."""
+
+    data: str
+    train_rows: int
+    metric: str
+    split: str
+
+    @property
+    def unit(self) -> str:
+        """The metric as it is printed: in hundredths, as the papers do, but for errors."""
+        return self.metric if self.metric in LOWER_IS_BETTER else f"{self.metric} × 100"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The runs of one method in one column that differ only by their seed."""
+
+    column: Column
+    configuration: Mapping[str, object]
+    runs: tuple[Record, ...]
+
+    @property
+    def mean(self) -> float:
+        """Mean over the seeds, as printed."""
+        return fmean(self.values)
+
+    @property
+    def spread(self) -> float | None:
+        """Sample standard deviation over the seeds; None of a single one."""
+        return stdev(self.values) if len(self.runs) > 1 else None
+
+    @property
+    def values(self) -> list[float]:
+        """The score of every seed, as printed."""
+        return [scaled(self.column, run.score) for run in self.runs]
+
+    @property
+    def gaps(self) -> list[float]:
+        """Generalization gaps: how much better the training rows score than the measured ones."""
+        sign = -1 if self.column.metric in LOWER_IS_BETTER else 1
+        scores = [(run.train[run.metric], run.score) for run in self.runs if run.train is not None]
+        return [sign * scaled(self.column, train - measured) for train, measured in scores]
+
+    @property
+    def validation(self) -> float:
+        """Mean of the deciding metric on the validation split: what settings are chosen by."""
+        return fmean(run.validation[run.metric] for run in self.runs)
+
+
+@dataclass(frozen=True)
+class Results:
+    """Everything that was run on one base.
+
+    Attributes:
+        methods: by trained share, the largest first.
+        tried: (method, column) -> a cell for every configuration.
+        best: (method, column) -> the cell whose validation mean is best.
+        repeated: records left out because another is the same run.
+    """
+
+    base: str
+    methods: tuple[str, ...]
+    columns: tuple[Column, ...]
+    tried: Mapping[tuple[str, Column], tuple[Cell, ...]]
+    best: Mapping[tuple[str, Column], Cell]
+    repeated: int
+
+    @property
+    def has_average(self) -> bool:
+        """Whether a mean over the columns says something: several data sets, each once, and no errors among them."""
+        names = [column.data for column in self.columns]
+        return (
+            len(names) > 1 and len(set(names)) == len(names) and not LOWER_IS_BETTER & {c.metric for c in self.columns}
+        )
+
+    def average(self, method: str) -> float | None:
+        """Mean over the columns; None where one is missing."""
+        cells = [self.best.get((method, column)) for column in self.columns]
+        return fmean(cell.mean for cell in cells if cell) if all(cells) and self.has_average else None
+
+    def winners(self, column: Column | None) -> set[str]:
+        """Methods with the best printed number of a column, or of the average."""
+        if column is None:
+            numbers = {m: shown for m in self.methods if (shown := self.average(m)) is not None}
+        else:
+            numbers = {m: self.best[m, column].mean for m in self.methods if (m, column) in self.best}
+        printed = {method: float(format_number(column, number)) for method, number in numbers.items()}
+        lower = column is not None and column.metric in LOWER_IS_BETTER
+        best = (min if lower else max)(printed.values(), default=None)
+        return {method for method, number in printed.items() if number == best and len(printed) > 1}
+
+    def runs_of(self, method: str) -> list[Record]:
+        """All runs of a method."""
+        return [run for (name, _), cells in self.tried.items() if name == method for c in cells for run in c.runs]
+
+
+def collect(records: Iterable[Record]) -> list[Results]:
+    """Sorts records into results, base by base; equal runs count once."""
+    by_base = sorted(records, key=lambda record: record.base)
+    return [_of_base(base, list(group)) for base, group in groupby(by_base, key=lambda record: record.base)]
+
+
+def scaled(column: Column, score: float) -> float:
+    """A score as it is printed."""
+    return score if column.metric in LOWER_IS_BETTER else 100 * score
+
+
+def format_number(column: Column | None, number: float) -> str:
+    """One decimal of a hundredth; errors have the unit of their data and get four."""
+    return f"{number:.4f}" if column is not None and column.metric in LOWER_IS_BETTER else f"{number:.1f}"
+
+
+def format_cell(cell: Cell) -> str:
+    """`53.9 ± 1.6`, or the number alone of a single seed."""
+    mean = format_number(cell.column, cell.mean)
+    return mean if cell.spread is None else f"{mean} ± {format_number(cell.column, cell.spread)}"
+
+
+def format_configuration(configuration: Mapping[str, object], names: Sequence[str]) -> str:
+    """`learning_rate 0.0005, batch_size 8`."""
+    return ", ".join(
+        f"{name} {f'{value:g}' if isinstance(value := configuration.get(name), float) else value}" for name in names
+    )
+
+
+def varied(cells: Iterable[Cell]) -> list[str]:
+    """Names of the settings that are not the same everywhere; the learning rate always."""
+    values: dict[str, set[object]] = {}
+    for cell in cells:
+        for name, value in cell.configuration.items():
+            values.setdefault(name, set()).add(value)
+    return ["learning_rate", *(name for name, seen in values.items() if len(seen) > 1 and name != "learning_rate")]
+
+
+def results_markdown(records: Iterable[Record]) -> str:
+    """The results table in the papers' form, one for each base.
+
+    Methods are rows with their share of trained parameters; data sets are columns. A number is the mean ± standard
+    deviation over the seeds, in hundredths, at the settings whose validation mean is best; the best is bold.
+    """
+    results = collect(records)
+    parts = []
+    for result in results:
+        if len(results) > 1:
+            parts.append(f"### {_cell_text(result.base)}")
+        parts.append("\n".join(_markdown_rows(result)))
+    return "\n\n".join(parts) + "\n"
+
+
+def headings(results: Results) -> list[tuple[str, str]]:
+    """Title and subtitle of each column; rows are said only where one data set has several sizes."""
+    names = [(column.data, column.metric, column.split) for column in results.columns]
+    shown = []
+    for column in results.columns:
+        several = names.count((column.data, column.metric, column.split)) > 1
+        shown.append((column.data, f"{column.metric}, {column.split}" + f", {column.train_rows:,} rows" * several))
+    return shown
+
+
+def format_percent(run: Record) -> str:
+    """Two decimals, as the papers print the share."""
+    return f"{run.percent:.2f} %"
+
+
+def _markdown_rows(results: Results) -> list[str]:
+    head = [
+        "method",
+        "% of parameters",
+        *(f"{_cell_text(name)} ({_cell_text(sub)})" for name, sub in headings(results)),
+    ]
+    columns: list[Column | None] = [*results.columns, *([None] if results.has_average else [])]
+    if results.has_average:
+        head.append("average")
+    rows = [head, ["---", *["---:"] * (len(head) - 1)]]
+    winners = {column: results.winners(column) for column in columns}
+    for method in results.methods:
+        row = [_code_text(method), format_percent(results.runs_of(method)[0])]
+        for column in columns:
+            text = format_entry(results, method, column)
+            row.append(f"**{text}**" if method in winners[column] else text)
+        rows.append(row)
+    return [f"| {' | '.join(row)} |" for row in rows]
+
+
+def format_entry(results: Results, method: str, column: Column | None) -> str:
+    """The text of one cell; the column None is the average, an en dash what was not run."""
+    if column is None:
+        average = results.average(method)
+        return "–" if average is None else format_number(None, average)
+    cell = results.best.get((method, column))
+    return "–" if cell is None else format_cell(cell)
+
+
+def _cell_text(text: str) -> str:
+    return re.sub(r"([\\|`*_<>\[\]])", r"\\\1", " ".join(text.split()))
+
+
+def _code_text(text: str) -> str:
+    text = text.replace("`", "'").replace("|", r"\|")
+    return f"`{text}`"
+
+
+def _of_base(base: str, records: Sequence[Record]) -> Results:
+    cells: dict[tuple[str, Column], dict[tuple[tuple[str, object], ...], dict[int, Record]]] = {}
+    for record in records:
+        column = Column(record.data_name, record.rows.get("train", 0), record.metric, record.split)
+        configuration = tuple(_configuration(record).items())
+        cells.setdefault((record.method, column), {}).setdefault(configuration, {}).setdefault(record.seed, record)
+    tried = {
+        key: tuple(Cell(key[1], dict(configuration), tuple(runs.values())) for configuration, runs in found.items())
+        for key, found in cells.items()
+    }
+    percents = {record.method: record.percent for record in records}
+    return Results(
+        base=base,
+        methods=tuple(sorted(percents, key=lambda method: (-percents[method], method))),
+        columns=tuple(sorted({column for _, column in tried})),
+        tried=tried,
+        best={key: _choose(found) for key, found in tried.items()},
+        repeated=len(records) - sum(len(cell.runs) for found in tried.values() for cell in found),
+    )
+
+
+def _configuration(record: Record) -> dict[str, object]:
+    asked = {name: value for name, value in sorted(record.settings.items()) if name not in _NOT_CONFIGURATION}
+    return {"learning_rate": record.learning_rate, "dtype": record.dtype, **asked}
+
+
+def _choose(cells: Sequence[Cell]) -> Cell:
+    best = cells[0]
+    for cell in cells[1:]:
+        if is_better(cell.column.metric, cell.validation, best.validation):
+            best = cell
+    return best
