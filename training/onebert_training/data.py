@@ -2,19 +2,22 @@
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from onebert_encoder.tokens import Text
 from onebert_store.errors import InvalidData
 from onebert_store.manifest import TaskType
-from onebert_training.cells import Cells, Columns, Split, cells_are_indices, find_label, infer_task_type, label_names
+from onebert_training.cells import Columns, cells_are_indices, find_label, infer_task_type
+from onebert_training.examples import Cells, Split
 from onebert_training.tables import SPLITS, Source, Table, read_source
 
 HELD_OUT = 10  # every tenth training row, where the data has no validation split
-_SEED = 20240601  # of choices that belong to the data, so that runs with different seeds see the same rows
+SPLIT_SEED = 20240601  # of choices that belong to the data, so that runs with different seeds see the same rows
 
 
 @dataclass(frozen=True)
@@ -40,13 +43,18 @@ class Dataset:
         """`sha256:…` over task type, labels and every example of every split."""
         hasher = hashlib.sha256(json.dumps([self.task_type, self.labels]).encode())
         for name, split in self.splits.items():
-            for text, gold in zip(split.texts, split.gold.tolist(), strict=True):
+            for text, gold in zip(split.texts, split.plain_gold(), strict=True):
                 hasher.update(json.dumps([name, text, gold]).encode() + b"\n")
         return f"sha256:{hasher.hexdigest()}"
 
 
 def load_dataset(
-    source: str, columns: Columns, task_type: TaskType | None = None, train_rows: int | None = None
+    source: str,
+    columns: Columns,
+    task_type: TaskType | None = None,
+    train_rows: int | None = None,
+    validation_share: float | None = None,
+    split_seed: int = SPLIT_SEED,
 ) -> Dataset:
     """Loads data for training: a validation split is held out where there is none.
 
@@ -55,31 +63,43 @@ def load_dataset(
         columns: where the texts and labels are.
         task_type: None infers it from the source or the training labels.
         train_rows: use only so many training rows, drawn evenly over the labels; 100 are among the 1,000.
+        validation_share: hold out this share of the training rows although there is a validation split, which then is
+            the test split in place of any other; for benchmarks that hide the labels of their test split (What
+            Parameters to Freeze, section III-B).
+        split_seed: draws the training rows and the rows held out; runs with different seeds of their own see the same
+            rows unless this one differs, too.
 
     Raises:
         InvalidData: one sentence on what is wrong, with the row where there is one.
     """
+    if validation_share is not None and not 0 < validation_share < 1:
+        raise InvalidData("the share of the training rows to validate on is above 0 and below 1")
     read = read_source(source)
     if "train" not in read.tables:
         raise InvalidData("the data has no training split")
     tables, notes = _without_unlabeled_test(read, columns)
-    by_index = cells_are_indices(tables.values(), columns, read)
+    if validation_share is not None and "validation" in tables:
+        tables.pop("test", None)
+        notes = ["the validation split of the data is the test split"]
+    task_type = task_type or infer_task_type(read, columns)
+    by_index = cells_are_indices(tables.values(), columns, read, task_type)
     cells = {split: Cells(split, table, columns, read, by_index) for split, table in tables.items()}
-    task_type = task_type or infer_task_type(read, cells["train"].labels)
-    labels = label_names(task_type, cells["train"])
+    labels = cells["train"].label_names(task_type)
     splits = {name: part.split(task_type, labels) for name, part in cells.items()}
-    splits["train"] = _subset(splits["train"], task_type, train_rows)
-    if "validation" not in splits:
-        train, validation = _hold_out(splits["train"], task_type)
-        notes.append(
-            f"no validation split: {len(validation)} of {len(splits['train'])} training rows are held out for it"
-        )
-        splits = {"train": train, "validation": validation, **{k: v for k, v in splits.items() if k == "test"}}
+    _check_seen(splits, task_type, labels)
+    if validation_share is not None and "validation" in splits:
+        splits["test"] = splits.pop("validation")
+    splits["train"] = _subset(splits["train"], task_type, train_rows, split_seed)
     _check_variety(splits["train"], task_type)
-    if task_type == "single_label" and (absent := len(labels) - len(np.unique(splits["train"].gold))):
-        notes.append(f"{absent} of {len(labels)} labels have no training row")
-    if "test" not in splits:
-        notes.append("no test split: the validation metric is the final one")
+    if "validation" not in splits:
+        rows = len(splits["train"])
+        splits["train"], held_out = _hold_out(splits["train"], task_type, validation_share or 1 / HELD_OUT, split_seed)
+        # In the order of every data set: the digest goes over the splits one by one.
+        splits = {name: split for name in SPLITS if (split := {**splits, "validation": held_out}.get(name)) is not None}
+        why = "no validation split" if validation_share is None else "by the share asked for"
+        notes.append(f"{why}: {len(held_out)} of {rows} training rows are held out for it")
+        _check_variety(splits["train"], task_type)
+    notes += _shortages(splits, task_type, labels)
     return Dataset(read.name, task_type, labels, read.metric, splits, tuple(notes))
 
 
@@ -106,7 +126,7 @@ def load_split(
     name = "train" if read.single_file else split or next(s for s in reversed(SPLITS) if s in tables)
     if name not in tables:
         raise InvalidData(f"the data has no labeled {name} split; it has {', '.join(tables)}")
-    cells = Cells(name, tables[name], columns, read, cells_are_indices(tables.values(), columns, read))
+    cells = Cells(name, tables[name], columns, read, cells_are_indices(tables.values(), columns, read, task_type))
     return ("all" if read.single_file else name), cells.split(task_type, tuple(labels)), read.metric
 
 
@@ -121,9 +141,9 @@ def _without_unlabeled_test(read: Source, columns: Columns) -> tuple[dict[str, T
     return tables, []
 
 
-def _even_order(split: Split, task_type: TaskType) -> NDArray[np.int64]:
+def _even_order(split: Split, task_type: TaskType, seed: int) -> NDArray[np.int64]:
     """A fixed random order; every stretch of it has the labels of a single_label task in their proportions."""
-    order = np.random.default_rng(_SEED).permutation(len(split))
+    order = np.random.default_rng(seed).permutation(len(split))
     if task_type != "single_label":
         return order
     gold = split.gold[order]
@@ -134,23 +154,65 @@ def _even_order(split: Split, task_type: TaskType) -> NDArray[np.int64]:
     return order[np.argsort(progress, kind="stable")]
 
 
-def _subset(train: Split, task_type: TaskType, rows: int | None) -> Split:
+def _subset(train: Split, task_type: TaskType, rows: int | None, seed: int) -> Split:
     if rows is None or rows >= len(train):
         return train
-    return train.take(np.sort(_even_order(train, task_type)[:rows]))
+    return train.take(np.sort(_even_order(train, task_type, seed)[:rows]))
 
 
-def _hold_out(train: Split, task_type: TaskType) -> tuple[Split, Split]:
+def _hold_out(train: Split, task_type: TaskType, share: float, seed: int) -> tuple[Split, Split]:
+    """Training rows and validation rows; equal texts are never on both sides."""
     if len(train) < HELD_OUT:
         raise InvalidData(f"without a validation split at least {HELD_OUT} training rows are needed")
-    order = _even_order(train, task_type)
-    keep = len(train) - len(train) // HELD_OUT
-    return train.take(np.sort(order[:keep])), train.take(np.sort(order[keep:]))
+    order = _even_order(train, task_type, seed)
+    # Many questions share a context, which is the text to keep to one side.
+    keys = [train.texts[i][1] if task_type == "span" else train.texts[i] for i in order.tolist()]
+    sizes = Counter(keys)
+    if len(sizes) == 1:
+        raise InvalidData("all training rows have the same text, so no validation split can be held out")
+    room = max(1, int(len(train) * share + 1e-9))
+    held_out = set[Text]()
+    for key in reversed(keys):
+        if sizes[key] <= room and key not in held_out:
+            held_out.add(key)
+            room -= sizes[key]
+    held_out = held_out or {min(sizes, key=sizes.__getitem__)}
+    chosen = np.array([key in held_out for key in keys])
+    return train.take(np.sort(order[~chosen])), train.take(np.sort(order[chosen]))
+
+
+def _seen(split: Split, task_type: TaskType) -> set[int]:
+    """Indices of the labels that the split has; empty where a task has none to choose from."""
+    if task_type == "token":
+        return set[int]().union(*split.gold)
+    if task_type == "multi_label":
+        return set(np.flatnonzero(np.any(split.gold, axis=0)).tolist())
+    return set(np.unique(split.gold).tolist()) if task_type == "single_label" else set()
+
+
+def _check_seen(splits: Mapping[str, Split], task_type: TaskType, labels: Sequence[str]) -> None:
+    """Refuses data that validates what it cannot teach."""
+    if "validation" not in splits:
+        return
+    for label in sorted(_seen(splits["validation"], task_type) - _seen(splits["train"], task_type)):
+        raise InvalidData(f"the validation split has the label {labels[label][:40]!r}, which no training row has")
 
 
 def _check_variety(train: Split, task_type: TaskType) -> None:
     """Refuses training rows from which nothing can be learned."""
-    if task_type == "multi_label" and not train.gold.any():
+    if task_type == "multi_label" and not _seen(train, task_type):
         raise InvalidData("no training row has a label")
-    if task_type != "multi_label" and len(np.unique(train.gold)) < 2:
-        raise InvalidData("all training rows have the same label")
+    one_label = task_type in ("single_label", "token") and len(_seen(train, task_type)) < 2
+    if one_label or (task_type == "regression" and len(np.unique(train.gold)) < 2):
+        raise InvalidData(f"all training {'words' if task_type == 'token' else 'rows'} have the same label")
+
+
+def _shortages(splits: Mapping[str, Split], task_type: TaskType, labels: Sequence[str]) -> list[str]:
+    """What the data lacks without being bad."""
+    notes = []
+    chosen_from = task_type in ("single_label", "multi_label", "token")
+    if chosen_from and (absent := len(labels) - len(_seen(splits["train"], task_type))):
+        notes.append(f"{absent} of {len(labels)} labels have no training row")
+    if "test" not in splits:
+        notes.append("no test split: the validation metric is the final one")
+    return notes

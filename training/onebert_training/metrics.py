@@ -1,10 +1,12 @@
 """What is measured: every metric that makes sense for a task type, and which of them decides."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
+from seqeval.metrics.sequence_labeling import precision_recall_fscore_support
 from sklearn.metrics import (
     accuracy_score,
     f1_score,
@@ -13,35 +15,64 @@ from sklearn.metrics import (
     r2_score,
 )
 
+from onebert_encoder.answer import is_bio
 from onebert_store.errors import InvalidData, NotFinite
 
-PRIMARY: Mapping[str, str] = {"single_label": "accuracy", "multi_label": "micro_f1", "regression": "pearson"}
 LOWER_IS_BETTER = frozenset({"mae"})
+REGRESSION = ("pearson", "spearman", "r2", "mae")
+MULTI_LABEL = ("micro_f1", "macro_f1", "accuracy")
+ENTITIES = ("entity_f1", "entity_precision", "entity_recall")
+WORDS = ("token_accuracy", "macro_f1")
+ANSWERS = ("f1", "exact_match")
 
-_ALIASES = {"matthews_correlation": "matthews", "mcc": "matthews", "acc": "accuracy"}
+# What others call a metric; of several the first that the task has.
+_ALIASES: Mapping[str, tuple[str, ...]] = {
+    "matthews_correlation": ("matthews",),
+    "mcc": ("matthews",),
+    "acc": ("accuracy", "token_accuracy"),
+    "accuracy": ("accuracy", "token_accuracy"),
+    "f1": ("f1", "entity_f1"),
+    "span_f1": ("entity_f1",),
+    "squad_f1": ("f1",),
+    "em": ("exact_match",),
+}
+
+
+def single_label_metrics(num_labels: int) -> tuple[str, ...]:
+    """What `score_single_label` reports."""
+    return ("accuracy", "macro_f1", "matthews", *(("f1",) if num_labels == 2 else ()))
+
+
+def tag_metrics(labels: Sequence[str]) -> tuple[str, ...]:
+    """What `score_tags` reports."""
+    return (*ENTITIES, *WORDS) if is_bio(labels) else WORDS
+
+
+def choose_metric(names: Sequence[str], wanted: str | None = None) -> str:
+    """The deciding metric of `names`: `wanted` (of `f1/accuracy` the first counts), or the first.
+
+    Raises:
+        InvalidData: the task has no such metric.
+    """
+    if wanted is None:
+        return names[0]
+    name = wanted.split("/")[0].strip().lower()
+    found = next((known for known in _ALIASES.get(name, (name,)) if known in names), None)
+    if found is None:
+        raise InvalidData(f"the metrics of this task are {', '.join(names)}")
+    return found
 
 
 def metric_names(task_type: str, num_labels: int) -> tuple[str, ...]:
     """The metrics that `evaluate_predictions` reports."""
     if task_type == "regression":
-        return ("pearson", "spearman", "r2", "mae")
-    if task_type == "multi_label":
-        return ("micro_f1", "macro_f1", "accuracy")
-    return ("accuracy", "macro_f1", "matthews", *(("f1",) if num_labels == 2 else ()))
+        return REGRESSION
+    return MULTI_LABEL if task_type == "multi_label" else single_label_metrics(num_labels)
 
 
 def primary_metric(task_type: str, num_labels: int, wanted: str | None = None) -> str:
-    """The deciding metric: `wanted` (of `f1/accuracy` the first counts), or the usual one of the task type.
-
-    Raises:
-        InvalidData: the task type has no such metric.
-    """
-    names = metric_names(task_type, num_labels)
-    name = (wanted or PRIMARY[task_type]).split("/")[0].strip().lower()
-    name = _ALIASES.get(name, name)
-    if name not in names:
-        raise InvalidData(f"the metrics of a {task_type} task with {num_labels} labels are {', '.join(names)}")
-    return name
+    """`choose_metric` of `metric_names`."""
+    return choose_metric(metric_names(task_type, num_labels), wanted)
 
 
 def is_better(metric: str, score: float, best: float | None) -> bool:
@@ -64,14 +95,19 @@ def evaluate_predictions(
     Raises:
         NotFinite: a logit is NaN or infinite.
     """
-    gold = np.asarray(gold)
     logits = np.asarray(logits, dtype=np.float64)
-    if not np.isfinite(logits).all():
+    check_finite([logits])
+    return _SCORES[task_type](np.asarray(gold), logits)
+
+
+def check_finite(logits: Iterable[NDArray[np.floating]]) -> None:
+    """Raises NotFinite where a logit is NaN or infinite."""
+    if not all(np.isfinite(values).all() for values in logits):
         raise NotFinite("a logit is NaN or infinite")
-    if task_type == "regression":
-        return _regression(gold, logits[:, 0])
-    if task_type == "multi_label":
-        return _multi_label(gold, logits > 0)
+
+
+def score_single_label(gold: NDArray[np.generic], logits: NDArray[np.floating]) -> dict[str, float]:
+    """Of [n] label indices and [n, C] logits; the positive class of F1 is label 1."""
     predicted = logits.argmax(axis=1)
     scores = {
         "accuracy": float(accuracy_score(gold, predicted)),
@@ -84,7 +120,9 @@ def evaluate_predictions(
     return scores
 
 
-def _multi_label(gold: NDArray[np.generic], on: NDArray[np.bool_]) -> dict[str, float]:
+def score_multi_label(gold: NDArray[np.generic], logits: NDArray[np.floating]) -> dict[str, float]:
+    """Of [n, C] zeros and ones and [n, C] logits; a label is on above 0."""
+    on = logits > 0
     # scikit-learn takes one column for two classes and would count being right about "off".
     labels = [1] if on.shape[1] == 1 else None
     return {
@@ -94,8 +132,9 @@ def _multi_label(gold: NDArray[np.generic], on: NDArray[np.bool_]) -> dict[str, 
     }
 
 
-def _regression(gold: NDArray[np.generic], predicted: NDArray[np.floating]) -> dict[str, float]:
-    """A correlation with something constant counts as 0."""
+def score_regression(gold: NDArray[np.generic], logits: NDArray[np.floating]) -> dict[str, float]:
+    """Of [n] numbers and [n, 1] logits; a correlation with something constant counts as 0."""
+    predicted = logits[:, 0].astype(np.float64)
     varies = np.ptp(gold) > 0 and np.ptp(predicted) > 0
     return {
         "pearson": float(stats.pearsonr(gold, predicted).statistic) if varies else 0.0,
@@ -103,3 +142,33 @@ def _regression(gold: NDArray[np.generic], predicted: NDArray[np.floating]) -> d
         "r2": float(r2_score(gold, predicted)) if len(gold) > 1 else 0.0,
         "mae": float(mean_absolute_error(gold, predicted)),
     }
+
+
+_SCORES: Mapping[str, Callable[[NDArray[Any], NDArray[Any]], dict[str, float]]] = {
+    "single_label": score_single_label,
+    "multi_label": score_multi_label,
+    "regression": score_regression,
+}
+
+
+def score_tags(
+    gold: Sequence[Sequence[int]], predicted: Sequence[Sequence[int]], labels: Sequence[str]
+) -> dict[str, float]:
+    """Of the tags of every word of every text; entities as seqeval's default mode finds them.
+
+    Args:
+        gold: label indices.
+        predicted: as many label indices; -1 is none of the labels.
+        labels: names by index.
+    """
+    flat, guessed = np.concatenate(gold), np.concatenate(predicted)
+    known = np.union1d(flat, guessed[guessed >= 0])
+    scores = {
+        "token_accuracy": float(accuracy_score(flat, guessed)),
+        "macro_f1": float(f1_score(flat, guessed, labels=known, average="macro", zero_division=0)),
+    }
+    if is_bio(labels):
+        named = [[[labels[tag] if tag >= 0 else "O" for tag in tags] for tags in side] for side in (gold, predicted)]
+        precision, recall, f1, _ = precision_recall_fscore_support(*named, average="micro", zero_division=0)
+        scores |= {"entity_f1": float(f1), "entity_precision": float(precision), "entity_recall": float(recall)}
+    return scores

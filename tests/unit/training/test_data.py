@@ -58,7 +58,9 @@ def test_csv_jsonl_and_parquet_give_the_same_data(tmp_path):
 
 def test_csv_cells_may_hold_quotes_commas_newlines_and_a_byte_order_mark(tmp_path):
     path = tmp_path / "a.csv"
-    path.write_bytes(b'\xef\xbb\xbftext,label\r\n"one, ""two""\nthree",x\r\n' + b"b,y\r\n" * 9)
+    path.write_bytes(
+        b'\xef\xbb\xbftext,label\r\n"one, ""two""\nthree",x\r\n' + b"".join(b"%d,y\r\n" % i for i in range(9))
+    )
     data = load(path)
     assert 'one, "two"\nthree' in data.splits["train"].texts + data.splits["validation"].texts
 
@@ -134,7 +136,7 @@ def test_numbers_to_be_predicted_are_no_names(tmp_path):
 
 def test_a_label_of_a_thousand_digits_is_one_bad_row(tmp_path):
     write_stars(tmp_path, ["no", "yes"], train=[0, 1, "9" * 5000], validation=[0])
-    with pytest.raises(InvalidData, match="train row 3: no label has this name or index"):
+    with pytest.raises(InvalidData, match="train row 3: no label has the name or index '9999"):
         load(tmp_path, task_type="single_label")
 
 
@@ -162,23 +164,26 @@ def test_fewer_training_rows_are_nested_and_even(tmp_path, folder):
 @pytest.mark.parametrize(
     ("header", "text"),
     [
-        (("idx", "sentence1", "sentence2", "label"), ("b", "c")),
-        (("idx", "Premise", "Hypothesis", "Label"), ("b", "c")),
-        (("label_text", "note", "utterance", "intent"), "c"),
-        (("question", "sentence", "x", "target"), ("a", "b")),
+        (("idx", "sentence1", "sentence2", "label"), ("b0", "c0")),
+        (("idx", "Premise", "Hypothesis", "Label"), ("b0", "c0")),
+        (("label_text", "note", "utterance", "intent"), "c0"),
+        (("question", "sentence", "x", "target"), ("a0", "b0")),
     ],
 )
 def test_columns_are_found_by_name(tmp_path, header, text):
-    rows = [("a", "b", "c", label) for label in "xy"] * 10
+    rows = [(f"a{i}", f"b{i}", f"c{i}", "xy"[i % 2]) for i in range(20)]
     data = load(write_csv(tmp_path / "a.csv", rows, header))
-    assert set(data.splits["train"].texts) == {text}
+    assert text in data.splits["train"].texts + data.splits["validation"].texts
     assert data.labels == ("x", "y")
 
 
 def test_columns_can_be_given(tmp_path):
-    path = write_csv(tmp_path / "a.csv", [("a", "b", label) for label in "xy"] * 10, ("body", "title", "kind"))
-    assert load_dataset(path, Columns("body", "title", "kind")).splits["train"].texts[0] == ("a", "b")
-    assert load_dataset(path, Columns("body", label="kind")).splits["train"].texts[0] == "a"
+    rows = [(f"body {i}", "title", "xy"[i % 2]) for i in range(20)]
+    path = write_csv(tmp_path / "a.csv", rows, ("body", "title", "kind"))
+    pair = load_dataset(path, Columns("body", "title", "kind")).splits["train"].texts[0]
+    assert pair[0].startswith("body")
+    assert pair[1] == "title"
+    assert load_dataset(path, Columns("body", label="kind")).splits["train"].texts[0].startswith("body")
     with pytest.raises(InvalidData, match="text_pair needs one for text"):
         Columns(text_pair="title")
 
@@ -197,13 +202,13 @@ def test_columns_can_be_given(tmp_path):
     ],
 )
 def test_task_type_is_inferred(tmp_path, labels, task_type, names):
-    path = write_jsonl(tmp_path / "a.jsonl", [{"text": "t", "label": label} for label in labels] * 5)
-    data = load(path)
+    rows = [{"text": f"t{i}", "label": label} for i, label in enumerate(labels * 5)]
+    data = load(write_jsonl(tmp_path / "a.jsonl", rows))
     assert (data.task_type, data.labels) == (task_type, names)
 
 
 def test_task_type_can_be_given(tmp_path):
-    path = write_csv(tmp_path / "a.csv", [("t", stars) for stars in (1, 2, 5)] * 5)
+    path = write_csv(tmp_path / "a.csv", [(f"t{i}", stars) for i, stars in enumerate((1, 2, 5) * 5)])
     assert load(path, task_type="regression").splits["train"].gold.dtype == np.float32
 
 
@@ -235,7 +240,7 @@ def test_load_split_matches_labels_by_name(folder):
     assert load_split(str(folder), Columns(), "single_label", ("spam", "ham"), "validation")[0] == "validation"
     name, split, _ = load_split(str(folder / "dev.csv"), Columns(), "single_label", ("spam", "ham"))
     assert (name, len(split)) == ("all", 8)
-    with pytest.raises(InvalidData, match="test row 2 has a label that is not one of the 1 known"):
+    with pytest.raises(InvalidData, match="test row 2: the label 'ham' is not one of the 1 known"):
         load_split(str(folder), Columns(), "single_label", ("spam",))
 
 
@@ -245,12 +250,12 @@ TEN = [("t", label) for label in "xy"] * 5
 @pytest.mark.parametrize(
     ("rows", "header", "message"),
     [
-        (TEN, ("words", "label"), r"train split: no text column; .*\(the columns are words, label\)"),
+        (TEN, ("body", "label"), r"train split: no text column; .*\(the columns are body, label\)"),
         (TEN, ("text", "kind"), "train split: no label column"),
         (TEN, ("text", "text"), "two columns have one name"),
         ([*TEN, ("", "x")], ("text", "label"), "train row 11: the text is empty"),
         ([*TEN, ("  ", "x")], ("text", "label"), "train row 11: the text is empty"),
-        ([*TEN, ("t", "")], ("text", "label"), "train row 11 has no label"),
+        ([*TEN, ("t", "")], ("text", "label"), "train row 11: there is no label"),
         ([*TEN, ("t", "x", "z")], ("text", "label"), "data.csv row 11: 3 cells under 2 columns"),
         ([("t", "x")] * 20, ("text", "label"), "all training rows have the same label"),
         ([("t", "0.5")] * 20, ("text", "label"), "all training rows have the same label"),
@@ -296,8 +301,8 @@ def test_bad_folders_are_refused(tmp_path, folder):
     (folder / "labels.json").write_text("[]")
     with pytest.raises(InvalidData, match=r"labels\.json is not a JSON object"):
         load(folder)
-    (folder / "labels.json").write_text('{"task_type": "token"}')
-    with pytest.raises(InvalidData, match="task type 'token' is not supported"):
+    (folder / "labels.json").write_text('{"task_type": "ranking"}')
+    with pytest.raises(InvalidData, match="task type 'ranking' is not supported"):
         load(folder)
     (folder / "labels.json").unlink()
     (folder / "train.csv.gz").unlink()
@@ -311,5 +316,54 @@ def test_bad_folders_are_refused(tmp_path, folder):
 
 def test_a_label_that_training_lacks_is_named(folder):
     write_csv(folder / "dev.csv", [*ROWS[:3], ("t", "unseen")])
-    with pytest.raises(InvalidData, match="validation row 4 has a label that is not one of the 2 known"):
+    with pytest.raises(InvalidData, match="validation row 4: the label 'unseen' is not one of the 2 known"):
         load(folder)
+
+
+@pytest.mark.parametrize("labels", [["ham", "spam", "rare"], [["ham"], ["spam"], ["rare", "ham"]]])
+def test_a_listed_label_that_only_validation_has_is_named(tmp_path, labels):
+    write_jsonl(tmp_path / "train.jsonl", [{"text": "t", "label": label} for label in labels[:2]])
+    write_jsonl(tmp_path / "validation.jsonl", [{"text": "t", "label": label} for label in labels])
+    (tmp_path / "labels.json").write_text(json.dumps({"labels": ["ham", "spam", "rare"]}))
+    with pytest.raises(InvalidData, match="validation split has the label 'rare', which no training row has"):
+        load(tmp_path)
+
+
+def test_a_label_that_few_training_rows_lack_is_no_error(tmp_path):
+    write_csv(tmp_path / "train.csv", [(f"t{i}", "rare" if i == 0 else f"c{i % 2}") for i in range(40)])
+    write_csv(tmp_path / "validation.csv", [("v", "rare")])
+    data = load(tmp_path, train_rows=5)
+    assert len(data.splits["train"]) == 5
+    assert "1 of 3 labels have no training row" in data.notes
+
+
+def test_a_share_of_the_training_rows_validates_and_the_validation_split_tests(folder):
+    data = load(folder, validation_share=0.2)
+    assert {name: len(split) for name, split in data.splits.items()} == {"train": 32, "validation": 8, "test": 8}
+    assert data.splits["test"].texts == tuple(text for text, _ in ROWS[:8])
+    assert sorted(data.splits["train"].texts + data.splits["validation"].texts) == sorted(text for text, _ in ROWS)
+    assert np.bincount(data.splits["validation"].gold).tolist() == [6, 2]
+    assert data.notes == (
+        "the validation split of the data is the test split",
+        "by the share asked for: 8 of 40 training rows are held out for it",
+    )
+    again, other = (load(folder, validation_share=0.2, split_seed=seed) for seed in (20240601, 1))
+    assert again.digest == data.digest
+    assert other.splits["validation"].texts != data.splits["validation"].texts
+    assert other.splits["test"].texts == data.splits["test"].texts
+    (folder / "dev.csv").unlink()
+    kept = load(folder, validation_share=0.2)
+    assert {name: len(split) for name, split in kept.splits.items()} == {"train": 32, "validation": 8, "test": 12}
+    with pytest.raises(InvalidData, match="above 0 and below 1"):
+        load(folder, validation_share=1.0)
+
+
+def test_equal_texts_are_held_out_together(tmp_path):
+    rows = [(f"text {i % 12}", "spam" if i % 4 == 0 else "ham") for i in range(60)]
+    path = write_csv(tmp_path / "a.csv", rows)
+    for seed in range(10):  # every text is there five times
+        splits = load(path, validation_share=0.2, split_seed=seed).splits
+        assert not set(splits["train"].texts) & set(splits["validation"].texts)
+        assert (len(splits["train"]), len(splits["validation"])) == (50, 10)
+    with pytest.raises(InvalidData, match="all training rows have the same text"):
+        load(write_csv(tmp_path / "b.csv", [("t", "x"), ("t", "y")] * 8))

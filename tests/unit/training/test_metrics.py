@@ -6,7 +6,17 @@ import numpy as np
 import pytest
 
 from onebert_store.errors import InvalidData, NotFinite
-from onebert_training.metrics import evaluate_predictions, is_better, metric_names, primary_metric
+from onebert_training.metrics import (
+    ANSWERS,
+    REGRESSION,
+    choose_metric,
+    evaluate_predictions,
+    is_better,
+    metric_names,
+    primary_metric,
+    score_tags,
+    tag_metrics,
+)
 
 
 def one_hot(predicted, num_labels):
@@ -93,7 +103,7 @@ def test_primary_metric(task_type, num_labels, wanted, name):
     ("task_type", "num_labels", "wanted"), [("single_label", 3, "f1"), ("regression", 1, "accuracy")]
 )
 def test_a_metric_that_makes_no_sense_is_refused(task_type, num_labels, wanted):
-    with pytest.raises(InvalidData, match=r"^the metrics of a"):
+    with pytest.raises(InvalidData, match=r"^the metrics of this task are "):
         primary_metric(task_type, num_labels, wanted)
 
 
@@ -112,3 +122,54 @@ def test_better_is_lower_for_an_error_and_never_equal():
     assert not is_better("accuracy", 0.5, 0.5)
     assert is_better("mae", 0.4, 0.5)
     assert is_better("mae", 9.0, None)
+
+
+BIO = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
+
+
+def test_entities_count_whole_and_of_their_kind():
+    gold = [(1, 2, 0, 3), (0, 1, 0)]  # PER, LOC; PER
+    predicted = [(1, 2, 0, 1), (0, 1, 2)]  # PER right, LOC as PER; PER too long
+    scores = score_tags(gold, predicted, BIO)
+    assert scores["entity_precision"] == pytest.approx(1 / 3)
+    assert scores["entity_recall"] == pytest.approx(1 / 3)
+    assert scores["entity_f1"] == pytest.approx(1 / 3)
+    assert scores["token_accuracy"] == pytest.approx(5 / 7)
+    # F1 of O: p 1, r 2/3 -> 4/5; B-PER: p 2/3, r 1 -> 4/5; I-PER: p 1/2, r 1 -> 2/3; B-LOC: 0; I-LOC is nowhere
+    assert scores["macro_f1"] == pytest.approx((4 / 5 + 4 / 5 + 2 / 3 + 0) / 4)
+    assert set(scores) == set(tag_metrics(BIO))
+
+
+def test_no_entity_at_all_scores_zero_without_a_warning():
+    assert score_tags([(0, 0)], [(0, 0)], BIO)["entity_f1"] == 0.0
+    assert score_tags([(0, 1)], [(0, -1)], BIO)["entity_recall"] == 0.0
+
+
+def test_tags_that_are_no_entities():
+    scores = score_tags([(0, 1), (1,)], [(0, 0), (-1,)], ("NOUN", "VERB"))
+    # NOUN: p 1/2, r 1 -> 2/3; VERB: 0; a word that was not seen is wrong, and no third label
+    assert scores == pytest.approx({"token_accuracy": 1 / 3, "macro_f1": 1 / 3})
+
+
+@pytest.mark.parametrize(
+    ("names", "wanted", "name"),
+    [
+        (tag_metrics(BIO), None, "entity_f1"),
+        (tag_metrics(BIO), "span_f1", "entity_f1"),
+        (tag_metrics(BIO), "F1", "entity_f1"),
+        (tag_metrics(("NOUN", "VERB")), None, "token_accuracy"),
+        (tag_metrics(("NOUN", "VERB")), "accuracy", "token_accuracy"),
+        (tag_metrics(("NOUN", "VERB")), "token_accuracy", "token_accuracy"),
+        (ANSWERS, None, "f1"),
+        (ANSWERS, "squad_f1/em", "f1"),
+        (ANSWERS, "em", "exact_match"),
+        (REGRESSION, "spearman", "spearman"),
+    ],
+)
+def test_the_names_that_data_sets_give_are_understood(names, wanted, name):
+    assert choose_metric(names, wanted) == name
+
+
+def test_entities_of_tags_that_are_not_bio_are_refused():
+    with pytest.raises(InvalidData, match=r"the metrics of this task are token_accuracy, macro_f1$"):
+        choose_metric(tag_metrics(("NOUN", "VERB")), "span_f1")

@@ -1,0 +1,263 @@
+"""Words with tags and questions with answers in every accepted shape, and one clear line for what is wrong."""
+
+import csv
+import json
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from onebert_encoder.tokens import Alignment
+from onebert_store.errors import InvalidData
+from onebert_training.cells import Columns
+from onebert_training.data import load_dataset, load_split
+from onebert_training.spans import answer_tokens
+from onebert_training.words import first_tokens
+
+SENTENCES = [
+    (["Anna", "Schmidt", "flew", "to", "Oslo", "."], ["B-PER", "I-PER", "O", "O", "B-LOC", "O"]),
+    (["[", "The", "U.N.", "met", "Anna", "]"], ["O", "O", "B-ORG", "O", "B-PER", "O"]),
+    (["New", "Zealand", "won"], ["B-LOC", "I-LOC", "O"]),
+    (["Bank", "of", "England"], ["B-ORG", "I-ORG", "I-ORG"]),
+]
+TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC", "B-ORG", "I-ORG"]
+
+CONTEXT = "The Panthers gave up just 308 points, ranking sixth in the league."
+QUESTIONS = [
+    ("How many points did they give up?", {"text": ["308", "308 points", "308"], "answer_start": [26, 26, 26]}),
+    ("Where did they rank?", {"text": ["sixth"], "answer_start": [46]}),
+]
+ACCEPTED = ((26, "308"), (26, "308 points"))
+
+
+def write(path, header, rows):
+    """The rows by the ending of the name; lists and dicts are JSON in a .csv."""
+    if path.suffix == ".csv":
+        with path.open("w", newline="", encoding="utf-8") as stream:
+            plain = [[cell if isinstance(cell, str) else json.dumps(cell) for cell in row] for row in rows]
+            csv.writer(stream).writerows([header, *plain])
+    elif path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(dict(zip(header, row, strict=True))) + "\n" for row in rows))
+    else:
+        columns = zip(header, zip(*rows, strict=True), strict=True)
+        pyarrow.parquet.write_table(pyarrow.table({name: list(cells) for name, cells in columns}), path)
+
+
+def load(folder, **kwargs):
+    return load_dataset(str(folder), Columns(), **kwargs)
+
+
+def joined(rows):
+    return [(" ".join(words), " ".join(map(str, tags))) for words, tags in rows]
+
+
+def by_index(rows):
+    return [(words, [TAGS.index(tag) for tag in tags]) for words, tags in rows]
+
+
+@pytest.mark.parametrize(
+    ("ending", "header", "rows", "facts"),
+    [
+        ("csv", ("sentence1", "label"), joined(SENTENCES), {"task_type": "token", "labels": TAGS}),
+        ("csv", ("sentence1", "label"), joined(by_index(SENTENCES)), {"task_type": "token", "labels": TAGS}),
+        ("csv", ("words", "tags"), SENTENCES, {"labels": TAGS}),
+        ("csv", ("text", "ner_tags"), joined(SENTENCES), {"labels": TAGS}),
+        ("jsonl", ("tokens", "ner_tags"), by_index(SENTENCES), {"labels": TAGS}),
+        ("jsonl", ("text", "label"), SENTENCES, {"labels": TAGS}),
+        ("parquet", ("tokens", "ner_tags"), by_index(SENTENCES), {"labels": TAGS}),
+        ("parquet", ("Tokens", "pos_tags"), SENTENCES, {"labels": TAGS}),
+    ],
+)
+def test_words_and_tags(tmp_path, ending, header, rows, facts):
+    for split in ("train", "validation"):
+        write(tmp_path / f"{split}.{ending}", header, rows)
+    (tmp_path / "labels.json").write_text(json.dumps(facts))
+    data = load(tmp_path)
+    assert (data.task_type, data.labels) == ("token", tuple(TAGS))
+    split = data.splits["train"]
+    assert split.texts == tuple(" ".join(words) for words, _ in SENTENCES)
+    assert [[TAGS[tag] for tag in tags] for tags in split.gold] == [tags for _, tags in SENTENCES]
+    cut = [[text[a:b] for a, b in words] for text, words in zip(split.texts, split.words, strict=True)]
+    assert cut == [words for words, _ in SENTENCES]
+    assert data.digest.startswith("sha256:")
+
+
+def test_the_words_are_read_and_not_the_text_beside_them(tmp_path):
+    rows = [(" ".join(words).replace(" .", "."), words, tags, ["X"] * len(words)) for words, tags in SENTENCES]
+    write(tmp_path / "train.jsonl", ("text", "tokens", "ner_tags", "pos_tags"), rows)
+    write(tmp_path / "validation.jsonl", ("text", "tokens", "ner_tags", "pos_tags"), rows)
+    data = load(tmp_path)
+    assert data.splits["train"].texts[0] == "Anna Schmidt flew to Oslo ."
+    assert data.labels == tuple(sorted(TAGS))
+
+
+def test_a_word_may_hold_a_space(tmp_path):
+    write(tmp_path / "train.jsonl", ("words", "tags"), [(["New York", " won "], ["B-LOC", "O"])] * 2)
+    write(tmp_path / "validation.jsonl", ("words", "tags"), [(["Oslo"], ["B-LOC"])])
+    split = load(tmp_path).splits["train"]
+    assert (split.texts[0], split.words[0]) == ("New York won", ((0, 8), (9, 12)))
+
+
+def test_fewer_rows_of_words_and_rows_held_out(tmp_path):
+    rows = [(f"word {i} here", "A B A") for i in range(40)]
+    write(tmp_path / "all.csv", ("words", "tags"), rows)
+    some, more = (set(load(tmp_path / "all.csv", train_rows=n).splits["train"].texts) for n in (12, 30))
+    assert (len(some), len(more)) == (11, 27)
+    write(tmp_path / "train.csv", ("words", "tags"), rows)
+    write(tmp_path / "validation.csv", ("words", "tags"), rows[:2])
+    some, more = (load(tmp_path, train_rows=n).splits["train"] for n in (12, 30))
+    assert set(some.texts) < set(more.texts)
+    assert len(some.words) == len(some.gold) == 12
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (("one two", "A"), "train row 3: 2 words have 1 tags"),
+        (("one two", ""), "train row 3: 2 words have 0 tags"),
+        (("", ""), "train row 3: the words are missing, or one is empty"),
+        ((["one", " "], ["A", "B"]), "train row 3: the words are missing, or one is empty"),
+        ((["one", 2], ["A", "B"]), "train row 3: the words are missing, or one is empty"),
+        ((["one", "\ud800"], ["A", "B"]), "train row 3: the words are missing, or one is empty"),
+        ((["one", "two"], ["A", None]), "train row 3: there is no label"),
+        (("one two", "A X"), "train row 3: no label has the name or index 'X'"),
+    ],
+)
+def test_bad_words_and_tags_are_named(tmp_path, row, message):
+    write(tmp_path / "train.jsonl", ("words", "tags"), [("a b", "A B"), ("b", "B"), row])
+    write(tmp_path / "validation.jsonl", ("words", "tags"), [("a b", "A B")])
+    (tmp_path / "labels.json").write_text('{"labels": ["A", "B", "C"]}')
+    with pytest.raises(InvalidData, match=message) as caught:
+        load(tmp_path)
+    assert "\n" not in caught.value.detail
+
+
+def test_tags_that_training_lacks_are_named(tmp_path):
+    write(tmp_path / "train.csv", ("words", "tags"), [("a b", "A B")] * 3)
+    write(tmp_path / "validation.csv", ("words", "tags"), [("a b", "A C")])
+    with pytest.raises(InvalidData, match="validation row 1: the label 'C' is not one of the 2 known"):
+        load(tmp_path)
+    (tmp_path / "labels.json").write_text('{"labels": ["A", "B", "C"]}')
+    with pytest.raises(InvalidData, match="validation split has the label 'C', which no training row has"):
+        load(tmp_path)
+    write(tmp_path / "train.csv", ("words", "tags"), [("a b", "A A")] * 3)
+    write(tmp_path / "validation.csv", ("words", "tags"), [("a b", "A A")])
+    with pytest.raises(InvalidData, match="all training words have the same label"):
+        load(tmp_path)
+
+
+def test_a_token_task_has_one_column_of_words(tmp_path):
+    write(tmp_path / "train.csv", ("sentence1", "sentence2", "label"), [("a", "b", "A")] * 10)
+    with pytest.raises(InvalidData, match="one column of words, not a pair"):
+        load(tmp_path / "train.csv", task_type="token")
+
+
+LISTED = [
+    [{"text": text, "answer_start": start} for text, start in zip(*answers.values(), strict=True)]
+    for _, answers in QUESTIONS
+]
+
+
+@pytest.mark.parametrize(
+    ("ending", "header", "answers", "facts"),
+    [
+        ("csv", ("sentence1", "sentence2", "label"), [a for _, a in QUESTIONS], {"task_type": "extractive_qa"}),
+        ("csv", ("question", "context", "answers"), [a for _, a in QUESTIONS], {}),
+        ("csv", ("text", "text_pair", "label"), [a for _, a in QUESTIONS], {}),
+        ("jsonl", ("question", "context", "answers"), [a for _, a in QUESTIONS], {}),
+        ("jsonl", ("question", "context", "answers"), LISTED, {"metric": "squad_f1/em", "labels": None}),
+        ("parquet", ("question", "context", "answers"), [a for _, a in QUESTIONS], {}),
+        ("parquet", ("question", "context", "answers"), LISTED, {}),
+    ],
+)
+def test_questions_and_answers(tmp_path, ending, header, answers, facts):
+    rows = [(question, CONTEXT, cell) for (question, _), cell in zip(QUESTIONS, answers, strict=True)]
+    for split in ("train", "validation"):
+        write(tmp_path / f"{split}.{ending}", header, rows)
+    (tmp_path / "labels.json").write_text(json.dumps(facts))
+    data = load(tmp_path)
+    assert (data.task_type, data.labels) == ("span", ("start", "end"))
+    assert data.splits["train"].texts == tuple((question, CONTEXT) for question, _ in QUESTIONS)
+    assert data.splits["train"].gold == (ACCEPTED, ((46, "sixth"),))
+    name, split, _ = load_split(str(tmp_path), Columns(), "span", ("start", "end"))
+    assert (name, split.gold) == ("validation", data.splits["validation"].gold)
+
+
+@pytest.mark.parametrize(
+    ("question", "context", "answers", "message"),
+    [
+        ("q", CONTEXT, {"text": ["308"], "answer_start": [25]}, "an answer's text is not at its answer_start"),
+        ("q", CONTEXT, {"text": ["308"], "answer_start": [-41]}, "an answer has no text or no answer_start"),
+        ("q", CONTEXT, {"text": ["308"], "answer_start": [True]}, "an answer has no text or no answer_start"),
+        ("q", CONTEXT, {"text": [""], "answer_start": [0]}, "an answer has no text or no answer_start"),
+        (
+            "q",
+            CONTEXT,
+            {"text": ["308", "1"], "answer_start": [26]},
+            "the answers have no lists text and answer_start of one length",
+        ),
+        (
+            "q",
+            CONTEXT,
+            {"text": "308", "answer_start": 26},
+            "the answers have no lists text and answer_start of one length",
+        ),
+        ("q", CONTEXT, {"text": [], "answer_start": []}, "there is no answer, and every question needs one"),
+        ("q", CONTEXT, "308", "the answers are not of the form"),
+        ("q", CONTEXT, None, "the answers are not of the form"),
+        ("q", " ", {"text": [" "], "answer_start": [0]}, "the text is empty or not a text"),
+        ("", CONTEXT, {"text": ["308"], "answer_start": [26]}, "the text is empty or not a text"),
+        ("q", None, {"text": ["308"], "answer_start": [26]}, "the text is empty or not a text"),
+    ],
+)
+def test_bad_answers_are_named(tmp_path, question, context, answers, message):
+    good = (QUESTIONS[0][0], CONTEXT, QUESTIONS[0][1])
+    write(tmp_path / "train.jsonl", ("question", "context", "answers"), [good, (question, context, answers)])
+    with pytest.raises(InvalidData, match=f"train row 2: {message}") as caught:
+        load(tmp_path)
+    assert "\n" not in caught.value.detail
+
+
+def test_a_span_task_has_a_question_and_a_context(tmp_path):
+    write(tmp_path / "a.jsonl", ("context", "text", "answers"), [(CONTEXT, "q", QUESTIONS[0][1])] * 10)
+    with pytest.raises(InvalidData, match="a span task has a question and a context"):
+        load(tmp_path / "a.jsonl")
+
+
+def test_questions_on_one_context_are_held_out_together(tmp_path):
+    rows = [(f"question {i}", f"It was {i % 8}.", {"text": [str(i % 8)], "answer_start": [7]}) for i in range(40)]
+    write(tmp_path / "a.jsonl", ("question", "context", "answers"), rows)
+    splits = load(tmp_path / "a.jsonl", validation_share=0.25).splits
+    contexts = {name: {context for _, context in split.texts} for name, split in splits.items()}
+    assert len(splits["validation"]) == 10
+    assert not contexts["train"] & contexts["validation"]
+
+
+def aligned(offsets, sequences=None):
+    return Alignment(offsets, [None] * len(offsets), sequences or [None] + [0] * (len(offsets) - 2) + [None])
+
+
+def test_the_first_token_that_starts_inside_a_word_answers_for_it():
+    # [CLS] un ##believ ##able ! (whitespace alone) caf é — [SEP]; the last word was cut off
+    offsets = [(0, 0), (0, 2), (2, 8), (8, 12), (13, 14), (14, 14), (15, 18), (18, 19), (0, 0)]
+    words = [(0, 12), (13, 14), (15, 19), (20, 24)]
+    assert first_tokens(words, aligned(offsets)) == [1, 4, 6, None]
+    assert first_tokens(words, aligned([(0, 0), (0, 14), (15, 24), (0, 0)])) == [1, None, 2, None]
+
+
+@pytest.mark.parametrize(
+    ("answer", "truncated", "tokens"),
+    [
+        ((0, "one"), False, (4, 4)),
+        ((4, "two three"), False, (5, 7)),
+        ((6, "o th"), False, (5, 6)),  # tokens are not split
+        ((8, "three four"), True, None),  # the end is not there
+        ((14, "four"), True, None),
+        ((3, " "), False, None),  # no token at all
+    ],
+)
+def test_the_tokens_of_an_answer(answer, truncated, tokens):
+    # [CLS] what ? [SEP] one two th ##ree [SEP]
+    offsets = [(0, 0), (0, 4), (4, 5), (0, 0), (0, 3), (4, 7), (8, 10), (10, 13), (0, 0)]
+    alignment = aligned(offsets, [None, 0, 0, None, 1, 1, 1, 1, None])
+    assert answer_tokens(answer, alignment, truncated) == tokens

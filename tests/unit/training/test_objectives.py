@@ -1,0 +1,252 @@
+"""Targets, losses and scores of every task type against brute force over single examples."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from bases import tiny_base
+from onebert_encoder.base import load_base
+from onebert_store.errors import InvalidData, NotFinite
+from onebert_training.examples import Split
+from onebert_training.objectives import NO_TARGET, OBJECTIVES, Unit
+from onebert_training.spans import score_answers
+from onebert_training.words import spans_of
+
+TAGS = ("B-THING", "I-THING", "O")
+SENTENCES = [
+    ("the parcels were refunding late".split(), (2, 0, 2, 2, 2)),
+    ("my broken screen , please".split(), (2, 0, 1, 2, 2)),
+    (["naïve"], (0,)),
+]
+CONTEXT = "The orders were shipped late, and the refunds never came."
+QUESTIONS = (
+    (("What was late?", CONTEXT), ((4, "orders"),)),
+    (("What never came?", CONTEXT), ((34, "the refunds"), (38, "refunds"))),
+    (("When was the order shipped, was it late or early or never?", CONTEXT), ((24, "late"),)),
+)
+
+
+@pytest.fixture(scope="module", params=["bert", "roberta"])
+def tokenizer(request):
+    return load_base(str(tiny_base(request.param))).tokenizer
+
+
+def tagged():
+    words, tags = zip(*SENTENCES, strict=True)
+    return Split(tuple(map(" ".join, words)), tags, tuple(map(spans_of, words)))
+
+
+def asked():
+    texts, answers = zip(*QUESTIONS, strict=True)
+    return Split(texts, answers)
+
+
+def random_logits(shapes, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return [(3 * torch.randn(shape, generator=generator)).requires_grad_() for shape in shapes]
+
+
+def certain(targets, num_labels):
+    """Logits that say the targets."""
+    return [9 * F.one_hot(target.clamp(min=0), num_labels).float().numpy() for target in targets]
+
+
+def gradients(loss, logits):
+    return torch.autograd.grad(loss, logits, allow_unused=True, materialize_grads=True)
+
+
+def check_equal(objective, logits, targets, expected):
+    """Loss and gradient are those of a sum worked out example by example."""
+    loss = objective.loss(logits, targets)
+    assert loss.dtype == torch.float32
+    assert loss.shape == ()
+    # float32 sums in another order
+    torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(gradients(loss, logits), gradients(expected, logits), rtol=1e-4, atol=1e-6)
+
+
+def test_single_label():
+    split = Split(("a", "b", "c"), np.array([1, 0, 2]))
+    objective = OBJECTIVES["single_label"](("x", "y", "z"), split)
+    logits, targets = random_logits([(3,)] * 3), objective.targets(split, [])
+    check_equal(
+        objective, logits, targets, sum(-row.log_softmax(0)[t] for row, t in zip(logits, targets, strict=True)) / 3
+    )
+    assert objective.evaluate(split, [], certain(targets, 3))["accuracy"] == 1.0
+    assert objective.metrics == ("accuracy", "macro_f1", "matthews")
+    assert objective.unit == Unit(0.0, 1.0)
+
+
+def test_multi_label():
+    gold = np.array([[1, 0], [0, 0], [1, 1]], dtype=np.float32)
+    split = Split(("a", "b", "c"), gold)
+    objective = OBJECTIVES["multi_label"](("x", "y"), split)
+    logits, targets = random_logits([(2,)] * 3), objective.targets(split, [])
+    rows = torch.stack(logits)
+    signed = torch.where(torch.from_numpy(gold) > 0, rows, -rows)
+    check_equal(objective, logits, targets, -signed.sigmoid().log().mean())
+    assert objective.evaluate(split, [], list(2 * gold - 1))["accuracy"] == 1.0
+
+
+def test_a_regression_is_learned_in_units_of_its_training_spread():
+    train = Split(("a", "b"), np.array([10, 30], dtype=np.float32))
+    other = Split(("c",), np.array([25], dtype=np.float32))
+    objective = OBJECTIVES["regression"](("score",), train)
+    assert objective.unit == Unit(20.0, 10.0)
+    logits = [torch.tensor([21.0], requires_grad=True)]
+    assert objective.loss(logits, objective.targets(other, [])).item() == pytest.approx(((25 - 21) / 10) ** 2)
+    assert objective.evaluate(other, [], [logits[0].detach().numpy()])["mae"] == 4.0
+    assert OBJECTIVES["regression"](("score",)).unit == Unit(0.0, 1.0)
+
+
+def test_the_first_token_of_every_word_is_the_target(tokenizer):
+    split = tagged()
+    objective = OBJECTIVES["token"](TAGS, split)
+    tokens = tokenizer.encode(split.texts, 256, align=True)
+    targets = objective.targets(split, tokens)
+    for (words, tags), text, target in zip(SENTENCES, tokens, targets, strict=True):
+        assert target.tolist().count(NO_TARGET) == len(text) - len(words)
+        assert [tag for tag in target.tolist() if tag != NO_TARGET] == list(tags)
+        seen = [place for place, (start, end) in enumerate(text.alignment.offsets) if start < end]
+        for place, word in zip(np.flatnonzero(target != NO_TARGET).tolist(), words, strict=True):
+            pieces = [text.alignment.offsets[i] for i in seen if i >= place]
+            before = [text.alignment.offsets[i][1] for i in seen if i < place]
+            raw = " ".join(words)
+            assert raw[pieces[0][0] :].startswith(word)
+            assert raw[: pieces[0][0]].rstrip() == raw[: max(before, default=0)]
+    assert any(len(text) > len(words) + 2 for (words, _), text in zip(SENTENCES, tokens, strict=True))
+    scores = objective.evaluate(split, tokens, certain(targets, 3))
+    assert scores == dict.fromkeys(objective.metrics, 1.0)
+
+
+def test_token_loss_is_the_mean_over_labeled_tokens(tokenizer):
+    split = tagged()
+    objective = OBJECTIVES["token"](TAGS)
+    tokens = tokenizer.encode(split.texts, 256, align=True)
+    logits, targets = random_logits([(len(text), 3) for text in tokens]), objective.targets(split, tokens)
+    each = [
+        -row.log_softmax(0)[tag]
+        for rows, tags in zip(logits, targets, strict=True)
+        for row, tag in zip(rows, tags, strict=True)
+        if tag != NO_TARGET
+    ]
+    assert len(each) == 11
+    check_equal(objective, logits, targets, sum(each) / 11)
+    nothing = objective.loss(logits, [torch.full_like(target, NO_TARGET) for target in targets])
+    assert nothing.item() == 0
+    assert not any(gradient.any() for gradient in gradients(nothing, logits))
+
+
+@pytest.mark.parametrize(("tags", "accuracy"), [(TAGS, 4 / 5), (("B-THING", "I-THING", "X"), 2 / 5)])
+def test_words_cut_off_are_outside_or_else_wrong(tags, accuracy):
+    """Of `the parcels were refunding late` the first two words are seen."""
+    tokenizer = load_base(str(tiny_base("bert"))).tokenizer
+    split = tagged().take(np.array([0]))
+    split = Split(split.texts, ((2, 0, 2, 0, 2),), split.words)
+    whole = tokenizer.encode(["the parcels"], 64)[0]
+    tokens = tokenizer.encode(split.texts, len(whole), align=True)
+    objective = OBJECTIVES["token"](tags)
+    scores = objective.evaluate(split, tokens, certain(objective.targets(split, tokens), 3))
+    assert scores["token_accuracy"] == pytest.approx(accuracy)
+    if "O" in tags:
+        # Two entities, the first of them found.
+        assert (scores["entity_precision"], scores["entity_recall"]) == (1.0, 0.5)
+        assert scores["entity_f1"] == pytest.approx(2 / 3)
+    else:
+        # X: 1 of 2 words seen and right -> p 1, r 1/3; B-THING: p 1, r 1/2
+        assert scores["macro_f1"] == pytest.approx((1 / 2 + 2 / 3) / 2)
+
+
+def test_span_targets_are_the_tokens_of_the_answer(tokenizer):
+    split = asked()
+    objective = OBJECTIVES["span"](("start", "end"))
+    tokens = tokenizer.encode(split.texts, 256, align=True)
+    for target, pair, answers in zip(objective.targets(split, tokens), tokens, split.gold, strict=True):
+        first, last, begin, end = target.tolist()
+        offsets = pair.alignment.offsets
+        assert CONTEXT[offsets[first][0] : offsets[last][1]] == answers[0][1]
+        assert pair.alignment.sequences[begin:end] == [1] * (end - begin)
+        assert pair.alignment.sequences.count(1) == end - begin
+
+
+def test_span_loss_is_over_the_tokens_of_the_context(tokenizer):
+    split = asked()
+    objective = OBJECTIVES["span"](("start", "end"))
+    tokens = tokenizer.encode(split.texts, 256, align=True)
+    logits, targets = random_logits([(len(pair), 2) for pair in tokens]), objective.targets(split, tokens)
+    targets[0] = torch.tensor([NO_TARGET, NO_TARGET, *targets[0][2:]])
+    targets[1] = torch.tensor([NO_TARGET, NO_TARGET, 0, 0])  # the whole context is cut off
+    first, last, begin, end = targets[2].tolist()
+    starts, ends = logits[2][begin:end].log_softmax(0).unbind(1)
+    check_equal(objective, logits, targets, -(starts[first - begin] + ends[last - begin]) / 2)
+    nothing = objective.loss(logits, [targets[1]] * 3)
+    assert nothing.item() == 0
+    assert not any(gradient.any() for gradient in gradients(nothing, logits))
+
+
+def test_the_best_span_of_the_context_is_compared_with_every_answer():
+    tokenizer = load_base(str(tiny_base("bert"))).tokenizer
+    split = asked()
+    objective = OBJECTIVES["span"](("start", "end"))
+    tokens = tokenizer.encode(split.texts, 256, align=True)
+    logits = [np.zeros((len(pair), 2), dtype=np.float32) for pair in tokens]
+    for values, target in zip(logits, objective.targets(split, tokens), strict=True):
+        values[target[0], 0] = values[target[1], 1] = 9
+        values[1] = 99  # of the question, which is no answer
+    assert objective.evaluate(split, tokens, logits) == {"f1": 1.0, "exact_match": 1.0}
+    # `late` for `orders`: nothing shared; `refunds` is acceptable, too.
+    first = objective.targets(Split(split.texts, (((24, "late"),), ((38, "refunds"),), ((24, "late"),))), tokens)
+    for values, target in zip(logits, first, strict=True):
+        values[1:] = 0
+        values[target[0], 0] = values[target[1], 1] = 9
+    assert objective.evaluate(split, tokens, logits) == pytest.approx({"f1": 2 / 3, "exact_match": 2 / 3})
+
+
+def test_an_answer_that_is_cut_off_is_no_target(tokenizer):
+    texts = (("late?", CONTEXT),) * 3
+    split = Split(texts, (((4, "orders"),), ((24, "late"),), ((24, "late"), (4, "orders"))))
+    objective = OBJECTIVES["span"](("start", "end"))
+    first, last, *_ = objective.targets(split, tokenizer.encode(texts, 256, align=True))[0].tolist()
+    room = last + 2  # the context ends with `orders`, and the last special token
+    found = [target[:2].tolist() for target in objective.targets(split, tokenizer.encode(texts, room, align=True))]
+    assert found == [[first, last], [NO_TARGET, NO_TARGET], [first, last]]
+    with pytest.raises(InvalidData, match="every answer is cut off"):
+        objective.targets(split, tokenizer.encode(texts, room - 1, align=True))
+
+
+@pytest.mark.parametrize(
+    ("predicted", "answers", "f1", "exact"),
+    [
+        ("The Denver Broncos!", ["Denver Broncos"], 1, 1),
+        ("in the 1996 season", ["1996"], 2 * (1 / 3 * 1) / (1 / 3 + 1), 0),
+        ("in 1996", ["1996 season", "1996"], 2 * (1 / 2 * 1) / (1 / 2 + 1), 0),  # the better of both answers
+        ("cat cat cat", ["cat cat dog"], 2 / 3, 0),  # words count as often as they are there
+        ("U.S.", ["us"], 1, 1),
+        ("well-known", ["well known"], 0, 0),  # punctuation goes without leaving a space
+        ("theatre", ["a  theatre"], 1, 1),
+        ("the", ["an"], 0, 1),  # nothing is left of either
+        ("", ["1996"], 0, 0),
+    ],
+)
+def test_squad_metrics_as_the_official_script_has_them(predicted, answers, f1, exact):
+    scores = score_answers([[(0, answer) for answer in answers]], [predicted])
+    assert scores == pytest.approx({"f1": f1, "exact_match": exact})
+
+
+@pytest.mark.parametrize("task_type", OBJECTIVES)
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_logits_that_are_no_numbers_are_refused(task_type, bad):
+    objective = OBJECTIVES[task_type](("a", "b"))
+    with pytest.raises(NotFinite):
+        objective.evaluate(Split(("t",), np.array([0])), [], [np.array([[0.0, bad]], dtype=np.float32)])
+
+
+@pytest.mark.parametrize("task_type", ["token", "span"])
+def test_tokens_without_alignment_are_a_programming_error(task_type):
+    split = tagged() if task_type == "token" else asked()
+    tokens = load_base(str(tiny_base("bert"))).tokenizer.encode(split.texts, 64)
+    with pytest.raises(ValueError, match="alignment"):
+        OBJECTIVES[task_type](TAGS).targets(split, tokens)
