@@ -51,7 +51,7 @@ def _maps(changes: Mapping[str, Mapping[tuple[str, int | None], float]]) -> Figu
     across = min(2, len(changes))
     down = ceil(len(changes) / across)
     width = 1.2 + max(2.6, 0.36 * len(layers))
-    figure = Figure((width * across + 1.2, down * (0.75 + 0.21 * len(symbols))), layout="constrained")
+    figure = Figure((width * across + 1.2, down * max(1.6, 0.75 + 0.21 * len(symbols))), layout="constrained")
     axes = list(figure.subplots(down, across, squeeze=False, sharex=True, sharey=True).flat)
     top = max(value for change in changes.values() for value in change.values()) or 1.0
     for ax, (method, change) in zip(axes, changes.items(), strict=False):

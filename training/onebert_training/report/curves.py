@@ -41,7 +41,7 @@ def _panels(column: Column, cells: Mapping[str, Cell]) -> Figure:
     axes = figure.subplots(len(cells), 3, sharex=True, sharey="col", squeeze=False)
     for row, (method, cell) in zip(axes, cells.items(), strict=True):
         for ax, (_, value) in zip(row, traced, strict=True):
-            _draw_rounds(ax, [[(e, v) for e in r.history if (v := value(e)) is not None] for r in _with_history(cell)])
+            draw_rounds(ax, [[(e, v) for e in r.history if (v := value(e)) is not None] for r in _with_history(cell)])
         title = f"{short(method)}   learning rate {cell.runs[0].learning_rate:g}"
         label = row[0].text(0, 1.04, title, transform=row[0].transAxes, fontweight="bold", fontsize=8.5)
         label.set_in_layout(False)  # it may reach into the next panel's column, which is empty there
@@ -58,7 +58,8 @@ def _validation(column: Column, evaluation: Evaluation) -> float | None:
     return None if score is None else scaled(column, score)
 
 
-def _draw_rounds(ax: Axes, rounds: Sequence[Sequence[tuple[Evaluation, float]]]) -> None:
+def draw_rounds(ax: Axes, rounds: Sequence[Sequence[tuple[Evaluation, float]]]) -> None:
+    """One thin line for each round, and over them their median, step by step."""
     colors = mpl.colormaps["viridis"](np.linspace(0.05, 0.9, len(rounds)))
     at: dict[int, list[tuple[float, float]]] = {}
     for color, values in zip(colors, rounds, strict=True):

@@ -1,0 +1,165 @@
+"""The papers' recipes expand to the papers' numbers of runs; what is wrong with a recipe is said in one line."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from onebert_store.errors import InvalidMethod, InvalidSettings
+from onebert_training.methods import parse_method
+from onebert_training.recipe import load_recipe
+
+RECIPES = sorted((Path(__file__).parents[3] / "training/recipes").glob("*.toml"))
+
+SMALL = """
+name = "small"
+paper = "none"
+description = "two methods"
+[settings]
+epochs = 2
+[grid]
+data = ["a", "b"]
+seed = [0, 1, 2]
+[[group]]
+method = "frozen"
+skip = ["b"]
+[[group]]
+method = ["bitfit", "layernorm"]
+learning_rate = [1e-4, 1e-3]
+[task.b]
+metric = "f1"
+learning_rate = 5e-4
+train_rows = ["all", 100]
+"""
+
+
+def write(tmp_path, text):
+    path = tmp_path / "small.toml"
+    path.write_text(text)
+    return path
+
+
+def expand(name):
+    return load_recipe(next(path for path in RECIPES if path.stem == name)).runs()
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_every_recipe_is_named_like_its_file_and_has_methods_that_exist(path):
+    recipe = load_recipe(path)
+    assert recipe.name == path.stem
+    assert recipe.bases
+    assert all(parse_method(run.settings.method) for run in recipe.runs())
+    assert f"`{recipe.name}`" in (path.parents[2] / "docs/experiments.md").read_text()
+
+
+def test_grid_of_a_tiny_bert():
+    runs = expand("004-table-2")
+    assert len(runs) == 5 * 4 * 2  # batch sizes, learning rates, with and without BitFit
+    assert {run.settings.epochs for run in runs} == {4}
+
+
+def test_table_of_what_to_freeze():
+    runs = expand("000-table-1")
+    # Rates times rounds: ten on CoLA and RTE, five on SST-2 and QNLI, which the last two methods leave out.
+    assert Counter(run.settings.method for run in runs) == {
+        "full": 1 * 30,
+        "bitfit": 3 * 30,
+        "layernorm": 3 * 30,
+        "random:0.1%": 3 * 25,
+        "init-bias": 4 * 25,
+    }
+    assert {(run.settings.batch_size, run.settings.epochs, run.settings.evals_per_epoch) for run in runs} == {
+        (8, 20, 10)
+    }
+    assert {run.validation_share for run in runs} == {0.2}
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes"), [("000-table-2", {5000, 2500, 1000, 500, 100}), ("000-table-3", {2000, 1000, 500, 200, 100})]
+)
+def test_sizes_of_the_low_data_regime(name, sizes):
+    runs = expand(name)
+    assert {run.train_rows for run in runs} == {None, *sizes}
+    assert len(runs) == 7 * 6 * 10  # rows of the table, columns, rounds
+
+
+def test_rates_of_bitfit_and_of_full_fine_tuning():
+    runs = expand("001-table-3")
+    rates = {
+        method: {run.settings.learning_rate for run in runs if run.settings.method == method}
+        for method in ("full", "bitfit")
+    }
+    assert rates == {"full": {1e-5, 2e-5, 3e-5, 5e-5}, "bitfit": {1e-4, 4e-4, 7e-4, 1e-3}}
+    metrics = {run.data: run.settings.metric for run in runs}
+    assert (metrics["cola"], metrics["mrpc"], metrics["stsb"], metrics["qqp"]) == ("matthews", "f1", "spearman", "f1")
+
+
+def test_batches_of_spafit_are_smaller_on_large_data():
+    runs = expand("002-table-2")
+    assert len(runs) == 10 * 9 * 4  # models of Table 2, tasks, learning rates
+    assert {run.data for run in runs if run.settings.batch_size == 8} == {"mnli", "qnli", "qqp"}
+
+
+def test_ablations_use_the_rates_of_their_tasks():
+    runs = expand("003-figure-7")
+    assert len({run.settings.method for run in runs}) == 14  # Figure 7 without full fine-tuning; rows and columns apart
+    assert {(run.data, run.settings.learning_rate) for run in runs} == {("cola", 7e-4), ("mrpc", 7e-4), ("rte", 1e-3)}
+
+
+def test_later_tables_win_and_lists_multiply(tmp_path):
+    runs = load_recipe(write(tmp_path, SMALL)).runs(Path("/data"))
+    on_a = [run for run in runs if run.data == "a"]
+    on_b = [run for run in runs if run.data == "b"]
+    assert len(on_a) == 3 + 2 * 2 * 3
+    assert len(on_b) == 2 * 3 * 2
+    assert {run.settings.learning_rate for run in on_b} == {5e-4}
+    assert {run.train_rows for run in on_b} == {None, 100}
+    assert {run.source for run in runs} == {"/data/a", "/data/b"}
+    assert {run.settings.epochs for run in runs} == {2}
+
+
+def test_only_some_runs(tmp_path):
+    recipe = load_recipe(write(tmp_path, SMALL))
+    assert len(recipe.runs(only=["a", "bitfit"])) == 2 * 3
+    assert len(recipe.runs(only=["bitfit", "layernorm"])) == 2 * (2 * 3 + 2 * 3)
+    with pytest.raises(InvalidSettings, match="neither data nor a method named c"):
+        recipe.runs(only=["a", "c"])
+    with pytest.raises(InvalidSettings, match="nothing is left"):
+        recipe.runs(only=["b", "frozen"])
+
+
+def test_paths_and_hub_names_are_taken_as_they_are(tmp_path):
+    text = SMALL.replace('["a", "b"]', '["hf:glue/rte", "/elsewhere/x", "b"]')
+    assert {run.source for run in load_recipe(write(tmp_path, text)).runs(Path("/data"))} == {
+        "hf:glue/rte",
+        "/elsewhere/x",
+        "/data/b",
+    }
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "error", "says"),
+    [
+        ("epochs = 2", "epoch = 2", InvalidSettings, "settings: there is no setting epoch;"),
+        ("epochs = 2", "epochs = 2.5", InvalidSettings, "epochs: Input should be a valid integer"),
+        ("epochs = 2", "epochs = [2]", InvalidSettings, "settings.epochs"),
+        ("epochs = 2", "epochs = 0", InvalidSettings, "epochs is 0, too small"),
+        ("epochs = 2", 'pooling = "max"', InvalidSettings, "pooling: Input should be"),
+        ("epochs = 2", "learning_rate = nan", InvalidSettings, "small"),
+        ("5e-4", "nan", InvalidSettings, "learning_rate"),
+        ("seed = [0, 1, 2]", "seed = []", InvalidSettings, "grid.seed"),
+        ("seed = [0, 1, 2]", "seed = [0, 0]", InvalidSettings, "the same run"),
+        ('["bitfit", "layernorm"]', '"bitfat"', InvalidMethod, "there is no method 'bitfat'"),
+        ('metric = "f1"', 'data = "a"', InvalidSettings, "a task has no data of its own"),
+        ('paper = "none"', "", InvalidSettings, "paper: Field required"),
+        ('paper = "none"', 'papers = "none"', InvalidSettings, "small.toml: "),
+        ('data = ["a", "b"]', "", InvalidSettings, "nothing is left to run"),
+        ("[grid]", "[grid", InvalidSettings, "small.toml is not TOML"),
+    ],
+)
+def test_what_is_wrong_is_one_line(tmp_path, old, new, error, says):
+    assert old in SMALL
+    with pytest.raises(error) as caught:
+        load_recipe(write(tmp_path, SMALL.replace(old, new, 1)))
+    assert says in caught.value.detail
+    assert "\n" not in caught.value.detail

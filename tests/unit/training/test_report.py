@@ -1,0 +1,276 @@
+"""Reports: what is read, what is chosen and averaged, and that page and pictures show it."""
+
+import io
+import json
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from matplotlib.image import imread
+
+from onebert_store.errors import InvalidInput
+from onebert_training.report.cli import report
+from onebert_training.report.curves import draw_rounds
+from onebert_training.report.figures import draw
+from onebert_training.report.page import render
+from onebert_training.report.records import Evaluation, Record, load_records
+from onebert_training.report.tables import collect, results_markdown
+
+HOSTILE = '<script>alert("$x^")</script> & | `a` 😀'
+
+
+def make(method="bitfit", data="rte", seed=0, lr=1e-3, score=0.5, validation=None, **more):
+    """A record as `onebert train --json` prints it, as far as a report reads it."""
+    metric = more.pop("metric", "accuracy")
+    rows = more.pop("train_rows", 800)
+    return {
+        "task": data,
+        "base": "tiny",
+        "method": method,
+        "metric": metric,
+        "validation": {metric: score if validation is None else validation},
+        "test": {metric: score},
+        "rows": {"train": rows, "validation": 200, "test": 300},
+        "delta_parameters": {"full": 1000, "bitfit": 10}.get(method, 0),
+        "head_parameters": 6,
+        "percent": {"full": 100.0, "bitfit": 1.0}.get(method, 0.0),
+        "learning_rate": lr,
+        "seed": seed,
+        "file_bytes": 4000,
+        "settings": {"method": method, "seed": seed, "learning_rate": lr, "batch_size": 8, "train_rows": None},
+        "data": {"name": data, "digest": "sha256:0"},
+        "a key of a later version": [],
+        **more,
+    }
+
+
+def history(offset=0.0, steps=(10, 20, 30)):
+    return [
+        {
+            "step": step,
+            "epoch": step / 10,
+            "loss": 1 / step + offset,
+            "validation": {"accuracy": 0.5 + offset},
+            "validation_loss": 0.6 + offset,
+        }
+        for step in steps
+    ]
+
+
+def results(*records):
+    return collect(Record.model_validate(record) for record in records)
+
+
+def best(found, method, data):
+    return next(cell for (name, column), cell in found.best.items() if name == method and column.data == data)
+
+
+def write(folder, *records):
+    folder.mkdir(exist_ok=True)
+    for number, record in enumerate(records):
+        (folder / f"{number}.json").write_text(json.dumps(record))
+    return folder
+
+
+class Page(HTMLParser):
+    """Elements, their addresses, and the text between them."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.tags, self.addresses, self.texts = [], [], []
+        self.feed(html)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.addresses += [value for name, value in attrs if name in ("src", "href", "action")]
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+
+def test_files_and_folders_are_read(tmp_path):
+    folder = write(tmp_path / "runs", make(seed=0), make(seed=1))
+    (folder / "0.safetensors").write_bytes(b"a delta beside its record")
+    single = write(tmp_path / "more", make(seed=2)) / "0.json"
+    assert [record.seed for record in load_records([folder, single, single])] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("{", "Invalid JSON"),
+        ("[" * 100_000, "Invalid JSON"),
+        ("[1]", "Input should be an object"),
+        (json.dumps({**make(), "seed": "x"}), "seed: "),
+        (json.dumps({k: v for k, v in make().items() if k != "method"}), "method: Field required"),
+        (json.dumps({**make(), "percent": float("nan")}), "percent"),
+        (json.dumps({**make(), "metric": "f1"}), "validation lacks its metric, f1"),
+        (json.dumps({**make(), "train": {}}), "train lacks its metric, accuracy"),
+    ],
+)
+def test_a_bad_record_is_one_line_with_its_name(tmp_path, content, says):
+    (tmp_path / "bad.json").write_text(content)
+    with pytest.raises(InvalidInput) as caught:
+        load_records([tmp_path])
+    assert caught.value.detail.startswith("bad.json is not the record of a run: ")
+    assert says in caught.value.detail
+    assert "\n" not in caught.value.detail
+    assert str(tmp_path) not in caught.value.detail
+
+
+def test_nothing_to_read_is_said(tmp_path):
+    with pytest.raises(InvalidInput, match="holds no record"):
+        load_records([tmp_path])
+    with pytest.raises(InvalidInput, match=r"^none\.json cannot be read: No such file"):
+        load_records([tmp_path / "none.json"])
+
+
+def test_mean_and_deviation_over_seeds():
+    scores = [0.51, 0.56, 0.49]
+    (found,) = results(*(make(seed=seed, score=score) for seed, score in enumerate(scores)))
+    cell = best(found, "bitfit", "rte")
+    assert cell.mean == pytest.approx(100 * np.mean(scores))
+    assert cell.spread == pytest.approx(100 * np.std(scores, ddof=1))
+
+
+def test_settings_are_chosen_on_validation_whatever_the_test_says():
+    low = [make(seed=s, lr=1e-4, validation=0.7, score=0.6) for s in (0, 1)]
+    high = [make(seed=s, lr=1e-3, validation=0.6, score=0.9) for s in (0, 1)]
+    (found,) = results(*low, *high)
+    assert best(found, "bitfit", "rte").mean == pytest.approx(60)
+    assert [len(cells) for cells in found.tried.values()] == [2]
+
+
+def test_of_an_error_the_lowest_is_best_and_stays_in_its_unit():
+    (found,) = results(
+        make(lr=1e-4, metric="mae", validation=0.2, score=0.25), make(lr=1e-3, metric="mae", validation=0.1, score=0.15)
+    )
+    assert best(found, "bitfit", "rte").mean == 0.15
+    assert "| 0.1500 |" in results_markdown(Record.model_validate(make(metric="mae", score=0.15)) for _ in range(1))
+
+
+def test_bases_metrics_splits_and_sizes_are_kept_apart():
+    one, other = results(
+        make(),
+        make(metric="f1"),
+        make(test=None),
+        make(train_rows=100),
+        make(base="another"),
+    )
+    assert (one.base, len(one.columns)) == ("another", 1)
+    assert (other.base, len(other.columns)) == ("tiny", 4)
+
+
+def test_a_run_that_is_there_twice_counts_once():
+    (found,) = results(make(seed=0), make(seed=0), make(seed=1))
+    assert len(best(found, "bitfit", "rte").runs) == 2
+    assert found.repeated == 1
+    assert "1 records repeat a run" in render([(found, [])])
+
+
+def test_gap_is_how_much_better_training_rows_score():
+    (found,) = results(make(score=0.6, train={"accuracy": 0.9}), make(metric="mae", score=0.4, train={"mae": 0.1}))
+    assert [cell.gaps for cell in found.best.values()] == [[pytest.approx(30)], [pytest.approx(0.3)]]
+
+
+def test_markdown_is_the_papers_table():
+    records = [
+        make("full", "cola", seed, score=score, metric="matthews") for seed, score in enumerate((0.50, 0.52))
+    ] + [
+        make("bitfit", "cola", score=0.534, metric="matthews"),
+        make("full", "rte", score=0.656),
+        make("bitfit", "rte", score=0.67),
+        make("frozen", "rte", score=0.55),
+    ]
+    table = results_markdown(Record.model_validate(record) for record in records)
+    assert table.splitlines() == [
+        "| method | % of parameters | cola (matthews, test) | rte (accuracy, test) | average |",
+        "| --- | ---: | ---: | ---: | ---: |",
+        "| `full` | 100.00 % | 51.0 ± 1.4 | 65.6 | 58.3 |",
+        "| `bitfit` | 1.00 % | **53.4** | **67.0** | **60.2** |",
+        "| `frozen` | 0.00 % | – | 55.0 | – |",
+    ]
+
+
+def test_markdown_has_a_table_for_each_base_and_no_markup_of_names():
+    table = results_markdown(Record.model_validate(make(data="a|b*", base=base)) for base in ("one", "two"))
+    assert table.count("### ") == 2
+    assert r"| a\|b\* (accuracy, test) |" in table
+
+
+def test_no_average_where_a_data_set_comes_in_several_sizes():
+    (found,) = results(make(), make(train_rows=100), make(data="cola"))
+    assert not found.has_average
+
+
+def test_page_needs_no_network_and_shows_names_as_they_are():
+    (found,) = results(make(data=HOSTILE, history=history()), make(method="full", data=HOSTILE))
+    page = Page(render([(found, draw(found))]))
+    assert "script" not in page.tags
+    assert page.tags.count("img") == 2
+    assert all(address.startswith("data:image/png;base64,") for address in page.addresses)
+    assert HOSTILE in page.texts
+
+
+@pytest.mark.parametrize(
+    ("more", "kinds"),
+    [
+        ({}, ["scores"]),
+        ({"train": {"accuracy": 1.0}}, ["scores", "gaps"]),
+        ({"history": history()}, ["scores", "curves-rte-accuracy-test"]),
+        ({"change": [{"symbol": "b_q", "layer": 0, "mean_abs": 0.1}]}, ["scores", "change-rte-accuracy-test"]),
+    ],
+)
+def test_only_what_records_hold_is_drawn(more, kinds):
+    (found,) = results(make(**more))
+    assert [picture.name for picture in draw(found)] == [f"tiny-{kind}" for kind in kinds]
+
+
+def test_sizes_are_drawn_where_there_are_several():
+    (found,) = results(*(make(method, train_rows=rows) for method in ("full", "bitfit") for rows in (100, 800)))
+    assert "tiny-sizes" in [picture.name for picture in draw(found)]
+
+
+def test_extremes_are_drawn_without_a_warning():
+    """A collapsed round, a metric of zero or below, a vector that never moved, one layer, terms outside the layers."""
+    still = [{"symbol": symbol, "layer": layer, "mean_abs": 0.0} for symbol, layer in (("b_k", 0), ("b_LN0", None))]
+    (found,) = results(
+        make(score=0.0, history=history(1e6), change=still, train={"accuracy": 0.0}),
+        make("full", score=-0.2, history=history(steps=(10,)), train={"accuracy": 0.1}),
+        make("frozen" * 20, history=[{"step": 0, "epoch": 0, "loss": None}]),
+    )
+    for picture in draw(found):
+        pixels = imread(io.BytesIO(picture.png))
+        assert min(pixels.shape[:2]) > 200
+        assert pixels.std() > 0
+
+
+def test_the_black_line_is_the_median_of_the_rounds_that_go_on():
+    losses = np.array([[3.0, 2.0, 1.0], [9.0, 5.0, 4.0], [4.0, 3.0, 2.0], [5.0, 6.0, np.nan], [6.0, 7.0, np.nan]])
+    rounds = [
+        [(Evaluation(step=10 * i, epoch=float(i)), value) for i, value in enumerate(row) if not np.isnan(value)]
+        for row in losses
+    ]
+    ax = Figure().subplots()
+    draw_rounds(ax, rounds)
+    *_, middle = ax.lines
+    assert middle.get_color() == "black"
+    np.testing.assert_allclose(middle.get_ydata(), np.nanmedian(losses, axis=0))
+    draw_rounds(ax, [rounds[0], *([r[:2] for r in rounds[1:]])])
+    assert len(ax.lines[-1].get_ydata()) == 2  # one round of five is no median
+
+
+def test_command_writes_page_and_pictures(tmp_path, capsys):
+    folder = write(tmp_path / "runs", make(history=history()), make(seed=1, history=history(0.1)))
+    report([folder], tmp_path / "out" / "here")
+    names = sorted(path.name for path in (tmp_path / "out" / "here").iterdir())
+    assert names == ["01-tiny-scores.png", "02-tiny-curves-rte-accuracy-test.png", "report.html"]
+    assert capsys.readouterr().out.startswith("2 runs, 2 pictures: ")
+
+
+def test_command_prints_markdown_alone(tmp_path, capsys):
+    folder = write(tmp_path / "runs", make(), make(seed=1))
+    report([folder], tmp_path / "out", markdown=True)
+    assert capsys.readouterr().out == results_markdown(load_records([folder]))
+    assert not (tmp_path / "out").exists()
