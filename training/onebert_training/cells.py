@@ -84,7 +84,7 @@ def infer_task_type(read: Source, columns: Columns) -> TaskType:
     """
     if read.task_type is not None:
         known: tuple[TaskType, ...] = get_args(TaskType)
-        named = TASK_TYPE_ALIASES.get(read.task_type, read.task_type)
+        named = TASK_TYPE_ALIASES.get(str(read.task_type), read.task_type)
         for task_type in known:
             if task_type == named:
                 return task_type

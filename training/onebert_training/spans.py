@@ -63,7 +63,7 @@ def answer_tokens(answer: GoldAnswer, alignment: Alignment, truncated: bool) -> 
     context, offsets = context_tokens(alignment), alignment.offsets
     if truncated and (not context or offsets[context[-1]][1] < end):
         return None
-    inside = [place for place in context if offsets[place][1] > start and offsets[place][0] < end]
+    inside = [place for place in context if max(start, offsets[place][0]) < min(end, offsets[place][1])]
     return (inside[0], inside[-1]) if inside else None
 
 

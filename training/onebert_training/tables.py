@@ -85,13 +85,13 @@ def _read_folder(folder: Path) -> Source:
         return Source(name, tables)
     try:
         content = json.loads(facts.read_text(encoding="utf-8"))
-        labels = content.get("labels")
+        labels, metric = content.get("labels"), content.get("metric")
         return Source(
             name,
             tables,
             task_type=content.get("task_type"),
             label_names={"": tuple(map(str, labels))} if labels else {},
-            metric=content.get("metric"),
+            metric=str(metric) if metric else None,
         )
     except (OSError, ValueError, AttributeError, TypeError):
         raise InvalidData("labels.json is not a JSON object with a list of labels") from None

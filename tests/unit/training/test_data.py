@@ -304,6 +304,9 @@ def test_bad_folders_are_refused(tmp_path, folder):
     (folder / "labels.json").write_text('{"task_type": "ranking"}')
     with pytest.raises(InvalidData, match="task type 'ranking' is not supported"):
         load(folder)
+    (folder / "labels.json").write_text('{"task_type": ["span"]}')
+    with pytest.raises(InvalidData, match="task type .* is not supported"):
+        load(folder)
     (folder / "labels.json").unlink()
     (folder / "train.csv.gz").unlink()
     with pytest.raises(InvalidData, match="no training split"):
