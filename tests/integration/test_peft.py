@@ -1,53 +1,239 @@
-"""LoRA against the installed `peft`: its adapter, written as a delta, answers what its own model answers."""
+"""Adapters of the installed `peft`, imported as deltas: the same logits, or a refusal that names what does not fit."""
 
-import numpy as np
+import json
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
-from peft import LoraConfig, TaskType, get_peft_model
-from transformers import AutoModelForSequenceClassification
+from peft import IA3Config, LNTuningConfig, LoraConfig
+from safetensors.torch import load_file, save_file
 
 from bases import tiny_base
-from onebert_encoder.base import load_base
-from onebert_encoder.batch import pack
-from onebert_encoder.fold import fold, stack_rows
-from onebert_encoder.predict import compute_logits
-from onebert_encoder.tokens import Tokens
+from onebert_encoder.base import Base, load_base
+from onebert_store.errors import InvalidInput, InvalidManifest, MalformedFile, OneBertError, TensorMismatch
+from onebert_store.format import dumps, loads
+from onebert_training.interop.peft_import import import_adapter
+from peft_models import assert_equal_logits, delta_logits, model_logits, random_adapter, texts
 
-RANK, ALPHA = 4, 16
+pytestmark = [
+    # peft still calls transformers by a name that transformers has renamed.
+    pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning"),
+    # So does peft warn of its own LN tuning, and of the biases that `lora_bias` saves.
+    pytest.mark.filterwarnings("ignore:Unsupported layer type:UserWarning"),
+    pytest.mark.filterwarnings("ignore:.*LoRA tensor:UserWarning"),
+]
 
-# peft still calls transformers by a name that transformers has renamed.
-pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
+ALL_MAPS = ["query", "key", "value", "attention.output.dense", "intermediate.dense", "output.dense"]
 
 
-def test_a_peft_lora_adapter_answers_the_same_as_a_delta() -> None:
-    model = AutoModelForSequenceClassification.from_pretrained(tiny_base("bert"), num_labels=3).eval()
-    config = LoraConfig(
-        task_type=TaskType.SEQ_CLS, r=RANK, lora_alpha=ALPHA, target_modules=["query", "value", "output.dense"]
+def lora(**options: Any) -> LoraConfig:
+    return LoraConfig(
+        **{"task_type": "SEQ_CLS", "r": 4, "lora_alpha": 16, "target_modules": ["query", "value"], **options}
     )
-    adapted = get_peft_model(model, config)
-    generator = torch.Generator().manual_seed(0)
-    tensors: dict[str, torch.Tensor] = {}
-    with torch.no_grad():
-        for name, parameter in adapted.named_parameters():
-            if "lora_" not in name and "modules_to_save" not in name:
-                continue
-            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.3)
-            path = name.removeprefix("base_model.model.").removeprefix("bert.")
-            if ".lora_" in path:
-                module, kind = path.split(".lora_")
-                # In a delta the scale alpha / r is already inside B.
-                scale = ALPHA / RANK if kind.startswith("B") else 1.0
-                tensors[f"lora_{kind[0]}.{module}"] = parameter * scale
-            else:
-                tensors[f"head.{path.rsplit('.', 1)[1]}"] = parameter.clone()
-    base = load_base(str(tiny_base("bert")))
-    assert len(tensors) == 2 + 2 * 4 * base.config.num_layers
-    rng = np.random.default_rng(0)
-    texts = [Tokens(ids, [0] * len(ids)) for n in (3, 20, 55, 20) if (ids := rng.integers(5, 150, n).tolist())]
-    rows = stack_rows(base, [fold(base, tensors, "pooler")])
-    with torch.inference_mode():
-        ours = compute_logits(base, rows, pack(base, texts, [0] * len(texts)))
-        theirs = [adapted(input_ids=torch.tensor([text.input_ids])).logits[0] for text in texts]
-    assert max(float(logits.abs().max()) for logits in theirs) > 0.5
-    for a, b in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(a, b, rtol=0, atol=1e-4)
+
+
+def ln_tuning(**options: Any) -> LNTuningConfig:
+    return LNTuningConfig(**{"task_type": "SEQ_CLS", "target_modules": ["LayerNorm"], **options})
+
+
+def base_of(family: str) -> Base:
+    return load_base(str(tiny_base(family)))
+
+
+PATTERNS = {"rank_pattern": {"value": 2, "layer.1.output.dense": 3}, "alpha_pattern": {"query": 5, r"2\..*dense": 7}}
+
+SAME = {
+    "lora": ("bert", lora()),
+    "lora on every map": ("bert", lora(target_modules=ALL_MAPS)),
+    "lora with patterns": ("bert", lora(target_modules=ALL_MAPS, **PATTERNS)),
+    "rank-stabilized lora": ("bert", lora(use_rslora=True, target_modules=ALL_MAPS, **PATTERNS)),
+    "lora with biases in B": ("bert", lora(lora_bias=True)),
+    "lora and all biases": ("bert", lora(bias="all")),
+    "lora and its biases": ("bert", lora(bias="lora_only")),
+    "lora on the pooler, too": ("bert", lora(target_modules="all-linear", bias="all")),
+    "lora and a pooler of its own": ("bert", lora(modules_to_save=["pooler", "classifier"])),
+    "lora and whole LayerNorms": ("bert", lora(modules_to_save=["LayerNorm", "classifier"])),
+    "lora, roberta": ("roberta", lora(target_modules="all-linear", bias="all")),
+    "lora, xlm-roberta": ("xlm-roberta", lora()),
+    "ln": ("bert", ln_tuning()),
+    "ln, roberta": ("roberta", ln_tuning()),
+    "ia3": ("bert", IA3Config(task_type="SEQ_CLS")),
+    "ia3, roberta": ("roberta", IA3Config(task_type="SEQ_CLS")),
+    "ia3 on queries": (
+        "bert",
+        IA3Config(task_type="SEQ_CLS", target_modules=["query", "key", "value"], feedforward_modules=[]),
+    ),
+    "tokens": ("bert", lora(task_type="TOKEN_CLS", bias="all")),
+    "tokens, distilbert": ("distilbert", lora(task_type="TOKEN_CLS", target_modules=["q_lin", "lin2"])),
+    "tokens, electra": ("electra", lora(task_type="TOKEN_CLS", bias="all")),
+    "spans": ("roberta", lora(task_type="QUESTION_ANS")),
+}
+
+
+@pytest.mark.parametrize(("family", "config"), SAME.values(), ids=SAME.keys())
+def test_an_imported_adapter_answers_what_peft_answers(family: str, config: Any, tmp_path: Path) -> None:
+    adapted, base = random_adapter(family, config, tmp_path), base_of(family)
+    # Through the file, as it is served.
+    delta = loads(dumps(import_adapter(tmp_path, base)))
+    tokens = texts()
+    assert_equal_logits(delta_logits(base, delta, tokens), model_logits(adapted, tokens))
+    assert delta.manifest.golden is not None
+
+
+def test_only_what_was_trained_is_in_the_delta(tmp_path: Path) -> None:
+    random_adapter("bert", ln_tuning(), tmp_path)
+    delta = import_adapter(tmp_path, base_of("bert"))
+    # 3 layers of two LayerNorms, and the one of the embeddings, gain and bias each.
+    assert sorted(name.partition(".")[0] for name in delta.tensors) == ["delta"] * 14 + ["head"] * 2
+    assert delta.manifest.pooling == "pooler"
+    assert delta.manifest.method == "peft:ln_tuning"
+    assert delta.manifest.max_length == 66
+
+
+def test_labels_and_task_type(tmp_path: Path) -> None:
+    random_adapter("bert", lora(), tmp_path)
+    base = base_of("bert")
+    manifest = import_adapter(tmp_path, base).manifest
+    assert (manifest.task_type, list(manifest.labels)) == ("single_label", ["LABEL_0", "LABEL_1", "LABEL_2"])
+    named = {"id2label": {"0": "bad", "1": "fair", "2": "good"}, "problem_type": "multi_label_classification"}
+    (tmp_path / "config.json").write_text(json.dumps(named))
+    manifest = import_adapter(tmp_path, base).manifest
+    assert (manifest.task_type, list(manifest.labels)) == ("multi_label", ["bad", "fair", "good"])
+    manifest = import_adapter(tmp_path, base, ["x", "y", "z"], "regression", 20).manifest
+    assert (manifest.task_type, list(manifest.labels), manifest.max_length) == ("regression", ["x", "y", "z"], 20)
+
+
+def test_one_output_is_a_regression_and_spans_have_their_labels(tmp_path: Path) -> None:
+    random_adapter("bert", lora(), tmp_path / "one", num_labels=1)
+    random_adapter("bert", lora(task_type="QUESTION_ANS"), tmp_path / "span")
+    base = base_of("bert")
+    assert import_adapter(tmp_path / "one", base).manifest.task_type == "regression"
+    span = import_adapter(tmp_path / "span", base).manifest
+    assert (span.task_type, list(span.labels), span.pooling) == ("span", ["start", "end"], "none")
+
+
+FOREIGN = {
+    "dora": ("bert", lora(use_dora=True), "DoRA"),
+    "relu head": ("distilbert", lora(target_modules=["q_lin"]), "relu layer"),
+    "gelu head": ("electra", lora(), "gelu layer"),
+    "embeddings": ("bert", lora(target_modules=["word_embeddings"]), "embeddings.word_embeddings"),
+    "trained embeddings": ("bert", lora(modules_to_save=["word_embeddings"]), "embeddings.word_embeddings.weight"),
+    "ia3 inside the mlp": (
+        "bert",
+        IA3Config(task_type="SEQ_CLS", target_modules=["intermediate.dense"], feedforward_modules=[]),
+        "encoder.layer.0.intermediate.dense",
+    ),
+    "ia3 on an output": (
+        "bert",
+        IA3Config(task_type="SEQ_CLS", target_modules=["layer.1.output.dense"], feedforward_modules=[]),
+        "encoder.layer.1.output.dense",
+    ),
+}
+
+
+@pytest.mark.parametrize(("family", "config", "named"), FOREIGN.values(), ids=FOREIGN.keys())
+@pytest.mark.filterwarnings("ignore:Setting `save_embedding_layers`:UserWarning")
+def test_what_a_delta_cannot_hold_is_refused_by_name(family: str, config: Any, named: str, tmp_path: Path) -> None:
+    random_adapter(family, config, tmp_path)
+    with pytest.raises(InvalidInput) as caught:
+        import_adapter(tmp_path, base_of(family))
+    assert named in caught.value.detail
+    assert "\n" not in caught.value.detail
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("good")
+    random_adapter("bert", lora(), folder)
+    return folder
+
+
+@pytest.fixture
+def folder(good: Path, tmp_path: Path) -> Path:
+    """A copy of a good adapter folder, to spoil."""
+    for name in ("adapter_config.json", "adapter_model.safetensors"):
+        (tmp_path / name).write_bytes((good / name).read_bytes())
+    return tmp_path
+
+
+CONFIGS = {
+    "another tuner": ({"peft_type": "PREFIX_TUNING"}, InvalidInput, "PREFIX_TUNING"),
+    "no tuner": ({"peft_type": None}, InvalidInput, "None"),
+    "pissa": ({"init_lora_weights": "pissa_niter_4"}, InvalidInput, "pissa_niter_4"),
+    "fan in fan out": ({"fan_in_fan_out": True}, InvalidInput, "fan_in_fan_out"),
+    "an option of tomorrow": ({"use_something": {"x": 1}}, InvalidInput, "use_something"),
+    "new tokens": ({"trainable_token_indices": [1, 2]}, InvalidInput, "trainable_token_indices"),
+    "generation": ({"task_type": "CAUSAL_LM"}, InvalidInput, "CAUSAL_LM"),
+    "no alpha": ({"lora_alpha": None}, InvalidInput, "lora_alpha"),
+    "another rank": ({"r": 8}, TensorMismatch, "has rank 4, 8 by its adapter_config.json"),
+    "a broken pattern": ({"rank_pattern": {"(": 4}}, InvalidInput, "rank_pattern"),
+}
+
+
+@pytest.mark.parametrize(("change", "error", "named"), CONFIGS.values(), ids=CONFIGS.keys())
+def test_a_configuration_that_would_answer_otherwise_is_refused(
+    folder: Path, change: dict[str, Any], error: type[OneBertError], named: str
+) -> None:
+    path = folder / "adapter_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(error) as caught:
+        import_adapter(folder, base_of("bert"))
+    assert named in caught.value.detail
+
+
+Q = "base_model.model.bert.encoder.layer.0.attention.self.query"
+
+TENSORS = {
+    "no classifier": ({"base_model.model.classifier.weight": None}, InvalidInput, "classifier.weight"),
+    "half a pair": ({f"{Q}.lora_A.weight": None}, InvalidInput, "encoder.layer.0.attention.self.query"),
+    "unknown": ({"base_model.model.bert.other": torch.ones(3)}, InvalidInput, "other"),
+    "a weight": ({f"{Q}.weight": torch.ones(32, 32)}, InvalidInput, "encoder.layer.0.attention.self.query.weight"),
+    "whole numbers": ({f"{Q}.bias": torch.ones(32, dtype=torch.int64)}, InvalidInput, "not floating point"),
+    "a bias of another size": ({f"{Q}.bias": torch.ones(31)}, TensorMismatch, "is [31], not [32]"),
+    "a map of another size": ({f"{Q}.lora_A.weight": torch.ones(4, 31)}, TensorMismatch, "is [4, 31], not [4, 32]"),
+}
+
+
+@pytest.mark.parametrize(("change", "error", "named"), TENSORS.values(), ids=TENSORS.keys())
+def test_tensors_that_do_not_fit_are_refused(
+    folder: Path, change: dict[str, torch.Tensor | None], error: type[OneBertError], named: str
+) -> None:
+    path = folder / "adapter_model.safetensors"
+    tensors = {**load_file(path), **change}
+    save_file({name: tensor for name, tensor in tensors.items() if tensor is not None}, path)
+    with pytest.raises(error) as caught:
+        import_adapter(folder, base_of("bert"))
+    assert named in caught.value.detail
+
+
+def test_a_pickle_is_never_opened(folder: Path) -> None:
+    (folder / "adapter_model.safetensors").rename(folder / "adapter_model.bin")
+    with pytest.raises(InvalidInput, match="pickle"):
+        import_adapter(folder, base_of("bert"))
+
+
+def test_damaged_files_are_named(folder: Path) -> None:
+    path = folder / "adapter_model.safetensors"
+    path.write_bytes(path.read_bytes()[:-8])
+    with pytest.raises(MalformedFile, match=r"^adapter_model\.safetensors"):
+        import_adapter(folder, base_of("bert"))
+    (folder / "adapter_config.json").write_text('{"r": NaN}')
+    with pytest.raises(MalformedFile, match=r"^adapter_config\.json"):
+        import_adapter(folder, base_of("bert"))
+    (folder / "adapter_config.json").unlink()
+    with pytest.raises(InvalidInput, match=r"^adapter_config\.json"):
+        import_adapter(folder, base_of("bert"))
+
+
+def test_labels_and_tasks_that_do_not_fit_are_refused(folder: Path) -> None:
+    base = base_of("bert")
+    with pytest.raises(InvalidInput, match="2 labels for a classifier of 3 outputs"):
+        import_adapter(folder, base, ["a", "b"])
+    with pytest.raises(InvalidInput, match="no token task"):
+        import_adapter(folder, base, task_type="token")
+    with pytest.raises(InvalidManifest, match="distinct"):
+        import_adapter(folder, base, ["a", "a", "b"])
+    (folder / "config.json").write_text('{"id2label": {"0": "x", "1": "y"}}')
+    with pytest.raises(InvalidInput, match="3 outputs"):
+        import_adapter(folder, base)

@@ -1,0 +1,253 @@
+"""Deltas written as PEFT adapters and as merged checkpoints: what others load from them answers the same."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from peft import PeftModel
+from safetensors import safe_open
+from safetensors.torch import load_file
+
+from bases import far_delta, manifest_for, tiny_base
+from onebert_encoder.base import Base, load_base
+from onebert_encoder.fold import to_tensors
+from onebert_store.delta import Delta, check
+from onebert_store.errors import InvalidInput
+from onebert_store.manifest import parse_manifest
+from onebert_training.interop.heads import split_head
+from onebert_training.interop.merged import HEAD_FILE, merge, write_checkpoint
+from onebert_training.interop.peft_export import export_adapter
+from onebert_training.interop.peft_import import import_adapter
+from peft_models import assert_equal_logits, delta_logits, model_logits, texts
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning"),
+    pytest.mark.filterwarnings("ignore:Unsupported layer type:UserWarning"),
+]
+
+TASKS = {"pooler": "single_label", "cls": "multi_label", "none": "token", "mean": "single_label"}
+
+
+def base_of(family: str) -> Base:
+    return load_base(str(tiny_base(family)))
+
+
+def random_delta(base: Base, parts: str, pooling: str = "pooler", task_type: str | None = None) -> Delta:
+    """A delta of parts joined by `+`: those of `far_delta`, `sparse`, `scales`, `adapters`; `cls` has a tanh layer."""
+    rng, spec = np.random.default_rng(7), base.spec
+    task_type = task_type or TASKS[pooling]
+    labels = ["start", "end"] if task_type == "span" else ["O", "B-x", "I-x"]
+    tensors: dict[str, np.ndarray] = {}
+    for part in parts.split("+"):
+        made = far_delta(spec, part, pooling, len(labels), seed=3) if part in FAR else EXTRA[part](spec, rng)
+        tensors |= {name: tensor for name, tensor in made.items() if not name.startswith("head.")}
+    shapes = {"head.weight": (len(labels), 32), "head.bias": (len(labels),)}
+    if pooling == "cls":
+        shapes |= {"head.dense.weight": (32, 32), "head.dense.bias": (32,)}
+    tensors |= {name: rng.normal(0, 0.3, shape).astype(np.float32) for name, shape in shapes.items()}
+    manifest = {**manifest_for(spec, pooling), "task_type": task_type, "labels": labels}
+    delta = Delta(parse_manifest(manifest), tensors)
+    check(delta, spec)
+    return delta
+
+
+FAR = ("frozen", "bitfit", "layernorm", "gains", "lora", "spafit")
+
+
+def sparse(spec: Any, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    made = {}
+    for name, shape in spec.modules.items():
+        places = np.sort(rng.choice(shape[0] * shape[1], 50, replace=False)).astype(np.int32)
+        made |= {f"sparse_index.{name}": places, f"sparse_value.{name}": rng.normal(0, 0.5, 50).astype(np.float32)}
+    return made
+
+
+def scales(spec: Any, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    sides = {"W_k": 0, "W_v": 0, "W_m3": 1}
+    return {
+        f"scale.{name}": rng.normal(1, 0.5, shape[sides[spec.symbols[name]]]).astype(np.float32)
+        for name, shape in spec.modules.items()
+        if spec.symbols[name] in sides
+    }
+
+
+def adapters(spec: Any, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    shapes = {"down.{}.weight": (4, 32), "down.{}.bias": (4,), "up.{}.weight": (32, 4), "up.{}.bias": (32,)}
+    module = next(name for name in spec.modules if spec.symbols[name] == "W_m3")
+    return {f"adapter_{key.format(module)}": rng.normal(0, 1, s).astype(np.float32) for key, s in shapes.items()}
+
+
+EXTRA = {"sparse": sparse, "scales": scales, "adapters": adapters}
+
+PEFT = {
+    "lora": ("bert", "lora", "pooler", "LORA"),
+    "lora, own tanh layer": ("bert", "lora", "cls", "LORA"),
+    "lora, roberta": ("roberta", "lora", "cls", "LORA"),
+    "biases": ("bert", "bitfit", "pooler", "LORA"),
+    "biases, roberta with the base's pooler": ("roberta", "bitfit", "pooler", "LORA"),
+    "head only": ("xlm-roberta", "frozen", "cls", "LORA"),
+    "biases and lora": ("bert", "spafit", "pooler", "LORA"),
+    "biases, gains and lora": ("bert", "bitfit+gains+lora", "pooler", "LORA"),
+    "layernorm": ("bert", "layernorm", "pooler", "LN_TUNING"),
+    "gains": ("roberta", "gains", "cls", "LN_TUNING"),
+    "scales": ("bert", "scales", "pooler", "IA3"),
+    "scales, roberta": ("roberta", "scales", "cls", "IA3"),
+    "tokens": ("distilbert", "spafit", "none", "LORA"),
+    "tokens, electra": ("electra", "layernorm", "none", "LN_TUNING"),
+}
+
+
+@pytest.mark.parametrize(("family", "parts", "pooling", "tuner"), PEFT.values(), ids=PEFT.keys())
+def test_peft_loads_the_folder_and_answers_the_same(
+    family: str, parts: str, pooling: str, tuner: str, tmp_path: Path
+) -> None:
+    base, folder = base_of(family), tmp_path / "adapter"
+    delta = random_delta(base, parts, pooling)
+    written = export_adapter(folder, delta, base, str(tiny_base(family)))
+    assert written["peft_type"] == tuner
+    config = transformers.AutoConfig.from_pretrained(folder)
+    assert [config.id2label[i] for i in range(3)] == list(delta.manifest.labels)
+    auto_class = getattr(transformers, written["loads_with"])
+    plain = auto_class.from_pretrained(tiny_base(family), config=config)
+    model = PeftModel.from_pretrained(plain, folder).eval()
+    tokens = texts()
+    ours = delta_logits(base, delta, tokens)
+    assert_equal_logits(ours, model_logits(model, tokens))
+
+    again = import_adapter(folder, base)
+    assert_equal_logits(delta_logits(base, again, tokens), ours)
+    kept = (again.manifest.labels, again.manifest.task_type)
+    assert kept == (delta.manifest.labels, delta.manifest.task_type)
+    if not (family == "roberta" and pooling == "pooler"):  # there the pooler becomes the head's own layer
+        assert again.tensors.keys() == delta.tensors.keys()
+        assert again.manifest.pooling == pooling
+
+
+def test_spans_go_to_peft_and_back_and_merge(tmp_path: Path) -> None:
+    base = base_of("roberta")
+    delta = random_delta(base, "lora", "none", "span")
+    export_adapter(tmp_path / "adapter", delta, base, str(tiny_base("roberta")))
+    plain = transformers.AutoModelForQuestionAnswering.from_pretrained(tiny_base("roberta"))
+    model = PeftModel.from_pretrained(plain, tmp_path / "adapter").eval()
+    ours = delta_logits(base, delta, texts())
+    assert_equal_logits(ours, model_logits(model, texts()))
+    assert import_adapter(tmp_path / "adapter", base).manifest.task_type == "span"
+
+    assert write(tmp_path / "merged", delta, base, "roberta") == "AutoModelForQuestionAnswering"
+    merged = transformers.AutoModelForQuestionAnswering.from_pretrained(tmp_path / "merged").eval()
+    assert_equal_logits(ours, model_logits(merged, texts()))
+
+
+NOT_PEFT = {
+    "mean pooling": ("bert", "lora", "mean", "mean pooling"),
+    "relu in the place of tanh": ("distilbert", "lora", "cls", "distilbert has none for multi_label"),
+    "sparse": ("bert", "sparse", "pooler", "sparse differences"),
+    "adapters": ("bert", "adapters", "pooler", "adapters"),
+    "scales beside biases": ("bert", "scales+bitfit", "pooler", "scales"),
+}
+
+
+@pytest.mark.parametrize(("family", "parts", "pooling", "named"), NOT_PEFT.values(), ids=NOT_PEFT.keys())
+def test_what_peft_cannot_hold_is_refused_by_name(
+    family: str, parts: str, pooling: str, named: str, tmp_path: Path
+) -> None:
+    base = base_of(family)
+    with pytest.raises(InvalidInput) as caught:
+        export_adapter(tmp_path / "adapter", random_delta(base, parts, pooling), base, str(tiny_base(family)))
+    assert named in caught.value.detail
+    assert list(tmp_path.iterdir()) == []
+
+
+def write(folder: Path, delta: Delta, base: Base, family: str) -> str:
+    encoder, head = split_head(to_tensors(delta, base))
+    return write_checkpoint(folder, str(tiny_base(family)), merge(base, encoder), head, delta.manifest)
+
+
+MERGED = {
+    "everything": ("bert", "bitfit+gains+lora+sparse+scales", "pooler"),
+    "own tanh layer": ("bert", "spafit", "cls"),
+    "sparse, roberta": ("roberta", "sparse+layernorm", "cls"),
+    "scales, roberta with the base's pooler": ("roberta", "scales+bitfit", "pooler"),
+    "xlm-roberta": ("xlm-roberta", "lora", "cls"),
+    "tokens": ("bert", "bitfit+sparse", "none"),
+    "tokens, distilbert": ("distilbert", "scales+lora", "none"),
+    "tokens, electra": ("electra", "bitfit+gains", "none"),
+}
+
+
+@pytest.mark.parametrize(("family", "parts", "pooling"), MERGED.values(), ids=MERGED.keys())
+def test_a_merged_checkpoint_answers_the_same(family: str, parts: str, pooling: str, tmp_path: Path) -> None:
+    base, folder = base_of(family), tmp_path / "merged"
+    delta = random_delta(base, parts, pooling)
+    model = getattr(transformers, write(folder, delta, base, family)).from_pretrained(folder).eval()
+    assert model.num_labels == 3
+    assert model.config.label2id == {label: i for i, label in enumerate(delta.manifest.labels)}
+    tokens = texts()
+    assert_equal_logits(delta_logits(base, delta, tokens), model_logits(model, tokens))
+
+
+def test_every_tensor_of_a_merged_checkpoint_is_used(tmp_path: Path) -> None:
+    base = base_of("roberta")
+    delta = random_delta(base, "bitfit", "cls")
+    write(tmp_path / "merged", delta, base, "roberta")
+    model, info = transformers.AutoModelForSequenceClassification.from_pretrained(
+        tmp_path / "merged", output_loading_info=True
+    )
+    assert not info["missing_keys"]
+    assert not info["unexpected_keys"]
+    assert model.config.problem_type == "multi_label_classification"
+
+
+def test_a_merged_folder_is_a_base_and_tokenizes_as_before(tmp_path: Path) -> None:
+    base = base_of("bert")
+    delta = random_delta(base, "bitfit", "pooler")
+    write(tmp_path / "merged", delta, base, "bert")
+    again = load_base(str(tmp_path / "merged"))
+    text = ["the parcel was late, refund please"]
+    assert again.tokenizer.encode(text, 32)[0].input_ids == base.tokenizer.encode(text, 32)[0].input_ids
+    name = "encoder.layer.1.intermediate.dense.bias"
+    expected = base.params[name] + torch.from_numpy(delta.tensors[f"delta.{name}"])
+    torch.testing.assert_close(again.params[name], expected, rtol=0, atol=0)
+
+
+WITHOUT_A_CLASS = {
+    "mean": ("bert", "bitfit", "mean", "single_label"),
+    "tanh layer": ("distilbert", "lora", "cls", "multi_label"),
+}
+
+
+@pytest.mark.parametrize(("family", "parts", "pooling", "task_type"), WITHOUT_A_CLASS.values(), ids=WITHOUT_A_CLASS)
+def test_a_head_that_no_class_has_lies_beside_the_encoder(
+    family: str, parts: str, pooling: str, task_type: str, tmp_path: Path
+) -> None:
+    base, folder = base_of(family), tmp_path / "merged"
+    delta = random_delta(base, parts, pooling, task_type)
+    assert write(folder, delta, base, family) == "AutoModel"
+    model, info = transformers.AutoModel.from_pretrained(folder, output_loading_info=True)
+    assert not info["missing_keys"]
+    head = load_file(folder / HEAD_FILE)
+    with safe_open(folder / HEAD_FILE, framework="pt") as file:
+        facts: Mapping[str, str] = file.metadata()
+    assert (facts["pooling"], json.loads(facts["labels"])) == (pooling, ["O", "B-x", "I-x"])
+
+    @torch.inference_mode()
+    def logits(input_ids: list[int]) -> torch.Tensor:
+        hidden = model.eval()(input_ids=torch.tensor([input_ids])).last_hidden_state[0]
+        x = hidden.mean(0) if pooling == "mean" else hidden[0]
+        if "head.dense.weight" in head:
+            x = torch.tanh(head["head.dense.weight"] @ x + head["head.dense.bias"])
+        return head["head.weight"] @ x + head["head.bias"]
+
+    assert_equal_logits(delta_logits(base, delta, texts()), [logits(text.input_ids) for text in texts()])
+
+
+def test_adapters_cannot_merge(tmp_path: Path) -> None:
+    base = base_of("bert")
+    with pytest.raises(InvalidInput, match="adapters"):
+        write(tmp_path / "merged", random_delta(base, "adapters", "pooler"), base, "bert")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,94 @@
+"""`onebert import` and `onebert export` as a user meets them: files and folders, JSON, one-line errors."""
+
+import json
+import sys
+
+import pytest
+from peft import LoraConfig
+
+from bases import tiny_base
+from onebert_store.cli import main
+from onebert_store.format import load, save
+from peft_models import random_adapter
+from tiny_delta import make_delta
+
+pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
+
+
+@pytest.fixture
+def onebert(monkeypatch, capsys):
+    """Runs one command in this process: exit status, standard output, standard error."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["onebert", *map(str, arguments)])
+        with pytest.raises(SystemExit) as caught:
+            main()
+        captured = capsys.readouterr()
+        return caught.value.code or 0, captured.out, captured.err
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def adapter(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("adapter")
+    random_adapter("bert", LoraConfig(task_type="SEQ_CLS", target_modules=["query", "value"], bias="all"), folder)
+    return folder
+
+
+def test_an_adapter_comes_in_and_goes_out_again(onebert, adapter, tmp_path):
+    out, base = tmp_path / "tone.safetensors", ("--base", tiny_base())
+    status, printed, error = onebert("import", adapter, *base, "--out", out, "--labels", "bad, fair,good", "--json")
+    assert status == 0, error
+    record = json.loads(printed)
+    delta = load(out)
+    assert record["digest"] == delta.digest
+    assert record["labels"] == list(delta.manifest.labels) == ["bad", "fair", "good"]
+    assert (record["method"], record["pooling"], record["max_length"]) == ("peft:lora", "pooler", 66)
+
+    status, printed, _ = onebert("export", out, *base, "--peft", tmp_path / "peft", "--json")
+    assert status == 0
+    record = json.loads(printed)
+    assert (record["peft_type"], record["loads_with"]) == ("LORA", "AutoModelForSequenceClassification")
+    assert json.loads((tmp_path / "peft" / "adapter_config.json").read_text())["bias"] == "all"
+    # What comes back is the same content, names of labels included.
+    status, printed, _ = onebert("import", tmp_path / "peft", *base, "--out", tmp_path / "again", "--json")
+    assert json.loads(printed)["labels"] == ["bad", "fair", "good"]
+    assert load(tmp_path / "again").tensors.keys() == delta.tensors.keys()
+
+    status, printed, _ = onebert("export", out, *base, "--merged", tmp_path / "merged")
+    assert status == 0
+    assert "loads with: AutoModelForSequenceClassification" in printed
+    assert (tmp_path / "merged" / "model.safetensors").is_file()
+
+
+def test_errors_are_one_line(onebert, adapter, tmp_path):
+    out, foreign = tmp_path / "x.safetensors", tmp_path / "foreign.safetensors"
+    save(foreign, make_delta())
+    base, somewhere = ("--base", tiny_base()), tmp_path / "peft"
+    cases = [
+        (["import", tmp_path / "nothing", *base, "--out", out], "is no folder"),
+        (["import", tmp_path, *base, "--out", out], "adapter_config.json"),
+        (["import", adapter, *base, "--out", tmp_path / "no" / "x"], "names the file to write"),
+        (["import", adapter, *base, "--out", out, "--labels", "a,b"], "2 labels for a classifier of 3 outputs"),
+        (["import", adapter, *base, "--out", out, "--max-length", "67"], "67 is over the base's 66"),
+        (["export", foreign, *base], "name one folder"),
+        (["export", foreign, *base, "--peft", somewhere, "--merged", somewhere], "name one folder"),
+        (["export", foreign, *base, "--peft", somewhere], "made for tiny"),
+        (["export", foreign, *base, "--merged", adapter], "name a new or an empty folder"),
+    ]
+    before = sorted(tmp_path.rglob("*"))
+    for arguments, words in cases:
+        status, printed, error = onebert(*arguments)
+        assert (status, printed) == (1, ""), error
+        assert words in error
+        assert error.startswith("error: ")
+        assert error.count("\n") == 1
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_the_help_says_what_goes_in_and_what_comes_out(onebert):
+    for command, words in (("import", "PEFT adapter folder"), ("export", "Hugging Face checkpoint")):
+        status, printed, _ = onebert(command, "--help")
+        assert status == 0
+        assert words in " ".join(printed.split())

@@ -1,0 +1,68 @@
+"""The commands `onebert import` and `onebert export`: their options; the work is in commands.py."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from onebert_store.manifest import TaskType
+
+# torch and its friends load inside the functions, so that `onebert --help` stays quick.
+
+BaseName = Annotated[str | None, typer.Option("--base", help="Hub id or folder; else all-MiniLM-L6-v2.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of lines.")]
+
+
+def import_(
+    folder: Annotated[Path, typer.Argument(help="The PEFT adapter folder.", metavar="FOLDER")],
+    out: Annotated[Path, typer.Option(help="The delta file to write.", show_default=False)],
+    base: BaseName = None,
+    labels: Annotated[
+        str | None,
+        typer.Option(
+            help="Comma-separated names of the outputs, in order; else those of FOLDER/config.json, or LABEL_0, …"
+        ),
+    ] = None,
+    task_type: Annotated[
+        TaskType | None,
+        typer.Option(
+            help="Else from FOLDER: config.json's problem type, the adapter's task, one output is a regression."
+        ),
+    ] = None,
+    max_length: Annotated[
+        int | None, typer.Option(min=3, help="Longest input in tokens; else the base's longest.", show_default=False)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Read a PEFT adapter (LoRA, LN tuning, IA3) as a delta.
+
+    The delta answers what PEFT's model answers. What a delta cannot hold is refused by name.
+    The base is the one you name; where the adapter says it comes from is never opened.
+    """
+    from onebert_training.interop.commands import run_import  # noqa: PLC0415
+
+    run_import(folder, out, base, labels, task_type, max_length, as_json)
+
+
+def export(
+    file: Annotated[Path, typer.Argument(help="The delta file.", metavar="FILE")],
+    peft: Annotated[
+        Path | None,
+        typer.Option(help="Write a PEFT adapter folder, for `PeftModel.from_pretrained`.", show_default=False),
+    ] = None,
+    merged: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write a Hugging Face checkpoint of base and delta in one, for `from_pretrained`.", show_default=False
+        ),
+    ] = None,
+    base: BaseName = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a delta as a PEFT adapter or merge it into a plain Hugging Face checkpoint.
+
+    The folder answers what the delta answers. What PEFT or a checkpoint cannot hold is refused by name.
+    """
+    from onebert_training.interop.commands import run_export  # noqa: PLC0415
+
+    run_export(file, peft, merged, base, as_json)

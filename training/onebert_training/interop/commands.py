@@ -1,0 +1,83 @@
+"""What `onebert import` and `onebert export` do: load, convert, write, show."""
+
+from pathlib import Path
+from typing import Any
+
+from onebert_encoder.base import load_base
+from onebert_encoder.fold import to_tensors
+from onebert_store import console
+from onebert_store.delta import check
+from onebert_store.errors import InvalidSettings
+from onebert_store.format import load, save
+from onebert_store.manifest import TaskType
+from onebert_training.interop.folders import check_free
+from onebert_training.interop.heads import split_head
+from onebert_training.interop.merged import HEAD_FILE, merge, write_checkpoint
+from onebert_training.interop.peft_export import export_adapter
+from onebert_training.interop.peft_import import import_adapter
+
+
+def run_import(
+    folder: Path,
+    out: Path,
+    base: str | None,
+    labels: str | None,
+    task_type: TaskType | None,
+    max_length: int | None,
+    as_json: bool,
+) -> None:
+    """Writes the delta file of a PEFT folder and shows what it is."""
+    if not folder.is_dir():
+        raise InvalidSettings(f"{folder} is no folder")
+    if out.is_dir() or not out.parent.is_dir():
+        raise InvalidSettings(f"--out {out} is a folder or lies in none; it names the file to write")
+    names = [label.strip() for label in labels.split(",")] if labels is not None else None
+    with console.busy("loading the base and converting"):
+        delta = import_adapter(folder, load_base(base), names, task_type, max_length)
+    save(out, delta)
+    manifest = delta.manifest
+    record = {
+        "out": str(out),
+        "digest": delta.digest,
+        "base": manifest.base.name,
+        "method": manifest.method,
+        "task_type": manifest.task_type,
+        "labels": list(manifest.labels),
+        "pooling": manifest.pooling,
+        "max_length": manifest.max_length,
+        "tensors": len(delta.tensors),
+        "file_bytes": out.stat().st_size,
+    }
+    _show(record, as_json)
+
+
+def run_export(file: Path, peft: Path | None, merged: Path | None, base: str | None, as_json: bool) -> None:
+    """Writes the folder of a delta file and shows how it is loaded."""
+    folder = merged if peft is None else peft
+    if folder is None or (peft is not None and merged is not None):
+        raise InvalidSettings("name one folder, with --peft or with --merged")
+    check_free(folder)
+    delta = load(file)
+    record: dict[str, Any] = {"out": str(folder), "digest": delta.digest}
+    with console.busy("loading the base and converting"):
+        loaded = load_base(base)
+        check(delta, loaded.spec)
+        if peft is not None:
+            record |= export_adapter(folder, delta, loaded, base)
+        else:
+            encoder, head = split_head(to_tensors(delta, loaded))
+            auto_class = write_checkpoint(folder, base, merge(loaded, encoder), head, delta.manifest)
+            record["loads_with"] = auto_class
+            # No Hugging Face class has a head like this one.
+            record["head_file"] = HEAD_FILE if auto_class == "AutoModel" else None
+    _show(record, as_json)
+
+
+def _show(record: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        console.print_json(record)
+        return
+    for key, value in record.items():
+        if value is not None:
+            text = ", ".join(value) if isinstance(value, list) else value
+            console.out.print(f"{key.replace('_', ' ')}: {text}", soft_wrap=True)

@@ -1,0 +1,77 @@
+"""A folder that appears whole or not at all, and the tensors and JSON in it."""
+
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save
+from torch import Tensor
+
+from onebert_store.disk import full_disk_is_typed, sync_folder
+from onebert_store.errors import InvalidSettings
+
+
+@contextmanager
+def whole_folder(folder: Path) -> Iterator[Path]:
+    """Gives a temporary folder to fill, which takes the name `folder` once everything in it is on the disk.
+
+    Raises:
+        InvalidSettings: `folder` exists and is not an empty folder, or there is no folder to create it in.
+        StorageFull: the disk refused a write; nothing is left behind.
+    """
+    check_free(folder)
+    with full_disk_is_typed():
+        # Not `mkdtemp`, whose folders nobody else may read.
+        filling = folder.parent / f".{folder.name[:100]}-{secrets.token_hex(8)}"
+        filling.mkdir()
+        try:
+            yield filling
+            for path in filling.iterdir():
+                _sync_file(path)
+            sync_folder(filling)
+            # Onto an empty folder, too; a folder that has got a file meanwhile makes this fail.
+            os.rename(filling, folder)
+        except BaseException:
+            shutil.rmtree(filling, ignore_errors=True)
+            raise
+        sync_folder(folder.parent)
+
+
+def check_free(folder: Path) -> None:
+    """Refuses what `whole_folder` cannot create, before any work is done for it.
+
+    Raises:
+        InvalidSettings: as `whole_folder`.
+    """
+    if folder.is_dir() and not any(folder.iterdir()):
+        return
+    if folder.exists() or folder.is_symlink():
+        raise InvalidSettings(f"{folder} exists; name a new or an empty folder")
+    if not folder.parent.is_dir():
+        raise InvalidSettings(f"the folder that {folder} would lie in does not exist")
+
+
+def _sync_file(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], **facts: str) -> None:
+    """A safetensors file of float32 tensors that `from_pretrained` reads; `facts` go into its header."""
+    whole = {name: tensor.detach().to("cpu", torch.float32).contiguous() for name, tensor in tensors.items()}
+    # Not `save_file`, whose error for a full disk is no OSError.
+    path.write_bytes(save(whole, metadata={"format": "pt", **facts}))
+
+
+def write_json(path: Path, value: Any) -> None:
+    """A JSON file for people and programs."""
+    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,0 +1,128 @@
+"""Which Hugging Face class holds a delta's head: the one table that import, PEFT export and merging read."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+from onebert_store.delta import HEAD_BIAS, HEAD_DENSE_BIAS, HEAD_DENSE_WEIGHT, HEAD_WEIGHT
+from onebert_store.errors import InvalidInput
+from onebert_store.manifest import Manifest
+
+Kind = Literal["sequence", "token", "span"]
+
+POOLER = "pooler.dense"
+
+AUTO_CLASSES: Mapping[Kind, str] = {
+    "sequence": "AutoModelForSequenceClassification",
+    "token": "AutoModelForTokenClassification",
+    "span": "AutoModelForQuestionAnswering",
+}
+
+# PEFT's task types, and the configuration's problem types, by our words.
+PEFT_TASKS: Mapping[str, Kind] = {"SEQ_CLS": "sequence", "TOKEN_CLS": "token", "QUESTION_ANS": "span"}
+PROBLEMS: Mapping[str, str] = {
+    "single_label": "single_label_classification",
+    "multi_label": "multi_label_classification",
+    "regression": "regression",
+}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where a Hugging Face class with a head keeps it.
+
+    Attributes:
+        kind: the task that the class is for.
+        linear: module of the last linear map.
+        dense: module of the tanh layer on the first token (in BERT the encoder's pooler), or None where the head reads
+            every token.
+        saved: what PEFT's `modules_to_save` calls the head.
+    """
+
+    kind: Kind
+    linear: str
+    dense: str | None
+    saved: str
+
+    @property
+    def has_pooler(self) -> bool:
+        """Whether the encoder of this class keeps its pooler."""
+        return self.dense is not None and self.dense.endswith(POOLER)
+
+
+_BERT = Layout("sequence", "classifier", f"bert.{POOLER}", "classifier")
+_ROBERTA = Layout("sequence", "classifier.out_proj", "classifier.dense", "classifier")
+_EVERY_TOKEN: Mapping[Kind, Layout] = {
+    "token": Layout("token", "classifier", None, "classifier"),
+    "span": Layout("span", "qa_outputs", None, "qa_outputs"),
+}
+
+SEQUENCE_LAYOUTS: Mapping[str, Layout] = {"bert": _BERT, "roberta": _ROBERTA, "xlm-roberta": _ROBERTA}
+
+# Their layer before the classifier is not a tanh one, so no delta can hold it.
+OTHER_ACTIVATIONS: Mapping[str, str] = {"distilbert": "relu", "electra": "gelu"}
+
+
+def kind_of(task_type: str) -> Kind:
+    """The kind of head that a task type needs."""
+    if task_type == "token":
+        return "token"
+    return "span" if task_type == "span" else "sequence"
+
+
+def layout_of(model_type: str, kind: Kind) -> Layout:
+    """The layout of an architecture's class.
+
+    Raises:
+        InvalidInput: the class has a layer that a delta's head cannot hold.
+    """
+    if kind != "sequence":
+        return _EVERY_TOKEN[kind]
+    if model_type in OTHER_ACTIVATIONS:
+        raise InvalidInput(
+            f"the sequence classifier of {model_type} has a {OTHER_ACTIVATIONS[model_type]} layer, "
+            "where the head of a delta has a tanh layer or none"
+        )
+    return SEQUENCE_LAYOUTS[model_type]
+
+
+def fitting_layout(manifest: Manifest, head: Mapping[str, Tensor]) -> Layout | None:
+    """The layout of the Hugging Face class that computes what this head does, or None.
+
+    A class for sequences reads the first token through exactly one tanh layer, which may be the base's pooler
+    (`pooler`) or the head's own (`cls` with `head.dense`); a class for tokens or spans has no such layer.
+    """
+    kind, has_dense = kind_of(manifest.task_type), HEAD_DENSE_WEIGHT in head
+    if kind == "sequence" and manifest.base.model_type in OTHER_ACTIVATIONS:
+        return None
+    fits = (manifest.pooling, has_dense) in {
+        "sequence": (("pooler", False), ("cls", True)),
+        "token": (("none", False),),
+        "span": (("none", False),),
+    }[kind]
+    return layout_of(manifest.base.model_type, kind) if fits else None
+
+
+def head_state(layout: Layout, params: Mapping[str, Tensor], head: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The head by the names that the Hugging Face class gives it.
+
+    Args:
+        layout: from `fitting_layout`.
+        params: the encoder's parameters; the pooler's are read where the task uses it.
+        head: `head.*` tensors of the delta.
+    """
+    state = {f"{layout.linear}.weight": head[HEAD_WEIGHT], f"{layout.linear}.bias": head[HEAD_BIAS]}
+    if layout.dense is None:
+        return state
+    own = HEAD_DENSE_WEIGHT in head
+    weight = head[HEAD_DENSE_WEIGHT] if own else params[f"{POOLER}.weight"]
+    bias = head[HEAD_DENSE_BIAS] if own else params[f"{POOLER}.bias"]
+    return state | {f"{layout.dense}.weight": weight, f"{layout.dense}.bias": bias}
+
+
+def split_head(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """A delta's tensors as (those of the encoder, those of the head)."""
+    head = {name: tensor for name, tensor in tensors.items() if name.startswith("head.")}
+    return {name: tensor for name, tensor in tensors.items() if name not in head}, head

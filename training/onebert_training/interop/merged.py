@@ -1,0 +1,115 @@
+"""Any delta that is a change of weights, written as a plain Hugging Face checkpoint."""
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+from transformers.models.auto import modeling_auto
+
+from onebert_encoder.anatomy import family_of
+from onebert_encoder.base import TOKENIZER_FILES, Base
+from onebert_encoder.source import DEFAULT_BASE, find_base
+from onebert_store.delta import ADAPTER_DOWN, DELTA, LORA_A, LORA_B, SCALE, SCALED, SPARSE_INDEX, SPARSE_VALUE
+from onebert_store.errors import InvalidInput
+from onebert_store.manifest import Manifest
+from onebert_training.interop.folders import whole_folder, write_json, write_tensors
+from onebert_training.interop.heads import AUTO_CLASSES, POOLER, PROBLEMS, fitting_layout, head_state
+
+HEAD_FILE = "onebert_head.safetensors"
+
+# The vocabulary, and what else a tokenizer is told by.
+_COPIED = (*TOKENIZER_FILES, "merges.txt", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+
+_CLASS_NAMES: Mapping[str, Mapping[str, Any]] = {
+    "AutoModel": modeling_auto.MODEL_MAPPING_NAMES,
+    AUTO_CLASSES["sequence"]: modeling_auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES,
+    AUTO_CLASSES["token"]: modeling_auto.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES,
+    AUTO_CLASSES["span"]: modeling_auto.MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES,
+}
+
+
+def merge(base: Base, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Every encoder parameter of the task by its Hugging Face name without prefix, float32 on the CPU.
+
+    Args:
+        base: the delta's base.
+        tensors: the delta's, by their names in the file; those of the head are not looked at.
+
+    Raises:
+        InvalidInput: Houlsby adapters, which are layers of their own.
+    """
+    if any(name.startswith(ADAPTER_DOWN) for name in tensors):
+        raise InvalidInput("adapters are layers of their own and cannot be merged into the base's weights")
+    tensors = {name: tensor.cpu() for name, tensor in tensors.items()}
+    params = {name: tensor.detach().cpu().clone() for name, tensor in base.params.items()}
+    for name, tensor in tensors.items():
+        if name.startswith(DELTA):
+            params[name.removeprefix(DELTA)] += tensor
+    for module in base.anatomy.modules:
+        weight, bias = params[f"{module.name}.weight"], params[f"{module.name}.bias"]
+        if (A := tensors.get(LORA_A + module.name)) is not None:
+            weight += tensors[LORA_B + module.name] @ A
+        if (index := tensors.get(SPARSE_INDEX + module.name)) is not None:
+            weight.view(-1)[index.long()] += tensors[SPARSE_VALUE + module.name]
+        if (scale := tensors.get(SCALE + module.name)) is not None:
+            # (IA)3 scales what the map gives, bias included, or what it reads.
+            gives = SCALED[module.symbol] == 0
+            weight *= scale[:, None] if gives else scale
+            if gives:
+                bias *= scale
+    return params
+
+
+def write_checkpoint(
+    folder: Path, base: str | None, params: Mapping[str, Tensor], head: Mapping[str, Tensor], manifest: Manifest
+) -> str:
+    """Writes a folder that `from_pretrained` loads: configuration with labels, weights, tokenizer; whole or not at all.
+
+    Where no Hugging Face class has a head like this one (mean pooling, a relu or gelu layer in its place), the folder
+    holds the plain encoder, and `onebert_head.safetensors` beside it the head's tensors by their names in a delta.
+
+    Args:
+        folder: a new or empty folder.
+        base: the base's folder or Hub id, as given to `load_base`: configuration and tokenizer come from there.
+        params: every encoder parameter by its Hugging Face name without prefix.
+        head: `head.weight`, `head.bias` and, where the head has one, `head.dense.weight` and `head.dense.bias`.
+        manifest: gives labels, task type and pooling.
+
+    Returns:
+        The name of the Auto class that loads it.
+
+    Raises:
+        InvalidSettings: `folder` cannot be created, or is not empty.
+        StorageFull: the disk refused a write; nothing is left behind.
+    """
+    source, layout = find_base(base or DEFAULT_BASE), fitting_layout(manifest, head)
+    auto_class = AUTO_CLASSES[layout.kind] if layout else "AutoModel"
+    with whole_folder(folder) as filling:
+        for name in _COPIED:
+            if (source / name).is_file():
+                shutil.copyfile(source / name, filling / name)
+        write_json(filling / "config.json", model_config(source, manifest, auto_class))
+        if layout is None:
+            write_tensors(filling / "model.safetensors", params)
+            write_tensors(filling / HEAD_FILE, head, pooling=manifest.pooling, labels=json.dumps(manifest.labels))
+        else:
+            prefix = family_of(manifest.base.model_type).prefix
+            # The pooler is either the head's tanh layer, or this class has none.
+            encoder = {prefix + name: tensor for name, tensor in params.items() if not name.startswith(POOLER)}
+            write_tensors(filling / "model.safetensors", encoder | head_state(layout, params, head))
+    return auto_class
+
+
+def model_config(source: Path, manifest: Manifest, auto_class: str) -> dict[str, Any]:
+    """The base's config.json with the task's class, labels and problem type."""
+    config: dict[str, Any] = json.loads((source / "config.json").read_text(encoding="utf-8"))
+    for key in ("_name_or_path", "torch_dtype", "num_labels", "problem_type"):
+        config.pop(key, None)
+    config |= {"architectures": [_CLASS_NAMES[auto_class][manifest.base.model_type]], "dtype": "float32"}
+    config["id2label"] = {str(i): label for i, label in enumerate(manifest.labels)}
+    config["label2id"] = {label: i for i, label in enumerate(manifest.labels)}
+    problem = PROBLEMS.get(manifest.task_type)
+    return config | ({"problem_type": problem} if problem else {})

@@ -1,0 +1,192 @@
+"""A delta written as a PEFT adapter folder, where PEFT has a tuner that holds all of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onebert_encoder.anatomy import Anatomy
+from onebert_encoder.base import Base
+from onebert_encoder.fold import to_tensors
+from onebert_encoder.source import DEFAULT_BASE, find_base
+from onebert_store.delta import (
+    ADAPTER_DOWN,
+    DELTA,
+    HEAD_DENSE_WEIGHT,
+    LORA_A,
+    LORA_B,
+    SCALE,
+    SCALED,
+    SPARSE_INDEX,
+    Delta,
+)
+from onebert_store.errors import InvalidInput
+from onebert_training.interop.folders import whole_folder, write_json, write_tensors
+from onebert_training.interop.heads import (
+    AUTO_CLASSES,
+    PEFT_TASKS,
+    POOLER,
+    Layout,
+    fitting_layout,
+    head_state,
+    split_head,
+)
+from onebert_training.interop.merged import merge, model_config
+from onebert_training.interop.peft_folder import CONFIG, WEIGHTS
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What a tuner holds of a delta: its part of adapter_config.json and its tensors, by names in the encoder.
+
+    Attributes:
+        config: without what every tuner says.
+        state: by PEFT's names, without the prefix of model and family.
+        modules: modules that are saved whole, beside the head.
+    """
+
+    config: Mapping[str, Any]
+    state: Mapping[str, Tensor]
+    modules: tuple[str, ...] = ()
+
+
+def export_adapter(folder: Path, delta: Delta, base: Base, base_name: str | None) -> dict[str, Any]:
+    """Writes a folder that `PeftModel.from_pretrained` puts on the plain Hugging Face model; whole or not at all.
+
+    Args:
+        folder: a new or empty folder.
+        delta: one that fits the base.
+        base: the delta's base.
+        base_name: the base as the caller names it, for PEFT to find it by; None is the default base.
+
+    Returns:
+        What was written: `peft_type`, and in `loads_with` the Auto class of the model to put it on.
+
+    Raises:
+        InvalidInput: PEFT has no tuner that holds the delta, or no place for its head.
+        InvalidSettings: `folder` cannot be created, or is not empty.
+        StorageFull: the disk refused a write; nothing is left behind.
+    """
+    encoder, head = split_head(to_tensors(delta, base))
+    layout = fitting_layout(delta.manifest, head)
+    if layout is None:
+        raise InvalidInput(
+            f"PEFT puts a classifier on a Hugging Face class, and {delta.manifest.base.model_type} has none for "
+            f"{delta.manifest.task_type} that reads as this head does ({delta.manifest.pooling} pooling)"
+        )
+    _refuse(encoder)
+    params = merge(base, encoder)
+    tuned = _tuned(base.anatomy, layout, encoder, params)
+    saved = [layout.saved, *tuned.modules]
+    state = head_state(layout, params, head)
+    if layout.has_pooler and HEAD_DENSE_WEIGHT in head:
+        saved.append("pooler")
+    elif layout.has_pooler:
+        # The base's own; the difference of its bias is among the other biases.
+        del state[f"{layout.dense}.weight"], state[f"{layout.dense}.bias"]
+    prefix = base.anatomy.family.prefix
+    state |= {prefix + name: tensor for name, tensor in tuned.state.items()}
+    config = {
+        "base_model_name_or_path": base_name or DEFAULT_BASE,
+        "inference_mode": True,
+        "modules_to_save": saved,
+        "task_type": next(theirs for theirs, kind in PEFT_TASKS.items() if kind == layout.kind),
+        **tuned.config,
+    }
+    source, auto_class = find_base(base_name or DEFAULT_BASE), AUTO_CLASSES[layout.kind]
+    with whole_folder(folder) as filling:
+        write_tensors(filling / WEIGHTS, {f"base_model.model.{name}": tensor for name, tensor in state.items()})
+        write_json(filling / CONFIG, config)
+        write_json(filling / "config.json", model_config(source, delta.manifest, auto_class))
+    return {"peft_type": config["peft_type"], "loads_with": auto_class}
+
+
+def _refuse(encoder: Mapping[str, Tensor]) -> None:
+    for prefix, what in ((SPARSE_INDEX, "sparse differences"), (ADAPTER_DOWN, "Houlsby adapters")):
+        if any(name.startswith(prefix) for name in encoder):
+            raise InvalidInput(f"PEFT has no tuner that loads {what}")
+    scales = [name for name in encoder if name.startswith(SCALE)]
+    if scales and len(scales) < len(encoder):
+        raise InvalidInput("PEFT has no tuner that holds (IA)3 scales beside other differences")
+
+
+def _tuned(anatomy: Anatomy, layout: Layout, encoder: Mapping[str, Tensor], params: Mapping[str, Tensor]) -> Tuned:
+    # A class without the base's pooler has its bias in the head.
+    changed = {
+        name.removeprefix(DELTA)
+        for name in encoder
+        if name.startswith(DELTA) and (layout.has_pooler or POOLER not in name)
+    }
+    norms = {name.rpartition(".")[0] for name in changed if _is_norm(anatomy, name)}
+    if any(name.startswith(SCALE) for name in encoder):
+        return _ia3(anatomy, encoder)
+    low_rank = any(name.startswith(LORA_A) for name in encoder)
+    if norms and not low_rank and all(name.rpartition(".")[0] in norms for name in changed):
+        return _ln_tuning(anatomy, norms, params)
+    return _lora(anatomy, encoder, changed, params)
+
+
+def _is_norm(anatomy: Anatomy, name: str) -> bool:
+    return any(parameter.name == name and "_LN" in parameter.symbol for parameter in anatomy.parameters)
+
+
+def _ln_tuning(anatomy: Anatomy, norms: set[str], params: Mapping[str, Tensor]) -> Tuned:
+    state = {
+        f"{norm}.ln_tuning_layers.{kind}": params[f"{norm}.{kind}"] for norm in norms for kind in ("weight", "bias")
+    }
+    return Tuned({"peft_type": "LN_TUNING", "target_modules": _full(anatomy, norms)}, state)
+
+
+def _ia3(anatomy: Anatomy, encoder: Mapping[str, Tensor]) -> Tuned:
+    state, read = dict[str, Tensor](), set[str]()
+    modules = {module.name: module for module in anatomy.modules if SCALE + module.name in encoder}
+    for name, module in modules.items():
+        scale = encoder[SCALE + name]
+        if SCALED[module.symbol] == 1:
+            read.add(name)
+        state[f"{name}.ia3_l"] = scale[None] if name in read else scale[:, None]
+    config = {
+        "peft_type": "IA3",
+        "target_modules": _full(anatomy, set(modules)),
+        "feedforward_modules": _full(anatomy, read),
+    }
+    return Tuned(config, state)
+
+
+def _lora(anatomy: Anatomy, encoder: Mapping[str, Tensor], changed: set[str], params: Mapping[str, Tensor]) -> Tuned:
+    """Low-rank maps, biases beside them, and whole LayerNorms where a gain differs."""
+    pairs = {
+        module.name: (encoder[LORA_A + module.name], encoder[LORA_B + module.name])
+        for module in anatomy.modules
+        if LORA_A + module.name in encoder
+    }
+    if not pairs:
+        # PEFT has no tuner for biases alone: they travel beside one low-rank map that changes nothing.
+        first = anatomy.modules[0]
+        pairs[first.name] = torch.zeros(1, first.shape[1]), torch.zeros(first.shape[0], 1)
+    whole = {name.removesuffix(".weight") for name in changed if name.endswith(".weight")}
+    biases = {name for name in changed if name.endswith(".bias") and name.removesuffix(".bias") not in whole}
+    state = {f"{norm}.{kind}": params[f"{norm}.{kind}"] for norm in whole for kind in ("weight", "bias")}
+    for name in biases:
+        module = name.removesuffix(".bias")
+        state[f"{module}.base_layer.bias" if module in pairs else name] = params[name]
+    for name, (A, B) in pairs.items():
+        state |= {f"{name}.lora_A.weight": A, f"{name}.lora_B.weight": B}
+    rank = max(len(A) for A, _ in pairs.values())
+    # The scale is inside B, so alpha is the rank everywhere.
+    ranks = {anatomy.family.prefix + name: len(A) for name, (A, _) in pairs.items() if len(A) != rank}
+    config = {
+        "peft_type": "LORA",
+        "target_modules": _full(anatomy, set(pairs)),
+        "bias": "all" if biases else "none",
+        **{"r": rank, "lora_alpha": rank, "rank_pattern": ranks, "alpha_pattern": ranks},
+    }
+    return Tuned(config, state, tuple(_full(anatomy, whole)))
+
+
+def _full(anatomy: Anatomy, modules: set[str]) -> list[str]:
+    """Names in the whole model, so that no other module's name ends alike."""
+    return sorted(anatomy.family.prefix + module for module in modules)

@@ -1,0 +1,123 @@
+"""The files of a PEFT adapter folder, read strictly: nothing of a folder is run, followed or guessed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from onebert_store import strict_json
+from onebert_store.delta import listed
+from onebert_store.errors import InvalidInput, MalformedFile
+from onebert_store.strict_json import shown
+
+CONFIG, WEIGHTS, PICKLE = "adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"
+
+# Options that say what was trained or how, which the tensors themselves show; any other one must be off, since it
+# would change what the model computes.
+_READ = frozenset({"peft_type", "task_type", "lora_alpha", "alpha_pattern", "r", "rank_pattern", "use_rslora"})
+_HARMLESS = _READ | {
+    *("auto_mapping", "base_model_name_or_path", "bias", "ensure_weight_tying", "exclude_modules", "inference_mode"),
+    *("layers_pattern", "layers_to_transform", "lora_bias", "lora_dropout", "megatron_core", "modules_to_save"),
+    *("peft_version", "revision", "target_modules", "feedforward_modules", "init_ia3_weights", "init_lora_weights"),
+    *("eva_config", "qalora_group_size"),
+}
+# The others take something out of the base's weights, which a folder does not carry.
+_INITIALIZATIONS = (True, False, None, "gaussian", "orthogonal", "eva")
+
+# How a name in the file ends -> what it is, and what to put in the ending's place.
+_ENDINGS: Mapping[str, tuple[str, str]] = {
+    ".lora_A.weight": ("A", ""),
+    ".lora_B.weight": ("B", ""),
+    ".lora_B.bias": ("B_bias", ""),
+    ".ia3_l": ("scale", ""),
+    ".ln_tuning_layers.weight": ("value", ".weight"),
+    ".ln_tuning_layers.bias": ("value", ".bias"),
+    ".base_layer.bias": ("value", ".bias"),
+}
+# With bias="all", PEFT writes the head's biases once more under these.
+_COPIES = (".modules_to_save.", ".original_module.")
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """A folder as read.
+
+    Attributes:
+        config: adapter_config.json.
+        model_config: config.json where the folder has one, else empty.
+        found: what a tensor is (`A`, `B`, `B_bias`, `scale`, `value`) -> module or parameter, by its name in the
+            encoder, or in the whole model if it is the head's -> float32 tensor.
+    """
+
+    config: Mapping[str, Any]
+    model_config: Mapping[str, Any]
+    found: Mapping[str, dict[str, Tensor]]
+
+
+def read_adapter(folder: Path, prefix: str) -> Adapter:
+    """Reads the files of a PEFT folder.
+
+    Args:
+        folder: with adapter_config.json and adapter_model.safetensors.
+        prefix: what the base's family puts before every encoder parameter.
+
+    Raises:
+        InvalidInput: a file is missing, a tuner or an option that a delta cannot hold.
+        MalformedFile: a file is damaged.
+    """
+    config = _read_json(folder / CONFIG)
+    _check_config(config)
+    if not (folder / WEIGHTS).is_file():
+        pickled = (folder / PICKLE).is_file()
+        why = f"; {PICKLE} is a pickle, which is never opened: save the adapter as safetensors" if pickled else ""
+        raise InvalidInput(f"the folder has no {WEIGHTS}{why}")
+    found: dict[str, dict[str, Tensor]] = {key: {} for key in ("A", "B", "B_bias", "scale", "value")}
+    for name, tensor in _read_tensors(folder / WEIGHTS).items():
+        plain = name.removeprefix("base_model.model.").removeprefix(prefix)
+        ending = next((ending for ending in _ENDINGS if plain.endswith(ending)), "")
+        what, instead = _ENDINGS.get(ending, ("value", ""))
+        found[what][plain.removesuffix(ending) + instead] = tensor
+    model_config = _read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
+    return Adapter(config, model_config, found)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        value = strict_json.parse(path.read_bytes())
+    except OSError as error:
+        raise InvalidInput(f"{path.name} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise MalformedFile(f"{path.name}: {error}") from None
+    if not isinstance(value, dict):
+        raise MalformedFile(f"{path.name} is not a JSON object")
+    return value
+
+
+def _read_tensors(path: Path) -> dict[str, Tensor]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            names = [name for name in file.keys() if not any(copy in name for copy in _COPIES)]  # noqa: SIM118
+            tensors = {name: file.get_tensor(name) for name in names}
+    except (SafetensorError, OSError) as error:
+        raise MalformedFile(f"{path.name} cannot be read: {type(error).__name__}") from None
+    if whole := [name for name, tensor in tensors.items() if not tensor.is_floating_point()]:
+        raise InvalidInput(f"not floating point: {listed(whole)}")
+    return {name: tensor.float() for name, tensor in tensors.items()}
+
+
+def _check_config(config: Mapping[str, Any]) -> None:
+    peft_type = config.get("peft_type")
+    if peft_type not in ("LORA", "LN_TUNING", "IA3"):
+        raise InvalidInput(f"a delta cannot hold PEFT's {shown(str(peft_type))}; it holds LORA, LN_TUNING and IA3")
+    if config.get("use_dora"):
+        raise InvalidInput("a delta cannot hold DoRA (use_dora), which normalizes the changed weights")
+    on = [key for key, value in config.items() if key not in _HARMLESS and value]
+    if on:
+        raise InvalidInput(f"options that a delta cannot hold, or that are not known here: {listed(on)}")
+    if (how := config.get("init_lora_weights")) not in _INITIALIZATIONS:
+        raise InvalidInput(
+            f"init_lora_weights {shown(str(how))} changes the base's weights; convert the adapter to LoRA first"
+        )
