@@ -1,0 +1,70 @@
+"""How the arguments of methods are written: symbols, shares, options."""
+
+from collections.abc import Mapping
+
+from onebert_store.errors import InvalidMethod
+
+
+def refuse_arguments(name: str, arguments: str, hint: str = "") -> None:
+    """Of a method without arguments."""
+    if arguments:
+        raise InvalidMethod(f"{name} takes no arguments{hint}")
+
+
+def plain(symbol: str) -> str:
+    """A symbol as methods write it: `bm2` for `b_m2`."""
+    return symbol.replace("_", "")
+
+
+def read_symbols(name: str, arguments: str, allowed: tuple[str, ...]) -> tuple[set[str], bool]:
+    """Reads `bq,bm2` or `-bq,-bm2`, with or without underscores: the symbols, and whether all but those are meant."""
+    listed = [part.strip() for part in arguments.split(",")] if arguments else []
+    known = {plain(symbol).lower(): symbol for symbol in allowed}
+    try:
+        symbols = {known[plain(part.removeprefix("-")).lower()] for part in listed}
+    except KeyError:
+        names = ", ".join(map(plain, allowed))
+        raise InvalidMethod(f"{name} takes a comma-separated choice of {names}") from None
+    without = any(part.startswith("-") for part in listed)
+    if without and not all(part.startswith("-") for part in listed):
+        raise InvalidMethod(f"{name} takes names, or names that all have a minus: all but those")
+    if symbols == set(allowed) and without:
+        raise InvalidMethod(f"{name}:{arguments} leaves nothing to train")
+    return symbols, without
+
+
+def read_share(name: str, arguments: str) -> float:
+    """Reads `0.1%`: so many per cent of the base's parameters."""
+    try:
+        share = float(arguments.removesuffix("%"))
+    except ValueError:
+        share = 0.0
+    if not (arguments.endswith("%") and 0 < share <= 100):
+        raise InvalidMethod(f"{name} is written {name}:0.1%, a share of the base's parameters")
+    return share
+
+
+def read_options(name: str, arguments: str, allowed: tuple[str, ...]) -> dict[str, str]:
+    """Reads `r=8,targets=q,k`: a part without `=` continues the value before it."""
+    options: dict[str, str] = {}
+    for part in filter(None, (part.strip() for part in arguments.split(","))):
+        key, equals, value = part.partition("=")
+        if not equals and options:
+            options[next(reversed(options))] += f",{key}"
+        elif not equals or key not in allowed or key in options:
+            raise InvalidMethod(f"{name} takes {', '.join(f'{key}=…' for key in allowed)}, each once")
+        else:
+            options[key] = value
+    return options
+
+
+def read_rank_alpha(options: Mapping[str, str]) -> tuple[int, float]:
+    """The rank and alpha of a low-rank method; alpha is twice the rank unless given, as in SPAFIT."""
+    try:
+        rank = int(options.get("r", "8"))
+        alpha = float(options.get("alpha", 2 * rank))
+    except ValueError:
+        raise InvalidMethod("r is a whole number and alpha a number") from None
+    if not (1 <= rank <= 4096 and 0 < alpha <= 65536):
+        raise InvalidMethod("r is from 1 to 4096 and alpha above 0, at most 65536")
+    return rank, alpha
