@@ -126,7 +126,7 @@ class Reference:
 
     def __init__(self, folder: Path, tensors: Mapping[str, np.ndarray], pooling: str) -> None:
         self.model = AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
-        self.tensors = {name: torch.from_numpy(np.asarray(value, np.float32)) for name, value in tensors.items()}
+        self.tensors = torch_tensors({name: np.asarray(value) for name, value in tensors.items()})
         self.pooling = pooling
         with torch.no_grad():
             own = dict(self.model.named_parameters())
@@ -136,10 +136,31 @@ class Reference:
                     own[target] += value
                 elif kind == "lora_A":
                     own[f"{target}.weight"] += self.tensors[f"lora_B.{target}"] @ value
+                elif kind == "sparse_index":
+                    own[f"{target}.weight"].view(-1)[value.long()] += self.tensors[f"sparse_value.{target}"]
+                elif kind == "scale":
+                    self._scale(target)
+                elif kind == "adapter_up" and target.endswith(".bias"):
+                    self._adapt(target.removesuffix(".bias"))
+
+    def _scale(self, module: str) -> None:
+        """The last map of the MLP, the only one that narrows, has its input scaled, the others their output."""
+        linear, scale = self.model.get_submodule(module), self.tensors[f"scale.{module}"]
+        if linear.in_features > linear.out_features:
+            linear.register_forward_pre_hook(lambda _, inputs: (inputs[0] * scale,))
+        else:
+            linear.register_forward_hook(lambda _, __, y: y * scale)
+
+    def _adapt(self, module: str) -> None:
+        D, c, U, u = (
+            self.tensors[f"adapter_{way}.{module}.{kind}"] for way in ("down", "up") for kind in ("weight", "bias")
+        )
+        gelu = torch.nn.functional.gelu
+        self.model.get_submodule(module).register_forward_hook(lambda _, __, y: y + gelu(y @ D.T + c) @ U.T + u)
 
     @torch.no_grad()
     def logits(self, input_ids: list[int], type_ids: list[int] | None = None) -> Tensor:
-        """[labels] for one sequence, alone, unpadded."""
+        """[labels], or [tokens, labels] without pooling, for one sequence, alone, unpadded."""
         return self.differentiable_logits(input_ids, type_ids)
 
     def differentiable_logits(self, input_ids: list[int], type_ids: list[int] | None = None) -> Tensor:
@@ -152,18 +173,23 @@ class Reference:
             inputs["token_type_ids"] = torch.tensor([type_ids])
         out = self.model(**inputs)
         hidden = out.last_hidden_state[0]
-        pooled = {"cls": lambda: hidden[0], "mean": lambda: hidden.mean(0), "pooler": lambda: out.pooler_output[0]}
+        pooled = {
+            "cls": lambda: hidden[0],
+            "mean": lambda: hidden.mean(0),
+            "pooler": lambda: out.pooler_output[0],
+            "none": lambda: hidden,
+        }
         x = pooled[self.pooling]()
         if "head.dense.weight" in self.tensors:
-            x = torch.tanh(self.tensors["head.dense.weight"] @ x + self.tensors["head.dense.bias"])
-        return self.tensors["head.weight"] @ x + self.tensors["head.bias"]
+            x = torch.tanh(x @ self.tensors["head.dense.weight"].T + self.tensors["head.dense.bias"])
+        return x @ self.tensors["head.weight"].T + self.tensors["head.bias"]
 
 
 def far_delta(spec: Any, kind: str, pooling: str, labels: int, seed: int) -> dict[str, np.ndarray]:
     """Random tensors of one kind, far from the base: differences as large as the parameters themselves.
 
     Args:
-        kind: `bitfit`, `layernorm`, `gains`, `lora`, `spafit`, `frozen` or `everything`.
+        kind: `bitfit`, `layernorm`, `gains`, `lora`, `spafit`, `sparse`, `adapter`, `scale`, `frozen` or `everything`.
     """
     rng = np.random.default_rng(seed)
     h, half = spec.hidden_size, spec.num_layers // 2
@@ -179,7 +205,7 @@ def far_delta(spec: Any, kind: str, pooling: str, labels: int, seed: int) -> dic
             "bitfit": symbol.startswith("b_"),
             "layernorm": "LN" in symbol,
             "gains": symbol.startswith("g_"),
-            "lora": False,
+            **dict.fromkeys(("lora", "sparse", "adapter", "scale"), False),
             "spafit": symbol.startswith("b_") and layer_of(name) >= half and "LN0" not in symbol,
             "everything": True,
         }[kind]
@@ -195,12 +221,38 @@ def far_delta(spec: Any, kind: str, pooling: str, labels: int, seed: int) -> dic
                 rank = int(rng.integers(1, 5))
                 tensors[f"lora_A.{name}"] = rng.normal(0, 0.3, (rank, into)).astype(np.float32)
                 tensors[f"lora_B.{name}"] = rng.normal(0, 0.3, (out, rank)).astype(np.float32)
+    for name, (out, into) in spec.modules.items():
+        if kind == "everything" and layer_of(name) < half:
+            continue
+        if kind in ("sparse", "everything"):
+            n = int(rng.integers(1, 60))
+            tensors[f"sparse_index.{name}"] = np.sort(rng.choice(out * into, n, replace=False)).astype(np.int32)
+            tensors[f"sparse_value.{name}"] = rng.normal(0, 0.5, n).astype(np.float32)
+        if kind in ("adapter", "everything") and spec.symbols[name] in ("W_m1", "W_m3"):
+            size = int(rng.integers(1, 7))
+            shapes = {"down": ((size, h), (size,)), "up": ((h, size), (h,))}
+            for way, (weight, bias) in shapes.items():
+                tensors[f"adapter_{way}.{name}.weight"] = rng.normal(0, 0.3, weight).astype(np.float32)
+                tensors[f"adapter_{way}.{name}.bias"] = rng.normal(0, 0.3, bias).astype(np.float32)
+        if kind in ("scale", "everything") and (side := {"W_k": 0, "W_v": 0, "W_m3": 1}.get(spec.symbols[name])) in (
+            0,
+            1,
+        ):
+            tensors[f"scale.{name}"] = rng.normal(1, 0.5, (out, into)[side]).astype(np.float32)
     tensors["head.weight"] = rng.normal(0, 0.3, (labels, h)).astype(np.float32)
     tensors["head.bias"] = rng.normal(0, 0.3, labels).astype(np.float32)
     if kind == "everything":
         tensors["head.dense.weight"] = rng.normal(0, 0.3, (h, h)).astype(np.float32)
         tensors["head.dense.bias"] = rng.normal(0, 0.3, h).astype(np.float32)
     return tensors
+
+
+def torch_tensors(values: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
+    """What `fold` reads: float32, places as int64."""
+    return {
+        name: torch.from_numpy(value.astype(np.int64) if name.startswith("sparse_index") else value)
+        for name, value in values.items()
+    }
 
 
 def manifest_for(spec: Any, pooling: str = "mean", labels: int = 2, **more: Any) -> dict[str, Any]:

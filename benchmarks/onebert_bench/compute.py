@@ -13,8 +13,9 @@ from onebert_bench.timing import interleaved_ms
 from onebert_bench.workload import bitfit_tensors, sentences, tokenized
 from onebert_encoder.base import Base, load_base
 from onebert_encoder.batch import pack
-from onebert_encoder.fold import Rows, fold
+from onebert_encoder.fold import fold
 from onebert_encoder.predict import compute_logits
+from onebert_encoder.rows import Rows
 from onebert_encoder.source import DEFAULT_BASE, find_base
 from onebert_encoder.tokens import Tokens
 from onebert_server.bank import Bank

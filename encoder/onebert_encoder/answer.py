@@ -203,9 +203,9 @@ def _span(question: Question) -> Extraction:
         first, more = divmod(place, longest)
         if len(answers) == (question.top_k or 1) or np.isneginf(scores[first, more]):
             break
-        a, b = alignment.offsets[inside[first]][0], alignment.offsets[inside[first + more]][1]
-        # Several tokens may be one character, or nothing that can be seen: the best of them stands for it.
-        if a < b and (a, b) not in answers:
+        (a, a_end), (b_start, b) = alignment.offsets[inside[first]], alignment.offsets[inside[first + more]]
+        # Several tokens may be one character, and the best of them stands for it; whitespace begins and ends nothing.
+        if a < a_end and b_start < b and (a, b) not in answers:
             answers[a, b] = Span(a, b, context[a:b], float(np.exp(scores[first, more])))
     return Extraction(list(answers.values()))
 

@@ -116,6 +116,14 @@ class Base:
         self.embeddings = self._embeddings()
         self.layers = [self._layer(layer) for layer in range(config.num_layers)]
 
+    def with_params(self, changed: Mapping[str, Tensor]) -> "Base":
+        """The same encoder with some parameters replaced; the gradient flows to those that require one.
+
+        It is no longer the base of `spec`: a delta trained on it is for nobody else.
+        """
+        params = {**self.params, **changed}
+        return Base(self.spec, self.config, self.anatomy, params, self.tokenizer, self.dtype, self.device)
+
     def param(self, symbol: str, layer: int | None = None) -> Tensor:
         """A float32 parameter by the papers' symbol."""
         return self.params[self.anatomy.name(symbol, layer)]

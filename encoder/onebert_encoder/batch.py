@@ -37,6 +37,8 @@ class Bucket:
         length: the longest, to which attention pads.
         slots: [tokens], place of each token in the padded [count * length], or None when all are equally long.
         mask: [count, 1, 1, length], 0 where there is a token and -inf where not, or None likewise.
+        rows: [count], row of each sequence; its neighbors of one row lie together.
+        lengths: [count], tokens of each sequence.
     """
 
     start: int
@@ -45,6 +47,8 @@ class Bucket:
     length: int
     slots: Tensor | None
     mask: Tensor | None
+    rows: Array
+    lengths: Array
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,8 @@ class Stage:
 
     Attributes:
         layers: which layers run on it.
-        source: [tokens], where each token lies in the stage before; None in the first stage.
+        source: [tokens], where each token lies in the stage before; None in the first stage, or, where the batch enters
+            above the embeddings, its place in the activations laid end to end in the caller's order.
         filling: tokens at the end that belong to nobody.
         row_of_token: [tokens], index into `Rows`; the filling takes row 0, whatever that is.
         runs: (row, start, stop) of each run of tokens with one row, the filling last.
@@ -93,7 +98,13 @@ Key = tuple[int, int]
 """What is computed once in a stage: (identity of a text, row)."""
 
 
-def pack(base: Base, tokens: Sequence[Tokens], rows: Sequence[int], part_at: Sequence[int] | None = None) -> Batch:
+def pack(
+    base: Base,
+    tokens: Sequence[Tokens],
+    rows: Sequence[int],
+    part_at: Sequence[int] | None = None,
+    layers: range | None = None,
+) -> Batch:
     """Packs sequences for one `encode`.
 
     Args:
@@ -101,14 +112,16 @@ def pack(base: Base, tokens: Sequence[Tokens], rows: Sequence[int], part_at: Seq
         tokens: the inputs; one object given several times is one text that several tasks share.
         rows: index into `Rows` of each sequence.
         part_at: for each sequence the lowest layer at which its row differs from row `BASE_ROW`; None shares nothing.
+        layers: those to run; None is all. A batch that does not begin with the first one enters from activations.
     """
-    parts = _shared_parts(tokens, part_at, base.config.num_layers)
+    layers = range(base.config.num_layers) if layers is None else layers
+    parts = _shared_parts(tokens, part_at, layers.stop)
     texts = {id(text): text for text in tokens}
-    lows = sorted({0, *parts} - {base.config.num_layers})
+    lows = sorted({layers.start, *(part for part in parts if part in layers)})
     stages: list[Stage] = []
     starts: dict[Key, int] = {}
     keys: list[Key] = []
-    for low, high in pairwise([*lows, base.config.num_layers]):
+    for low, high in pairwise([*lows, layers.stop]):
         parents, before = keys, starts
         keys = [
             (id(text), row if part <= low else BASE_ROW) for text, row, part in zip(tokens, rows, parts, strict=True)
@@ -122,6 +135,8 @@ def pack(base: Base, tokens: Sequence[Tokens], rows: Sequence[int], part_at: Seq
             source = _tensor(layout.tokens_from([before[parent[key]] for key in order]), base)
         else:
             word, place = _embedding_indices(base, [texts[text] for text, _ in order], layout)
+            if layers.start:
+                source = _tensor(layout.tokens_from(_places_given(tokens, keys, order)), base)
         starts = dict(zip(order, layout.starts.tolist(), strict=True))
         stages.append(layout.stage(base, range(low, high), source))
     first = np.array([starts[key] for key in keys])
@@ -147,6 +162,13 @@ def _shared_parts(tokens: Sequence[Tokens], part_at: Sequence[int] | None, num_l
         return [0] * len(tokens)
     uses = Counter(map(id, tokens))
     return [part if uses[id(text)] > 1 else 0 for text, part in zip(tokens, part_at, strict=True)]
+
+
+def _places_given(tokens: Sequence[Tokens], keys: Sequence[Key], order: Sequence[Key]) -> list[int]:
+    """Where each sequence to compute starts when the inputs are laid end to end in the caller's order."""
+    starts = np.cumsum([0, *map(len, tokens)]).tolist()
+    given = dict(zip(reversed(keys), reversed(starts[:-1]), strict=True))
+    return [given[key] for key in order]
 
 
 def _bucket(length: int) -> int:
@@ -211,9 +233,11 @@ class _Layout:
         lengths = self.lengths[low:high]
         count, longest = high - low, int(lengths.max())
         start, stop = int(self.starts[low]), int(self.stops[high - 1])
+        of_sequences = (self.rows[low:high], lengths)
         if count * longest == stop - start:
-            return Bucket(start, stop, count, longest, slots=None, mask=None)
+            return Bucket(start, stop, count, longest, None, None, *of_sequences)
         slots = np.repeat(np.arange(count) * longest, lengths) + self.position[start:stop]
         present = np.arange(longest) < lengths[:, None]
         mask = np.where(present, np.float32(0), np.float32("-inf"))[:, None, None]
-        return Bucket(start, stop, count, longest, _tensor(slots, base), _tensor(mask, base).to(base.dtype))
+        padding = _tensor(slots, base), _tensor(mask, base).to(base.dtype)
+        return Bucket(start, stop, count, longest, *padding, *of_sequences)

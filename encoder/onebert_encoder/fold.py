@@ -4,89 +4,51 @@ Exact algebra for a post-LayerNorm encoder without dropout (docs/decisions/0001-
 between layers is kept without the bias of the LayerNorm that made it; `prev` below is that missing bias. For layer l:
 
     b_q'  = b_q  + W_q  prev                      the key's bias cancels in the softmax
-    b_m1' = b_m1 + W_m1 (b_v + W_v prev) + prev   attention rows sum to 1, so the value's bias passes through
+    β     = b_m1 + W_m1 (b_v + W_v prev)          attention rows sum to 1, so the value's bias passes through
+    b_m1' = β + prev
     b_m2' = b_m2 + W_m2 b_LN1
     b_m3' = b_m3 + b_LN1
     prev  = b_LN2                                 the last one goes into what reads the pooled vector
 
-Every W is W + BA where the task has a low-rank difference.
+Every W is W + BA + S where the task has a low-rank or sparse difference. A scale of the value multiplies the bias that
+passes through. An adapter's first map takes in the bias that its input lacks (β, b_m3), its last bias joins the shift.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from onebert_encoder.base import Base
-from onebert_store.delta import Delta
+from onebert_encoder.branches import Bottleneck, Branch, LowRank, Sparse
+from onebert_encoder.rows import Head, Row
+from onebert_store.delta import (
+    ADAPTER_DOWN,
+    ADAPTER_UP,
+    DELTA,
+    HEAD_BIAS,
+    HEAD_DENSE_BIAS,
+    HEAD_DENSE_WEIGHT,
+    HEAD_WEIGHT,
+    LORA_A,
+    LORA_B,
+    SCALE,
+    SCALED,
+    SPARSE_INDEX,
+    SPARSE_VALUE,
+    Delta,
+)
 
-# The matrix products of a layer that a low-rank difference may join, and the maps that each one computes.
+# The matrix products of a layer that a task's branches may join, and the maps that each one computes.
 SITES: Mapping[str, tuple[str, ...]] = {"qkv": ("q", "k", "v"), "m1": ("m1",), "m2": ("m2",), "m3": ("m3",)}
-
-LowRank = tuple[Tensor, Tensor]
-
-
-@dataclass(frozen=True)
-class Head:
-    """What reads the encoder's last layer: zero or more tanh layers on the pooled vector, then the classifier.
-
-    Attributes:
-        pooling: `mean` reads the mean over tokens, `none` every token for itself, the others the first token.
-        dense: (W [h, h], b [h]) of each tanh layer; the base's pooler is the first where the task uses it.
-        weight: [labels, h], float32.
-        bias: [labels], float32.
-    """
-
-    pooling: str
-    dense: tuple[tuple[Tensor, Tensor], ...]
-    weight: Tensor
-    bias: Tensor
-
-
-@dataclass(frozen=True)
-class Row:
-    """One folded task; float32.
-
-    Attributes:
-        shift: [layers, 3h + f], the vectors b_q' b_m1' b_m3' (h each) and b_m2' (f) of each layer.
-        g_LN0: [e], the embedding LayerNorm's gain, or None where the base's holds.
-        gain: [layers, 2, h], g_LN1 and g_LN2, or None where the base's hold.
-        lora: (layer, site) -> A [r, in], B [out, r].
-        head: the classifier, or None for the bare base.
-    """
-
-    shift: Tensor
-    g_LN0: Tensor | None
-    gain: Tensor | None
-    lora: Mapping[tuple[int, str], LowRank]
-    head: Head | None
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Several rows on the compute device, indexed by the first dimension; what `encode` gathers from.
-
-    Attributes:
-        shift: [rows, layers, 3h + f], compute dtype.
-        g_LN0: [gains, e], compute dtype; entry 0 is the base's.
-        gain: [gains, layers, 2, h], compute dtype; entry 0 is the base's.
-        gain_of_row: index into the gains for each row; 0 where the base's hold.
-        lora: for each row its low-rank differences in the compute dtype, mostly empty.
-        heads: the classifier of each row.
-    """
-
-    shift: Tensor
-    g_LN0: Tensor
-    gain: Tensor
-    gain_of_row: Sequence[int]
-    lora: Sequence[Mapping[tuple[int, str], LowRank]]
-    heads: Sequence[Head | None]
 
 
 def to_tensors(delta: Delta, base: Base) -> dict[str, Tensor]:
-    """A delta's tensors as float32 on the base's device, by their names in the file."""
-    return {name: torch.from_numpy(array.astype("float32")).to(base.device) for name, array in delta.tensors.items()}
+    """A delta's tensors on the base's device, by their names in the file: float32, places as int64."""
+    return {
+        name: torch.from_numpy(array.astype("int64" if name.startswith(SPARSE_INDEX) else "float32")).to(base.device)
+        for name, array in delta.tensors.items()
+    }
 
 
 def fold(base: Base, tensors: Mapping[str, Tensor], pooling: str = "mean") -> Row:
@@ -111,119 +73,130 @@ class _Folding:
         """The task's value of a bias or gain: the base's plus the difference."""
         name = self.base.anatomy.name(symbol, layer)
         value = self.base.params[name]
-        difference = self.tensors.get(f"delta.{name}")
+        difference = self.tensors.get(DELTA + name)
         return value if difference is None else value + difference
 
     def low_rank(self, part: str, layer: int) -> LowRank | None:
         path = self.base.anatomy.path(part, layer)
-        A = self.tensors.get(f"lora_A.{path}")
-        return None if A is None else (A, self.tensors[f"lora_B.{path}"])
+        A = self.tensors.get(LORA_A + path)
+        return None if A is None else LowRank(A, self.tensors[LORA_B + path])
+
+    def sparse(self, part: str, layer: int) -> Sparse | None:
+        path = self.base.anatomy.path(part, layer)
+        index = self.tensors.get(SPARSE_INDEX + path)
+        if index is None:
+            return None
+        out, into = self.base.param(f"W_{part}", layer).shape
+        return Sparse(torch.stack([index // into, index % into]), self.tensors[SPARSE_VALUE + path], (out, into))
+
+    def scale_of(self, part: str, layer: int) -> Tensor | None:
+        return self.tensors.get(SCALE + self.base.anatomy.path(part, layer))
 
     def apply(self, part: str, layer: int, vector: Tensor) -> Tensor:
-        """(W + BA) vector, without forming the sum."""
+        """(W + BA + S) vector, without forming the sum."""
         out = self.base.param(f"W_{part}", layer) @ vector
-        low_rank = self.low_rank(part, layer)
-        return out if low_rank is None else out + low_rank[1] @ (low_rank[0] @ vector)
+        for branch in (self.low_rank(part, layer), self.sparse(part, layer)):
+            if branch is not None:
+                out = out + branch(vector[None])[0]
+        return out
 
     def row(self, pooling: str) -> Row:
         prev = self.param("b_LN0")
         if self.base.anatomy.has_projection:
             prev = self.param("b_e") + self.base.param("W_e") @ prev
         shifts = []
+        branches: dict[tuple[int, str], tuple[Branch, ...]] = {}
         for layer in range(self.base.config.num_layers):
             b_LN1 = self.param("b_LN1", layer)
             b_v = self.param("b_v", layer) + self.apply("v", layer, prev)
+            s_v = self.scale_of("v", layer)
             b_q = self.param("b_q", layer) + self.apply("q", layer, prev)
-            b_m1 = self.param("b_m1", layer) + self.apply("m1", layer, b_v) + prev
+            b_m1 = self.param("b_m1", layer) + self.apply("m1", layer, b_v if s_v is None else s_v * b_v)
             b_m2 = self.param("b_m2", layer) + self.apply("m2", layer, b_LN1)
-            b_m3 = self.param("b_m3", layer) + b_LN1
-            shifts.append(torch.cat([b_q, b_m1, b_m3, b_m2]))
+            b_m3 = self.param("b_m3", layer)
+            branches |= {(layer, site): found for site in SITES if (found := self.joining(site, layer))}
+            for part, bias in (("m1", b_m1), ("m3", b_m3)):
+                if adapter := self.adapter(part, layer, bias):
+                    branches[layer, f"after_{part}"] = (adapter,)
+            shift = [b_q, self.after("m1", layer, b_m1) + prev, self.after("m3", layer, b_m3) + b_LN1, b_m2]
+            shifts.append(torch.cat(shift))
             prev = self.param("b_LN2", layer)
         g_LN0, gain = self.gains()
-        return Row(torch.stack(shifts), g_LN0, gain, self.lora(), self.head(pooling, prev))
+        return Row(torch.stack(shifts), g_LN0, gain, self.scales(), branches, self.head(pooling, prev))
 
     def gains(self) -> tuple[Tensor | None, Tensor | None]:
         gains = [parameter.name for parameter in self.base.anatomy.parameters if parameter.symbol[0] == "g"]
-        if not any(f"delta.{name}" in self.tensors for name in gains):
+        if not any(DELTA + name in self.tensors for name in gains):
             return None, None
         layers = range(self.base.config.num_layers)
         gain = [torch.stack([self.param("g_LN1", layer), self.param("g_LN2", layer)]) for layer in layers]
         return self.param("g_LN0"), torch.stack(gain)
 
-    def lora(self) -> dict[tuple[int, str], LowRank]:
-        out = {}
+    def scales(self) -> Tensor | None:
+        if not any(name.startswith(SCALE) for name in self.tensors):
+            return None
+        ones = torch.ones(self.base.config.intermediate_size, device=self.base.device)
+        parts = [(symbol.removeprefix("W_"), side) for symbol, side in SCALED.items()]
+        rows = []
         for layer in range(self.base.config.num_layers):
-            for site, parts in SITES.items():
-                joined = self.join(layer, parts)
-                if joined is not None:
-                    out[layer, site] = joined
-        return out
+            sizes = [self.base.param(f"W_{part}", layer).shape[side] for part, side in parts]
+            found = [self.scale_of(part, layer) for part, _ in parts]
+            rows.append(torch.cat([ones[:n] if one is None else one for n, one in zip(sizes, found, strict=True)]))
+        return torch.stack(rows)
 
-    def join(self, layer: int, parts: Sequence[str]) -> LowRank | None:
-        """The low-rank differences of the maps that one product computes, as one: A stacked, B block by block."""
+    def joining(self, site: str, layer: int) -> tuple[Branch, ...]:
+        """The branches of the maps that one product computes."""
+        joined = (self.join_low_rank(layer, SITES[site]), self.join_sparse(layer, SITES[site]))
+        return tuple(branch for branch in joined if branch is not None)
+
+    def join_low_rank(self, layer: int, parts: Sequence[str]) -> LowRank | None:
+        """The low-rank differences of several maps as one: A stacked, B block by block."""
         found = [self.low_rank(part, layer) for part in parts]
         if not any(found):
             return None
         # A map without a difference contributes an empty block, which keeps the rows of the others in place.
         empty = torch.zeros(self.base.config.hidden_size, 0, device=self.base.device)
-        A = torch.cat([pair[0] for pair in found if pair is not None])
+        A = torch.cat([pair.A for pair in found if pair is not None])
         B: Tensor = torch.block_diag(  # type: ignore[no-untyped-call]
-            *(empty if pair is None else pair[1] for pair in found)
+            *(empty if pair is None else pair.B for pair in found)
         )
-        return A, B
+        return LowRank(A, B)
+
+    def join_sparse(self, layer: int, parts: Sequence[str]) -> Sparse | None:
+        """The sparse differences of several maps as one, their rows below each other."""
+        found = [(i, one) for i, part in enumerate(parts) if (one := self.sparse(part, layer)) is not None]
+        if not found:
+            return None
+        out, into = found[0][1].shape
+        below = torch.tensor([[1], [0]], device=self.base.device)
+        places = torch.cat([one.places + i * out * below for i, one in found], dim=1)
+        return Sparse(places, torch.cat([one.values for _, one in found]), (len(parts) * out, into))
+
+    def adapter(self, part: str, layer: int, bias: Tensor) -> Bottleneck | None:
+        """The adapter behind a map, told what its input lacks."""
+        path = self.base.anatomy.path(part, layer)
+        D = self.tensors.get(f"{ADAPTER_DOWN}{path}.weight")
+        if D is None:
+            return None
+        c = self.tensors[f"{ADAPTER_DOWN}{path}.bias"]
+        return Bottleneck(D, c + D @ bias, self.tensors[f"{ADAPTER_UP}{path}.weight"])
+
+    def after(self, part: str, layer: int, bias: Tensor) -> Tensor:
+        """A sublayer's bias with that of the adapter behind it."""
+        u = self.tensors.get(f"{ADAPTER_UP}{self.base.anatomy.path(part, layer)}.bias")
+        return bias if u is None else bias + u
 
     def head(self, pooling: str, prev: Tensor) -> Head | None:
         """The head with the last LayerNorm's bias moved into the first map that reads the pooled vector."""
-        if "head.weight" not in self.tensors:
+        if HEAD_WEIGHT not in self.tensors:
             return None
         maps = []
         if pooling == "pooler":
             maps.append((self.base.param("W_p"), self.param("b_p")))
-        if "head.dense.weight" in self.tensors:
-            maps.append((self.tensors["head.dense.weight"], self.tensors["head.dense.bias"]))
-        maps.append((self.tensors["head.weight"], self.tensors["head.bias"]))
+        if HEAD_DENSE_WEIGHT in self.tensors:
+            maps.append((self.tensors[HEAD_DENSE_WEIGHT], self.tensors[HEAD_DENSE_BIAS]))
+        maps.append((self.tensors[HEAD_WEIGHT], self.tensors[HEAD_BIAS]))
         first_weight, first_bias = maps[0]
         maps[0] = first_weight, first_bias + first_weight @ prev
         weight, bias = maps.pop()
         return Head(pooling, tuple(maps), weight, bias)
-
-
-def stack_rows(base: Base, rows: Sequence[Row]) -> Rows:
-    """Rows for one `encode`, in the compute dtype; differentiable in every row."""
-    base_g_LN0, base_gain = base_gains(base)
-    gains = [(row.g_LN0, row.gain) for row in rows if row.g_LN0 is not None and row.gain is not None]
-    gain_of_row: list[int] = []
-    for row in rows:
-        gain_of_row.append(0 if row.gain is None else 1 + max(gain_of_row, default=0))
-    return Rows(
-        shift=torch.stack([row.shift for row in rows]).to(base.dtype),
-        g_LN0=torch.stack([base_g_LN0, *(g_LN0 for g_LN0, _ in gains)]).to(base.dtype),
-        gain=torch.stack([base_gain, *(gain for _, gain in gains)]).to(base.dtype),
-        gain_of_row=gain_of_row,
-        lora=[cast_lora(row, base.dtype) for row in rows],
-        heads=[row.head for row in rows],
-    )
-
-
-def parts_at(row: Row, bare: Row) -> int:
-    """The lowest layer that computes something else than it does on the bare base; the number of layers if none does.
-
-    Folding is the same sequence of operations for every row, so what does not differ is equal bit for bit.
-    """
-    if row.gain is not None:
-        return 0
-    changed = (row.shift != bare.shift).any(dim=1).tolist()
-    low_rank = {layer for layer, _ in row.lora}
-    return next((layer for layer, differs in enumerate(changed) if differs or layer in low_rank), len(changed))
-
-
-def base_gains(base: Base) -> tuple[Tensor, Tensor]:
-    """The base's own LayerNorm gains in the layout of `Rows`: [e] and [layers, 2, h], float32."""
-    layers = range(base.config.num_layers)
-    gain = [torch.stack([base.param("g_LN1", layer), base.param("g_LN2", layer)]) for layer in layers]
-    return base.param("g_LN0"), torch.stack(gain)
-
-
-def cast_lora(row: Row, dtype: torch.dtype) -> dict[tuple[int, str], LowRank]:
-    """A row's low-rank differences in the compute dtype."""
-    return {key: (A.to(dtype), B.to(dtype)) for key, (A, B) in row.lora.items()}

@@ -1,14 +1,14 @@
-"""Pooling and classifiers: every sequence's own head, whatever its label count, in one batch."""
+"""Pooling and classifiers: every sequence's own head, whatever it reads and how many labels it has, in one batch."""
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from onebert_encoder.batch import Batch
-from onebert_encoder.fold import Head
+from onebert_encoder.rows import Head
 
 # Up to so many numbers a weight is copied for every sequence, which makes one product of many small ones; beyond it
 # (many labels, many sequences) each task has its own product.
@@ -24,9 +24,40 @@ def classify(heads: Sequence[Head], batch: Batch, x: Tensor) -> list[Tensor]:
         x: [tokens, h] from `encode`.
 
     Returns:
-        One [labels] tensor per sequence, in the caller's order.
+        One tensor per sequence, in the caller's order: [labels], or [length, labels] where the head reads every token.
     """
-    pooled = pool(batch, x, [head.pooling == "mean" for head in heads])
+    per_token = [i for i, head in enumerate(heads) if head.pooling == "none"]
+    if not per_token:
+        return _classify_sequences(heads, batch.first, batch.lengths, x)
+    logits = dict(zip(per_token, _classify_tokens(heads, batch, x, per_token), strict=True))
+    pooled = [i for i, head in enumerate(heads) if head.pooling != "none"]
+    if pooled:
+        own = [heads[i] for i in pooled]
+        logits |= zip(pooled, _classify_sequences(own, batch.first[pooled], batch.lengths[pooled], x), strict=True)
+    return [logits[i] for i in range(len(heads))]
+
+
+def _classify_tokens(heads: Sequence[Head], batch: Batch, x: Tensor, chosen: Sequence[int]) -> Iterator[Tensor]:
+    """[length, labels] of each chosen sequence: one gather for all, one product for each task."""
+    tasks = [[chosen[i] for i in members] for members in _groups(id(heads[i]) for i in chosen)]
+    order = [i for members in tasks for i in members]
+    lengths = batch.lengths[order]
+    counts = dict(zip(order, lengths.tolist(), strict=True))
+    tokens = x[_places(batch.first[order], lengths)].float()
+    logits: dict[int, Tensor] = {}
+    shares = torch.split(tokens, [sum(counts[i] for i in members) for members in tasks])
+    for members, share in zip(tasks, shares, strict=True):
+        head, out = heads[members[0]], share
+        for weight, bias in head.dense:
+            out = torch.tanh(F.linear(out, weight, bias))
+        out = F.linear(out, head.weight, head.bias)
+        logits |= zip(members, torch.split(out, [counts[i] for i in members]), strict=True)
+    return (logits[i] for i in chosen)
+
+
+def _classify_sequences(heads: Sequence[Head], first: Tensor, lengths: Tensor, x: Tensor) -> list[Tensor]:
+    """[labels] of each sequence, from its pooled vector."""
+    pooled = pool(first, lengths, x, [head.pooling == "mean" for head in heads])
     for depth in range(max(len(head.dense) for head in heads)):
         pooled = _tanh_layer(heads, pooled, depth)
     logits: list[Tensor] = [pooled] * len(heads)
@@ -36,18 +67,22 @@ def classify(heads: Sequence[Head], batch: Batch, x: Tensor) -> list[Tensor]:
     return logits
 
 
-def pool(batch: Batch, x: Tensor, mean: Sequence[bool]) -> Tensor:
+def pool(first: Tensor, lengths: Tensor, x: Tensor, mean: Sequence[bool]) -> Tensor:
     """[sequences, h] float32: the mean over a sequence's tokens where asked, else its first token."""
     if not any(mean):
-        return x[batch.first].float()
-    lengths = batch.lengths
-    ends = lengths.cumsum(0)
-    within = torch.arange(int(ends[-1]), device=x.device) - (ends - lengths).repeat_interleave(lengths)
-    spans = x[batch.first.repeat_interleave(lengths) + within].float()
+        return x[first].float()
+    spans = x[_places(first, lengths)].float()
     means = torch.segment_reduce(spans, "mean", lengths=lengths, axis=0, unsafe=True)
     if all(mean):
         return means
-    return torch.where(torch.tensor(mean, device=x.device)[:, None], means, x[batch.first].float())
+    return torch.where(torch.tensor(mean, device=x.device)[:, None], means, x[first].float())
+
+
+def _places(first: Tensor, lengths: Tensor) -> Tensor:
+    """Where the tokens of some sequences lie, sequence by sequence: [the sum of their lengths]."""
+    ends = lengths.cumsum(0)
+    within = torch.arange(int(ends[-1]), device=first.device) - (ends - lengths).repeat_interleave(lengths)
+    return first.repeat_interleave(lengths) + within
 
 
 def _tanh_layer(heads: Sequence[Head], pooled: Tensor, depth: int) -> Tensor:

@@ -16,15 +16,16 @@ _TYPICAL_ROWS = 512
 
 
 class FrozenLinear:
-    """`y = x Wᵀ` for a weight that is never trained; the gradient flows to `x` only.
+    """`y = x Wᵀ` for a weight that is not trained; the gradient flows to `x` only.
 
     Args:
-        weight: [out, in] in the compute dtype, on the compute device.
+        weight: [out, in] in the compute dtype, on the compute device; one that requires a gradient is left plain.
     """
 
     def __init__(self, weight: Tensor) -> None:
         self._weight = weight
-        self._packed = _pack(weight) if _onednn_works(weight.device.type, weight.dtype) else None
+        frozen = not weight.requires_grad and _onednn_works(weight.device.type, weight.dtype)
+        self._packed = _pack(weight) if frozen else None
         self._packed_transpose: Tensor | None = None
 
     def __call__(self, x: Tensor) -> Tensor:

@@ -1,14 +1,15 @@
 """The bank: folded rows resident on the device, written while the engine reads."""
 
 import threading
-from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
 from onebert_encoder.base import Base
 from onebert_encoder.batch import BASE_ROW
-from onebert_encoder.fold import Head, LowRank, Row, Rows, base_gains, cast_lora, fold, parts_at
+from onebert_encoder.branches import Branches
+from onebert_encoder.fold import fold
+from onebert_encoder.rows import Defaults, Head, Row, Rows, cast_branches, parts_at
 
 _FIRST_CAPACITY = 64
 
@@ -25,14 +26,12 @@ class Bank:
         self._base = base
         self._lock = threading.Lock()
         self._bare = fold(base, {})
-        g_LN0, gain = base_gains(base)
+        defaults = Defaults.of(base)
         self._shift = _Table(self._bare.shift.to(base.dtype))
-        self._g_LN0 = _Table(g_LN0.to(base.dtype))
-        self._gain = _Table(gain.to(base.dtype))
-        self._gain_of_row: list[int] = [0]
-        self._lora: list[Mapping[tuple[int, str], LowRank]] = [{}]
+        self._gains = _Own(defaults.g_LN0.to(base.dtype), defaults.gain.to(base.dtype))
+        self._scales = _Own(defaults.scale.to(base.dtype))
+        self._branches: list[Branches] = [{}]
         self._heads: list[Head | None] = [None]
-        self._free_gains: list[int] = []
         self._free: list[int] = []
         self.part_at: list[int] = [base.config.num_layers]
         self.rows = self._view()
@@ -43,10 +42,11 @@ class Bank:
             slot = self._free.pop() if self._free else self._new_slot()
             try:
                 self._shift.write(slot, row.shift)
-                self._lora[slot] = cast_lora(row, self._base.dtype)
+                self._branches[slot] = cast_branches(row, self._base.dtype)
                 self._heads[slot] = row.head
-                self.part_at[slot] = parts_at(row, self._bare)
-                self._install_gain(slot, row)
+                self.part_at[slot] = parts_at(row, self._bare, self._base)
+                self._gains.install(slot, row.g_LN0, row.gain)
+                self._scales.install(slot, row.scale)
             except BaseException:
                 self._forget(slot)
                 raise
@@ -67,52 +67,42 @@ class Bank:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of everything resident: the tables with their room to grow, low-rank differences and heads.
+        """Bytes of everything resident: the tables with their room to grow, branches and heads.
 
         The base's own pooler, which heads may share, is not counted.
         """
-        tables = (self._shift, self._g_LN0, self._gain)
-        low_rank = sum(A.nbytes + B.nbytes for row in self._lora for A, B in row.values())
+        tables = (self._shift, *self._gains.tables, *self._scales.tables)
+        branches = sum(branch.nbytes for row in self._branches for found in row.values() for branch in found)
         heads = sum(
             head.weight.nbytes + head.bias.nbytes + _own_dense_bytes(head, self._base) for head in self._heads if head
         )
-        return sum(table.tensor.nbytes for table in tables) + low_rank + heads
-
-    @property
-    def _num_gains(self) -> int:
-        return sum(1 for gain in self._gain_of_row if gain)
+        return sum(table.tensor.nbytes for table in tables) + branches + heads
 
     def _forget(self, slot: int) -> None:
-        if self._gain_of_row[slot]:
-            self._free_gains.append(self._gain_of_row[slot])
-        self._gain_of_row[slot] = 0
-        self._lora[slot] = {}
+        self._gains.forget(slot)
+        self._scales.forget(slot)
+        self._branches[slot] = {}
         self._heads[slot] = None
         self._free.append(slot)
 
     def _new_slot(self) -> int:
-        self._gain_of_row.append(0)
-        self._lora.append({})
+        self._gains.of_row.append(0)
+        self._scales.of_row.append(0)
+        self._branches.append({})
         self._heads.append(None)
         self.part_at.append(0)
         return len(self._heads) - 1
 
-    def _install_gain(self, slot: int, row: Row) -> None:
-        if row.gain is None or row.g_LN0 is None:
-            return
-        # Taken before it is written: what fails is then given back, and no other row is ever handed the same gain.
-        gain = self._free_gains.pop() if self._free_gains else 1 + self._num_gains
-        self._gain_of_row[slot] = gain
-        self._g_LN0.write(gain, row.g_LN0)
-        self._gain.write(gain, row.gain)
-
     def _view(self) -> Rows:
+        g_LN0, gain = (table.tensor for table in self._gains.tables)
         return Rows(
             shift=self._shift.tensor,
-            g_LN0=self._g_LN0.tensor,
-            gain=self._gain.tensor,
-            gain_of_row=self._gain_of_row,
-            lora=self._lora,
+            g_LN0=g_LN0,
+            gain=gain,
+            gain_of_row=self._gains.of_row,
+            scale=self._scales.tables[0].tensor,
+            scale_of_row=self._scales.of_row,
+            branches=self._branches,
             heads=self._heads,
         )
 
@@ -120,6 +110,30 @@ class Bank:
 def _own_dense_bytes(head: Head, base: Base) -> int:
     shared = base.param("W_p") if base.anatomy.has_pooler else None
     return sum(bias.nbytes + (0 if weight is shared else weight.nbytes) for weight, bias in head.dense)
+
+
+class _Own:
+    """What only some rows have of their own, such as gains; entry 0 of its tables holds for all others."""
+
+    def __init__(self, *defaults: Tensor) -> None:
+        self.tables = [_Table(default) for default in defaults]
+        self.of_row: list[int] = [0]
+        self._free: list[int] = []
+
+    def install(self, slot: int, *own: Tensor | None) -> None:
+        if any(one is None for one in own):
+            return
+        # Taken before it is written: what fails is then given back, and no other row is ever handed the same entry.
+        entry = self._free.pop() if self._free else 1 + sum(1 for taken in self.of_row if taken)
+        self.of_row[slot] = entry
+        for table, one in zip(self.tables, own, strict=True):
+            if one is not None:
+                table.write(entry, one)
+
+    def forget(self, slot: int) -> None:
+        if self.of_row[slot]:
+            self._free.append(self.of_row[slot])
+        self.of_row[slot] = 0
 
 
 class _Table:

@@ -13,15 +13,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from bases import FAMILIES, Reference, far_delta, tiny_base
+from bases import FAMILIES, Reference, far_delta, tiny_base, torch_tensors
 from onebert_encoder.base import Base, load_base
 from onebert_encoder.batch import pack
-from onebert_encoder.fold import Rows, fold, parts_at, stack_rows
+from onebert_encoder.fold import fold
 from onebert_encoder.predict import compute_logits
+from onebert_encoder.rows import Rows, parts_at, stack_rows
 from onebert_encoder.source import DEFAULT_BASE, find_base
 from onebert_encoder.tokens import Tokens
 
-KINDS = ("frozen", "bitfit", "layernorm", "gains", "lora", "spafit", "everything")
+KINDS = ("frozen", "bitfit", "layernorm", "gains", "lora", "spafit", "sparse", "adapter", "scale", "everything")
 TOLERANCE = 1e-4
 
 
@@ -57,8 +58,8 @@ def zoo(family: str, dtype: torch.dtype = torch.float32) -> Zoo:
             seed = len(rows)
             tensors = far_delta(base.spec, kind, pooling, labels=2 + seed % 4, seed=seed)
             references.append(Reference(tiny_base(family), tensors, pooling))
-            rows.append(fold(base, {name: torch.from_numpy(value) for name, value in tensors.items()}, pooling))
-    return Zoo(base, stack_rows(base, rows), references, [parts_at(row, bare) for row in rows])
+            rows.append(fold(base, torch_tensors(tensors), pooling))
+    return Zoo(base, stack_rows(base, rows), references, [parts_at(row, bare, base) for row in rows])
 
 
 def random_texts(base: Base, count: int, seed: int) -> list[Tokens]:
@@ -118,9 +119,9 @@ def test_a_delta_that_is_not_finite_never_touches_a_neighbour(poison: float) -> 
     z = zoo("bert")
     broken = far_delta(z.base.spec, "everything", "mean", labels=3, seed=9)
     for name, value in broken.items():
-        if not name.startswith("head"):
+        if not name.startswith(("head", "sparse_index")):
             value.flat[0] = poison
-    bad_row = fold(z.base, {name: torch.from_numpy(value) for name, value in broken.items()}, "mean")
+    bad_row = fold(z.base, torch_tensors(broken), "mean")
     good = [fold(z.base, (task := z.references[row - 1]).tensors, task.pooling) for row in (2, 5)]
     rows = stack_rows(z.base, [fold(z.base, {}), *good, bad_row])
     texts = random_texts(z.base, 48, seed=5)
@@ -150,10 +151,12 @@ def test_bfloat16_stays_within_its_rounding(family: str) -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_gradients_of_the_folded_biases_are_the_plain_models(family: str) -> None:
-    """Training goes through fold and encode: its gradient is that of the plain model's biases, gains and LoRA."""
+    """Training goes through fold and encode: its gradient is that of the plain model with the same parts."""
     base = load_base(str(tiny_base(family)))
     values = far_delta(base.spec, "everything", "mean", labels=3, seed=11)
-    leaves = {name: torch.from_numpy(value).requires_grad_() for name, value in values.items()}
+    leaves = torch_tensors(values)
+    for name, leaf in leaves.items():
+        leaf.requires_grad_(not name.startswith("sparse_index"))
     texts = random_texts(base, 6, seed=7)
     rows = stack_rows(base, [fold(base, leaves, "mean")])
     ours = compute_logits(base, rows, pack(base, texts, [0] * len(texts)))
@@ -162,6 +165,9 @@ def test_gradients_of_the_folded_biases_are_the_plain_models(family: str) -> Non
 
     reference = Reference(tiny_base(family), values, "mean")
     own = dict(reference.model.named_parameters())
+    hooked = [name for name in values if name.startswith(("adapter", "scale"))]
+    for name in hooked:
+        reference.tensors[name].requires_grad_()
     theirs = [reference.differentiable_logits(text.input_ids, text.type_ids) for text in texts]
     torch.stack([(w * logits).sum() for w, logits in zip(weights, theirs, strict=True)]).sum().backward()
     for parameter in base.anatomy.parameters:
@@ -178,6 +184,12 @@ def test_gradients_of_the_folded_biases_are_the_plain_models(family: str) -> Non
             B, full = leaves[f"lora_B.{module.name}"], own[f"{module.name}.weight"].grad
             torch.testing.assert_close(A.grad, B.detach().T @ full, rtol=1e-3, atol=2e-4)
             torch.testing.assert_close(B.grad, full @ A.detach().T, rtol=1e-3, atol=2e-4)
+        places = leaves.get(f"sparse_index.{module.name}")
+        if places is not None:
+            full = own[f"{module.name}.weight"].grad.view(-1)[places]
+            torch.testing.assert_close(leaves[f"sparse_value.{module.name}"].grad, full, rtol=1e-3, atol=2e-4)
+    for name in hooked:
+        torch.testing.assert_close(leaves[name].grad, reference.tensors[name].grad, rtol=1e-3, atol=2e-4, msg=name)
     assert all(not value.requires_grad for value in base.params.values())
 
 

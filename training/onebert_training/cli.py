@@ -39,19 +39,26 @@ def train(
     data: Data,
     method: Annotated[str, typer.Option(help="What is trained beside the classifier head; see above.")] = "bitfit",
     base: BaseName = None,
-    out: Annotated[Path | None, typer.Option(help="The delta file to write; else TASK.safetensors.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The file to write; else TASK.safetensors (full: a folder, TASK).")
+    ] = None,
     text: TextColumn = None,
     text_pair: PairColumn = None,
     label: LabelColumn = None,
     task_type: Annotated[
-        Literal["single_label", "multi_label", "regression"] | None,
-        typer.Option(help="Else from labels.json or the labels: lists or a|b are multi_label, fractions regression."),
+        Literal["single_label", "multi_label", "regression", "token", "span"] | None,
+        typer.Option(
+            help="Else from labels.json, the columns or the labels: a|b is multi_label, fractions regression."
+        ),
     ] = None,
     metric: Metric = None,
     pooling: Annotated[
-        Literal["cls", "mean", "pooler"],
-        typer.Option(help="What the head reads: the first token, the mean of all, or the base's pooler."),
-    ] = "mean",
+        Literal["cls", "mean", "pooler"] | None,
+        typer.Option(
+            help="What the head reads: the first token, the mean of all (the default), or the base's pooler; "
+            "tasks on tokens and spans read every token."
+        ),
+    ] = None,
     max_length: Annotated[int, typer.Option(min=3, help="Longest input in tokens; the rest is cut off.")] = 128,
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the training rows, at most.")] = 10,
     max_steps: Annotated[int | None, typer.Option(min=1, help="Optimizer steps, at most.")] = None,
@@ -105,7 +112,6 @@ def train(
         patience=patience,
         metric=metric,
     )
-    out = out or Path(f"{task}.safetensors")
     columns = Columns(text, text_pair, label)
     run_train(task, data, columns, task_type, train_rows, base, dtype, device, settings, out, as_json)
 

@@ -14,15 +14,19 @@ from onebert_store import console
 from onebert_store.delta import check
 from onebert_store.errors import InvalidSettings
 from onebert_store.format import load, save
-from onebert_store.manifest import Manifest, TaskType
+from onebert_store.manifest import TaskType
 from onebert_store.names import check_name
 from onebert_training.cells import Columns
 from onebert_training.checkpoint import checkpoint_path
 from onebert_training.data import load_dataset, load_split
 from onebert_training.evaluation import predict
+from onebert_training.features import Inputs
+from onebert_training.interop.merged import merge, write_checkpoint
 from onebert_training.loop import Progress, Result, train
-from onebert_training.metrics import evaluate_predictions, metric_names, primary_metric
-from onebert_training.run import Run, Settings
+from onebert_training.metrics import choose_metric
+from onebert_training.objectives import OBJECTIVES
+from onebert_training.record import make_record
+from onebert_training.run import Run, Settings, TaskInputs
 
 
 def run_train(
@@ -35,20 +39,19 @@ def run_train(
     dtype: str,
     device: str | None,
     settings: Settings,
-    out: Path,
+    out: Path | None,
     as_json: bool,
 ) -> None:
     """Trains, writes the file and shows the record; everything that can be refused is, before the base is loaded."""
     check_name(task)
-    if not out.parent.is_dir():
-        raise InvalidSettings(f"the folder of --out {out} does not exist")
-    if out.is_dir():
-        raise InvalidSettings(f"--out {out} is a folder; it names the file to write")
     if settings.learning_rate is not None and not 0 < settings.learning_rate < float("inf"):
         raise InvalidSettings("--lr is a number above 0")
+    if out is not None:
+        _check_out(out)
     dataset = load_dataset(data, columns, task_type, train_rows)
     with console.busy("loading the base and tokenizing"):
-        run = Run(_load(base, dtype, device), dataset, settings, task)
+        run = Run(TaskInputs(load_on(base, dtype, device), dataset, settings.max_length), settings, task)
+    out = out or Path(f"{task}.safetensors" if run.plan.servable else task)
     _say(_summary(run))
     for note in run.notes:
         _say(f"note: {note}")
@@ -59,14 +62,25 @@ def run_train(
         if checkpoint.exists():
             _say("interrupted; the same command continues from the last evaluation")
         raise
-    save(out, result.delta)
+    write_result(run, result, out, base)
     checkpoint.unlink(missing_ok=True)
-    record = _record(run, result, out)
+    record = make_record(run, result, out, train_rows, experiment=None)
     if as_json:
         console.print_json(record)
     else:
         console.out.print(_train_table(record))
-        console.out.print(f"next: onebert push {out} --task {task}", soft_wrap=True)
+        if result.delta is not None:
+            console.out.print(f"next: onebert push {out} --task {task}", soft_wrap=True)
+
+
+def write_result(run: Run, result: Result, out: Path, base: str | None) -> None:
+    """Writes the delta file, or the Hugging Face checkpoint where a delta cannot hold what was trained."""
+    if result.delta is not None:
+        save(out, result.delta)
+        return
+    head = {name: tensor for name, tensor in result.differences.items() if name.startswith("head.")}
+    kind = write_checkpoint(out, base, merge(result.base, result.differences), head, run.manifest)
+    _say(f"note: {run.method.text} changes the base itself, which a delta cannot; {out} is a checkpoint for {kind}")
 
 
 def run_evaluate(
@@ -84,21 +98,25 @@ def run_evaluate(
     manifest = delta.manifest
     # The base is the caller's to name: a file never decides what is loaded.
     with console.busy("loading the base"):
-        loaded = _load(base, dtype, device)
+        loaded = load_on(base, dtype, device)
     check(delta, loaded.spec)
     name, examples, metric = load_split(data, columns, manifest.task_type, manifest.labels, split)
+    objective = OBJECTIVES[manifest.task_type](manifest.labels)
     started = time.perf_counter()
     with console.busy(f"evaluating {len(examples):,} rows"):
-        tokens = loaded.tokenizer.encode(examples.texts, manifest.max_length)
+        tokens = loaded.tokenizer.encode(examples.texts, manifest.max_length, align=manifest.per_token)
         with torch.no_grad():
             row = fold(loaded, to_tensors(delta, loaded), manifest.pooling)
-        scores = evaluate_predictions(manifest.task_type, examples.gold, predict(loaded, row, tokens))
+        features = Inputs(loaded, tokens).features(0, manifest.pooling)
+        scores = objective.evaluate(examples, tokens, predict(loaded, row, features))
     seconds = time.perf_counter() - started
+    # The metric that training decided by, as far as the file says a sensible one.
+    recorded = manifest.training.get("metric")
     record = {
         "digest": delta.digest,
         "split": name,
         "rows": len(examples),
-        "metric": _deciding(manifest, metric),
+        "metric": recorded if recorded in objective.metrics else choose_metric(objective.metrics, metric),
         "metrics": scores,
         "seconds": round(seconds, 3),
         "tokens_per_second": round(sum(map(len, tokens)) / seconds),
@@ -109,12 +127,24 @@ def run_evaluate(
         console.out.print(_evaluate_table(record))
 
 
-def _load(base: str | None, dtype: str, device: str | None) -> Base:
+def load_on(base: str | None, dtype: str, device: str | None) -> Base:
+    """Loads a base on the device that was asked for, else on CUDA where there is one.
+
+    Raises:
+        InvalidSettings: there is no such device.
+    """
     cuda = [f"cuda:{i}" for i in range(torch.cuda.device_count())]
     device = device or ("cuda" if cuda else "cpu")
     if device not in ("cpu", *(["cuda", *cuda] if cuda else [])):
         raise InvalidSettings("--device is cpu, cuda or cuda:N, and one that this machine has")
     return load_base(base, dtype={"float32": torch.float32, "bfloat16": torch.bfloat16}[dtype], device=device)
+
+
+def _check_out(out: Path) -> None:
+    if not out.parent.is_dir():
+        raise InvalidSettings(f"the folder of --out {out} does not exist")
+    if out.is_dir():
+        raise InvalidSettings(f"--out {out} is a folder; it names what to write")
 
 
 def _say(line: str) -> None:
@@ -133,7 +163,7 @@ def _train_shown(run: Run, checkpoint: Path) -> Result:
     with console.progress() as bar:
         shown = bar.add_task("training", total=run.steps)
 
-        def report(progress: Progress) -> None:
+        def report(run: Run, progress: Progress) -> None:
             loss = "" if progress.loss is None else f"  loss {progress.loss:.4f}"
             what = "testing" if progress.testing else f"training{loss}"
             bar.update(shown, completed=progress.step, description=what)
@@ -144,37 +174,6 @@ def _train_shown(run: Run, checkpoint: Path) -> Result:
                 _say(f"step {progress.step}/{progress.steps}{loss}  {score}")
 
         return train(run, report, checkpoint)
-
-
-def _record(run: Run, result: Result, out: Path) -> dict[str, Any]:
-    return {
-        "task": run.task,
-        "task_type": run.data.task_type,
-        "method": run.method.text,
-        "base": run.base.spec.name,
-        "metric": result.metric,
-        "validation": dict(result.validation),
-        "test": dict(result.test) if result.test is not None else None,
-        "rows": {name: len(split) for name, split in run.data.splits.items()},
-        "delta_parameters": run.delta_parameters,
-        "head_parameters": run.head_parameters,
-        "percent": round(run.percent, 4),
-        "learning_rate": run.learning_rate,
-        "seed": run.settings.seed,
-        "steps": result.steps,
-        "best_step": result.best_step,
-        "resumed_at": result.resumed_at,
-        "file_bytes": out.stat().st_size,
-        "seconds": round(result.seconds, 3),
-        "tokens_per_second": round(result.tokens_per_second),
-        "device": str(run.base.device),
-        "dtype": str(run.base.dtype).removeprefix("torch."),
-        "threads": torch.get_num_threads(),
-        "torch": torch.__version__,
-        "notes": list(run.notes),
-        "digest": result.delta.digest,
-        "out": str(out),
-    }
 
 
 def _train_table(record: Mapping[str, Any]) -> Table:
@@ -209,11 +208,3 @@ def _facts(title: str) -> Table:
 def _scores(metric: str, scores: Mapping[str, float]) -> str:
     """All metrics, the deciding one first."""
     return ", ".join(f"{name} {scores[name]:.4f}" for name in sorted(scores, key=lambda name: name != metric))
-
-
-def _deciding(manifest: Manifest, from_data: str | None) -> str:
-    """The metric that training decided by, as far as the file says a sensible one."""
-    recorded = manifest.training.get("metric")
-    if recorded in metric_names(manifest.task_type, len(manifest.labels)):
-        return str(recorded)
-    return primary_metric(manifest.task_type, len(manifest.labels), from_data)

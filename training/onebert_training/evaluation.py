@@ -1,45 +1,37 @@
 """Logits of many inputs for one row, without dropout: by length, in batches of a token budget."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from onebert_encoder.base import Base
 from onebert_encoder.batch import pack
-from onebert_encoder.fold import Row, stack_rows
 from onebert_encoder.predict import compute_logits
-from onebert_encoder.tokens import Tokens
+from onebert_encoder.rows import Row, stack_rows
+from onebert_training.features import Features, token_batches
 
-BATCH_TOKENS = 4096  # more is not faster on a CPU
+Logits = np.ndarray[Any, np.dtype[np.float32]]
 
 
-def predict(base: Base, row: Row, tokens: Sequence[Tokens]) -> NDArray[np.float32]:
-    """Logits of many inputs for one row, without dropout: [inputs, labels], in the inputs' order."""
-    order = sorted(range(len(tokens)), key=lambda i: len(tokens[i]))
+def predict(base: Base, row: Row, features: Features) -> list[Logits]:
+    """Logits of many inputs for one row: [labels] or, for a per-token task, [tokens, labels]; in the inputs' order."""
+    tokens = features.tokens
     logits: dict[int, Tensor] = {}
-    with torch.inference_mode():
+    with torch.no_grad():
         rows = stack_rows(base, [row])
-        for chosen in token_batches(order, tokens):
-            batch = pack(base, [tokens[i] for i in chosen], [0] * len(chosen))
-            logits.update(zip(chosen, compute_logits(base, rows, batch), strict=True))
-        return torch.stack([logits[i] for i in range(len(tokens))]).cpu().numpy()
+        for chosen in token_batches(sorted(range(len(tokens)), key=lambda i: len(tokens[i])), tokens):
+            batch = pack(base, [tokens[i] for i in chosen], [0] * len(chosen), layers=features.layers)
+            activations = joined(features.take(chosen))
+            logits.update(zip(chosen, compute_logits(base, rows, batch, activations=activations), strict=True))
+        return [logits[i].cpu().numpy() for i in range(len(tokens))]
 
 
-def token_batches(order: Sequence[int], tokens: Sequence[Tokens]) -> Iterator[list[int]]:
-    """Cuts the order into batches of at most `BATCH_TOKENS`, or of one input."""
-    batch: list[int] = []
-    total = 0
-    for i in order:
-        if batch and total + len(tokens[i]) > BATCH_TOKENS:
-            yield batch
-            batch, total = [], 0
-        batch.append(i)
-        total += len(tokens[i])
-    if batch:
-        yield batch
+def joined(activations: Sequence[Tensor]) -> Tensor | None:
+    """[tokens, h] of several examples end to end; None where there are none to enter with."""
+    return torch.cat(list(activations)) if activations else None
 
 
 def in_float32(base: Base) -> Base:

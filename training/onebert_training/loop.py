@@ -1,25 +1,36 @@
-"""The whole training loop: set up, fit, finish; the loss is computed by the `fold` and `encode` that serve."""
+"""The whole training loop: many runs step together through one forward and one backward pass of the frozen weights.
+
+The loss is computed by the `fold` and `encode` that serve. A run beside others is the same run as alone, up to
+rounding: data order, dropout, optimizer, schedule and early stop are its own
+(docs/decisions/0008-runs-in-one-batch.md).
+"""
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from math import inf, isfinite
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from math import isfinite
 from pathlib import Path
+from typing import Any
 
 import torch
 from pydantic import ValidationError
 from torch import Tensor
 
+from onebert_encoder.base import Base
 from onebert_encoder.batch import pack
-from onebert_encoder.fold import stack_rows
+from onebert_encoder.dropout import Dropout
+from onebert_encoder.fold import fold
 from onebert_encoder.predict import compute_golden, compute_logits
+from onebert_encoder.rows import stack_rows
 from onebert_store.delta import Delta, check
 from onebert_store.errors import NotFinite
 from onebert_store.manifest import parse_manifest
-from onebert_training import checkpoint
-from onebert_training.evaluation import in_float32
+from onebert_training.evaluation import in_float32, joined
 from onebert_training.metrics import is_better
 from onebert_training.run import Run
+from onebert_training.state import State
 
 CLIP = 1.0
 SMALLER = "try a smaller learning rate"
@@ -44,7 +55,7 @@ class Progress:
     testing: bool = False
 
 
-Report = Callable[[Progress], None]
+Report = Callable[[Run, Progress], None]
 
 
 @dataclass(frozen=True)
@@ -52,16 +63,24 @@ class Result:
     """What a run gave.
 
     Attributes:
-        delta: with the best evaluation's tensors, provenance and golden logits.
-        metric: the deciding one of `validation` and `test`.
+        delta: with the best evaluation's tensors, provenance and golden logits; None where the method's result cannot
+            be a delta.
+        base: what the result is for: the run's base, or what the method made of it.
+        differences: what the best evaluation adds to it, and the head, by the names of the delta file.
+        metric: the deciding one of `validation`, `test` and `train`.
+        history: one entry per evaluation: step, epoch, mean training loss since the last one, validation and its loss.
         resumed_at: step of the checkpoint that the run continued from, 0 if from none.
-        seconds: wall clock, with the time before an interruption.
+        seconds: wall clock, with the time before an interruption; of runs that share their steps, each has its share.
     """
 
-    delta: Delta
+    delta: Delta | None
+    base: Base
+    differences: Mapping[str, Tensor]
     metric: str
     validation: Mapping[str, float]
     test: Mapping[str, float] | None
+    train: Mapping[str, float] | None
+    history: Sequence[Mapping[str, Any]]
     steps: int
     best_step: int
     resumed_at: int
@@ -69,136 +88,176 @@ class Result:
     tokens_per_second: float
 
 
-def train(run: Run, report: Report = lambda _: None, checkpoint_file: Path | None = None) -> Result:
-    """Trains one delta; an equal run on the same machine and as many threads gives the same bytes.
+def ignore(run: Run, progress: Progress) -> None:
+    """Reports to nobody."""
+
+
+def train(run: Run, report: Report = ignore, checkpoint_file: Path | None = None) -> Result:
+    """Trains one run; an equal run on the same machine and as many threads gives the same bytes.
 
     On CUDA equal runs may differ in the last digits: sums there follow no fixed order.
 
     Args:
-        run: what to train on what.
+        run: what to do.
         report: called after every step, before the first one where a checkpoint was found, and before the test.
         checkpoint_file: kept up to date at every evaluation; an equal run continues from it.
 
     Raises:
         NotFinite: the loss is no longer a number.
     """
-    state = State(run.init_leaves())
-    if checkpoint_file is not None and checkpoint_file.exists():
-        resumed = state.restore(checkpoint_file, run.fingerprint)
-        note = f"continued at step {state.step}" if resumed else "started anew: the checkpoint is not of this run"
-        report(Progress(state.step, run.steps, note=note))
-    resumed_at = state.step
-    with torch.random.fork_rng([run.base.device] if run.base.device.type == "cuda" else []):
-        fit(run, state, report, checkpoint_file)
-    report(Progress(state.step, run.steps, testing=True))
-    return finish(run, state, resumed_at)
+    ((_, result),) = train_together([run], 1, report, lambda _: checkpoint_file)
+    if isinstance(result, NotFinite):
+        raise result
+    return result
+
+
+def train_together(
+    runs: Sequence[Run], width: int, report: Report, checkpoint_of: Callable[[Run], Path | None]
+) -> Iterator[tuple[Run, Result | NotFinite]]:
+    """Trains many runs on one base, up to `width` of them in one batch; yields each as it ends.
+
+    Runs step together that enter the network at the same layer; a method that changes the base's weights is alone. The
+    place of a run that ends is taken by the next.
+    """
+    for together in groups(runs):
+        waiting = deque(together)
+        active: list[_Active] = []
+        while waiting or active:
+            while waiting and len(active) < (width if together[0].plan.shares_base else 1):
+                active.append(_Active.start(waiting.popleft(), report, checkpoint_of))
+            for one in [one for one in active if one.is_done]:
+                active.remove(one)
+                yield one.run, one.finish(report)
+            if active:
+                advance(active, report)
+
+
+def groups(runs: Sequence[Run]) -> list[list[Run]]:
+    """Runs that can step together: those that share the base and the layer at which they enter it."""
+
+    def kind(run: Run) -> tuple[bool, int]:
+        return run.plan.shares_base, run.plan.lowest_layer
+
+    return [list(together) for _, together in groupby(sorted(runs, key=kind), key=kind)]
 
 
 @dataclass
-class State:
-    """What changes from step to step, and what a checkpoint holds."""
+class _Active:
+    """A run that is being trained."""
 
-    leaves: dict[str, Tensor]
-    step: int = 0
-    best: dict[str, Tensor] = field(default_factory=dict)
-    best_step: int = 0
-    best_loss: float = inf
-    lowest_loss: float = inf
-    validation: dict[str, float] = field(default_factory=dict)
-    stale: int = 0
-    tokens: int = 0
-    seconds: float = 0.0
-    step_seconds: float = 0.0
+    run: Run
+    state: State
+    checkpoint_file: Path | None
+    resumed_at: int = 0
+    error: NotFinite | None = None
 
-    def __post_init__(self) -> None:
-        self.optimizer = torch.optim.AdamW(self.leaves.values(), weight_decay=0.0)
+    @classmethod
+    def start(cls, run: Run, report: Report, checkpoint_of: Callable[[Run], Path | None]) -> "_Active":
+        state, path = State(run.init_values()), checkpoint_of(run)
+        if path is not None and path.exists():
+            resumed = state.restore(path, run.fingerprint)
+            note = f"continued at step {state.step}" if resumed else "started anew: the checkpoint is not of this run"
+            report(run, Progress(state.step, run.steps, note=note))
+        return cls(run, state, path, resumed_at=state.step)
 
-    _FACTS = (
-        "step",
-        "best_step",
-        "best_loss",
-        "lowest_loss",
-        "validation",
-        "stale",
-        "tokens",
-        "seconds",
-        "step_seconds",
-    )
-    _MOMENTS = ("exp_avg", "exp_avg_sq")
+    @property
+    def is_done(self) -> bool:
+        run, state = self.run, self.state
+        stopped = bool(run.patience) and state.stale >= run.patience
+        return self.error is not None or state.step >= run.steps or stopped
 
-    def save(self, path: Path, fingerprint: str) -> None:
-        """Writes the checkpoint."""
-        tensors = {f"leaf.{name}": leaf.detach() for name, leaf in self.leaves.items()}
-        tensors |= {f"best.{name}": leaf for name, leaf in self.best.items()}
-        for name, leaf in self.leaves.items():
-            tensors |= {f"{moment}.{name}": self.optimizer.state[leaf][moment] for moment in self._MOMENTS}
-        facts = {name: getattr(self, name) for name in self._FACTS}
-        checkpoint.save(path, tensors, {"fingerprint": fingerprint, **facts})
+    def finish(self, report: Report) -> Result | NotFinite:
+        if self.error is not None:
+            return self.error
+        report(self.run, Progress(self.state.step, self.run.steps, testing=True))
+        try:
+            return finish(self.run, self.state, self.resumed_at)
+        except NotFinite as error:
+            return error
 
-    def restore(self, path: Path, fingerprint: str) -> bool:
-        """Takes over the checkpoint if it is whole and of the same run, and nothing of it otherwise."""
-        loaded = checkpoint.load(path)
-        if loaded is None or loaded[1].get("fingerprint") != fingerprint:
-            return False
-        tensors, facts = loaded
-        kinds = ("leaf", "best", *self._MOMENTS)
-        shapes = {f"{kind}.{name}": leaf.shape for name, leaf in self.leaves.items() for kind in kinds}
-        if {name: tensor.shape for name, tensor in tensors.items()} != shapes or not facts.keys() >= set(self._FACTS):
-            return False
-        for name in self._FACTS:
-            setattr(self, name, facts[name])
-        for name, leaf in self.leaves.items():
-            with torch.no_grad():
-                leaf.copy_(tensors[f"leaf.{name}"])
-            self.best[name] = tensors[f"best.{name}"].to(leaf.device)
-            moments = {moment: tensors[f"{moment}.{name}"].to(leaf.device) for moment in self._MOMENTS}
-            self.optimizer.state[leaf] = {"step": torch.tensor(float(self.step)), **moments}
-        return True
-
-
-def fit(run: Run, state: State, report: Report, checkpoint_file: Path | None) -> None:
-    """Steps and evaluates until the end or until nothing gets better."""
-    while state.step < run.steps and not (run.patience and state.stale >= run.patience):
+    def stepped(self, loss: float, seconds: float, report: Report) -> None:
+        """Counts a step, and evaluates when it is time; a run that is no longer finite ends here, the others go on."""
+        run, state = self.run, self.state
+        state.step_seconds += seconds
         started = time.perf_counter()
-        loss = take_step(run, state)
-        state.step_seconds += time.perf_counter() - started
         validation = None
-        if state.step % run.eval_every == 0 or state.step == run.steps:
-            validation = validate(run, state)
-        state.seconds += time.perf_counter() - started
-        if validation is not None and checkpoint_file is not None:
-            state.save(checkpoint_file, run.fingerprint)
-        report(Progress(state.step, run.steps, loss, validation))
+        try:
+            if not isfinite(loss):
+                raise NotFinite(f"the loss is no longer a number at step {state.step}; {SMALLER}")
+            state.losses = [state.losses[0] + loss, state.losses[1] + 1]
+            if state.step % run.eval_every == 0 or state.step == run.steps:
+                validation = validate(run, state)
+        except NotFinite as error:
+            self.error = error
+            return
+        state.seconds += seconds + time.perf_counter() - started
+        if validation is not None and self.checkpoint_file is not None:
+            state.save(self.checkpoint_file, run.fingerprint)
+        report(run, Progress(state.step, run.steps, loss, validation))
 
 
-def take_step(run: Run, state: State) -> float:
-    """One optimizer step; returns the loss."""
-    base, chosen = run.base, run.batch_at(state.step)
-    torch.manual_seed((run.settings.seed << 32) + state.step)  # dropout then needs no history, either
-    tokens = [run.tokens["train"][i] for i in chosen]
-    rows = stack_rows(base, [run.fold(state.leaves)])
-    logits = compute_logits(base, rows, pack(base, tokens, [0] * len(tokens)), run.dropout)
-    loss = run.loss(torch.stack(logits), run.gold[chosen])
-    if not isfinite(loss.item()):
-        raise NotFinite(f"the loss is no longer a number at step {state.step + 1}; {SMALLER}")
-    leaves = list(state.leaves.values())
+def advance(active: Sequence[_Active], report: Report) -> None:
+    """One step of every run."""
+    started = time.perf_counter()
+    losses = take_step([(one.run, one.state) for one in active])
+    seconds = (time.perf_counter() - started) / len(active)
+    for one, loss in zip(active, losses, strict=True):
+        one.stepped(loss, seconds, report)
+
+
+def take_step(active: Sequence[tuple[Run, State]]) -> list[float]:
+    """One optimizer step of every run, in one batch; returns the loss of each.
+
+    A run's tokens meet only its own row, so the gradient of the sum is each run's own; one that is no longer finite
+    touches no other.
+    """
+    for run, state in active:
+        run.plan.advance(state.step, run.steps, state.values)
+    losses = compute_losses(active)
+    leaves = [leaf for _, state in active for leaf in state.leaves.values()]
     # The key's bias cancels in the softmax; its gradient is zero rather than absent.
-    for leaf, grad in zip(
-        leaves, torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True), strict=True
-    ):
+    grads = torch.autograd.grad(torch.stack(losses).sum(), leaves, allow_unused=True, materialize_grads=True)
+    for leaf, grad in zip(leaves, grads, strict=True):
         leaf.grad = grad
-    torch.nn.utils.clip_grad_norm_(leaves, CLIP)
-    state.optimizer.param_groups[0]["lr"] = run.learning_rate_at(state.step)
-    state.optimizer.step()
-    state.step += 1
-    state.tokens += sum(map(len, tokens))
-    return loss.item()
+    for run, state in active:
+        torch.nn.utils.clip_grad_norm_(state.leaves.values(), CLIP)
+        state.optimizer.param_groups[0]["lr"] = run.learning_rate_at(state.step)
+        state.optimizer.step()
+        state.step += 1
+        run.plan.advance(state.step, run.steps, state.values)
+    return [loss.item() for loss in losses]
+
+
+def compute_losses(active: Sequence[tuple[Run, State]]) -> list[Tensor]:
+    """The loss of every run on its next batch."""
+    tokens, activations, row_of, chosen = [], [], [], []
+    for row, (run, state) in enumerate(active):
+        features, own = run.features("train"), run.batch_at(state.step).tolist()
+        chosen.append(own)
+        tokens += [features.tokens[i] for i in own]
+        activations += features.take(own)
+        row_of += [row] * len(own)
+        state.tokens += sum(len(run.inputs.splits["train"].tokens[i]) for i in own)
+    first, state = active[0]
+    generators = [run.generator_at(state.step) for run, state in active]
+    config = first.base.config
+    dropout = Dropout(config.hidden_dropout, config.attention_dropout, generators)
+    view = first.view(state.values, training=True)
+    rows = stack_rows(view, [run.fold(view, state.values) for run, state in active])
+    batch = pack(view, tokens, row_of, layers=first.features("train").layers)
+    logits = iter(compute_logits(view, rows, batch, dropout, joined(activations)))
+    losses = []
+    for (run, state), own in zip(active, chosen, strict=True):
+        loss = run.objective.loss([next(logits) for _ in own], [run.targets["train"][i] for i in own])
+        penalty = run.plan.penalty(state.values)
+        losses.append(loss if penalty is None else loss + penalty)
+    return losses
 
 
 def validate(run: Run, state: State) -> dict[str, float]:
     """Evaluates on the validation split and keeps the leaves when they are the best so far; the loss breaks ties."""
     try:
-        scores, loss = run.evaluate(state.leaves, "validation")
+        scores, loss = run.evaluate(state.values, "validation")
     except NotFinite:
         raise NotFinite(f"the answers are no longer numbers at step {state.step}; {SMALLER}") from None
     score, best = scores[run.metric], state.validation.get(run.metric)
@@ -206,20 +265,52 @@ def validate(run: Run, state: State) -> dict[str, float]:
     state.stale = 0 if is_better(run.metric, score, best) or loss < state.lowest_loss else state.stale + 1
     state.lowest_loss = min(loss, state.lowest_loss)
     if is_better(run.metric, score, best) or (score == best and loss < state.best_loss):
-        state.best = {name: leaf.detach().clone() for name, leaf in state.leaves.items()}
-        state.best_step, state.best_loss, state.validation = state.step, loss, scores
+        state.keep_best(loss, scores)
+    total, count = state.losses
+    epoch = round(state.step / run.steps_per_epoch, 4)
+    state.history.append(
+        {"step": state.step, "epoch": epoch, "loss": total / count, "validation": scores, "validation_loss": loss}
+    )
+    state.losses = [0.0, 0.0]
     return scores
 
 
 def finish(run: Run, state: State, resumed_at: int) -> Result:
-    """Evaluates the best leaves on the test split and makes the delta.
+    """Evaluates the best values on the test split and makes the delta.
 
     Raises:
-        NotFinite: an answer of the best leaves is not a number.
+        NotFinite: an answer of the best values is not a number.
         InvalidManifest: a metric is not.
     """
     started = time.perf_counter()
     test = run.evaluate(state.best, "test")[0] if "test" in run.data.splits else None
+    on_train = run.evaluate(state.best, "train")[0] if run.settings.measure_train else None
+    with torch.no_grad():
+        servable = run.plan.servable
+        differences = run.tensors(state.best) if servable else run.row_tensors(state.best)
+    return Result(
+        delta=make_delta(run, state, differences, test) if servable else None,
+        base=run.base if servable else run.view(state.best, training=False),
+        differences=differences,
+        metric=run.metric,
+        validation=state.validation,
+        test=test,
+        train=on_train,
+        history=state.history,
+        steps=state.step,
+        best_step=state.best_step,
+        resumed_at=resumed_at,
+        seconds=state.seconds + time.perf_counter() - started,
+        tokens_per_second=state.tokens / max(state.step_seconds, 1e-9),
+    )
+
+
+def make_delta(run: Run, state: State, tensors: Mapping[str, Tensor], test: Mapping[str, float] | None) -> Delta:
+    """The delta file of a run that is done.
+
+    Raises:
+        NotFinite: its golden logits are not numbers.
+    """
     training = {
         **run.provenance(),
         "epochs": round(state.step / run.steps_per_epoch, 3),
@@ -228,23 +319,21 @@ def finish(run: Run, state: State, resumed_at: int) -> Result:
         "validation": state.validation,
         **({"test": test} if test is not None else {}),
     }
-    with torch.no_grad():
-        tensors = run.tensors(state.best)
-        try:
-            golden = compute_golden(in_float32(run.base), run.fold(state.best), run.max_length)
-        except ValidationError:
-            raise NotFinite(f"the answers are no longer numbers; {SMALLER}") from None
+    base = in_float32(run.base)
+    try:
+        with torch.no_grad():
+            golden = compute_golden(base, fold(base, tensors, run.pooling), run.inputs.max_length)
+    except ValidationError:
+        raise NotFinite(f"the answers are no longer numbers; {SMALLER}") from None
     manifest = parse_manifest({**run.manifest.model_dump(), "training": training, "golden": golden.model_dump()})
-    delta = Delta(manifest, {name: tensor.cpu().numpy() for name, tensor in tensors.items()})
+    delta = Delta(manifest, to_arrays(tensors))
     check(delta, run.base.spec)
-    return Result(
-        delta=delta,
-        metric=run.metric,
-        validation=state.validation,
-        test=test,
-        steps=state.step,
-        best_step=state.best_step,
-        resumed_at=resumed_at,
-        seconds=state.seconds + time.perf_counter() - started,
-        tokens_per_second=state.tokens / max(state.step_seconds, 1e-9),
-    )
+    return delta
+
+
+def to_arrays(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Tensors as the file holds them: float32, places as int32."""
+    return {
+        name: tensor.cpu().numpy().astype("float32" if tensor.is_floating_point() else "int32")
+        for name, tensor in tensors.items()
+    }

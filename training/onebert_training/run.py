@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from importlib.metadata import version
 from math import ceil
 from typing import Any
@@ -12,19 +13,20 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional as F
 
 from onebert_encoder.base import Base
-from onebert_encoder.encode import Dropout
-from onebert_encoder.fold import Row, fold
+from onebert_encoder.fold import fold
+from onebert_encoder.rows import Row
 from onebert_store.errors import InvalidSettings, TooLarge
 from onebert_store.format import MAX_FILE_BYTES, MAX_HEADER_BYTES
-from onebert_store.manifest import Manifest, Pooling, parse_manifest
+from onebert_store.manifest import PER_TOKEN, Manifest, Pooling, parse_manifest
 from onebert_training.data import Dataset
 from onebert_training.evaluation import predict
-from onebert_training.leaves import Unit, file_tensors, init_leaves
-from onebert_training.methods import Plan, parse_method
-from onebert_training.metrics import evaluate_predictions, primary_metric
+from onebert_training.features import Features, Inputs
+from onebert_training.methods import parse_method
+from onebert_training.metrics import choose_metric
+from onebert_training.objectives import OBJECTIVES
+from onebert_training.plan import Plan
 
 WARMUP = 0.06
 
@@ -34,15 +36,17 @@ class Settings:
     """What a run is asked to do.
 
     Attributes:
+        pooling: None is the mean, or `none` for a task on tokens or spans.
         learning_rate: peak of the schedule; None takes the method's own.
         max_steps: end after so many steps, should the epochs hold more.
         patience: stop after so many evaluations in which neither metric nor loss got better; None is two epochs'
             worth, 0 never stops.
         metric: decides which evaluation is the best; None takes the data's or the task type's.
+        measure_train: measure the result on the training rows, too.
     """
 
     method: str = "bitfit"
-    pooling: Pooling = "mean"
+    pooling: Pooling | None = None
     max_length: int = 128
     epochs: int = 10
     max_steps: int | None = None
@@ -52,49 +56,79 @@ class Settings:
     evals_per_epoch: int = 4
     patience: int | None = None
     metric: str | None = None
+    measure_train: bool = False
+
+
+class TaskInputs:
+    """A data set tokenized for one base and length; every run on it shares the tokens and the kept activations.
+
+    Args:
+        base: whose tokenizer and lower layers are used.
+        data: the examples.
+        max_length: in tokens, at most what the base can do.
+    """
+
+    def __init__(self, base: Base, data: Dataset, max_length: int) -> None:
+        self.base, self.data = base, data
+        self.max_length = min(max_length, base.spec.max_length)
+        per_token = data.task_type in PER_TOKEN
+        self.splits = {
+            name: Inputs(base, base.tokenizer.encode(split.texts, self.max_length, align=per_token))
+            for name, split in data.splits.items()
+        }
+
+    def notes(self) -> list[str]:
+        """What was cut."""
+        tokens = self.splits["train"].tokens
+        cut = sum(text.truncated for text in tokens)
+        return [f"{cut} of {len(tokens)} training texts are cut to {self.max_length} tokens"] if cut else []
 
 
 class Run:
     """What stays as it is from the first step to the last.
 
     Args:
-        base: frozen; its dtype is what the forward pass computes in, the delta is float32 always.
-        data: with `train` and `validation` splits, and `test` where there is one.
+        inputs: the tokenized data, with `train` and `validation` splits, and `test` where there is one; its base's
+            dtype is what the forward pass computes in, the delta is float32 always.
         settings: what to do.
         task: the task's name, for the provenance.
 
     Raises:
         InvalidMethod: not a method, or one that the base cannot take.
-        InvalidSettings: a setting that the base cannot take.
+        InvalidSettings: a setting that the base or the task type cannot take.
         InvalidData: a metric that the task does not have.
         InvalidManifest: a label or a name that a manifest cannot hold.
         TooLarge: the delta file would be over the limit.
     """
 
-    def __init__(self, base: Base, data: Dataset, settings: Settings, task: str) -> None:
-        self.base, self.data, self.settings, self.task = base, data, settings, task
-        if settings.pooling not in base.spec.poolings:
-            raise InvalidSettings(f"this base has {', '.join(base.spec.poolings)} pooling, not {settings.pooling}")
+    def __init__(self, inputs: TaskInputs, settings: Settings, task: str) -> None:
+        self.inputs, self.settings, self.task = inputs, settings, task
+        self.base, self.data = inputs.base, inputs.data
+        data, spec = self.data, self.base.spec
+        self.pooling: Pooling = settings.pooling or ("none" if data.task_type in PER_TOKEN else "mean")
+        possible = ("none",) if data.task_type in PER_TOKEN else spec.poolings
+        if self.pooling not in possible:
+            raise InvalidSettings(f"a {data.task_type} task here has {', '.join(possible)} pooling, not {self.pooling}")
         self.method = parse_method(settings.method)
-        self.plan: Plan = self.method.plan(base.anatomy, settings.pooling)
+        self.plan: Plan = self.method.plan(self.base.anatomy, self.pooling, spec.num_parameters)
         self.delta_parameters = self.plan.num_parameters
-        self.head_parameters = len(data.labels) * (base.spec.hidden_size + 1)
-        self.percent = 100 * self.delta_parameters / base.spec.num_parameters
-        if 4 * (self.delta_parameters + self.head_parameters) > MAX_FILE_BYTES - MAX_HEADER_BYTES:
-            raise TooLarge(f"the delta would be over the {MAX_FILE_BYTES >> 20} MiB of a file")
-        self.metric = primary_metric(data.task_type, len(data.labels), settings.metric or data.metric)
-        self.max_length = min(settings.max_length, base.spec.max_length)
+        self.head_parameters = len(data.labels) * (spec.hidden_size + 1)
+        self.percent = 100 * self.delta_parameters / spec.num_parameters
+        self.objective = OBJECTIVES[data.task_type](data.labels, data.splits["train"])
+        self.metric = choose_metric(self.objective.metrics, settings.metric or data.metric)
         self.learning_rate = settings.learning_rate or self.plan.learning_rate
-        self.dropout = Dropout(base.config.hidden_dropout, base.config.attention_dropout)
         self.manifest = self._manifest()
-        self.tokens = {name: base.tokenizer.encode(split.texts, self.max_length) for name, split in data.splits.items()}
-        self.notes = (*data.notes, *self._notes())
-        self.gold = torch.from_numpy(data.splits["train"].gold).to(base.device)
-        self.unit = Unit()
-        if data.task_type == "regression":
-            train = data.splits["train"].gold.astype(np.float64)
-            self.unit = Unit(float(train.mean()), float(train.std()))
-        self.steps_per_epoch = ceil(len(self.gold) / settings.batch_size)
+        if (
+            self.plan.servable
+            and 4 * (self.delta_parameters + self.head_parameters) > MAX_FILE_BYTES - MAX_HEADER_BYTES
+        ):
+            raise TooLarge(f"the delta would be over the {MAX_FILE_BYTES >> 20} MiB of a file")
+        self.notes = (*data.notes, *inputs.notes())
+        self.targets = {
+            name: self.objective.targets(split, inputs.splits[name].tokens) for name, split in data.splits.items()
+        }
+        self.num_train = len(data.splits["train"])
+        self.steps_per_epoch = ceil(self.num_train / settings.batch_size)
         self.steps = min(settings.epochs * self.steps_per_epoch, settings.max_steps or 2**62)
         self.eval_every = ceil(self.steps_per_epoch / settings.evals_per_epoch)
         self.patience = 2 * settings.evals_per_epoch if settings.patience is None else settings.patience
@@ -108,34 +142,36 @@ class Run:
                 "base": {"name": spec.name, "model_type": spec.model_type, "digest": spec.digest},
                 "task_type": self.data.task_type,
                 "labels": list(self.data.labels),
-                "pooling": self.settings.pooling,
-                "max_length": self.max_length,
+                "pooling": self.pooling,
+                "max_length": self.inputs.max_length,
                 "method": self.method.text,
                 "training": self.provenance(),
             }
         )
 
-    def _notes(self) -> list[str]:
-        cut = sum(tokens.truncated for tokens in self.tokens["train"])
-        if not cut:
-            return []
-        return [f"{cut} of {len(self.tokens['train'])} training texts are cut to {self.max_length} tokens"]
-
-    @property
+    @cached_property
     def fingerprint(self) -> str:
-        """What must be equal for a checkpoint to belong to this run."""
+        """What must be equal for a checkpoint or a record to belong to this run."""
         parts = [
             *(asdict(self.settings), self.task, self.data.digest, self.base.spec.digest, str(self.base.dtype)),
             *(self.base.device.type, torch.__version__, version("onebert")),
         ]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
+    def features(self, split: str) -> Features:
+        """What the trained layers read of a split."""
+        return self.inputs.splits[split].features(self.plan.lowest_layer, self.pooling)
+
     def batch_at(self, step: int) -> NDArray[np.int64]:
         """Training rows of a step: each epoch is its own fixed shuffle, so a step needs no history."""
         epoch, place = divmod(step, self.steps_per_epoch)
-        order = np.random.default_rng([self.settings.seed, epoch]).permutation(len(self.gold))
+        order = np.random.default_rng([self.settings.seed, epoch]).permutation(self.num_train)
         size = self.settings.batch_size
         return order[place * size : (place + 1) * size]
+
+    def generator_at(self, step: int) -> torch.Generator:
+        """The randomness of a step's dropout, which needs no history, either."""
+        return torch.Generator(self.base.device).manual_seed((self.settings.seed << 32) + step)
 
     def learning_rate_at(self, step: int) -> float:
         """Linear warm-up, then linear decay to zero."""
@@ -145,6 +181,7 @@ class Run:
 
     def provenance(self) -> dict[str, Any]:
         """What the manifest says about the run, as far as it is known before the first step."""
+        config = self.base.config
         return {
             "task": self.task,
             "data": {
@@ -161,36 +198,36 @@ class Run:
                 "head": self.head_parameters,
                 "percent": round(self.percent, 4),
             },
-            "dropout": asdict(self.dropout),
+            "dropout": {"hidden": config.hidden_dropout, "attention": config.attention_dropout},
             "dtype": str(self.base.dtype).removeprefix("torch."),
             "onebert": version("onebert"),
         }
 
-    def init_leaves(self) -> dict[str, Tensor]:
-        """Where training starts."""
-        spec = self.base.spec
-        return init_leaves(self.plan, len(self.data.labels), spec.hidden_size, self.settings.seed, self.base.device)
+    def init_values(self) -> dict[str, Tensor]:
+        """Where training starts: leaves, and constants without a gradient."""
+        return self.plan.init(self.base, len(self.data.labels), self.settings.seed)
 
-    def tensors(self, leaves: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The leaves as the delta file holds them."""
-        return file_tensors(leaves, self.plan, self.unit)
+    def view(self, values: Mapping[str, Tensor], training: bool) -> Base:
+        """The base that the run computes on: the shared one, unless its method changes weights."""
+        return self.plan.view(self.base, values, training)
 
-    def fold(self, leaves: Mapping[str, Tensor]) -> Row:
-        """The row of the leaves; differentiable."""
-        return fold(self.base, self.tensors(leaves), self.settings.pooling)
+    def tensors(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The tensors that the delta file of a servable run holds."""
+        return self.plan.tensors(values, self.objective.unit)
 
-    def loss(self, logits: Tensor, gold: Tensor) -> Tensor:
-        """Mean loss of a batch, float32."""
-        if self.data.task_type == "single_label":
-            return F.cross_entropy(logits, gold)
-        if self.data.task_type == "multi_label":
-            return F.binary_cross_entropy_with_logits(logits, gold)
-        return F.mse_loss(logits[:, 0] / self.unit.spread, gold / self.unit.spread)
+    def row_tensors(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """What is folded on top of `view`, by the names of the delta file; differentiable."""
+        return self.plan.row_tensors(values, self.objective.unit)
 
-    def evaluate(self, leaves: Mapping[str, Tensor], split: str) -> tuple[dict[str, float], float]:
+    def fold(self, view: Base, values: Mapping[str, Tensor]) -> Row:
+        """The row of the values on `view`; differentiable."""
+        return fold(view, self.row_tensors(values), self.pooling)
+
+    def evaluate(self, values: Mapping[str, Tensor], split: str) -> tuple[dict[str, float], float]:
         """Metrics and loss on a split, without dropout."""
         with torch.no_grad():
-            row = self.fold(leaves)
-        logits, gold = predict(self.base, row, self.tokens[split]), self.data.splits[split].gold
-        scores = evaluate_predictions(self.data.task_type, gold, logits)
-        return scores, self.loss(torch.from_numpy(logits), torch.from_numpy(gold)).item()
+            view = self.view(values, training=False)
+            logits = predict(view, self.fold(view, values), self.features(split))
+            loss = self.objective.loss(list(map(torch.from_numpy, logits)), self.targets[split]).item()
+        tokens = self.inputs.splits[split].tokens
+        return self.objective.evaluate(self.data.splits[split], tokens, logits), loss

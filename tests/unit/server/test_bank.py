@@ -6,15 +6,16 @@ from functools import cache
 import pytest
 import torch
 
-from bases import far_delta, tiny_base
+from bases import far_delta, tiny_base, torch_tensors
 from onebert_encoder.base import Base, load_base
 from onebert_encoder.batch import BASE_ROW, pack
-from onebert_encoder.fold import Row, fold, stack_rows
+from onebert_encoder.fold import fold
 from onebert_encoder.predict import compute_logits
+from onebert_encoder.rows import Row, stack_rows
 from onebert_encoder.tokens import Tokens
 from onebert_server.bank import Bank
 
-KINDS = ("bitfit", "gains", "lora", "frozen", "everything")
+KINDS = ("bitfit", "gains", "lora", "sparse", "adapter", "scale", "frozen", "everything")
 
 
 @cache
@@ -24,7 +25,7 @@ def base() -> Base:
 
 def row(seed: int, kind: str | None = None) -> Row:
     tensors = far_delta(base().spec, kind or KINDS[seed % len(KINDS)], "mean", labels=2 + seed % 3, seed=seed)
-    return fold(base(), {name: torch.from_numpy(value) for name, value in tensors.items()}, "mean")
+    return fold(base(), torch_tensors(tensors), "mean")
 
 
 def answer(bank: Bank, slot: int) -> torch.Tensor:
@@ -49,7 +50,7 @@ def test_rows_keep_their_answers_while_the_bank_grows() -> None:
 
 def test_a_released_slot_is_reused_and_nothing_of_the_old_row_is_left() -> None:
     bank = Bank(base())
-    first = bank.install(row(4, "everything"))
+    first = bank.install(row(7, "everything"))
     bank.install(row(1))
     bank.release(first)
     assert bank.num_resident == 1
@@ -59,7 +60,7 @@ def test_a_released_slot_is_reused_and_nothing_of_the_old_row_is_left() -> None:
 
 def test_ten_thousand_installs_and_releases_do_not_grow_the_bank() -> None:
     bank = Bank(base())
-    one = row(4, "everything")
+    one = row(7, "everything")
     slots = [bank.install(one) for _ in range(3)]
     size = bank.num_bytes
     for _ in range(10_000):
@@ -94,23 +95,23 @@ def test_what_is_resident_is_counted_and_given_back() -> None:
 def test_a_failed_installation_takes_nothing() -> None:
     bank = Bank(base())
     before = (bank.num_resident, bank.num_bytes)
-    misshapen = replace(row(4, "everything"), g_LN0=torch.zeros(3))
+    misshapen = replace(row(7, "everything"), g_LN0=torch.zeros(3))
     for _ in range(3):
         with pytest.raises(RuntimeError):
             bank.install(misshapen)
     assert (bank.num_resident, bank.num_bytes) == before
-    slot = bank.install(row(4, "everything"))
-    torch.testing.assert_close(answer(bank, slot), alone(4), rtol=0, atol=1e-5)
+    slot = bank.install(row(7, "everything"))
+    torch.testing.assert_close(answer(bank, slot), alone(7), rtol=0, atol=1e-5)
 
 
 def test_a_failed_installation_costs_no_other_row_its_gain() -> None:
     bank = Bank(base())
-    first, kept = bank.install(row(1, "gains")), bank.install(row(4, "everything"))
+    first, kept = bank.install(row(1, "gains")), bank.install(row(7, "everything"))
     bank.release(first)
     with pytest.raises(RuntimeError):
         bank.install(replace(row(1, "gains"), g_LN0=torch.zeros(3)))
     slot = bank.install(row(1, "gains"))
-    torch.testing.assert_close(answer(bank, kept), alone(4), rtol=0, atol=1e-5)
+    torch.testing.assert_close(answer(bank, kept), alone(7), rtol=0, atol=1e-5)
     torch.testing.assert_close(answer(bank, slot), alone(1), rtol=0, atol=1e-5)
 
 

@@ -1,0 +1,125 @@
+"""What one task adds to the shared products on its own tokens: low-rank, sparse and bottleneck branches."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+@dataclass(frozen=True)
+class LowRank:
+    """x (B A)ᵀ for A [r, in] and B [out, r] (LoRA, Hu et al. 2022, equation 3, its scale inside B)."""
+
+    A: Tensor
+    B: Tensor
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[tokens, in] -> [tokens, out]."""
+        return x @ self.A.T @ self.B.T
+
+    def to(self, dtype: torch.dtype) -> "LowRank":
+        """The same in the compute dtype."""
+        return LowRank(self.A.to(dtype), self.B.to(dtype))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the device."""
+        return self.A.nbytes + self.B.nbytes
+
+
+@dataclass(frozen=True)
+class Sparse:
+    """x Sᵀ for a weight difference S that is zero nearly everywhere.
+
+    Attributes:
+        places: [2, n] int64, rows and columns of the entries, in order.
+        values: [n].
+        shape: of S, (out, in).
+    """
+
+    places: Tensor
+    values: Tensor
+    shape: tuple[int, int]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[tokens, in] -> [tokens, out]; sparse products exist in float32 only."""
+        out: Tensor = _SparseProduct.apply(x.float(), self.values.float(), self.places, self.shape)  # type: ignore[no-untyped-call]
+        return out.to(x.dtype)
+
+    def to(self, dtype: torch.dtype) -> "Sparse":
+        """The same with its values in the compute dtype."""
+        return Sparse(self.places, self.values.to(dtype), self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the device."""
+        return self.places.nbytes + self.values.nbytes
+
+
+class _SparseProduct(torch.autograd.Function):
+    """S x and its gradients, of which PyTorch's own would be as large as the weight."""
+
+    @staticmethod
+    def forward(
+        ctx: torch.autograd.function.FunctionCtx, x: Tensor, values: Tensor, places: Tensor, shape: tuple[int, int]
+    ) -> Tensor:
+        ctx.save_for_backward(x, values, places)
+        ctx.shape = shape  # type: ignore[attr-defined]
+        return _sparse(places, values, shape, x)
+
+    @staticmethod
+    def backward(
+        ctx: torch.autograd.function.FunctionCtx, *grads: Tensor
+    ) -> tuple[Tensor | None, Tensor | None, None, None]:
+        x, values, places = ctx.saved_tensors  # type: ignore[attr-defined]
+        out, into = ctx.shape  # type: ignore[attr-defined]
+        of_x, of_values = ctx.needs_input_grad[:2]  # type: ignore[attr-defined]
+        grad = grads[0]
+        return (
+            _sparse(places.flip(0), values, (into, out), grad) if of_x else None,
+            (grad.index_select(1, places[0]) * x.index_select(1, places[1])).sum(0) if of_values else None,
+            None,
+            None,
+        )
+
+
+def _sparse(places: Tensor, values: Tensor, shape: tuple[int, int], x: Tensor) -> Tensor:
+    product: Tensor = torch.sparse.mm(torch.sparse_coo_tensor(places, values, shape, check_invariants=False), x.T)
+    return product.T
+
+
+@dataclass(frozen=True)
+class Bottleneck:
+    """U gelu(D x + c), what a Houlsby adapter adds to its input (Houlsby et al. 2019, Figure 2); `u` is folded.
+
+    Attributes:
+        D: [r, h].
+        c: [r], with what the input's missing bias would give.
+        U: [h, r].
+    """
+
+    D: Tensor
+    c: Tensor
+    U: Tensor
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[tokens, h] -> [tokens, h]."""
+        return F.linear(F.gelu(F.linear(x, self.D, self.c)), self.U)
+
+    def to(self, dtype: torch.dtype) -> "Bottleneck":
+        """The same in the compute dtype."""
+        return Bottleneck(self.D.to(dtype), self.c.to(dtype), self.U.to(dtype))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the device."""
+        return self.D.nbytes + self.c.nbytes + self.U.nbytes
+
+
+Branch = LowRank | Sparse | Bottleneck
+
+Branches = Mapping[tuple[int, str], tuple[Branch, ...]]
+"""(layer, site) -> what joins the product there: at `qkv m1 m2 m3` it reads what the product reads; at `after_m1
+after_m3` it reads what the product gives, dropout included."""
