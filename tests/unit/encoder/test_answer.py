@@ -1,0 +1,213 @@
+"""Answers from logits: scores against scipy, entities against seqeval, spans against a search through all of them."""
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import expit, softmax
+from seqeval.metrics.sequence_labeling import get_entities
+
+from bases import manifest_for, tiny_base
+from onebert_encoder.answer import TASK_TYPES, Extraction, Labeling, Prediction, answer, is_bio
+from onebert_encoder.base import Base, load_base
+from onebert_encoder.tokens import Alignment, Text
+from onebert_store.manifest import Manifest, TaskType, parse_manifest
+
+LOGITS = np.array([0.3, -2.0, 4.5, 1.0], np.float32)
+BIO = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC", "B-a-b", "I-a-b"]
+
+
+@cache
+def base(family: str = "bert") -> Base:
+    return load_base(str(tiny_base(family)))
+
+
+def manifest(task_type: TaskType, labels: int) -> Manifest:
+    return parse_manifest(manifest_for(base().spec, labels=labels, task_type=task_type))
+
+
+def per_token(task_type: TaskType, labels: list[str]) -> Manifest:
+    return parse_manifest(manifest_for(base().spec, "none") | {"task_type": task_type, "labels": labels})
+
+
+def predicted(*arguments: Any, **more: Any) -> Prediction:
+    got = answer(*arguments, **more)
+    assert isinstance(got, Prediction)
+    return got
+
+
+def labeled(logits: np.ndarray, labels: list[str], text: str, alignment: Alignment) -> Labeling:
+    got = answer(logits.astype(np.float32), per_token("token", labels), text, alignment)
+    assert isinstance(got, Labeling)
+    return got
+
+
+def extracted(logits: np.ndarray, text: tuple[str, str], alignment: Alignment, top_k: int | None = None) -> Extraction:
+    got = answer(logits.astype(np.float32), per_token("span", ["start", "end"]), text, alignment, top_k)
+    assert isinstance(got, Extraction)
+    return got
+
+
+def aligned(text: Text, family: str = "bert", max_length: int = 64) -> Alignment:
+    (tokens,) = base(family).tokenizer.encode([text], max_length, align=True)
+    assert tokens.alignment is not None
+    return tokens.alignment
+
+
+def test_single_label_scores_are_the_softmax_highest_first() -> None:
+    got = predicted(LOGITS, manifest("single_label", 4))
+    wanted = softmax(LOGITS.astype(np.float64))
+    assert (got.label, list(got.scores)) == ("label 2", ["label 2", "label 3", "label 0", "label 1"])
+    assert got.scores == pytest.approx({f"label {i}": value for i, value in enumerate(wanted)})
+    assert got.score == got.scores["label 2"]
+    assert got.labels is None
+
+
+def test_multi_label_scores_are_sigmoids_and_labels_are_those_over_one_half() -> None:
+    got = predicted(LOGITS, manifest("multi_label", 4))
+    assert got.scores == pytest.approx({f"label {i}": value for i, value in enumerate(expit(LOGITS))})
+    assert got.labels == ["label 2", "label 3", "label 0"]
+
+
+def test_a_regression_answers_the_plain_value() -> None:
+    got = answer(np.array([3.25], np.float32), manifest("regression", 1))
+    assert got == Prediction("label 0", 3.25, {"label 0": 3.25}, None)
+
+
+def test_top_k_cuts_the_scores_and_nothing_else() -> None:
+    got = predicted(LOGITS, manifest("multi_label", 4), top_k=1)
+    assert list(got.scores) == ["label 2"]
+    assert got.labels == ["label 2", "label 3", "label 0"]
+
+
+def test_extreme_logits_do_not_overflow() -> None:
+    extreme = np.array([-1e4, 1e4], np.float32)
+    assert predicted(extreme, manifest("single_label", 2)).scores == {"label 1": 1.0, "label 0": 0.0}
+    assert predicted(extreme, manifest("multi_label", 2)).scores == {"label 1": 1.0, "label 0": 0.0}
+
+
+def test_each_word_has_the_label_of_its_first_token() -> None:
+    text = "broken, orders  zq"
+    alignment = aligned(text)
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(len(alignment.words), 3))
+    got = labeled(logits, ["A", "B", "C"], text, alignment)
+    assert [text[word.start : word.end] for word in got.words] == ["broken", ",", "orders", "zq"]
+    firsts = [alignment.words.index(number) for number in range(4)]
+    assert len(alignment.words) > 2 + 4  # some word has several tokens
+    scores = softmax(logits[firsts], axis=-1)
+    assert [word.label for word in got.words] == ["ABC"[i] for i in scores.argmax(-1)]
+    assert [word.score for word in got.words] == pytest.approx(scores.max(-1), abs=1e-6)
+    assert got.entities is None
+
+
+def test_words_of_a_byte_level_tokenizer_have_no_spaces_and_whole_characters() -> None:
+    """The fixture has a token for each byte: four for an emoji, one for each space, which is no word."""
+    text = " é😀s  ab"
+    alignment = aligned(text, "roberta")
+    logits = np.zeros((len(alignment.words), 2))
+    # Only the first byte that can be seen of "ab" says B; the space before it belongs to its word, and does not decide.
+    logits[alignment.offsets.index((6, 7)), 1] = 5.0
+    got = labeled(logits, ["A", "B"], text, alignment)
+    found = [(text[word.start : word.end], word.label) for word in got.words]
+    assert "".join(part for part, _ in found) == "é😀sab"
+    assert found[-1] == ("ab", "B")
+    assert {label for _, label in found[:-1]} == {"A"}
+
+
+def test_a_cut_text_has_the_words_that_are_left() -> None:
+    text = "good " * 30
+    alignment = aligned(text, max_length=8)
+    got = labeled(np.zeros((8, 2)), ["A", "B"], text, alignment)
+    assert [(word.start, word.end) for word in got.words] == [(5 * i, 5 * i + 4) for i in range(6)]
+
+
+@pytest.mark.parametrize("text", ["", "\x00", "   "], ids=["empty", "control", "blank"])
+def test_a_text_without_words_has_none(text: str) -> None:
+    alignment = aligned(text)
+    assert labeled(np.zeros((len(alignment.words), 7)), BIO, text, alignment) == Labeling([], [])
+    alignment = aligned(("good", text))
+    assert extracted(np.zeros((len(alignment.words), 2)), ("good", text), alignment) == Extraction([])
+
+
+@given(st.lists(st.sampled_from(BIO), min_size=1, max_size=30), st.integers(0, 100))
+def test_entities_are_seqevals(tags: list[str], seed: int) -> None:
+    text = " ".join("x" * (1 + i % 3) for i in range(len(tags)))
+    spans, start = [], 0
+    for word in text.split():
+        spans.append((start, start + len(word)))
+        start += len(word) + 1
+    logits = np.random.default_rng(seed).normal(size=(len(tags), len(BIO)))
+    logits[range(len(tags)), [BIO.index(tag) for tag in tags]] += 9
+    got = labeled(logits, BIO, text, Alignment([*spans], [*range(len(tags))], [0] * len(tags)))
+    assert [word.label for word in got.words] == tags
+    assert got.entities is not None
+    wanted = [(kind, spans[first][0], spans[last][1]) for kind, first, last in get_entities(tags)]
+    assert [(entity.label, entity.start, entity.end) for entity in got.entities] == wanted
+    scores = softmax(logits, axis=-1).max(-1)
+    means = [scores[first : last + 1].mean() for _, first, last in get_entities(tags)]
+    assert [entity.score for entity in got.entities] == pytest.approx(means, abs=1e-6)
+
+
+def test_which_labels_mark_entities() -> None:
+    assert is_bio(["O", "B-x", "I-x"])
+    assert is_bio(["B-x", "O"])
+    for labels in (["O", "NOUN"], ["B-x", "I-x"], ["O", "I-x"], ["O", "B-x", "E-x"], ["O", "other"], ["NOUN", "VERB"]):
+        assert not is_bio(labels)
+
+
+@given(st.integers(1, 60), st.integers(0, 1000), st.sampled_from([None, 1, 3, 4096]))
+def test_spans_are_the_best_of_all(words: int, seed: int, top_k: int | None) -> None:
+    rng = np.random.default_rng(seed)
+    question, context = "what is it", " ".join(rng.choice(["good", "late", "zq", "ab", "."], words))
+    alignment = aligned((question, context))
+    logits = rng.normal(0, 3, (len(alignment.words), 2)).astype(np.float32)
+    got = extracted(logits, (question, context), alignment, top_k).answers
+    inside = [i for i, half in enumerate(alignment.sequences) if half == 1]
+    starts, ends = softmax(logits[inside].astype(np.float64), axis=0).T
+    every = sorted(
+        (
+            (float(starts[i] * ends[j]), alignment.offsets[inside[i]][0], alignment.offsets[inside[j]][1])
+            for i in range(len(inside))
+            for j in range(i, min(i + 30, len(inside)))
+        ),
+        reverse=True,
+    )[: top_k or 1]
+    assert [one.score for one in got] == pytest.approx([score for score, _, _ in every], rel=1e-9)
+    assert [(one.start, one.end) for one in got] == [(start, end) for _, start, end in every]
+    assert all(one.text == context[one.start : one.end] for one in got)
+
+
+def test_a_span_is_given_once_and_never_empty_however_many_tokens_it_is_made_of() -> None:
+    pair = ("a", "é😀  b")
+    alignment = aligned(pair, "roberta")
+    logits = np.random.default_rng(1).normal(size=(len(alignment.words), 2))
+    got = extracted(logits, pair, alignment, top_k=4096).answers
+    places = [(one.start, one.end) for one in got]
+    assert len(set(places)) == len(places)
+    assert set(places) == {(0, 1), (0, 2), (0, 5), (1, 2), (1, 5), (4, 5)}  # no (2, 5), which begins with spaces
+
+
+def test_extreme_span_logits_keep_their_order() -> None:
+    pair = ("good", "late order")
+    alignment = aligned(pair)
+    first = alignment.sequences.index(1)
+    logits = np.zeros((len(alignment.words), 2))
+    # The best end lies before the best start; what is left has probabilities so small that no double holds them.
+    logits[first + 1, 0], logits[first, 1], logits[first + 1, 1] = 3000, 3000, -500
+    got = extracted(logits, pair, alignment, top_k=3).answers
+    assert [(one.text, one.score) for one in got] == [("late", 0.0), ("order", 0.0), ("late order", 0.0)]
+
+
+def test_what_each_task_type_takes() -> None:
+    takes = {name: (kind.takes("a"), kind.takes(("a", "b"))) for name, kind in TASK_TYPES.items()}
+    both = dict.fromkeys(("single_label", "multi_label", "regression"), (True, True))
+    assert takes == both | {"token": (True, False), "span": (False, True)}
+
+
+def test_a_per_token_task_needs_its_alignment() -> None:
+    with pytest.raises(ValueError, match="alignment"):
+        answer(np.zeros((3, 2), np.float32), per_token("token", ["A", "B"]), "text")

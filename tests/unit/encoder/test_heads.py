@@ -1,0 +1,149 @@
+"""Heads of every shape in one batch, and per-token logits of mixed batches, against plain products and plain models."""
+
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from bases import Reference, far_delta, tiny_base
+from onebert_encoder.base import Base, load_base
+from onebert_encoder.batch import pack
+from onebert_encoder.fold import fold
+from onebert_encoder.heads import classify
+from onebert_encoder.predict import compute_logits
+from onebert_encoder.rows import Head, Rows, parts_at, stack_rows
+from onebert_encoder.tokens import Tokens
+
+# As in tests/integration/test_exactness.py, which argues it.
+TOLERANCE = 1e-4
+TASKS = [
+    *(("none", kind) for kind in ("bitfit", "frozen", "spafit", "layernorm", "lora")),
+    *(("mean", "bitfit"), ("cls", "frozen"), ("mean", "spafit"), ("cls", "lora")),
+]
+
+
+@cache
+def base(family: str = "bert") -> Base:
+    return load_base(str(tiny_base(family)))
+
+
+@dataclass(frozen=True)
+class Zoo:
+    """Token tasks and tasks on sequences, folded, each with its plain model; row 0 is the bare base."""
+
+    rows: Rows
+    references: list[Reference]
+    parts: list[int]
+
+
+@cache
+def zoo(family: str) -> Zoo:
+    bare = fold(base(family), {})
+    rows, references = [bare], []
+    for seed, (pooling, kind) in enumerate(TASKS):
+        tensors = far_delta(base(family).spec, kind, pooling, labels=2 + seed % 3, seed=seed)
+        if seed in (0, 5):  # one of each with a tanh layer of its own
+            rng = np.random.default_rng(seed)
+            tensors["head.dense.weight"] = rng.normal(0, 0.3, (32, 32)).astype(np.float32)
+            tensors["head.dense.bias"] = rng.normal(0, 0.3, 32).astype(np.float32)
+        references.append(Reference(tiny_base(family), tensors, pooling))
+        rows.append(fold(base(family), {name: torch.from_numpy(value) for name, value in tensors.items()}, pooling))
+    return Zoo(stack_rows(base(family), rows), references, [parts_at(row, bare, base(family)) for row in rows])
+
+
+def random_texts(family: str, count: int, seed: int) -> list[Tokens]:
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(1, 40, count).tolist()
+    return [Tokens(rng.integers(5, base(family).config.vocab_size, n).tolist(), [0] * n) for n in lengths]
+
+
+def check(family: str, texts: list[Tokens], rows: list[int], share: bool) -> None:
+    z = zoo(family)
+    parts = [z.parts[row] for row in rows] if share else None
+    with torch.inference_mode():
+        ours = compute_logits(base(family), z.rows, pack(base(family), texts, rows, parts))
+    for text, row, logits in zip(texts, rows, ours, strict=True):
+        wanted = z.references[row - 1].logits(text.input_ids, text.type_ids)
+        assert wanted.dim() == 1 + (TASKS[row - 1][0] == "none")
+        assert logits.dtype == torch.float32
+        torch.testing.assert_close(logits, wanted, rtol=0, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "electra"])
+def test_logits_of_mixed_batches_are_the_plain_models(family: str) -> None:
+    rng = np.random.default_rng(0)
+    check(family, random_texts(family, 40, seed=1), rng.integers(1, len(TASKS) + 1, 40).tolist(), share=False)
+
+
+@pytest.mark.parametrize("family", ["bert", "electra"])
+def test_logits_of_texts_that_go_to_many_tasks_are_the_plain_models(family: str) -> None:
+    """Shared layers: the batch has a stage for each layer where a task leaves the base, and filling in each."""
+    texts = random_texts(family, 3, seed=2)
+    rows = list(range(1, len(TASKS) + 1))
+    check(family, [text for text in texts for _ in rows], rows * 3, share=True)
+    only_tokens = [row for row in rows if TASKS[row - 1][0] == "none"]
+    check(family, [texts[0]] * len(only_tokens), only_tokens, share=True)
+
+
+def test_gradients_of_a_token_task_are_the_plain_models() -> None:
+    values = far_delta(base().spec, "bitfit", "none", labels=3, seed=4)
+    leaves = {name: torch.from_numpy(value).requires_grad_() for name, value in values.items()}
+    texts = random_texts("bert", 5, seed=3)
+    ours = compute_logits(base(), stack_rows(base(), [fold(base(), leaves, "none")]), pack(base(), texts, [0] * 5))
+    weights = [torch.randn(logits.shape, generator=torch.Generator().manual_seed(5)) for logits in ours]
+    torch.stack([(w * logits).sum() for w, logits in zip(weights, ours, strict=True)]).sum().backward()
+    reference = Reference(tiny_base("bert"), values, "none")
+    for tensor in reference.tensors.values():
+        tensor.requires_grad_()
+    theirs = [reference.differentiable_logits(text.input_ids, text.type_ids) for text in texts]
+    torch.stack([(w * logits).sum() for w, logits in zip(weights, theirs, strict=True)]).sum().backward()
+    own = dict(reference.model.named_parameters())
+    for name, leaf in leaves.items():
+        plain = reference.tensors[name].grad if name.startswith("head.") else own[name.removeprefix("delta.")].grad
+        assert leaf.grad is not None or ".key." in name  # whose bias cancels in the softmax
+        if leaf.grad is not None:
+            torch.testing.assert_close(leaf.grad, plain, rtol=1e-3, atol=2e-4, msg=name)
+
+
+def test_many_labels_and_many_tasks_take_one_product_a_task_with_the_same_answers() -> None:
+    """Over the bound on copied weights the other branch answers; both are the plain product."""
+    generator = torch.Generator().manual_seed(0)
+    heads = [
+        Head("cls", (), torch.randn(5000, 32, generator=generator), torch.randn(5000, generator=generator))
+        for _ in range(3)
+    ]
+    chosen = [heads[i % 3] for i in range(30)]
+    pooled = torch.randn(30, 32, generator=generator)
+    batch = pack(base(), [Tokens([5], [0])] * 30, [1] * 30)
+    for some in (chosen[:6], chosen):
+        logits = classify(some, replace(batch, first=batch.first[: len(some)] * 0 + torch.arange(len(some))), pooled)
+        for head, x, got in zip(some, pooled, logits, strict=False):
+            torch.testing.assert_close(got, head.weight @ x + head.bias, rtol=0, atol=1e-4)
+
+
+def test_a_head_that_reads_every_token_gives_what_it_gives_each_alone() -> None:
+    generator = torch.Generator().manual_seed(1)
+
+    def drawn(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator)
+
+    heads = [
+        Head("none", (), drawn(3, 32), drawn(3)),
+        Head("mean", (), drawn(3, 32), drawn(3)),
+        Head("none", ((drawn(32, 32), drawn(32)),), drawn(2, 32), drawn(2)),
+    ]
+    lengths = [4, 1, 20, 7, 7, 33, 2]
+    batch = pack(base(), [Tokens([5] * n, [0] * n) for n in lengths], [i % 3 for i in range(7)])
+    x = drawn(len(batch.word), 32)
+    chosen = [heads[i % 3] for i in range(7)]
+    for head, first, length, got in zip(chosen, batch.first.tolist(), lengths, classify(chosen, batch, x), strict=True):
+        vectors = [x[first + place] for place in range(length)]
+        if head.pooling == "mean":
+            vectors = [torch.stack(vectors).mean(0)]
+        for weight, bias in head.dense:
+            vectors = [torch.tanh(weight @ vector + bias) for vector in vectors]
+        wanted = torch.stack([head.weight @ vector + head.bias for vector in vectors])
+        torch.testing.assert_close(got if head.pooling == "none" else got[None], wanted, rtol=0, atol=1e-4)
