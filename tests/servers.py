@@ -126,7 +126,7 @@ class Task:
     def with_golden(self, shift=0.0) -> "Task":
         """The same task with golden logits from the plain model; `shift` makes them wrong."""
         sequences = [[5, 9, 40, 3], [7] * 20, [11, 60, 100]]
-        logits = [(self.reference.logits(ids, [0] * len(ids)).double() + shift).tolist() for ids in sequences]
+        logits = [(self.reference.logits(ids, [0] * len(ids)).double() + shift).flatten().tolist() for ids in sequences]
         self.manifest["golden"] = {"input_ids": sequences, "logits": logits}
         return self
 

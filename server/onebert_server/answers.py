@@ -3,23 +3,23 @@
 import asyncio
 import threading
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import Executor
 from functools import partial
 
 import numpy as np
 
+from onebert_encoder.answer import TASK_TYPES, Answer, answer
 from onebert_encoder.base import Base
-from onebert_encoder.predict import Prediction, answer
 from onebert_encoder.tokens import Text, Tokenizer, Tokens
 from onebert_server.directory import Directory, Resident
 from onebert_server.engine import Engine, Item, Logits
 from onebert_server.schemas import MAX_ITEMS, MAX_TEXT
-from onebert_store.errors import AnswerNotFinite, QueueFull
+from onebert_store.errors import AnswerNotFinite, InvalidInput, QueueFull
 
 # About what the event loop may do itself: below a third of a millisecond.
 TINY_CHARACTERS = 512
-TINY_ANSWERS = 16
+TINY_LOGITS = 64
 
 # What may be tokenized or wait to be: as much as the largest request holds, 64 pairs of the longest texts.
 MAX_CHARACTERS = MAX_ITEMS * 2 * MAX_TEXT
@@ -37,15 +37,17 @@ class Answerer:
 
     async def answer(
         self, residents: Sequence[Resident], texts: Sequence[Text], top_k: int | None
-    ) -> list[tuple[Prediction, Tokens]]:
+    ) -> list[tuple[Answer, Tokens]]:
         """Answers the i-th text with the i-th version, and unpins all of them.
 
         Raises:
+            InvalidInput: a text is not what its task takes.
             QueueFull, ShuttingDown, TooLarge: nothing was computed.
             EngineFailed: the answers could not be computed.
             AnswerNotFinite: one of them is no number.
         """
         try:
+            _check_takes(residents, texts)
             tokens = await self._tokenize(residents, texts)
             items = [Item(one, resident.slot) for one, resident in zip(tokens, residents, strict=True)]
             future = self._engine.submit(items)
@@ -56,16 +58,17 @@ class Answerer:
         future.add_done_callback(lambda _: self._directory.unpin(residents))
         # Shielded, for the same reason: a request that is cancelled lets its batch finish.
         logits = await asyncio.shield(asyncio.wrap_future(future))
-        read = partial(_read, residents, logits, top_k)
-        if len(logits) <= TINY_ANSWERS:
-            predictions = read()
+        read = partial(_read, residents, texts, tokens, logits, top_k)
+        if sum(map(len, logits)) <= TINY_LOGITS:
+            answers = read()
         else:
-            predictions = await asyncio.get_running_loop().run_in_executor(self._workers, read)
-        return list(zip(predictions, tokens, strict=True))
+            answers = await asyncio.get_running_loop().run_in_executor(self._workers, read)
+        return list(zip(answers, tokens, strict=True))
 
     async def _tokenize(self, residents: Sequence[Resident], texts: Sequence[Text]) -> list[Tokens]:
-        lengths = [resident.record.manifest.max_length for resident in residents]
-        work = partial(tokenize, self._tokenizer, texts, lengths)
+        manifests = [resident.record.manifest for resident in residents]
+        aligned = {text for text, manifest in zip(texts, manifests, strict=True) if manifest.per_token}
+        work = partial(tokenize, self._tokenizer, texts, [manifest.max_length for manifest in manifests], aligned)
         characters = sum(map(_characters, set(texts)))
         if characters <= TINY_CHARACTERS:
             return work()
@@ -94,18 +97,37 @@ class _Permits:
             self._taken -= characters
 
 
-def _read(residents: Sequence[Resident], logits: Sequence[Logits], top_k: int | None) -> list[Prediction]:
-    return [_prediction(resident, row, top_k) for resident, row in zip(residents, logits, strict=True)]
+def _check_takes(residents: Sequence[Resident], texts: Sequence[Text]) -> None:
+    for resident, text in zip(residents, texts, strict=True):
+        record = resident.record
+        kind = TASK_TYPES[record.manifest.task_type]
+        if not kind.takes(text):
+            raise InvalidInput(
+                f"{record.task}@{record.version} is a {record.manifest.task_type} task and takes {kind.question}"
+            )
 
 
-def _prediction(resident: Resident, logits: Logits, top_k: int | None) -> Prediction:
+def _read(
+    residents: Sequence[Resident],
+    texts: Sequence[Text],
+    tokens: Sequence[Tokens],
+    logits: Sequence[Logits],
+    top_k: int | None,
+) -> list[Answer]:
+    rows = zip(residents, texts, tokens, logits, strict=True)
+    return [_answer(resident, text, one, row, top_k) for resident, text, one, row in rows]
+
+
+def _answer(resident: Resident, text: Text, tokens: Tokens, logits: Logits, top_k: int | None) -> Answer:
     record = resident.record
     if not np.isfinite(logits).all():
         raise AnswerNotFinite(f"the answer of {record.task}@{record.version} to this input is not a finite number")
-    return answer(logits, record.manifest, top_k)
+    return answer(logits, record.manifest, text, tokens.alignment, top_k)
 
 
-def tokenize(tokenizer: Tokenizer, texts: Sequence[Text], max_lengths: Sequence[int]) -> list[Tokens]:
+def tokenize(
+    tokenizer: Tokenizer, texts: Sequence[Text], max_lengths: Sequence[int], aligned: Collection[Text] = ()
+) -> list[Tokens]:
     """Tokenizes each distinct text once, at the longest length it is wanted at; again only where that is too long.
 
     Equal texts come back as the same object wherever it fits: that is how the engine sees what it can share.
@@ -114,28 +136,31 @@ def tokenize(tokenizer: Tokenizer, texts: Sequence[Text], max_lengths: Sequence[
         tokenizer: the base's.
         texts: texts or pairs.
         max_lengths: limit in tokens for each of them.
+        aligned: the texts whose tokens shall say where they lie.
     """
     longest: dict[Text, int] = {}
     for text, max_length in zip(texts, max_lengths, strict=True):
         longest[text] = max(max_length, longest.get(text, 0))
-    full = _encode(tokenizer, set(longest.items()))
+    full = _encode(tokenizer, set(longest.items()), aligned)
     wanted = [
         (text, longest[text] if len(full[text, longest[text]]) <= max_length else max_length)
         for text, max_length in zip(texts, max_lengths, strict=True)
     ]
-    cut = _encode(tokenizer, set(wanted) - full.keys())
+    cut = _encode(tokenizer, set(wanted) - full.keys(), aligned)
     known = full | cut
     return [known[key] for key in wanted]
 
 
-def _encode(tokenizer: Tokenizer, wanted: set[tuple[Text, int]]) -> dict[tuple[Text, int], Tokens]:
-    by_length: defaultdict[int, list[Text]] = defaultdict(list)
+def _encode(
+    tokenizer: Tokenizer, wanted: set[tuple[Text, int]], aligned: Collection[Text]
+) -> dict[tuple[Text, int], Tokens]:
+    alike: defaultdict[tuple[int, bool], list[Text]] = defaultdict(list)
     for text, max_length in wanted:
-        by_length[max_length].append(text)
+        alike[max_length, text in aligned].append(text)
     return {
         (text, max_length): tokens
-        for max_length, texts in by_length.items()
-        for text, tokens in zip(texts, tokenizer.encode(texts, max_length), strict=True)
+        for (max_length, align), texts in alike.items()
+        for text, tokens in zip(texts, tokenizer.encode(texts, max_length, align), strict=True)
     }
 
 

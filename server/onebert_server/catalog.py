@@ -109,7 +109,7 @@ class Catalog:
         """Runs the golden sequences through the engine, as any request; without them, any sequences for finiteness."""
         manifest, golden = delta.manifest, delta.manifest.golden
         if golden is None:
-            tokens = golden_tokens(self._base, manifest.max_length)
+            tokens = golden_tokens(self._base, manifest.max_length, manifest.per_token)
         else:
             tokens = [tokens_of_ids(ids) for ids in golden.input_ids]
         logits = self._engine.submit([Item(one, slot) for one in tokens]).result()
@@ -122,7 +122,7 @@ class Catalog:
 
 def _compare(golden: Golden, logits: Sequence[np.ndarray], tolerance: float) -> None:
     worst = max(
-        float(np.abs(here - np.asarray(there)).max()) for here, there in zip(logits, golden.logits, strict=True)
+        float(np.abs(here.ravel() - np.asarray(there)).max()) for here, there in zip(logits, golden.logits, strict=True)
     )
     if not worst <= tolerance:
         raise GoldenMismatch(

@@ -95,14 +95,17 @@ def classify(
     pair: Annotated[
         bool, typer.Option("--pair", help="Inputs are pairs: arguments two by two, lines split at their tab.")
     ] = False,
-    top_k: Annotated[int | None, typer.Option(min=1, help="How many scores to give, best first.")] = None,
+    top_k: Annotated[
+        int | None, typer.Option(min=1, help="How many scores to give, best first; of a span task, how many answers.")
+    ] = None,
     url: Url = URL,
     api_key: ApiKey = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per input, as they come.")] = False,
 ) -> None:
     """Classify texts with a task: arguments, a file, or standard input with a text per line; blank lines are skipped.
 
-    Results come in batches while the input is read, so that an error further on loses none of them.
+    A token task labels every word, or finds entities where its labels are BIO; a span task takes pairs of a question
+    and a context. Results come in batches while the input is read, so that an error further on loses none of them.
     """
     from onebert_server.schemas import MAX_ITEMS  # noqa: PLC0415
 
@@ -263,14 +266,32 @@ def _object(line: str) -> tuple[str, ...]:
 
 
 def _results(batch: "list[Input]", results: list[dict[str, Any]], top_k: int | None) -> "Table":
+    """One row per input; of token and span tasks one per finding, under the input's text."""
     from rich.table import Table  # noqa: PLC0415
 
-    table = Table("text", "label", "score")
+    found = next(name for name in ("label", "answers", "entities", "words") if name in results[0])
+    columns = {"answers": ("answer",), "entities": ("entity", "label"), "words": ("word", "label")}
+    table = Table("text", *columns.get(found, ("label",)), "score")
     for one, result in zip(batch, results, strict=True):
-        text = one if isinstance(one, str) else " | ".join(one)
-        label = ", ".join(result["labels"]) if "labels" in result else result["label"]
-        scores = f"{result['score']:.3f}"
-        if top_k:
-            scores = ", ".join(f"{name} {score:.3f}" for name, score in result["scores"].items())
-        table.add_row(shown(text, SHOWN_TEXT), label, scores)
+        text = shown(one if isinstance(one, str) else " | ".join(one), SHOWN_TEXT)
+        if found == "label":
+            table.add_row(text, *_prediction(result, top_k))
+            continue
+        source = one if isinstance(one, str) else one[1]
+        rows = [_finding(source, each) for each in result[found]]
+        for place, row in enumerate(rows or [()]):
+            table.add_row("" if place else text, *row)
     return table
+
+
+def _prediction(result: dict[str, Any], top_k: int | None) -> tuple[str, str]:
+    label = ", ".join(result["labels"]) if "labels" in result else result["label"]
+    if not top_k:
+        return label, f"{result['score']:.3f}"
+    return label, ", ".join(f"{name} {score:.3f}" for name, score in result["scores"].items())
+
+
+def _finding(source: str, found: dict[str, Any]) -> tuple[str, ...]:
+    """A stretch of the text, its label if it has one, and its score."""
+    label = (found["label"],) if "label" in found else ()
+    return shown(source[found["start"] : found["end"]], SHOWN_TEXT), *label, f"{found['score']:.3f}"

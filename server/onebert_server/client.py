@@ -100,7 +100,13 @@ class Client:
         self._send("DELETE", f"/v1/tasks/{_quoted(task)}/versions/{version}")
 
     def classify(self, ref: str, inputs: Input | Sequence[Input], top_k: int | None = None) -> Json:
-        """Classifies one or several inputs with `name`, `name@3` or `name@alias`; a tuple is a pair of texts."""
+        """Classifies one or several inputs with `name`, `name@3` or `name@alias`; a tuple is a pair of texts.
+
+        Args:
+            ref: of any task type; docs/api.md says what each answers. A span task takes (question, context).
+            inputs: one or several.
+            top_k: how many scores to give, best first (None: all); of a span task, how many answers (None: one).
+        """
         several = [inputs] if isinstance(inputs, str | tuple) else inputs
         body = {"inputs": [_input(one) for one in several], "top_k": top_k}
         return self._json("POST", f"/v1/tasks/{_quoted(ref)}/classify", json=body)
@@ -111,7 +117,7 @@ class Client:
         return cast("list[Json]", self._json("POST", "/v1/classify", json=body)["results"])
 
     def fanout(self, one: Input, tasks: Sequence[str] = ("*",), top_k: int | None = None) -> list[Json]:
-        """Classifies one input with many tasks; `*` is the live version of every task."""
+        """Classifies one input with many tasks; `*` is the live version of every task that takes such an input."""
         body = {**_input(one), "tasks": list(tasks), "top_k": top_k}
         return cast("list[Json]", self._json("POST", "/v1/fanout", json=body)["results"])
 

@@ -93,12 +93,12 @@ class Directory:
             self._pins.update(resident.slot for resident in residents)
             return residents
 
-    def pin_live(self) -> list[Resident]:
-        """Pins the live version of every task that has one, by name; those that are unavailable are left out."""
+    def pin_live(self, wanted: Callable[[VersionRecord], bool]) -> list[Resident]:
+        """Pins the wanted of the tasks' live versions, by name; those that are unavailable are left out."""
         with self._lock:
             tasks = [task for _, task in sorted(self._tasks.items()) if LIVE in task.aliases]
             entries = [task.versions[task.aliases[LIVE].version] for task in tasks]
-            residents = [entry for entry in entries if isinstance(entry, Resident)]
+            residents = [entry for entry in entries if isinstance(entry, Resident) and wanted(entry.record)]
             self._pins.update(resident.slot for resident in residents)
             return residents
 

@@ -117,7 +117,8 @@ class Engine:
         """Queues items that are answered together; never blocks.
 
         Returns:
-            A future of one [labels] float32 array per item, in order; whether they are finite is the caller's to see.
+            A future of one float32 array per item, in order: [labels], or [tokens, labels] for a per-token task;
+            whether they are finite is the caller's to see.
             It fails with `EngineFailed` when the forward pass raised. Cancelling it takes waiting items back.
 
         Raises:
@@ -157,10 +158,10 @@ class Engine:
             [self._bank.part_at[entry.item.slot] for entry in waiting],
         )
         logits = compute_logits(self._base, self._bank.rows, batch)
-        ends = np.cumsum([len(row) for row in logits])
-        answers = np.split(torch.cat(logits).cpu().numpy(), ends[:-1])
-        for entry, answer in zip(waiting, answers, strict=True):
-            entry.request.settle(entry.position, answer)
+        ends = np.cumsum([row.numel() for row in logits])
+        answers = np.split(torch.cat([row.flatten() for row in logits]).cpu().numpy(), ends[:-1])
+        for entry, row, answer in zip(waiting, logits, answers, strict=True):
+            entry.request.settle(entry.position, answer.reshape(row.shape))
 
     def close(self, timeout: float) -> None:
         """Takes nothing new, answers what waits for at most `timeout` seconds, and stops the thread."""

@@ -4,7 +4,7 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from onebert_encoder.predict import Prediction
+from onebert_encoder.answer import TASK_TYPES, Answer
 from onebert_encoder.tokens import Text, Tokens
 from onebert_server.directory import Resident
 from onebert_server.routing import PROBLEMS, Parts, PartsOf, StrictRoute
@@ -31,7 +31,7 @@ async def classify(task: str, body: ClassifyRequest, parts: PartsOf) -> Classify
     residents = parts.directory.pin([task] * len(inputs))
     answers = await parts.answerer.answer(residents, [_text(one) for one in inputs], body.top_k)
     record = residents[0].record
-    results = [Result(**_fields(prediction, tokens)) for prediction, tokens in answers]
+    results = [Result(**_fields(answer, tokens)) for answer, tokens in answers]
     return ClassifyResponse(task=record.task, version=record.version, digest=record.digest, results=results)
 
 
@@ -44,13 +44,16 @@ async def classify_items(body: ClassifyItemsRequest, parts: PartsOf) -> Classify
 
 @router.post("/v1/fanout", response_model_exclude_none=True)
 async def fanout(body: FanoutRequest, parts: PartsOf) -> ClassifyItemsResponse:
-    """Classifies one input with many tasks, tokenized once; `["*"]` is the live version of every task."""
-    everything = body.tasks == ["*"]
-    residents = parts.directory.pin_live() if everything else parts.directory.pin(body.tasks)
+    """Classifies one input with many tasks, tokenized once; `["*"]` is the live version of every task that takes it."""
+    text = _text(body)
+    if body.tasks == ["*"]:
+        residents = parts.directory.pin_live(lambda record: TASK_TYPES[record.manifest.task_type].takes(text))
+    else:
+        residents = parts.directory.pin(body.tasks)
     if len(residents) > MAX_FANOUT:
         parts.directory.unpin(residents)
         raise InvalidInput(f"there are more than {MAX_FANOUT} tasks; name those you want")
-    return await _answer_each(parts, residents, [_text(body)] * len(residents), body.top_k)
+    return await _answer_each(parts, residents, [text] * len(residents), body.top_k)
 
 
 async def _answer_each(
@@ -62,9 +65,9 @@ async def _answer_each(
             task=resident.record.task,
             version=resident.record.version,
             digest=resident.record.digest,
-            **_fields(prediction, tokens),
+            **_fields(answer, tokens),
         )
-        for resident, (prediction, tokens) in zip(residents, answers, strict=True)
+        for resident, (answer, tokens) in zip(residents, answers, strict=True)
     ]
     return ClassifyItemsResponse(results=results)
 
@@ -75,5 +78,5 @@ def _text(one: str | TextPair) -> Text:
     return one.text if one.text_pair is None else (one.text, one.text_pair)
 
 
-def _fields(prediction: Prediction, tokens: Tokens) -> dict[str, Any]:
-    return {**vars(prediction), "tokens": len(tokens), "truncated": tokens.truncated}
+def _fields(answer: Answer, tokens: Tokens) -> dict[str, Any]:
+    return {**vars(answer), "tokens": len(tokens), "truncated": tokens.truncated}

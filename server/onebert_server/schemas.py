@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag
 
+from onebert_encoder.answer import Labeled, Span
 from onebert_store.manifest import Manifest
 
 MAX_TEXT = 65536
@@ -25,7 +26,12 @@ def _readable(text: str) -> str:
 
 Text = Annotated[str, Field(min_length=1, max_length=MAX_TEXT), AfterValidator(_readable)]
 Ref = Annotated[str, Field(min_length=1, max_length=MAX_REF, description="`name`, `name@3` or `name@alias`")]
-TopK = Annotated[int | None, Field(ge=1, le=4096, description="how many scores to send, best first")]
+TopK = Annotated[
+    int | None,
+    Field(
+        ge=1, le=4096, description="how many scores to send, best first (null: all); span tasks: answers (null: one)"
+    ),
+]
 
 
 class _Request(BaseModel):
@@ -35,7 +41,7 @@ class _Request(BaseModel):
 
 
 class TextPair(_Request):
-    """One input: a text, or a pair of texts for tasks on pairs."""
+    """One input: a text, or a pair of texts for tasks on pairs; for span tasks a question and its context."""
 
     text: Text
     text_pair: Text | None = None
@@ -76,7 +82,7 @@ class ClassifyItemsRequest(_Request):
 
 
 class FanoutRequest(TextPair):
-    """One input for many tasks; `["*"]` means the live version of every task."""
+    """One input for many tasks; `["*"]` means the live version of every task that takes such an input."""
 
     tasks: Annotated[list[Ref], Field(min_length=1, max_length=MAX_FANOUT)]
     top_k: TopK = None
@@ -89,12 +95,19 @@ class AliasRequest(_Request):
 
 
 class Result(BaseModel):
-    """One answer. `scores` is best first; `labels`, for multi_label tasks, are those that apply."""
+    """One answer; which of its fields there are depends on the task type.
 
-    label: str
-    score: float
-    scores: dict[str, float]
+    Tasks on whole texts have `label`, `score` and `scores`, best first; multi_label tasks also `labels`, those that
+    apply. Token tasks have `words`, and `entities` if their labels are BIO. Span tasks have `answers`, best first.
+    """
+
+    label: str | None = None
+    score: float | None = None
+    scores: dict[str, float] | None = None
     labels: list[str] | None = None
+    words: list[Labeled] | None = None
+    entities: list[Labeled] | None = None
+    answers: list[Span] | None = None
     tokens: Annotated[int, Field(description="tokens of the input, special tokens included")]
     truncated: Annotated[bool, Field(description="whether the input was cut to the task's max_length")]
 
@@ -197,7 +210,7 @@ class BaseResponse(BaseModel):
     vocab_size: int
     max_length: int
     num_parameters: int
-    poolings: list[str]
+    poolings: Annotated[list[str], Field(description="those of a text's tokens; `none` is always possible besides")]
     dtype: str
     device: str
     parameters: dict[str, list[int]]

@@ -19,7 +19,7 @@ from onebert_server.answers import Answerer, tokenize
 from onebert_server.bank import Bank
 from onebert_server.directory import Directory, Resident
 from onebert_server.engine import Engine, EngineLimits
-from onebert_store.errors import AnswerNotFinite, QueueFull
+from onebert_store.errors import AnswerNotFinite, InvalidInput, QueueFull
 from onebert_store.manifest import parse_manifest
 from onebert_store.registry import Alias, VersionRecord
 from tiny_delta import manifest_dict
@@ -56,17 +56,32 @@ def test_equal_to_each_alone_and_shared_where_uncut(tokenizer, wanted, data):
             assert (made[i] is made[j]) == (text == other and (length == other_length or uncut))
 
 
+@given(st.lists(texts, min_size=1, max_size=6), st.data())
+def test_only_texts_of_per_token_tasks_are_aligned_and_still_shared(tokenizer, wanted, data):
+    aligned = set(data.draw(st.lists(st.sampled_from(wanted))))
+    made = tokenize(tokenizer, wanted * 2, [30] * len(wanted) + [7] * len(wanted), aligned)
+    for text, tokens in zip(wanted * 2, made, strict=True):
+        assert (tokens.alignment is not None) == (text in aligned)
+    for tokens, again in zip(
+        made, tokenize(tokenizer, wanted * 2, [30] * len(wanted) + [7] * len(wanted)), strict=True
+    ):
+        assert tokens.input_ids == again.input_ids
+    assert all((made[i] is made[i + len(wanted)]) == (len(made[i]) <= 7) for i in range(len(wanted)))
+
+
 class Parts:
-    """An answerer with a running engine, one worker thread, and the tasks `good` and `bad`, whose answers are NaN."""
+    """An answerer with a running engine, one worker, and the tasks `good`, `bad`, whose answers are NaN, and `tags`."""
 
     def __init__(self, base):
         self.bank = Bank(base)
         self.directory = Directory(self.bank.release)
-        for name, head in (("good", 1.0), ("bad", np.nan)):
-            tensors = far_delta(base.spec, "bitfit", "mean", labels=2, seed=1)
+        token = {"task_type": "token", "pooling": "none"}
+        for name, head, manifest in (("good", 1.0, {}), ("bad", np.nan, {}), ("tags", 1.0, token)):
+            record = VersionRecord(name, 1, name, 1, datetime.now(UTC), parse_manifest(manifest_dict(**manifest)))
+            pooling = record.manifest.pooling
+            tensors = far_delta(base.spec, "bitfit", pooling, labels=2, seed=1)
             tensors["head.bias"][:] = head
-            slot = self.bank.install(fold(base, {n: torch.from_numpy(v) for n, v in tensors.items()}, "mean"))
-            record = VersionRecord(name, 1, name, 1, datetime.now(UTC), parse_manifest(manifest_dict()))
+            slot = self.bank.install(fold(base, {n: torch.from_numpy(v) for n, v in tensors.items()}, pooling))
             self.directory.publish(Resident(record, slot), {"live": Alias(1)})
         self.engine = Engine(base, self.bank, EngineLimits(512, 4096, 2**19))
         self.engine.start()
@@ -78,7 +93,7 @@ class Parts:
 
     def unpinned(self):
         """Whether nobody holds a version: then its row leaves the bank with it."""
-        for name in ("good", "bad"):
+        for name in ("good", "bad", "tags"):
             self.directory.retire(name, 1)
         return self.bank.num_resident == 0
 
@@ -103,6 +118,20 @@ def test_an_answer_that_is_no_number_names_its_task_and_touches_no_other_request
     assert "bad@1" in failed.detail
     assert len(answered) == count
     assert all(np.isfinite(prediction.score) for prediction, _ in answered)
+    assert parts.unpinned()
+
+
+@pytest.mark.parametrize("count", [1, 40], ids=["on the loop", "in a worker"])
+def test_a_token_task_labels_every_word_of_its_own_text(parts, count):
+    texts = [f"order {'late ' * (i % 5)}now" for i in range(count)]
+    for text, (answered, _) in zip(texts, asyncio.run(parts.answer("tags", *texts)), strict=True):
+        assert [text[word.start : word.end] for word in answered.words] == text.split()
+    assert parts.unpinned()
+
+
+def test_what_a_task_does_not_take_is_refused_and_pins_nothing(parts):
+    with pytest.raises(InvalidInput, match="tags@1 is a token task and takes one text"):
+        asyncio.run(parts.answer("tags", "it is late", ("it", "is late")))
     assert parts.unpinned()
 
 

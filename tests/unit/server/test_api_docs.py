@@ -1,14 +1,18 @@
 """docs/api.md names every route, every error and every field of an answer."""
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from onebert_encoder.answer import TASK_TYPES
 from onebert_server import routes_classify, routes_system, routes_tasks
 from onebert_server.auth import OPEN_PATHS
 from onebert_server.metrics import Metrics
 from onebert_server.problems import HTTP_ERRORS
+from onebert_server.schemas import Result
 from onebert_store.errors import OneBertError
+from onebert_store.manifest import TaskType
 
 DOCS = Path(__file__).parents[3] / "docs"
 API = (DOCS / "api.md").read_text()
@@ -31,6 +35,12 @@ def _error_types(root=OneBertError):
         yield from _error_types(kind)
 
 
+def _rows(first):
+    """Cells of the rows of the table whose first column has this heading."""
+    table = API.partition(f"| {first} |")[2].partition("\n\n")[0]
+    return [line.split("|") for line in table.splitlines()[2:]]
+
+
 def _catalogue():
     rows = [line.split("|") for line in API.splitlines() if line.startswith("| `") and line.count("|") == 4]
     return {row[1].strip().strip("`"): int(row[2]) for row in rows if row[2].strip().isdigit()}
@@ -48,6 +58,15 @@ def test_every_route_is_documented(routes):
     for route in routes.router.routes:
         for method in route.methods:
             assert f"`{method} {route.path}`" in API
+
+
+def test_every_field_of_a_result_is_documented():
+    assert [name for name in Result.model_fields if f"`{name}`" not in API] == []
+
+
+def test_every_task_type_says_what_it_takes_and_gives():
+    documented = {row[1].strip().strip("`") for row in _rows("task type")}
+    assert documented == set(TASK_TYPES) == set(get_args(TaskType))
 
 
 def test_open_paths_are_named():

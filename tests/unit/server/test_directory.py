@@ -59,12 +59,23 @@ def test_one_bad_reference_pins_nothing(ref, error):
 
 
 def test_live_leaves_out_what_is_unavailable(directory):
-    assert [resident.record.task for resident in directory.pin_live()] == ["a"]
+    assert [resident.record.task for resident in directory.pin_live(lambda _: True)] == ["a"]
+
+
+def test_live_tasks_that_are_not_wanted_are_not_pinned():
+    released = []
+    directory = Directory(released.append)
+    for slot, name in enumerate(("a", "b"), 1):
+        directory.publish(Resident(_record(name, 1), slot), {"live": Alias(1)})
+    assert [resident.slot for resident in directory.pin_live(lambda record: record.task != "a")] == [2]
+    directory.retire("a", 1)
+    directory.retire("b", 1)
+    assert released == [1]
 
 
 def test_a_task_without_live_is_no_live_task(directory):
     directory.set_alias("a", "live", None)
-    assert directory.pin_live() == []
+    assert directory.pin_live(lambda _: True) == []
     with pytest.raises(AliasNotFound):
         directory.pin(["a"])
     assert [resident.slot for resident in directory.pin(["a@next"])] == [2]

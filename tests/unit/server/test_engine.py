@@ -223,6 +223,21 @@ def test_closing_in_haste_tells_those_who_still_wait(engine: Engine, gate: Gate)
         left.result(WAIT)
 
 
+def test_logits_of_every_token_come_in_their_shape_between_those_of_sequences(engine: Engine, gate: Gate) -> None:
+    gate.opened.set()
+    tensors = far_delta(base().spec, "spafit", "none", labels=3, seed=20)
+    slot = bank()[0].install(fold(base(), {n: torch.from_numpy(v) for n, v in tensors.items()}, "none"))
+    reference = Reference(tiny_base("bert"), tensors, "none")
+    items = [item((slot, 1, 5)[i % 3], length=3 + i, seed=i) for i in range(12)]
+    for one, logits in zip(items, engine.submit(items).result(WAIT), strict=True):
+        if one.slot != slot:
+            check([one], [logits])
+            continue
+        assert logits.shape == (len(one.tokens), 3)
+        np.testing.assert_allclose(logits, reference.logits(one.tokens.input_ids), rtol=0, atol=1e-4)
+    bank()[0].release(slot)
+
+
 def test_one_text_for_many_tasks_runs_once_where_it_can(engine: Engine, gate: Gate) -> None:
     gate.opened.set()
     text = item(1, length=12).tokens
