@@ -7,7 +7,7 @@ import typer
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Records (.json) of runs, or folders of them.", metavar="RUNS…")],
+    runs: Annotated[list[Path], typer.Argument(help="Records (.json) of runs, or folders of them.", metavar="RUNS")],
     out: Annotated[Path, typer.Option(help="Folder for report.html and the pictures; made if need be.")] = Path(
         "report"
     ),

@@ -24,7 +24,8 @@ def draw_sizes(results: Results) -> list[Picture]:
         return []
     across = min(2, len(several))
     down = ceil(len(several) / across)
-    figure = Figure((4.3 * across + 2.4, 3.4 * down), layout="constrained")
+    height = max(3.4, 0.24 * len(results.methods))
+    figure = Figure((4.3 * across + 2.4, height * down), layout="constrained")
     axes = list(figure.subplots(down, across, squeeze=False).flat)
     handles: dict[str, Any] = {}
     for ax, columns in zip(axes, several.values(), strict=False):
@@ -37,14 +38,16 @@ def draw_sizes(results: Results) -> list[Picture]:
 
 
 def _panel(ax: Axes, results: Results, columns: Sequence[Column]) -> dict[str, Any]:
+    rows = sorted({column.train_rows for column in columns})
     handles: dict[str, Any] = {}
     looks = zip(cycle(COLORS), cycle(MARKERS), results.methods, strict=False)
     for place, (color, marker, method) in enumerate(looks):
         cells = [cell for column in columns if (cell := results.best.get((method, column)))]
         if not cells:
             continue
-        # Slightly apart, so that error bars at one size do not cover each other.
-        x = [cell.column.train_rows * 1.03 ** (place - len(results.methods) / 2) for cell in cells]
+        # Slightly apart, so that error bars at one size do not cover each other: all within 4 % of the axis.
+        shift = (rows[-1] / rows[0]) ** (0.04 * ((place + 0.5) / len(results.methods) - 0.5))
+        x = [cell.column.train_rows * shift for cell in cells]
         look = {"marker": marker, "ms": 4, "lw": 1.3, "elinewidth": 0.8, "capsize": 2, "color": color}
         handles[short(method)] = ax.errorbar(
             x,
@@ -53,7 +56,6 @@ def _panel(ax: Axes, results: Results, columns: Sequence[Column]) -> dict[str, A
             ls=STYLES[place // len(COLORS) % len(STYLES)],
             **look,  # type: ignore[arg-type]
         )
-    rows = sorted({column.train_rows for column in columns})
     ax.set_xscale("log")
     ax.set_xticks(rows, [f"{count:,}" for count in rows], rotation=35, ha="right", rotation_mode="anchor")
     ax.xaxis.set_minor_locator(NullLocator())
