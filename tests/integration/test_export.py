@@ -110,7 +110,7 @@ def test_peft_loads_the_folder_and_answers_the_same(
     delta = random_delta(base, parts, pooling)
     written = export_adapter(folder, delta, base, str(tiny_base(family)))
     assert written["peft_type"] == tuner
-    config = transformers.AutoConfig.from_pretrained(folder)
+    config = transformers.AutoConfig.from_pretrained(folder / "task_config.json")
     assert [config.id2label[i] for i in range(3)] == list(delta.manifest.labels)
     auto_class = getattr(transformers, written["loads_with"])
     plain = auto_class.from_pretrained(tiny_base(family), config=config)
@@ -118,6 +118,8 @@ def test_peft_loads_the_folder_and_answers_the_same(
     tokens = texts()
     ours = delta_logits(base, delta, tokens)
     assert_equal_logits(ours, model_logits(model, tokens))
+    # transformers, too, finds base and adapter by the folder alone.
+    assert_equal_logits(ours, model_logits(auto_class.from_pretrained(folder, config=config).eval(), tokens))
 
     again = import_adapter(folder, base)
     assert_equal_logits(delta_logits(base, again, tokens), ours)

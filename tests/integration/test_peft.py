@@ -167,6 +167,8 @@ CONFIGS = {
     "generation": ({"task_type": "CAUSAL_LM"}, InvalidInput, "CAUSAL_LM"),
     "no alpha": ({"lora_alpha": None}, InvalidInput, "lora_alpha"),
     "another rank": ({"r": 8}, TensorMismatch, "has rank 4, 8 by its adapter_config.json"),
+    "an odd task": ({"task_type": ["SEQ_CLS"]}, InvalidInput, "SEQ_CLS"),
+    "odd patterns": ({"alpha_pattern": ["query"]}, InvalidInput, "alpha_pattern"),
     "a broken pattern": ({"rank_pattern": {"(": 4}}, InvalidInput, "rank_pattern"),
 }
 
@@ -191,6 +193,15 @@ TENSORS = {
     "a weight": ({f"{Q}.weight": torch.ones(32, 32)}, InvalidInput, "encoder.layer.0.attention.self.query.weight"),
     "whole numbers": ({f"{Q}.bias": torch.ones(32, dtype=torch.int64)}, InvalidInput, "not floating point"),
     "a bias of another size": ({f"{Q}.bias": torch.ones(31)}, TensorMismatch, "is [31], not [32]"),
+    "an empty classifier": ({"base_model.model.classifier.bias": torch.ones(())}, InvalidInput, "classifier.bias"),
+    "an odd pooler": (
+        {
+            "base_model.model.bert.pooler.dense.lora_A.weight": torch.ones(4, 16),
+            "base_model.model.bert.pooler.dense.lora_B.weight": torch.ones(32, 4),
+        },
+        TensorMismatch,
+        "is [4, 16], not [4, 32]",
+    ),
     "a map of another size": ({f"{Q}.lora_A.weight": torch.ones(4, 31)}, TensorMismatch, "is [4, 31], not [4, 32]"),
 }
 

@@ -35,7 +35,7 @@ from onebert_training.interop.heads import (
     split_head,
 )
 from onebert_training.interop.merged import merge, model_config
-from onebert_training.interop.peft_folder import CONFIG, WEIGHTS
+from onebert_training.interop.peft_folder import CONFIG, TASK_CONFIG, WEIGHTS
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,8 @@ def export_adapter(folder: Path, delta: Delta, base: Base, base_name: str | None
     with whole_folder(folder) as filling:
         write_tensors(filling / WEIGHTS, {f"base_model.model.{name}": tensor for name, tensor in state.items()})
         write_json(filling / CONFIG, config)
-        write_json(filling / "config.json", model_config(source, delta.manifest, auto_class))
+        # Not as config.json: transformers would then look for the whole model in this folder.
+        write_json(filling / TASK_CONFIG, model_config(source, delta.manifest, auto_class))
     return {"peft_type": config["peft_type"], "loads_with": auto_class}
 
 

@@ -14,6 +14,8 @@ from onebert_store.errors import InvalidInput, MalformedFile
 from onebert_store.strict_json import shown
 
 CONFIG, WEIGHTS, PICKLE = "adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"
+# The adapted model's configuration with the task's labels, as others save it and as `onebert export` does.
+MODEL_CONFIG, TASK_CONFIG = "config.json", "task_config.json"
 
 # Options that say what was trained or how, which the tensors themselves show; any other one must be off, since it
 # would change what the model computes.
@@ -47,7 +49,7 @@ class Adapter:
 
     Attributes:
         config: adapter_config.json.
-        model_config: config.json where the folder has one, else empty.
+        model_config: config.json or task_config.json where the folder has one, else empty.
         found: what a tensor is (`A`, `B`, `B_bias`, `scale`, `value`) -> module or parameter, by its name in the
             encoder, or in the whole model if it is the head's -> float32 tensor.
     """
@@ -80,8 +82,8 @@ def read_adapter(folder: Path, prefix: str) -> Adapter:
         ending = next((ending for ending in _ENDINGS if plain.endswith(ending)), "")
         what, instead = _ENDINGS.get(ending, ("value", ""))
         found[what][plain.removesuffix(ending) + instead] = tensor
-    model_config = _read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
-    return Adapter(config, model_config, found)
+    path = next((folder / name for name in (MODEL_CONFIG, TASK_CONFIG) if (folder / name).is_file()), None)
+    return Adapter(config, _read_json(path) if path else {}, found)
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -105,6 +107,8 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
         raise MalformedFile(f"{path.name} cannot be read: {type(error).__name__}") from None
     if whole := [name for name, tensor in tensors.items() if not tensor.is_floating_point()]:
         raise InvalidInput(f"not floating point: {listed(whole)}")
+    if odd := [name for name, tensor in tensors.items() if tensor.dim() not in (1, 2) or not tensor.numel()]:
+        raise InvalidInput(f"neither vectors nor matrices: {listed(odd)}")
     return {name: tensor.float() for name, tensor in tensors.items()}
 
 

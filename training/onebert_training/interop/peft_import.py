@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,7 @@ def import_adapter(
     Args:
         folder: with adapter_config.json and adapter_model.safetensors.
         base: computing in float32.
-        labels: names of the outputs; None takes those of a config.json in the folder, or `LABEL_0`, `LABEL_1`, …
+        labels: names of the outputs; None takes those of the folder's model configuration, or `LABEL_0`, …
         task_type: None takes what the folder says: a problem type, the adapter's task, or the number of outputs.
         max_length: tokens a text is cut to; None is the base's longest.
 
@@ -132,12 +132,22 @@ class _Conversion:
         A, B, B_bias = (self.adapter.found[what] for what in ("A", "B", "B_bias"))
         if halves := (A.keys() ^ B.keys()) | (B_bias.keys() - B.keys()):
             raise InvalidInput(f"half of a low-rank pair: {listed(halves)}")
-        self.refuse({module for module in A if module not in self.base.spec.modules and module != POOLER})
+        shapes = {**self.base.spec.modules, POOLER: (self.base.spec.hidden_size,) * 2}
+        self.refuse(A.keys() - shapes.keys())
+        for module, (rows, columns) in ((module, shapes[module]) for module in A):
+            self.require(f"{module}.lora_A", A[module], (len(A[module]), columns))
+            self.require(f"{module}.lora_B", B[module], (rows, len(A[module])))
+            if module in B_bias:
+                self.require(f"{module}.lora_B.bias", B_bias[module], (rows,))
         return {module: (A[module], B[module] * self.scale_of(module, len(A[module]))) for module in A}
 
-    def refuse(self, names: set[str]) -> None:
+    def refuse(self, names: Set[str]) -> None:
         if names:
             raise InvalidInput(f"a delta cannot hold what the adapter has for {listed(names)}")
+
+    def require(self, name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
+        if tuple(tensor.shape) != shape:
+            raise TensorMismatch(f"{name} is {[*tensor.shape]}, not {[*shape]}{_made_for(self.adapter)}")
 
     def scale_of(self, module: str, rank: int) -> float:
         """What PEFT multiplies a low-rank product by: alpha / r, or alpha / sqrt(r) with rank-stabilized LoRA."""
@@ -150,7 +160,10 @@ class _Conversion:
         """A number of the configuration, or that of the first pattern that matches the end of the module's name."""
         config, name = self.adapter.config, self.base.anatomy.family.prefix + module
         value = config.get(key)
-        for pattern, own in (config.get(patterns) or {}).items():
+        of_pattern = config.get(patterns) or {}
+        if not isinstance(of_pattern, dict):
+            raise InvalidInput(f"adapter_config.json: {patterns} is an object")
+        for pattern, own in of_pattern.items():
             try:
                 matches = re.match(rf"(.*\.)?({pattern})$", name)
             except re.error:
@@ -216,7 +229,7 @@ class _Conversion:
             del found[module.name]
             name = SCALE + self.base.anatomy.path(part, module.layer)
             scales[name] = scales.get(name, torch.ones(())) * scale.flatten()
-        self.refuse(set(found))
+        self.refuse(found.keys())
         return scales
 
     def differences(self, pooling: str) -> dict[str, Tensor]:
@@ -225,8 +238,7 @@ class _Conversion:
         allowed = {name for name in shapes if pooling == "pooler" or not name.startswith(POOLER)}
         self.refuse(self.values.keys() - allowed)
         for name, value in self.values.items():
-            if tuple(value.shape) != shapes[name]:
-                raise TensorMismatch(f"{name} is {[*value.shape]}, not {[*shapes[name]]}{_made_for(self.adapter)}")
+            self.require(name, value, shapes[name])
         found = {name: value - self.base.params[name] for name, value in self.values.items()}
         for module, bias in self.biases.items():
             name = f"{module}.bias"
@@ -238,7 +250,7 @@ def _kind(adapter: Adapter, task_type: TaskType | None) -> Kind:
     said = adapter.config.get("task_type")
     if said is None:
         return kind_of(task_type or "single_label")
-    if said not in PEFT_TASKS:
+    if not isinstance(said, str) or said not in PEFT_TASKS:
         raise InvalidInput(f"a delta cannot hold a {shown(str(said))} task; it holds {', '.join(PEFT_TASKS)}")
     if task_type is not None and kind_of(task_type) != PEFT_TASKS[said]:
         raise InvalidInput(f"the adapter is for {said}, which is no {task_type} task")
@@ -260,5 +272,7 @@ def _labels(adapter: Adapter, kind: Kind, count: int) -> list[str]:
     if not isinstance(names, dict):
         return [f"LABEL_{i}" for i in range(count)]
     if set(names) != {str(i) for i in range(count)}:
-        raise InvalidInput(f"id2label of config.json does not name the classifier's {count} outputs; give the labels")
+        raise InvalidInput(
+            f"id2label of the folder's configuration does not name the classifier's {count} outputs; give the labels"
+        )
     return [str(names[str(i)]) for i in range(count)]
