@@ -129,7 +129,7 @@ def test_a_killed_run_continues_to_the_same_bytes(onebert, folder, tmp_path):
     ("changes", "message"),
     [
         (["--task", "Tone!"], "is not a name"),
-        (["--method", "adapter"], "methods are frozen, bitfit"),
+        (["--method", "adapters"], "methods are frozen, bitfit"),
         (["--method", "spafit:1-2-I"], "needs 4 layers or more; the base has 3"),
         (["--data", "nowhere"], "neither a file nor a folder"),
         (["--label", "kind"], "train split: no column kind"),

@@ -8,58 +8,113 @@ from onebert_training.methods import METHODS, parse_method
 
 BERT_BASE = Anatomy(FAMILIES["bert"], 12, 768, 768, 3072, has_pooler=True)
 BERT_LARGE = Anatomy(FAMILIES["bert"], 24, 1024, 1024, 4096, has_pooler=True)
-BERT_BASE_PARAMETERS = 109_482_240
+DEFAULT = Anatomy(FAMILIES["bert"], 6, 384, 384, 1536, has_pooler=True)
 TINY = Anatomy(FAMILIES["bert"], 2, 8, 8, 16, has_pooler=True)
 SMALL_ELECTRA = Anatomy(FAMILIES["electra"], 2, 8, 4, 16, has_pooler=False)
+FOUR_LAYERS = Anatomy(FAMILIES["bert"], 4, 8, 8, 16, has_pooler=True)
+# Of the published models without heads, by hidden size.
+NUM_PARAMETERS = {768: 109_482_240, 1024: 335_141_888, 384: 22_713_216, 8: 10_000}
+
+
+def plan_of(method, anatomy=TINY, pooling="mean"):
+    return parse_method(method).plan(anatomy, pooling, NUM_PARAMETERS[anatomy.hidden_size])
 
 
 def names(method, anatomy=TINY, pooling="mean"):
-    return {parameter.name for parameter in parse_method(method).plan(anatomy, pooling).parameters}
+    return {f"{part.prefix}{site.name}" for part in plan_of(method, anatomy, pooling).parts for site in part.sites}
 
 
-def lora_names(method, anatomy=TINY):
-    return {module.name for module in parse_method(method).plan(anatomy, "mean").modules}
+LAYER = [
+    "attention.self.query",
+    "attention.self.key",
+    "attention.self.value",
+    "attention.output.dense",
+    "attention.output.LayerNorm",
+    "intermediate.dense",
+    "output.dense",
+    "output.LayerNorm",
+]
+BIASES = {f"delta.encoder.layer.{i}.{part}.bias" for i in (0, 1) for part in LAYER} | {
+    "delta.embeddings.LayerNorm.bias"
+}
 
 
-def test_bitfit_trains_exactly_the_biases_of_a_tiny_bert():
-    layer = [
-        "attention.self.query",
-        "attention.self.key",
-        "attention.self.value",
-        "attention.output.dense",
-        "attention.output.LayerNorm",
-        "intermediate.dense",
-        "output.dense",
-        "output.LayerNorm",
-    ]
-    expected = {f"encoder.layer.{i}.{part}.bias" for i in (0, 1) for part in layer} | {"embeddings.LayerNorm.bias"}
-    assert names("bitfit") == expected
-    assert names("bitfit", pooling="pooler") == expected | {"pooler.dense.bias"}
+@pytest.mark.parametrize("method", ["bitfit", "init-bias", "random-bias:1%"])
+def test_bitfit_trains_exactly_the_biases_of_a_tiny_bert(method):
+    assert names(method) == BIASES
+    assert names(method, pooling="pooler") == BIASES | {"delta.pooler.dense.bias"}
+
+
+def test_a_minus_is_all_but_those():
+    left = names("bitfit:-bq,-bm2")
+    assert left == {name for name in BIASES if "query" not in name and "intermediate" not in name}
+    assert left | names("bitfit:bq,bm2") == BIASES
+    assert names("init-bias:-bq,-bm2") == left
 
 
 def test_layernorm_and_gamma_train_exactly_these_of_a_tiny_bert():
-    norms = {f"encoder.layer.{i}.{part}.LayerNorm" for i in (0, 1) for part in ("attention.output", "output")}
-    everything = {f"{norm}.{kind}" for norm in norms | {"embeddings.LayerNorm"} for kind in ("weight", "bias")}
+    norms = {f"delta.encoder.layer.{i}.{part}.LayerNorm" for i in (0, 1) for part in ("attention.output", "output")}
+    everything = {f"{norm}.{kind}" for norm in norms | {"delta.embeddings.LayerNorm"} for kind in ("weight", "bias")}
     assert names("layernorm", pooling="pooler") == everything
     assert names("gamma") == {f"{norm}.weight" for norm in norms}
-    assert names("gamma:gLN1") == {f"encoder.layer.{i}.attention.output.LayerNorm.weight" for i in (0, 1)}
+    assert names("gamma:gLN1") == {f"delta.encoder.layer.{i}.attention.output.LayerNorm.weight" for i in (0, 1)}
+
+
+@pytest.mark.parametrize(
+    ("method", "count"),  # trained numbers of BERT-base: the sum of the parts
+    [
+        ("bitfit+gamma", 102_912 + 18_432),
+        ("bitfit:bq,bm2+gamma:gLN1,gLN2", 46_080 + 18_432),
+        ("gamma:gLN1+bitfit", 102_912 + 9_216),
+        ("lora:r=1,targets=q+bitfit:bq+ia3", 12 * (2 * 768) + 9_216 + 12 * (2 * 768 + 3072)),
+        ("reinit+bitfit", 102_912),
+        ("diff-pruning:0.5%+bitfit", 547_411 + 102_912),
+    ],
+)
+def test_methods_add(method, count):
+    plan = plan_of(method, BERT_BASE, "pooler")
+    assert plan.num_parameters == count
+
+
+def test_a_sum_is_the_same_method_in_any_order():
+    assert parse_method("gamma+bitfit").text == parse_method(" bitfit + gamma:gLN2,gLN1").text
+    assert names("bitfit+gamma") == BIASES | names("gamma")
 
 
 def test_frozen_trains_nothing_of_the_base():
-    plan = parse_method("frozen").plan(TINY, "pooler")
-    assert (plan.parameters, plan.modules, plan.num_parameters) == ((), (), 0)
+    plan = plan_of("frozen", pooling="pooler")
+    assert (plan.parts, plan.weights, plan.num_parameters) == ((), None, 0)
 
 
 def test_electra_has_the_bias_of_its_projection():
-    assert "embeddings_project.bias" in names("bitfit", SMALL_ELECTRA)
-    assert names("bitfit:be", SMALL_ELECTRA) == {"embeddings_project.bias"}
+    assert "delta.embeddings_project.bias" in names("bitfit", SMALL_ELECTRA)
+    assert names("bitfit:be", SMALL_ELECTRA) == {"delta.embeddings_project.bias"}
+
+
+def test_adapters_follow_both_sublayers_and_bring_the_layernorms():
+    """Houlsby et al. 2019, Figure 2 and section 2."""
+    behind = {f"encoder.layer.{i}.{part}" for i in (0, 1) for part in ("attention.output.dense", "output.dense")}
+    assert names("adapter:2") == {f"adapter_down.{path}" for path in behind} | names("layernorm")
+
+
+def test_ia3_scales_keys_values_and_the_inner_units():
+    scaled = ("attention.self.key", "attention.self.value", "output.dense")
+    assert names("ia3") == {f"scale.encoder.layer.{i}.{part}" for i in (0, 1) for part in scaled}
+
+
+@pytest.mark.parametrize("method", ["random:1%", "random-rows:5%", "random-cols:5%"])
+def test_random_weights_are_those_of_the_layers(method):
+    maps = {f"encoder.layer.{i}.{part}" for i in (0, 1) for part in LAYER if "LayerNorm" not in part}
+    assert names(method) == {f"sparse_value.{path}" for path in maps}
 
 
 @pytest.mark.parametrize(
     ("method", "count", "per_cent"),
     [  # the number of the papers for BERT-base, and the per cent they print
         ("bitfit", 102_912, "0.09"),
+        ("init-bias", 102_912, "0.09"),
         ("bitfit:bm2,bq", 46_080, "0.04"),
+        ("bitfit:-bm2,-bq", 102_912 - 46_080, "0.05"),
         ("bitfit:bm2", 36_864, "0.03"),
         ("bitfit:bq", 9_216, "0.01"),
         ("layernorm", 38_400, "0.04"),
@@ -67,19 +122,25 @@ def test_electra_has_the_bias_of_its_projection():
         ("gamma:gLN2", 9_216, "0.01"),
         ("bitfit:bLN1,bLN2", 18_432, "0.02"),
         ("frozen", 0, "0.00"),
+        ("random-bias:0.04%", 43_793, "0.04"),
+        ("random:0.09%", 98_534, "0.09"),
+        ("random-rows:0.09%", 86 * 768 + 11 * 3072, "0.09"),  # 97 of the 82,944 rows, three in 27 of them long
+        ("random-cols:0.09%", 86 * 768 + 11 * 3072, "0.09"),
+        ("diff-pruning:0.5%", 547_411, "0.50"),
+        ("full", 109_482_240, "100.00"),
     ],
 )
 def test_counts_on_bert_base_are_the_papers(method, count, per_cent):
-    plan = parse_method(method).plan(BERT_BASE, "pooler")
+    plan = plan_of(method, BERT_BASE, "pooler")
     assert plan.num_parameters == count
-    assert f"{100 * plan.num_parameters / BERT_BASE_PARAMETERS:.2f}" == per_cent
+    assert f"{100 * plan.num_parameters / NUM_PARAMETERS[768]:.2f}" == per_cent
 
 
 @pytest.mark.parametrize(
     ("method", "paper_millions"),
     [  # SPAFIT's Table 2 (BERT-large, r=64, alpha=128)
-        ("lora:r=64,alpha=128", 9.44),
-        ("lora:r=64,alpha=128,targets=q,k,v,o", 12.59),
+        ("lora:I,r=64,alpha=128", 9.44),
+        ("lora:II,r=64,alpha=128", 12.59),
         ("spafit:8-12-I,r=64,alpha=128", 4.44),
         ("spafit:8-12-II,r=64,alpha=128", 5.88),
         ("spafit:8-16-II,r=64,alpha=128", 3.81),
@@ -90,29 +151,91 @@ def test_counts_on_bert_base_are_the_papers(method, count, per_cent):
 )
 def test_counts_on_bert_large_are_those_of_spafit_table_2(method, paper_millions):
     """The paper counts about 3,000 numbers more: the classifier (2 x 1024 + 2) and the pooler's bias."""
-    count = parse_method(method).plan(BERT_LARGE, "cls").num_parameters
+    count = plan_of(method, BERT_LARGE, "cls").num_parameters
     assert round((count + 2 * 1024 + 2 + 1024) / 1e6, 2) == paper_millions
 
 
+def test_counts_of_adapters_are_those_of_houlsby():
+    """Section 2.1: a bottleneck of m units has 2md + d + m parameters; two to a layer, and the LayerNorms."""
+    count = plan_of("adapter:64", BERT_LARGE, "cls").num_parameters
+    assert count == 24 * 2 * (2 * 64 * 1024 + 1024 + 64) + 2 * 1024 * (1 + 2 * 24)
+
+
+def test_full_leaves_the_pooler_out_where_nothing_reads_it():
+    assert plan_of("full", BERT_BASE, "mean").num_parameters == NUM_PARAMETERS[768] - 768 * 768 - 768
+
+
 def test_spafit_stratifies_as_its_table_1():
-    anatomy = Anatomy(FAMILIES["bert"], 4, 8, 8, 16, has_pooler=True)
-    plan = parse_method("spafit:0-1-II").plan(anatomy, "pooler")
-    by_layer = {layer: {p.symbol for p in plan.parameters if p.layer == layer} for layer in (None, 0, 1, 2, 3)}
+    biases, low_rank = plan_of("spafit:0-1-II", FOUR_LAYERS, "pooler").parts
+    by_layer = {layer: {p.symbol for p in biases.sites if p.layer == layer} for layer in (None, 0, 1, 2, 3)}
     assert by_layer[None] == by_layer[0] == set()
     assert by_layer[1] == {"b_q", "b_k", "b_v", "b_m1", "b_LN1", "b_m2", "b_m3", "b_LN2"}
     assert by_layer[2] == by_layer[3] == {"b_m2", "b_m3", "b_LN2"}
     paths = ("self.query", "self.key", "self.value", "output.dense")
-    assert {m.name for m in plan.modules} == {f"encoder.layer.{i}.attention.{p}" for i in (2, 3) for p in paths}
-    assert lora_names("spafit:0-1-I", anatomy) == {
-        f"encoder.layer.{i}.attention.{p}" for i in (2, 3) for p in paths[:3]
-    }
+    assert {m.name for m in low_rank.sites} == {f"encoder.layer.{i}.attention.{p}" for i in (2, 3) for p in paths}
+    _, low_rank = plan_of("spafit:0-1-I", FOUR_LAYERS).parts
+    assert {m.name for m in low_rank.sites} == {f"encoder.layer.{i}.attention.{p}" for i in (2, 3) for p in paths[:3]}
 
 
 def test_lora_scale_and_targets():
-    plan = parse_method("lora:r=4,alpha=2,targets=v,o").plan(TINY, "mean")
-    assert (plan.rank, plan.scale) == (4, 0.5)
-    assert {m.symbol for m in plan.modules} == {"W_v", "W_m1"}
+    plan = plan_of("lora:r=4,alpha=2,targets=v,o")
+    (part,) = plan.parts
+    assert (part.rank, part.scale) == (4, 0.5)
+    assert {m.symbol for m in part.sites} == {"W_v", "W_m1"}
     assert plan.num_parameters == 2 * 2 * 4 * (8 + 8)
+
+
+@pytest.mark.parametrize(
+    ("method", "pooling", "lowest"),
+    [
+        ("frozen", "mean", 4),
+        ("bitfit", "mean", 0),
+        ("bitfit:bq", "mean", 0),
+        ("bitfit:bLN0", "mean", 0),
+        ("bitfit:bp", "pooler", 4),
+        ("random-bias:1%", "mean", 0),
+        ("layernorm", "mean", 0),
+        ("gamma", "mean", 0),
+        ("lora", "mean", 0),
+        ("random:1%", "mean", 0),
+        ("adapter:2", "mean", 0),
+        ("ia3", "mean", 0),
+        ("spafit:0-2-I", "mean", 1),
+        ("spafit:1-2-II", "pooler", 2),
+        ("spafit:2-2-II", "mean", 3),
+        ("spafit:1-2-I+bitfit:bp", "pooler", 2),
+        ("spafit:1-2-I+gamma", "mean", 0),
+        ("diff-pruning:1%", "mean", 0),
+        ("full", "mean", 0),
+        ("reinit+frozen", "mean", 0),
+    ],
+)
+def test_the_lowest_trained_layer(method, pooling, lowest):
+    assert plan_of(method, FOUR_LAYERS, pooling).lowest_layer == lowest
+
+
+def test_what_changes_the_base_is_not_served():
+    unserved = {"full", "reinit+bitfit", "reinit+frozen", "reinit+diff-pruning:1%", "reinit+full"}
+    assert not any(plan_of(method).servable for method in unserved)
+    assert all(plan_of(method).servable for method in ("frozen", "bitfit+gamma", "diff-pruning:1%", "init-bias"))
+
+
+@pytest.mark.parametrize(
+    ("method", "anatomy", "rate"),
+    [  # the default base; the papers' 1e-3 and 3e-5 for bases two to three times as wide; never above the first
+        ("bitfit", DEFAULT, 3e-3),
+        ("bitfit", TINY, 3e-3),
+        ("bitfit", BERT_LARGE, 1e-3),
+        ("frozen", DEFAULT, 5e-3),
+        ("full", BERT_BASE, 3e-5),
+        ("full", BERT_LARGE, 2e-5),
+        ("adapter:64+bitfit:bq", DEFAULT, 1e-3),
+        ("reinit+full", DEFAULT, 6e-5),
+        ("reinit+frozen", DEFAULT, 5e-3),
+    ],
+)
+def test_the_default_learning_rate_falls_with_the_width(method, anatomy, rate):
+    assert plan_of(method, anatomy).learning_rate == pytest.approx(rate)
 
 
 @pytest.mark.parametrize(
@@ -120,11 +243,20 @@ def test_lora_scale_and_targets():
     [
         ("bitfit", "bitfit"),
         (" bitfit:b_m2,BQ ", "bitfit:bq,bm2"),
+        ("bitfit: -b_m2, -bq", "bitfit:-bq,-bm2"),
+        ("init-bias:bLN2,bLN1", "init-bias:bLN1,bLN2"),
         ("gamma", "gamma:gLN1,gLN2"),
+        ("random:0.10%", "random:0.1%"),
+        ("random-bias:.04%", "random-bias:0.04%"),
         ("lora", "lora:r=8,alpha=16,targets=q,k,v"),
+        ("lora:II", "lora:r=8,alpha=16,targets=q,k,v,o"),
+        ("lora:I,r=64,alpha=128", "lora:r=64,alpha=128,targets=q,k,v"),
         ("lora:targets=o,q,r=2", "lora:r=2,alpha=4,targets=q,o"),
         ("spafit:1-3-I", "spafit:1-3-I,r=8,alpha=16"),
         ("spafit:1-3-II, r=4, alpha=0.5", "spafit:1-3-II,r=4,alpha=0.5"),
+        ("gamma + bitfit:bq", "bitfit:bq+gamma:gLN1,gLN2"),
+        ("bitfit+reinit", "reinit+bitfit"),
+        ("adapter:064", "adapter:64"),
     ],
 )
 def test_text_is_canonical(text, canonical):
@@ -136,11 +268,13 @@ def test_text_is_canonical(text, canonical):
     "text",
     [
         "",
-        "adapter",
+        "adapters",
         "frozen:bq",
         "bitfit:bx",
         "bitfit:gLN1",
         "bitfit:bq,,bm2",
+        "bitfit:bq,-bm2",
+        "bitfit:-bq,-bk,-bv,-bm1,-bm2,-bm3,-bLN1,-bLN2,-bLN0,-be,-bp",
         "gamma:bq",
         "layernorm:gLN1",
         "lora:8",
@@ -151,12 +285,38 @@ def test_text_is_canonical(text, canonical):
         "lora:alpha=nan",
         "lora:targets=",
         "lora:targets=q,z",
+        "lora:I,targets=q",
+        "lora:III",
         "spafit",
         "spafit:3-1-I",
         "spafit:1-3",
         "spafit:1-3-III",
         "spafit:1-3-I,targets=q",
         "spafit:-1-3-I",
+        "adapter",
+        "adapter:0",
+        "adapter:-4",
+        "adapter:x",
+        "ia3:q",
+        "random",
+        "random:0.1",
+        "random:0%",
+        "random:-1%",
+        "random:101%",
+        "random:nan%",
+        "random-rows:many%",
+        "random-bias:%",
+        "diff-pruning",
+        "full:bq",
+        "reinit",
+        "reinit:bq",
+        "bitfit+",
+        "+",
+        "bitfit+bitfit:bq",
+        "reinit+reinit",
+        "frozen+bitfit",
+        "full+gamma",
+        "full+frozen",
     ],
 )
 def test_wrong_text_is_refused_in_one_line(text):
@@ -166,12 +326,29 @@ def test_wrong_text_is_refused_in_one_line(text):
 
 
 @pytest.mark.parametrize(
-    ("text", "pooling"),
-    [("bitfit:bp", "mean"), ("bitfit:be", "mean"), ("spafit:0-1-I", "mean"), ("lora:r=9", "cls")],
+    ("text", "pooling", "because"),
+    [
+        ("bitfit:bp", "mean", "no b_p"),
+        ("bitfit:be", "mean", "no b_e"),
+        ("init-bias:bp", "cls", "no b_p"),
+        ("spafit:0-1-I", "mean", "needs 3 layers"),
+        ("lora:r=9", "cls", "hidden size of the base, 8"),
+        ("adapter:9", "cls", "hidden size of the base, 8"),
+        ("random-bias:9%", "mean", "the biases are 152"),  # 900 of them asked for
+        ("random-bias:0.001%", "mean", "0 numbers"),
+        ("random:50%", "mean", "the layers' weights are 1,024"),
+        ("random-rows:0.02%", "mean", "2 numbers, less than one of its rows"),
+        ("diff-pruning:0.001%", "mean", "0 numbers"),
+        ("bitfit+layernorm", "mean", "both train bLN0, bLN1, bLN2"),
+        ("bitfit+init-bias:bq", "mean", "bitfit and init-bias:bq both train bq"),
+        ("adapter:2+gamma:gLN1", "mean", "both train gLN1"),
+        ("random:1%+random-rows:5%", "mean", "both train Wq"),
+        ("random:1%+diff-pruning:1%", "mean", "both train Wq"),
+    ],
 )
-def test_a_method_that_the_base_cannot_take_is_refused(text, pooling):
-    with pytest.raises(InvalidMethod):
-        parse_method(text).plan(TINY, pooling)
+def test_a_method_that_the_base_cannot_take_is_refused(text, pooling, because):
+    with pytest.raises(InvalidMethod, match=because):
+        plan_of(text, TINY, pooling)
 
 
 def test_the_table_says_how_each_method_is_written():

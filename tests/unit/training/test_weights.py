@@ -1,0 +1,216 @@
+"""Methods that change the base: against Hugging Face's gradients and initialization, and Louizos' distribution."""
+
+import math
+
+import pytest
+import torch
+from scipy.stats import logistic
+from transformers import AutoConfig, AutoModel
+
+from bases import FAMILIES, Reference, tiny_base
+from onebert_encoder.base import load_base
+from onebert_encoder.batch import pack
+from onebert_encoder.fold import fold
+from onebert_encoder.predict import compute_logits
+from onebert_encoder.rows import stack_rows
+from onebert_training.methods import parse_method
+from onebert_training.objectives import Unit
+from onebert_training.weights import BETA, GAMMA, GATE_SPEED, L0_COST, ZETA, gate, open_probability, reinitialized
+
+LOG_ALPHAS = (-6.0, -2.0, 0.0, 0.7, 3.0)
+
+
+def plan_of(base, method, pooling="mean"):
+    return parse_method(method).plan(base.anatomy, pooling, base.spec.num_parameters)
+
+
+def leaf_of(log_alpha, count):
+    return torch.full((count,), log_alpha / GATE_SPEED)
+
+
+@pytest.mark.parametrize("log_alpha", LOG_ALPHAS)
+def test_a_gate_is_open_as_often_as_the_closed_form_says(log_alpha):
+    """Louizos et al. 2018: log(u / (1 - u)) is logistic, and the stretched sigmoid is above 0 from there on."""
+    zero = -GAMMA / (ZETA - GAMMA)
+    expected = logistic.sf(BETA * math.log(zero / (1 - zero)) - log_alpha)
+    assert open_probability(leaf_of(log_alpha, 1)).item() == pytest.approx(expected, rel=1e-5)
+    samples = gate(leaf_of(log_alpha, 100_000), torch.Generator().manual_seed(0))
+    # Five standard deviations of a frequency among 100,000.
+    deviation = math.sqrt(expected * (1 - expected) / 100_000)
+    assert (samples > 0).float().mean().item() == pytest.approx(expected, abs=5 * deviation)
+    assert ((samples >= 0) & (samples <= 1)).all()
+
+
+@pytest.mark.parametrize("log_alpha", LOG_ALPHAS)
+def test_a_gate_without_noise_is_the_stretched_sigmoid(log_alpha):
+    expected = min(1.0, max(0.0, (ZETA - GAMMA) / (1 + math.exp(-log_alpha)) + GAMMA))  # equation 13
+    assert gate(leaf_of(log_alpha, 1)).item() == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_penalty_is_the_mean_of_the_open_probabilities(base):
+    plan = plan_of(base, "diff-pruning:0.5%")
+    values = plan.init(base, 2, 0)
+    gates = [value for name, value in values.items() if name.startswith("gate.")]
+    with torch.no_grad():
+        for i, leaf in enumerate(gates):
+            leaf.fill_((i % 5 - 2) / GATE_SPEED)
+    zero = BETA * math.log(-GAMMA / ZETA)
+    expected = sum(leaf.numel() * logistic.sf(zero - (i % 5 - 2)) for i, leaf in enumerate(gates))
+    penalty = plan.penalty(values)
+    assert penalty.item() == pytest.approx(L0_COST * expected / sum(leaf.numel() for leaf in gates), rel=1e-5)
+    assert all((grad > 0).all() for grad in torch.autograd.grad(penalty, gates))
+
+
+def differences(base, view):
+    """Flat change of every weight of the layers, one after the other."""
+    names = [f"{name}.weight" for name in base.spec.modules]
+    return torch.cat([(view.params[name] - base.params[name]).detach().flatten() for name in names])
+
+
+def pruned(base, steps, seed=0):
+    """Trains toward random weights; after every step yields the values, the view of the result, and that of a step."""
+    plan = plan_of(base, "diff-pruning:0.5%")
+    values = plan.init(base, 2, seed)
+    leaves = [value for value in values.values() if value.requires_grad]
+    generator = torch.Generator().manual_seed(3)
+    goals = {f"{name}.weight": torch.randn(shape, generator=generator) for name, shape in base.spec.modules.items()}
+    optimizer = torch.optim.AdamW(leaves, lr=0.002, weight_decay=0.0, fused=True)
+    for step in range(steps):
+        plan.advance(step, steps, values)
+        view = plan.view(base, values, training=True)
+        loss = sum(((view.params[name] - goal) ** 2).mean() for name, goal in goals.items()) + plan.penalty(values)
+        for leaf, grad in zip(
+            leaves, torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True), strict=True
+        ):
+            leaf.grad = grad
+        optimizer.step()
+        plan.advance(step + 1, steps, values)
+        yield plan, values
+
+
+def test_diff_pruning_ends_with_exactly_so_many_changes(base):
+    seen = []
+    for plan, values in pruned(base, steps=20):
+        seen.append(differences(base, plan.view(base, values, training=False)))
+        assert 0 < seen[-1].count_nonzero() <= plan.num_parameters
+    assert seen[-1].count_nonzero() == plan.num_parameters == round(0.005 * base.spec.num_parameters)
+    places = [change.nonzero()[:, 0] for change in seen]
+    assert not torch.equal(places[5], places[9])
+    assert all(torch.equal(fixed, places[-1]) for fixed in places[9:])  # after ten steps of twenty
+    assert not torch.equal(seen[-2], seen[-1])  # and training goes on
+    assert torch.equal(seen[-1], differences(base, plan.view(base, values, training=True)))
+    assert plan.penalty(values) == 0
+
+
+def test_diff_pruning_keeps_the_largest(base):
+    (plan, values), *_ = pruned(base, steps=3)
+    change = torch.cat(
+        [(gate(values[f"gate.{name}"]) * values[f"pruned.{name}"]).detach().flatten() for name in base.spec.modules]
+    )
+    kept = differences(base, plan.view(base, values, training=False)) != 0
+    assert kept.sum() == plan.num_parameters
+    assert change[kept].abs().min() >= change[~kept].abs().max()
+
+
+@pytest.mark.parametrize("after", [3, 20])
+def test_the_file_of_diff_pruning_is_what_was_measured(base, after):
+    *_, (plan, values) = (state for state, _ in zip(pruned(base, steps=20), range(after), strict=False))
+    tensors = plan.tensors(values, Unit())
+    places = {name: value for name, value in tensors.items() if name.startswith("sparse_index")}
+    assert all(len(value) and (value.diff() > 0).all() for value in places.values())
+    assert sum(map(len, places.values())) == plan.num_parameters
+    view = plan.view(base, values, training=False)
+    in_view = answer(view, plan.row_tensors(values, Unit()))
+    assert torch.allclose(answer(base, tensors), in_view, atol=1e-5)
+
+
+def test_the_noise_of_diff_pruning_depends_on_seed_and_step_alone(base):
+    plan = plan_of(base, "diff-pruning:0.5%")
+
+    def change(seed, step):
+        values = plan.init(base, 2, seed)
+        with torch.no_grad():
+            for name, value in values.items():
+                value.fill_({"gate": 0.0, "pruned": 1.0}.get(name.split(".")[0], value.flatten()[0].item()))
+        plan.advance(step, 100, values)
+        return differences(base, plan.view(base, values, training=True))
+
+    assert torch.equal(change(1, 2), change(1, 2))
+    assert not torch.equal(change(1, 2), change(1, 3))
+    assert not torch.equal(change(1, 2), change(2, 2))
+
+
+def answer(base, tensors, pooling="mean"):
+    tokens = base.tokenizer.encode(["the parcel was late, thanks"], 16)
+    return compute_logits(base, stack_rows(base, [fold(base, tensors, pooling)]), pack(base, tokens, [0]))[0]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("pooling", ["mean", "pooler"])
+def test_full_trains_every_parameter_with_hugging_faces_gradient(family, pooling):
+    base = load_base(str(tiny_base(family)))
+    if pooling not in base.spec.poolings:
+        pooling = "cls"
+    plan = plan_of(base, "full", pooling)
+    values = plan.init(base, 2, 0)
+    leaves = {name.removeprefix("full."): leaf for name, leaf in values.items() if name.startswith("full.")}
+    assert plan.num_parameters == sum(leaf.numel() for leaf in leaves.values())
+    assert not plan.servable
+
+    tensors = plan.row_tensors(values, Unit())
+    logits = answer(plan.view(base, values, training=True), tensors, pooling)
+    got = torch.autograd.grad(logits[0], list(leaves.values()), allow_unused=True, materialize_grads=True)
+
+    reference = Reference(tiny_base(family), {name: value.detach().numpy() for name, value in tensors.items()}, pooling)
+    (tokens,) = base.tokenizer.encode(["the parcel was late, thanks"], 16)
+    want = reference.differentiable_logits(list(tokens.input_ids))
+    assert torch.allclose(logits, want, atol=1e-4)
+    theirs = dict(reference.model.named_parameters())
+    unread = {name for name in theirs if name.startswith("pooler.")} if pooling != "pooler" else set()
+    assert leaves.keys() == theirs.keys() - unread
+    grads = torch.autograd.grad(want[0], [theirs[name] for name in leaves], allow_unused=True, materialize_grads=True)
+    for name, mine, other in zip(leaves, got, grads, strict=True):
+        # Folding multiplies by whole matrices what they add token by token: a few hundred roundings of numbers near 1.
+        assert torch.allclose(mine, other, rtol=1e-3, atol=1e-4), name
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_fresh_start_is_as_hugging_face_initializes(family):
+    base = load_base(str(tiny_base(family)))
+    model = AutoModel.from_config(AutoConfig.from_pretrained(tiny_base(family)))
+    fresh = reinitialized(base, torch.Generator().manual_seed(0))
+    theirs = {name: value for name, value in model.named_parameters() if name in base.params}
+    assert fresh.keys() == theirs.keys()
+    for name, value in theirs.items():
+        if value.unique().numel() == 1:
+            assert torch.equal(fresh[name], value.detach()), name
+        else:
+            # Standard deviations of n normal numbers scatter by 1 / sqrt(2n) of themselves, means by 1 / sqrt(n).
+            n = value.numel()
+            assert fresh[name].std().item() == pytest.approx(0.02, rel=5 / math.sqrt(2 * n)), name
+            assert value.std().item() == pytest.approx(0.02, rel=5 / math.sqrt(2 * n) + 0.02), name
+            assert abs(fresh[name].mean().item()) < 5 * 0.02 / math.sqrt(n), name
+    words = f"{base.anatomy.path('word')}.weight"
+    assert torch.equal(fresh[words] == 0, theirs[words] == 0)
+
+
+def test_reinit_trains_the_method_on_the_fresh_base(base):
+    plan = plan_of(base, "reinit+bitfit")
+    one, two, other = (plan.init(base, 2, seed) for seed in (1, 1, 2))
+    views = [plan.view(base, values, training=False) for values in (one, two, other)]
+    query = base.anatomy.name("W_q", 0)
+    assert torch.equal(views[0].params[query], views[1].params[query])
+    assert not torch.equal(views[0].params[query], views[2].params[query])
+    assert not torch.equal(views[0].params[query], base.params[query])
+    trained = {name for name, value in one.items() if value.requires_grad}
+    assert trained == {f"delta.{site.name}" for site in plan.parts[0].sites} | {"head.weight", "head.bias"}
+
+
+def test_full_goes_on_from_a_fresh_start(base):
+    plan = plan_of(base, "reinit+full")
+    values = plan.init(base, 2, 1)
+    view = plan.view(base, values, training=False)
+    fresh = reinitialized(base, torch.Generator().manual_seed(1))
+    used = {name for name in fresh if not name.startswith("pooler.")}
+    assert all(torch.equal(values[f"full.{name}"], fresh[name]) for name in used)
+    assert all(view.params[name] is values[f"full.{name}"] for name in used)
