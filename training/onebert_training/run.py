@@ -17,6 +17,7 @@ from torch import Tensor
 from onebert_encoder.base import Base
 from onebert_encoder.fold import fold
 from onebert_encoder.rows import Row
+from onebert_store.delta import SPARSE_VALUE
 from onebert_store.errors import InvalidSettings, TooLarge
 from onebert_store.format import MAX_FILE_BYTES, MAX_HEADER_BYTES
 from onebert_store.manifest import PER_TOKEN, Manifest, Pooling, parse_manifest
@@ -26,7 +27,9 @@ from onebert_training.features import Features, Inputs
 from onebert_training.methods import parse_method
 from onebert_training.metrics import choose_metric
 from onebert_training.objectives import OBJECTIVES
+from onebert_training.parts import Part
 from onebert_training.plan import Plan
+from onebert_training.weights import Weights
 
 WARMUP = 0.06
 
@@ -118,10 +121,7 @@ class Run:
         self.metric = choose_metric(self.objective.metrics, settings.metric or data.metric)
         self.learning_rate = settings.learning_rate or self.plan.learning_rate
         self.manifest = self._manifest()
-        if (
-            self.plan.servable
-            and 4 * (self.delta_parameters + self.head_parameters) > MAX_FILE_BYTES - MAX_HEADER_BYTES
-        ):
+        if self.plan.servable and 4 * self._file_numbers() > MAX_FILE_BYTES - MAX_HEADER_BYTES:
             raise TooLarge(f"the delta would be over the {MAX_FILE_BYTES >> 20} MiB of a file")
         self.notes = (*data.notes, *inputs.notes())
         self.targets = {
@@ -149,6 +149,12 @@ class Run:
             }
         )
 
+    def _file_numbers(self) -> int:
+        """Numbers of the delta file; a sparse difference has a place for every value."""
+        trained: list[Part | Weights] = [*self.plan.parts, *([self.plan.weights] if self.plan.weights else [])]
+        places = sum(one.num_parameters for one in trained if one.prefix == SPARSE_VALUE)
+        return self.delta_parameters + self.head_parameters + places
+
     @cached_property
     def fingerprint(self) -> str:
         """What must be equal for a checkpoint or a record to belong to this run."""
@@ -171,7 +177,9 @@ class Run:
 
     def generator_at(self, step: int) -> torch.Generator:
         """The randomness of a step's dropout, which needs no history, either."""
-        return torch.Generator(self.base.device).manual_seed((self.settings.seed << 32) + step)
+        # Mixed to 32 bits: the CPU's generator reads no more of a seed, so seed and step cannot stand side by side.
+        mixed = np.random.SeedSequence([self.settings.seed, step]).generate_state(1)
+        return torch.Generator(self.base.device).manual_seed(int(mixed[0]))
 
     def learning_rate_at(self, step: int) -> float:
         """Linear warm-up, then linear decay to zero."""
