@@ -20,6 +20,7 @@ from onebert_encoder.tokens import Tokens
 
 BATCH_TOKENS = 4096  # more is not faster on a CPU
 MAX_KEPT_BYTES = 1 << 30
+_BLOCK_TOKENS = 1024  # fast enough already, and little in vain where a run ends before it has seen all examples
 
 
 class Inputs:
@@ -45,6 +46,9 @@ class Inputs:
 class Features:
     """Activations that enter one layer, computed when they are first asked for and then kept, up to a limit of bytes.
 
+    What is kept is computed in fixed blocks of examples: in other company sums are rounded otherwise, and a run that
+    was interrupted meets its examples in another order.
+
     Attributes:
         tokens: the sequences that the layers from `low` on see; behind the last layer a pooled text is one token.
         low: the layer that is entered; 0 means the embeddings, for which there are no activations.
@@ -61,6 +65,9 @@ class Features:
         if low and size <= MAX_KEPT_BYTES:
             dtype = torch.float32 if self._pooling else base.dtype
             self._kept = torch.empty(int(self._ends[-1]), base.config.hidden_size, dtype=dtype, device=base.device)
+        by_length = sorted(range(len(tokens)), key=lambda i: len(tokens[i]))
+        blocks = token_batches(by_length, tokens, _BLOCK_TOKENS) if self._kept is not None else []
+        self._block_of = {i: block for block in blocks for i in block}
         self._has = np.zeros(len(tokens), dtype=bool)
 
     @property
@@ -73,13 +80,16 @@ class Features:
         if not self.low:
             return []
         if self._kept is None:
-            return self._compute(chosen)
-        missing = [i for i in chosen if not self._has[i]]
-        for batch in token_batches(missing, self._texts):
-            for i, activations in zip(batch, self._compute(batch), strict=True):
-                self._kept[self._span(i)] = activations
-                self._has[i] = True
+            return [one for batch in token_batches(chosen, self._texts) for one in self._compute(batch)]
+        for i in chosen:
+            if not self._has[i]:
+                self._keep(self._kept, self._block_of[i])
         return [self._kept[self._span(i)] for i in chosen]
+
+    def _keep(self, kept: Tensor, block: Sequence[int]) -> None:
+        for i, activations in zip(block, self._compute(block), strict=True):
+            kept[self._span(i)] = activations
+            self._has[i] = True
 
     def _span(self, i: int) -> slice:
         return slice(int(self._ends[i]) - len(self.tokens[i]), int(self._ends[i]))
@@ -98,12 +108,12 @@ class Features:
         return [x[start : start + len(text)] for start, text in zip(starts, texts, strict=True)]
 
 
-def token_batches(order: Sequence[int], tokens: Sequence[Tokens]) -> list[list[int]]:
-    """Cuts the order into batches of at most `BATCH_TOKENS`, or of one input."""
+def token_batches(order: Sequence[int], tokens: Sequence[Tokens], most: int = BATCH_TOKENS) -> list[list[int]]:
+    """Cuts the order into batches of at most so many tokens, or of one input."""
     batches: list[list[int]] = []
     total = 0
     for i in order:
-        if not batches or total + len(tokens[i]) > BATCH_TOKENS:
+        if not batches or total + len(tokens[i]) > most:
             batches.append([])
             total = 0
         batches[-1].append(i)
