@@ -125,10 +125,11 @@ def train_together(
         while waiting or active:
             while waiting and len(active) < (width if together[0].plan.shares_base else 1):
                 active.append(_Active.start(waiting.popleft(), report, checkpoint_of))
-            for one in [one for one in active if one.is_done]:
+            done = [one for one in active if one.is_done]
+            for one in done:
                 active.remove(one)
                 yield one.run, one.finish(report)
-            if active:
+            if not done:
                 advance(active, report)
 
 
@@ -141,7 +142,7 @@ def groups(runs: Sequence[Run]) -> list[list[Run]]:
     return [list(together) for _, together in groupby(sorted(runs, key=kind), key=kind)]
 
 
-@dataclass
+@dataclass(eq=False)
 class _Active:
     """A run that is being trained."""
 
@@ -249,8 +250,7 @@ def compute_losses(active: Sequence[tuple[Run, State]]) -> list[Tensor]:
     losses = []
     for (run, state), own in zip(active, chosen, strict=True):
         loss = run.objective.loss([next(logits) for _ in own], [run.targets["train"][i] for i in own])
-        penalty = run.plan.penalty(state.values)
-        losses.append(loss if penalty is None else loss + penalty)
+        losses.append(loss + run.plan.penalty(state.values))
     return losses
 
 
