@@ -115,7 +115,7 @@ def pack(
         layers: those to run; None is all. A batch that does not begin with the first one enters from activations.
     """
     layers = range(base.config.num_layers) if layers is None else layers
-    parts = _shared_parts(tokens, part_at, layers.stop)
+    parts = _shared_parts(tokens, part_at)
     texts = {id(text): text for text in tokens}
     lows = sorted({layers.start, *(part for part in parts if part in layers)})
     stages: list[Stage] = []
@@ -156,7 +156,7 @@ def round_up(tokens: int) -> int:
     return -(-tokens // step) * step
 
 
-def _shared_parts(tokens: Sequence[Tokens], part_at: Sequence[int] | None, num_layers: int) -> list[int]:
+def _shared_parts(tokens: Sequence[Tokens], part_at: Sequence[int] | None) -> list[int]:
     """The layer at which each sequence leaves the base's row: 0 for a text that nothing else in the batch shares."""
     if part_at is None:
         return [0] * len(tokens)
