@@ -11,7 +11,7 @@ from rich.table import Table
 from onebert_encoder.base import Base, load_base
 from onebert_encoder.fold import fold, to_tensors
 from onebert_store import console
-from onebert_store.delta import check
+from onebert_store.delta import ADAPTER_DOWN, check
 from onebert_store.errors import InvalidSettings
 from onebert_store.format import load, save
 from onebert_store.manifest import TaskType
@@ -21,6 +21,7 @@ from onebert_training.checkpoint import checkpoint_path
 from onebert_training.data import load_dataset, load_split
 from onebert_training.evaluation import predict
 from onebert_training.features import Inputs
+from onebert_training.interop.folders import check_free
 from onebert_training.interop.merged import merge, write_checkpoint
 from onebert_training.loop import Progress, Result, train
 from onebert_training.metrics import choose_metric
@@ -52,6 +53,7 @@ def run_train(
     with console.busy("loading the base and tokenizing"):
         run = Run(TaskInputs(load_on(base, dtype, device), dataset, settings.max_length), settings, task)
     out = out or Path(f"{task}.safetensors" if run.plan.servable else task)
+    _check_result(run, out)
     _say(_summary(run))
     for note in run.notes:
         _say(f"note: {note}")
@@ -145,6 +147,16 @@ def _check_out(out: Path) -> None:
         raise InvalidSettings(f"the folder of --out {out} does not exist")
     if out.is_dir():
         raise InvalidSettings(f"--out {out} is a folder; it names what to write")
+
+
+def _check_result(run: Run, out: Path) -> None:
+    """Refuses what could not be written once training is over."""
+    if run.plan.servable:
+        _check_out(out)
+        return
+    check_free(out)
+    if any(part.prefix == ADAPTER_DOWN for part in run.plan.parts):
+        raise InvalidSettings(f"{run.method.text} gives neither a delta nor a checkpoint that could be written")
 
 
 def _say(line: str) -> None:
