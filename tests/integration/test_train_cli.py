@@ -164,9 +164,9 @@ def test_a_delta_of_another_base_is_not_evaluated(onebert, folder, tmp_path):
     assert "error: made for" in progress
 
 
-def test_the_help_has_every_method(onebert):
+def test_every_method_is_listed(onebert):
     from onebert_training.methods import METHODS
 
-    status, printed, _ = onebert("train", "--help")
+    status, printed, _ = onebert("methods")
     assert status == 0
-    assert all(entry.syntax in printed for entry in METHODS.values())
+    assert all(name in printed for name in METHODS)

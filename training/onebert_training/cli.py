@@ -1,13 +1,10 @@
 """The commands `onebert train` and `onebert evaluate`: their options; the work is in commands.py."""
 
-from inspect import getdoc
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 from rich.markup import escape
-
-from onebert_training.methods import HEAD_LEARNING_RATE, LEARNING_RATE, METHODS
 
 # torch and its friends load inside the functions, so that `onebert --help` stays quick.
 
@@ -37,7 +34,9 @@ Metric = Annotated[
 def train(
     task: Annotated[str, typer.Option(help="Name of the task; a-z, 0-9, '.', '_', '-'.", show_default=False)],
     data: Data,
-    method: Annotated[str, typer.Option(help="What is trained beside the classifier head; see above.")] = "bitfit",
+    method: Annotated[
+        str, typer.Option(help="What is trained beside the classifier head; `onebert methods` lists them.")
+    ] = "bitfit",
     base: BaseName = None,
     out: Annotated[
         Path | None, typer.Option(help="The file to write; else TASK.safetensors (full: a folder, TASK).")
@@ -69,8 +68,7 @@ def train(
     lr: Annotated[
         float | None,
         typer.Option(
-            help=f"Peak learning rate; else {LEARNING_RATE} (frozen {HEAD_LEARNING_RATE}), for small bases; "
-            "wider ones want 1e-4 to 1e-3.",
+            help="Peak learning rate; else the method's own, which falls with the width of the base.",
             show_default=False,
         ),
     ] = None,
@@ -116,9 +114,17 @@ def train(
     run_train(task, data, columns, task_type, train_rows, base, dtype, device, settings, out, as_json)
 
 
-# The help lists the methods from their one table; an option's column would be too narrow for their grammar.
-_LINES = "\n".join(f"{entry.syntax}  {entry.trains}" for entry in METHODS.values())
-train.__doc__ = f"{getdoc(train)}\n\nMethods, and what each trains beside the classifier head:\n\n{escape(_LINES)}"
+def methods() -> None:
+    """List the methods: how each is written, and what it trains beside the classifier head."""
+    from rich.table import Table  # noqa: PLC0415
+
+    from onebert_store import console  # noqa: PLC0415
+    from onebert_training.methods import METHODS  # noqa: PLC0415
+
+    table = Table("method", "trains, beside the classifier head", title="Methods; they add with +")
+    for entry in METHODS.values():
+        table.add_row(entry.syntax, entry.trains)
+    console.out.print(table)
 
 
 def evaluate(

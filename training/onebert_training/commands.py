@@ -66,7 +66,8 @@ def run_train(
         raise
     write_result(run, result, out, base)
     checkpoint.unlink(missing_ok=True)
-    record = make_record(run, result, out, train_rows, experiment=None)
+    files = [out] if out.is_file() else list(out.iterdir())
+    record = make_record(run, result, sum(file.stat().st_size for file in files), train_rows) | {"out": str(out)}
     if as_json:
         console.print_json(record)
     else:

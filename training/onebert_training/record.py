@@ -1,8 +1,7 @@
-"""The record of a finished run, as JSON values: printed by `--json`, kept by `onebert sweep`, read by `onebert report`."""
+"""The record of a finished run as JSON values: printed by `--json`, kept by `onebert sweep`, drawn by `report`."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,17 +13,18 @@ from onebert_training.loop import Result
 from onebert_training.run import Run
 
 
-def make_record(run: Run, result: Result, out: Path, train_rows: int | None, experiment: str | None) -> dict[str, Any]:
+def make_record(
+    run: Run, result: Result, file_bytes: int | None, train_rows: int | None = None, experiment: str | None = None
+) -> dict[str, Any]:
     """Everything that a reader of results may ask of one run.
 
     Args:
         run: what was asked.
         result: what came of it.
-        out: the delta file, or the folder of a checkpoint.
+        file_bytes: of the delta file; None where there is none.
         train_rows: the limit of training rows that was asked for.
         experiment: name of the recipe.
     """
-    files = [out] if out.is_file() else list(out.iterdir())
     return {
         "task": run.task,
         "task_type": run.data.task_type,
@@ -47,7 +47,7 @@ def make_record(run: Run, result: Result, out: Path, train_rows: int | None, exp
         "steps": result.steps,
         "best_step": result.best_step,
         "resumed_at": result.resumed_at,
-        "file_bytes": sum(file.stat().st_size for file in files),
+        "file_bytes": file_bytes,
         "seconds": round(result.seconds, 3),
         "tokens_per_second": round(result.tokens_per_second),
         "device": str(run.base.device),
@@ -58,7 +58,6 @@ def make_record(run: Run, result: Result, out: Path, train_rows: int | None, exp
         "history": list(result.history),
         "change": changes(run.base, result.differences),
         "digest": result.delta.digest if result.delta else None,
-        "out": str(out),
     }
 
 

@@ -82,6 +82,11 @@ class Record(_Part):
         return "test" if self.test is not None else "validation"
 
     @property
+    def decided(self) -> float:
+        """The deciding metric on the validation split."""
+        return self.validation[self.metric]
+
+    @property
     def score(self) -> float:
         """The deciding metric on the split that the run is measured on."""
         return (self.validation if self.test is None else self.test)[self.metric]

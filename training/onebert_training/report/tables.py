@@ -23,6 +23,11 @@ class Column:
     split: str
 
     @property
+    def sign(self) -> int:
+        """What a score is multiplied by to be the better, the larger it is."""
+        return -1 if self.metric in LOWER_IS_BETTER else 1
+
+    @property
     def unit(self) -> str:
         """The metric as it is printed: in hundredths, as the papers do, but for errors."""
         return self.metric if self.metric in LOWER_IS_BETTER else f"{self.metric} × 100"
@@ -54,14 +59,13 @@ class Cell:
     @property
     def gaps(self) -> list[float]:
         """Generalization gaps: how much better the training rows score than the measured ones."""
-        sign = -1 if self.column.metric in LOWER_IS_BETTER else 1
         scores = [(run.train[run.metric], run.score) for run in self.runs if run.train is not None]
-        return [sign * scaled(self.column, train - measured) for train, measured in scores]
+        return [self.column.sign * scaled(self.column, train - measured) for train, measured in scores]
 
     @property
     def validation(self) -> float:
         """Mean of the deciding metric on the validation split: what settings are chosen by."""
-        return fmean(run.validation[run.metric] for run in self.runs)
+        return fmean(run.decided for run in self.runs)
 
 
 @dataclass(frozen=True)

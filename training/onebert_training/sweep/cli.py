@@ -1,0 +1,43 @@
+"""The command `onebert sweep`: its options; the work is in commands.py."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+# torch and its friends load inside the function, so that `onebert --help` stays quick.
+
+
+def sweep(
+    recipe: Annotated[Path, typer.Argument(help="A recipe (.toml): which runs.", metavar="RECIPE")],
+    data: Annotated[Path | None, typer.Option(help="Folder of the data sets that the recipe names.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for records and deltas; finished runs in it are kept.")] = Path(
+        "runs"
+    ),
+    only: Annotated[
+        list[str] | None, typer.Option(help="Only this data set or method of the recipe; may be given several times.")
+    ] = None,
+    base: Annotated[str | None, typer.Option("--base", help="Hub id or folder; else all-MiniLM-L6-v2.")] = None,
+    dtype: Annotated[
+        Literal["float32", "bfloat16"], typer.Option(help="What the forward pass computes in.")
+    ] = "float32",
+    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; else cuda where there is one.")] = None,
+    together: Annotated[
+        int | None, typer.Option(min=1, help="Runs that step in one batch; else 4 on a CPU, 16 on a GPU.")
+    ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            help="Address of a Ray cluster that trains the runs, such as auto or HOST:PORT.", metavar="ADDRESS"
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
+) -> None:
+    """Train every run of a recipe: many in one batch, each as it would be alone.
+
+    Finished runs are not repeated, interrupted ones continue when the same command is given again.
+    A line for every run goes to standard error, the results and what to publish to standard output.
+    """
+    from onebert_training.sweep.commands import run_sweep  # noqa: PLC0415
+
+    run_sweep(recipe, data, out, only or [], base, dtype, device, together, ray, as_json)
