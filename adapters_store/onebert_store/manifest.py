@@ -18,6 +18,7 @@ from onebert_store.strict_json import refuse_foreign, shown
 
 FORMAT = 1
 MAX_LABELS = 4096
+MAX_TAGS = 512  # of a token task, which has as many logits for every token of every text that waits
 MAX_GOLDEN = 8
 MAX_GOLDEN_TOKENS = 512
 MAX_TOKEN = 2**31 - 1
@@ -97,6 +98,8 @@ class Manifest(_Strict):
             raise ValueError("labels are not distinct")
         if len(self.labels) < MIN_LABELS.get(self.task_type, 1):
             raise ValueError(f"a {self.task_type} task has at least two labels")
+        if self.task_type == "token" and len(self.labels) > MAX_TAGS:
+            raise ValueError(f"a token task has at most {MAX_TAGS} labels")
         if self.task_type == "span" and self.labels != SPAN_LABELS:
             raise ValueError("the labels of a span task are start and end")
         return self

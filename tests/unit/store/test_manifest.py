@@ -48,3 +48,10 @@ def test_per_token_tasks_fit_every_base_and_have_golden_logits_for_every_token()
         assert manifest.per_token
         check(make_delta(task_type=kind, labels=labels, pooling="none"), replace(SPEC, poolings=("cls",)))
     assert not parse_manifest(manifest_dict()).per_token
+
+
+def test_a_token_task_has_at_most_512_labels():
+    labels = [f"B-{i}" for i in range(513)]
+    parse_manifest(manifest_dict(task_type="token", pooling="none", labels=labels[:512]))
+    with pytest.raises(InvalidManifest, match="at most 512 labels"):
+        parse_manifest(manifest_dict(task_type="token", pooling="none", labels=labels))
