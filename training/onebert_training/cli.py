@@ -121,7 +121,9 @@ def methods() -> None:
     from onebert_store import console  # noqa: PLC0415
     from onebert_training.methods import METHODS  # noqa: PLC0415
 
-    table = Table("method", "trains, beside the classifier head", title="Methods; they add with +")
+    table = Table(title="Methods; they add with +")
+    table.add_column("method", overflow="fold")
+    table.add_column("trains, beside the classifier head")
     for entry in METHODS.values():
         table.add_row(entry.syntax, entry.trains)
     console.out.print(table)
