@@ -35,6 +35,7 @@ def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
             facts: dict[str, Any] = json.loads(file.metadata()[_KEY])
             if not isinstance(facts, dict):
                 return None
-            return {name: file.get_tensor(name) for name in file.keys()}, facts  # noqa: SIM118 - not a dict
+            # Copied out of the file, where they lie unaligned: kernels would round otherwise than before.
+            return {name: file.get_tensor(name).clone() for name in file.keys()}, facts  # noqa: SIM118 - not a dict
     except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError):
         return None
