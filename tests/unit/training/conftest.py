@@ -1,13 +1,17 @@
-"""A tiny random base and a small labeled data set that it can learn."""
+"""A tiny random base and small data sets that it can learn: whole texts, tagged words, answers in a context."""
+
+import json
+from dataclasses import replace
 
 import pytest
 
 from bases import tiny_base
-from onebert_encoder.base import load_base
+from onebert_encoder.base import Base, load_base
 from onebert_training.cells import Columns
 from onebert_training.data import load_dataset
 
 THINGS = ("parcel", "order", "invoice", "password", "screen", "refund")
+SPLITS = {"train": 48, "validation": 20, "test": 12}
 
 
 def lines(count, offset=0):
@@ -18,15 +22,44 @@ def lines(count, offset=0):
         yield f"the {THINGS[i % 6]} was very {word} and late {i}", label
 
 
+def tagged(count, offset=0):
+    """Things are entities of two words, some of several word pieces; everything else is outside."""
+    for i in range(offset, offset + count):
+        words = ["my", THINGS[i % 6], ("stamps", "box", "code")[i % 3], *("was", "very", "late")[: 1 + i % 3]]
+        yield {"words": words, "tags": ["O", "B-THING", "I-THING", *["O"] * (len(words) - 3)]}
+
+
+def asked(count, offset=0):
+    """The answer is the thing, somewhere in the context."""
+    for i in range(offset, offset + count):
+        thing, before = THINGS[i % 6], ("the late ", "my very good ", "")[i % 3]
+        context = f"{before}{thing} was broken, thanks"
+        answers = {"text": [thing], "answer_start": [len(before)]}
+        yield {"question": "what was it?", "context": context, "answers": answers}
+
+
+def load_written(folder, rows_of):
+    for split, count in SPLITS.items():
+        rows = rows_of(count, offset=len(split))
+        (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return load_dataset(str(folder), Columns())
+
+
 @pytest.fixture(scope="session")
 def base():
     return load_base(str(tiny_base("bert")))
 
 
 @pytest.fixture(scope="session")
+def base_without_dropout(base):
+    config = replace(base.config, hidden_dropout=0.0, attention_dropout=0.0)
+    return Base(base.spec, config, base.anatomy, base.params, base.tokenizer, base.dtype, base.device)
+
+
+@pytest.fixture(scope="session")
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("data")
-    for split, count in (("train", 48), ("validation", 20), ("test", 12)):
+    for split, count in SPLITS.items():
         rows = [f"{text},{label}" for text, label in lines(count, offset=len(split))]
         (path / f"{split}.csv").write_text("\n".join(["text,label", *rows]) + "\n")
     return path
@@ -35,3 +68,13 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="session")
 def data(folder):
     return load_dataset(str(folder), Columns())
+
+
+@pytest.fixture(scope="session")
+def tags(tmp_path_factory):
+    return load_written(tmp_path_factory.mktemp("tags"), tagged)
+
+
+@pytest.fixture(scope="session")
+def questions(tmp_path_factory):
+    return load_written(tmp_path_factory.mktemp("questions"), asked)

@@ -9,17 +9,37 @@ import torch
 from torch.nn import functional as F
 
 from bases import Reference, tiny_base
-from onebert_encoder.encode import NO_DROPOUT
+from onebert_encoder.base import load_base
 from onebert_store.delta import check
 from onebert_store.errors import InvalidManifest, InvalidMethod, InvalidSettings, NotFinite, TooLarge
-from onebert_store.format import dumps, loads
+from onebert_store.format import MAX_HEADER_BYTES, dumps, loads
 from onebert_training import checkpoint
-from onebert_training.evaluation import BATCH_TOKENS, predict, token_batches
-from onebert_training.loop import State, finish, take_step, train
+from onebert_training.evaluation import predict
+from onebert_training.features import BATCH_TOKENS, Inputs, token_batches
+from onebert_training.loop import finish, take_step, train
+from onebert_training.methods import METHODS
 from onebert_training.metrics import evaluate_predictions
-from onebert_training.run import Run, Settings
+from onebert_training.run import Run, Settings, TaskInputs
+from onebert_training.state import State
 
-METHODS = ("frozen", "bitfit", "bitfit:bq,bm2", "layernorm", "gamma:gLN1", "lora:r=2", "spafit:0-1-II,r=2")
+SERVABLE = (
+    "frozen",
+    "bitfit",
+    "bitfit:bq,bm2",
+    "init-bias",
+    "random-bias:0.5%",
+    "layernorm",
+    "gamma:gLN1",
+    "random:0.2%",
+    "random-rows:1%",
+    "random-cols:1%",
+    "lora:r=2",
+    "spafit:0-1-II,r=2",
+    "adapter:4",
+    "ia3",
+    "diff-pruning:0.5%",
+    "bitfit+gamma:gLN2+random:0.2%",
+)
 QUICK = Settings(epochs=2, learning_rate=2e-2)
 
 
@@ -28,7 +48,8 @@ class InterruptedRunError(Exception):
 
 
 def run_of(base, data, **changes):
-    return Run(base, data, replace(QUICK, **changes), "tone")
+    settings = replace(QUICK, **changes)
+    return Run(TaskInputs(base, data, settings.max_length), settings, "tone")
 
 
 def reference(delta, pooling="mean"):
@@ -37,8 +58,8 @@ def reference(delta, pooling="mean"):
 
 
 def reference_logits(run, delta, split):
-    model = reference(delta, run.settings.pooling)
-    return np.stack([model.logits(t.input_ids, t.type_ids).numpy() for t in run.tokens[split]])
+    model = reference(delta, run.pooling)
+    return np.stack([model.logits(t.input_ids, t.type_ids).numpy() for t in run.inputs.splits[split].tokens])
 
 
 def retyped(data, task_type):
@@ -61,24 +82,41 @@ def test_it_learns(base, data):
     assert result.test["accuracy"] >= 0.9
 
 
-@pytest.mark.parametrize("method", METHODS)
+def test_every_kind_of_method_is_here():
+    here = {name.partition(":")[0] for method in SERVABLE for name in method.split("+")}
+    assert here | {"full", "reinit"} == set(METHODS)
+
+
+@pytest.mark.parametrize("method", SERVABLE)
 def test_the_delta_is_what_the_method_names_and_the_base_stays(base, data, method):
     before = {name: tensor.clone() for name, tensor in base.params.items()}
     run = run_of(base, data, method=method, max_steps=4)
     delta = train(run).delta
     assert all(torch.equal(before[name], tensor) for name, tensor in base.params.items())
     assert not any(tensor.requires_grad for tensor in base.params.values())
-    planned = {f"delta.{parameter.name}" for parameter in run.plan.parameters}
-    planned |= {f"lora_{half}.{module.name}" for module in run.plan.modules for half in "AB"}
-    assert set(delta.tensors) == planned | {"head.weight", "head.bias"}
-    unchanged = {name for name, tensor in delta.tensors.items() if not np.any(tensor)}
+    trained = [*run.plan.parts, *([run.plan.weights] if run.plan.weights else [])]
+    planned = {site.name for part in trained for site in part.sites}
+    adapted = {f"{name}.{kind}" for name in planned for kind in ("weight", "bias")}
+    held = {name: tensor for name, tensor in delta.tensors.items() if not name.startswith("head.")}
+    assert {name.partition(".")[2] for name in held} <= planned | adapted
+    values = {name: tensor for name, tensor in held.items() if not name.startswith("sparse_index.")}
     # The key's bias cancels in the softmax: counted by the papers, never moved.
-    assert unchanged == {name for name in delta.tensors if name.endswith("attention.self.key.bias")}
-    numbers = sum(tensor.size for tensor in delta.tensors.values())
-    assert numbers == run.delta_parameters + run.head_parameters
+    moved = {name: tensor - name.startswith("scale.") for name, tensor in values.items() if "key.bias" not in name}
+    assert all(np.any(tensor) for tensor in moved.values())
+    if "random-bias" in method:
+        assert sum(map(np.count_nonzero, moved.values())) <= run.delta_parameters
+    else:
+        assert sum(tensor.size for tensor in values.values()) == run.delta_parameters
 
 
-@pytest.mark.parametrize("method", METHODS)
+def test_diff_pruning_ends_with_exactly_the_share_that_was_asked(base, data):
+    delta = train(run_of(base, data, method="diff-pruning:0.5%", epochs=4)).delta
+    places = {name: index for name, index in delta.tensors.items() if name.startswith("sparse_index.")}
+    assert sum(map(len, places.values())) == round(0.005 * base.spec.num_parameters)
+    assert all((np.diff(index) > 0).all() for index in places.values())
+
+
+@pytest.mark.parametrize("method", SERVABLE)
 @pytest.mark.parametrize("pooling", ["mean", "cls", "pooler"])
 def test_the_file_in_a_plain_model_scores_what_training_said(base, data, method, pooling):
     run = run_of(base, data, method=method, pooling=pooling, max_steps=5)
@@ -95,53 +133,85 @@ def test_the_file_in_a_plain_model_scores_what_training_said(base, data, method,
 
 @pytest.mark.parametrize("task_type", ["regression", "multi_label"])
 def test_other_task_types(base, data, task_type):
-    run = run_of(base, retyped(data, task_type), method="bitfit", epochs=30, batch_size=8)
+    run = run_of(base, retyped(data, task_type), method="bitfit", epochs=60, batch_size=8)
     result = train(run)
     logits = reference_logits(run, result.delta, "test")
     scores = evaluate_predictions(task_type, run.data.splits["test"].gold, logits)
     assert scores == pytest.approx(result.test, rel=1e-3)
     if task_type == "regression":
         # Targets of 100 to 190 from a head that starts near 0: learned in their own unit, written in the data's.
-        assert result.test["mae"] < 25
+        assert result.test["mae"] < 40
     else:
         assert result.test["micro_f1"] > 0.8
 
 
-def test_a_step_has_the_gradient_of_the_plain_model(base, data):
-    run = run_of(base, data, method="layernorm")
-    run.dropout = NO_DROPOUT
-    state = State(run.init_leaves())
+@pytest.mark.parametrize("method", ["layernorm", "full", "reinit+bitfit", "reinit+full"])
+def test_a_step_has_the_gradient_of_the_plain_model(base_without_dropout, data, method):
+    run = run_of(base_without_dropout, data, method=method)
+    state = State(run.init_values())
+    plain = Reference(tiny_base("bert"), {}, "mean").model
+    own = dict(plain.named_parameters())
+    with torch.no_grad():
+        for name, tensor in run.view(state.values, training=True).params.items():
+            own[name].copy_(tensor)
     weight = state.leaves["head.weight"].detach().clone()
     chosen = run.batch_at(0)
-    loss = take_step(run, state)
+    (loss,) = take_step([(run, state)])
 
-    plain = Reference(tiny_base("bert"), {}, "mean").model
+    tokens = [run.inputs.splits["train"].tokens[i] for i in chosen]
     pooled = torch.stack(
         [
             plain(torch.tensor([t.input_ids]), token_type_ids=torch.tensor([t.type_ids])).last_hidden_state[0].mean(0)
-            for t in (run.tokens["train"][i] for i in chosen)
+            for t in tokens
         ]
     )
-    expected = F.cross_entropy(pooled @ weight.T, run.gold[chosen])
+    expected = F.cross_entropy(pooled @ weight.T, torch.tensor([run.data.splits["train"].gold[i] for i in chosen]))
     assert loss == pytest.approx(expected.item(), abs=1e-5)
     expected.backward()
-    own = dict(plain.named_parameters())
-    names = [name.removeprefix("delta.") for name in state.leaves if name.startswith("delta.")]
-    ours = torch.cat([state.leaves[f"delta.{name}"].grad for name in names])
-    theirs = torch.cat([own[name].grad for name in names])
+    names = [name for name in state.leaves if not name.startswith("head.")]
+    if "full" in method:
+        read = {name for name, tensor in own.items() if tensor.grad is not None}
+        assert {name.removeprefix("full.") for name in names} == read
+    ours = [state.leaves[name].grad for name in names]
+    theirs = [own[name.partition(".")[2]].grad for name in names]
     # Clipping scales all gradients by one number.
-    assert F.cosine_similarity(ours, theirs, dim=0).item() == pytest.approx(1, abs=1e-5)
+    scale = torch.cat([g.flatten() for g in theirs]).norm() / torch.cat([g.flatten() for g in ours]).norm()
+    for name, one, other in zip(names, ours, theirs, strict=True):
+        # Folding sums in another order; relative to the largest gradients, of order 1, that is rounding.
+        torch.testing.assert_close(one * scale, other, rtol=1e-3, atol=1e-4, msg=name)
 
 
-@pytest.mark.parametrize("method", ["bitfit", "lora:r=2", "layernorm"])
+@pytest.mark.parametrize("method", ["full", "reinit+bitfit"])
+def test_what_is_no_delta_ends_as_a_base_that_scores_what_training_said(base, data, method):
+    run = run_of(base, data, method=method, pooling="cls", epochs=3, learning_rate=1e-3)
+    result = train(run)
+    assert result.delta is None
+    assert not torch.equal(result.base.param("W_q", 0), base.param("W_q", 0))
+    model = Reference(tiny_base("bert"), {}, "cls")
+    with torch.no_grad():
+        for name, parameter in model.model.named_parameters():
+            parameter.copy_(result.base.params[name] + result.differences.get(f"delta.{name}", 0))
+    model.tensors = {name: value for name, value in result.differences.items() if name.startswith("head.")}
+    tokens = run.inputs.splits["test"].tokens
+    logits = np.stack([model.logits(text.input_ids, text.type_ids).numpy() for text in tokens])
+    assert evaluate_predictions("single_label", data.splits["test"].gold, logits) == result.test
+
+
+@pytest.mark.parametrize("method", ["bitfit", "lora:r=2", "spafit:0-1-I", "random:0.2%", "diff-pruning:0.5%"])
 def test_an_equal_run_gives_equal_bytes(base, data, method):
     one, two, other = (dumps(train(run_of(base, data, method=method, seed=seed)).delta) for seed in (3, 3, 4))
     assert one == two
     assert one != other
 
 
-@pytest.mark.parametrize("task_type", ["single_label", "regression"])
-@pytest.mark.parametrize("method", ["bitfit", "lora:r=2"])
+@pytest.mark.parametrize(
+    ("method", "task_type"),
+    [
+        *(("bitfit", "single_label"), ("bitfit", "regression"), ("lora:r=2", "single_label"), ("ia3", "regression")),
+        *(("spafit:0-1-II", "single_label"), ("frozen", "single_label"), ("random-bias:0.5%", "single_label")),
+        *(("random-cols:1%", "single_label"), ("diff-pruning:0.5%", "single_label")),
+    ],
+)
 def test_an_interrupted_run_continues_to_the_same_bytes(base, data, tmp_path, method, task_type):
     if task_type == "regression":
         data = retyped(data, "regression")
@@ -149,14 +219,14 @@ def test_an_interrupted_run_continues_to_the_same_bytes(base, data, tmp_path, me
     whole = dumps(train(run_of(base, data, **settings)).delta)
     file = tmp_path / "checkpoint"
 
-    def interrupt(progress):
+    def interrupt(run, progress):
         if progress.step == 17:
             raise InterruptedRunError
 
     with pytest.raises(InterruptedRunError):
         train(run_of(base, data, **settings), interrupt, file)
     notes = []
-    result = train(run_of(base, data, **settings), lambda p: notes.append(p.note), file)
+    result = train(run_of(base, data, **settings), lambda _, p: notes.append(p.note), file)
     assert result.resumed_at == 15
     assert notes[0] == "continued at step 15"
     assert dumps(result.delta) == whole
@@ -166,7 +236,7 @@ def test_a_finished_run_that_was_interrupted_before_its_file_only_writes_it(base
     file = tmp_path / "checkpoint"
     first = train(run_of(base, data), checkpoint_file=file)
     steps = []
-    again = train(run_of(base, data), lambda p: steps.append(p.step), file)
+    again = train(run_of(base, data), lambda _, p: steps.append(p.step), file)
     assert again.resumed_at == first.steps
     assert steps == [first.steps] * 2  # said once as a note, once before the test
     assert dumps(again.delta) == dumps(first.delta)
@@ -195,7 +265,7 @@ def test_a_checkpoint_that_does_not_fit_is_said_and_not_used(base, data, tmp_pat
         damage(tensors, facts)
         checkpoint.save(file, tensors, facts)
     notes = []
-    result = train(run_of(base, data), lambda p: notes.append(p.note), file)
+    result = train(run_of(base, data), lambda _, p: notes.append(p.note), file)
     assert notes[0] == "started anew: the checkpoint is not of this run"
     assert result.resumed_at == 0
     assert dumps(result.delta) == dumps(train(run_of(base, data)).delta)
@@ -204,7 +274,7 @@ def test_a_checkpoint_that_does_not_fit_is_said_and_not_used(base, data, tmp_pat
 def test_the_best_evaluation_is_written_and_not_the_last(base, data):
     scores = {}
     run = run_of(base, data, epochs=6)
-    result = train(run, lambda p: scores.update({p.step: p.validation["accuracy"]} if p.validation else {}))
+    result = train(run, lambda _, p: scores.update({p.step: p.validation["accuracy"]} if p.validation else {}))
     assert result.validation["accuracy"] == max(scores.values())
     assert scores[result.best_step] == max(scores.values())
     logits = reference_logits(run, result.delta, "validation")
@@ -235,18 +305,23 @@ def test_every_epoch_sees_every_row_once_in_another_order(base, data):
     assert epochs[0] != epochs[1]
 
 
-def test_dropout_is_on_in_training(base, data):
+def test_dropout_is_on_in_training(base, base_without_dropout, data):
     losses = []
-    for dropout in (None, NO_DROPOUT):
-        run = run_of(base, data)
-        run.dropout = dropout or run.dropout
-        losses.append(take_step(run, State(run.init_leaves())))
+    for some in (base, base_without_dropout):
+        run = run_of(some, data)
+        losses += take_step([(run, State(run.init_values()))])
     assert losses[0] != losses[1]
 
 
-def test_a_bfloat16_run_records_float32_logits(data):
-    from onebert_encoder.base import load_base
+def test_no_two_seeds_and_no_two_steps_have_one_dropout(base, data):
+    runs = [run_of(base, data, seed=seed) for seed in (0, 1, 2, 2**31 - 1)]
+    drawn = [torch.rand(4, generator=run.generator_at(step)) for run in runs for step in range(50)]
+    assert len({tuple(numbers.tolist()) for numbers in drawn}) == len(drawn)
+    again = run_of(base, data, seed=2).generator_at(7)
+    assert torch.equal(torch.rand(4, generator=again), drawn[2 * 50 + 7])
 
+
+def test_a_bfloat16_run_records_float32_logits(data):
     base = load_base(str(tiny_base("bert")), dtype=torch.bfloat16)
     delta = train(run_of(base, data, max_steps=3)).delta
     assert {tensor.dtype for tensor in delta.tensors.values()} == {np.dtype(np.float32)}
@@ -285,8 +360,8 @@ def test_a_diverging_run_stops_in_one_line(base, data):
 def test_what_is_no_number_at_the_end_is_one_line(base, data):
     without_test = replace(data, splits={name: data.splits[name] for name in ("train", "validation")})
     run = run_of(base, without_test)
-    state = State(run.init_leaves())
-    state.best = {name: leaf.detach().clone() for name, leaf in state.leaves.items()}
+    state = State(run.init_values())
+    state.best = {name: value.detach().clone() for name, value in state.values.items()}
     state.validation = {"accuracy": math.nan}
     with pytest.raises(InvalidManifest, match=r"^training: a number is not finite$"):
         finish(run, state, 0)
@@ -304,22 +379,26 @@ def test_what_cannot_be_trained_is_refused_before_the_first_step(base, data):
         run_of(base, replace(data, labels=("good\nbad", "other")))
     with pytest.raises(InvalidManifest, match="training: a text has half a surrogate pair"):
         run_of(base, replace(data, name="caf\udce9"))  # a folder's name that is not UTF-8
-    many = tuple(str(i) for i in range(600_000))
-    with pytest.raises(TooLarge, match="64 MiB"):
-        run_of(base, replace(data, labels=many))
+
+
+@pytest.mark.parametrize("method", ["bitfit", "lora:r=2", "random:10%", "diff-pruning:10%"])
+def test_a_file_over_the_limit_is_refused_before_the_first_step(base, data, method, monkeypatch):
+    delta = train(run_of(base, data, method=method, max_steps=1)).delta
+    room = sum(tensor.nbytes for tensor in delta.tensors.values())
+    monkeypatch.setattr("onebert_training.run.MAX_FILE_BYTES", MAX_HEADER_BYTES + room)
+    run_of(base, data, method=method)
+    monkeypatch.setattr("onebert_training.run.MAX_FILE_BYTES", MAX_HEADER_BYTES + room - 1)
+    with pytest.raises(TooLarge, match="MiB of a file"):
+        run_of(base, data, method=method)
 
 
 def test_a_base_without_pooler_refuses_its_pooling(data):
-    from onebert_encoder.base import load_base
-
     with pytest.raises(InvalidSettings, match="cls, mean"):
         run_of(load_base(str(tiny_base("electra"))), data, pooling="pooler")
 
 
 @pytest.mark.parametrize("family", ["roberta", "distilbert", "electra"])
 def test_other_families_train(data, family):
-    from onebert_encoder.base import load_base
-
     base = load_base(str(tiny_base(family)))
     result = train(run_of(base, data, max_steps=3))
     check(loads(dumps(result.delta)), base.spec)
@@ -327,15 +406,19 @@ def test_other_families_train(data, family):
 
 def test_predictions_keep_the_order_whatever_the_batches(base, data):
     run = run_of(base, data)
+    tokens = run.inputs.splits["train"].tokens
     with torch.no_grad():
-        row = run.fold(run.init_leaves())
-    tokens = run.tokens["train"]
-    logits = predict(base, row, tokens)
-    assert np.allclose(predict(base, row, tokens[::-1])[::-1], logits, atol=1e-5)
-    alone = np.concatenate([predict(base, row, [text]) for text in tokens[:5]])
+        row = run.fold(base, run.init_values())
+
+    def answers(texts):
+        return np.stack(predict(base, row, Inputs(base, texts).features(0, "mean")))
+
+    logits = answers(tokens)
+    assert np.allclose(answers(tokens[::-1])[::-1], logits, atol=1e-5)
+    alone = np.concatenate([answers([text]) for text in tokens[:5]])
     assert np.allclose(alone, logits[:5], atol=1e-5)
 
 
 def test_batches_hold_at_most_their_tokens():
     tokens = [[0] * length for length in (BATCH_TOKENS - 1, 1, 1, BATCH_TOKENS + 5, 3)]
-    assert list(token_batches(range(5), tokens)) == [[0, 1], [2], [3], [4]]
+    assert token_batches(range(5), tokens) == [[0, 1], [2], [3], [4]]
