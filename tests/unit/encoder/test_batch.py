@@ -7,12 +7,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bases import tiny_base
+from bases import far_delta, tiny_base, torch_tensors
 from onebert_encoder.base import Base, load_base
 from onebert_encoder.batch import BASE_ROW, pack, round_up
+from onebert_encoder.encode import encode
+from onebert_encoder.fold import fold
+from onebert_encoder.predict import compute_logits
+from onebert_encoder.rows import stack_rows
 from onebert_encoder.tokens import Tokens
 
 LAYERS = 3
+TWO_KINDS = ("everything", "bitfit")
 
 
 @cache
@@ -107,3 +112,36 @@ def test_masks_hide_exactly_the_padding() -> None:
     assert bucket.mask is not None
     lengths = sorted(torch.isfinite(bucket.mask).sum(-1).flatten().tolist())
     assert lengths == [4, 4, 9]
+
+
+@given(sequences, st.integers(0, LAYERS))
+def test_a_batch_that_enters_above_takes_every_token_from_its_place(drawn: list[tuple[int, int]], low: int) -> None:
+    texts = [tokens(length, start=i) for i, (length, _) in enumerate(drawn)]
+    batch = pack(base(), texts, [row for _, row in drawn], layers=range(low, LAYERS))
+    (stage,) = batch.stages
+    assert stage.layers == range(low, LAYERS)
+    if low == 0:
+        assert stage.source is None
+        return
+    assert stage.source is not None
+    given_ids = torch.tensor([number for text in texts for number in text.input_ids])[stage.source]
+    for text, first in zip(texts, batch.first.tolist(), strict=True):
+        assert given_ids[first : first + len(text)].tolist() == text.input_ids
+
+
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=12), st.integers(1, LAYERS))
+def test_layers_in_two_parts_are_the_layers_at_once(lengths: list[int], low: int) -> None:
+    texts = [tokens(length, start=i) for i, length in enumerate(lengths)]
+    which = [i % 2 for i in range(len(texts))]
+    folded = [fold(base(), torch_tensors(far_delta(base().spec, kind, "none", 3, 1)), "none") for kind in TWO_KINDS]
+    rows = stack_rows(base(), folded)
+    with torch.no_grad():
+        whole = compute_logits(base(), rows, pack(base(), texts, which))
+        below = pack(base(), texts, which, layers=range(low))
+        assert [layer for stage in below.stages for layer in stage.layers] == list(range(low))
+        x = encode(base(), rows, below)
+        halfway = torch.cat([x[at : at + n] for at, n in zip(below.first.tolist(), lengths, strict=True)])
+        above = pack(base(), texts, which, layers=range(low, LAYERS))
+        parts = compute_logits(base(), rows, above, activations=halfway)
+    for one, other in zip(parts, whole, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-5)

@@ -1,0 +1,123 @@
+"""Dropout: what a row drops is its own affair, at the right rate, and where the base had it."""
+
+from functools import cache
+from itertools import chain
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from bases import far_delta, tiny_base, torch_tensors
+from onebert_encoder.base import Base, load_base
+from onebert_encoder.batch import Batch, Bucket, pack
+from onebert_encoder.dropout import NO_DROPOUT, Dropout
+from onebert_encoder.fold import fold
+from onebert_encoder.predict import compute_logits
+from onebert_encoder.rows import stack_rows
+from onebert_encoder.tokens import Tokens
+
+Masks = list[tuple[Tensor, Tensor]]
+
+
+@cache
+def base() -> Base:
+    return load_base(str(tiny_base("bert")))
+
+
+def text_of(length: int) -> Tokens:
+    return Tokens([5 + i % 60 for i in range(length)], [0] * length)
+
+
+def dropout_of(seeds: list[int], hidden: float = 0.3, attention: float = 0.2) -> Dropout:
+    return Dropout(hidden, attention, [torch.Generator().manual_seed(seed) for seed in seeds])
+
+
+def ones_for(bucket: Bucket) -> Tensor:
+    return torch.ones(bucket.count, base().config.num_heads, bucket.length, bucket.length)
+
+
+def masks_of(batch: Batch, dropout: Dropout) -> Masks:
+    """Of each sequence, in the caller's order, what a layer drops after embeddings that were dropped out, too."""
+    (stage,) = batch.stages
+    ones = torch.ones(len(batch.word), base().config.hidden_size)
+    dropout.on_tokens(ones, stage)
+    of_bucket = [dropout.on_attention(ones_for(bucket), bucket) for bucket in stage.buckets]
+    on_tokens = dropout.on_tokens(ones, stage)
+    found: dict[int, tuple[Tensor, Tensor]] = {}
+    for bucket, mask in zip(stage.buckets, of_bucket, strict=True):
+        starts = bucket.start + np.cumsum([0, *bucket.lengths[:-1]])
+        for i, (start, length) in enumerate(zip(starts.tolist(), bucket.lengths.tolist(), strict=True)):
+            found[start] = on_tokens[start : start + length], mask[i, :, :length, :length]
+    return [found[start] for start in batch.first.tolist()]
+
+
+@given(st.lists(st.tuples(st.integers(1, 64), st.integers(0, 3)), min_size=1, max_size=24))
+def test_a_row_drops_the_same_alone_and_in_any_mixture(drawn: list[tuple[int, int]]) -> None:
+    texts, rows = [text_of(length) for length, _ in drawn], [row for _, row in drawn]
+    mixed = masks_of(pack(base(), texts, rows), dropout_of([10, 11, 12, 13]))
+    for row in set(rows):
+        own = [text for text, its in zip(texts, rows, strict=True) if its == row]
+        alone = masks_of(pack(base(), own, [0] * len(own)), dropout_of([10 + row]))
+        here = [mask for mask, its in zip(mixed, rows, strict=True) if its == row]
+        for one, other in zip(chain(*here), chain(*alone), strict=True):
+            assert torch.equal(one, other)
+
+
+def test_rows_and_layers_drop_different_numbers() -> None:
+    batch = pack(base(), [text_of(20), text_of(20)], [0, 1])
+    dropout = dropout_of([0, 1])
+    first, second = masks_of(batch, dropout), masks_of(batch, dropout)
+    assert not torch.equal(first[0][0], first[1][0])
+    assert not torch.equal(first[0][1], first[1][1])
+    assert not torch.equal(first[0][0], second[0][0])
+    assert not torch.equal(first[0][1], second[0][1])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("drop", [0.1, 0.5])
+def test_so_many_are_dropped_and_the_rest_is_larger_by_as_much(drop: float, dtype: torch.dtype) -> None:
+    batch = pack(base(), [text_of(64) for _ in range(30)], [0, 1, 2] * 10)
+    (stage,) = batch.stages
+    dropout = dropout_of([1, 2, 3], drop, drop)
+    tokens = dropout.on_tokens(torch.ones(len(batch.word), 32, dtype=dtype), stage)[: 64 * 30]
+    attention = dropout.on_attention(ones_for(stage.buckets[0]).to(dtype), stage.buckets[0])
+    for mask in (tokens, attention):
+        assert mask.dtype == dtype
+        dropped, scale = mask.unique().tolist()
+        assert dropped == 0
+        # The probability has 16 bits; bfloat16 has 8.
+        assert scale == pytest.approx(1 / (1 - drop), rel=1e-4 if dtype == torch.float32 else 2**-8)
+        kept, n = mask.count_nonzero().item() / mask.numel(), mask.numel()
+        # Five standard deviations of a frequency among n.
+        assert kept == pytest.approx(1 - drop, abs=5 * (drop * (1 - drop) / n) ** 0.5)
+
+
+def test_no_dropout_draws_nothing() -> None:
+    (stage,) = pack(base(), [text_of(9)], [0]).stages
+    x, probabilities = torch.ones(len(stage.row_of_token), 32), ones_for(stage.buckets[0])
+    assert NO_DROPOUT.on_tokens(x, stage) is x
+    assert NO_DROPOUT.on_attention(probabilities, stage.buckets[0]) is probabilities
+
+
+def test_logits_with_dropout_are_the_same_alone_and_in_a_mixture() -> None:
+    """Through the whole forward pass; another mask moves these logits by tenths."""
+    rows = [
+        fold(base(), torch_tensors(far_delta(base().spec, kind, "mean", labels=2, seed=seed)), "mean")
+        for seed, kind in enumerate(("bitfit", "lora", "everything"))
+    ]
+    texts = [text_of(length) for length in (60, 5, 17, 33, 8, 40, 16, 3, 64)]
+    which = [0, 1, 2] * 3
+    mixed = compute_logits(base(), stack_rows(base(), rows), pack(base(), texts, which), dropout_of([0, 1, 2]))
+    for row in range(3):
+        own = [i for i, its in enumerate(which) if its == row]
+
+        def answers(seed: int, row: int = row, own: list[int] = own) -> list[Tensor]:
+            batch = pack(base(), [texts[i] for i in own], [0] * len(own))
+            return compute_logits(base(), stack_rows(base(), [rows[row]]), batch, dropout_of([seed]))
+
+        for i, alone, other in zip(own, answers(row), answers(row + 7), strict=True):
+            torch.testing.assert_close(mixed[i], alone, rtol=0, atol=1e-4)
+            assert (mixed[i] - other).abs().max() > 1e-2
