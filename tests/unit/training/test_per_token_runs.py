@@ -1,0 +1,117 @@
+"""Token and span tasks from data to file: learned, and measured as the plain model is with other people's tools."""
+
+from functools import cache
+from itertools import chain
+
+import numpy as np
+import pytest
+from seqeval.metrics import f1_score
+from sklearn.metrics import accuracy_score
+from transformers import AutoTokenizer
+
+from bases import Reference, tiny_base
+from onebert_store.delta import check
+from onebert_store.errors import InvalidSettings
+from onebert_store.format import dumps, loads
+from onebert_training.loop import train
+from onebert_training.run import Run, Settings, TaskInputs
+
+LONGEST_ANSWER = 30
+
+
+@cache
+def tokenizer():
+    """Hugging Face's own, as its users have it."""
+    return AutoTokenizer.from_pretrained(tiny_base("bert"))
+
+
+def make_run(base, data, method="bitfit", **changes):
+    settings = Settings(**{"epochs": 12, "learning_rate": 2e-2, "batch_size": 8} | changes, method=method)
+    return Run(TaskInputs(base, data, settings.max_length), settings, "task")
+
+
+def plain_model(result):
+    delta = loads(dumps(result.delta))
+    assert delta.manifest.pooling == "none"
+    return Reference(tiny_base("bert"), {name: array.copy() for name, array in delta.tensors.items()}, "none")
+
+
+def predicted_tags(model, words, labels):
+    """Of pre-split words, by the first piece of each, as `run_ner` of the transformers examples does."""
+    encoded = tokenizer()(words, is_split_into_words=True)
+    logits = model.logits(encoded["input_ids"])
+    pieces = encoded.word_ids()
+    return [labels[int(logits[pieces.index(i)].argmax())] for i in range(len(words))]
+
+
+def predicted_answer(model, question, context):
+    """The best of all spans of the context, by brute force."""
+    encoded = tokenizer()(question, context, return_offsets_mapping=True, return_token_type_ids=True)
+    logits = model.logits(encoded["input_ids"], encoded["token_type_ids"])
+    inside = [i for i, half in enumerate(encoded.sequence_ids()) if half == 1]
+    spans = [(i, j) for i in inside for j in inside if i <= j < i + LONGEST_ANSWER]
+    first, last = max(spans, key=lambda span: float(logits[span[0], 0] + logits[span[1], 1]))
+    return context[encoded["offset_mapping"][first][0] : encoded["offset_mapping"][last][1]]
+
+
+def plain_words(text):
+    """As SQuAD compares: without articles and punctuation; these texts repeat no word."""
+    return set(text.replace(",", " ").split()) - {"the"}
+
+
+def shared_words(one, other):
+    ours, theirs = plain_words(one), plain_words(other)
+    return 2 * len(ours & theirs) / (len(ours) + len(theirs))
+
+
+@pytest.mark.parametrize("method", ["bitfit", "adapter:8", "full"])
+def test_a_token_task_is_learned(base, tags, method):
+    result = train(make_run(base, tags, method, **({"learning_rate": 2e-3} if method == "full" else {})))
+    assert result.metric == "entity_f1"
+    assert result.test["entity_f1"] > 0.9
+
+
+@pytest.mark.parametrize(("method", "max_steps"), [("bitfit", 9), ("lora:r=2", 12), ("frozen", 20)])
+def test_a_token_tasks_metrics_are_seqevals_and_scikit_learns_on_the_plain_model(base, tags, method, max_steps):
+    result = train(make_run(base, tags, method, max_steps=max_steps))
+    model, split = plain_model(result), tags.splits["test"]
+    words = [text.split() for text in split.texts]
+    assert any(len(tokenizer().tokenize(word)) > 1 for word in words[0] + words[1] + words[2])
+    gold = [[tags.labels[tag] for tag in row] for row in split.gold]
+    found = [predicted_tags(model, row, tags.labels) for row in words]
+    assert result.test["entity_f1"] == pytest.approx(f1_score(gold, found))
+    accuracy = accuracy_score(list(chain(*gold)), list(chain(*found)))
+    assert result.test["token_accuracy"] == pytest.approx(accuracy)
+
+
+def test_a_span_task_is_learned(base, questions):
+    result = train(make_run(base, questions, epochs=25))
+    assert result.metric == "f1"
+    assert result.test["exact_match"] > 0.7
+
+
+@pytest.mark.parametrize(("method", "max_steps"), [("bitfit", 25), ("random:1%", 30), ("spafit:0-1-II", 30)])
+def test_a_span_tasks_metrics_are_those_of_a_full_search_with_the_plain_model(base, questions, method, max_steps):
+    result = train(make_run(base, questions, method, max_steps=max_steps))
+    model, split = plain_model(result), questions.splits["test"]
+    found = [predicted_answer(model, *pair) for pair in split.texts]
+    gold = [answers[0][1] for answers in split.gold]
+    exact = np.mean([plain_words(one) == plain_words(other) for one, other in zip(found, gold, strict=True)])
+    assert result.test["exact_match"] == pytest.approx(exact)
+    assert result.test["f1"] == pytest.approx(np.mean(list(map(shared_words, found, gold))))
+
+
+@pytest.mark.parametrize("task", ["tags", "questions"])
+def test_the_file_holds_every_tokens_golden_logits(base, task, request):
+    result = train(make_run(base, request.getfixturevalue(task), max_steps=3))
+    check(loads(dumps(result.delta)), base.spec)
+    model, golden = plain_model(result), result.delta.manifest.golden
+    for ids, recorded in zip(golden.input_ids, golden.logits, strict=True):
+        assert model.logits(ids).flatten().numpy() == pytest.approx(recorded, abs=1e-4)
+
+
+def test_per_token_tasks_have_no_pooling_and_others_have_one(base, tags, data):
+    with pytest.raises(InvalidSettings, match="a token task here has none pooling, not mean"):
+        make_run(base, tags, pooling="mean")
+    with pytest.raises(InvalidSettings, match="a single_label task here has cls, mean, pooler pooling, not none"):
+        make_run(base, data, pooling="none")
