@@ -1,0 +1,102 @@
+"""Every method that a server can serve: trained, then answered in one mixed batch as the plain model does.
+
+The tolerance is that of test_exactness.py, which argues it.
+"""
+
+import numpy as np
+import pytest
+import torch
+
+from bases import Reference, tiny_base, torch_tensors
+from onebert_encoder.base import load_base
+from onebert_encoder.batch import pack
+from onebert_encoder.fold import fold
+from onebert_encoder.predict import compute_logits
+from onebert_encoder.rows import parts_at, stack_rows
+from onebert_encoder.tokens import Tokens
+from onebert_store.format import dumps, loads
+from onebert_training.cells import Columns
+from onebert_training.data import load_dataset
+from onebert_training.loop import train
+from onebert_training.methods import METHODS
+from onebert_training.run import Run, Settings, TaskInputs
+
+TOLERANCE = 1e-4
+SERVABLE = (
+    *("frozen", "bitfit", "bitfit:-bq,-bm2", "init-bias", "random-bias:0.5%", "layernorm", "gamma"),
+    *("random:0.5%", "random-rows:1%", "random-cols:1%", "lora:II,r=3", "spafit:0-1-II,r=2", "adapter:5", "ia3"),
+    *("diff-pruning:0.5%", "bitfit+gamma+lora:r=2+random:0.2%+ia3"),
+)
+FAMILIES = ("bert", "roberta", "electra")
+
+
+@pytest.fixture(scope="module")
+def datasets(tmp_path_factory):
+    """One task on whole texts, one on words."""
+    folder = tmp_path_factory.mktemp("data")
+    rows = [(f"the parcel was {('good', 'bad')[i % 2]} and late {i}", ("yes", "no")[i % 2]) for i in range(24)]
+    found = []
+    for header, lines in (
+        ("text,label", [f"{text},{label}" for text, label in rows]),
+        (
+            "words,tags",
+            [f"{text},{' '.join('A' if word == 'parcel' else label for word in text.split())}" for text, label in rows],
+        ),
+    ):
+        path = folder / f"{header[:5]}.csv"
+        path.write_text("\n".join([header, *lines]) + "\n")
+        found.append(load_dataset(str(path), Columns(), "token" if header.startswith("words") else None))
+    return found
+
+
+def trained(base, data, method, pooling, seed):
+    """A file's pooling and tensors, carried on from where a few steps have come to; places stay."""
+    settings = Settings(method, pooling, max_length=32, max_steps=4, batch_size=6, learning_rate=0.05, seed=seed)
+    delta = loads(dumps(train(Run(TaskInputs(base, data, 32), settings, "task")).delta))
+    carried = {
+        "delta": 10,
+        "sparse_value": 10,
+        "head": 10,
+        "lora_A": 3,
+        "lora_B": 3,
+        "adapter_down": 3,
+        "adapter_up": 3,
+    }
+    return delta.manifest.pooling, {
+        name: (tensor * carried.get(name.partition(".")[0], 1)).astype(tensor.dtype)
+        for name, tensor in delta.tensors.items()
+    }
+
+
+def test_the_list_is_every_servable_method():
+    kinds = {part.partition(":")[0] for method in SERVABLE for part in method.split("+")}
+    assert kinds == set(METHODS) - {"full", "reinit"}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_trained_tasks_of_every_method_in_one_mixed_batch_equal_the_plain_model(datasets, family):
+    base = load_base(str(tiny_base(family)))
+    bare = fold(base, {})
+    rows, references = [bare], []
+    for seed, method in enumerate(SERVABLE):
+        data = datasets[seed % 3 == 2]
+        pooling = None if data.task_type == "token" else base.spec.poolings[seed % len(base.spec.poolings)]
+        pooling, tensors = trained(base, data, method, pooling, seed)
+        rows.append(fold(base, torch_tensors(tensors), pooling))
+        references.append(Reference(tiny_base(family), tensors, pooling))
+    rng = np.random.default_rng(3)
+    lengths = rng.integers(1, 50, 6).tolist()
+    texts = [Tokens(rng.integers(5, base.config.vocab_size, length).tolist(), [0] * length) for length in lengths]
+    which = [row for _ in texts for row in range(1, len(rows))]
+    inputs = [text for text in texts for _ in range(1, len(rows))]
+    wanted = [
+        references[row - 1].logits(text.input_ids, text.type_ids) for row, text in zip(which, inputs, strict=True)
+    ]
+    assert max(float(logits.abs().max()) for logits in wanted) > 1
+    # Every text for itself, and each computed once up to where its tasks part.
+    for parts in (None, [parts_at(rows[row], bare, base) for row in which]):
+        with torch.inference_mode():
+            got = compute_logits(base, stack_rows(base, rows), pack(base, inputs, which, parts))
+        for row, one, other in zip(which, got, wanted, strict=True):
+            assert one.shape == other.shape
+            assert float((one - other).abs().max()) < TOLERANCE, SERVABLE[row - 1]
