@@ -1,0 +1,90 @@
+"""The record of a run: JSON values that agree with the run, its file and its history."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from onebert_store.format import dumps, loads
+from onebert_training.loop import train
+from onebert_training.record import make_record
+from onebert_training.report.records import load_records
+from onebert_training.run import Run, Settings, TaskInputs
+
+SETTINGS = Settings(epochs=3, learning_rate=1e-2, evals_per_epoch=2, measure_train=True, seed=7)
+
+
+def recorded(base, data, **changes):
+    run = Run(TaskInputs(base, data, 40), replace(SETTINGS, **changes), "tone")
+    result = train(run)
+    content = dumps(result.delta) if result.delta else b""
+    record = make_record(run, result, len(content) or None, 48, "figure 1")
+    return run, result, json.loads(json.dumps(record, allow_nan=False)), content
+
+
+def test_a_record_says_what_was_asked_and_what_came_of_it(base, data):
+    run, result, record, content = recorded(base, data)
+    assert record["settings"] == {
+        **{"method": "bitfit", "pooling": "mean", "max_length": 128, "epochs": 3, "max_steps": None, "batch_size": 16},
+        **{"learning_rate": 1e-2, "seed": 7, "evals_per_epoch": 2, "patience": None, "metric": None},
+        **{"train_rows": 48, "measure_train": True},
+    }
+    assert record["data"] == {"name": data.name, "digest": data.digest}
+    assert (record["experiment"], record["fingerprint"]) == ("figure 1", run.fingerprint)
+    assert (record["validation"], record["test"]) == (dict(result.validation), dict(result.test))
+    manifest = loads(content).manifest.training
+    assert (record["test"], record["steps"]) == (manifest["test"], manifest["steps"])
+    assert record["digest"] == loads(content).digest
+    assert record["file_bytes"] == len(content)
+
+
+def test_the_history_has_every_evaluation(base, data):
+    steps = []
+    run = Run(TaskInputs(base, data, 40), SETTINGS, "tone")
+    result = train(run, lambda _, progress: steps.append((progress.step, progress.loss, progress.validation)))
+    history = make_record(run, result, None)["history"]
+    evaluated = [(step, scores) for step, _, scores in steps if scores]
+    assert [(entry["step"], entry["validation"]) for entry in history] == evaluated
+    assert [entry["step"] for entry in history] == [2, 4, 6, 8, 9]
+    assert [entry["epoch"] for entry in history] == [pytest.approx(step / 3, abs=1e-4) for step in (2, 4, 6, 8, 9)]
+    losses = {step: loss for step, loss, _ in steps if loss is not None}
+    before = 0
+    for entry in history:
+        mean = np.mean([losses[step] for step in range(before + 1, entry["step"] + 1)])
+        assert entry["loss"] == pytest.approx(mean)
+        before = entry["step"]
+    assert min(entry["validation_loss"] for entry in history) < history[0]["loss"]
+
+
+def test_the_gap_is_between_the_best_weights_on_both_splits(base, data):
+    run, result, record, _ = recorded(base, data, epochs=6)
+    same = {**data.splits, "test": data.splits["train"]}
+    told = train(Run(TaskInputs(base, replace(data, splits=same), 40), run.settings, "tone"))
+    assert record["train"] == told.test == result.train
+    assert recorded(base, data, measure_train=False)[2]["train"] is None
+
+
+@pytest.mark.parametrize("method", ["bitfit", "init-bias:bq", "bitfit+gamma", "random-bias:0.5%", "ia3", "lora"])
+def test_the_change_is_the_mean_difference_of_every_trained_vector(base, data, method):
+    _, _, record, content = recorded(base, data, method=method)
+    wanted = {}
+    for name, tensor in loads(content).tensors.items():
+        kind, _, path = name.partition(".")
+        if kind in ("delta", "scale"):
+            symbol = base.spec.symbols[path].replace("W_", "s_")
+            layer = next((int(part) for part in path.split(".") if part.isdigit()), None)
+            wanted[symbol, layer] = float(np.abs(tensor - (kind == "scale")).mean())
+    assert bool(wanted) == (method != "lora")
+    got = {(change["symbol"], change["layer"]): change["mean_abs"] for change in record["change"]}
+    assert len(got) == len(record["change"])
+    assert got == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize("method", ["bitfit", "random:0.2%", "diff-pruning:0.5%", "full", "reinit+bitfit"])
+def test_the_report_reads_every_record(base, data, tmp_path, method):
+    _, result, record, content = recorded(base, data, method=method, max_steps=4)
+    (tmp_path / "run.json").write_text(json.dumps(record))
+    (read,) = load_records([tmp_path])
+    assert (read.method, read.decided) == (record["method"], result.validation["accuracy"])
+    assert (record["digest"] is None) == (not content)
