@@ -1,5 +1,6 @@
 """Dropout for training: every row of a batch draws from its own generator, so that neighbors change nothing."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -56,8 +57,14 @@ class Dropout:
 
     def _draw(self, row: int, shape: tuple[int, ...], drop: float, like: Tensor) -> Tensor:
         """Zero with probability `drop`, else 1 / (1 - drop)."""
-        kept = torch.empty(shape, device=like.device).bernoulli_(1 - drop, generator=self.generators[row])
-        return kept.div_(1 - drop).to(like.dtype)
+        # Four numbers of 16 bits out of one of 64: several times as fast as `bernoulli_`, whose masks were an eighth of
+        # a training step. The probability is rounded to 2^-16, and the scale is that of the rounded one.
+        count = math.prod(shape)
+        words = torch.empty(-(-count // 4), dtype=torch.int64, device=like.device)
+        words.random_(-(2**63), None, generator=self.generators[row])
+        keep = round((1 - drop) * 2**16)
+        kept = words.view(torch.int16)[:count] < keep - 2**15
+        return kept.view(shape).to(like.dtype).mul_(2**16 / keep)
 
 
 NO_DROPOUT = Dropout(0.0, 0.0)
