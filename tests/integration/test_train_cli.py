@@ -1,4 +1,7 @@
-"""`onebert train` and `onebert evaluate` as a user meets them: files, JSON, one-line errors, kill -9 and continue."""
+"""`onebert train` and `onebert evaluate` as a user meets them: files, JSON, one-line errors, kill -9 and continue.
+
+Every task type and every kind of result goes through both commands once.
+"""
 
 import json
 import os
@@ -6,9 +9,13 @@ import signal
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
+import transformers
 from rich.console import Console
+from safetensors.torch import load_file
+from sklearn.metrics import accuracy_score
 
 from bases import tiny_base
 from onebert_store import console
@@ -29,6 +36,24 @@ def folder(tmp_path_factory):
         ]
         (path / f"{split}.csv").write_text("\n".join(["text,label", *rows]) + "\n")
     return path
+
+
+def tagged(i):
+    words = ["my", THINGS[i % 6], ("stamps", "box")[i % 2], "was", "late"]
+    return {"words": words, "tags": ["O", "B-THING", "I-THING", "O", "O"]}
+
+
+def asked(i):
+    before = ("the late ", "")[i % 2]
+    answers = {"text": [THINGS[i % 6]], "answer_start": [len(before)]}
+    return {"question": "what was it?", "context": f"{before}{THINGS[i % 6]} was broken", "answers": answers}
+
+
+def write_rows(folder, row_of):
+    folder.mkdir()
+    for split, count in (("train", 32), ("validation", 12), ("test", 12)):
+        (folder / f"{split}.jsonl").write_text("".join(json.dumps(row_of(i)) + "\n" for i in range(count)))
+    return folder
 
 
 @pytest.fixture
@@ -73,6 +98,104 @@ def test_train_prints_a_record_that_the_file_and_evaluate_confirm(onebert, folde
         assert status == 0, progress
         assert json.loads(printed)["metrics"] == record[split]
     assert json.loads(onebert("evaluate", out, *common)[1])["split"] == "test"
+
+
+@pytest.mark.parametrize(
+    ("row_of", "method", "task_type", "metric"),
+    [
+        (tagged, "adapter:4", "token", "entity_f1"),
+        (tagged, "frozen", "token", "entity_f1"),
+        (asked, "bitfit+random:0.2%", "span", "f1"),
+        (asked, "diff-pruning:0.5%", "span", "f1"),
+    ],
+)
+def test_tasks_on_tokens_and_spans_are_trained_and_evaluated(onebert, tmp_path, row_of, method, task_type, metric):
+    data, out = write_rows(tmp_path / "data", row_of), tmp_path / "task.safetensors"
+    status, printed, progress = onebert(*train_arguments(data, out, "--method", method, "--json"))
+    assert status == 0, progress
+    record = json.loads(printed)
+    assert (record["task_type"], record["metric"], record["settings"]["pooling"]) == (task_type, metric, "none")
+    assert load(out).manifest.task_type == task_type
+    common = ("--data", data, "--base", tiny_base(), "--device", "cpu", "--json")
+    for split in ("test", "validation"):
+        status, printed, progress = onebert("evaluate", out, "--split", split, *common)
+        assert status == 0, progress
+        measured = json.loads(printed)
+        assert (measured["metric"], measured["metrics"]) == (metric, record[split])
+
+
+@pytest.mark.parametrize(
+    ("pooling", "auto_class"), [("pooler", "AutoModelForSequenceClassification"), ("mean", "AutoModel")]
+)
+@pytest.mark.parametrize("method", ["full", "reinit+bitfit"])
+def test_what_is_no_delta_is_a_checkpoint_that_scores_what_training_said(
+    onebert, folder, tmp_path, method, pooling, auto_class
+):
+    out = tmp_path / "tone"
+    changes = ("--method", method, "--pooling", pooling, "--lr", "0.002", "--json")
+    status, printed, progress = onebert(*train_arguments(folder, out, *changes))
+    assert status == 0, progress
+    assert f"{out} is a checkpoint for {auto_class}" in progress
+    record = json.loads(printed)
+    assert record["digest"] is None
+    assert record["file_bytes"] == sum(path.stat().st_size for path in out.iterdir())
+    assert list(tmp_path.iterdir()) == [out]
+
+    tokenizer = transformers.AutoTokenizer.from_pretrained(out)
+    model = getattr(transformers, auto_class).from_pretrained(out).eval()
+    rows = [line.split(",") for line in (folder / "test.csv").read_text().splitlines()[1:]]
+    found = []
+    for text, _ in rows:
+        with torch.no_grad():
+            answer = model(**tokenizer(text, return_tensors="pt"))
+        if pooling == "mean":
+            head = load_file(out / "onebert_head.safetensors")
+            logits = head["head.weight"] @ answer.last_hidden_state[0].mean(0) + head["head.bias"]
+        else:
+            logits = answer.logits[0]
+        found.append(model.config.id2label[int(logits.argmax())])
+    assert accuracy_score([label for _, label in rows], found) == pytest.approx(record["test"]["accuracy"])
+
+
+def test_a_full_token_task_is_a_checkpoint_for_token_classification(onebert, tmp_path):
+    data, out = write_rows(tmp_path / "data", tagged), tmp_path / "things"
+    changes = ("--method", "full", "--lr", "0.002", "--json")
+    status, printed, progress = onebert(*train_arguments(data, out, *changes))
+    assert status == 0, progress
+    tokenizer = transformers.AutoTokenizer.from_pretrained(out)
+    model = transformers.AutoModelForTokenClassification.from_pretrained(out).eval()
+    hits = []
+    for row in map(json.loads, (data / "test.jsonl").read_text().splitlines()):
+        encoded = tokenizer(row["words"], is_split_into_words=True, return_tensors="pt")
+        with torch.no_grad():
+            best = model(**encoded).logits[0].argmax(-1).tolist()
+        pieces = encoded.word_ids()
+        hits += [model.config.id2label[best[pieces.index(i)]] == tag for i, tag in enumerate(row["tags"])]
+    assert np.mean(hits) == pytest.approx(json.loads(printed)["test"]["token_accuracy"])
+
+
+def test_a_checkpoint_is_written_beside_nothing_else(onebert, folder, tmp_path, monkeypatch):
+    """Refused before training, whether named or not."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tone").mkdir()
+    (tmp_path / "tone" / "notes.txt").write_text("mine")
+    (tmp_path / "file").write_text("mine")
+    arguments = [*train_arguments(folder, "file", "--method", "full")]
+    status, printed, progress = onebert(*arguments)
+    assert (status, printed) == (1, "")
+    assert progress == "error: file exists; name a new or an empty folder\n"
+    place = arguments.index("--out")
+    status, printed, progress = onebert(*arguments[:place], *arguments[place + 2 :])
+    assert (status, printed) == (1, "")
+    assert progress == "error: tone exists; name a new or an empty folder\n"
+
+
+def test_a_checkpoint_is_not_a_delta_to_evaluate(onebert, folder, tmp_path):
+    out = tmp_path / "tone"
+    assert onebert(*train_arguments(folder, out, "--method", "full", "--max-steps", "1"))[0] == 0
+    status, printed, progress = onebert("evaluate", out, "--data", folder, "--base", tiny_base(), "--device", "cpu")
+    assert (status, printed, progress.count("\n")) == (1, "", 1)
+    assert progress.startswith("error: ")
 
 
 def test_the_table_says_what_to_do_next(onebert, folder, tmp_path):
@@ -133,7 +256,7 @@ def test_a_killed_run_continues_to_the_same_bytes(onebert, folder, tmp_path):
         (["--method", "spafit:1-2-I"], "needs 4 layers or more; the base has 3"),
         (["--data", "nowhere"], "neither a file nor a folder"),
         (["--label", "kind"], "train split: no column kind"),
-        (["--metric", "pearson"], "the metrics of a single_label task"),
+        (["--metric", "pearson"], "the metrics of this task are accuracy"),
         (["--base", "nowhere/nothing"], "nowhere/nothing"),
         (["--device", "abacus"], "--device is cpu, cuda or cuda:N"),
         (["--device", "meta"], "--device is cpu, cuda or cuda:N"),
@@ -141,7 +264,9 @@ def test_a_killed_run_continues_to_the_same_bytes(onebert, folder, tmp_path):
         (["--device", "cpu:0"], "--device is cpu, cuda or cuda:N"),
         (["--lr", "-1"], "--lr is a number above 0"),
         (["--out", "no/such/folder/x"], "the folder of --out no/such/folder/x does not exist"),
-        (["--out", "."], "--out . is a folder; it names the file to write"),
+        (["--out", "."], "--out . is a folder; it names what to write"),
+        (["--method", "reinit+adapter:4"], "neither a delta nor a checkpoint"),
+        (["--pooling", "pooler", "--base", str(tiny_base("electra"))], "has cls, mean pooling, not pooler"),
     ],
 )
 def test_errors_are_one_line_and_leave_no_file(onebert, folder, tmp_path, monkeypatch, changes, message):
