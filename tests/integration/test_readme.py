@@ -21,7 +21,8 @@ STEP_TIMEOUT_S = 240
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The activated environment, without the machine's own settings."""
     folder = tmp_path_factory.mktemp("readme")
-    (folder / "demo").symlink_to(ROOT / "demo")
+    for name in ("demo", "training"):
+        (folder / name).symlink_to(ROOT / name)
     own = {name: value for name, value in os.environ.items() if not name.startswith("ONEBERT_")}
     return own | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PWD": str(folder)}
 

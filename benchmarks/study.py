@@ -1,0 +1,209 @@
+"""Writes docs/study.md from recorded runs: tables, pictures, and the papers' claims beside what was found.
+
+    onebert sweep training/recipes/study.toml --data FOLDER --out RUNS --dtype bfloat16
+    python benchmarks/study.py RUNS
+
+A claim compares methods on every data set that has both, seed by seed; the difference of a data set is the mean over
+its seeds, that of the claim the mean over the data sets, its error two standard errors of it.
+"""
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import sqrt
+from pathlib import Path
+from statistics import fmean, variance
+
+from onebert_bench.pages import markdown_table, write_section
+from onebert_training.methods import parse_method
+from onebert_training.report.figures import draw
+from onebert_training.report.records import Record, load_records
+from onebert_training.report.tables import Results, collect, results_markdown
+
+PAGE = Path(__file__).parents[1] / "docs" / "study.md"
+PICTURES = PAGE.with_suffix("")
+SHOWN = ("scores", "gaps", "change")
+
+Score = Callable[[Record], float | None]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How much better one method is than another, in hundredths of the metric.
+
+    Attributes:
+        by_data: mean over the seeds, and its variance, by data set.
+    """
+
+    by_data: dict[str, tuple[float, float]]
+
+    @property
+    def mean(self) -> float:
+        """Over the data sets."""
+        return fmean(mean for mean, _ in self.by_data.values())
+
+    @property
+    def error(self) -> float:
+        """Two standard errors of the mean."""
+        return 2 * sqrt(sum(spread for _, spread in self.by_data.values())) / len(self.by_data)
+
+    def __str__(self) -> str:
+        each = ", ".join(f"{data} {mean:+.1f}" for data, (mean, _) in self.by_data.items())
+        return f"{self.mean:+.1f} ± {self.error:.1f} ({each})"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence of a paper as a comparison: `one` minus `other` is above (or below) a bound.
+
+    Attributes:
+        bound: in hundredths of the metric.
+        above: whether the claim is that the difference is above the bound; else below.
+        score: what of a run is compared.
+        only: data sets that the claim is about; empty means all.
+    """
+
+    paper: str
+    text: str
+    one: str
+    other: str
+    bound: float
+    above: bool
+    score: Score
+    only: tuple[str, ...] = ()
+
+    def check(self, results: Results) -> list[str]:
+        """A line of the table."""
+        found = difference(results, self)
+        if found is None:
+            return [self.paper, self.text, "not run", "–"]
+        sign = 1 if self.above else -1
+        margin = sign * (found.mean - self.bound)
+        verdict = "agrees" if margin > found.error else "does not" if margin < -found.error else "undecided"
+        relation = "above" if self.above else "below"
+        return [
+            self.paper,
+            self.text,
+            f"`{self.one}` - `{self.other}`: {found}; claimed {relation} {self.bound:+g}",
+            verdict,
+        ]
+
+
+def measured(run: Record) -> float:
+    """The deciding metric on the split that the run is measured on."""
+    return 100 * run.score
+
+
+def gap(run: Record) -> float | None:
+    """How much better the training rows score."""
+    return None if run.train is None else 100 * (run.train[run.metric] - run.score)
+
+
+CLAIMS = (
+    Claim("BitFit, Table 1", "BitFit is on a par with full fine-tuning", "bitfit", "full", -2, True, measured),
+    Claim("BitFit, section 4", "also where every word is tagged", "bitfit", "full", -1, True, measured, ("ewt_pos",)),
+    Claim("BitFit, Table 3", "b_q and b_m2 alone lose little", "bitfit:bq,bm2", "bitfit", -2, True, measured),
+    Claim("BitFit, Table 3", "random weights are worse than biases", "random:0.1%", "bitfit", 0, False, measured),
+    Claim("BitFit, Table 3", "so are random rows", "random-rows:0.09%", "bitfit", 0, False, measured),
+    Claim("BitFit, Table 3", "so are random columns", "random-cols:0.09%", "bitfit", 0, False, measured),
+    Claim("BitFit, Table 3", "a frozen encoder is far worse", "frozen", "bitfit", -5, False, measured),
+    Claim("BitFit, section 4", "BitFit generalizes with a smaller gap than full", "bitfit", "full", 0, False, gap),
+    Claim(
+        "What Parameters to Freeze, Fig. 1", "LayerNorm is as good as BitFit", "layernorm", "bitfit", -2, True, measured
+    ),
+    Claim(
+        "What Parameters to Freeze, Fig. 1", "LayerNorm comes close to full", "layernorm", "full", -2, True, measured
+    ),
+    Claim(
+        *("What Parameters to Freeze, Fig. 5", "random weights do better than BitFit on SST-2"),
+        *("random:0.1%", "bitfit", 0, True, measured, ("sst2",)),
+    ),
+    Claim(
+        *("What Parameters to Freeze, Fig. 7", "biases from zero cost RTE most of what it learned"),
+        *("init-bias", "bitfit", -5, False, measured, ("rte",)),
+    ),
+    Claim(
+        *("What Parameters to Freeze, Fig. 7", "and SST-2 next to nothing"),
+        *("init-bias", "bitfit", -2, True, measured, ("sst2",)),
+    ),
+    Claim(
+        *("What Parameters to Freeze, Fig. 6", "without pretraining BitFit learns nothing of CoLA"),
+        *("reinit+bitfit", "bitfit", -5, False, measured, ("cola",)),
+    ),
+    Claim("SPAFIT, Table 3", "SPAFIT is no worse than LoRA everywhere", "spafit:1-3-I", "lora:I", -1, True, measured),
+    Claim("SPAFIT, Table 3", "SPAFIT is no worse than BitFit", "spafit:1-3-I", "bitfit", -1, True, measured),
+    Claim("SPAFIT, Table 3", "SPAFIT comes close to full", "spafit:1-3-II", "full", -2, True, measured),
+    Claim(
+        "BitFit+, Figure 7",
+        "random biases are as good as b_q, b_m2",
+        "random-bias:0.04%",
+        "bitfit:bq,bm2",
+        -1,
+        True,
+        measured,
+    ),
+    Claim("BitFit+, Figure 7", "so are all the other biases", "bitfit:-bq,-bm2", "bitfit:bq,bm2", -1, True, measured),
+    Claim("BitFit+, Figure 7", "gains alone are worse than biases", "gamma", "bitfit", 0, False, measured),
+    Claim("BitFit+, Figure 7", "g_LN2 is better than g_LN1", "gamma:gLN2", "gamma:gLN1", 0, True, measured),
+    Claim("BitFit+, Figure 7", "gains beside biases add nothing", "bitfit+gamma", "bitfit", 1, False, measured),
+    Claim(
+        "Efficient Fine-Tuning with BitFit?",
+        "on a small model full fine-tuning is better",
+        "full",
+        "bitfit",
+        0,
+        True,
+        measured,
+    ),
+)
+
+
+def difference(results: Results, claim: Claim) -> Difference | None:
+    """The two methods' difference on every data set that has both; None where there is none."""
+    one, other = (parse_method(method).text for method in (claim.one, claim.other))
+    found = {}
+    for column in results.columns:
+        cells = [results.best.get((method, column)) for method in (one, other)]
+        if cells[0] is None or cells[1] is None or (claim.only and column.data not in claim.only):
+            continue
+        scores = [{run.seed: claim.score(run) for run in cell.runs} for cell in cells if cell]
+        pairs = [(scores[0][seed], scores[1][seed]) for seed in sorted(scores[0].keys() & scores[1].keys())]
+        differences = [a - b for a, b in pairs if a is not None and b is not None]
+        if len(differences) > 1:
+            found[column.data] = fmean(differences), variance(differences) / len(differences)
+    return Difference(found) if found else None
+
+
+def main() -> None:
+    """Reads the runs and writes the page and its pictures."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("runs", type=Path, nargs="+", help="folders of records")
+    records = load_records(parser.parse_args().runs)
+    (results,) = collect(records)
+    write_section(PAGE, "about", about(records))
+    write_section(PAGE, "table", results_markdown(records))
+    lines = [claim.check(results) for claim in CLAIMS]
+    write_section(PAGE, "claims", markdown_table(["paper", "claim", "found, in hundredths", "verdict"], lines))
+    PICTURES.mkdir(exist_ok=True)
+    for old in PICTURES.glob("*.png"):
+        old.unlink()
+    for picture in draw(results):
+        if picture.name.startswith(SHOWN):
+            (PICTURES / f"{picture.name}.png").write_bytes(picture.png)
+
+
+def about(records: list[Record]) -> str:
+    """What was run."""
+    first = records[0]
+    names = sorted({record.data_name for record in records})
+    rows = {record.data_name: record.rows for record in records}
+    lines = [
+        f"{len(records)} runs on `{first.base}`, {first.dtype}, seeds {sorted({record.seed for record in records})}; rows in training, "
+        "validation and test:"
+    ]
+    table = markdown_table(["data", "train", "validation", "test"], [[n, *rows[n].values()] for n in names])
+    return "\n".join([*lines, "", table])
+
+
+if __name__ == "__main__":
+    main()
