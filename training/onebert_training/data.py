@@ -5,6 +5,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +39,7 @@ class Dataset:
     splits: Mapping[str, Split]
     notes: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """`sha256:…` over task type, labels and every example of every split."""
         hasher = hashlib.sha256(json.dumps([self.task_type, self.labels]).encode())

@@ -1,25 +1,23 @@
 """What `onebert sweep` does: expand, skip what is finished, train the rest, show the results and what to publish."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 from rich.table import Table
 
 from onebert_encoder.base import Base
 from onebert_store import console
+from onebert_store.errors import OneBertError
 from onebert_training.commands import load_on
 from onebert_training.loop import ignore
 from onebert_training.recipe import load_recipe
 from onebert_training.report.records import Record, load_records
-from onebert_training.report.tables import Results, collect, format_entry, format_percent, headings
-from onebert_training.sweep.jobs import Outcome, RunsFolder, name_jobs
-from onebert_training.sweep.work import Lot, make_lots, make_runs, train_lot
-
-# What steps together: on a CPU a batch of a few runs already fills the caches, a GPU wants more.
-WIDTH = {"cpu": 4, "cuda": 16}
-
-Execute = Callable[[Sequence[Lot]], Iterator[Outcome]]
+from onebert_training.report.tables import Cell, Results, collect, format_entry, format_percent, headings
+from onebert_training.sweep.jobs import Outcome, RunsFolder
+from onebert_training.sweep.work import WIDTH, Execute, Lot, make_lots, make_runs, make_sample_runs, train_lot
 
 
 def run_sweep(
@@ -38,37 +36,46 @@ def run_sweep(
     loaded_recipe = load_recipe(recipe)
     requests = loaded_recipe.runs(data, only)
     with console.busy("loading the base"):
-        loaded = load_on(base, dtype, device)
-    folder = RunsFolder(out)
-    jobs = name_jobs(requests, loaded.spec, dtype)
-    pending = folder.pending(jobs)
-    _say(f"{loaded_recipe.name}: {len(jobs)} runs, {len(jobs) - len(pending)} of them finished before")
+        # With a cluster, nothing is trained here.
+        loaded = load_on(base, dtype, "cpu" if ray else device)
     with console.busy("loading data"):
-        lots = make_lots(pending)
-    for lot in lots:
-        make_runs(loaded, lot)  # refuses now what would be refused in hours
-    width = together or WIDTH[loaded.device.type]
-    if ray is None:
-        execute = _here(loaded, folder, width)
-    else:
-        # Ray is an extra, and slow to import.
-        from onebert_training.sweep.ray_cluster import on_cluster  # noqa: PLC0415
+        lots = make_lots(requests, loaded.spec, dtype)
+        for lot in lots:
+            make_sample_runs(loaded, lot)
+    folder = RunsFolder(out)
+    names = [job.name for lot in lots for job in lot.jobs]
+    pending = [left for lot in lots if (left := _without_finished(lot, folder)).jobs]
+    done = len(names) - sum(len(lot.jobs) for lot in pending)
+    _say(f"{loaded_recipe.name}: {len(names)} runs, {done} of them finished before")
+    lost = 0
+    if pending:
+        execute = _here(loaded, folder, together)
+        if ray is not None:
+            # Ray is an extra, and slow to import.
+            from onebert_training.sweep.ray_cluster import on_cluster  # noqa: PLC0415
 
-        execute = on_cluster(ray, base, dtype, device, width)
-    done = len(jobs) - len(pending)
-    for outcome in execute(lots):
-        folder.keep(outcome)
-        done += 1
-        _say(f"{done}/{len(jobs)} {_line(outcome)}")
-    _show(folder, [job.name for job in jobs], as_json)
+            execute = on_cluster(ray, loaded, base, dtype, device, together)
+        for outcome in execute(pending):
+            folder.keep(outcome)
+            lost += outcome.lost
+            done += 1
+            _say(f"{done}/{len(names)} {_line(outcome)}")
+    _show(folder, names, as_json)
+    if lost:
+        raise OneBertError(f"{lost} of {len(names)} runs were lost; the same command tries them again")
 
 
-def _here(base: Base, folder: RunsFolder, width: int) -> Execute:
+def _without_finished(lot: Lot, folder: RunsFolder) -> Lot:
+    return replace(lot, jobs=tuple(job for job in lot.jobs if folder.is_pending(job)))
+
+
+def _here(base: Base, folder: RunsFolder, width: int | None) -> Execute:
     """Trains lot after lot on this machine."""
 
     def execute(lots: Sequence[Lot]) -> Iterator[Outcome]:
+        most = width or WIDTH[base.device.type]
         for lot in lots:
-            yield from train_lot(lot, make_runs(base, lot), width, folder.checkpoint_file, ignore)
+            yield from train_lot(lot, make_runs(base, lot), most, folder.checkpoint_file, ignore)
 
     return execute
 
@@ -88,41 +95,48 @@ def _show(folder: RunsFolder, names: Sequence[str], as_json: bool) -> None:
     failed = {name: error for name in names if (error := folder.error(name)) is not None}
     records = dict(zip(finished, load_records(finished.values()), strict=True)) if finished else {}
     results = collect(records.values())
-    best = [one for result in results for one in _to_publish(result, records, folder)]
+    names_of = {id(record): name for name, record in records.items()}
+    publish = [_published(run, folder.delta_file(names_of[id(run)])) for one in results for run in choose(one)]
     if as_json:
-        console.print_json({"runs": len(records), "failed": failed, "publish": best})
+        cells = [_facts(cell) for one in results for cell in one.best.values()]
+        console.print_json({"runs": len(records), "results": cells, "publish": publish, "failed": failed})
         return
-    for result in results:
-        console.out.print(_table(result))
-    for one in best:
-        line = f"{one['data']}: {one['method']}, {one['metric']} {one['validation']:.4f} on validation, {one['file']}"
-        console.out.print(f"publish: {line}", soft_wrap=True)
+    for one in results:
+        console.out.print(_table(one))
+    for run in publish:
+        score = f"{run['metric']} {run['validation']:.4f} on validation"
+        console.out.print(f"publish: {run['data']}: {run['method']}, {score}, {run['file']}", soft_wrap=True)
     for name, error in failed.items():
         console.out.print(f"failed: {name}: {error}", soft_wrap=True)
 
 
-def _to_publish(results: Results, records: dict[str, Record], folder: RunsFolder) -> list[dict[str, Any]]:
-    """Of every data set the delta with the best validation, from the settings whose mean over the seeds is best."""
-    names = {id(record): name for name, record in records.items()}
-    chosen: list[dict[str, Any]] = []
-    for column in results.columns:
-        cells = [cell for (_, where), cell in results.best.items() if where == column]
-        servable = [cell for cell in cells if folder.delta_file(names[id(cell.runs[0])]).is_file()]
-        if not servable:
-            continue
-        sign = column.sign
-        run = max(max(servable, key=lambda cell: sign * cell.validation).runs, key=lambda run: sign * run.decided)
-        file = folder.delta_file(names[id(run)])
-        chosen.append(
-            {
-                "data": column.data,
-                "metric": column.metric,
-                "method": run.method,
-                "validation": run.decided,
-                "file": str(file),
-            }
-        )
-    return chosen
+def choose(results: Results) -> list[Record]:
+    """The run to publish for each data set and metric.
+
+    Of the settings whose mean over the seeds is best on the validation split, it is the seed that is best there; runs
+    that have no delta do not count.
+    """
+    cells: dict[tuple[str, str], list[Cell]] = {}
+    for cell in results.best.values():
+        if all(run.file_bytes is not None for run in cell.runs):
+            cells.setdefault((cell.column.data, cell.column.metric), []).append(cell)
+    best = [max(own, key=lambda cell: cell.column.sign * cell.validation) for own in cells.values()]
+    return [max(cell.runs, key=lambda run: cell.column.sign * run.decided) for cell in best]
+
+
+def _published(run: Record, file: Path) -> dict[str, Any]:
+    facts = {"data": run.data_name, "metric": run.metric, "validation": run.decided, "method": run.method}
+    return {**facts, "seed": run.seed, "file": str(file)}
+
+
+def _facts(cell: Cell) -> Mapping[str, Any]:
+    """One entry of the table in the records' own units."""
+    scores, column, run = [run.score for run in cell.runs], cell.column, cell.runs[0]
+    return {
+        **{"data": column.data, "train_rows": column.train_rows, "metric": column.metric, "split": column.split},
+        **{"base": run.base, "method": run.method, "settings": dict(cell.configuration), "seeds": len(scores)},
+        **{"mean": fmean(scores), "std": stdev(scores) if len(scores) > 1 else None},
+    }
 
 
 def _table(results: Results) -> Table:

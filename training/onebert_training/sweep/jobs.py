@@ -3,13 +3,13 @@
 import hashlib
 import json
 import re
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from onebert_store.disk import write_whole
 from onebert_store.spec import BaseSpec
+from onebert_training.data import Dataset
 from onebert_training.recipe import RunRequest
 
 
@@ -18,7 +18,7 @@ class Job:
     """One run of a sweep.
 
     Attributes:
-        name: of its files; it tells what is asked, on which base and in which dtype, and nothing else has it.
+        name: of its files; it tells what is asked, on which rows, base and dtype, and nothing else has it.
         request: what the recipe asks.
     """
 
@@ -28,29 +28,32 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a job: a record and, where there can be one, a delta file; or the reason why there is none."""
+    """What came of a job: a record and, where there can be one, a delta file; or the reason why there is none.
+
+    Attributes:
+        lost: the reason is not the run's own, so another attempt may end otherwise.
+    """
 
     name: str
     record: dict[str, Any] | None = None
     delta: bytes | None = None
     error: str | None = None
+    lost: bool = False
 
 
-def name_jobs(requests: Iterable[RunRequest], spec: BaseSpec, dtype: str) -> list[Job]:
-    """Gives every request its name."""
-    return [Job(_name(request, spec, dtype), request) for request in requests]
-
-
-def _name(request: RunRequest, spec: BaseSpec, dtype: str) -> str:
+def name_job(request: RunRequest, dataset: Dataset, spec: BaseSpec, dtype: str) -> Job:
+    """Names a request by everything that decides what comes of it."""
     asked = asdict(request)
-    # Where the data lies and which experiment asks for it do not change the run.
+    # Where the data lies and which experiment asks for it do not change the run; what the data holds does.
     del asked["source"], asked["experiment"]
-    digest = hashlib.sha256(json.dumps([asked, spec.digest, dtype], sort_keys=True).encode()).hexdigest()
+    parts = [asked, dataset.digest, dataset.metric, spec.digest, dtype]
+    digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
     settings = request.settings
     rate = "" if settings.learning_rate is None else f"-lr{settings.learning_rate:g}"
     rows = "" if request.train_rows is None else f"-n{request.train_rows}"
     readable = f"{Path(request.data).name}-{settings.method}{rows}-b{settings.batch_size}{rate}-s{settings.seed}"
-    return f"{re.sub(r'[^a-z0-9.]+', '-', readable.lower()).strip('-.')}-{digest[:10]}"
+    readable = re.sub(r"[^a-z0-9.+]+", "-", readable.lower()).strip("-.+")[:150]
+    return Job(f"{readable}-{digest[:12]}", request)
 
 
 class RunsFolder:
@@ -80,9 +83,9 @@ class RunsFolder:
         file = self.failed / f"{name}.json"
         return str(json.loads(file.read_text())["error"]) if file.is_file() else None
 
-    def pending(self, jobs: Iterable[Job]) -> list[Job]:
-        """The jobs of which nothing is there yet."""
-        return [job for job in jobs if not self.record_file(job.name).is_file() and self.error(job.name) is None]
+    def is_pending(self, job: Job) -> bool:
+        """Whether nothing came of the job yet."""
+        return not self.record_file(job.name).is_file() and self.error(job.name) is None
 
     def keep(self, outcome: Outcome) -> None:
         """Writes what came of a job, its record last: with a record, a run is finished.
@@ -90,6 +93,8 @@ class RunsFolder:
         Raises:
             StorageFull: the disk refused a write; the run counts as not finished.
         """
+        if outcome.lost:
+            return
         if outcome.record is None:
             write_whole(self.failed / f"{outcome.name}.json", json.dumps({"error": outcome.error}).encode())
         else:

@@ -1,0 +1,212 @@
+"""Sends groups of runs to a Ray cluster as plain tasks, and takes finished runs back one by one as they end."""
+
+import logging
+import os
+import socket
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from onebert_encoder.base import Base
+from onebert_store import console
+from onebert_store.errors import BaseMismatch, InvalidSettings, OneBertError, ServerUnreachable
+from onebert_training.commands import load_on
+from onebert_training.data import Dataset
+from onebert_training.loop import groups, ignore
+from onebert_training.sweep.jobs import Job, Outcome
+from onebert_training.sweep.work import WIDTH, Execute, Lot, make_runs, make_sample_runs, train_lot
+
+# Ray reads them when it is imported: report nothing home, and do not try a dead address twenty times.
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "1")
+
+try:
+    import ray
+    from ray.exceptions import RayError, RayTaskError
+except ImportError:
+    raise InvalidSettings("--ray needs the package ray: pip install 'onebert[ray]'") from None
+
+CONNECT_S = 5.0
+ATTEMPTS = 3  # of a group, in which none of its runs is finished
+
+
+@dataclass(frozen=True)
+class Place:
+    """What every task runs on.
+
+    Attributes:
+        base: as `--base` names it; found again on each node.
+        digest: of the base that the jobs are named for.
+        cpus: of a task, and its threads.
+    """
+
+    base: str | None
+    digest: str
+    dtype: str
+    device: str
+    cpus: int
+
+
+@dataclass(eq=False)
+class Group:
+    """Runs that one task trains in one batch; `left` are those that are not finished."""
+
+    dataset: "ray.ObjectRef[Dataset]"
+    max_length: int
+    left: dict[str, Job]
+    failures: int = 0
+
+
+def on_cluster(
+    address: str, loaded: Base, base: str | None, dtype: str, device: str | None, width: int | None
+) -> Execute:
+    """Connects to a cluster; what is returned trains lots on it, and disconnects.
+
+    Args:
+        address: HOST:PORT of its head, or auto.
+        loaded: the base here, which tells what can step together.
+        base: how the nodes find it.
+        dtype: what the forward pass computes in.
+        device: None takes GPUs where the cluster has them.
+        width: at most so many runs in one batch; None takes what suits the device.
+
+    Raises:
+        ServerUnreachable: no cluster answers there.
+        InvalidSettings: not an address, or the cluster has no such device.
+    """
+    _connect(address)
+    if base is not None and Path(base).expanduser().is_dir():
+        base = str(Path(base).expanduser().resolve())  # workers stand in another folder
+
+    def execute(lots: Sequence[Lot]) -> Iterator[Outcome]:
+        try:
+            slots, place = _measure(loaded, base, dtype, device, sum(len(lot.jobs) for lot in lots))
+            yield from _train(_divide(lots, loaded, width or WIDTH[place.device], slots), place)
+        finally:
+            ray.shutdown()
+
+    return execute
+
+
+def _connect(address: str) -> None:
+    try:
+        if address != "auto":
+            host, _, port = address.rpartition(":")
+            if not host or not port.isdigit() or "/" in address:
+                raise InvalidSettings("--ray is the HOST:PORT of a cluster's head, or auto")
+            # Ray itself would wait for minutes.
+            socket.create_connection((host, int(port)), CONNECT_S).close()
+        ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
+    except (OSError, OverflowError):
+        what = "no running Ray cluster is found here" if address == "auto" else f"no Ray cluster answers at {address}"
+        raise ServerUnreachable(what) from None
+    except (RayError, RuntimeError) as error:  # another version of Ray or Python, a token that is not the cluster's
+        raise ServerUnreachable(f"the Ray cluster at {address} refuses: {_first_line(error)}") from None
+
+
+def _measure(loaded: Base, base: str | None, dtype: str, device: str | None, runs: int) -> tuple[int, Place]:
+    """How many tasks the cluster can run at once, and on what."""
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+    cpus = [int(node["CPU"]) for node in nodes if node.get("CPU", 0) >= 1]
+    gpus = sum(int(node.get("GPU", 0)) for node in nodes)
+    device = device or ("cuda" if gpus else "cpu")
+    if device not in WIDTH:
+        raise InvalidSettings(f"--device is {' or '.join(WIDTH)} on a cluster")
+    if not cpus or (device == "cuda" and not gpus):
+        raise InvalidSettings(f"the cluster has no {'GPU' if cpus else 'CPU'}")
+    # One thread wastes nothing; more only where runs are fewer than cores.
+    threads = 1 if device == "cuda" else max(1, min(*cpus, sum(cpus) // runs))
+    slots = gpus if device == "cuda" else sum(count // threads for count in cpus)
+    return slots, Place(base, loaded.spec.digest, dtype, device, threads)
+
+
+def _divide(lots: Sequence[Lot], loaded: Base, width: int, slots: int) -> list[Group]:
+    """Groups of runs that can step together, small enough that no slot is without work; the longest first."""
+    width = min(width, ceil(sum(len(lot.jobs) for lot in lots) / slots))
+    divided: list[tuple[int, Group]] = []
+    for lot in lots:
+        dataset = ray.put(lot.dataset)
+        runs = make_sample_runs(loaded, lot)
+        job_of = {id(run): job for run, job in zip(runs, lot.jobs, strict=True)}
+        for together in groups(runs):
+            most = width if together[0].plan.shares_base else 1
+            parts = ceil(len(together) / most)
+            for part in (together[i::parts] for i in range(parts)):
+                jobs = [job_of[id(run)] for run in part]
+                cost = len(lot.dataset.splits["train"]) * sum(job.request.settings.epochs for job in jobs)
+                divided.append((cost, Group(dataset, lot.max_length, {job.name: job for job in jobs})))
+    return [group for _, group in sorted(divided, key=lambda one: one[0], reverse=True)]
+
+
+def _train(waiting: Sequence[Group], place: Place) -> Iterator[Outcome]:
+    """Trains groups; what a worker that died had not finished is sent again, to go on from its checkpoints."""
+    running = [(_send(group, place), group) for group in waiting]
+    while running:
+        ready, _ = ray.wait([stream for stream, _ in running])
+        stream, group = next(one for one in running if one[0] is ready[0])
+        try:
+            outcome: Outcome = ray.get(next(stream))
+        except (StopIteration, RayError) as error:
+            running.remove((stream, group))
+            if not group.left:
+                continue
+            group.failures += 1
+            if group.failures < ATTEMPTS:
+                console.err.print(f"note: {_reason(error)}; {len(group.left)} runs are sent again", soft_wrap=True)
+                running.append((_send(group, place), group))
+            else:
+                yield from (Outcome(name, error=f"lost: {_reason(error)}", lost=True) for name in group.left)
+        else:
+            group.failures = 0
+            del group.left[outcome.name]
+            yield outcome
+
+
+def _send(group: Group, place: Place) -> Any:
+    """Starts a task; its stream gives a reference for every finished run."""
+    task = ray.remote(train_group).options(
+        num_cpus=place.cpus, num_gpus=int(place.device == "cuda"), num_returns="streaming", max_retries=0
+    )
+    return task.remote(group.dataset, group.max_length, tuple(group.left.values()), place)
+
+
+def train_group(dataset: Dataset, max_length: int, jobs: tuple[Job, ...], place: Place) -> Iterator[Outcome]:
+    """What a worker does; checkpoints stay on its node, for whoever trains the same run there later.
+
+    Raises:
+        BaseMismatch: the node has another base by that name.
+    """
+    torch.set_num_threads(place.cpus)
+    base = _load(place)
+    if base.spec.digest != place.digest:
+        raise BaseMismatch("a node has another base by that name")
+    checkpoints = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "onebert" / "checkpoints"
+    checkpoints.mkdir(parents=True, exist_ok=True)
+    lot = Lot(dataset, max_length, jobs)
+    for outcome in train_lot(lot, make_runs(base, lot), len(jobs), checkpoints.joinpath, ignore):
+        yield outcome
+        (checkpoints / outcome.name).unlink(missing_ok=True)
+
+
+@lru_cache(maxsize=1)
+def _load(place: Place) -> Base:
+    """The base of this process, kept for the tasks to come."""
+    return load_on(place.base, place.dtype, place.device)
+
+
+def _reason(error: Exception) -> str:
+    """Why a task ended early: what its code said, or how its worker died."""
+    cause = error.cause if isinstance(error, RayTaskError) else error
+    if isinstance(cause, OneBertError):
+        return cause.detail
+    said = f": {_first_line(cause)}" if isinstance(error, RayTaskError) else ""
+    return f"a worker ended with {type(cause).__name__}{said}"
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)[:200]
