@@ -70,7 +70,7 @@ def encode_layer(
     y = project(weights.W_m1, context, rows, stage, layer, "m1")
     if base.anatomy.family.drops_attention_output:
         y = dropout.on_tokens(y, stage)
-    y = adapt(y, rows, stage, layer, "after_m1")
+    y = join(y, y, rows, stage, layer, "after_m1")
     y += x
     y += b_m1.index_select(0, of_token)
     x = normalize(y, weights.g_LN1, rows.gain[:, layer, 0], gains, base.config.eps)
@@ -81,7 +81,7 @@ def encode_layer(
     if scales is not None:
         a = a * s_m3.index_select(0, scales)
     y = dropout.on_tokens(project(weights.W_m3, a, rows, stage, layer, "m3"), stage)
-    y = adapt(y, rows, stage, layer, "after_m3")
+    y = join(y, y, rows, stage, layer, "after_m3")
     y += x
     y += b_m3.index_select(0, of_token)
     return normalize(y, weights.g_LN2, rows.gain[:, layer, 1], gains, base.config.eps)
@@ -97,23 +97,22 @@ def embed(base: Base, rows: Rows, batch: Batch, dropout: Dropout) -> Tensor:
 
 
 def project(linear: FrozenLinear, x: Tensor, rows: Rows, stage: Stage, layer: int, site: str) -> Tensor:
-    """x (W + BA + S)ᵀ, each run of tokens with the branches of its own row."""
-    y = linear(x)
-    for row, start, stop in stage.runs:
-        for branch in rows.branches[row].get((layer, site), ()):
-            y[start:stop] += branch(x[start:stop])
-    return y
+    """x (W + BA + S)ᵀ, each run of tokens with the low-rank and sparse differences of its own row."""
+    return join(linear(x), x, rows, stage, layer, site)
 
 
-def adapt(y: Tensor, rows: Rows, stage: Stage, layer: int, site: str) -> Tensor:
-    """Each run of tokens with what the adapter of its own row, if there is one, adds to it."""
-    adapted = y
-    for row, start, stop in stage.runs:
-        for branch in rows.branches[row].get((layer, site), ()):
-            # Into a copy: what an adapter has read is needed as it was for the gradient.
-            adapted = y.clone() if adapted is y else adapted
-            adapted[start:stop] += branch(y[start:stop])
-    return adapted
+def join(y: Tensor, x: Tensor, rows: Rows, stage: Stage, layer: int, site: str) -> Tensor:
+    """Each run of tokens of `y` with what the branches of its own row make of `x`."""
+    found = [rows.branches[row].get((layer, site), ()) for row, _, _ in stage.runs]
+    if not any(found):
+        return y
+    # Split and joined again, because the gradient of a sum into a slice is as large as the whole, for every slice.
+    lengths = [stop - start for _, start, stop in stage.runs]
+    parts = list(torch.split(y, lengths))
+    for i, (own_x, branches) in enumerate(zip(torch.split(x, lengths), found, strict=True)):
+        for branch in branches:
+            parts[i] = parts[i] + branch(own_x)
+    return torch.cat(parts)
 
 
 def own(index_of_row: Sequence[int], stage: Stage) -> Tensor | None:
