@@ -1,0 +1,340 @@
+"""`onebert sweep` as a user meets it: names, what is kept, killed and continued, results and the delta to publish."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean, stdev
+
+import pytest
+
+from bases import tiny_base
+from onebert_encoder.base import load_base
+from onebert_store.cli import main
+from onebert_store.format import load
+from onebert_store.process import ONEBERT
+from onebert_training.cells import Columns
+from onebert_training.data import load_dataset
+from onebert_training.recipe import RunRequest
+from onebert_training.report.tables import results_markdown
+from onebert_training.run import Settings
+from onebert_training.sweep.jobs import Outcome, RunsFolder, name_job
+
+# Rates that a random base of 32 units learns by; 1e30 does not stay finite.
+RECIPE = """
+name = "small"
+paper = "none"
+description = "two data sets"
+[settings]
+epochs = 4
+batch_size = 12
+evals_per_epoch = 1
+patience = 0
+[grid]
+data = ["tone", "mood"]
+seed = [0, 1]
+[[group]]
+method = ["bitfit", "layernorm"]
+learning_rate = [0.01, 0.05]
+[[group]]
+method = "full"
+learning_rate = 1e-3
+skip = ["mood"]
+[[group]]
+method = "full"
+seed = 7
+learning_rate = 1e30
+skip = ["mood"]
+"""
+FEW = """
+name = "few"
+paper = "none"
+description = "four runs that take a while"
+[settings]
+epochs = 16
+evals_per_epoch = 1
+patience = 0
+learning_rate = 0.02
+[grid]
+method = ["bitfit", "layernorm"]
+data = ["tone"]
+seed = [0, 1]
+"""
+# What another go of the same run may change.
+INCIDENTAL = {"seconds", "tokens_per_second", "resumed_at"}
+
+
+@pytest.fixture(scope="module")
+def data_folder(tmp_path_factory, folder):
+    """The data sets `tone` and `mood`; the second has some of its labels wrong."""
+    root = tmp_path_factory.mktemp("sets")
+    for name in ("tone", "mood"):
+        shutil.copytree(folder, root / name)
+    for file in (root / "mood").iterdir():
+        rows = file.read_text().splitlines()
+        rows[1::5] = [row.replace("praise", "complaint") for row in rows[1::5]]
+        file.write_text("\n".join(rows) + "\n")
+    return root
+
+
+@pytest.fixture
+def onebert(monkeypatch, capsys):
+    """Runs one command in this process: exit status, standard output, standard error."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["onebert", *map(str, arguments)])
+        with pytest.raises(SystemExit) as caught:
+            main()
+        captured = capsys.readouterr()
+        return caught.value.code or 0, captured.out, captured.err
+
+    return run
+
+
+def sweep_arguments(recipe: Path, data: Path, out: Path, *more):
+    return ["sweep", recipe, "--data", data, "--out", out, "--base", tiny_base(), "--device", "cpu", *more]
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+def records_in(out: Path) -> dict[str, dict]:
+    return {path.stem: json.loads(path.read_text()) for path in sorted(out.glob("*.json"))}
+
+
+def contents(out: Path) -> dict[str, tuple[int, bytes]]:
+    return {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in out.iterdir() if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory, data_folder):
+    """A finished sweep: its command, its folder, its JSON."""
+    root = tmp_path_factory.mktemp("swept")
+    arguments = sweep_arguments(write(root / "small.toml", RECIPE), data_folder, root / "runs", "--together", 3)
+    done = subprocess.run([*ONEBERT, *map(str, arguments), "--json"], capture_output=True, text=True, check=True)
+    return arguments, root / "runs", json.loads(done.stdout), done.stderr
+
+
+def test_every_run_has_a_record_and_what_can_be_served_a_delta(swept):
+    _, out, printed, progress = swept
+    records = records_in(out)
+    assert len(records) == printed["runs"] == 2 * 2 * 4 + 2
+    assert {record["experiment"] for record in records.values()} == {"small"}
+    for name, record in records.items():
+        delta = out / f"{name}.safetensors"
+        assert delta.is_file() == (record["method"] != "full")
+        if delta.is_file():
+            assert (record["digest"], record["file_bytes"]) == (load(delta).digest, delta.stat().st_size)
+            assert record["out"] == delta.name
+        else:
+            assert (record["digest"], record["file_bytes"], record["out"]) == (None, None, None)
+    (failed,) = printed["failed"].items()
+    assert failed[0].startswith("tone-full-b12-lr1e+30-s7-")
+    assert "no longer a number" in failed[1]
+    lines = [line.split(" ")[0] for line in progress.splitlines() if "/19 " in line]
+    assert lines == [f"{i}/19" for i in range(1, 20)]
+    assert list((out / "checkpoints").iterdir()) == []
+
+
+def test_results_are_the_statistics_of_the_records_at_the_best_settings(swept, onebert):
+    arguments, out, printed, _ = swept
+    seeds = defaultdict(list)
+    for record in records_in(out).values():
+        seeds[record["data"]["name"], record["method"], record["learning_rate"]].append(record)
+    shown = {(cell["data"], cell["method"]): cell for cell in printed["results"]}
+    table = onebert(*arguments)[1]
+    markdown = results_markdown_of(out)
+    assert set(shown) == {(data, method) for data, method, _ in seeds}
+    for (data, method), cell in shown.items():
+        rates = {rate: runs for (d, m, rate), runs in seeds.items() if (d, m) == (data, method)}
+        best = max(rates, key=lambda rate: fmean(run["validation"]["accuracy"] for run in rates[rate]))
+        scores = [run["test"]["accuracy"] for run in rates[best]]
+        assert (cell["settings"]["learning_rate"], cell["seeds"], cell["split"]) == (best, 2, "test")
+        assert cell["mean"] == pytest.approx(fmean(scores))
+        assert cell["std"] == pytest.approx(stdev(scores))
+        text = f"{100 * fmean(scores):.1f} ± {100 * stdev(scores):.1f}"
+        assert text in table
+        assert text in markdown
+
+
+def results_markdown_of(out: Path) -> str:
+    from onebert_training.report.records import load_records
+
+    return results_markdown(load_records([out]))
+
+
+def test_the_delta_to_publish_is_the_best_one_by_validation(swept):
+    _, out, printed, _ = swept
+    servable = [record for record in records_in(out).values() if record["out"]]
+    assert {one["data"] for one in printed["publish"]} == {"tone", "mood"}
+    for one in printed["publish"]:
+        settings = defaultdict(list)
+        for record in servable:
+            if record["data"]["name"] == one["data"]:
+                settings[record["method"], record["learning_rate"]].append(record)
+        mean = {key: fmean(run["validation"]["accuracy"] for run in runs) for key, runs in settings.items()}
+        # Of equal means any may be taken.
+        best = [run for key, runs in settings.items() if mean[key] == max(mean.values()) for run in runs]
+        chosen = next(run for run in servable if Path(one["file"]).name == run["out"])
+        assert chosen in best
+        group = settings[chosen["method"], chosen["learning_rate"]]
+        assert one["validation"] == max(run["validation"]["accuracy"] for run in group)
+        assert load(Path(one["file"])).digest == chosen["digest"]
+
+
+def test_the_same_command_again_changes_nothing(swept, onebert):
+    arguments, out, printed, _ = swept
+    before = contents(out)
+    status, again, progress = onebert(*arguments, "--json")
+    assert (status, json.loads(again)) == (0, printed)
+    assert progress == "small: 19 runs, 19 of them finished before\n"
+    assert contents(out) == before
+
+
+def test_only_runs_what_it_names_and_alone_as_together(swept, onebert, tmp_path, data_folder):
+    arguments, out, _, _ = swept
+    only = sweep_arguments(arguments[1], data_folder, tmp_path / "runs", "--together", 1)
+    status, printed, progress = onebert(*only, "--only", "mood", "--only", "layernorm")
+    assert status == 0, progress
+    assert "publish: mood: layernorm, accuracy" in printed
+    alone, together = records_in(tmp_path / "runs"), records_in(out)
+    assert {(run["data"]["name"], run["method"]) for run in alone.values()} == {("mood", "layernorm")}
+    assert len(alone) == 4
+    for name, run in alone.items():
+        # Another batch rounds otherwise; sixteen steps do not carry that far.
+        for here, there in zip(run["history"], together[name]["history"], strict=True):
+            assert here["validation_loss"] == pytest.approx(there["validation_loss"], rel=1e-3)
+    status, printed, progress = onebert(*only, "--only", "nothing")
+    assert (status, printed) == (1, "")
+    assert progress == "error: small has neither data nor a method named nothing\n"
+
+
+def test_a_sweep_killed_in_the_middle_goes_on(onebert, tmp_path, data_folder):
+    recipe = write(tmp_path / "few.toml", FEW)
+    killed = sweep_arguments(recipe, data_folder, tmp_path / "killed", "--together", 1)
+    with subprocess.Popen([*ONEBERT, *map(str, killed)], stderr=subprocess.PIPE, text=True) as process:
+        for line in process.stderr:
+            if line.startswith("1/4 "):
+                # The next one is under way as soon as it has a checkpoint; one being written has a name with a dot.
+                while not list((tmp_path / "killed/checkpoints").glob("[!.]*")) and process.poll() is None:
+                    os.sched_yield()
+                process.kill()
+    assert process.returncode == -signal.SIGKILL
+    before = contents(tmp_path / "killed")
+    finished = sum(name.endswith(".json") for name in before)
+    assert 1 <= finished < 4
+
+    status, _, progress = onebert(*killed)
+    assert status == 0, progress
+    assert f"few: 4 runs, {finished} of them finished before" in progress
+    assert before.items() <= contents(tmp_path / "killed").items()
+    assert onebert(*sweep_arguments(recipe, data_folder, tmp_path / "whole", "--together", 1))[0] == 0
+    records, whole = records_in(tmp_path / "killed"), records_in(tmp_path / "whole")
+    assert any(record["resumed_at"] > 0 for record in records.values())
+    assert [strip(record) for record in records.values()] == [strip(record) for record in whole.values()]
+    assert records.keys() == whole.keys()
+
+
+def strip(record: dict) -> dict:
+    return {name: value for name, value in record.items() if name not in INCIDENTAL}
+
+
+REFUSED = {
+    "not toml": ("= 3", "small.toml is not TOML"),
+    "unknown setting": ('[settings]\nrank = 3\nmethod = "lora"\n[grid]\ndata = ["tone"]', "there is no setting rank"),
+    "no such data": ('[settings]\nepochs = 1\n[grid]\ndata = ["tone", "gone"]', "gone: there is no data at"),
+    "one label": ('[settings]\nepochs = 1\n[grid]\ndata = ["tone", "one"]', "one: all training rows have the same"),
+    "not of the task": (
+        '[settings]\nmetric = "pearson"\n[grid]\ndata = ["tone"]',
+        "tone: the metrics of this task are",
+    ),
+    "not for the base": ('[settings]\nmethod = "spafit:1-2-I"\n[grid]\ndata = ["tone"]', "needs 4 layers or more"),
+    "pooling": ('[settings]\npooling = "none"\n[grid]\ndata = ["tone"]', "tone: a single_label task here has"),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_run_is_one_line_before_anything_is_trained(onebert, tmp_path, folder, text, message):
+    shutil.copytree(folder, tmp_path / "data/tone")
+    (tmp_path / "data/one").mkdir()
+    (tmp_path / "data/one/train.csv").write_text("text,label\n" + "\n".join(f"word {i},same" for i in range(30)) + "\n")
+    recipe = write(tmp_path / "small.toml", f'name = "small"\npaper = "none"\ndescription = ""\n{text}\n')
+    status, printed, progress = onebert(*sweep_arguments(recipe, tmp_path / "data", tmp_path / "runs"))
+    assert (status, printed) == (1, "")
+    assert progress.startswith("error: ")
+    assert message in progress
+    assert progress.count("\n") == 1
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("head", "--ray is the HOST:PORT of a cluster's head, or auto"),
+        ("ray://127.0.0.1:1", "--ray is the HOST:PORT of a cluster's head, or auto"),
+        ("127.0.0.1:1", "no Ray cluster answers at 127.0.0.1:1"),
+    ],
+)
+def test_a_cluster_that_does_not_answer_is_one_line(onebert, tmp_path, data_folder, address, message):
+    recipe = write(tmp_path / "few.toml", FEW)
+    status, printed, progress = onebert(*sweep_arguments(recipe, data_folder, tmp_path, "--ray", address))
+    assert (status, printed) == (1, "")
+    assert progress.splitlines()[1:] == [f"error: {message}"]
+    assert records_in(tmp_path) == {}
+
+
+def test_without_ray_it_says_how_to_get_it(onebert, tmp_path, data_folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.delitem(sys.modules, "onebert_training.sweep.ray_cluster", raising=False)
+    recipe = write(tmp_path / "few.toml", FEW)
+    status, _, progress = onebert(*sweep_arguments(recipe, data_folder, tmp_path, "--ray", "auto"))
+    assert status == 1
+    assert progress.splitlines()[1:] == ["error: --ray needs the package ray: pip install 'onebert[ray]'"]
+
+
+REQUEST = RunRequest("small", "tone", "sets/tone", Settings(seed=3), None, None)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"settings": replace(Settings(seed=3), **one)} for one in ({"seed": 4}, {"max_length": 64}, {"epochs": 2})),
+        *({"train_rows": 20}, {"validation_share": 0.2}, {"data": "mood"}),
+    ],
+    ids=str,
+)
+def test_whatever_changes_a_run_changes_its_name(data, change):
+    spec = load_base(str(tiny_base())).spec
+    name = name_job(REQUEST, data, spec, "float32").name
+    assert name.startswith("tone-bitfit-b16-s3-")
+    assert name_job(replace(REQUEST, **change), data, spec, "float32").name != name
+
+
+def test_names_tell_rows_bases_and_dtypes_apart_but_not_places(data, folder):
+    specs = [load_base(str(tiny_base(family))).spec for family in ("bert", "electra")]
+    name = name_job(REQUEST, data, specs[0], "float32").name
+    fewer = load_dataset(str(folder), Columns(), train_rows=40)
+    others = [(fewer, specs[0], "float32"), (data, specs[1], "float32"), (data, specs[0], "bfloat16")]
+    assert len({name, *(name_job(REQUEST, *other).name for other in others)}) == 4
+    moved = replace(REQUEST, source="elsewhere/tone", experiment="other")
+    assert name_job(moved, data, specs[0], "float32").name == name
+
+
+def test_failed_runs_are_not_tried_again_and_lost_ones_are(data, tmp_path):
+    spec = load_base(str(tiny_base())).spec
+    jobs = [name_job(replace(REQUEST, train_rows=rows), data, spec, "float32") for rows in (10, 20, 30)]
+    folder = RunsFolder(tmp_path / "runs")
+    for job in jobs:
+        folder.checkpoint_file(job.name).write_bytes(b"half")
+    folder.keep(Outcome(jobs[0].name, error="not a number"))
+    folder.keep(Outcome(jobs[1].name, error="its worker died", lost=True))
+    assert [folder.is_pending(job) for job in jobs] == [False, True, True]
+    assert folder.error(jobs[0].name) == "not a number"
+    assert [folder.checkpoint_file(job.name).exists() for job in jobs] == [False, True, True]
