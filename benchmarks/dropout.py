@@ -23,8 +23,7 @@ from onebert_encoder.tokens import Tokens
 from onebert_training.cells import Columns
 from onebert_training.data import load_dataset
 from onebert_training.loop import CLIP, train
-from onebert_training.metrics import evaluate_predictions
-from onebert_training.run import Run, Settings
+from onebert_training.run import Run, Settings, TaskInputs
 
 PAGE = Path(__file__).parents[1] / "docs" / "results.md"
 # Data set -> (training rows, epochs): small enough for a padded model on two cores, over several seeds.
@@ -44,7 +43,8 @@ def main() -> None:
         settings = [
             Settings(epochs=epochs, evals_per_epoch=1, patience=0, seed=seed) for seed in range(arguments.seeds)
         ]
-        runs = [Run(base, dataset, one, name) for one in settings]
+        inputs = TaskInputs(base, dataset, settings[0].max_length)
+        runs = [Run(inputs, one, name) for one in settings]
         ours = [dict(train(run).validation)[run.metric] for run in runs]
         theirs = [hugging_face(run) for run in runs]
         lines.append([name, f"{rows:,}", str(epochs), runs[0].metric, spread(ours), spread(theirs)])
@@ -66,7 +66,7 @@ def hugging_face(run: Run) -> float:
         parameter.requires_grad_(name.endswith("bias") and "pooler" not in name)
     head = torch.nn.Linear(run.base.config.hidden_size, len(run.data.labels))
     with torch.no_grad():
-        for parameter, leaf in zip((head.weight, head.bias), head_leaves(run.init_leaves()), strict=True):
+        for parameter, leaf in zip((head.weight, head.bias), head_leaves(run.init_values()), strict=True):
             parameter.copy_(leaf)
     trained = [parameter for parameter in [*model.parameters(), *head.parameters()] if parameter.requires_grad]
     optimizer = torch.optim.AdamW(trained, weight_decay=0.0)
@@ -75,7 +75,8 @@ def hugging_face(run: Run) -> float:
     for step in range(run.steps):
         chosen = run.batch_at(step)
         model.train()
-        loss = F.cross_entropy(forward([run.tokens["train"][i] for i in chosen]), run.gold[chosen])
+        tokens, targets = run.inputs.splits["train"].tokens, run.targets["train"]
+        loss = F.cross_entropy(forward([tokens[i] for i in chosen]), torch.stack([targets[i] for i in chosen]))
         optimizer.zero_grad()
         torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(trained, CLIP)
@@ -115,10 +116,10 @@ def padded_forward(base: Base, model: torch.nn.Module, head: torch.nn.Module) ->
 
 def validation(run: Run, forward: Callable[[list[Tokens]], Tensor]) -> float:
     """The deciding metric on the validation split."""
-    tokens = run.tokens["validation"]
+    tokens = run.inputs.splits["validation"].tokens
     with torch.inference_mode():
         logits = torch.cat([forward(list(tokens[start : start + 64])) for start in range(0, len(tokens), 64)])
-    return evaluate_predictions(run.data.task_type, run.data.splits["validation"].gold, logits.numpy())[run.metric]
+    return run.objective.evaluate(run.data.splits["validation"], tokens, list(logits.numpy()))[run.metric]
 
 
 if __name__ == "__main__":

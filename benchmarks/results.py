@@ -24,7 +24,7 @@ from onebert_server.process import serving
 from onebert_store.process import ONEBERT
 from onebert_training.cells import Columns
 from onebert_training.data import Dataset, load_dataset
-from onebert_training.metrics import evaluate_predictions
+from onebert_training.objectives import OBJECTIVES
 
 PAGE = Path(__file__).parents[1] / "docs" / "results.md"
 METHODS = ("frozen", "bitfit", "layernorm", "spafit:1-3-I")
@@ -109,7 +109,7 @@ def measure(client: Client, one: Trained, data: Path) -> dict[str, float]:
     for start in range(0, len(split.texts), BATCH):
         results += client.classify(f"{task}@{version}", list(split.texts[start : start + BATCH]))["results"]
     scores = np.array([[result["scores"][label] for label in dataset.labels] for result in results])
-    return evaluate_predictions(dataset.task_type, split.gold, scores)
+    return OBJECTIVES[dataset.task_type](dataset.labels).evaluate(split, [], list(scores))
 
 
 def split_name(dataset: Dataset) -> str:

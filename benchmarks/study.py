@@ -99,62 +99,32 @@ def gap(run: Record) -> float | None:
     return None if run.train is None else 100 * (run.train[run.metric] - run.score)
 
 
+BITFIT, FREEZE, PLUS = "BitFit", "What Parameters to Freeze?", "BitFit+"
+SPAFIT, TINY = "SPAFIT", "Efficient Fine-Tuning with BitFit?"
 CLAIMS = (
-    Claim("BitFit, Table 1", "BitFit is on a par with full fine-tuning", "bitfit", "full", -2, True, measured),
-    Claim("BitFit, section 4", "also where every word is tagged", "bitfit", "full", -1, True, measured, ("ewt_pos",)),
-    Claim("BitFit, Table 3", "b_q and b_m2 alone lose little", "bitfit:bq,bm2", "bitfit", -2, True, measured),
-    Claim("BitFit, Table 3", "random weights are worse than biases", "random:0.1%", "bitfit", 0, False, measured),
-    Claim("BitFit, Table 3", "so are random rows", "random-rows:0.09%", "bitfit", 0, False, measured),
-    Claim("BitFit, Table 3", "so are random columns", "random-cols:0.09%", "bitfit", 0, False, measured),
-    Claim("BitFit, Table 3", "a frozen encoder is far worse", "frozen", "bitfit", -5, False, measured),
-    Claim("BitFit, section 4", "BitFit generalizes with a smaller gap than full", "bitfit", "full", 0, False, gap),
-    Claim(
-        "What Parameters to Freeze, Fig. 1", "LayerNorm is as good as BitFit", "layernorm", "bitfit", -2, True, measured
-    ),
-    Claim(
-        "What Parameters to Freeze, Fig. 1", "LayerNorm comes close to full", "layernorm", "full", -2, True, measured
-    ),
-    Claim(
-        *("What Parameters to Freeze, Fig. 5", "random weights do better than BitFit on SST-2"),
-        *("random:0.1%", "bitfit", 0, True, measured, ("sst2",)),
-    ),
-    Claim(
-        *("What Parameters to Freeze, Fig. 7", "biases from zero cost RTE most of what it learned"),
-        *("init-bias", "bitfit", -5, False, measured, ("rte",)),
-    ),
-    Claim(
-        *("What Parameters to Freeze, Fig. 7", "and SST-2 next to nothing"),
-        *("init-bias", "bitfit", -2, True, measured, ("sst2",)),
-    ),
-    Claim(
-        *("What Parameters to Freeze, Fig. 6", "without pretraining BitFit learns nothing of CoLA"),
-        *("reinit+bitfit", "bitfit", -5, False, measured, ("cola",)),
-    ),
-    Claim("SPAFIT, Table 3", "SPAFIT is no worse than LoRA everywhere", "spafit:1-3-I", "lora:I", -1, True, measured),
-    Claim("SPAFIT, Table 3", "SPAFIT is no worse than BitFit", "spafit:1-3-I", "bitfit", -1, True, measured),
-    Claim("SPAFIT, Table 3", "SPAFIT comes close to full", "spafit:1-3-II", "full", -2, True, measured),
-    Claim(
-        "BitFit+, Figure 7",
-        "random biases are as good as b_q, b_m2",
-        "random-bias:0.04%",
-        "bitfit:bq,bm2",
-        -1,
-        True,
-        measured,
-    ),
-    Claim("BitFit+, Figure 7", "so are all the other biases", "bitfit:-bq,-bm2", "bitfit:bq,bm2", -1, True, measured),
-    Claim("BitFit+, Figure 7", "gains alone are worse than biases", "gamma", "bitfit", 0, False, measured),
-    Claim("BitFit+, Figure 7", "g_LN2 is better than g_LN1", "gamma:gLN2", "gamma:gLN1", 0, True, measured),
-    Claim("BitFit+, Figure 7", "gains beside biases add nothing", "bitfit+gamma", "bitfit", 1, False, measured),
-    Claim(
-        "Efficient Fine-Tuning with BitFit?",
-        "on a small model full fine-tuning is better",
-        "full",
-        "bitfit",
-        0,
-        True,
-        measured,
-    ),
+    Claim(BITFIT, "BitFit is on a par with full fine-tuning", "bitfit", "full", -2, True, measured),
+    Claim(BITFIT, "also where every word is tagged", "bitfit", "full", -1, True, measured, ("ewt_pos",)),
+    Claim(BITFIT, "b_q and b_m2 alone lose little", "bitfit:bq,bm2", "bitfit", -2, True, measured),
+    Claim(BITFIT, "random weights are worse than biases", "random:0.1%", "bitfit", 0, False, measured),
+    Claim(BITFIT, "so are random rows", "random-rows:0.09%", "bitfit", 0, False, measured),
+    Claim(BITFIT, "so are random columns", "random-cols:0.09%", "bitfit", 0, False, measured),
+    Claim(BITFIT, "a frozen encoder is far worse", "frozen", "bitfit", -5, False, measured),
+    Claim(BITFIT, "the generalization gap is smaller than full fine-tuning's", "bitfit", "full", 0, False, gap),
+    Claim(FREEZE, "LayerNorm is as good as BitFit", "layernorm", "bitfit", -2, True, measured),
+    Claim(FREEZE, "LayerNorm comes close to full", "layernorm", "full", -2, True, measured),
+    Claim(FREEZE, "random weights beat BitFit on SST-2", "random:0.1%", "bitfit", 0, True, measured, ("sst2",)),
+    Claim(FREEZE, "biases from zero cost RTE most it learned", "init-bias", "bitfit", -5, False, measured, ("rte",)),
+    Claim(FREEZE, "and SST-2 next to nothing", "init-bias", "bitfit", -2, True, measured, ("sst2",)),
+    Claim(FREEZE, "nothing without pretraining", "reinit+bitfit", "bitfit", -5, False, measured, ("cola",)),
+    Claim(SPAFIT, "it is no worse than LoRA everywhere", "spafit:1-3-I", "lora:I", -1, True, measured),
+    Claim(SPAFIT, "it is no worse than BitFit", "spafit:1-3-I", "bitfit", -1, True, measured),
+    Claim(SPAFIT, "it comes close to full", "spafit:1-3-II", "full", -2, True, measured),
+    Claim(PLUS, "random biases do as well as b_q, b_m2", "random-bias:0.04%", "bitfit:bq,bm2", -1, True, measured),
+    Claim(PLUS, "so do all the other biases", "bitfit:-bq,-bm2", "bitfit:bq,bm2", -1, True, measured),
+    Claim(PLUS, "gains alone are worse than biases", "gamma", "bitfit", 0, False, measured),
+    Claim(PLUS, "g_LN2 is better than g_LN1", "gamma:gLN2", "gamma:gLN1", 0, True, measured),
+    Claim(PLUS, "gains beside biases add nothing", "bitfit+gamma", "bitfit", 1, False, measured),
+    Claim(TINY, "on a small model full fine-tuning is better", "full", "bitfit", 0, True, measured),
 )
 
 
@@ -197,12 +167,11 @@ def about(records: list[Record]) -> str:
     first = records[0]
     names = sorted({record.data_name for record in records})
     rows = {record.data_name: record.rows for record in records}
-    lines = [
-        f"{len(records)} runs on `{first.base}`, {first.dtype}, seeds {sorted({record.seed for record in records})}; rows in training, "
-        "validation and test:"
-    ]
-    table = markdown_table(["data", "train", "validation", "test"], [[n, *rows[n].values()] for n in names])
-    return "\n".join([*lines, "", table])
+    seeds = ", ".join(map(str, sorted({record.seed for record in records})))
+    head = f"{len(records)} runs on `{first.base}`, {first.dtype}, seeds {seeds}; rows of each split:"
+    splits = ("train", "validation", "test")
+    table = markdown_table(["data", *splits], [[n, *(rows[n].get(split, "–") for split in splits)] for n in names])
+    return f"{head}\n\n{table}"
 
 
 if __name__ == "__main__":

@@ -2,9 +2,9 @@
 
     python benchmarks/training.py [--data FOLDER] [--steps 12] [--threads N] [--device cpu] [--dtype float32]
 
-Same method, rows, order, steps and dtype. Theirs is the Hugging Face model on padded batches with `requires_grad` flags,
-with `peft` for LoRA; ours is `onebert train`'s own step. The sides take turns step by step in one process; memory is the
-peak of a process of its own for each side.
+Same method, rows, order, steps and dtype. Theirs is the Hugging Face model on padded batches with `requires_grad`
+flags, with `peft` for LoRA; ours is `onebert train`'s own step. The sides take turns step by step in one process;
+memory is the peak of a process of its own for each side.
 """
 
 import argparse
@@ -15,7 +15,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -33,6 +32,7 @@ from onebert_encoder.tokens import Tokens
 from onebert_training import features
 from onebert_training.cells import Columns
 from onebert_training.data import Dataset, load_dataset
+from onebert_training.examples import Split
 from onebert_training.loop import CLIP, take_step
 from onebert_training.run import Run, Settings, TaskInputs
 from onebert_training.state import State
@@ -78,8 +78,6 @@ def inputs_of(asked: argparse.Namespace) -> TaskInputs:
 
 def made_up(base: Base) -> Dataset:
     """Sentences with labels in turn."""
-    from onebert_training.examples import Split
-
     texts = sentences(base, ROWS)
     gold = torch.arange(ROWS).remainder(2).numpy()
     return Dataset(
@@ -163,7 +161,7 @@ def hugging_face(inputs: TaskInputs, method: str) -> Step:
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=dtype == torch.bfloat16):
             logits = head(pooled(model, texts, device))
             loss = F.cross_entropy(logits, torch.stack([run.targets["train"][i] for i in chosen]).to(device))
-        loss.backward()
+        torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(parameters, CLIP)
         optimizer.step()
         optimizer.zero_grad()

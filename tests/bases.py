@@ -214,37 +214,37 @@ def far_delta(spec: Any, kind: str, pooling: str, labels: int, seed: int) -> dic
     for name, shape in spec.parameters.items():
         if wanted(name, spec.symbols[name]):
             tensors[f"delta.{name}"] = rng.normal(0, 0.3, shape).astype(np.float32)
-    if kind in ("lora", "spafit", "everything"):
-        for name, (out, into) in spec.modules.items():
-            chosen = spec.symbols[name] in ("W_q", "W_v") if kind == "lora" else layer_of(name) >= half
-            if chosen:
-                rank = int(rng.integers(1, 5))
-                tensors[f"lora_A.{name}"] = rng.normal(0, 0.3, (rank, into)).astype(np.float32)
-                tensors[f"lora_B.{name}"] = rng.normal(0, 0.3, (out, rank)).astype(np.float32)
-    for name, (out, into) in spec.modules.items():
-        if kind == "everything" and layer_of(name) < half:
-            continue
-        if kind in ("sparse", "everything"):
-            n = int(rng.integers(1, 60))
-            tensors[f"sparse_index.{name}"] = np.sort(rng.choice(out * into, n, replace=False)).astype(np.int32)
-            tensors[f"sparse_value.{name}"] = rng.normal(0, 0.5, n).astype(np.float32)
-        if kind in ("adapter", "everything") and spec.symbols[name] in ("W_m1", "W_m3"):
-            size = int(rng.integers(1, 7))
-            shapes = {"down": ((size, h), (size,)), "up": ((h, size), (h,))}
-            for way, (weight, bias) in shapes.items():
-                tensors[f"adapter_{way}.{name}.weight"] = rng.normal(0, 0.3, weight).astype(np.float32)
-                tensors[f"adapter_{way}.{name}.bias"] = rng.normal(0, 0.3, bias).astype(np.float32)
-        if kind in ("scale", "everything") and (side := {"W_k": 0, "W_v": 0, "W_m3": 1}.get(spec.symbols[name])) in (
-            0,
-            1,
-        ):
-            tensors[f"scale.{name}"] = rng.normal(1, 0.5, (out, into)[side]).astype(np.float32)
+    for name in spec.modules:
+        if kind not in ("spafit", "everything") or layer_of(name) >= half:
+            tensors |= _far_branches(spec, name, kind, rng)
     tensors["head.weight"] = rng.normal(0, 0.3, (labels, h)).astype(np.float32)
     tensors["head.bias"] = rng.normal(0, 0.3, labels).astype(np.float32)
     if kind == "everything":
         tensors["head.dense.weight"] = rng.normal(0, 0.3, (h, h)).astype(np.float32)
         tensors["head.dense.bias"] = rng.normal(0, 0.3, h).astype(np.float32)
     return tensors
+
+
+def _far_branches(spec: Any, name: str, kind: str, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Low-rank and sparse differences, adapters and scales of one module."""
+    (out, into), symbol, h = spec.modules[name], spec.symbols[name], spec.hidden_size
+    drawn: dict[str, np.ndarray] = {}
+    if kind in ("spafit", "everything") or (kind == "lora" and symbol in ("W_q", "W_v")):
+        rank = int(rng.integers(1, 5))
+        drawn[f"lora_A.{name}"] = rng.normal(0, 0.3, (rank, into))
+        drawn[f"lora_B.{name}"] = rng.normal(0, 0.3, (out, rank))
+    if kind in ("sparse", "everything"):
+        n = int(rng.integers(1, 60))
+        drawn[f"sparse_index.{name}"] = np.sort(rng.choice(out * into, n, replace=False)).astype(np.int32)
+        drawn[f"sparse_value.{name}"] = rng.normal(0, 0.5, n)
+    if kind in ("adapter", "everything") and symbol in ("W_m1", "W_m3"):
+        size = int(rng.integers(1, 7))
+        for way, shapes in {"down": ((size, h), (size,)), "up": ((h, size), (h,))}.items():
+            for part, shape in zip(("weight", "bias"), shapes, strict=True):
+                drawn[f"adapter_{way}.{name}.{part}"] = rng.normal(0, 0.3, shape)
+    if kind in ("scale", "everything") and symbol in ("W_k", "W_v", "W_m3"):
+        drawn[f"scale.{name}"] = rng.normal(1, 0.5, into if symbol == "W_m3" else out)
+    return {key: value if value.dtype == np.int32 else value.astype(np.float32) for key, value in drawn.items()}
 
 
 def torch_tensors(values: Mapping[str, np.ndarray]) -> dict[str, Tensor]:

@@ -1,7 +1,6 @@
 """What is measured: every metric that makes sense for a task type, and which of them decides."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,41 +62,11 @@ def choose_metric(names: Sequence[str], wanted: str | None = None) -> str:
     return found
 
 
-def metric_names(task_type: str, num_labels: int) -> tuple[str, ...]:
-    """The metrics that `evaluate_predictions` reports."""
-    if task_type == "regression":
-        return REGRESSION
-    return MULTI_LABEL if task_type == "multi_label" else single_label_metrics(num_labels)
-
-
-def primary_metric(task_type: str, num_labels: int, wanted: str | None = None) -> str:
-    """`choose_metric` of `metric_names`."""
-    return choose_metric(metric_names(task_type, num_labels), wanted)
-
-
 def is_better(metric: str, score: float, best: float | None) -> bool:
     """Whether `score` beats the best so far; equal is not better."""
     if best is None:
         return True
     return score < best if metric in LOWER_IS_BETTER else score > best
-
-
-def evaluate_predictions(
-    task_type: str, gold: NDArray[np.generic] | Sequence[object], logits: NDArray[np.floating]
-) -> dict[str, float]:
-    """Compares logits, or any scores of the same order, with gold labels.
-
-    Args:
-        task_type: `single_label`, `multi_label` or `regression`.
-        gold: [n] label indices, [n, C] zeros and ones, or [n] numbers.
-        logits: [n, C]; the positive class of F1 is label 1; a label of a multi_label task is on above 0.
-
-    Raises:
-        NotFinite: a logit is NaN or infinite.
-    """
-    logits = np.asarray(logits, dtype=np.float64)
-    check_finite([logits])
-    return _SCORES[task_type](np.asarray(gold), logits)
 
 
 def check_finite(logits: Iterable[NDArray[np.floating]]) -> None:
@@ -142,13 +111,6 @@ def score_regression(gold: NDArray[np.generic], logits: NDArray[np.floating]) ->
         "r2": float(r2_score(gold, predicted)) if len(gold) > 1 else 0.0,
         "mae": float(mean_absolute_error(gold, predicted)),
     }
-
-
-_SCORES: Mapping[str, Callable[[NDArray[Any], NDArray[Any]], dict[str, float]]] = {
-    "single_label": score_single_label,
-    "multi_label": score_multi_label,
-    "regression": score_regression,
-}
 
 
 def score_tags(

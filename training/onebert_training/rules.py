@@ -36,8 +36,8 @@ LORA_TARGETS: Mapping[str, str] = {"I": "q,k,v", "II": "q,k,v,o"}
 MLP_BIASES = ("b_m2", "b_m3", "b_LN2")
 
 # For bases of hidden size 384 and less. Small differences: the middle of 1e-3 to 1e-2, which differ little on small
-# samples of trec6, sms_spam and mrpc with the default base (one seed); full: the best of 3e-5, 1e-4 and 3e-4 on 640 rows
-# of sst2 (one seed). The others carry over what their papers take.
+# samples of trec6, sms_spam and mrpc with the default base (one seed); full: the best of 3e-5, 1e-4 and 3e-4 on 640
+# rows of sst2 (one seed). The others carry over what their papers take.
 LEARNING_RATE = 3e-3
 HEAD_LEARNING_RATE = 5e-3
 WEIGHTS_LEARNING_RATE = 1e-3

@@ -80,7 +80,7 @@ def adapter(module, size=2):
     }
 
 
-def with_places(places, values, module=MIDDLE.format(0), dtype=np.int32):
+def with_places(places, values, module="encoder.layer.0.intermediate.dense", dtype=np.int32):
     return tiny_delta.tensors_for() | {
         f"sparse_index.{module}": np.array(places, dtype),
         f"sparse_value.{module}": np.ones(values, np.float32),

@@ -18,9 +18,9 @@ from onebert_training.evaluation import predict
 from onebert_training.features import BATCH_TOKENS, Inputs, token_batches
 from onebert_training.loop import finish, take_step, train
 from onebert_training.methods import METHODS
-from onebert_training.metrics import evaluate_predictions
 from onebert_training.run import Run, Settings, TaskInputs
 from onebert_training.state import State
+from scoring import evaluate
 
 SERVABLE = (
     "frozen",
@@ -129,7 +129,7 @@ def test_the_file_in_a_plain_model_scores_what_training_said(base, data, method,
     delta = loads(dumps(result.delta))
     check(delta, base.spec)
     logits = reference_logits(run, delta, "test")
-    assert evaluate_predictions("single_label", data.splits["test"].gold, logits) == result.test
+    assert evaluate("single_label", data.splits["test"].gold, logits) == result.test
     model = reference(delta, pooling)
     golden = delta.manifest.golden
     for ids, recorded in zip(golden.input_ids, golden.logits, strict=True):
@@ -141,7 +141,7 @@ def test_other_task_types(base, data, task_type):
     run = run_of(base, retyped(data, task_type), method="bitfit", epochs=60, batch_size=8)
     result = train(run)
     logits = reference_logits(run, result.delta, "test")
-    scores = evaluate_predictions(task_type, run.data.splits["test"].gold, logits)
+    scores = evaluate(task_type, run.data.splits["test"].gold, logits)
     assert scores == pytest.approx(result.test, rel=1e-3)
     if task_type == "regression":
         # Targets of 100 to 190 from a head that starts near 0: learned in their own unit, written in the data's.
@@ -199,7 +199,7 @@ def test_what_is_no_delta_ends_as_a_base_that_scores_what_training_said(base, da
     model.tensors = {name: value for name, value in result.differences.items() if name.startswith("head.")}
     tokens = run.inputs.splits["test"].tokens
     logits = np.stack([model.logits(text.input_ids, text.type_ids).numpy() for text in tokens])
-    assert evaluate_predictions("single_label", data.splits["test"].gold, logits) == result.test
+    assert evaluate("single_label", data.splits["test"].gold, logits) == result.test
 
 
 @pytest.mark.parametrize("method", ["bitfit", "lora:r=2", "spafit:0-1-I", "random:0.2%", "diff-pruning:0.5%"])
@@ -283,7 +283,7 @@ def test_the_best_evaluation_is_written_and_not_the_last(base, data):
     assert result.validation["accuracy"] == max(scores.values())
     assert scores[result.best_step] == max(scores.values())
     logits = reference_logits(run, result.delta, "validation")
-    assert evaluate_predictions("single_label", data.splits["validation"].gold, logits) == result.validation
+    assert evaluate("single_label", data.splits["validation"].gold, logits) == result.validation
 
 
 def test_it_stops_when_nothing_gets_better(base, data):

@@ -10,13 +10,11 @@ from onebert_training.metrics import (
     ANSWERS,
     REGRESSION,
     choose_metric,
-    evaluate_predictions,
     is_better,
-    metric_names,
-    primary_metric,
     score_tags,
     tag_metrics,
 )
+from scoring import deciding, evaluate, objective
 
 
 def one_hot(predicted, num_labels):
@@ -25,12 +23,12 @@ def one_hot(predicted, num_labels):
 
 def test_binary():
     # true positives 2, false positives 1, false negatives 1, true negatives 2
-    scores = evaluate_predictions("single_label", [1, 1, 1, 0, 0, 0], one_hot([1, 1, 0, 1, 0, 0], 2))
+    scores = evaluate("single_label", [1, 1, 1, 0, 0, 0], one_hot([1, 1, 0, 1, 0, 0], 2))
     assert scores == pytest.approx({"accuracy": 4 / 6, "f1": 2 / 3, "macro_f1": 2 / 3, "matthews": (4 - 1) / 9})
 
 
 def test_three_classes_have_no_binary_f1():
-    scores = evaluate_predictions("single_label", [0, 0, 1, 2], one_hot([0, 1, 1, 1], 3))
+    scores = evaluate("single_label", [0, 0, 1, 2], one_hot([0, 1, 1, 1], 3))
     # F1 of class 0: p 1, r 1/2 -> 2/3; class 1: p 1/3, r 1 -> 1/2; class 2: 0
     assert scores["macro_f1"] == pytest.approx((2 / 3 + 1 / 2 + 0) / 3)
     assert scores["accuracy"] == 0.5
@@ -38,7 +36,7 @@ def test_three_classes_have_no_binary_f1():
 
 
 def test_predicting_one_class_only_scores_zero_without_a_warning():
-    scores = evaluate_predictions("single_label", [0, 1], one_hot([0, 0], 2))
+    scores = evaluate("single_label", [0, 1], one_hot([0, 0], 2))
     assert (scores["f1"], scores["matthews"]) == (0.0, 0.0)
 
 
@@ -46,7 +44,7 @@ def test_multi_label():
     gold = np.array([[1, 0], [1, 1], [0, 0]])
     logits = np.array([[2.0, 1.0], [3.0, -1.0], [-1.0, 0.0]])
     # label 0: tp 2; label 1: fp 1, fn 1 -> micro 2*2/(2*2+1+1), macro (1 + 0)/2; only the third row is exact
-    scores = evaluate_predictions("multi_label", gold, logits)
+    scores = evaluate("multi_label", gold, logits)
     assert scores == pytest.approx({"micro_f1": 4 / 6, "macro_f1": 0.5, "accuracy": 1 / 3})
 
 
@@ -61,12 +59,12 @@ def test_multi_label():
 )
 def test_of_a_single_label_only_being_on_counts(gold, on, f1):
     gold, logits = np.array(gold, dtype=np.float32)[:, None], np.array(on)[:, None] - 0.5
-    scores = evaluate_predictions("multi_label", gold, logits)
+    scores = evaluate("multi_label", gold, logits)
     assert scores == pytest.approx({"micro_f1": f1, "macro_f1": f1, "accuracy": np.mean(gold == (logits > 0))})
 
 
 def test_regression():
-    scores = evaluate_predictions("regression", [1.0, 2.0, 3.0], np.array([[1.0], [2.0], [9.0]]))
+    scores = evaluate("regression", [1.0, 2.0, 3.0], np.array([[1.0], [2.0], [9.0]]))
     assert scores["pearson"] == pytest.approx(8 / math.sqrt(2 * 38))
     assert scores["spearman"] == pytest.approx(1.0)
     assert scores["mae"] == pytest.approx(2.0)
@@ -74,14 +72,14 @@ def test_regression():
 
 
 def test_a_constant_prediction_correlates_with_nothing():
-    scores = evaluate_predictions("regression", [1.0, 2.0, 3.0], np.full((3, 1), 0.5))
+    scores = evaluate("regression", [1.0, 2.0, 3.0], np.full((3, 1), 0.5))
     assert (scores["pearson"], scores["spearman"]) == (0.0, 0.0)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_non_finite_logits_are_refused(bad):
     with pytest.raises(NotFinite):
-        evaluate_predictions("single_label", [0], np.array([[bad, 0.0]]))
+        evaluate("single_label", [0], np.array([[bad, 0.0]]))
 
 
 @pytest.mark.parametrize(
@@ -96,7 +94,7 @@ def test_non_finite_logits_are_refused(bad):
     ],
 )
 def test_primary_metric(task_type, num_labels, wanted, name):
-    assert primary_metric(task_type, num_labels, wanted) == name
+    assert deciding(task_type, num_labels, wanted) == name
 
 
 @pytest.mark.parametrize(
@@ -104,7 +102,7 @@ def test_primary_metric(task_type, num_labels, wanted, name):
 )
 def test_a_metric_that_makes_no_sense_is_refused(task_type, num_labels, wanted):
     with pytest.raises(InvalidData, match=r"^the metrics of this task are "):
-        primary_metric(task_type, num_labels, wanted)
+        deciding(task_type, num_labels, wanted)
 
 
 def test_names_are_what_is_reported():
@@ -114,7 +112,7 @@ def test_names_are_what_is_reported():
         ("multi_label", [[0, 1], [1, 0]]),
         ("regression", [0, 1]),
     ):
-        assert set(evaluate_predictions(task_type, gold, logits)) == set(metric_names(task_type, 2))
+        assert set(evaluate(task_type, gold, logits)) == set(objective(task_type, 2).metrics)
 
 
 def test_better_is_lower_for_an_error_and_never_equal():

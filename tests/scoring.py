@@ -1,0 +1,25 @@
+"""Metrics of plain arrays, through the objective that training measures by."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from onebert_training.examples import Split
+from onebert_training.metrics import choose_metric
+from onebert_training.objectives import OBJECTIVES, Objective
+
+
+def objective(task_type: Any, num_labels: int) -> Objective:
+    return OBJECTIVES[task_type]([str(i) for i in range(num_labels)])
+
+
+def evaluate(task_type: Any, gold: Any, logits: np.ndarray) -> dict[str, float]:
+    """Every metric of [n] or [n, C] gold labels and [n, C] logits."""
+    texts = ("",) * len(gold)
+    return objective(task_type, logits.shape[1]).evaluate(Split(texts, np.asarray(gold)), [], list(logits))
+
+
+def deciding(task_type: Any, num_labels: int, wanted: str | None = None) -> str:
+    names: Sequence[str] = objective(task_type, num_labels).metrics
+    return choose_metric(names, wanted)
