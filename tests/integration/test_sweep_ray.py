@@ -24,7 +24,7 @@ paper = "none"
 description = "short and long runs"
 [settings]
 method = "bitfit"
-epochs = 30
+epochs = 20
 evals_per_epoch = 1
 patience = 0
 learning_rate = 0.01
