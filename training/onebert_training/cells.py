@@ -1,6 +1,5 @@
 """Which column holds what, which task type the cells are of, and what a label cell spells."""
 
-import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -8,7 +7,7 @@ from typing import Any, get_args
 
 from onebert_store.errors import InvalidData
 from onebert_store.manifest import TaskType
-from onebert_training.tables import Source, Table
+from onebert_training.tables import Source, Table, parse_json
 from onebert_training.words import tags_of
 
 # Pairs stand before single texts, and of several that fit the first wins.
@@ -166,7 +165,7 @@ def several(cell: Any) -> list[Any]:
     """The labels in a cell of a multi_label task: a list, a JSON list, or names joined by `|`; empty is none."""
     if isinstance(cell, str) and cell.lstrip().startswith("["):
         with suppress(ValueError):
-            cell = json.loads(cell)
+            cell = parse_json(cell)
     if isinstance(cell, list):
         return cell
     return [part for part in plain(cell).split("|") if part.strip()]

@@ -78,7 +78,8 @@ class Cells:
         found = {name for row in range(len(self.labels)) for name in self._names(row, task_type)}
         if len(found) > MAX_LABELS:
             raise InvalidData(f"the labels have {len(found)} different values; a task has at most {MAX_LABELS}")
-        if all(name.isdecimal() for name in found):
+        # int() refuses thousands of digits with an error of its own; no label is that long.
+        if all(name.isdecimal() and len(name) < 1000 for name in found):
             return tuple(sorted(found, key=lambda name: (int(name), name)))
         return tuple(sorted(found))
 
@@ -145,7 +146,7 @@ class Cells:
     def _number(self, row: int) -> float:
         try:
             value = float(self.labels[row])
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             value = math.nan
         # It is kept as float32, where more would be infinite.
         if not abs(value) <= MAX_NUMBER:

@@ -1,6 +1,5 @@
 """Answers that are spans of a context: cells of answers, their tokens, and SQuAD's exact match and F1."""
 
-import json
 import re
 import string
 from collections import Counter
@@ -9,6 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from onebert_encoder.tokens import Alignment
+from onebert_training.tables import parse_json
 
 GoldAnswer = tuple[int, str]  # where it starts in the context, in code points, and its text
 CONTEXT = 1  # the half of the pair (question, context) that holds the answers
@@ -28,7 +28,7 @@ def answers_of(cell: Any) -> tuple[GoldAnswer, ...]:
     """
     if isinstance(cell, str):
         with suppress(ValueError):
-            cell = json.loads(cell)
+            cell = parse_json(cell)
     if isinstance(cell, dict):
         starts, texts = cell.get("answer_start"), cell.get("text")
         if not isinstance(starts, list) or not isinstance(texts, list) or len(starts) != len(texts):

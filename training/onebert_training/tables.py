@@ -84,7 +84,7 @@ def _read_folder(folder: Path) -> Source:
     if not facts.is_file():
         return Source(name, tables)
     try:
-        content = json.loads(facts.read_text(encoding="utf-8"))
+        content = parse_json(facts.read_text(encoding="utf-8"))
         labels, metric = content.get("labels"), content.get("metric")
         return Source(
             name,
@@ -95,6 +95,18 @@ def _read_folder(folder: Path) -> Source:
         )
     except (OSError, ValueError, AttributeError, TypeError):
         raise InvalidData("labels.json is not a JSON object with a list of labels") from None
+
+
+def parse_json(text: str) -> Any:
+    """Decodes JSON.
+
+    Raises:
+        ValueError: it is none, or is nested too deeply.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def _read_file(path: Path) -> Table:
@@ -140,7 +152,7 @@ def _read_jsonl(path: Path) -> Table:
             if not line.strip():
                 continue
             try:
-                row = json.loads(line)
+                row = parse_json(line)
             except ValueError:
                 row = None
             if not isinstance(row, dict):

@@ -1,18 +1,18 @@
 """Words and tokens: cells of words and tags, where each word lies in the text, and which token answers for it."""
 
-import json
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 from onebert_encoder.tokens import Alignment, Span
+from onebert_training.tables import parse_json
 
 
 def words_of(cell: Any) -> list[str] | None:
     """The words of a cell: a list, a JSON list, or words joined by spaces; None where it is none of them."""
     if isinstance(cell, str) and cell.startswith('["'):
         with suppress(ValueError):
-            cell = json.loads(cell)
+            cell = parse_json(cell)
     if isinstance(cell, str):
         return [word for word in cell.split(" ") if word]
     if isinstance(cell, list) and all(isinstance(word, str) for word in cell):
@@ -24,7 +24,7 @@ def tags_of(cell: Any) -> list[Any]:
     """The tags in a cell: a list, a JSON list, or tags joined by spaces."""
     if isinstance(cell, str) and cell.lstrip().startswith("["):
         with suppress(ValueError):
-            cell = json.loads(cell)
+            cell = parse_json(cell)
     if isinstance(cell, list):
         return cell
     return [] if cell is None else str(cell).split()

@@ -138,6 +138,18 @@ def test_a_label_of_a_thousand_digits_is_one_bad_row(tmp_path):
     write_stars(tmp_path, ["no", "yes"], train=[0, 1, "9" * 5000], validation=[0])
     with pytest.raises(InvalidData, match="train row 3: no label has the name or index '9999"):
         load(tmp_path, task_type="single_label")
+    path = write_csv(tmp_path / "b.csv", [*ROWS, ("text", "9" * 5000)])
+    assert "9" * 5000 in load(path).labels
+
+
+@pytest.mark.parametrize("task_type", ["multi_label", "token", "span"])
+def test_cells_nested_too_deeply_are_no_json(tmp_path, task_type):
+    path = write_csv(tmp_path / "a.csv", [*ROWS, ('[""' * 99999, "[" * 99999)], ("text", "label"))
+    if task_type == "multi_label":
+        assert "[" * 99999 in load(path, task_type=task_type).labels
+    else:
+        with pytest.raises(InvalidData):
+            load(path, task_type=task_type)
 
 
 def test_without_a_validation_split_a_tenth_is_held_out_evenly(tmp_path):
@@ -259,6 +271,7 @@ TEN = [("t", label) for label in "xy"] * 5
         ([*TEN, ("t", "x", "z")], ("text", "label"), "data.csv row 11: 3 cells under 2 columns"),
         ([("t", "x")] * 20, ("text", "label"), "all training rows have the same label"),
         ([("t", "0.5")] * 20, ("text", "label"), "all training rows have the same label"),
+        ([("t", "0.5"), *TEN], ("text", "label"), "train row 2: the label is not a number, or"),
         ([("t", n) for n in ("0.5", "1", "1e39")] * 5, ("text", "label"), "train row 3: the label is not a number, or"),
         (TEN[:4], ("text", "label"), "at least 10 training rows"),
         ([], ("text", "label"), "data.csv has no rows"),
@@ -278,6 +291,12 @@ def test_bad_rows_are_named(tmp_path, rows, header, message):
         ("a.csv.gz", b"not gzip", "a.csv.gz is not readable"),
         ("a.csv.gz", gzip.compress(b"text,label\n" * 99)[:-9], "a.csv.gz is not readable"),
         ("a.jsonl", b'{"text": "a", "label": 1}\n[1]\n', "a.jsonl line 2 is not a JSON object"),
+        pytest.param("a.jsonl", b'{"text": ' + b"[" * 99999, "a.jsonl line 1 is not a JSON object", id="deep"),
+        (
+            "a.jsonl",
+            b'{"text": "a", "label": 0.5}\n{"text": "b", "label": 1%s}\n' % (b"0" * 400),
+            "train row 2: the label",
+        ),
         ("a.jsonl", b'{"text": "\\ud800", "label": "x"}\n', "train row 1: the text is empty or not a text"),
         ("a.jsonl", b'{"text": 7, "label": "x"}\n', "train row 1: the text is empty or not a text"),
         ("a.parquet", b"PAR1 nonsense", "a.parquet is not readable"),
