@@ -1,4 +1,4 @@
-"""What all tests share: one compute thread, no Hub, and hypothesis without deadlines."""
+"""What all tests share: one compute thread, no Hub, hypothesis without deadlines, and the command."""
 
 import os
 
@@ -7,8 +7,26 @@ import os
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["HF_HUB_OFFLINE"] = "1"
 
+import sys
+
+import pytest
 from hypothesis import settings
 
 # Shared machines stall; a property is not false because it was slow.
 settings.register_profile("ci", deadline=None)
 settings.load_profile("ci")
+
+
+@pytest.fixture
+def onebert(monkeypatch, capsys):
+    """Runs one command in this process: exit status, standard output, standard error."""
+    from onebert_store.cli import main
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["onebert", *map(str, arguments)])
+        with pytest.raises(SystemExit) as caught:
+            main()
+        captured = capsys.readouterr()
+        return caught.value.code or 0, captured.out, captured.err
+
+    return run

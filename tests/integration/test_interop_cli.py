@@ -1,32 +1,16 @@
 """`onebert import` and `onebert export` as a user meets them: files and folders, JSON, one-line errors."""
 
 import json
-import sys
 
 import pytest
 from peft import LoraConfig
 
 from bases import tiny_base
-from onebert_store.cli import main
 from onebert_store.format import load, save
 from peft_models import random_adapter
 from tiny_delta import make_delta
 
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
-
-
-@pytest.fixture
-def onebert(monkeypatch, capsys):
-    """Runs one command in this process: exit status, standard output, standard error."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["onebert", *map(str, arguments)])
-        with pytest.raises(SystemExit) as caught:
-            main()
-        captured = capsys.readouterr()
-        return caught.value.code or 0, captured.out, captured.err
-
-    return run
 
 
 @pytest.fixture(scope="module")

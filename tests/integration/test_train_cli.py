@@ -19,7 +19,6 @@ from sklearn.metrics import accuracy_score
 
 from bases import tiny_base
 from onebert_store import console
-from onebert_store.cli import main
 from onebert_store.format import load
 
 THINGS = ("parcel", "order", "invoice", "password", "screen", "refund")
@@ -54,20 +53,6 @@ def write_rows(folder, row_of):
     for split, count in (("train", 32), ("validation", 12), ("test", 12)):
         (folder / f"{split}.jsonl").write_text("".join(json.dumps(row_of(i)) + "\n" for i in range(count)))
     return folder
-
-
-@pytest.fixture
-def onebert(monkeypatch, capsys):
-    """Runs one command in this process: exit status, standard output, standard error."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["onebert", *map(str, arguments)])
-        with pytest.raises(SystemExit) as caught:
-            main()
-        captured = capsys.readouterr()
-        return caught.value.code or 0, captured.out, captured.err
-
-    return run
 
 
 def train_arguments(folder, out, *more):

@@ -15,7 +15,6 @@ import pytest
 
 from bases import tiny_base
 from onebert_encoder.base import load_base
-from onebert_store.cli import main
 from onebert_store.format import load
 from onebert_store.process import ONEBERT
 from onebert_training.cells import Columns
@@ -80,20 +79,6 @@ def data_folder(tmp_path_factory, folder):
         rows[1::5] = [row.replace("praise", "complaint") for row in rows[1::5]]
         file.write_text("\n".join(rows) + "\n")
     return root
-
-
-@pytest.fixture
-def onebert(monkeypatch, capsys):
-    """Runs one command in this process: exit status, standard output, standard error."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["onebert", *map(str, arguments)])
-        with pytest.raises(SystemExit) as caught:
-            main()
-        captured = capsys.readouterr()
-        return caught.value.code or 0, captured.out, captured.err
-
-    return run
 
 
 def sweep_arguments(recipe: Path, data: Path, out: Path, *more):
