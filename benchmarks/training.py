@@ -65,7 +65,8 @@ def main() -> None:
     lines = [compare(inputs, method, asked) for method in ("bitfit", "layernorm", "lora:r=8", "full")]
     header = ["method", "ours, tokens/s", "theirs, tokens/s", "ratio", "ours, peak MB", "theirs, peak MB"]
     print(table := markdown_table(header, lines))
-    print(more := markdown_table(["what", "ratio"], [cached(inputs, asked.steps), together(inputs, asked.steps)]))
+    facts = [cached(inputs, asked.steps), *frozen(inputs), together(inputs, asked.steps)]
+    print(more := markdown_table(["what", "measured"], facts))
     about = f"{inputs.data.name}, {asked.dtype}, {asked.device}, {asked.threads} threads, batch 16"
     write_section(PAGE, "training", f"{about}\n\n{table}\n\n{more}")
 
@@ -108,6 +109,20 @@ def cached(inputs: TaskInputs, steps: int) -> list[str]:
         kept()  # the first epoch
     with_cache, without = in_turns([kept, computed], steps)
     return [f"`{method}` after the first epoch, kept activations / computed ones", f"{with_cache / without:.2f}"]
+
+
+def frozen(inputs: TaskInputs) -> list[list[str]]:
+    """Seconds of the first and of the second epoch of a frozen encoder's classifier."""
+    step, epochs = one_run(TaskInputs(inputs.base, inputs.data, 128), "frozen"), []
+    for _ in range(2):
+        started = time.perf_counter()
+        for _ in range(-(-ROWS // 16)):
+            step()
+        epochs.append(time.perf_counter() - started)
+    return [
+        [f"`frozen`, {name} epoch of {ROWS} rows", f"{took:.2f} s"]
+        for name, took in zip(("first", "later"), epochs, strict=True)
+    ]
 
 
 def together(inputs: TaskInputs, steps: int) -> list[str]:
