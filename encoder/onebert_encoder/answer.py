@@ -15,6 +15,8 @@ Array = np.ndarray[Any, np.dtype[Any]]
 MULTI_LABEL_THRESHOLD = 0.5
 MAX_ANSWER_TOKENS = 30
 """Longest answer of a span task, as is usual with SQuAD."""
+MAX_ANSWERS = 20
+"""Most answers of a span task, likewise: a context has thousands of spans, and one request may ask a thousand tasks."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,8 @@ def answer(
         manifest: gives the task type and the label names.
         text: what was asked; only per-token tasks read it and its alignment.
         alignment: of the text's tokens.
-        top_k: how many entries `scores` keeps (None: all), or how many spans are given (None: 1); words are all given.
+        top_k: how many entries `scores` keeps (None: all), or how many spans are given (None: 1; at most
+            `MAX_ANSWERS`); words are all given.
     """
     question = Question(logits.astype(np.float64), manifest.labels, text, alignment, top_k)
     return TASK_TYPES[manifest.task_type].answer(question)
@@ -199,9 +202,10 @@ def _span(question: Question) -> Extraction:
     ends = np.lib.stride_tricks.sliding_window_view(np.pad(end, (0, longest - 1), constant_values=-np.inf), longest)
     scores = start[:, None] + ends
     answers: dict[tuple[int, int], Span] = {}
+    wanted = min(question.top_k or 1, MAX_ANSWERS)
     for place in np.argsort(-scores, axis=None, kind="stable").tolist():
         first, more = divmod(place, longest)
-        if len(answers) == (question.top_k or 1) or np.isneginf(scores[first, more]):
+        if len(answers) == wanted or np.isneginf(scores[first, more]):
             break
         (a, a_end), (b_start, b) = alignment.offsets[inside[first]], alignment.offsets[inside[first + more]]
         # Several tokens may be one character, and the best of them stands for it; whitespace begins and ends nothing.

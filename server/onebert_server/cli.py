@@ -96,7 +96,8 @@ def classify(
         bool, typer.Option("--pair", help="Inputs are pairs: arguments two by two, lines split at their tab.")
     ] = False,
     top_k: Annotated[
-        int | None, typer.Option(min=1, help="How many scores to give, best first; of a span task, how many answers.")
+        int | None,
+        typer.Option(min=1, help="How many scores to give, best first; of a span task, how many answers, at most 20."),
     ] = None,
     url: Url = URL,
     api_key: ApiKey = None,

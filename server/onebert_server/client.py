@@ -105,7 +105,8 @@ class Client:
         Args:
             ref: of any task type; docs/api.md says what each answers. A span task takes (question, context).
             inputs: one or several.
-            top_k: how many scores to give, best first (None: all); of a span task, how many answers (None: one).
+            top_k: how many scores to give, best first (None: all); of a span task, how many answers (None: one, at
+                most 20).
         """
         several = [inputs] if isinstance(inputs, str | tuple) else inputs
         body = {"inputs": [_input(one) for one in several], "top_k": top_k}

@@ -29,7 +29,9 @@ Ref = Annotated[str, Field(min_length=1, max_length=MAX_REF, description="`name`
 TopK = Annotated[
     int | None,
     Field(
-        ge=1, le=4096, description="how many scores to send, best first (null: all); span tasks: answers (null: one)"
+        ge=1,
+        le=4096,
+        description="how many scores to send, best first (null: all); span tasks: answers (null: one, at most 20)",
     ),
 ]
 

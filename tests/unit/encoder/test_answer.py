@@ -175,7 +175,7 @@ def test_spans_are_the_best_of_all(words: int, seed: int, top_k: int | None) -> 
             for j in range(i, min(i + 30, len(inside)))
         ),
         reverse=True,
-    )[: top_k or 1]
+    )[: min(top_k or 1, 20)]
     assert [one.score for one in got] == pytest.approx([score for score, _, _ in every], rel=1e-9)
     assert [(one.start, one.end) for one in got] == [(start, end) for _, start, end in every]
     assert all(one.text == context[one.start : one.end] for one in got)
