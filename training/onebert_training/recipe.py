@@ -7,7 +7,7 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, field_validator, model_validator
 
 from onebert_store.errors import InvalidSettings
 from onebert_training.methods import parse_method
@@ -15,11 +15,16 @@ from onebert_training.run import Settings
 
 STRICT = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
 ZERO_ALLOWED = frozenset({"seed", "patience"})
+MAX_SEED = 2**31 - 1  # as of `onebert train`
 
 Scalar = bool | int | float | str
 Choices = Annotated[list[Scalar], Field(min_length=1)]
 # Fields of `Settings`, and what a run is asked beside them; TOML has no null, so all rows are written "all".
-_HINTS = get_type_hints(Settings) | {"data": str, "train_rows": int | Literal["all"]}
+_HINTS = get_type_hints(Settings) | {
+    "seed": Annotated[int, Field(le=MAX_SEED)],
+    "data": str,
+    "train_rows": int | Literal["all"],
+}
 _DEFAULTS = {field.name: field.default for field in fields(Settings)} | {"train_rows": "all"}
 _Point: type[BaseModel] = create_model(
     "Point",
@@ -94,6 +99,15 @@ class Recipe(BaseModel):
             if "data" in _check_names(table):
                 raise ValueError("a task has no data of its own")
         return tasks
+
+    @model_validator(mode="after")
+    def _data_known(self) -> "Recipe":
+        """A misspelled name would leave its runs without their settings."""
+        known = {name for table in (self.settings, self.grid, *self.group) for name in _as_list(table.get("data", []))}
+        named = {*self.task, *(name for group in self.group for name in _as_list(group.get("skip", [])))}
+        if known and (unknown := named - known):
+            raise ValueError(f"no run has the data {', '.join(sorted(map(str, unknown)))}")
+        return self
 
     def runs(self, folder: Path | None = None, only: Collection[str] = ()) -> list[RunRequest]:
         """Expands the grid.
@@ -189,4 +203,4 @@ def _check_point(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
 def _first(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
     place = ".".join(str(part) for part in first["loc"])
-    return f"{place}: {first['msg'].removeprefix('Value error, ')}"
+    return f"{place}{': ' * bool(place)}{first['msg'].removeprefix('Value error, ')}"
