@@ -103,7 +103,8 @@ class Recipe(BaseModel):
     @model_validator(mode="after")
     def _data_known(self) -> "Recipe":
         """A misspelled name would leave its runs without their settings."""
-        known = {name for table in (self.settings, self.grid, *self.group) for name in _as_list(table.get("data", []))}
+        tables: list[Mapping[str, Any]] = [self.settings, self.grid, *self.group]
+        known = {name for table in tables for name in _as_list(table.get("data", []))}
         named = {*self.task, *(name for group in self.group for name in _as_list(group.get("skip", [])))}
         if known and (unknown := named - known):
             raise ValueError(f"no run has the data {', '.join(sorted(map(str, unknown)))}")
