@@ -11,7 +11,7 @@ from rich.table import Table
 
 from onebert_store import strict_json
 from onebert_store.canonical import Array
-from onebert_store.delta import DELTA, LORA_A, LORA_B, SCALE, SPARSE_VALUE, Delta
+from onebert_store.delta import ADAPTER_UP, DELTA, LORA_A, LORA_B, SCALE, SPARSE_INDEX, SPARSE_VALUE, Delta
 from onebert_store.format import loads, read_file
 from onebert_store.strict_json import shown
 
@@ -31,12 +31,13 @@ def inspect_file(path: Path) -> dict[str, Any]:
     data = read_file(path)
     delta = loads(data)
     manifest = delta.manifest.model_dump(exclude={"golden"})
-    sizes = {name: tensor.size for name, tensor in delta.tensors.items()}
+    # Where a sparse value lies is no number of its own.
+    sizes = {name: tensor.size for name, tensor in delta.tensors.items() if not name.startswith(SPARSE_INDEX)}
     head = sum(size for name, size in sizes.items() if name.startswith("head."))
     return manifest | {
         "digest": delta.digest,
         "bytes": len(data),
-        "tensors": len(sizes),
+        "tensors": len(delta.tensors),
         "dtypes": sorted({tensor.dtype.name for tensor in delta.tensors.values()}),
         "parameters": {"delta": sum(sizes.values()) - head, "head": head},
         "golden": len(delta.manifest.golden.input_ids) if delta.manifest.golden else 0,
@@ -85,7 +86,8 @@ def _brief(value: Any) -> str:
 def _changes(delta: Delta) -> list[dict[str, Any]]:
     """Mean absolute change of each parameter over its layers; of a LoRA pair, that of the product BA.
 
-    Of a sparse difference it is that of the changed places, of a scale the distance from one.
+    Of a sparse difference it is that of the changed places, of an adapter that of its second map, of a scale the
+    distance from one.
     """
     found: defaultdict[str, list[float]] = defaultdict(list)
     for name, tensor in delta.tensors.items():
@@ -93,6 +95,8 @@ def _changes(delta: Delta) -> list[dict[str, Any]]:
             found[_without_layer(name.removeprefix(DELTA))].append(_mean(tensor))
         elif name.startswith(SPARSE_VALUE):
             found[_without_layer(name.removeprefix(SPARSE_VALUE)) + ".weight (sparse)"].append(_mean(tensor))
+        elif name.startswith(ADAPTER_UP) and name.endswith(".weight"):
+            found[_without_layer(name.removeprefix(ADAPTER_UP)) + " (adapter)"].append(_mean(tensor))
         elif name.startswith(SCALE):
             found[_without_layer(name.removeprefix(SCALE)) + " (scale)"].append(_mean(tensor.astype(np.float32) - 1))
         elif name.startswith(LORA_A):

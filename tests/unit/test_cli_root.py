@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from onebert_store.format import dumps, save
-from tiny_delta import MIDDLE, QUERY, make_delta, manifest_dict, tensors_for
+from tiny_delta import MIDDLE, OUTPUT, QUERY, make_delta, manifest_dict, tensors_for
 
 RUN = "from onebert_store.cli import main; main()"
 
@@ -190,6 +190,32 @@ def test_inspect_as_json(delta_file):
         "parameters": {"delta": 32, "head": 10},
         "golden": 0,
     }
+
+
+def test_inspect_knows_every_kind_of_difference(tmp_path):
+    module, rng = OUTPUT.format(0), np.random.default_rng(0)
+    shapes = {
+        f"sparse_value.{module}": (3,),
+        f"scale.{module}": (8,),
+        f"adapter_down.{module}.weight": (2, 4),
+        f"adapter_down.{module}.bias": (2,),
+        f"adapter_up.{module}.weight": (4, 2),
+        f"adapter_up.{module}.bias": (4,),
+    }
+    tensors = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    places = {f"sparse_index.{module}": np.array([1, 5, 30], np.int32)}
+    save(tmp_path / "x", make_delta(tensors=tensors_for() | tensors | places))
+    facts = json.loads(onebert("inspect", "--json", tmp_path / "x").stdout)
+    assert (facts["tensors"], facts["dtypes"]) == (6 + 7, ["float32", "int32"])
+    assert facts["parameters"] == {"delta": 32 + sum(map(np.size, tensors.values())), "head": 10}
+    changes = {change["name"]: change["mean"] for change in facts["changes"]}
+    wanted = {
+        ".weight (sparse)": tensors[f"sparse_value.{module}"],
+        ".weight (adapter)": tensors[f"adapter_up.{module}.weight"],
+        " (scale)": tensors[f"scale.{module}"] - 1,
+    }
+    for kind, numbers in wanted.items():
+        assert changes[OUTPUT.format("*") + kind] == pytest.approx(np.abs(numbers).mean())
 
 
 def test_inspect_shortens_many_labels(tmp_path):
