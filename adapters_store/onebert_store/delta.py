@@ -169,6 +169,8 @@ def _adapter_shapes(tensors: Mapping[str, Array], spec: BaseSpec, module: str) -
     if spec.symbols[module] not in ADAPTED or not tensors.keys() & set(names):
         return {}
     r = tensors[names[0]].shape[0] if names[0] in tensors else 1
+    if r > h:
+        raise TensorMismatch(f"{names[0]} has {r} units, not 1 to {h}")
     return dict(zip(names, ((r, h), (r,), (h, r), (h,)), strict=True))
 
 

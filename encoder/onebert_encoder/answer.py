@@ -136,7 +136,7 @@ def _multi_label(question: Question) -> Prediction:
     scores = 0.5 * (1.0 + np.tanh(0.5 * question.logits))
     found = _ranked(scores, question)
     order = np.argsort(-scores, kind="stable").tolist()
-    labels = [question.labels[i] for i in order if scores[i] >= MULTI_LABEL_THRESHOLD]
+    labels = [question.labels[i] for i in order if scores[i] > MULTI_LABEL_THRESHOLD]
     return Prediction(found.label, found.score, found.scores, labels)
 
 

@@ -121,8 +121,14 @@ class Base:
 
         It is no longer the base of `spec`: a delta trained on it is for nobody else.
         """
-        params = {**self.params, **changed}
-        return Base(self.spec, self.config, self.anatomy, params, self.tokenizer, self.dtype, self.device)
+        return self._like(params={**self.params, **changed}, dtype=self.dtype)
+
+    def in_dtype(self, dtype: torch.dtype) -> "Base":
+        """The same encoder computing in another dtype."""
+        return self._like(params=self.params, dtype=dtype)
+
+    def _like(self, params: dict[str, Tensor], dtype: torch.dtype) -> "Base":
+        return Base(self.spec, self.config, self.anatomy, params, self.tokenizer, dtype, self.device)
 
     def param(self, symbol: str, layer: int | None = None) -> Tensor:
         """A float32 parameter by the papers' symbol."""

@@ -169,6 +169,7 @@ CONFIGS = {
     "another rank": ({"r": 8}, TensorMismatch, "has rank 4, 8 by its adapter_config.json"),
     "an odd task": ({"task_type": ["SEQ_CLS"]}, InvalidInput, "SEQ_CLS"),
     "odd patterns": ({"alpha_pattern": ["query"]}, InvalidInput, "alpha_pattern"),
+    "a pattern without end": ({"rank_pattern": {"(.|.)*X": 4}}, InvalidInput, "too intricate"),
     "a broken pattern": ({"rank_pattern": {"(": 4}}, InvalidInput, "rank_pattern"),
 }
 

@@ -23,10 +23,11 @@ from onebert_training.evaluation import predict
 from onebert_training.features import Inputs
 from onebert_training.interop.folders import check_free
 from onebert_training.interop.merged import merge, write_checkpoint
-from onebert_training.loop import Progress, Result, train
+from onebert_training.loop import Progress, train
 from onebert_training.metrics import choose_metric
 from onebert_training.objectives import OBJECTIVES
 from onebert_training.record import make_record
+from onebert_training.result import Result
 from onebert_training.run import Run, Settings, TaskInputs
 
 
@@ -51,7 +52,9 @@ def run_train(
         _check_out(out)
     dataset = load_dataset(data, columns, task_type, train_rows)
     with console.busy("loading the base and tokenizing"):
-        run = Run(TaskInputs(load_on(base, dtype, device), dataset, settings.max_length), settings, task)
+        inputs = TaskInputs(load_on(base, dtype, device), dataset, settings.max_length)
+        inputs.check_targets()
+        run = Run(inputs, settings, task)
     out = out or Path(f"{task}.safetensors" if run.plan.servable else task)
     _check_result(run, out)
     _say(_summary(run))

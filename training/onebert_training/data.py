@@ -16,6 +16,7 @@ from onebert_store.manifest import TaskType
 from onebert_training.cells import Columns, cells_are_indices, find_label, infer_task_type
 from onebert_training.examples import Cells, Split
 from onebert_training.tables import SPLITS, Source, Table, read_source
+from onebert_training.words import spans_of
 
 HELD_OUT = 10  # every tenth training row, where the data has no validation split
 SPLIT_SEED = 20240601  # of choices that belong to the data, so that runs with different seeds see the same rows
@@ -44,8 +45,11 @@ class Dataset:
         """`sha256:…` over task type, labels and every example of every split."""
         hasher = hashlib.sha256(json.dumps([self.task_type, self.labels]).encode())
         for name, split in self.splits.items():
-            for text, gold in zip(split.texts, split.plain_gold(), strict=True):
-                hasher.update(json.dumps([name, text, gold]).encode() + b"\n")
+            for i, (text, gold) in enumerate(zip(split.texts, split.plain_gold(), strict=True)):
+                words = split.words[i] if split.words else ()
+                # Words are what single spaces separate, unless a word has one inside.
+                unusual = [words] if words and isinstance(text, str) and words != spans_of(text.split(" ")) else []
+                hasher.update(json.dumps([name, text, gold, *unusual]).encode() + b"\n")
         return f"sha256:{hasher.hexdigest()}"
 
 

@@ -32,10 +32,3 @@ def predict(base: Base, row: Row, features: Features) -> list[Logits]:
 def joined(activations: Sequence[Tensor]) -> Tensor | None:
     """[tokens, h] of several examples end to end; None where there are none to enter with."""
     return torch.cat(list(activations)) if activations else None
-
-
-def in_float32(base: Base) -> Base:
-    """The same base computing in float32, whatever it trained in."""
-    if base.dtype == torch.float32:
-        return base
-    return Base(base.spec, base.config, base.anatomy, base.params, base.tokenizer, torch.float32, base.device)

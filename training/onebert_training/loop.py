@@ -12,28 +12,22 @@ from dataclasses import dataclass
 from itertools import groupby
 from math import isfinite
 from pathlib import Path
-from typing import Any
 
 import torch
-from pydantic import ValidationError
 from torch import Tensor
 
-from onebert_encoder.base import Base
 from onebert_encoder.batch import pack
 from onebert_encoder.dropout import Dropout
-from onebert_encoder.fold import fold
-from onebert_encoder.predict import compute_golden, compute_logits
+from onebert_encoder.predict import compute_logits
 from onebert_encoder.rows import stack_rows
-from onebert_store.delta import Delta, check
-from onebert_store.errors import NotFinite
-from onebert_store.manifest import parse_manifest
-from onebert_training.evaluation import in_float32, joined
+from onebert_store.errors import NotFinite, OneBertError
+from onebert_training.evaluation import joined
 from onebert_training.metrics import is_better
+from onebert_training.result import SMALLER, Result, finish
 from onebert_training.run import Run
 from onebert_training.state import State
 
 CLIP = 1.0
-SMALLER = "try a smaller learning rate"
 
 
 @dataclass(frozen=True)
@@ -58,36 +52,6 @@ class Progress:
 Report = Callable[[Run, Progress], None]
 
 
-@dataclass(frozen=True)
-class Result:
-    """What a run gave.
-
-    Attributes:
-        delta: with the best evaluation's tensors, provenance and golden logits; None where the method's result cannot
-            be a delta.
-        base: what the result is for: the run's base, or what the method made of it.
-        differences: what the best evaluation adds to it, and the head, by the names of the delta file.
-        metric: the deciding one of `validation`, `test` and `train`.
-        history: one entry per evaluation: step, epoch, mean training loss since the last one, validation and its loss.
-        resumed_at: step of the checkpoint that the run continued from, 0 if from none.
-        seconds: wall clock, with the time before an interruption; of runs that share their steps, each has its share.
-    """
-
-    delta: Delta | None
-    base: Base
-    differences: Mapping[str, Tensor]
-    metric: str
-    validation: Mapping[str, float]
-    test: Mapping[str, float] | None
-    train: Mapping[str, float] | None
-    history: Sequence[Mapping[str, Any]]
-    steps: int
-    best_step: int
-    resumed_at: int
-    seconds: float
-    tokens_per_second: float
-
-
 def ignore(run: Run, progress: Progress) -> None:
     """Reports to nobody."""
 
@@ -106,18 +70,18 @@ def train(run: Run, report: Report = ignore, checkpoint_file: Path | None = None
         NotFinite: the loss is no longer a number.
     """
     ((_, result),) = train_together([run], 1, report, lambda _: checkpoint_file)
-    if isinstance(result, NotFinite):
+    if isinstance(result, OneBertError):
         raise result
     return result
 
 
 def train_together(
     runs: Sequence[Run], width: int, report: Report, checkpoint_of: Callable[[Run], Path | None]
-) -> Iterator[tuple[Run, Result | NotFinite]]:
-    """Trains many runs on one base, up to `width` of them in one batch; yields each as it ends.
+) -> Iterator[tuple[Run, Result | OneBertError]]:
+    """Trains many runs, up to `width` of them in one batch; yields each as it ends.
 
-    Runs step together that enter the network at the same layer; a method that changes the base's weights is alone. The
-    place of a run that ends is taken by the next.
+    Runs step together that are on the same base and enter it at the same layer; a method that changes the base's
+    weights is alone. The place of a run that ends is taken by the next.
     """
     for together in groups(runs):
         waiting = deque(together)
@@ -136,8 +100,8 @@ def train_together(
 def groups(runs: Sequence[Run]) -> list[list[Run]]:
     """Runs that can step together: those that share the base and the layer at which they enter it."""
 
-    def kind(run: Run) -> tuple[bool, int]:
-        return run.plan.shares_base, run.plan.lowest_layer
+    def kind(run: Run) -> tuple[int, bool, int]:
+        return id(run.base), run.plan.shares_base, run.plan.lowest_layer
 
     return [list(together) for _, together in groupby(sorted(runs, key=kind), key=kind)]
 
@@ -150,7 +114,7 @@ class _Active:
     state: State
     checkpoint_file: Path | None
     resumed_at: int = 0
-    error: NotFinite | None = None
+    error: OneBertError | None = None
 
     @classmethod
     def start(cls, run: Run, report: Report, checkpoint_of: Callable[[Run], Path | None]) -> "_Active":
@@ -167,13 +131,13 @@ class _Active:
         stopped = bool(run.patience) and state.stale >= run.patience
         return self.error is not None or state.step >= run.steps or stopped
 
-    def finish(self, report: Report) -> Result | NotFinite:
+    def finish(self, report: Report) -> Result | OneBertError:
         if self.error is not None:
             return self.error
         report(self.run, Progress(self.state.step, self.run.steps, testing=True))
         try:
             return finish(self.run, self.state, self.resumed_at)
-        except NotFinite as error:
+        except OneBertError as error:
             return error
 
     def stepped(self, loss: float, seconds: float, report: Report) -> None:
@@ -217,7 +181,10 @@ def take_step(active: Sequence[tuple[Run, State]]) -> list[float]:
     losses = compute_losses(active)
     leaves = [leaf for _, state in active for leaf in state.leaves.values()]
     # The key's bias cancels in the softmax; its gradient is zero rather than absent.
-    grads = torch.autograd.grad(torch.stack(losses).sum(), leaves, allow_unused=True, materialize_grads=True)
+    total = torch.stack(
+        [loss + run.plan.penalty(state.values) for loss, (run, state) in zip(losses, active, strict=True)]
+    )
+    grads = torch.autograd.grad(total.sum(), leaves, allow_unused=True, materialize_grads=True)
     for leaf, grad in zip(leaves, grads, strict=True):
         leaf.grad = grad
     for run, state in active:
@@ -248,9 +215,8 @@ def compute_losses(active: Sequence[tuple[Run, State]]) -> list[Tensor]:
     batch = pack(view, tokens, row_of, layers=first.features("train").layers)
     logits = iter(compute_logits(view, rows, batch, dropout, joined(activations)))
     losses = []
-    for (run, state), own in zip(active, chosen, strict=True):
-        loss = run.objective.loss([next(logits) for _ in own], [run.targets["train"][i] for i in own])
-        losses.append(loss + run.plan.penalty(state.values))
+    for (run, _), own in zip(active, chosen, strict=True):
+        losses.append(run.objective.loss([next(logits) for _ in own], [run.targets["train"][i] for i in own]))
     return losses
 
 
@@ -273,67 +239,3 @@ def validate(run: Run, state: State) -> dict[str, float]:
     )
     state.losses = [0.0, 0.0]
     return scores
-
-
-def finish(run: Run, state: State, resumed_at: int) -> Result:
-    """Evaluates the best values on the test split and makes the delta.
-
-    Raises:
-        NotFinite: an answer of the best values is not a number.
-        InvalidManifest: a metric is not.
-    """
-    started = time.perf_counter()
-    test = run.evaluate(state.best, "test")[0] if "test" in run.data.splits else None
-    on_train = run.evaluate(state.best, "train")[0] if run.settings.measure_train else None
-    with torch.no_grad():
-        servable = run.plan.servable
-        differences = run.tensors(state.best) if servable else run.row_tensors(state.best)
-    return Result(
-        delta=make_delta(run, state, differences, test) if servable else None,
-        base=run.base if servable else run.view(state.best, training=False),
-        differences=differences,
-        metric=run.metric,
-        validation=state.validation,
-        test=test,
-        train=on_train,
-        history=state.history,
-        steps=state.step,
-        best_step=state.best_step,
-        resumed_at=resumed_at,
-        seconds=state.seconds + time.perf_counter() - started,
-        tokens_per_second=state.tokens / max(state.step_seconds, 1e-9),
-    )
-
-
-def make_delta(run: Run, state: State, tensors: Mapping[str, Tensor], test: Mapping[str, float] | None) -> Delta:
-    """The delta file of a run that is done.
-
-    Raises:
-        NotFinite: its golden logits are not numbers.
-    """
-    training = {
-        **run.provenance(),
-        "epochs": round(state.step / run.steps_per_epoch, 3),
-        "steps": state.step,
-        "best_step": state.best_step,
-        "validation": state.validation,
-        **({"test": test} if test is not None else {}),
-    }
-    base = in_float32(run.base)
-    try:
-        with torch.no_grad():
-            golden = compute_golden(base, fold(base, tensors, run.pooling), run.inputs.max_length)
-    except ValidationError:
-        raise NotFinite(f"the answers are no longer numbers; {SMALLER}") from None
-    manifest = parse_manifest({**run.manifest.model_dump(), "training": training, "golden": golden.model_dump()})
-    delta = Delta(manifest, to_arrays(tensors))
-    check(delta, run.base.spec)
-    return delta
-
-
-def to_arrays(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Tensors as the file holds them: float32, places as int32."""
-    return {
-        name: tensor.cpu().numpy().astype("float32" if tensor.is_floating_point() else "int32")
-        for name, tensor in tensors.items()
-    }

@@ -103,7 +103,7 @@ def score_multi_label(gold: NDArray[np.generic], logits: NDArray[np.floating]) -
 
 def score_regression(gold: NDArray[np.generic], logits: NDArray[np.floating]) -> dict[str, float]:
     """Of [n] numbers and [n, 1] logits; a correlation with something constant counts as 0."""
-    predicted = logits[:, 0].astype(np.float64)
+    gold, predicted = gold.astype(np.float64), logits[:, 0].astype(np.float64)
     varies = np.ptp(gold) > 0 and np.ptp(predicted) > 0
     return {
         "pearson": float(stats.pearsonr(gold, predicted).statistic) if varies else 0.0,

@@ -14,7 +14,6 @@ from torch.nn.utils.rnn import pad_sequence
 
 from onebert_encoder.answer import TASK_TYPES, Extraction, Question
 from onebert_encoder.tokens import Alignment, Tokens
-from onebert_store.errors import InvalidData
 from onebert_store.manifest import TaskType
 from onebert_training import metrics
 from onebert_training.examples import Split
@@ -59,10 +58,11 @@ class Objective(ABC):
         Args:
             split: the examples.
             tokens: of the same texts; per-token tasks need their alignment.
-
-        Raises:
-            InvalidData: nothing can be learned from so few tokens.
         """
+
+    def has_target(self, target: Tensor) -> bool:
+        """Whether anything of an example is left to learn after it was cut."""
+        return True
 
     @abstractmethod
     def loss(self, logits: Sequence[Tensor], targets: Sequence[Tensor]) -> Tensor:
@@ -167,6 +167,9 @@ class TokenLabel(Objective):
             targets.append(target)
         return targets
 
+    def has_target(self, target: Tensor) -> bool:  # noqa: D102
+        return bool((target != NO_TARGET).any())
+
     def loss(self, logits: Sequence[Tensor], targets: Sequence[Tensor]) -> Tensor:
         """Mean over the labeled tokens of all texts; 0 where there is none."""
         outputs = torch.cat(list(logits)).float()
@@ -200,9 +203,10 @@ class AnswerSpan(Objective):
             seen = (answer_tokens(answer, alignment, pair.truncated) for answer in answers)
             first, last = next(filter(None, seen), (NO_TARGET, NO_TARGET))
             targets.append(torch.tensor([first, last, context.start, context.stop]))
-        if all(target[0] == NO_TARGET for target in targets):
-            raise InvalidData("every answer is cut off: the inputs are longer than the maximum length")
         return targets
+
+    def has_target(self, target: Tensor) -> bool:  # noqa: D102
+        return bool(target[0] != NO_TARGET)
 
     def loss(self, logits: Sequence[Tensor], targets: Sequence[Tensor]) -> Tensor:
         """Mean over the questions whose answer was not cut off; 0 where there is none."""

@@ -117,7 +117,7 @@ class RandomBiases:
 
 
 @dataclass(frozen=True)
-class LowRank:
+class LowRankDifferences:
     """A difference BA of rank `rank` for some linear maps, times `scale` (Hu et al. 2022: alpha / r)."""
 
     sites: tuple[Module, ...]
@@ -215,7 +215,7 @@ class RandomWeights:
 
 
 @dataclass(frozen=True)
-class Bottleneck:
+class Adapters:
     """A Houlsby adapter of `size` units behind some linear maps (Houlsby et al. 2019, section 2.1)."""
 
     sites: tuple[Module, ...]

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from onebert_encoder.anatomy import Module, Parameter
 from onebert_encoder.base import Base
-from onebert_store.delta import HEAD_BIAS, HEAD_WEIGHT
+from onebert_store.delta import HEAD_BIAS, HEAD_WEIGHT, POOLER_SYMBOL
 from onebert_training.objectives import Unit
 from onebert_training.parts import Part, Tensors
 from onebert_training.weights import Weights, reinitialized
@@ -114,4 +114,4 @@ def _layer(site: Parameter | Module, num_layers: int) -> int:
     """The layer of a site: the embeddings count as the first, the pooler as one above the last."""
     if site.layer is not None:
         return site.layer
-    return num_layers if site.symbol == "b_p" else 0
+    return num_layers if site.symbol == POOLER_SYMBOL else 0

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from onebert_encoder.base import Base
 from onebert_store.delta import DELTA, SCALE
-from onebert_training.loop import Result
+from onebert_training.result import Result
 from onebert_training.run import Run
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from onebert_encoder.anatomy import LINEAR, NORMS, Anatomy, Module, Parameter
-from onebert_store.delta import ADAPTED, SCALED
+from onebert_store.delta import ADAPTED, POOLER_SYMBOL, SCALED
 from onebert_store.errors import InvalidMethod
 from onebert_training.grammar import (
     plain,
@@ -17,9 +17,9 @@ from onebert_training.grammar import (
     refuse_arguments,
 )
 from onebert_training.parts import (
-    Bottleneck,
+    Adapters,
     Differences,
-    LowRank,
+    LowRankDifferences,
     Part,
     RandomBiases,
     RandomWeights,
@@ -55,7 +55,7 @@ class Subject:
     @property
     def parameters(self) -> tuple[Parameter, ...]:
         """Biases and gains in the path of an answer."""
-        return tuple(p for p in self.anatomy.parameters if p.symbol != "b_p" or self.pooling == "pooler")
+        return tuple(p for p in self.anatomy.parameters if p.symbol != POOLER_SYMBOL or self.pooling == "pooler")
 
     @property
     def biases(self) -> tuple[Parameter, ...]:
@@ -204,7 +204,7 @@ def adapter(arguments: str) -> Term:
     def parts(subject: Subject) -> list[Part]:
         if size > subject.anatomy.hidden_size:
             raise InvalidMethod(f"an adapter has at most the hidden size of the base, {subject.anatomy.hidden_size}")
-        return [Bottleneck(subject.modules(ADAPTED), size), _layernorms(subject)]
+        return [Adapters(subject.modules(ADAPTED), size), _layernorms(subject)]
 
     return Term(f"adapter:{size}", WEIGHTS_LEARNING_RATE, parts)
 
@@ -232,7 +232,11 @@ def full(arguments: str) -> Term:
 
     def weights(subject: Subject) -> Full:
         anatomy, h = subject.anatomy, subject.anatomy.hidden_size
-        unused = {anatomy.name(s) for s in ("W_p", "b_p")} if anatomy.has_pooler and subject.pooling != "pooler" else {}
+        unused = (
+            {anatomy.name(s) for s in ("W_p", POOLER_SYMBOL)}
+            if anatomy.has_pooler and subject.pooling != "pooler"
+            else {}
+        )
         names = tuple(name for name in anatomy.weights if name not in unused)
         return Full(names, subject.num_parameters - (h * h + h if unused else 0))
 
@@ -254,10 +258,10 @@ def _layernorms(subject: Subject) -> Differences:
     return Differences(tuple(p for p in subject.parameters if "_LN" in p.symbol))
 
 
-def _low_rank(subject: Subject, modules: tuple[Module, ...], rank: int, alpha: float) -> LowRank:
+def _low_rank(subject: Subject, modules: tuple[Module, ...], rank: int, alpha: float) -> LowRankDifferences:
     if rank > subject.anatomy.hidden_size:
         raise InvalidMethod(f"r is at most the hidden size of the base, {subject.anatomy.hidden_size}")
-    return LowRank(modules, rank, alpha / rank)
+    return LowRankDifferences(modules, rank, alpha / rank)
 
 
 def _size(modules: Sequence[Module]) -> int:

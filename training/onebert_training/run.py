@@ -18,7 +18,7 @@ from onebert_encoder.base import Base
 from onebert_encoder.fold import fold
 from onebert_encoder.rows import Row
 from onebert_store.delta import SPARSE_VALUE
-from onebert_store.errors import InvalidSettings, TooLarge
+from onebert_store.errors import InvalidData, InvalidSettings, TooLarge
 from onebert_store.format import MAX_FILE_BYTES, MAX_HEADER_BYTES
 from onebert_store.manifest import PER_TOKEN, Manifest, Pooling, parse_manifest
 from onebert_training.data import Dataset
@@ -63,12 +63,16 @@ class Settings:
 
 
 class TaskInputs:
-    """A data set tokenized for one base and length; every run on it shares the tokens and the kept activations.
+    """A data set tokenized for one base and length; every run on it shares tokens, targets and kept activations.
 
     Args:
         base: whose tokenizer and lower layers are used.
         data: the examples.
         max_length: in tokens, at most what the base can do.
+
+    Attributes:
+        objective: what is learned and measured.
+        targets: by split, what the loss compares logits with.
     """
 
     def __init__(self, base: Base, data: Dataset, max_length: int) -> None:
@@ -79,12 +83,31 @@ class TaskInputs:
             name: Inputs(base, base.tokenizer.encode(split.texts, self.max_length, align=per_token))
             for name, split in data.splits.items()
         }
+        self.objective = OBJECTIVES[data.task_type](data.labels, data.splits["train"])
+        self.targets = {
+            name: self.objective.targets(split, self.splits[name].tokens) for name, split in data.splits.items()
+        }
+
+    def check_targets(self) -> None:
+        """Refuses data of which nothing is left to learn or measure once it is cut.
+
+        Raises:
+            InvalidData: names the split.
+        """
+        for name, targets in self.targets.items():
+            if not any(map(self.objective.has_target, targets)):
+                raise InvalidData(f"{name} split: the inputs are cut before every answer; allow more tokens")
 
     def notes(self) -> list[str]:
         """What was cut."""
         tokens = self.splits["train"].tokens
         cut = sum(text.truncated for text in tokens)
         return [f"{cut} of {len(tokens)} training texts are cut to {self.max_length} tokens"] if cut else []
+
+    @cached_property
+    def exact_base(self) -> Base:
+        """The same base computing in float32, whatever it trains in."""
+        return self.base if self.base.dtype == torch.float32 else self.base.in_dtype(torch.float32)
 
 
 class Run:
@@ -117,16 +140,13 @@ class Run:
         self.delta_parameters = self.plan.num_parameters
         self.head_parameters = len(data.labels) * (spec.hidden_size + 1)
         self.percent = 100 * self.delta_parameters / spec.num_parameters
-        self.objective = OBJECTIVES[data.task_type](data.labels, data.splits["train"])
+        self.objective, self.targets = inputs.objective, inputs.targets
         self.metric = choose_metric(self.objective.metrics, settings.metric or data.metric)
         self.learning_rate = settings.learning_rate or self.plan.learning_rate
         self.manifest = self._manifest()
         if self.plan.servable and 4 * self._file_numbers() > MAX_FILE_BYTES - MAX_HEADER_BYTES:
             raise TooLarge(f"the delta would be over the {MAX_FILE_BYTES >> 20} MiB of a file")
         self.notes = (*data.notes, *inputs.notes())
-        self.targets = {
-            name: self.objective.targets(split, inputs.splits[name].tokens) for name, split in data.splits.items()
-        }
         self.num_train = len(data.splits["train"])
         self.steps_per_epoch = ceil(self.num_train / settings.batch_size)
         self.steps = min(settings.epochs * self.steps_per_epoch, settings.max_steps or 2**62)

@@ -108,6 +108,7 @@ def test_sparse_differences_adapters_and_scales_are_accepted():
         (with_tensors(**adapter(QUERY.format(0))), "not tensors of this base"),
         (with_tensors(**adapter(OUTPUT.format(0)) | {f"adapter_up.{OUTPUT.format(0)}.bias": None}), "missing"),
         (with_tensors(**adapter(OUTPUT.format(0)) | {f"adapter_up.{OUTPUT.format(0)}.weight": (4, 3)}), "not"),
+        (with_tensors(**adapter(OUTPUT.format(0), size=5)), "has 5 units, not 1 to 4"),
         (with_tensors(**{f"scale.{QUERY.format(0)}": (4,)}), "not tensors of this base"),
         (with_tensors(**{f"scale.{OUTPUT.format(0)}": (4,)}), r"is \[4\], not \[8\]"),
     ],

@@ -16,8 +16,9 @@ from onebert_store.format import MAX_HEADER_BYTES, dumps, loads
 from onebert_training import checkpoint
 from onebert_training.evaluation import predict
 from onebert_training.features import BATCH_TOKENS, Inputs, token_batches
-from onebert_training.loop import finish, take_step, train
+from onebert_training.loop import take_step, train
 from onebert_training.methods import METHODS
+from onebert_training.result import finish
 from onebert_training.run import Run, Settings, TaskInputs
 from onebert_training.state import State
 from scoring import evaluate

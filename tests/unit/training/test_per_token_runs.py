@@ -11,7 +11,7 @@ from transformers import AutoTokenizer
 
 from bases import Reference, tiny_base
 from onebert_store.delta import check
-from onebert_store.errors import InvalidSettings
+from onebert_store.errors import InvalidData, InvalidSettings
 from onebert_store.format import dumps, loads
 from onebert_training.loop import train
 from onebert_training.run import Run, Settings, TaskInputs
@@ -115,3 +115,9 @@ def test_per_token_tasks_have_no_pooling_and_others_have_one(base, tags, data):
         make_run(base, tags, pooling="mean")
     with pytest.raises(InvalidSettings, match="a single_label task here has cls, mean, pooler pooling, not none"):
         make_run(base, data, pooling="none")
+
+
+def test_what_is_cut_before_every_answer_is_refused_before_training(base, questions):
+    with pytest.raises(InvalidData, match=r"^train split: the inputs are cut before every answer"):
+        TaskInputs(base, questions, 3).check_targets()
+    TaskInputs(base, questions, 40).check_targets()

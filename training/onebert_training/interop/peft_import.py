@@ -32,6 +32,9 @@ from onebert_store.strict_json import shown
 from onebert_training.interop.heads import PEFT_TASKS, POOLER, PROBLEMS, Kind, Layout, kind_of, layout_of
 from onebert_training.interop.peft_folder import Adapter, read_adapter
 
+_REPEAT = re.compile(r"[*+{]")
+_REPEATED_GROUP = re.compile(r"\)[*+{?]")
+
 # What (IA)3 scales in PEFT -> the map whose `scale.` has the same effect; 0 is a map's output, 1 its input. A scaled
 # query is a scaled key; what attention's output map reads is a mean of values, channel by channel.
 SCALED_AS: Mapping[tuple[str, int], str] = {
@@ -164,6 +167,9 @@ class _Conversion:
         if not isinstance(of_pattern, dict):
             raise InvalidInput(f"adapter_config.json: {patterns} is an object")
         for pattern, own in of_pattern.items():
+            # Patterns come with the folder: nothing that could take longer than the name is long, more or less.
+            if len(pattern) > 256 or len(_REPEAT.findall(pattern)) > 4 or _REPEATED_GROUP.search(pattern):
+                raise InvalidInput(f"{patterns} has a pattern that is too intricate to follow")
             try:
                 matches = re.match(rf"(.*\.)?({pattern})$", name)
             except re.error:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from statistics import fmean, stdev
 
-from onebert_training.metrics import LOWER_IS_BETTER, is_better
+from onebert_training.metrics import LOWER_IS_BETTER
 from onebert_training.report.records import Record
 
 # A run's place in its cell, its cell in the table; everything else that was asked for is its configuration.
@@ -248,8 +248,6 @@ def _configuration(record: Record) -> dict[str, object]:
 
 
 def _choose(cells: Sequence[Cell]) -> Cell:
-    best = cells[0]
-    for cell in cells[1:]:
-        if is_better(cell.column.metric, cell.validation, best.validation):
-            best = cell
-    return best
+    """The best on validation among those with the most seeds: one seed may be lucky where five are not."""
+    most = max(len(cell.runs) for cell in cells)
+    return max((cell for cell in cells if len(cell.runs) == most), key=lambda cell: cell.column.sign * cell.validation)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from onebert_encoder.base import Base
-from onebert_store.errors import InvalidData, NotFinite, OneBertError
+from onebert_store.errors import InvalidData, OneBertError
 from onebert_store.format import dumps
 from onebert_store.spec import BaseSpec
 from onebert_training.cells import Columns
@@ -64,6 +64,11 @@ def make_runs(base: Base, lot: Lot) -> list[Run]:
         InvalidMethod, InvalidSettings, InvalidData, InvalidManifest, TooLarge: what a run cannot be asked.
     """
     inputs = TaskInputs(base, lot.dataset, lot.max_length)
+    inputs.check_targets()
+    return _make_runs(inputs, lot)
+
+
+def _make_runs(inputs: TaskInputs, lot: Lot) -> list[Run]:
     return [Run(inputs, job.request.settings, lot.dataset.name) for job in lot.jobs]
 
 
@@ -74,8 +79,9 @@ def make_sample_runs(base: Base, lot: Lot) -> list[Run]:
         InvalidMethod, InvalidSettings, InvalidData, InvalidManifest, TooLarge: what a run cannot be asked.
     """
     splits = {name: split.take(np.arange(min(SAMPLE_ROWS, len(split)))) for name, split in lot.dataset.splits.items()}
+    sample = replace(lot.dataset, splits=splits)
     try:
-        return make_runs(base, replace(lot, dataset=replace(lot.dataset, splits=splits)))
+        return _make_runs(TaskInputs(base, sample, lot.max_length), lot)
     except OneBertError as error:
         raise type(error)(f"{lot.dataset.name}: {error.detail}") from None
 
@@ -87,7 +93,7 @@ def train_lot(
     job_of = {id(run): job for run, job in zip(runs, lot.jobs, strict=True)}
     for run, result in train_together(runs, width, report, lambda run: checkpoint_of(job_of[id(run)].name)):
         job = job_of[id(run)]
-        if isinstance(result, NotFinite):
+        if isinstance(result, OneBertError):
             yield Outcome(job.name, error=result.detail)
             continue
         delta = dumps(result.delta) if result.delta is not None else None
