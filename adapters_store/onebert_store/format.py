@@ -88,7 +88,7 @@ def read_file(path: Path) -> bytes:
         with open(path, "rb") as file:
             return file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
-        raise InvalidInput(f"the delta file cannot be read: {error.strerror}") from None
+        raise InvalidInput(f"{shown(path.name or str(path))} cannot be read: {error.strerror}") from None
 
 
 def save(path: Path, delta: Delta) -> None:

@@ -120,7 +120,7 @@ def test_what_is_no_delta_is_a_checkpoint_that_scores_what_training_said(
     changes = ("--method", method, "--pooling", pooling, "--lr", "0.002", "--json")
     status, printed, progress = onebert(*train_arguments(folder, out, *changes))
     assert status == 0, progress
-    assert f"{out} is a checkpoint for {auto_class}" in progress
+    assert f"{out} is for {auto_class}" in progress
     record = json.loads(printed)
     assert record["digest"] is None
     assert record["file_bytes"] == sum(path.stat().st_size for path in out.iterdir())
@@ -251,7 +251,7 @@ def test_a_killed_run_continues_to_the_same_bytes(onebert, folder, tmp_path):
         (["--out", "no/such/folder/x"], "the folder of --out no/such/folder/x does not exist"),
         (["--out", "."], "--out . is a folder; it names what to write"),
         (["--method", "reinit+adapter:4"], "neither a delta nor a checkpoint"),
-        (["--pooling", "pooler", "--base", str(tiny_base("electra"))], "has cls, mean pooling, not pooler"),
+        (["--pooling", "pooler", "--base", str(tiny_base("electra"))], "is cls or mean, not pooler"),
     ],
 )
 def test_errors_are_one_line_and_leave_no_file(onebert, folder, tmp_path, monkeypatch, changes, message):

@@ -119,8 +119,8 @@ def test_a_broken_command_says_so_and_breaks_no_other(plugin, arguments):
         (["works", "--times", "x"], 2, "error: "),
         (["works", "--nonsense"], 2, "error: No such option"),
         (["inspect"], 2, "error: Missing argument 'FILE'. (see --help)"),
-        (["inspect", "/no/such/file"], 1, "error: the delta file cannot be read: No such file or directory"),
-        (["inspect", "/"], 1, "error: the delta file cannot be read: Is a directory"),
+        (["inspect", "/no/such/file"], 1, "error: file cannot be read: No such file or directory"),
+        (["inspect", "/"], 1, "error: / cannot be read: Is a directory"),
         (["inspect", __file__], 1, "error: no delta file, or cut short: the header claims"),
     ],
 )

@@ -22,7 +22,7 @@ from onebert_training.data import load_dataset, load_split
 from onebert_training.evaluation import predict
 from onebert_training.features import Inputs
 from onebert_training.interop.folders import check_free
-from onebert_training.interop.merged import merge, write_checkpoint
+from onebert_training.interop.merged import HEAD_FILE, merge, write_checkpoint
 from onebert_training.loop import Progress, train
 from onebert_training.metrics import choose_metric
 from onebert_training.objectives import OBJECTIVES
@@ -86,7 +86,8 @@ def write_result(run: Run, result: Result, out: Path, base: str | None) -> None:
         return
     head = {name: tensor for name, tensor in result.differences.items() if name.startswith("head.")}
     kind = write_checkpoint(out, base, merge(result.base, result.differences), head, run.manifest)
-    _say(f"note: {run.method.text} changes the base itself, which a delta cannot; {out} is a checkpoint for {kind}")
+    beside = f", its classifier in {HEAD_FILE} beside it" if kind == "AutoModel" else ""
+    _say(f"note: {run.method.text} changes the base itself, which a delta cannot; {out} is for {kind}{beside}")
 
 
 def run_evaluate(
@@ -169,9 +170,11 @@ def _say(line: str) -> None:
 
 def _summary(run: Run) -> str:
     """The count as the papers print it: number and per cent of the base, the classifier apart."""
+    what = run.data.task_type + (f" of {len(run.data.labels)} labels" if len(run.data.labels) > 1 else "")
+    trained = f"{run.delta_parameters:,} parameters, {run.percent:.2f} % of the {run.base.spec.num_parameters:,}"
     return (
-        f"{run.task}: {run.method.text} trains {run.delta_parameters:,} parameters, {run.percent:.2f} % of the "
-        f"{run.base.spec.num_parameters:,} of {run.base.spec.name}, and {run.head_parameters:,} of the classifier"
+        f"{run.task}, {what}: {run.method.text} trains {trained} of {run.base.spec.name}, "
+        f"and {run.head_parameters:,} of the classifier"
     )
 
 
@@ -194,6 +197,7 @@ def _train_shown(run: Run, checkpoint: Path) -> Result:
 
 def _train_table(record: Mapping[str, Any]) -> Table:
     table = _facts(f"{record['task']}: {record['method']} on {record['base']}")
+    table.add_row("task type", record["task_type"])
     for split in ("validation", "test"):
         if record[split] is not None:
             table.add_row(split, _scores(record["metric"], record[split]))
@@ -202,7 +206,8 @@ def _train_table(record: Mapping[str, Any]) -> Table:
     table.add_row("steps", f"{record['steps']:,}, best at {record['best_step']:,}")
     table.add_row("file", f"{record['out']}, {record['file_bytes']:,} bytes")
     table.add_row("time", f"{record['seconds']:.1f} s, {record['tokens_per_second']:,} tokens/s in training")
-    table.add_row("digest", record["digest"])
+    if record["digest"] is not None:
+        table.add_row("digest", record["digest"])
     return table
 
 

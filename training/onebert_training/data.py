@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from onebert_encoder.answer import is_bio
 from onebert_encoder.tokens import Text
 from onebert_store.errors import InvalidData
 from onebert_store.manifest import TaskType
@@ -86,6 +88,7 @@ def load_dataset(
     if validation_share is not None and "validation" in tables:
         tables.pop("test", None)
         notes = ["the validation split of the data is the test split"]
+    guessed = task_type is None and read.task_type is None
     task_type = task_type or infer_task_type(read, columns)
     by_index = cells_are_indices(tables.values(), columns, read, task_type)
     cells = {split: Cells(split, table, columns, read, by_index) for split, table in tables.items()}
@@ -94,6 +97,7 @@ def load_dataset(
     _check_seen(splits, task_type, labels)
     if validation_share is not None and "validation" in splits:
         splits["test"] = splits.pop("validation")
+    rows_there = len(splits["train"])
     splits["train"] = _subset(splits["train"], task_type, train_rows, split_seed)
     _check_variety(splits["train"], task_type)
     if "validation" not in splits:
@@ -105,6 +109,12 @@ def load_dataset(
         notes.append(f"{why}: {len(held_out)} of {rows} training rows are held out for it")
         _check_variety(splits["train"], task_type)
     notes += _shortages(splits, task_type, labels)
+    if train_rows is not None and rows_there < train_rows:
+        notes.append(f"only {rows_there:,} training rows are there, not {train_rows:,}")
+    if guessed and task_type == "single_label" and len(labels) > 2 and all(map(_is_number, labels)):
+        notes.append(
+            f"the labels are numbers and taken as {len(labels)} classes; --task-type regression takes them as numbers"
+        )
     return Dataset(read.name, task_type, labels, read.metric, splits, tuple(notes))
 
 
@@ -212,12 +222,21 @@ def _check_variety(train: Split, task_type: TaskType) -> None:
         raise InvalidData(f"all training {'words' if task_type == 'token' else 'rows'} have the same label")
 
 
+def _is_number(label: str) -> bool:
+    try:
+        return math.isfinite(float(label.replace(",", ".")))
+    except ValueError:
+        return False
+
+
 def _shortages(splits: Mapping[str, Split], task_type: TaskType, labels: Sequence[str]) -> list[str]:
     """What the data lacks without being bad."""
     notes = []
     chosen_from = task_type in ("single_label", "multi_label", "token")
     if chosen_from and (absent := len(labels) - len(_seen(splits["train"], task_type))):
         notes.append(f"{absent} of {len(labels)} labels have no training row")
+    if task_type == "token" and "O" in labels and not is_bio(labels):
+        notes.append("the tags are not all O, B-x or I-x: words are measured, not entities")
     if "test" not in splits:
         notes.append("no test split: the validation metric is the final one")
     return notes

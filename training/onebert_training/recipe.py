@@ -82,6 +82,20 @@ class Recipe(BaseModel):
     group: list[dict[str, Scalar | Choices]] = []
     task: dict[str, dict[str, Scalar | Choices]] = {}
 
+    @field_validator("settings", mode="before")
+    @classmethod
+    def _single(cls, table: Any) -> Any:
+        if isinstance(table, dict) and (lists := [name for name, value in table.items() if isinstance(value, list)]):
+            raise ValueError(f"{lists[0]} is a list, which stands under grid, group or task")
+        return table
+
+    @field_validator("grid", mode="before")
+    @classmethod
+    def _lists(cls, table: Any) -> Any:
+        if isinstance(table, dict) and (single := [n for n, value in table.items() if not isinstance(value, list)]):
+            raise ValueError(f"{single[0]} is no list; one value for all stands under settings")
+        return table
+
     @field_validator("settings", "grid")
     @classmethod
     def _known(cls, table: dict[str, Any]) -> dict[str, Any]:
@@ -132,7 +146,7 @@ class Recipe(BaseModel):
         if len(set(requests)) < len(requests):
             raise InvalidSettings(f"{self.name}: two groups ask for the same run")
         if not requests:
-            raise InvalidSettings(f"{self.name}: nothing is left to run")
+            raise InvalidSettings(f"{self.name}: nothing is left to run, or no data is named")
         return requests
 
     def _points(self, group: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -77,7 +77,7 @@ class TaskInputs:
 
     def __init__(self, base: Base, data: Dataset, max_length: int) -> None:
         self.base, self.data = base, data
-        self.max_length = min(max_length, base.spec.max_length)
+        self.max_length, self._asked_length = min(max_length, base.spec.max_length), max_length
         per_token = data.task_type in PER_TOKEN
         self.splits = {
             name: Inputs(base, base.tokenizer.encode(split.texts, self.max_length, align=per_token))
@@ -99,10 +99,13 @@ class TaskInputs:
                 raise InvalidData(f"{name} split: the inputs are cut before every answer; allow more tokens")
 
     def notes(self) -> list[str]:
-        """What was cut."""
+        """What was cut, and that not more was allowed."""
         tokens = self.splits["train"].tokens
         cut = sum(text.truncated for text in tokens)
-        return [f"{cut} of {len(tokens)} training texts are cut to {self.max_length} tokens"] if cut else []
+        notes = [f"{cut} of {len(tokens)} training texts are cut to {self.max_length} tokens"] if cut else []
+        if self._asked_length > self.max_length:
+            notes.append(f"the base takes at most {self.max_length} tokens, not {self._asked_length}")
+        return notes
 
     @cached_property
     def exact_base(self) -> Base:
@@ -134,7 +137,9 @@ class Run:
         self.pooling: Pooling = settings.pooling or ("none" if data.task_type in PER_TOKEN else "mean")
         possible = ("none",) if data.task_type in PER_TOKEN else spec.poolings
         if self.pooling not in possible:
-            raise InvalidSettings(f"a {data.task_type} task here has {', '.join(possible)} pooling, not {self.pooling}")
+            raise InvalidSettings(
+                f"the pooling of a {data.task_type} task here is {' or '.join(possible)}, not {self.pooling}"
+            )
         self.method = parse_method(settings.method)
         self.plan: Plan = self.method.plan(self.base.anatomy, self.pooling, spec.num_parameters)
         self.delta_parameters = self.plan.num_parameters

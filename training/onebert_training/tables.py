@@ -117,7 +117,8 @@ def _read_file(path: Path) -> Table:
         table = _READERS[extension](path)
     except (OSError, EOFError, UnicodeDecodeError, csv.Error, zlib.error) as error:
         # gzip, pyarrow and csv messages may quote the content or the path; the kind of error is enough.
-        raise InvalidData(f"{path.name} is not readable ({type(error).__name__})") from None
+        kind = _KINDS.get(type(error), type(error).__name__)
+        raise InvalidData(f"{path.name} is not readable ({kind})") from None
     if not any(len(cells) for cells in table.values()):
         raise InvalidData(f"{path.name} has no rows")
     return table
@@ -166,6 +167,9 @@ def _columns(rows: Iterable[Mapping[str, Any]]) -> Table:
     rows = list(rows)
     names = dict.fromkeys(name for row in rows for name in row)
     return {name: [row.get(name) for row in rows] for name in names}
+
+
+_KINDS: Mapping[type[Exception], str] = {UnicodeDecodeError: "not UTF-8", csv.Error: "not CSV: a quote left open?"}
 
 
 def _read_parquet(path: Path) -> Table:

@@ -205,10 +205,10 @@ def test_the_writer_refuses_what_the_reader_would(tmp_path, tensor, error, messa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_missing_file_is_a_typed_error_without_its_path(tmp_path):
+def test_a_missing_file_is_a_typed_error_without_its_folder(tmp_path):
     with pytest.raises(InvalidInput) as caught:
         load(tmp_path / "secret")
-    assert caught.value.detail == "the delta file cannot be read: No such file or directory"
+    assert caught.value.detail == "secret cannot be read: No such file or directory"
 
 
 def test_an_endless_file_is_refused_after_the_limit():

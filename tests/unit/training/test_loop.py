@@ -399,7 +399,7 @@ def test_a_file_over_the_limit_is_refused_before_the_first_step(base, data, meth
 
 
 def test_a_base_without_pooler_refuses_its_pooling(data):
-    with pytest.raises(InvalidSettings, match="cls, mean"):
+    with pytest.raises(InvalidSettings, match="cls or mean"):
         run_of(load_base(str(tiny_base("electra"))), data, pooling="pooler")
 
 

@@ -111,9 +111,11 @@ def test_the_file_holds_every_tokens_golden_logits(base, task, request):
 
 
 def test_per_token_tasks_have_no_pooling_and_others_have_one(base, tags, data):
-    with pytest.raises(InvalidSettings, match="a token task here has none pooling, not mean"):
+    with pytest.raises(InvalidSettings, match="the pooling of a token task here is none, not mean"):
         make_run(base, tags, pooling="mean")
-    with pytest.raises(InvalidSettings, match="a single_label task here has cls, mean, pooler pooling, not none"):
+    with pytest.raises(
+        InvalidSettings, match="the pooling of a single_label task here is cls or mean or pooler, not none"
+    ):
         make_run(base, data, pooling="none")
 
 

@@ -142,7 +142,7 @@ def test_paths_and_hub_names_are_taken_as_they_are(tmp_path):
     [
         ("epochs = 2", "epoch = 2", InvalidSettings, "settings: there is no setting epoch;"),
         ("epochs = 2", "epochs = 2.5", InvalidSettings, "epochs: Input should be a valid integer"),
-        ("epochs = 2", "epochs = [2]", InvalidSettings, "settings.epochs"),
+        ("epochs = 2", "epochs = [2]", InvalidSettings, "epochs is a list"),
         ("epochs = 2", "epochs = 0", InvalidSettings, "epochs is 0, too small"),
         ("epochs = 2", 'pooling = "max"', InvalidSettings, "pooling: Input should be"),
         ("epochs = 2", "learning_rate = nan", InvalidSettings, "small"),

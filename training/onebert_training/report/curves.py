@@ -48,7 +48,7 @@ def _panels(column: Column, cells: Mapping[str, Cell]) -> Figure:
     for ax, (label, _) in zip(axes[0], traced, strict=True):
         ax.set_title(label, pad=18)
     for ax, place in zip(axes[-1], range(3), strict=True):
-        ax.set_xlabel("epoch")
+        ax.set_xlabel("epoch" if place else "epoch (colors: rounds, black: their median)")
         _limit(list(axes[:, place]), losses=place < 2)
     return figure
 
@@ -60,7 +60,7 @@ def _validation(column: Column, evaluation: Evaluation) -> float | None:
 
 def draw_rounds(ax: Axes, rounds: Sequence[Sequence[tuple[Evaluation, float]]]) -> None:
     """One thin line for each round, and over them their median, step by step."""
-    colors = mpl.colormaps["viridis"](np.linspace(0.05, 0.9, len(rounds)))
+    colors = mpl.colormaps["viridis"](np.linspace(0.05, 0.75, len(rounds)))
     at: dict[int, list[tuple[float, float]]] = {}
     for color, values in zip(colors, rounds, strict=True):
         ax.plot([e.epoch for e, _ in values], [v for _, v in values], color=color, lw=0.9, alpha=0.8)

@@ -55,11 +55,15 @@ def run_sweep(
             from onebert_training.sweep.ray_cluster import on_cluster  # noqa: PLC0415
 
             execute = on_cluster(ray, loaded, base, dtype, device, together)
-        for outcome in execute(pending):
-            folder.keep(outcome)
-            lost += outcome.lost
-            done += 1
-            _say(f"{done}/{len(names)} {_line(outcome)}")
+        try:
+            for outcome in execute(pending):
+                folder.keep(outcome)
+                lost += outcome.lost
+                done += 1
+                _say(f"{done}/{len(names)} {_line(outcome)}")
+        except KeyboardInterrupt:
+            _say(f"interrupted after {done} of {len(names)} runs; the same command continues")
+            raise
     _show(folder, names, as_json)
     if lost:
         raise OneBertError(f"{lost} of {len(names)} runs were lost; the same command tries them again")
