@@ -389,3 +389,14 @@ def test_equal_texts_are_held_out_together(tmp_path):
         assert (len(splits["train"]), len(splits["validation"])) == (50, 10)
     with pytest.raises(InvalidData, match="all training rows have the same text"):
         load(write_csv(tmp_path / "b.csv", [("t", "x"), ("t", "y")] * 8))
+
+
+def test_what_was_guessed_or_is_missing_is_noted(tmp_path):
+    rows = [f"a text of {i} words,{i % 5}" for i in range(40)]
+    (tmp_path / "stars.csv").write_text("\n".join(["text,score", *rows]) + "\n")
+    data = load_dataset(str(tmp_path / "stars.csv"), Columns(), train_rows=500)
+    assert data.task_type == "single_label"
+    assert "taken as 5 classes; --task-type regression" in " ".join(data.notes)
+    assert "only 40 training rows are there, not 500" in data.notes
+    said = load_dataset(str(tmp_path / "stars.csv"), Columns(), "single_label")
+    assert not any("taken as" in note for note in said.notes)

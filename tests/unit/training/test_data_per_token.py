@@ -261,3 +261,11 @@ def test_the_tokens_of_an_answer(answer, truncated, tokens):
     offsets = [(0, 0), (0, 4), (4, 5), (0, 0), (0, 3), (4, 7), (8, 10), (10, 13), (0, 0)]
     alignment = aligned(offsets, [None, 0, 0, None, 1, 1, 1, 1, None])
     assert answer_tokens(answer, alignment, truncated) == tokens
+
+
+def test_one_tag_that_is_not_bio_is_noted(tmp_path):
+    header = ("words", "tags")
+    write(tmp_path / "good.jsonl", header, SENTENCES * 4)
+    assert not any("not entities" in note for note in load(tmp_path / "good.jsonl").notes)
+    write(tmp_path / "one.jsonl", header, [*(SENTENCES * 4), (["Rome"], ["S-LOC"]), (["Bern"], ["S-LOC"])])
+    assert any("words are measured, not entities" in note for note in load(tmp_path / "one.jsonl").notes)

@@ -241,7 +241,10 @@ REFUSED = {
         "tone: the metrics of this task are",
     ),
     "not for the base": ('[settings]\nmethod = "spafit:1-2-I"\n[grid]\ndata = ["tone"]', "needs 4 layers or more"),
-    "pooling": ('[settings]\npooling = "none"\n[grid]\ndata = ["tone"]', "tone: the pooling of a single_label task here is"),
+    "pooling": (
+        '[settings]\npooling = "none"\n[grid]\ndata = ["tone"]',
+        "tone: the pooling of a single_label task here is",
+    ),
 }
 
 
