@@ -114,7 +114,7 @@ def bitfit(arguments: str) -> Term:
 
 
 def init_bias(arguments: str) -> Term:
-    """BitFit whose biases start at zero (seed paper 000: InitBias + BitFit)."""
+    """BitFit whose biases start at zero (*What Parameters to Freeze?*, InitBias + BitFit)."""
     return _named("init-bias", arguments, BIASES, from_zero=True)
 
 
@@ -244,7 +244,7 @@ def full(arguments: str) -> Term:
 
 
 def reinit(arguments: str) -> Term:
-    """A base that starts anew, for another method to train (seed paper 000, section IV-D)."""
+    """A base that starts anew, for another method to train (*What Parameters to Freeze?*, section IV-D)."""
     refuse_arguments("reinit", arguments)
     return Term("reinit", math.inf, reinit=True)
 
