@@ -15,11 +15,14 @@ from onebert_encoder.tokens import Text, Tokenizer, Tokens
 from onebert_server.directory import Directory, Resident
 from onebert_server.engine import Engine, Item, Logits
 from onebert_server.schemas import MAX_ITEMS, MAX_TEXT
-from onebert_store.errors import AnswerNotFinite, InvalidInput, QueueFull
+from onebert_store.errors import AnswerNotFinite, InvalidInput, QueueFull, TooLarge
 
 # About what the event loop may do itself: below a third of a millisecond.
 TINY_CHARACTERS = 512
 TINY_LOGITS = 64
+
+# Numbers that one request may be answered with, 64 MiB: 64 texts of 512 tokens with 512 tags each, or what is less.
+MAX_LOGITS = 2**24
 
 # What may be tokenized or wait to be: as much as the largest request holds, 64 pairs of the longest texts.
 MAX_CHARACTERS = MAX_ITEMS * 2 * MAX_TEXT
@@ -49,6 +52,7 @@ class Answerer:
         try:
             _check_takes(residents, texts)
             tokens = await self._tokenize(residents, texts)
+            _check_size(residents, tokens)
             items = [Item(one, resident.slot) for one, resident in zip(tokens, residents, strict=True)]
             future = self._engine.submit(items)
         except BaseException:
@@ -105,6 +109,16 @@ def _check_takes(residents: Sequence[Resident], texts: Sequence[Text]) -> None:
             raise InvalidInput(
                 f"{record.task}@{record.version} is a {record.manifest.task_type} task and takes {kind.question}"
             )
+
+
+def _check_size(residents: Sequence[Resident], tokens: Sequence[Tokens]) -> None:
+    """Refuses what a few kilobytes of request could ask of memory: per-token tasks give numbers for every token."""
+    numbers = 0
+    for resident, one in zip(residents, tokens, strict=True):
+        manifest = resident.record.manifest
+        numbers += len(manifest.labels) * (len(one) if manifest.per_token else 1)
+    if numbers > MAX_LOGITS:
+        raise TooLarge("the answers would hold too many numbers, tokens by labels; send the request in parts")
 
 
 def _read(

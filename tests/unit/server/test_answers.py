@@ -19,7 +19,7 @@ from onebert_server.answers import Answerer, tokenize
 from onebert_server.bank import Bank
 from onebert_server.directory import Directory, Resident
 from onebert_server.engine import Engine, EngineLimits
-from onebert_store.errors import AnswerNotFinite, InvalidInput, QueueFull
+from onebert_store.errors import AnswerNotFinite, InvalidInput, QueueFull, TooLarge
 from onebert_store.manifest import parse_manifest
 from onebert_store.registry import Alias, VersionRecord
 from tiny_delta import manifest_dict
@@ -118,6 +118,14 @@ def test_an_answer_that_is_no_number_names_its_task_and_touches_no_other_request
     assert "bad@1" in failed.detail
     assert len(answered) == count
     assert all(np.isfinite(prediction.score) for prediction, _ in answered)
+    assert parts.unpinned()
+
+
+def test_more_numbers_than_a_request_may_have_are_refused_before_they_are_computed(parts, monkeypatch):
+    monkeypatch.setattr(answers, "MAX_LOGITS", 100)
+    assert len(asyncio.run(parts.answer("good", *["it is late"] * 40))) == 40  # two labels each
+    with pytest.raises(TooLarge, match="tokens by labels"):
+        asyncio.run(parts.answer("tags", *["it is late"] * 40))
     assert parts.unpinned()
 
 
