@@ -24,7 +24,7 @@ types: setup
 	$(BIN)/mypy
 
 unit: setup
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses auto --dist loadfile
 
 clean:
 	rm -rf .venv build dist
