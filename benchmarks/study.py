@@ -22,7 +22,6 @@ from onebert_training.report.tables import Results, collect, results_markdown
 
 PAGE = Path(__file__).parents[1] / "docs" / "study.md"
 PICTURES = PAGE.with_suffix("")
-SHOWN = ("scores", "gaps", "change")
 
 Score = Callable[[Record], float | None]
 
@@ -158,8 +157,16 @@ def main() -> None:
     for old in PICTURES.glob("*.png"):
         old.unlink()
     for picture in draw(results):
-        if picture.name.startswith(SHOWN):
-            (PICTURES / f"{picture.name}.png").write_bytes(picture.png)
+        for kind in ("scores", "gaps"):
+            if picture.name.endswith(f"-{kind}"):
+                (PICTURES / f"{kind}.png").write_bytes(picture.png)
+    # One method has a scale of its own, as in the paper's figure.
+    (bitfit,) = collect(record for record in records if record.method == "bitfit")
+    changes = [picture for picture in draw(bitfit) if "-change-" in picture.name]
+    for column, picture in zip(bitfit.columns, changes, strict=True):
+        (PICTURES / f"change-{column.data}.png").write_bytes(picture.png)
+    lines = [f"![{column.data}](study/change-{column.data}.png)" for column in bitfit.columns]
+    write_section(PAGE, "change", "\n".join(lines))
 
 
 def about(records: list[Record]) -> str:

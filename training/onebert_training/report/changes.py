@@ -6,7 +6,7 @@ from statistics import fmean
 
 import numpy as np
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Normalize
+from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
@@ -27,7 +27,7 @@ def draw_changes(results: Results) -> list[Picture]:
             name = f"{column.data} ({title[1]})"
             caption = (
                 "Mean absolute difference between each vector before and after training (BitFit, Figure 1), "
-                "mean over the seeds; one color scale for all methods; hatched is not trained. b_k never changes: a "
+                "mean over the seeds; one color scale for all methods, a root so that small changes show; hatched is not trained. b_k never changes: a "
                 "bias of all keys cancels in the softmax."
             )
             figure = _maps({method: _mean_change(cell) for method, cell in changed.items()})
@@ -59,7 +59,7 @@ def _maps(changes: Mapping[str, Mapping[tuple[str, int | None], float]]) -> Figu
         grid = [[change.get((symbol, layer), np.nan) for layer in layers] for symbol in symbols]
         ax.set_facecolor("#eeeeee")
         ax.patch.set(hatch="////", edgecolor="#cccccc")
-        ax.imshow(np.ma.masked_invalid(grid), cmap="viridis_r", vmin=0, vmax=top, aspect="auto")
+        ax.imshow(np.ma.masked_invalid(grid), cmap="viridis_r", norm=PowerNorm(0.5, 0, top), aspect="auto")
         ax.set_title(short(method), fontsize=9)
         ax.set_yticks(range(len(symbols)), symbols)
         every = max(1, len(layers) // 12)
@@ -69,7 +69,7 @@ def _maps(changes: Mapping[str, Mapping[tuple[str, int | None], float]]) -> Figu
     for ax in axes[len(changes) :]:
         ax.set_visible(False)
     figure.supxlabel("layer (–: embeddings and pooler)" if None in layers else "layer", fontsize=9)
-    image = ScalarMappable(Normalize(0, top), "viridis_r")
+    image = ScalarMappable(PowerNorm(0.5, 0, top), "viridis_r")
     bar = figure.colorbar(
         image, ax=axes, label="mean |difference|", pad=0.01, aspect=30, shrink=min(1.0, 3 / figure.get_figheight())
     )
