@@ -27,8 +27,8 @@ def draw_changes(results: Results) -> list[Picture]:
             name = f"{column.data} ({title[1]})"
             caption = (
                 "Mean absolute difference between each vector before and after training (BitFit, Figure 1), "
-                "mean over the seeds; one color scale for all methods, a root so that small changes show; hatched is not trained. b_k never changes: a "
-                "bias of all keys cancels in the softmax."
+                "mean over the seeds; one color scale for all methods, a root so that small changes show; hatched is "
+                "not trained. b_k never changes: a bias of all keys cancels in the softmax."
             )
             figure = _maps({method: _mean_change(cell) for method, cell in changed.items()})
             pictures.append(
