@@ -60,7 +60,7 @@ class Labeling:
 
 
 @dataclass(frozen=True)
-class Span:
+class FoundSpan:
     """An answer found in the context, `context[start:end]` in code points, with its probability."""
 
     start: int
@@ -73,7 +73,7 @@ class Span:
 class Extraction:
     """The answer of a span task: the best spans of the context, best first; none where it has no words."""
 
-    answers: list[Span]
+    answers: list[FoundSpan]
 
 
 Answer = Prediction | Labeling | Extraction
@@ -201,7 +201,7 @@ def _span(question: Question) -> Extraction:
     longest = min(MAX_ANSWER_TOKENS, len(inside))
     ends = np.lib.stride_tricks.sliding_window_view(np.pad(end, (0, longest - 1), constant_values=-np.inf), longest)
     scores = start[:, None] + ends
-    answers: dict[tuple[int, int], Span] = {}
+    answers: dict[tuple[int, int], FoundSpan] = {}
     wanted = min(question.top_k or 1, MAX_ANSWERS)
     for place in np.argsort(-scores, axis=None, kind="stable").tolist():
         first, more = divmod(place, longest)
@@ -210,7 +210,7 @@ def _span(question: Question) -> Extraction:
         (a, a_end), (b_start, b) = alignment.offsets[inside[first]], alignment.offsets[inside[first + more]]
         # Several tokens may be one character, and the best of them stands for it; whitespace begins and ends nothing.
         if a < a_end and b_start < b and (a, b) not in answers:
-            answers[a, b] = Span(a, b, context[a:b], float(np.exp(scores[first, more])))
+            answers[a, b] = FoundSpan(a, b, context[a:b], float(np.exp(scores[first, more])))
     return Extraction(list(answers.values()))
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag
 
-from onebert_encoder.answer import Labeled, Span
+from onebert_encoder.answer import FoundSpan, Labeled
 from onebert_store.manifest import Manifest
 
 MAX_TEXT = 65536
@@ -109,7 +109,7 @@ class Result(BaseModel):
     labels: list[str] | None = None
     words: list[Labeled] | None = None
     entities: list[Labeled] | None = None
-    answers: list[Span] | None = None
+    answers: list[FoundSpan] | None = None
     tokens: Annotated[int, Field(description="tokens of the input, special tokens included")]
     truncated: Annotated[bool, Field(description="whether the input was cut to the task's max_length")]
 
