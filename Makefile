@@ -6,9 +6,10 @@ BIN := .venv/bin
 
 setup: .venv/installed
 
+# seqeval comes as source alone, which an older pip builds only when told to do it by PEP 517.
 .venv/installed: pyproject.toml
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --editable '.[dev]'
+	$(BIN)/pip install --quiet --use-pep517 --editable '.[dev]'
 	touch $@
 
 demo: setup

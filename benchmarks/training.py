@@ -102,7 +102,10 @@ def compare(inputs: TaskInputs, method: str, asked: argparse.Namespace) -> list[
 class FromBottom(Plan):
     """A plan that trains as if nothing were known about the layers that it leaves as they are."""
 
-    lowest_layer = 0  # type: ignore[assignment]
+    @property
+    def lowest_layer(self) -> int:
+        """The first."""
+        return 0
 
 
 def cached(inputs: TaskInputs, steps: int) -> list[list[str]]:

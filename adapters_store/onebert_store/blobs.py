@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
-from onebert_store.disk import full_disk_is_typed, sync_folder
+from onebert_store.disk import full_disk_is_typed, sync
 from onebert_store.errors import StoreCorrupt, TooLarge
 
 _NAME = re.compile(r"[0-9a-f]{64}")
@@ -80,7 +80,7 @@ class FolderBlobs:
         self._max_bytes = max_bytes
         with full_disk_is_typed():
             folder.mkdir(parents=True, exist_ok=True)
-            sync_folder(folder.parent)
+            sync(folder.parent)
         for path in folder.glob(f"{_TEMPORARY}*"):
             path.unlink()
 
@@ -107,7 +107,7 @@ class FolderBlobs:
     def delete(self, digest: str) -> None:
         """Removes the blob if it is there."""
         self._path(digest).unlink(missing_ok=True)
-        sync_folder(self._folder)
+        sync(self._folder)
 
     def digests(self) -> Set[str]:
         """The digest of every blob."""
@@ -170,7 +170,7 @@ class StagedFile:
                 os.fsync(self._file.fileno())
                 os.replace(self._path, _blob_path(self._folder, self.digest))
                 self._path = None
-                sync_folder(self._folder)
+                sync(self._folder)
         finally:
             self.discard()
         return self.digest

@@ -21,9 +21,9 @@ def full_disk_is_typed() -> Iterator[None]:
         raise
 
 
-def sync_folder(folder: Path) -> None:
-    """Makes renames and removals inside `folder` durable."""
-    handle = os.open(folder, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """Makes a file's content durable, or the renames and removals inside a folder."""
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
@@ -48,7 +48,7 @@ def write_whole(path: Path, data: bytes) -> None:
         except BaseException:
             os.unlink(temporary)
             raise
-        sync_folder(path.parent)
+        sync(path.parent)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from onebert_store.blobs import BlobStore, FolderBlobs, Staged
 from onebert_store.canonical import manifest_json
 from onebert_store.delta import Delta
-from onebert_store.disk import full_disk_is_typed, sync_folder
+from onebert_store.disk import full_disk_is_typed, sync
 from onebert_store.errors import (
     AliasConflict,
     AliasNotFound,
@@ -77,7 +77,7 @@ class Registry:
         self._writing = threading.Lock()
         with full_disk_is_typed(), ExitStack() as opened:
             folder.mkdir(parents=True, exist_ok=True)
-            sync_folder(folder.parent)
+            sync(folder.parent)
             lock = opened.enter_context(open(folder / "lock", "ab"))
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -62,20 +63,16 @@ class _SparseProduct(torch.autograd.Function):
     """S x and its gradients, of which PyTorch's own would be as large as the weight."""
 
     @staticmethod
-    def forward(
-        ctx: torch.autograd.function.FunctionCtx, x: Tensor, values: Tensor, places: Tensor, shape: tuple[int, int]
-    ) -> Tensor:
+    def forward(ctx: Any, x: Tensor, values: Tensor, places: Tensor, shape: tuple[int, int]) -> Tensor:
         ctx.save_for_backward(x, values, places)
-        ctx.shape = shape  # type: ignore[attr-defined]
+        ctx.shape = shape
         return _sparse(places, values, shape, x)
 
     @staticmethod
-    def backward(
-        ctx: torch.autograd.function.FunctionCtx, *grads: Tensor
-    ) -> tuple[Tensor | None, Tensor | None, None, None]:
-        x, values, places = ctx.saved_tensors  # type: ignore[attr-defined]
-        out, into = ctx.shape  # type: ignore[attr-defined]
-        of_x, of_values = ctx.needs_input_grad[:2]  # type: ignore[attr-defined]
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
+        x, values, places = ctx.saved_tensors
+        out, into = ctx.shape
+        of_x, of_values = ctx.needs_input_grad[:2]
         grad = grads[0]
         return (
             _sparse(places.flip(0), values, (into, out), grad) if of_x else None,

@@ -157,9 +157,7 @@ class _Folding:
         # A map without a difference contributes an empty block, which keeps the rows of the others in place.
         empty = torch.zeros(self.base.config.hidden_size, 0, device=self.base.device)
         A = torch.cat([pair.A for pair in found if pair is not None])
-        B: Tensor = torch.block_diag(  # type: ignore[no-untyped-call]
-            *(empty if pair is None else pair.B for pair in found)
-        )
+        B: Tensor = torch.block_diag(*(empty if pair is None else pair.B for pair in found))
         return LowRank(A, B)
 
     def join_sparse(self, layer: int, parts: Sequence[str]) -> Sparse | None:

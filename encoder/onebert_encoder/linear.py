@@ -6,6 +6,7 @@ used only after they have been seen to work, and `torch.nn.functional.linear` ta
 """
 
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -48,13 +49,13 @@ class _FrozenProduct(torch.autograd.Function):
     """Autograd around the packed product, which PyTorch does not differentiate."""
 
     @staticmethod
-    def forward(ctx: torch.autograd.function.FunctionCtx, x: Tensor, packed: Tensor, linear: FrozenLinear) -> Tensor:
-        ctx.linear = linear  # type: ignore[attr-defined]
+    def forward(ctx: Any, x: Tensor, packed: Tensor, linear: FrozenLinear) -> Tensor:
+        ctx.linear = linear
         return _onednn(x, packed)
 
     @staticmethod
-    def backward(ctx: torch.autograd.function.FunctionCtx, *grads: Tensor) -> tuple[Tensor, None, None]:
-        return ctx.linear.backward(grads[0]), None, None  # type: ignore[attr-defined]
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        return ctx.linear.backward(grads[0]), None, None
 
 
 def _pack(weight: Tensor) -> Tensor:
@@ -70,7 +71,7 @@ def _onednn(x: Tensor, packed: Tensor) -> Tensor:
 @cache
 def _onednn_works(device: str, dtype: torch.dtype) -> bool:
     """Whether the private operators exist here and agree with the public one on a small product."""
-    if device != "cpu" or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+    if device != "cpu" or not torch.backends.mkldnn.is_available():
         return False
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(24, 64, generator=generator).to(dtype)

@@ -91,41 +91,48 @@ class Objective(ABC):
     def _score(self, split: Split, tokens: Sequence[Tokens], logits: Sequence[Logits]) -> dict[str, float]: ...
 
 
-class SingleLabel(Objective):
+class PerText(Objective):
+    """One target for every text; what its loss and metrics compare has equal shapes, so that it can be stacked."""
+
+    def targets(self, split: Split, tokens: Sequence[Tokens]) -> list[Tensor]:  # noqa: D102 - as in Objective
+        return list(torch.from_numpy(split.gold))
+
+    def loss(self, logits: Sequence[Tensor], targets: Sequence[Tensor]) -> Tensor:  # noqa: D102
+        outputs = torch.stack(list(logits)).float()
+        return self._loss(outputs, torch.stack(list(targets)).to(outputs.device))
+
+    @abstractmethod
+    def _loss(self, outputs: Tensor, gold: Tensor) -> Tensor:
+        """Mean loss of [texts, C] logits, and [texts] or [texts, C] targets."""
+
+
+class SingleLabel(PerText):
     """Cross-entropy of one label index per text."""
 
     def __init__(self, labels: Sequence[str], train: Split | None = None) -> None:
         super().__init__(labels)
         self.metrics = metrics.single_label_metrics(len(self.labels))
 
-    def targets(self, split: Split, tokens: Sequence[Tokens]) -> list[Tensor]:  # noqa: D102 - as in Objective
-        return _rows(split)
-
-    def loss(self, logits: Sequence[Tensor], targets: Sequence[Tensor]) -> Tensor:  # noqa: D102
-        outputs = torch.stack(list(logits)).float()
-        return F.cross_entropy(outputs, torch.stack(list(targets)).to(outputs.device))
+    def _loss(self, outputs: Tensor, gold: Tensor) -> Tensor:
+        return F.cross_entropy(outputs, gold)
 
     def _score(self, split: Split, tokens: Sequence[Tokens], logits: Sequence[Logits]) -> dict[str, float]:
         return metrics.score_single_label(split.gold, np.stack(logits))
 
 
-class MultiLabel(Objective):
+class MultiLabel(PerText):
     """Binary cross-entropy of every label of a text, on or off."""
 
     metrics = metrics.MULTI_LABEL
 
-    def targets(self, split: Split, tokens: Sequence[Tokens]) -> list[Tensor]:  # noqa: D102
-        return _rows(split)
-
-    def loss(self, logits: Sequence[Tensor], targets: Sequence[Tensor]) -> Tensor:  # noqa: D102
-        outputs = torch.stack(list(logits)).float()
-        return F.binary_cross_entropy_with_logits(outputs, torch.stack(list(targets)).to(outputs.device))
+    def _loss(self, outputs: Tensor, gold: Tensor) -> Tensor:
+        return F.binary_cross_entropy_with_logits(outputs, gold)
 
     def _score(self, split: Split, tokens: Sequence[Tokens], logits: Sequence[Logits]) -> dict[str, float]:
         return metrics.score_multi_label(split.gold, np.stack(logits))
 
 
-class Regression(Objective):
+class Regression(PerText):
     """Squared error of one number per text, in units of the training numbers' spread."""
 
     metrics = metrics.REGRESSION
@@ -136,13 +143,8 @@ class Regression(Objective):
             gold = train.gold.astype(np.float64)
             self.unit = Unit(float(gold.mean()), float(gold.std()))
 
-    def targets(self, split: Split, tokens: Sequence[Tokens]) -> list[Tensor]:  # noqa: D102
-        return _rows(split)
-
-    def loss(self, logits: Sequence[Tensor], targets: Sequence[Tensor]) -> Tensor:  # noqa: D102
-        outputs = torch.stack(list(logits)).float()[:, 0]
-        gold = torch.stack(list(targets)).to(outputs.device)
-        return F.mse_loss(outputs / self.unit.spread, gold / self.unit.spread)
+    def _loss(self, outputs: Tensor, gold: Tensor) -> Tensor:
+        return F.mse_loss(outputs[:, 0] / self.unit.spread, gold / self.unit.spread)
 
     def _score(self, split: Split, tokens: Sequence[Tokens], logits: Sequence[Logits]) -> dict[str, float]:
         return metrics.score_regression(split.gold, np.stack(logits))
@@ -226,10 +228,6 @@ class AnswerSpan(Objective):
         """As the server would answer."""
         found = TASK_TYPES["span"].answer(Question(logits.astype(np.float64), self.labels, text, _aligned(pair), 1))
         return found.answers[0].text if isinstance(found, Extraction) and found.answers else ""
-
-
-def _rows(split: Split) -> list[Tensor]:
-    return list(torch.from_numpy(split.gold))
 
 
 def _aligned(tokens: Tokens) -> Alignment:

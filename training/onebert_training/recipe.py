@@ -26,11 +26,8 @@ _HINTS = get_type_hints(Settings) | {
     "train_rows": int | Literal["all"],
 }
 _DEFAULTS = {field.name: field.default for field in fields(Settings)} | {"train_rows": "all"}
-_Point: type[BaseModel] = create_model(
-    "Point",
-    __config__=STRICT,
-    **{name: (hint, _DEFAULTS.get(name, ...)) for name, hint in _HINTS.items()},  # type: ignore[call-overload]
-)
+_FIELDS: dict[str, Any] = {name: (hint, _DEFAULTS.get(name, ...)) for name, hint in _HINTS.items()}
+_Point: type[BaseModel] = create_model("Point", __config__=STRICT, **_FIELDS)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from onebert_store.disk import full_disk_is_typed, sync_folder
+from onebert_store.disk import full_disk_is_typed, sync
 from onebert_store.errors import InvalidSettings
 
 
@@ -33,14 +33,14 @@ def whole_folder(folder: Path) -> Iterator[Path]:
         try:
             yield filling
             for path in filling.iterdir():
-                _sync_file(path)
-            sync_folder(filling)
+                sync(path)
+            sync(filling)
             # Onto an empty folder, too; a folder that has got a file meanwhile makes this fail.
             os.rename(filling, folder)
         except BaseException:
             shutil.rmtree(filling, ignore_errors=True)
             raise
-        sync_folder(folder.parent)
+        sync(folder.parent)
 
 
 def check_free(folder: Path) -> None:
@@ -55,14 +55,6 @@ def check_free(folder: Path) -> None:
         raise InvalidSettings(f"{folder} exists; name a new or an empty folder")
     if not folder.parent.is_dir():
         raise InvalidSettings(f"the folder that {folder} would lie in does not exist")
-
-
-def _sync_file(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], **facts: str) -> None:

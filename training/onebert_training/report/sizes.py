@@ -48,13 +48,17 @@ def _panel(ax: Axes, results: Results, columns: Sequence[Column]) -> dict[str, A
         # Slightly apart, so that error bars at one size do not cover each other: all within 4 % of the axis.
         shift = (rows[-1] / rows[0]) ** (0.04 * ((place + 0.5) / len(results.methods) - 0.5))
         x = [cell.column.train_rows * shift for cell in cells]
-        look = {"marker": marker, "ms": 4, "lw": 1.3, "elinewidth": 0.8, "capsize": 2, "color": color}
         handles[short(method)] = ax.errorbar(
             x,
             [cell.mean for cell in cells],
             [cell.spread or 0 for cell in cells],
             ls=STYLES[place // len(COLORS) % len(STYLES)],
-            **look,  # type: ignore[arg-type]
+            lw=1.3,
+            color=color,
+            marker=marker,
+            ms=4,
+            elinewidth=0.8,
+            capsize=2,
         )
     ax.set_xscale("log")
     ax.set_xticks(rows, [f"{count:,}" for count in rows], rotation=35, ha="right", rotation_mode="anchor")

@@ -111,7 +111,7 @@ def _connect(address: str) -> None:
 
 def _measure(loaded: Base, base: str | None, dtype: str, device: str | None, runs: int) -> tuple[int, Place]:
     """How many tasks the cluster can run at once, and on what."""
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     cpus = [int(node["CPU"]) for node in nodes if node.get("CPU", 0) >= 1]
     gpus = sum(int(node.get("GPU", 0)) for node in nodes)
     device = device or ("cuda" if gpus else "cpu")
