@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from onebert_encoder.base import Base
 from onebert_encoder.batch import Batch, Bucket, Stage
 from onebert_encoder.dropout import NO_DROPOUT, Dropout
-from onebert_encoder.linear import FrozenLinear
+from onebert_encoder.join import join, project
 from onebert_encoder.rows import Rows
 
 # Up to this length plain matrix products beat fused attention on CPU; beyond it their scores cost too much memory.
@@ -94,25 +94,6 @@ def embed(base: Base, rows: Rows, batch: Batch, dropout: Dropout) -> Tensor:
     x = normalize(x, weights.g_LN0, rows.g_LN0, own(rows.gain_of_row, batch.stages[0]), base.config.eps)
     x = dropout.on_tokens(x, batch.stages[0])
     return x if weights.W_e is None else weights.W_e(x)
-
-
-def project(linear: FrozenLinear, x: Tensor, rows: Rows, stage: Stage, layer: int, site: str) -> Tensor:
-    """x (W + BA + S)ᵀ, each run of tokens with the low-rank and sparse differences of its own row."""
-    return join(linear(x), x, rows, stage, layer, site)
-
-
-def join(y: Tensor, x: Tensor, rows: Rows, stage: Stage, layer: int, site: str) -> Tensor:
-    """Each run of tokens of `y` with what the branches of its own row make of `x`."""
-    found = [rows.branches[row].get((layer, site), ()) for row, _, _ in stage.runs]
-    if not any(found):
-        return y
-    # Split and joined again, because the gradient of a sum into a slice is as large as the whole, for every slice.
-    lengths = [stop - start for _, start, stop in stage.runs]
-    parts = list(torch.split(y, lengths))
-    for i, (own_x, branches) in enumerate(zip(torch.split(x, lengths), found, strict=True)):
-        for branch in branches:
-            parts[i] = parts[i] + branch(own_x)
-    return torch.cat(parts)
 
 
 def own(index_of_row: Sequence[int], stage: Stage) -> Tensor | None:
