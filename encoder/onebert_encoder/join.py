@@ -1,4 +1,4 @@
-"""Joins what the rows of a mixed batch add to the shared products, each run of tokens with the branches of its own row."""
+"""What the rows of a mixed batch add to the shared products: each run of tokens gets the branches of its own row."""
 
 import torch
 from torch import Tensor
