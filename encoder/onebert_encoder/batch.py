@@ -12,6 +12,7 @@ and few shapes keep them few (docs/decisions/0007-round-shapes.md).
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain, pairwise
 from typing import Any
 
@@ -62,7 +63,10 @@ class Stage:
         filling: tokens at the end that belong to nobody.
         row_of_token: [tokens], index into `Rows`; the filling takes row 0, whatever that is.
         runs: (row, start, stop) of each run of tokens with one row, the filling last.
-        buckets: the sequences by length.
+        edges: [sequences + 1] int32, where each sequence starts; the last entry is where the filling does.
+        rows: [sequences], row of each sequence.
+        lengths: [sequences], tokens of each sequence.
+        dtype: of the computation, for the masks of the buckets.
     """
 
     layers: range
@@ -70,7 +74,31 @@ class Stage:
     filling: int
     row_of_token: Tensor
     runs: list[tuple[int, int, int]]
-    buckets: list[Bucket]
+    edges: Tensor
+    rows: Array
+    lengths: Array
+    dtype: torch.dtype
+
+    @cached_property
+    def buckets(self) -> list[Bucket]:
+        """The sequences by length class; made when first read, since not every attention pads."""
+        classes = [_bucket(length) for length in self.lengths.tolist()]
+        edges = [0, *(i for i, (a, b) in enumerate(pairwise(classes), 1) if a != b), len(classes)]
+        return [self._bucket(low, high) for low, high in pairwise(edges)]
+
+    def _bucket(self, low: int, high: int) -> Bucket:
+        lengths = self.lengths[low:high]
+        count, longest = high - low, int(lengths.max())
+        start, tokens = int(self.lengths[:low].sum()), int(lengths.sum())
+        whole = (start, start + tokens, count, longest)
+        of_sequences = (self.rows[low:high], lengths)
+        if count * longest == tokens:
+            return Bucket(*whole, None, None, *of_sequences)
+        present = np.arange(longest) < lengths[:, None]
+        mask = np.where(present, np.float32(0), np.float32("-inf"))[:, None, None]
+        device = self.row_of_token.device
+        slots = torch.from_numpy(np.flatnonzero(present)).to(device, non_blocking=True)
+        return Bucket(*whole, slots, torch.from_numpy(mask).to(device, self.dtype), *of_sequences)
 
 
 @dataclass(frozen=True)
@@ -207,15 +235,16 @@ class _Layout:
         return places
 
     def stage(self, base: Base, layers: range, source: Tensor | None) -> Stage:
-        classes = [_bucket(length) for length in self.lengths.tolist()]
-        edges = [0, *(i for i, (a, b) in enumerate(pairwise(classes), 1) if a != b), len(classes)]
         return Stage(
             layers=layers,
             source=source,
             filling=self.filling,
             row_of_token=_tensor(self._filled(np.repeat(self.rows, self.lengths)), base),
             runs=self.runs(),
-            buckets=[self.bucket(base, low, high) for low, high in pairwise(edges)],
+            edges=_tensor(np.concatenate([[0], self.stops]).astype(np.int32), base),
+            rows=self.rows,
+            lengths=self.lengths,
+            dtype=base.dtype,
         )
 
     def runs(self) -> list[tuple[int, int, int]]:
@@ -228,16 +257,3 @@ class _Layout:
     def _filled(self, of_tokens: Array) -> Array:
         """[tokens] with zeros for the filling."""
         return np.concatenate([of_tokens, np.zeros(self.filling, dtype=np.int64)])
-
-    def bucket(self, base: Base, low: int, high: int) -> Bucket:
-        lengths = self.lengths[low:high]
-        count, longest = high - low, int(lengths.max())
-        start, stop = int(self.starts[low]), int(self.stops[high - 1])
-        of_sequences = (self.rows[low:high], lengths)
-        if count * longest == stop - start:
-            return Bucket(start, stop, count, longest, None, None, *of_sequences)
-        slots = np.repeat(np.arange(count) * longest, lengths) + self.position[start:stop]
-        present = np.arange(longest) < lengths[:, None]
-        mask = np.where(present, np.float32(0), np.float32("-inf"))[:, None, None]
-        padding = _tensor(slots, base), _tensor(mask, base).to(base.dtype)
-        return Bucket(start, stop, count, longest, *padding, *of_sequences)

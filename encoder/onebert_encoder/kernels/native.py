@@ -1,0 +1,176 @@
+"""The kernels in C++ for CPUs: compiled for this machine when first needed, kept, and used only if they agree.
+
+native.cpp needs a C++20 compiler (GCC 10 or Clang 12) and nothing of PyTorch; its loops run on the OpenMP threads that
+PyTorch has loaded. Without a compiler the plain kernels take over (docs/decisions/0012-native-kernels.md).
+"""
+
+import ctypes
+import hashlib
+import logging
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from onebert_encoder.batch import Stage
+from onebert_encoder.kernels.plain import PlainKernels
+from onebert_encoder.kernels.protocol import Gain, Kernels
+
+logger = logging.getLogger("onebert.kernels")
+
+_SOURCE = Path(__file__).with_name("native.cpp")
+_COMPILERS = ("g++", "c++", "clang++")
+# IEEE arithmetic is kept: what is given up is errno and floating-point traps, which would forbid vector code.
+_FLAGS = ("-std=c++20", "-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fopenmp", "-fPIC")
+_TIMEOUT_SECONDS = 120
+
+# For values of order 1 to 4; bfloat16 keeps 8 bits, and the plain kernels round to them several times.
+_TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.1}
+
+_SUFFIX = {torch.float32: "f32", torch.bfloat16: "bf16"}
+_POINTER, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
+_SIGNATURES = {
+    "attend": (_POINTER, _INT, _INT, _POINTER, _INT, _POINTER, _POINTER, _INT, _POINTER, _INT),
+    "add_norm": (*[_POINTER] * 2, *[_INT] * 2, _POINTER, _INT, _POINTER, _POINTER, _INT, _POINTER, _FLOAT, _INT),
+    "add_activate": (_POINTER, _INT, _INT, _POINTER, _INT, _POINTER, _INT),
+}
+
+
+class NativeKernels:
+    """Each in one pass over memory, in float32 inside whatever the dtype; attention without padding."""
+
+    def __init__(self, library: ctypes.CDLL, dtype: torch.dtype) -> None:
+        functions = {name: getattr(library, f"{name}_{_SUFFIX[dtype]}") for name in _SIGNATURES}
+        for name, function in functions.items():
+            function.argtypes, function.restype = _SIGNATURES[name], None
+        self._attend, self._add_norm, self._add_activate = functions.values()
+
+    def attend(self, qkv: Tensor, b_q: Tensor, stage: Stage, num_heads: int) -> Tensor:
+        """One head of one sequence at a time, its scores in the processor's cache."""
+        h = b_q.shape[1]
+        out = qkv.new_empty(len(qkv), h)
+        out[len(qkv) - stage.filling :] = 0
+        self._attend(
+            *(qkv.data_ptr(), h, num_heads, b_q.data_ptr(), b_q.stride(0), stage.row_of_token.data_ptr()),
+            *(stage.edges.data_ptr(), len(stage.lengths), out.data_ptr(), torch.get_num_threads()),
+        )
+        return out
+
+    def add_norm(self, y: Tensor, x: Tensor, b: Tensor, stage: Stage, gain: Gain, eps: float) -> Tensor:
+        """In place of `y`."""
+        own = gain.of_token is not None
+        table = gain.table if own else gain.shared
+        of_token = gain.of_token.data_ptr() if gain.of_token is not None else None
+        self._add_norm(
+            *(y.data_ptr(), x.data_ptr(), *y.shape, b.data_ptr(), b.stride(0), stage.row_of_token.data_ptr()),
+            *(table.data_ptr(), table.stride(0), of_token, eps, torch.get_num_threads()),
+        )
+        return y
+
+    def add_activate(self, z: Tensor, b: Tensor, stage: Stage) -> Tensor:
+        """GELU, in place of `z`."""
+        self._add_activate(
+            *(z.data_ptr(), *z.shape, b.data_ptr(), b.stride(0), stage.row_of_token.data_ptr()),
+            torch.get_num_threads(),
+        )
+        return z
+
+
+@cache
+def load_native(device: str, dtype: torch.dtype) -> NativeKernels | None:
+    """The kernels for a dtype, or None, with a line in the log, where they cannot be built or are wrong."""
+    if device != "cpu" or dtype not in _SUFFIX:
+        return None
+    try:
+        kernels = NativeKernels(_library(), dtype)
+    except (OSError, AttributeError, subprocess.SubprocessError) as error:
+        logger.warning("the fast CPU kernels cannot be built (%s), so plain PyTorch is used", _reason(error))
+        return None
+    if not _agree(kernels, dtype):
+        logger.warning("the fast CPU kernels give wrong numbers on this machine, so plain PyTorch is used")
+        return None
+    return kernels
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    """Compiled for exactly this source, compiler and processor; from the cache where that has been done before."""
+    compiler = next(filter(None, map(shutil.which, _COMPILERS)), None)
+    if compiler is None:
+        raise FileNotFoundError(f"none of {', '.join(_COMPILERS)} is installed")
+    kept = _cache_folder() / f"kernels-{_fingerprint(compiler)}.so"
+    if kept.is_file():
+        return ctypes.CDLL(str(kept))
+    with tempfile.TemporaryDirectory(prefix="onebert-kernels-") as folder:
+        built = Path(folder) / kept.name
+        # Linked without -fopenmp: its symbols are found in the OpenMP that PyTorch has loaded, so there is one pool.
+        _run(compiler, *_FLAGS, "-c", str(_SOURCE), "-o", f"{folder}/kernels.o")
+        _run(compiler, "-shared", f"{folder}/kernels.o", "-o", str(built))
+        library = ctypes.CDLL(str(built))
+        _keep(built, kept)
+    return library
+
+
+def _keep(built: Path, kept: Path) -> None:
+    """Where there is no place to keep it, the next start compiles again."""
+    try:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
+            copy = shutil.copy(built, folder)
+            os.replace(copy, kept)
+    except OSError as error:
+        logger.info("the fast CPU kernels are not kept: %s", error.strerror)
+
+
+def _cache_folder() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "onebert"
+
+
+def _fingerprint(compiler: str) -> str:
+    version = _run(compiler, "--version")
+    cpu = Path("/proc/cpuinfo")
+    flags = next((line for line in cpu.read_text().splitlines() if line.startswith(("flags", "Features"))), "")
+    parts = [_SOURCE.read_text(), version, *_FLAGS, platform.machine(), flags]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def _run(*command: str) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS).stdout
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, subprocess.CalledProcessError):
+        return (error.stderr or str(error)).strip().splitlines()[0]
+    return str(error)
+
+
+def _agree(kernels: Kernels, dtype: torch.dtype) -> bool:
+    """Whether they do what the plain ones do."""
+    got, want = _sample(kernels, dtype), _sample(PlainKernels(F.gelu), dtype)
+    return torch.allclose(got.float(), want.float(), atol=_TOLERANCE[dtype])
+
+
+@torch.no_grad()
+def _sample(kernels: Kernels, dtype: torch.dtype) -> Tensor:
+    """What kernels make of two small sequences with a row each: every number, flat."""
+    lengths, rows, h = np.array([5, 18]), np.array([1, 0]), 48
+    of_token = torch.from_numpy(np.repeat(rows, lengths))
+    edges = torch.tensor([0, *np.cumsum(lengths)], dtype=torch.int32)
+    stage = Stage(range(1), None, 0, of_token, [], edges, rows, lengths, dtype)
+    generator = torch.Generator().manual_seed(0)
+    drawn = (torch.randn(size, h, generator=generator).to(dtype) for size in (3 * 23, 23, 23, 23, 2, 2))
+    qkv, y, z, x, b, gains = drawn
+    found = (
+        kernels.attend(qkv.view(23, 3 * h), b, stage, 2),
+        kernels.add_norm(y, x, b, stage, Gain(gains[0], gains, of_token), 1e-12),
+        kernels.add_activate(z, b, stage),
+    )
+    return torch.cat([one.flatten() for one in found])

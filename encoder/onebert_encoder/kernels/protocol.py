@@ -1,0 +1,49 @@
+"""The signature that every way to compute what lies between the matrix products has."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+from onebert_encoder.batch import Stage
+
+
+@dataclass(frozen=True)
+class Gain:
+    """The gain of one LayerNorm.
+
+    Attributes:
+        shared: [h], the base's.
+        table: [gains, h], those of the rows that have their own.
+        of_token: [tokens], which of the table each token takes, or None where all take the base's.
+    """
+
+    shared: Tensor
+    table: Tensor
+    of_token: Tensor | None
+
+
+class Kernels(Protocol):
+    """May write into their first argument, which the caller gives up."""
+
+    def attend(self, qkv: Tensor, b_q: Tensor, stage: Stage, num_heads: int) -> Tensor:
+        """Attention within each sequence.
+
+        Args:
+            qkv: [tokens, 3h], the filling included.
+            b_q: [rows, h], added to the queries.
+            stage: which tokens are a sequence, and its row.
+            num_heads: heads of h / num_heads numbers.
+
+        Returns:
+            [tokens, h], zero for the filling.
+        """
+        ...
+
+    def add_norm(self, y: Tensor, x: Tensor, b: Tensor, stage: Stage, gain: Gain, eps: float) -> Tensor:
+        """LayerNorm without bias of y + x + b, b of each token's row: [tokens, h] for b [rows, h]."""
+        ...
+
+    def add_activate(self, z: Tensor, b: Tensor, stage: Stage) -> Tensor:
+        """The activation of z + b, b of each token's row: [tokens, f] for b [rows, f]."""
+        ...
