@@ -78,10 +78,19 @@ class LayerWeights:
 
 @dataclass(frozen=True)
 class EmbeddingWeights:
-    """The input side: `word` [V, e]; `place` [types * positions, e] is position plus segment embedding."""
+    """The input side.
+
+    Attributes:
+        word: [V, e].
+        place: [types * positions, e], position plus segment embedding.
+        no_bias: [1, e] of zeros, where a layer has the row's bias: this LayerNorm's is folded into the first layer.
+        g_LN0: [e].
+        W_e: ELECTRA's projection from e to h.
+    """
 
     word: Tensor
     place: Tensor
+    no_bias: Tensor
     g_LN0: Tensor
     W_e: FrozenLinear | None
 
@@ -160,6 +169,7 @@ class Base:
         return EmbeddingWeights(
             word=self._table("word").to(self.dtype),
             place=place.to(self.dtype),
+            no_bias=place.new_zeros(1, place.shape[1], dtype=self.dtype),
             g_LN0=self.param("g_LN0").to(self.dtype),
             W_e=self._linear("W_e", layer=None) if self.anatomy.has_projection else None,
         )

@@ -15,7 +15,6 @@ from onebert_encoder.batch import Batch, Stage
 from onebert_encoder.dropout import NO_DROPOUT, Dropout
 from onebert_encoder.join import join, project
 from onebert_encoder.kernels.choose import choose_kernels
-from onebert_encoder.kernels.plain import normalize
 from onebert_encoder.kernels.protocol import Gain, Kernels
 from onebert_encoder.rows import Rows
 
@@ -37,7 +36,7 @@ def encode(
         `fold` has moved into the head.
     """
     kernels = choose_kernels(base, dropout)
-    x = embed(base, rows, batch, dropout) if activations is None else activations
+    x = embed(base, rows, kernels, batch, dropout) if activations is None else activations
     for stage in batch.stages:
         if stage.source is not None:
             x = x[stage.source]
@@ -84,13 +83,13 @@ def encode_layer(
     return kernels.add_norm(y, x, b_m3, stage, g_LN2, base.config.eps)
 
 
-def embed(base: Base, rows: Rows, batch: Batch, dropout: Dropout) -> Tensor:
+def embed(base: Base, rows: Rows, kernels: Kernels, batch: Batch, dropout: Dropout) -> Tensor:
     """Word, position and segment embeddings, normalized: [tokens, h]."""
-    weights = base.embeddings
-    x = F.embedding(batch.word, weights.word) + F.embedding(batch.place, weights.place)
-    gain = Gain(weights.g_LN0, rows.g_LN0, own(rows.gain_of_row, batch.stages[0]))
-    x = normalize(x, gain, base.config.eps)
-    x = dropout.on_tokens(x, batch.stages[0])
+    weights, stage = base.embeddings, batch.stages[0]
+    word, place = F.embedding(batch.word, weights.word), F.embedding(batch.place, weights.place)
+    gain = Gain(weights.g_LN0, rows.g_LN0, own(rows.gain_of_row, stage))
+    x = kernels.add_norm(word, place, weights.no_bias.expand(len(rows.shift), -1), stage, gain, base.config.eps)
+    x = dropout.on_tokens(x, stage)
     return x if weights.W_e is None else weights.W_e(x)
 
 

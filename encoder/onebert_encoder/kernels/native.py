@@ -12,6 +12,7 @@ import platform
 import shutil
 import subprocess
 import tempfile
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -107,7 +108,7 @@ def _library() -> ctypes.CDLL:
     if compiler is None:
         raise FileNotFoundError(f"none of {', '.join(_COMPILERS)} is installed")
     kept = _cache_folder() / f"kernels-{_fingerprint(compiler)}.so"
-    if kept.is_file():
+    with suppress(OSError):  # not there, or damaged
         return ctypes.CDLL(str(kept))
     with tempfile.TemporaryDirectory(prefix="onebert-kernels-") as folder:
         built = Path(folder) / kept.name
