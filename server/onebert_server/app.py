@@ -60,13 +60,14 @@ def create_app(settings: Settings) -> FastAPI:
 def _assemble(settings: Settings) -> Parts:
     if settings.device.startswith("cuda") and not torch.cuda.is_available():
         raise InvalidSettings("ONEBERT_DEVICE: there is no CUDA device here")
-    if settings.threads is not None:
-        torch.set_num_threads(settings.threads)
+    threads = settings.threads or torch.get_num_threads()
+    # This thread computes alone from here on: see Engine.
+    torch.set_num_threads(1)
     base = load_base(settings.base, dtype=getattr(torch, settings.dtype), device=settings.device)
     metrics = Metrics()
     bank = Bank(base)
     limits = EngineLimits(settings.max_batch_tokens, settings.max_queue_sequences, settings.max_queue_tokens)
-    engine = Engine(base, bank, limits, metrics)
+    engine = Engine(base, bank, limits, metrics, threads)
     registry = Registry(settings.data_dir)
     catalog = Catalog(base, bank, engine, registry)
     catalog.load()

@@ -3,6 +3,7 @@
 import logging
 import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
@@ -66,7 +67,9 @@ class Catalog:
             delta = loads(staged.read())
             if known := self.directory.find(task, delta.digest):
                 return known.record, False
-            slot = self._install(delta)
+            # On a thread that ends, and with it the threads that it computes with: see Engine.
+            with ThreadPoolExecutor(1, "onebert-installer") as thread:
+                slot = thread.submit(self._install, delta).result()
             try:
                 self._prove(delta, slot)
                 with self._changes:

@@ -95,13 +95,26 @@ class _Waiting:
 
 
 class Engine:
-    """Owns the device; `submit` from any thread, answers come through futures."""
+    """Owns the device; `submit` from any thread, answers come through futures.
 
-    def __init__(self, base: Base, bank: Bank, limits: EngineLimits, observer: Observer | None = None) -> None:
+    A forward pass runs on `threads` of PyTorch's; None leaves it to PyTorch. No other thread should compute in parallel
+    and stay: each such thread keeps a team, and where all teams together are more threads than the machine has, libgomp
+    lets none of them spin at a barrier, and a small batch takes twice as long.
+    """
+
+    def __init__(
+        self,
+        base: Base,
+        bank: Bank,
+        limits: EngineLimits,
+        observer: Observer | None = None,
+        threads: int | None = None,
+    ) -> None:
         self._base = base
         self._bank = bank
         self._limits = limits
         self._observer = observer
+        self._threads = threads
         self._queue: deque[_Waiting] = deque()
         self._queued_tokens = 0
         self._changed = threading.Condition()
@@ -192,6 +205,8 @@ class Engine:
         return self._queued_tokens
 
     def _run(self) -> None:
+        if self._threads is not None:
+            torch.set_num_threads(self._threads)  # counts for this thread
         with torch.inference_mode():
             while waiting := self._take():
                 try:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 import uvicorn
 
+from onebert_server.memory import keep_freed_memory
 from onebert_server.settings import Settings
 from onebert_store.errors import InvalidSettings
 
@@ -27,6 +28,7 @@ def serve(settings: Settings) -> None:
     # Its own start-up lines say what ours says; its warnings and errors stay.
     logging.getLogger("uvicorn").setLevel(max(logging.WARNING, logging.getLogger().level))
     bound = _bind(settings.host, settings.port)
+    keep_freed_memory()
     # Imports torch, which takes seconds: an address that is taken is said before.
     from onebert_server.app import create_app  # noqa: PLC0415
 
