@@ -102,6 +102,7 @@ class Base:
         spec: what a delta may touch.
         params: float32 parameters by Hugging Face name without prefix; `fold` reads them.
         layers: weights of each layer in the compute dtype, packed for the device.
+        batch_invariant: whether a text gets the same bits alone and in every batch; for answering, not for training.
     """
 
     def __init__(
@@ -113,6 +114,7 @@ class Base:
         tokenizer: Tokenizer,
         dtype: torch.dtype,
         device: torch.device,
+        batch_invariant: bool = False,
     ) -> None:
         self.spec = spec
         self.config = config
@@ -120,6 +122,7 @@ class Base:
         self.tokenizer = tokenizer
         self.dtype = dtype
         self.device = device
+        self.batch_invariant = batch_invariant
         self.params = {name: tensor.to(device) for name, tensor in params.items()}
         self.activation = ACTIVATIONS[config.activation]
         self.embeddings = self._embeddings()
@@ -137,7 +140,8 @@ class Base:
         return self._like(params=self.params, dtype=dtype)
 
     def _like(self, params: dict[str, Tensor], dtype: torch.dtype) -> "Base":
-        return Base(self.spec, self.config, self.anatomy, params, self.tokenizer, dtype, self.device)
+        own = (self.spec, self.config, self.anatomy, params, self.tokenizer, dtype, self.device)
+        return Base(*own, batch_invariant=self.batch_invariant)
 
     def param(self, symbol: str, layer: int | None = None) -> Tensor:
         """A float32 parameter by the papers' symbol."""
@@ -150,7 +154,7 @@ class Base:
         weights = [self.param(symbol, layer) for symbol in symbols]
         # A copy only where several are joined: one alone in float32 stays the tensor that `params` holds.
         weight = weights[0] if len(weights) == 1 else torch.cat(weights)
-        return FrozenLinear(weight.to(self.dtype))
+        return FrozenLinear(weight.to(self.dtype), self.batch_invariant)
 
     def _layer(self, layer: int) -> LayerWeights:
         return LayerWeights(
@@ -175,13 +179,20 @@ class Base:
         )
 
 
-def load_base(name: str | None = None, *, dtype: torch.dtype = torch.float32, device: str = "cpu") -> Base:
+def load_base(
+    name: str | None = None,
+    *,
+    dtype: torch.dtype = torch.float32,
+    device: str = "cpu",
+    batch_invariant: bool = False,
+) -> Base:
     """Loads a base from a local folder, the Hugging Face cache or Hub; None is the default base.
 
     Args:
         name: folder or Hub id.
         dtype: compute dtype, float32 or bfloat16; `fold` always works in float32.
         device: `cpu`, `cuda` or `cuda:N`.
+        batch_invariant: give a text the same bits alone and in every batch.
 
     Raises:
         BaseNotFound: nothing of that name can be had.
@@ -190,12 +201,13 @@ def load_base(name: str | None = None, *, dtype: torch.dtype = torch.float32, de
     name = name or DEFAULT_BASE
     folder = find_base(name)
     try:
-        return _load(folder, folder.resolve().name if Path(name).expanduser().is_dir() else name, dtype, device)
+        name_kept = folder.resolve().name if Path(name).expanduser().is_dir() else name
+        return _load(folder, name_kept, dtype, device, batch_invariant)
     except UnsupportedBase as error:
         raise UnsupportedBase(f"base {name}: {error.detail}") from None
 
 
-def _load(folder: Path, name: str, dtype: torch.dtype, device: str) -> Base:
+def _load(folder: Path, name: str, dtype: torch.dtype, device: str, batch_invariant: bool) -> Base:
     config, family = _read_config(folder)
     found = read_weights(folder, family.prefix)
     anatomy = Anatomy(
@@ -226,7 +238,7 @@ def _load(folder: Path, name: str, dtype: torch.dtype, device: str) -> Base:
         },
     )
     words = Tokenizer(backend, has_types=config.type_vocab_size > 1)
-    return Base(spec, config, anatomy, params, words, dtype, torch.device(device))
+    return Base(spec, config, anatomy, params, words, dtype, torch.device(device), batch_invariant)
 
 
 def _checked_params(found: Mapping[str, Tensor], anatomy: Anatomy, config: EncoderConfig) -> dict[str, Tensor]:

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from onebert_encoder.base import Base
+from onebert_encoder.shapes import round_up
 from onebert_encoder.tokens import Tokens
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -112,6 +113,7 @@ class Batch:
         rows: row of each sequence, in the caller's order.
         first: [sequences], place of each sequence's first token in the last stage, in the caller's order.
         lengths: [sequences], tokens of each sequence, in the caller's order.
+        apart: whether nothing is computed for two sequences together, so that a text has the same bits in every batch.
     """
 
     word: Tensor
@@ -120,6 +122,7 @@ class Batch:
     rows: list[int]
     first: Tensor
     lengths: Tensor
+    apart: bool
 
 
 Key = tuple[int, int]
@@ -175,13 +178,8 @@ def pack(
         rows=list(rows),
         first=_tensor(first, base),
         lengths=_tensor(np.array([len(text) for text in tokens]), base),
+        apart=base.batch_invariant,
     )
-
-
-def round_up(tokens: int) -> int:
-    """The next round number: a multiple of 8 up to 64, of 32 up to 512, of 128 beyond."""
-    step = 8 if tokens <= 64 else 32 if tokens <= 512 else 128
-    return -(-tokens // step) * step
 
 
 def _shared_parts(tokens: Sequence[Tokens], part_at: Sequence[int] | None) -> list[int]:
@@ -240,17 +238,17 @@ class _Layout:
             source=source,
             filling=self.filling,
             row_of_token=_tensor(self._filled(np.repeat(self.rows, self.lengths)), base),
-            runs=self.runs(),
+            runs=self.runs(base.batch_invariant),
             edges=_tensor(np.concatenate([[0], self.stops]).astype(np.int32), base),
             rows=self.rows,
             lengths=self.lengths,
             dtype=base.dtype,
         )
 
-    def runs(self) -> list[tuple[int, int, int]]:
-        """(row, start, stop) of neighbouring sequences with one row."""
+    def runs(self, apart: bool) -> list[tuple[int, int, int]]:
+        """(row, start, stop) of neighboring sequences with one row, or of each sequence."""
         rows, starts, stops = self.rows.tolist(), self.starts.tolist(), self.stops.tolist()
-        edges = [0, *(i for i, (a, b) in enumerate(pairwise(rows), 1) if a != b), len(rows)]
+        edges = [0, *(i for i, (a, b) in enumerate(pairwise(rows), 1) if apart or a != b), len(rows)]
         runs = [(rows[low], starts[low], stops[high - 1]) for low, high in pairwise(edges)]
         return [*runs, (0, self.num_tokens, self.num_tokens + self.filling)] if self.filling else runs
 

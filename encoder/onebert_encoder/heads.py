@@ -28,18 +28,18 @@ def classify(heads: Sequence[Head], batch: Batch, x: Tensor) -> list[Tensor]:
     """
     per_token = [i for i, head in enumerate(heads) if head.pooling == "none"]
     if not per_token:
-        return _classify_sequences(heads, batch.first, batch.lengths, x)
+        return _classify_sequences(heads, batch.first, batch.lengths, x, batch.apart)
     logits = dict(zip(per_token, _classify_tokens(heads, batch, x, per_token), strict=True))
     pooled = [i for i, head in enumerate(heads) if head.pooling != "none"]
     if pooled:
-        own = [heads[i] for i in pooled]
-        logits |= zip(pooled, _classify_sequences(own, batch.first[pooled], batch.lengths[pooled], x), strict=True)
+        own, spans = [heads[i] for i in pooled], (batch.first[pooled], batch.lengths[pooled])
+        logits |= zip(pooled, _classify_sequences(own, *spans, x, batch.apart), strict=True)
     return [logits[i] for i in range(len(heads))]
 
 
 def _classify_tokens(heads: Sequence[Head], batch: Batch, x: Tensor, chosen: Sequence[int]) -> Iterator[Tensor]:
     """[length, labels] of each chosen sequence: one gather for all, one product for each task."""
-    tasks = [[chosen[i] for i in members] for members in _groups(id(heads[i]) for i in chosen)]
+    tasks = [[chosen[i] for i in members] for members in _groups((id(heads[i]) for i in chosen), batch.apart)]
     order = [i for members in tasks for i in members]
     lengths = batch.lengths[order]
     counts = dict(zip(order, lengths.tolist(), strict=True))
@@ -55,13 +55,13 @@ def _classify_tokens(heads: Sequence[Head], batch: Batch, x: Tensor, chosen: Seq
     return (logits[i] for i in chosen)
 
 
-def _classify_sequences(heads: Sequence[Head], first: Tensor, lengths: Tensor, x: Tensor) -> list[Tensor]:
+def _classify_sequences(heads: Sequence[Head], first: Tensor, lengths: Tensor, x: Tensor, apart: bool) -> list[Tensor]:
     """[labels] of each sequence, from its pooled vector."""
     pooled = pool(first, lengths, x, [head.pooling == "mean" for head in heads])
     for depth in range(max(len(head.dense) for head in heads)):
-        pooled = _tanh_layer(heads, pooled, depth)
+        pooled = _tanh_layer(heads, pooled, depth, apart)
     logits: list[Tensor] = [pooled] * len(heads)
-    for members in _groups(len(head.bias) for head in heads):
+    for members in _groups((len(head.bias) for head in heads), apart):
         for i, row in zip(members, _linear([heads[i] for i in members], pooled[members]), strict=True):
             logits[i] = row
     return logits
@@ -85,11 +85,11 @@ def _places(first: Tensor, lengths: Tensor) -> Tensor:
     return first.repeat_interleave(lengths) + within
 
 
-def _tanh_layer(heads: Sequence[Head], pooled: Tensor, depth: int) -> Tensor:
+def _tanh_layer(heads: Sequence[Head], pooled: Tensor, depth: int, apart: bool) -> Tensor:
     """Applies the `depth`-th tanh layer to the sequences that have one; a shared pooler runs once for all of them."""
     out = pooled.clone()
     having = [i for i, head in enumerate(heads) if len(head.dense) > depth]
-    for members in _groups(id(heads[i].dense[depth][0]) for i in having):
+    for members in _groups((id(heads[i].dense[depth][0]) for i in having), apart):
         chosen = [having[i] for i in members]
         weight = heads[chosen[0]].dense[depth][0]
         bias = torch.stack([heads[i].dense[depth][1] for i in chosen])
@@ -113,9 +113,9 @@ def _linear(heads: Sequence[Head], pooled: Tensor) -> Tensor:
     return out
 
 
-def _groups(keys: Iterable[Hashable]) -> list[list[int]]:
-    """Positions that share a key, in order of first appearance."""
+def _groups(keys: Iterable[Hashable], apart: bool = False) -> list[list[int]]:
+    """Positions that share a key, in order of first appearance; each position alone where they shall stay apart."""
     found: defaultdict[Hashable, list[int]] = defaultdict(list)
     for i, key in enumerate(keys):
-        found[key].append(i)
+        found[i if apart else key].append(i)
     return list(found.values())

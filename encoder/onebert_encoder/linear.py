@@ -12,6 +12,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from onebert_encoder.shapes import round_up
+
+# Rows of the largest product where batches are to be invariant.
+_PIECE = 1024
+
 # Rows that the packed layout is tuned for; other counts work and were measured to be as fast.
 _TYPICAL_ROWS = 512
 
@@ -21,22 +26,38 @@ class FrozenLinear:
 
     Args:
         weight: [out, in] in the compute dtype, on the compute device; one that requires a gradient is left plain.
+        batch_invariant: whether a row of `y` shall have the same bits whatever the other rows are, without gradients.
     """
 
-    def __init__(self, weight: Tensor) -> None:
+    def __init__(self, weight: Tensor, batch_invariant: bool = False) -> None:
         self._weight = weight
         frozen = not weight.requires_grad and _onednn_works(weight.device.type, weight.dtype)
         self._packed = _pack(weight) if frozen else None
         self._packed_transpose: Tensor | None = None
+        self._piece = _PIECE if batch_invariant else None
+        self._padded = batch_invariant and _varies(*weight.shape, weight.dtype, weight.device)
 
     def __call__(self, x: Tensor) -> Tensor:
         """[tokens, in] -> [tokens, out]."""
+        if torch.is_grad_enabled() and (x.requires_grad or self._packed is None):
+            return self._differentiable(x)
+        if self._piece is None or (len(x) <= self._piece and not self._padded):
+            return self._product(x)
+        return self._in_pieces(x, self._piece)
+
+    def _differentiable(self, x: Tensor) -> Tensor:
         if self._packed is None:
             return F.linear(x, self._weight)
-        if torch.is_grad_enabled() and x.requires_grad:
-            out: Tensor = _FrozenProduct.apply(x, self._packed, self)  # type: ignore[no-untyped-call]
-            return out
-        return _onednn(x, self._packed)
+        out: Tensor = _FrozenProduct.apply(x, self._packed, self)  # type: ignore[no-untyped-call]
+        return out
+
+    def _product(self, x: Tensor) -> Tensor:
+        return F.linear(x, self._weight) if self._packed is None else _onednn(x, self._packed)
+
+    def _in_pieces(self, x: Tensor, piece: int) -> Tensor:
+        """Products of few shapes: those that were seen not to vary, or, where they do, of a single one."""
+        padded = F.pad(x, (0, 0, 0, -len(x) % piece)) if self._padded else x
+        return torch.cat([self._product(part) for part in padded.split(piece)])[: len(x)]
 
     def backward(self, grad: Tensor) -> Tensor:
         """[tokens, out] -> [tokens, in]; packs the transposed weight on first use, so serving never holds it."""
@@ -84,3 +105,17 @@ def _onednn_works(device: str, dtype: torch.dtype) -> bool:
     want = F.linear(x.float(), weight.float())
     # 64 products of order 1: rounding stays far below this in both dtypes, a wrong layout does not.
     return bool(torch.allclose(got.float(), want, atol=0.2 if dtype == torch.bfloat16 else 1e-3))
+
+
+@cache
+def _varies(out: int, into: int, dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether a row's bits depend on how many rows the product has, or on its place among them."""
+    generator = torch.Generator().manual_seed(0)
+    weight, x = (torch.randn(rows, into, generator=generator).to(device, dtype) for rows in (out, _PIECE))
+    linear = FrozenLinear(weight)
+    with torch.no_grad():
+        whole = linear(x)
+        for rows in sorted({round_up(count) for count in range(1, _PIECE)}):
+            if not (torch.equal(linear(x[:rows]), whole[:rows]) and torch.equal(linear(x[-rows:]), whole[-rows:])):
+                return True
+    return False

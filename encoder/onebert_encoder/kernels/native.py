@@ -16,14 +16,12 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from onebert_encoder.batch import Stage
-from onebert_encoder.kernels.plain import PlainKernels
-from onebert_encoder.kernels.protocol import Gain, Kernels
+from onebert_encoder.kernels.check import agree
+from onebert_encoder.kernels.protocol import Gain
 
 logger = logging.getLogger("onebert.kernels")
 
@@ -32,9 +30,6 @@ _COMPILERS = ("g++", "c++", "clang++")
 # IEEE arithmetic is kept: what is given up is errno and floating-point traps, which would forbid vector code.
 _FLAGS = ("-std=c++20", "-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fopenmp", "-fPIC")
 _TIMEOUT_SECONDS = 120
-
-# For values of order 1 to 4; bfloat16 keeps 8 bits, and the plain kernels round to them several times.
-_TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.1}
 
 _SUFFIX = {torch.float32: "f32", torch.bfloat16: "bf16"}
 _POINTER, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
@@ -47,6 +42,8 @@ _SIGNATURES = {
 
 class NativeKernels:
     """Each in one pass over memory, in float32 inside whatever the dtype; attention without padding."""
+
+    batch_invariant = True
 
     def __init__(self, library: ctypes.CDLL, dtype: torch.dtype) -> None:
         functions = {name: getattr(library, f"{name}_{_SUFFIX[dtype]}") for name in _SIGNATURES}
@@ -95,7 +92,7 @@ def load_native(device: str, dtype: torch.dtype) -> NativeKernels | None:
     except (OSError, AttributeError, subprocess.SubprocessError) as error:
         logger.warning("the fast CPU kernels cannot be built (%s), so plain PyTorch is used", _reason(error))
         return None
-    if not _agree(kernels, dtype):
+    if not agree(kernels, torch.device(device), dtype):
         logger.warning("the fast CPU kernels give wrong numbers on this machine, so plain PyTorch is used")
         return None
     return kernels
@@ -151,27 +148,3 @@ def _reason(error: Exception) -> str:
     if isinstance(error, subprocess.CalledProcessError):
         return (error.stderr or str(error)).strip().splitlines()[0]
     return str(error)
-
-
-def _agree(kernels: Kernels, dtype: torch.dtype) -> bool:
-    """Whether they do what the plain ones do."""
-    got, want = _sample(kernels, dtype), _sample(PlainKernels(F.gelu), dtype)
-    return torch.allclose(got.float(), want.float(), atol=_TOLERANCE[dtype])
-
-
-@torch.no_grad()
-def _sample(kernels: Kernels, dtype: torch.dtype) -> Tensor:
-    """What kernels make of two small sequences with a row each: every number, flat."""
-    lengths, rows, h = np.array([5, 18]), np.array([1, 0]), 48
-    of_token = torch.from_numpy(np.repeat(rows, lengths))
-    edges = torch.tensor([0, *np.cumsum(lengths)], dtype=torch.int32)
-    stage = Stage(range(1), None, 0, of_token, [], edges, rows, lengths, dtype)
-    generator = torch.Generator().manual_seed(0)
-    drawn = (torch.randn(size, h, generator=generator).to(dtype) for size in (3 * 23, 23, 23, 23, 2, 2))
-    qkv, y, z, x, b, gains = drawn
-    found = (
-        kernels.attend(qkv.view(23, 3 * h), b, stage, 2),
-        kernels.add_norm(y, x, b, stage, Gain(gains[0], gains, of_token), 1e-12),
-        kernels.add_activate(z, b, stage),
-    )
-    return torch.cat([one.flatten() for one in found])

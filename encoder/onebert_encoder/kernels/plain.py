@@ -24,6 +24,8 @@ class PlainKernels:
         dropout: on the attention probabilities.
     """
 
+    batch_invariant = False
+
     def __init__(self, activation: Callable[[Tensor], Tensor], dropout: Dropout = NO_DROPOUT) -> None:
         self._activation = activation
         self._dropout = dropout

@@ -24,7 +24,13 @@ class Gain:
 
 
 class Kernels(Protocol):
-    """May write into their first argument, which the caller gives up."""
+    """May write into their first argument, which the caller gives up.
+
+    Attributes:
+        batch_invariant: whether what a sequence gives depends on itself alone, to the bit.
+    """
+
+    batch_invariant: bool
 
     def attend(self, qkv: Tensor, b_q: Tensor, stage: Stage, num_heads: int) -> Tensor:
         """Attention within each sequence.

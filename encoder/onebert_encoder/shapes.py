@@ -1,0 +1,7 @@
+"""The few shapes that matrix products are computed in (docs/decisions/0007-round-shapes.md)."""
+
+
+def round_up(tokens: int) -> int:
+    """The next round number: a multiple of 8 up to 64, of 32 up to 512, of 128 beyond."""
+    step = 8 if tokens <= 64 else 32 if tokens <= 512 else 128
+    return -(-tokens // step) * step

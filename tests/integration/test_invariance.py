@@ -1,0 +1,86 @@
+"""A batch-invariant base: the same text has the same bits alone and in any mixture, whatever the task."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from bases import far_delta, tiny_base, torch_tensors
+from onebert_encoder import linear
+from onebert_encoder.base import Base, load_base
+from onebert_encoder.batch import pack
+from onebert_encoder.dropout import NO_DROPOUT
+from onebert_encoder.fold import fold
+from onebert_encoder.kernels.choose import choose_kernels
+from onebert_encoder.linear import FrozenLinear
+from onebert_encoder.predict import compute_logits
+from onebert_encoder.rows import Rows, parts_at, stack_rows
+from onebert_encoder.tokens import Tokens
+
+KINDS = ("frozen", "bitfit", "layernorm", "gains", "lora", "spafit", "sparse", "adapter", "scale", "everything")
+DTYPES = [torch.float32, torch.bfloat16]
+
+
+@cache
+def zoo(dtype: torch.dtype) -> tuple[Base, Rows, list[int]]:
+    """Tasks of every kind and pooling; row 0 is the bare base."""
+    base = load_base(str(tiny_base("bert")), dtype=dtype, batch_invariant=True)
+    with torch.no_grad():
+        if not choose_kernels(base, NO_DROPOUT).batch_invariant:
+            pytest.skip("the fast kernels cannot be built here")
+    bare = fold(base, {})
+    rows = [bare]
+    for pooling in (*base.spec.poolings, "none"):
+        for kind in KINDS:
+            tensors = far_delta(base.spec, kind, pooling, labels=2 + len(rows) % 4, seed=len(rows))
+            rows.append(fold(base, torch_tensors(tensors), pooling))
+    return base, stack_rows(base, rows), [parts_at(row, bare, base) for row in rows]
+
+
+def answers(dtype: torch.dtype, texts: list[Tokens], rows: list[int], share: bool = False) -> list[Tensor]:
+    base, stacked, parts = zoo(dtype)
+    with torch.inference_mode():
+        return compute_logits(base, stacked, pack(base, texts, rows, [parts[row] for row in rows] if share else None))
+
+
+def random_texts(count: int, seed: int) -> list[Tokens]:
+    rng = np.random.default_rng(seed)
+    return [Tokens(rng.integers(5, 60, n).tolist(), [0] * n) for n in rng.integers(1, 61, count).tolist()]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 2**16), st.integers(1, 90))
+def test_the_same_bits_alone_and_in_any_mixture(dtype: torch.dtype, seed: int, count: int) -> None:
+    rng = np.random.default_rng(seed)
+    texts = random_texts(count, seed)
+    rows = rng.integers(1, len(zoo(dtype)[2]), count).tolist()
+    crowd = answers(dtype, texts, rows)
+    for i in range(0, count, 4):
+        (alone,) = answers(dtype, [texts[i]], [rows[i]])
+        assert torch.equal(crowd[i], alone)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_same_bits_where_layers_are_shared(dtype: torch.dtype) -> None:
+    (text,) = random_texts(1, seed=4)
+    rows = list(range(1, len(zoo(dtype)[2])))
+    shared = answers(dtype, [text] * len(rows), rows, share=True)
+    for row, logits in zip(rows, shared, strict=True):
+        assert torch.equal(logits, answers(dtype, [text], [row])[0])
+
+
+@pytest.mark.parametrize("rows", [1, 8, 1000, 1024, 1025, 3000])
+def test_products_in_pieces_are_the_product(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where products vary, as some machines' do: pieces of one shape."""
+    x, weight = torch.randn(rows, 24), torch.randn(40, 24)
+    want = x.double() @ weight.T.double()
+    for varies in (False, True):
+        monkeypatch.setattr(linear, "_varies", lambda *_, varies=varies: varies)
+        with torch.no_grad():
+            got = FrozenLinear(weight, batch_invariant=True)(x)
+        torch.testing.assert_close(got.double(), want, rtol=0, atol=1e-4)
