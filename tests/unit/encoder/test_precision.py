@@ -1,0 +1,37 @@
+"""bfloat16 is used where it is fast and only while it agrees with float32."""
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from bases import FAMILIES, tiny_base
+from onebert_encoder.base import load_base
+from onebert_encoder.linear import FrozenLinear
+from onebert_encoder.precision import fast_dtype, relative_error, trusted
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_bfloat16_is_trusted_where_it_only_rounds(family: str) -> None:
+    base = load_base(str(tiny_base(family)), dtype=torch.bfloat16)
+    assert trusted(base) is base
+    # It is another computation, by more than float32 would be.
+    assert relative_error(base, base.in_dtype(torch.float32)) > 1e-4
+
+
+def test_float32_takes_over_where_bfloat16_computes_something_else(caplog: pytest.LogCaptureFixture) -> None:
+    base = load_base(str(tiny_base("bert")), dtype=torch.bfloat16)
+    wrong = torch.randn(32, 32, generator=torch.Generator().manual_seed(0)).to(torch.bfloat16)
+    base.layers[1] = replace(base.layers[1], W_m1=FrozenLinear(wrong))
+    with caplog.at_level(logging.WARNING):
+        settled = trusted(base)
+    assert settled.dtype == torch.float32
+    assert "strays from float32" in caplog.text
+
+
+def test_the_fast_dtype_is_one_that_the_processor_says_it_multiplies() -> None:
+    words = set(Path("/proc/cpuinfo").read_text(encoding="utf-8").split())
+    says = not words.isdisjoint({"avx512_bf16", "amx_bf16", "bf16"})
+    assert fast_dtype("cpu") == (torch.bfloat16 if says else torch.float32)
