@@ -13,8 +13,8 @@ from onebert_encoder.rows import stack_rows
 
 logger = logging.getLogger("onebert.precision")
 
-# Of the last layer's vectors, relative to their length. Rounding to 8 bits gives 0.026 after MiniLM's six layers, and grows
-# like the root of their number; a kernel that computes something else gives about 1.
+# Of the last layer's vectors, relative to their length. Rounding to 8 bits gives 0.026 after MiniLM's six layers, and
+# grows like the root of their number; a kernel that computes something else gives about 1.
 _MOST_ERROR = 0.1
 
 
