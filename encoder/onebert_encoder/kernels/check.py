@@ -1,0 +1,47 @@
+"""Whether fast kernels do what the plain ones do: looked at once, before they are used."""
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from onebert_encoder.batch import Stage
+from onebert_encoder.kernels.plain import PlainKernels
+from onebert_encoder.kernels.protocol import Gain, Kernels
+
+# Absolute for values of order 1, relative for larger ones. bfloat16 keeps 8 bits, and the plain kernels round to them
+# several times.
+_TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.1}
+
+
+def agree(
+    kernels: Kernels, device: torch.device, dtype: torch.dtype, hidden_size: int = 48, num_heads: int = 2
+) -> bool:
+    """Compares every kernel on two small sequences."""
+    got, want = (
+        _sample(each, device, dtype, hidden_size, num_heads).float() for each in (kernels, PlainKernels(F.gelu))
+    )
+    return torch.allclose(got, want, rtol=_TOLERANCE[dtype], atol=_TOLERANCE[dtype])
+
+
+@torch.no_grad()
+def _sample(kernels: Kernels, device: torch.device, dtype: torch.dtype, h: int, num_heads: int) -> Tensor:
+    """What kernels make of two sequences with a row each, and some filling: every number, flat."""
+    lengths, rows, filling = np.array([5, 80]), np.array([1, 0]), 3
+    tokens = int(lengths.sum()) + filling
+    of_token = torch.tensor([*np.repeat(rows, lengths), *[0] * filling], device=device)
+    edges = torch.tensor([0, *np.cumsum(lengths)], dtype=torch.int32, device=device)
+    stage = Stage(range(1), None, filling, of_token, [], edges, rows, lengths, dtype)
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(count: int, width: int) -> Tensor:
+        return torch.randn(count, width, generator=generator).to(device, dtype)
+
+    b, gains = draw(2, h), draw(2, h)
+    found = (
+        kernels.attend(draw(tokens, 3 * h), b, stage, num_heads),
+        kernels.add_norm(draw(tokens, h), draw(tokens, h), b, stage, Gain(gains[0], gains, None), 1e-12),
+        kernels.add_norm(draw(tokens, h), draw(tokens, h), b, stage, Gain(gains[0], gains, of_token), 1e-12),
+        kernels.add_activate(draw(tokens, h), b, stage),
+    )
+    return torch.cat([one.flatten() for one in found])
