@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -151,10 +151,12 @@ class Base:
         return self.params[f"{self.anatomy.path(part)}.weight"]
 
     def _linear(self, *symbols: str, layer: int | None) -> FrozenLinear:
+        return FrozenLinear(partial(self._weight, symbols, layer), self.batch_invariant)
+
+    def _weight(self, symbols: Sequence[str], layer: int | None) -> Tensor:
         weights = [self.param(symbol, layer) for symbol in symbols]
         # A copy only where several are joined: one alone in float32 stays the tensor that `params` holds.
-        weight = weights[0] if len(weights) == 1 else torch.cat(weights)
-        return FrozenLinear(weight.to(self.dtype), self.batch_invariant)
+        return (weights[0] if len(weights) == 1 else torch.cat(weights)).to(self.dtype)
 
     def _layer(self, layer: int) -> LayerWeights:
         return LayerWeights(

@@ -5,7 +5,8 @@ weights packed once (docs/decisions/0002-prepacked.md). The oneDNN operators are
 used only after they have been seen to work, and `torch.nn.functional.linear` takes their place where they are not.
 """
 
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -25,34 +26,34 @@ class FrozenLinear:
     """`y = x Wᵀ` for a weight that is not trained; the gradient flows to `x` only.
 
     Args:
-        weight: [out, in] in the compute dtype, on the compute device; one that requires a gradient is left plain.
+        make_weight: gives [out, in] in the compute dtype, on the compute device; one that requires a gradient is left
+            plain. Called once, and once more for the first backward pass: where it is packed the plain one is not kept.
         batch_invariant: whether a row of `y` shall have the same bits whatever the other rows are, without gradients.
     """
 
-    def __init__(self, weight: Tensor, batch_invariant: bool = False) -> None:
-        self._weight = weight
-        frozen = not weight.requires_grad and _onednn_works(weight.device.type, weight.dtype)
-        self._packed = _pack(weight) if frozen else None
+    def __init__(self, make_weight: Callable[[], Tensor], batch_invariant: bool = False) -> None:
+        weight = make_weight()
+        packed = not weight.requires_grad and _onednn_works(weight.device.type, weight.dtype)
+        product = partial(_onednn, packed=_pack(weight)) if packed else partial(F.linear, weight=weight)
+        self._product: Callable[[Tensor], Tensor] = product
+        self._differentiable = not packed
+        self._make_weight = make_weight
         self._packed_transpose: Tensor | None = None
         self._piece = _PIECE if batch_invariant else None
         self._padded = batch_invariant and _varies(*weight.shape, weight.dtype, weight.device)
 
     def __call__(self, x: Tensor) -> Tensor:
         """[tokens, in] -> [tokens, out]."""
-        if torch.is_grad_enabled() and (x.requires_grad or self._packed is None):
-            return self._differentiable(x)
-        if self._piece is None or (len(x) <= self._piece and not self._padded):
+        if torch.is_grad_enabled() and x.requires_grad and not self._differentiable:
+            out: Tensor = _FrozenProduct.apply(x, self)  # type: ignore[no-untyped-call]
+            return out
+        if torch.is_grad_enabled() or self._piece is None or (len(x) <= self._piece and not self._padded):
             return self._product(x)
         return self._in_pieces(x, self._piece)
 
-    def _differentiable(self, x: Tensor) -> Tensor:
-        if self._packed is None:
-            return F.linear(x, self._weight)
-        out: Tensor = _FrozenProduct.apply(x, self._packed, self)  # type: ignore[no-untyped-call]
-        return out
-
-    def _product(self, x: Tensor) -> Tensor:
-        return F.linear(x, self._weight) if self._packed is None else _onednn(x, self._packed)
+    def forward(self, x: Tensor) -> Tensor:
+        """[tokens, in] -> [tokens, out], not differentiable where the weight is packed."""
+        return self._product(x)
 
     def _in_pieces(self, x: Tensor, piece: int) -> Tensor:
         """Products of few shapes: those that were seen not to vary, or, where they do, of a single one."""
@@ -62,7 +63,7 @@ class FrozenLinear:
     def backward(self, grad: Tensor) -> Tensor:
         """[tokens, out] -> [tokens, in]; packs the transposed weight on first use, so serving never holds it."""
         if self._packed_transpose is None:
-            self._packed_transpose = _pack(self._weight.t().contiguous())
+            self._packed_transpose = _pack(self._make_weight().t().contiguous())
         return _onednn(grad.contiguous(), self._packed_transpose)
 
 
@@ -70,13 +71,13 @@ class _FrozenProduct(torch.autograd.Function):
     """Autograd around the packed product, which PyTorch does not differentiate."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, packed: Tensor, linear: FrozenLinear) -> Tensor:
+    def forward(ctx: Any, x: Tensor, linear: FrozenLinear) -> Tensor:
         ctx.linear = linear
-        return _onednn(x, packed)
+        return linear.forward(x)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        return ctx.linear.backward(grads[0]), None, None
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return ctx.linear.backward(grads[0]), None
 
 
 def _pack(weight: Tensor) -> Tensor:
@@ -112,7 +113,7 @@ def _varies(out: int, into: int, dtype: torch.dtype, device: torch.device) -> bo
     """Whether a row's bits depend on how many rows the product has, or on its place among them."""
     generator = torch.Generator().manual_seed(0)
     weight, x = (torch.randn(rows, into, generator=generator).to(device, dtype) for rows in (out, _PIECE))
-    linear = FrozenLinear(weight)
+    linear = FrozenLinear(lambda: weight)
     with torch.no_grad():
         whole = linear(x)
         for rows in sorted({round_up(count) for count in range(1, _PIECE)}):

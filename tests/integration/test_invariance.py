@@ -82,5 +82,5 @@ def test_products_in_pieces_are_the_product(rows: int, monkeypatch: pytest.Monke
     for varies in (False, True):
         monkeypatch.setattr(linear, "_varies", lambda *_, varies=varies: varies)
         with torch.no_grad():
-            got = FrozenLinear(weight, batch_invariant=True)(x)
+            got = FrozenLinear(lambda: weight, batch_invariant=True)(x)
         torch.testing.assert_close(got.double(), want, rtol=0, atol=1e-4)

@@ -24,7 +24,7 @@ def test_bfloat16_is_trusted_where_it_only_rounds(family: str) -> None:
 def test_float32_takes_over_where_bfloat16_computes_something_else(caplog: pytest.LogCaptureFixture) -> None:
     base = load_base(str(tiny_base("bert")), dtype=torch.bfloat16)
     wrong = torch.randn(32, 32, generator=torch.Generator().manual_seed(0)).to(torch.bfloat16)
-    base.layers[1] = replace(base.layers[1], W_m1=FrozenLinear(wrong))
+    base.layers[1] = replace(base.layers[1], W_m1=FrozenLinear(lambda: wrong))
     with caplog.at_level(logging.WARNING):
         settled = trusted(base)
     assert settled.dtype == torch.float32
