@@ -55,7 +55,8 @@ class Parts:
         return self.catalog.directory
 
 
-def _parts(request: Request) -> Parts:
+async def _parts(request: Request) -> Parts:
+    # Async only because FastAPI sends plain functions through its thread pool.
     parts: Parts = request.app.state.parts
     return parts
 
