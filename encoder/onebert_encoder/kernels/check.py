@@ -37,11 +37,11 @@ def _sample(kernels: Kernels, device: torch.device, dtype: torch.dtype, h: int, 
     def draw(count: int, width: int) -> Tensor:
         return torch.randn(count, width, generator=generator).to(device, dtype)
 
-    b, gains = draw(2, h), draw(2, h)
+    b, gains, (shared,) = draw(2, h), draw(2, h), draw(1, h)
     found = (
         kernels.attend(draw(tokens, 3 * h), b, stage, num_heads),
-        kernels.add_norm(draw(tokens, h), draw(tokens, h), b, stage, Gain(gains[0], gains, None), 1e-12),
-        kernels.add_norm(draw(tokens, h), draw(tokens, h), b, stage, Gain(gains[0], gains, of_token), 1e-12),
+        kernels.add_norm(draw(tokens, h), draw(tokens, h), b, stage, Gain(shared, gains, None), 1e-12),
+        kernels.add_norm(draw(tokens, h), draw(tokens, h), b, stage, Gain(shared, gains, of_token), 1e-12),
         kernels.add_activate(draw(tokens, h), b, stage),
     )
     return torch.cat([one.flatten() for one in found])

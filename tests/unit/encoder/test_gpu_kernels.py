@@ -1,0 +1,251 @@
+"""The Triton kernels against the plain ones: on a GPU where there is one, else in Triton's interpreter; and compiled.
+
+The interpreter runs the programs on the CPU, one after the other, so the shapes here are small. It has no bfloat16 in
+matrix products, so there float16 stands for the dtypes of 16 bits in attention.
+"""
+
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from bases import Reference, far_delta, tiny_base, torch_tensors
+from onebert_encoder.base import load_base
+from onebert_encoder.batch import Stage, pack
+from onebert_encoder.dropout import NO_DROPOUT
+from onebert_encoder.encode import embed, encode_layer, own
+from onebert_encoder.fold import fold
+from onebert_encoder.heads import classify
+from onebert_encoder.kernels.check import agree
+from onebert_encoder.kernels.gpu import GpuKernels, load_gpu
+from onebert_encoder.kernels.plain import PlainKernels
+from onebert_encoder.kernels.protocol import Gain
+from onebert_encoder.rows import stack_rows
+from onebert_encoder.tokens import Tokens
+from stages import draw, stage_of
+
+pytest.importorskip("triton", reason="Triton exists for Linux alone")
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+PLAIN = PlainKernels(F.gelu)
+# Numbers of order 1 to 4, gains up to 4. float32: sums of some hundred roundings of 6e-8. Of 16 bits, both round their
+# result, the plain kernels also what lies between; bfloat16 keeps 8 bits, float16 11.
+TOLERANCE = {torch.float32: 1e-5, torch.float16: 0.02, torch.bfloat16: 0.1}
+HALF = torch.float16 if DEVICE == "cpu" else torch.bfloat16
+
+
+@cache
+def fast() -> GpuKernels:
+    return GpuKernels()
+
+
+def assert_close(got: Tensor, want: Tensor) -> None:
+    tolerance = TOLERANCE[want.dtype]
+    torch.testing.assert_close(got.float(), want.float(), rtol=tolerance, atol=tolerance)
+
+
+def stage(lengths: list[int], rows: list[int], filling: int, dtype: torch.dtype) -> Stage:
+    return stage_of(lengths, rows, filling, dtype, DEVICE)
+
+
+@contextmanager
+def unwritten_memory_is_nan() -> Iterator[None]:
+    """Without it what nobody writes is often zero by chance."""
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+# Blocks hold 32 or 64 tokens: lengths at their edges and between, filling of more than one, heads that fill no power
+# of two, and fewer than the 16 numbers that a product needs.
+SHAPES = [
+    ([1], 1, 1, 7),
+    ([64, 64], 2, 16, 0),
+    ([65, 3, 31, 32, 33], 3, 24, 5),
+    ([5, 150], 2, 64, 70),
+    ([8] * 9, 1, 80, 127),
+]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, HALF])
+@pytest.mark.parametrize(("lengths", "heads", "d", "filling"), SHAPES)
+def test_attention_of_any_lengths_heads_and_widths(
+    dtype: torch.dtype, lengths: list[int], heads: int, d: int, filling: int
+) -> None:
+    at, h = stage(lengths, [i % 3 for i in range(len(lengths))], filling, dtype), heads * d
+    qkv = draw(sum(lengths) + filling, 3 * h, dtype=dtype, device=DEVICE)
+    b_q = draw(3, 2 * h, dtype=dtype, seed=1, device=DEVICE)[:, h:]
+    with unwritten_memory_is_nan():
+        context = fast().attend(qkv.clone(), b_q, at, heads)
+    assert_close(context, PLAIN.attend(qkv.clone(), b_q, at, heads))
+    assert not context[sum(lengths) :].any()
+
+
+# On the interpreter's account: numpy warns of the numbers that are put there on purpose.
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_attention_never_reads_the_filling_or_a_neighbor() -> None:
+    at = stage([6, 40, 3], [0, 1, 0], 15, torch.float32)
+    qkv = draw(64, 3 * 32, dtype=torch.float32, device=DEVICE)
+    qkv[7], qkv[49:] = float("nan"), float("nan")
+    context = fast().attend(qkv, torch.zeros(2, 32, device=DEVICE), at, 2)
+    assert context[6:46].isnan().all()
+    assert torch.isfinite(context[:6]).all()
+    assert torch.isfinite(context[46:49]).all()
+    assert not context[49:].any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("own_gains", [False, True])
+@pytest.mark.parametrize("width", [1, 100, 384, 768])
+def test_add_norm(dtype: torch.dtype, own_gains: bool, width: int) -> None:
+    at = stage([5, 9], [2, 0], 2, dtype)
+    y, x = (draw(16, width, dtype=dtype, seed=seed, device=DEVICE) for seed in (0, 1))
+    # Tables are slices of larger ones, as one layer of the bank is.
+    b, gains = (draw(3, 2, width, dtype=dtype, seed=seed, device=DEVICE)[:, 1] for seed in (2, 3))
+    gain = Gain(b[1].contiguous(), gains, torch.arange(16, device=DEVICE) % 3 if own_gains else None)
+    got = fast().add_norm(y.clone(), x, b, at, gain, 1e-5)
+    assert_close(got, PLAIN.add_norm(y.clone(), x, b, at, gain, 1e-5))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("width", [1, 100, 1536, 3072])
+def test_add_activate(dtype: torch.dtype, width: int) -> None:
+    at = stage([5, 9], [2, 0], 2, dtype)
+    z = 3 * draw(16, width, dtype=dtype, device=DEVICE)
+    b = draw(3, 2, width, dtype=dtype, seed=2, device=DEVICE)[:, 1]
+    assert_close(fast().add_activate(z.clone(), b, at), PLAIN.add_activate(z.clone(), b, at))
+
+
+def test_rows_that_lie_beyond_what_32_bits_can_count() -> None:
+    # Only the three rows are ever touched, so the table takes no memory that it does not use.
+    table = torch.empty(2**31 + 64, dtype=torch.bfloat16, device=DEVICE).as_strided((3, 32), (2**30, 1))
+    near = draw(3, 32, dtype=torch.bfloat16, device=DEVICE)
+    for row in range(3):
+        table[row] = near[row]
+    at, of_token = stage([5, 3], [2, 1], 0, torch.bfloat16), torch.tensor([2, 0, 1, 2] * 2, device=DEVICE)
+    x = draw(8, 32, dtype=torch.bfloat16, seed=1, device=DEVICE)
+    qkv = draw(8, 96, dtype=HALF, seed=2, device=DEVICE)
+    for gathered, want in (
+        (fast().add_activate(x.clone(), table, at), fast().add_activate(x.clone(), near, at)),
+        (
+            fast().add_norm(x.clone(), x, table, at, Gain(near[0], table, of_token), 1e-5),
+            fast().add_norm(x.clone(), x, near, at, Gain(near[0], near, of_token), 1e-5),
+        ),
+        (
+            fast().attend(qkv, table.view(HALF), at, 2),
+            fast().attend(qkv, near.view(HALF), at, 2),
+        ),
+    ):
+        assert torch.equal(gathered, want)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, HALF])
+def test_a_sequence_has_the_same_bits_alone_and_among_others(dtype: torch.dtype) -> None:
+    among, alone = stage([3, 33, 70, 5], [1, 0, 2, 1], 3, dtype), stage([70], [2], 2, dtype)
+    qkv = draw(114, 3 * 48, dtype=dtype, device=DEVICE)
+    b = draw(3, 48, dtype=dtype, seed=1, device=DEVICE)
+    mine = torch.cat([qkv[36:106], qkv[:2]])
+    assert torch.equal(fast().attend(qkv, b, among, 3)[36:106], fast().attend(mine, b, alone, 3)[:70])
+    y, own_y, gain = qkv[:, :48].contiguous(), mine[:, :48].contiguous(), Gain(b[0], b, None)
+    normed = fast().add_norm(y.clone(), y, b, among, gain, 1e-12)
+    assert torch.equal(normed[36:106], fast().add_norm(own_y.clone(), own_y, b, alone, gain, 1e-12)[:70])
+
+
+# ELECTRA's embeddings are narrower than its layers.
+@pytest.mark.parametrize("family", ["bert", "electra"])
+def test_every_method_in_one_mixed_batch_equals_the_plain_model(family: str) -> None:
+    base = load_base(str(tiny_base(family)), device=DEVICE)
+    rows, references = [fold(base, {})], []
+    for seed, kind in enumerate(("bitfit", "gains", "lora", "scale", "everything")):
+        tensors = far_delta(base.spec, kind, "mean", labels=2 + seed, seed=seed)
+        references.append(Reference(tiny_base(family), tensors, "mean"))
+        on_device = {name: value.to(DEVICE) for name, value in torch_tensors(tensors).items()}
+        rows.append(fold(base, on_device, "mean"))
+    stacked, rng = stack_rows(base, rows), np.random.default_rng(7)
+    texts = [Tokens(rng.integers(5, base.config.vocab_size, n).tolist(), [0] * n) for n in (3, 40, 17, 1, 33)]
+    batch = pack(base, texts, [1, 2, 3, 4, 5])
+    (at,) = batch.stages
+    with torch.inference_mode():
+        x = embed(base, stacked, fast(), batch, NO_DROPOUT)
+        gains, scales = own(stacked.gain_of_row, at), own(stacked.scale_of_row, at)
+        for layer in at.layers:
+            x = encode_layer(base, stacked, fast(), at, gains, scales, layer, x, NO_DROPOUT)
+        logits = classify([row.head for row in rows[1:]], batch, x)
+    for got, reference, text in zip(logits, references, texts, strict=True):
+        want = reference.logits(text.input_ids, text.type_ids)
+        # As in tests/integration/test_exactness.py: rounding gives 1e-6, a wrong term about 1.
+        torch.testing.assert_close(got.cpu(), want, rtol=0, atol=1e-4)
+
+
+def test_kernels_that_agree_are_used_and_kernels_that_do_not_are_seen() -> None:
+    class Forgetful(PlainKernels):
+        def add_norm(self, y: Tensor, x: Tensor, b: Tensor, stage: Stage, gain: Gain, eps: float) -> Tensor:
+            return super().add_norm(y, x, torch.zeros_like(b), stage, gain, eps)
+
+    device = torch.device(DEVICE)
+    assert load_gpu(device, torch.float32, 384, 12) is not None
+    assert agree(PLAIN, device, torch.bfloat16)
+    assert not agree(Forgetful(F.gelu), device, torch.bfloat16)
+
+
+def test_without_triton_plain_kernels_take_over(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "triton", None)
+    monkeypatch.delitem(sys.modules, "onebert_encoder.kernels.gpu_programs", raising=False)
+    load_gpu.cache_clear()
+    try:
+        with caplog.at_level(logging.WARNING):
+            found = [load_gpu(torch.device(DEVICE), torch.float32, 48, 2) for _ in range(2)]
+    finally:
+        load_gpu.cache_clear()
+    assert found == [None, None]
+    assert [record.message for record in caplog.records] == ["Triton is not installed, so plain PyTorch is used"]
+
+
+def test_the_programs_compile_for_gpus(tmp_path: Path) -> None:
+    # The interpreter accepts more than the compiler. In a process of its own, where nothing is interpreted.
+    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    environment |= {"TRITON_CACHE_DIR": str(tmp_path), "PYTHONWARNINGS": "ignore"}
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILE], env=environment, stdout=subprocess.PIPE, text=True, check=True
+    )
+    assert done.stdout.split() == ["attend", "add_norm", "add_norm", "add_activate"] * 4
+
+
+COMPILE = """
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from onebert_encoder.kernels.gpu_programs import add_activate, add_norm, attend
+
+INTS = {"b_stride": "i32", "gain_stride": "i32", "num_sequences": "i32", "num_tokens": "i32"}
+OTHERS = {"row_of_token": "*i64", "gain_of_token": "*i64", "edges": "*i32", "scale": "fp32", "eps": "fp32", **INTS}
+
+def build(program, number, arch, constants):
+    names = program.arg_names
+    signature = {n: "constexpr" if n in constants else OTHERS.get(n, number) for n in names}
+    places = {(names.index(name),): value for name, value in constants.items()}
+    compiled = triton.compile(ASTSource(program, signature, places), target=GPUTarget("cuda", arch, 32))
+    assert compiled.asm["cubin"]
+    print(program.__name__)
+
+for arch in (80, 90):
+    for number, block in (("*bf16", 64), ("*fp32", 32)):
+        build(attend, number, arch, {"H": 768, "D": 64, "D_BLOCK": 64, "T_BLOCK": block})
+        build(add_norm, number, arch, {"WIDTH": 768, "WIDTH_BLOCK": 1024})
+        build(add_norm, number, arch, {"WIDTH": 768, "WIDTH_BLOCK": 1024, "gain_of_token": None})
+        build(add_activate, number, arch, {"WIDTH": 3072, "WIDTH_BLOCK": 1024})
+"""
