@@ -8,6 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+# A number for each of them and each token is held for a moment, as much as the widest activations.
+_ENTRIES_AT_ONCE = 4096
+
 
 @dataclass(frozen=True)
 class LowRank:
@@ -45,7 +48,7 @@ class Sparse:
     shape: tuple[int, int]
 
     def __call__(self, x: Tensor) -> Tensor:
-        """[tokens, in] -> [tokens, out]; sparse products exist in float32 only."""
+        """[tokens, in] -> [tokens, out]; summed in float32."""
         out: Tensor = _SparseProduct.apply(x.float(), self.values.float(), self.places, self.shape)  # type: ignore[no-untyped-call]
         return out.to(x.dtype)
 
@@ -60,31 +63,36 @@ class Sparse:
 
 
 class _SparseProduct(torch.autograd.Function):
-    """S x and its gradients, of which PyTorch's own would be as large as the weight."""
+    """x Sᵀ and its gradients, of which PyTorch's own would keep a number for every token and entry."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, values: Tensor, places: Tensor, shape: tuple[int, int]) -> Tensor:
         ctx.save_for_backward(x, values, places)
         ctx.shape = shape
-        return _sparse(places, values, shape, x)
+        rows, columns = places
+        return _scatter(x, columns, values, rows, shape[0])
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
         x, values, places = ctx.saved_tensors
-        out, into = ctx.shape
         of_x, of_values = ctx.needs_input_grad[:2]
+        rows, columns = places
         grad = grads[0]
         return (
-            _sparse(places.flip(0), values, (into, out), grad) if of_x else None,
-            (grad.index_select(1, places[0]) * x.index_select(1, places[1])).sum(0) if of_values else None,
+            _scatter(grad, rows, values, columns, ctx.shape[1]) if of_x else None,
+            (grad.index_select(1, rows) * x.index_select(1, columns)).sum(0) if of_values else None,
             None,
             None,
         )
 
 
-def _sparse(places: Tensor, values: Tensor, shape: tuple[int, int], x: Tensor) -> Tensor:
-    product: Tensor = torch.sparse.mm(torch.sparse_coo_tensor(places, values, shape, check_invariants=False), x.T)
-    return product.T
+def _scatter(x: Tensor, source: Tensor, values: Tensor, target: Tensor, width: int) -> Tensor:
+    """[tokens, width], at `target` the sums of the entries' products with x at `source`."""
+    out = x.new_zeros(len(x), width)
+    entries = zip(*(one.split(_ENTRIES_AT_ONCE) for one in (source, values, target)), strict=True)
+    for of_x, value, of_out in entries:
+        out.index_add_(1, of_out, x.index_select(1, of_x).mul_(value))
+    return out
 
 
 @dataclass(frozen=True)
