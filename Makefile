@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test lint types unit clean
+.PHONY: setup demo bench test lint types unit clean
 
 setup: .venv/installed
 
@@ -14,6 +14,10 @@ setup: .venv/installed
 
 demo: setup
 	$(BIN)/onebert demo
+
+# Beside what people use instead; DATA=FOLDER takes real texts. benchmarks/results/README.md says what it does.
+bench: setup
+	$(BIN)/python benchmarks/bench.py $(if $(DATA),--data $(DATA))
 
 test: lint types unit
 
@@ -28,4 +32,4 @@ unit: setup
 	$(BIN)/pytest --numprocesses auto --dist loadfile
 
 clean:
-	rm -rf .venv build dist
+	rm -rf .venv .bench build dist

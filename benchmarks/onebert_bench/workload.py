@@ -32,7 +32,7 @@ def sentence_lengths(count: int, seed: int = 1) -> list[int]:
 def sentences(base: Base, count: int, seed: int = 1) -> list[str]:
     """Texts of whole words that tokenize to about the lengths of `sentence_lengths`, special tokens included."""
     rng = np.random.default_rng(seed)
-    words = _whole_words(base)
+    words = whole_words(base)
     return [" ".join(rng.choice(words, max(1, length - 2))) for length in sentence_lengths(count, seed)]
 
 
@@ -67,7 +67,7 @@ def bitfit_delta(base: Base, seed: int) -> Delta:
     return Delta(parse_manifest(manifest), tensors)
 
 
-def _whole_words(base: Base) -> list[str]:
+def whole_words(base: Base) -> list[str]:
     """Words that are one token each."""
     candidates = _WORDS.split()
     return [word for word in candidates if len(tokenized(base, [word])[0]) == 3]

@@ -1,0 +1,70 @@
+"""`make bench`: measures OneBERT beside what people would use instead, and writes benchmarks/results.
+
+    python benchmarks/bench.py [--data FOLDER] [--only "one task" --only http] [--repetitions 7] [--device cuda]
+
+FOLDER holds `sst2`, `mrpc` and `imdb` laid out as for `onebert train`; without it, texts as long are made up.
+The first run installs every peer into an environment of its own under `.bench`.
+"""
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+
+from onebert_bench.suite.measure import Measurer, Settings
+from onebert_bench.suite.over_http import measure_http
+from onebert_bench.suite.page import write_page
+from onebert_bench.suite.results import Results, machine
+from onebert_bench.suite.scenes import scenes
+from onebert_bench.suite.workload import BERT_BASE, MINILM, Workload
+
+ROOT = Path(__file__).parents[1]
+
+
+def main() -> None:
+    """Measures, and writes JSON, page and pictures."""
+    arguments = parse()
+    settings = Settings(
+        arguments.device, arguments.threads or os.cpu_count() or 1, arguments.repetitions, arguments.cache.resolve()
+    )
+    workloads = {name: Workload(name, settings.cache / "work", arguments.data) for name in (MINILM, BERT_BASE)}
+    wanted = [
+        s for s in scenes(settings.device) if not arguments.only or any(part in s.name for part in arguments.only)
+    ]
+    results = Results(machine(settings), real_texts=arguments.data is not None)
+    started = time.monotonic()
+    with Measurer(settings) as measurer:
+        for scene in wanted:
+            say(started, scene.name)
+            workload = workloads[scene.base]
+            results.tokens[scene.name] = sum(map(len, workload.tokens(scene.mix, scene.texts)))
+            results.scenes.append((scene, measurer.measure(scene, workload)))
+        results.versions = measurer.versions
+    if not arguments.only or "http" in arguments.only:
+        say(started, "http")
+        results.http = measure_http(settings, workloads[MINILM])
+    results.write(arguments.out / f"{results.machine['name']}.json")
+    say(started, f"wrote {write_page(results, arguments.out)}")
+
+
+def parse() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, help="folder of the real texts")
+    parser.add_argument("--only", action="append", help="scenes whose name has this, such as BERT-base; or http")
+    parser.add_argument("--repetitions", type=int, default=7, help="behind each median")
+    parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N")
+    parser.add_argument("--threads", type=int, help="for everybody; default: all cores")
+    parser.add_argument("--cache", type=Path, default=ROOT / ".bench", help="environments, models and logs")
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results", help="where results go")
+    return parser.parse_args()
+
+
+def say(started: float, what: str) -> None:
+    """A line of progress."""
+    print(f"{time.monotonic() - started:6.0f} s  {what}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

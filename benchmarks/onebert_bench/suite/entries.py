@@ -1,0 +1,45 @@
+"""Who is measured in process: one line for each, in the order of the tables."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+PEERS = Path(__file__).parents[2] / "peers"
+"""The scripts, which run in the peers' own environments."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One script, and where it runs.
+
+    Attributes:
+        title: as in tables and pictures.
+        environment: of `ENVIRONMENTS`.
+        dtypes: that it computes in.
+        cuda: whether it runs on a GPU, too.
+        answers: whether it gives a task's logits, which are then compared.
+    """
+
+    title: str
+    environment: str
+    dtypes: tuple[str, ...] = ("float32", "bfloat16")
+    cuda: bool = True
+    answers: bool = True
+
+
+# The name is that of the script in benchmarks/peers.
+ENTRIES: Mapping[str, Entry] = {
+    "floor": Entry("the matrix products alone", "ours", answers=False),
+    "ours": Entry("OneBERT", "ours"),
+    "transformers_padded": Entry("transformers, padded", "torch"),
+    "transformers_sorted": Entry("transformers, sorted by length", "torch"),
+    "transformers_compiled": Entry("transformers, torch.compile", "torch"),
+    "transformers_swapped": Entry("transformers, a model a task", "torch"),
+    "onnx_runtime": Entry("ONNX Runtime", "onnx", ("float32", "int8"), cuda=False),
+    "open_vino": Entry("OpenVINO", "openvino", cuda=False),
+    "sentence_head": Entry("sentence-transformers and a head", "torch"),
+    "peft_mixed": Entry("peft, adapter_names", "torch"),
+    "peft_swapped": Entry("peft, set_adapter", "torch"),
+    "adapters_split": Entry("adapters, BatchSplit", "adapters"),
+    "reference": Entry("each text alone in the merged model", "torch", ("float32",), cuda=False),
+}

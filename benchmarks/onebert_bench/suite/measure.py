@@ -1,0 +1,191 @@
+"""The measuring: every case of a scene once in each repetition, in a new order, one process awake at a time."""
+
+import random
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from onebert_bench.suite.entries import ENTRIES, PEERS
+from onebert_bench.suite.environments import python_of
+from onebert_bench.suite.errors import PeerFailed
+from onebert_bench.suite.scenes import Case, Scene
+from onebert_bench.suite.workers import Json, Worker
+from onebert_bench.suite.workload import Workload
+from onebert_encoder.tokens import Tokens
+
+_UNTIMED_BELOW_MS = 500.0  # a turn of a quicker run begins with one that does not count: others had the caches
+_TURN_MS = 150.0  # a turn repeats a quick run until they fill this, and counts their median
+_MOST_RUNS = 7
+
+# Relative to the reference's largest logit (at least 1). bfloat16 rounds to 8 bits at each of a layer's sums; int8 has
+# no bound that holds for every base, so it is only reported.
+TOLERANCE: Mapping[str, float] = {"float32": 1e-3, "bfloat16": 0.15}
+
+
+@dataclass
+class Outcome:
+    """What was found of one case.
+
+    Attributes:
+        ms: one number for each repetition.
+        error: largest difference from the reference's logits, relative as `TOLERANCE`; None where nothing is compared.
+        note: what the peer chose for itself.
+        failed: why there are no numbers.
+    """
+
+    case: Case
+    ms: list[float] = field(default_factory=list)
+    error: float | None = None
+    note: str = ""
+    failed: str | None = None
+
+    @property
+    def wrong(self) -> bool:
+        """Whether the answers are others than the reference's."""
+        return self.error is not None and not self.error <= TOLERANCE.get(self.case.dtype, np.inf)
+
+    def as_json(self) -> Json:
+        """For the results file."""
+        found = asdict(self)
+        return {"label": self.case.label, **found.pop("case"), **found}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Of a whole run.
+
+    Attributes:
+        cache: keeps environments, and what is written for the peers.
+    """
+
+    device: str
+    threads: int
+    repetitions: int
+    cache: Path
+
+
+class Measurer:
+    """Starts peers when they are first needed, and measures scenes with them."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._workers: dict[str, Worker | PeerFailed] = {}
+
+    def __enter__(self) -> "Measurer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker in self._workers.values():
+            if isinstance(worker, Worker):
+                worker.close()
+
+    @property
+    def versions(self) -> dict[str, dict[str, str]]:
+        """Every package of every environment that ran."""
+        running = {name: worker for name, worker in self._workers.items() if isinstance(worker, Worker)}
+        return {ENTRIES[name].environment: worker.versions for name, worker in running.items()}
+
+    def measure(self, scene: Scene, workload: Workload) -> list[Outcome]:
+        """All cases of a scene; a peer that fails is an outcome, too."""
+        outcomes = [Outcome(case) for case in scene.cases]
+        tokens = workload.tokens(scene.mix, scene.texts)
+        try:
+            self._prepare(outcomes, [self._job(outcome.case, workload, tokens) for outcome in outcomes])
+            self._repeat(outcomes)
+        finally:
+            for number, outcome in enumerate(outcomes):
+                with suppress(PeerFailed):
+                    self._ask(outcome.case.entry, do="drop", name=str(number))
+        return outcomes
+
+    def _job(self, case: Case, workload: Workload, tokens: Sequence[Tokens]) -> Json:
+        """The arguments of `Job` in benchmarks/peers/worker.py."""
+        chosen = [tokens[0]] * (len(tokens) if case.fan_out and case.tasks > 1 else 1) if case.fan_out else tokens
+        work = self._settings.cache / "work"
+        return {
+            "base": str(workload.folder),
+            "tasks": [str(file) for file in workload.files(case.method, case.tasks)],
+            "task_of": [i % case.tasks for i in range(len(chosen))],
+            "ids": [text.input_ids for text in chosen],
+            "type_ids": [text.type_ids for text in chosen],
+            "dtype": case.dtype,
+            "device": self._settings.device,
+            "threads": self._settings.threads,
+            "work": str(work),
+            "resident": case.resident,
+            "shared": case.shared,
+            "rotate": case.rotate,
+        }
+
+    def _prepare(self, outcomes: Sequence[Outcome], jobs: Sequence[Json]) -> None:
+        """Lets every peer make ready, and compares what it answers."""
+        references: dict[tuple[object, ...], np.ndarray] = {}
+        for number, (outcome, job) in enumerate(zip(outcomes, jobs, strict=True)):
+            case = outcome.case
+            try:
+                answer = self._ask(case.entry, do="prepare", name=str(number), job=job)
+                outcome.note = answer["note"]
+                if ENTRIES[case.entry].answers and not case.rotate:
+                    key = (case.method, case.tasks, case.fan_out)
+                    if key not in references:
+                        references[key] = self._reference(job)
+                    outcome.error = difference(answer["logits"], references[key], job["task_of"], case.checked)
+            except PeerFailed as failure:
+                outcome.failed = str(failure)
+
+    def _reference(self, job: Json) -> np.ndarray:
+        own = {**job, "dtype": "float32", "device": "cpu", "resident": 0, "shared": False}
+        logits = self._ask("reference", do="prepare", name="reference", job=own)["logits"]
+        return np.array(logits)
+
+    def _repeat(self, outcomes: Sequence[Outcome]) -> None:
+        order = list(range(len(outcomes)))
+        shuffled = random.Random(0)  # noqa: S311 - an order, not a secret
+        for _ in range(self._settings.repetitions):
+            shuffled.shuffle(order)
+            for number in order:
+                outcome = outcomes[number]
+                if outcome.failed is None:
+                    try:
+                        outcome.ms.append(self._turn(str(number), outcome))
+                    except PeerFailed as failure:
+                        outcome.failed = str(failure)
+
+    def _turn(self, name: str, outcome: Outcome) -> float:
+        """One turn's milliseconds; how often it runs is decided by the turn before."""
+        before = outcome.ms[-1] if outcome.ms else _TURN_MS
+        timed = min(_MOST_RUNS, max(1, round(_TURN_MS / before)))
+        untimed = int(before < _UNTIMED_BELOW_MS)
+        answer = self._ask(outcome.case.entry, do="run", name=name, untimed=untimed, timed=timed)
+        return float(median(answer["ms"]))
+
+    def _ask(self, entry: str, **request: object) -> Json:
+        if entry not in self._workers:
+            self._workers[entry] = self._start(entry)
+        worker = self._workers[entry]
+        if isinstance(worker, PeerFailed):
+            raise worker
+        return worker.ask(**request)
+
+    def _start(self, entry: str) -> Worker | PeerFailed:
+        cache = self._settings.cache
+        for folder in ("logs", "work", "inductor"):
+            (cache / folder).mkdir(parents=True, exist_ok=True)
+        own = {"TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor")}
+        try:
+            python = python_of(ENTRIES[entry].environment, cache / "environments")
+            log = cache / "logs" / f"{entry}.txt"
+            return Worker(python, PEERS / f"{entry}.py", self._settings.threads, log, own)
+        except PeerFailed as failure:
+            return failure
+
+
+def difference(logits: Sequence[Sequence[float]], reference: np.ndarray, task_of: Sequence[int], checked: int) -> float:
+    """The largest difference of the answers for tasks below `checked`, relative to the largest logit (at least 1)."""
+    counted = np.array(task_of) < checked
+    worst = np.abs(np.array(logits)[counted] - reference[counted]).max()
+    return float(worst / max(1.0, np.abs(reference[counted]).max()))

@@ -1,0 +1,173 @@
+"""Measuring over HTTP: each peer beside ours in turns, for one task and for many, with few clients and many."""
+
+import signal
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from onebert_bench.suite.entries import PEERS
+from onebert_bench.suite.environments import python_of
+from onebert_bench.suite.errors import PeerFailed
+from onebert_bench.suite.load import Load, Request, run_load
+from onebert_bench.suite.measure import TOLERANCE, Settings
+from onebert_bench.suite.processes import family, memory_bytes, signal_all
+from onebert_bench.suite.servers import PEER_SERVERS, Launch, Peer, Scores, free_port, ours, read_ours, running
+from onebert_bench.suite.texts import MAX_LENGTH
+from onebert_bench.suite.workers import Json
+from onebert_bench.suite.workload import Workload
+from onebert_server.client import Client
+from onebert_server.process import serving
+
+TASKS = 64
+CLIENTS = (1, 32)
+DTYPE = "float32"
+_TEXTS = 256
+_COMPARED = 16
+_SECONDS = {1: 1.0, 32: 2.0}
+_WARM_UP_S = 1.0
+
+
+@dataclass
+class HttpOutcome:
+    """Ours and one peer under the same load, in turns.
+
+    Attributes:
+        tasks: that the requests are for, in turn; both servers hold `TASKS`.
+        ours, theirs: one load for each repetition.
+        error: largest difference of a label's probability from ours.
+        memory: bytes that the servers hold, ours and theirs, after the load.
+        failed: why there are no numbers.
+    """
+
+    peer: str
+    tasks: int
+    clients: int
+    ours: list[Load] = field(default_factory=list)
+    theirs: list[Load] = field(default_factory=list)
+    error: float | None = None
+    memory: int = 0
+    failed: str | None = None
+
+    @property
+    def wrong(self) -> bool:
+        """Whether the answers are others than ours."""
+        return self.error is not None and not self.error <= TOLERANCE[DTYPE]
+
+    def as_json(self) -> Json:
+        """For the results file."""
+        return {"title": PEER_SERVERS[self.peer].title, "dtype": DTYPE, **asdict(self)}
+
+
+def measure_http(
+    settings: Settings, workload: Workload, peers: Sequence[str] = tuple(PEER_SERVERS)
+) -> list[HttpOutcome]:
+    """Every peer beside ours; one that does not start is an outcome, too."""
+    texts = [str(text) for text in workload.texts("sst2", _TEXTS)]
+    outcomes = []
+    with _own_server(settings, workload) as own:
+        for name in peers:
+            mine = [HttpOutcome(name, tasks, clients) for tasks in (1, TASKS) for clients in CLIENTS]
+            try:
+                _measure_peer(mine, settings, workload, texts, own)
+            except PeerFailed as failure:
+                for outcome in mine:
+                    outcome.failed = str(failure)
+            outcomes += mine
+    return outcomes
+
+
+@contextmanager
+def _own_server(settings: Settings, workload: Workload) -> Iterator[str]:
+    """`onebert serve` with all tasks."""
+    with (
+        tempfile.TemporaryDirectory(prefix="onebert-bench-") as folder,
+        serving(
+            Path(folder), base=workload.folder, dtype=DTYPE, device=settings.device, threads=settings.threads
+        ) as server,
+    ):
+        with Client(server.url) as client:
+            for task, file in enumerate(workload.files("BitFit", TASKS)):
+                client.push(f"task-{task}", file.read_bytes())
+        yield server.url
+
+
+def _measure_peer(
+    outcomes: Sequence[HttpOutcome], settings: Settings, workload: Workload, texts: Sequence[str], own: str
+) -> None:
+    peer = PEER_SERVERS[outcomes[0].peer]
+    python = python_of(peer.environment, settings.cache / "environments")
+    models = merged_models(settings, workload)
+    launch = Launch(python, models, free_port(), settings.threads, DTYPE, settings.device, TASKS)
+    with running(peer, launch, settings.cache / "logs" / f"http-{outcomes[0].peer}.txt") as (url, pid):
+        error = _difference(peer, url, own, texts)
+        for outcome in outcomes:
+            outcome.error = error
+            run_load(url, _traffic(peer.request, outcome.tasks, texts), outcome.clients, _WARM_UP_S)
+        for _ in range(settings.repetitions):
+            for outcome in outcomes:
+                seconds = _SECONDS[outcome.clients]
+                outcome.theirs.append(
+                    run_load(url, _traffic(peer.request, outcome.tasks, texts), outcome.clients, seconds)
+                )
+                with _stopped(pid):
+                    outcome.ours.append(run_load(own, _traffic(ours, outcome.tasks, texts), outcome.clients, seconds))
+        for outcome in outcomes:
+            outcome.memory = memory_bytes(pid)
+
+
+def _traffic(request: Callable[[str, str], Request], tasks: int, texts: Sequence[str]) -> Callable[[int], Request]:
+    return lambda turn: request(f"task-{turn % tasks}", texts[turn * 7 % len(texts)])
+
+
+@contextmanager
+def _stopped(pid: int) -> Iterator[None]:
+    members = family(pid)
+    signal_all(members, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        signal_all(members, signal.SIGCONT)
+
+
+def _difference(peer: Peer, url: str, own: str, texts: Sequence[str]) -> float:
+    """The largest difference of a probability, over some texts for as many tasks."""
+    worst = 0.0
+    for number in range(_COMPARED):
+        task, text = f"task-{number * 5 % TASKS}", texts[number]
+        expected = read_ours(_post(own, ours(task, text)))
+        found: Scores = peer.read(_post(url, peer.request(task, text)))
+        if found.keys() != expected.keys():
+            raise PeerFailed(f"its labels are {', '.join(found)}")
+        worst = max(worst, *(abs(found[label] - expected[label]) for label in expected))
+    return worst
+
+
+def _post(url: str, request: Request) -> Any:
+    try:
+        answer = httpx.post(url + request.path, content=request.body, headers=dict(request.headers), timeout=120)
+        return answer.raise_for_status().json()
+    except httpx.HTTPError as error:
+        raise PeerFailed(str(error).splitlines()[0]) from None
+
+
+def merged_models(settings: Settings, workload: Workload) -> Path:
+    """A folder with a whole model for each task, written once.
+
+    Raises:
+        PeerFailed: they could not be written.
+    """
+    files = workload.files("BitFit", TASKS)
+    folder = settings.cache / "work" / f"models-{files[0].stem}"
+    if not (folder / f"task-{TASKS - 1}").is_dir():
+        python = python_of("torch", settings.cache / "environments")
+        command = [python, PEERS / "write_models.py", workload.folder, folder, MAX_LENGTH, *files]
+        done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise PeerFailed((done.stderr.strip().splitlines() or ["the models could not be written"])[-1])
+    return folder

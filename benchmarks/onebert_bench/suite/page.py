@@ -1,0 +1,109 @@
+"""A run as a page: tables of ratios with their spread, and pictures."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from onebert_bench.pages import markdown_table
+from onebert_bench.suite.comparisons import baseline, goal_lines
+from onebert_bench.suite.entries import ENTRIES
+from onebert_bench.suite.measure import Outcome
+from onebert_bench.suite.over_http import HttpOutcome
+from onebert_bench.suite.pictures import draw_http, draw_scenes
+from onebert_bench.suite.results import Results
+from onebert_bench.suite.scenes import Scene
+from onebert_bench.suite.servers import PEER_SERVERS
+from onebert_bench.suite.spread import Spread, ratio
+
+_HEADER = ("what", "tasks", "method", "dtype", "ms", "tokens/s", "time, relative", "to")
+
+
+def write_page(results: Results, folder: Path) -> Path:
+    """Writes `<machine>.md` and its pictures into a folder."""
+    name = results.machine["name"]
+    pictures = folder / name
+    pictures.mkdir(parents=True, exist_ok=True)
+    for old in pictures.glob("*.png"):
+        old.unlink()
+    parts = [_about(results)]
+    if lines := goal_lines(results.scenes):
+        header = ("goal", "dtype", "on", "found", "wanted", "reached")
+        parts.append(f"## Goals\n\n{markdown_table(header, lines)}")
+    for kind in dict.fromkeys(scene.kind for scene, _ in results.scenes):
+        found = [(scene, outcomes) for scene, outcomes in results.scenes if scene.kind == kind]
+        file = pictures / f"{kind.replace(' ', '-')}.png"
+        file.write_bytes(draw_scenes(found, results.tokens))
+        parts.append(f"## {kind.capitalize()}\n\n![{kind}]({name}/{file.name})")
+        parts += [_scene(scene, outcomes, results.tokens[scene.name]) for scene, outcomes in found]
+    if results.http:
+        (pictures / "http.png").write_bytes(draw_http(results.http))
+        parts.append(f"## HTTP\n\n![HTTP]({name}/http.png)\n\n{_http(results.http)}")
+    page = folder / f"{name}.md"
+    page.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    return page
+
+
+def _about(results: Results) -> str:
+    at = results.machine
+    texts = "texts of the real data" if results.real_texts else "made-up texts with the lengths of the real data"
+    return (
+        f"# {at['processor']}, {at['cores']} cores, {at['device']}\n\n"
+        f"Measured on {at['date']} with `make bench`: {at['threads']} threads, {at['repetitions']} repetitions, "
+        f"{texts}. "
+        "[README.md](README.md) says how. Numbers are medians with smallest and largest of the repetitions; relative "
+        "times are taken within each repetition. Compare within a table only."
+    )
+
+
+def _scene(scene: Scene, outcomes: Sequence[Outcome], tokens: int) -> str:
+    by_case = {outcome.case: outcome for outcome in outcomes}
+    lines = [_line(outcome, by_case.get(baseline(scene, outcome.case)), tokens) for outcome in outcomes]
+    title = f"### {scene.base}, {scene.mix}: {scene.texts} texts, {tokens:,} tokens"
+    return f"{title}\n\n{markdown_table(_HEADER, lines)}"
+
+
+def _line(outcome: Outcome, against: Outcome | None, tokens: int) -> list[str]:
+    case = outcome.case
+    flags = {
+        "another task each time": case.rotate,
+        "one text": case.shared,
+        "16 texts": case.fan_out and not case.shared,
+    }
+    extra = "".join(f", {flag}" for flag, is_set in flags.items() if is_set)
+    note = f" ({outcome.note})" if outcome.note else ""
+    method = "–" if case.entry == "floor" else case.method
+    start = [f"{ENTRIES[case.entry].title}{extra}{note}", f"{max(case.tasks, case.resident):,}", method, case.dtype]
+    if outcome.failed is not None:
+        return [*start, f"failed: {outcome.failed}", "–", "–", "–"]
+    if outcome.wrong:
+        return [*start, f"wrong answers, off by {outcome.error:.2g}", "–", "–", "–"]
+    count = tokens // 16 if case.fan_out and case.tasks == 1 else tokens
+    rate = f"{count / Spread.of(outcome.ms).middle * 1e3:,.0f}"
+    if against is None or not against.ms:
+        return [*start, str(Spread.of(outcome.ms)), rate, "–", "–"]
+    to = f"{against.case.tasks} {against.case.method}, {against.case.dtype}"
+    return [*start, str(Spread.of(outcome.ms)), rate, str(ratio(outcome.ms, against.ms)), to]
+
+
+def _http(outcomes: Sequence[HttpOutcome]) -> str:
+    header = (
+        "beside",
+        "tasks",
+        "clients",
+        "its requests/s",
+        "ours",
+        "ours, times its",
+        "its p50 ms",
+        "ours",
+        "its memory",
+    )
+    return markdown_table(header, [_http_line(outcome) for outcome in outcomes])
+
+
+def _http_line(outcome: HttpOutcome) -> list[str]:
+    start = [PEER_SERVERS[outcome.peer].title, str(outcome.tasks), str(outcome.clients)]
+    if outcome.failed is not None or outcome.wrong:
+        return [*start, f"failed: {outcome.failed}" if outcome.failed else "wrong answers", *["–"] * 5]
+    theirs, ours = ([load.rate for load in loads] for loads in (outcome.theirs, outcome.ours))
+    p50 = [str(Spread.of([load.p50_ms for load in loads])) for loads in (outcome.theirs, outcome.ours)]
+    rates = [str(Spread.of(theirs)), str(Spread.of(ours)), str(ratio(ours, theirs))]
+    return [*start, *rates, *p50, f"{outcome.memory / 1e9:.1f} GB"]

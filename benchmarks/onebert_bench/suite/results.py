@@ -1,0 +1,84 @@
+"""What a run found, as it is kept: every repetition, what was compared with what, and where it ran."""
+
+import json
+import os
+import platform
+import re
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import torch
+
+from onebert_bench.suite.measure import Outcome, Settings
+from onebert_bench.suite.over_http import HttpOutcome
+from onebert_bench.suite.scenes import Scene
+from onebert_bench.suite.workers import Json
+
+
+@dataclass
+class Results:
+    """A whole run.
+
+    Attributes:
+        tokens: of each scene's batch.
+        versions: of every package in every environment.
+    """
+
+    machine: Json
+    real_texts: bool
+    scenes: list[tuple[Scene, list[Outcome]]] = field(default_factory=list)
+    tokens: dict[str, int] = field(default_factory=dict)
+    http: list[HttpOutcome] = field(default_factory=list)
+    versions: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def write(self, file: Path) -> None:
+        """As JSON."""
+        found = {
+            "machine": self.machine,
+            "real_texts": self.real_texts,
+            "scenes": [
+                {
+                    "kind": scene.kind,
+                    "base": scene.base,
+                    "mix": scene.mix,
+                    "texts": scene.texts,
+                    "tokens": self.tokens[scene.name],
+                    "cases": [outcome.as_json() for outcome in outcomes],
+                }
+                for scene, outcomes in self.scenes
+            ],
+            "http": [outcome.as_json() for outcome in self.http],
+            "versions": self.versions,
+        }
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+def machine(settings: Settings) -> Json:
+    """Where a run takes place."""
+    return {
+        "name": machine_name(settings.device),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9),
+        "system": platform.platform(terse=True),
+        "device": torch.cuda.get_device_name(settings.device) if settings.device != "cpu" else "cpu",
+        "threads": settings.threads,
+        "repetitions": settings.repetitions,
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+    }
+
+
+def machine_name(device: str) -> str:
+    """For the files: processor and cores, or the GPU."""
+    what = torch.cuda.get_device_name(device) if device != "cpu" else f"{_processor()} {os.cpu_count()} cores"
+    return re.sub(r"[^a-z0-9]+", "-", what.lower()).strip("-")
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()

@@ -1,0 +1,176 @@
+"""Who is measured over HTTP: how each server is started, asked and read. One entry for each."""
+
+import json
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from onebert_bench.suite.entries import PEERS
+from onebert_bench.suite.errors import PeerFailed
+from onebert_bench.suite.load import Request
+from onebert_bench.suite.processes import family, signal_all
+from onebert_bench.suite.workers import environment
+
+_START_S = 300.0
+_JSON = {"Content-Type": "application/json"}
+Scores = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What a server is started with.
+
+    Attributes:
+        python: of its environment.
+        models: folder of the merged models, one for each task.
+    """
+
+    python: Path
+    models: Path
+    port: int
+    threads: int
+    dtype: str
+    device: str
+    tasks: int
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One kind of server.
+
+    Attributes:
+        title: as in tables and pictures.
+        environment: of `ENVIRONMENTS`.
+        command: that starts it.
+        request: that asks for one text, by task.
+        read: the labels' scores of an answer.
+        settings: of its process environment.
+    """
+
+    title: str
+    environment: str
+    command: Callable[[Launch], Sequence[object]]
+    request: Callable[[str, str], Request]
+    read: Callable[[Any], Scores]
+    settings: Mapping[str, str]
+
+
+def _script(name: str) -> Callable[[Launch], Sequence[object]]:
+    def command(at: Launch) -> Sequence[object]:
+        return (at.python, PEERS / name, at.models, at.port, at.threads, at.dtype, at.device, at.tasks)
+
+    return command
+
+
+def _infinity(at: Launch) -> Sequence[object]:
+    each = [f"task-{task}" for task in range(at.tasks)]
+    named = [part for name in each for part in ("--model-id", at.models / name, "--served-model-name", name)]
+    options = ("--engine", "torch", "--device", at.device, "--dtype", at.dtype, "--batch-size", 64)
+    return (at.python.with_name("infinity_emb"), "v2", *named, *options, "--host", "127.0.0.1", "--port", at.port)
+
+
+def _pairs(answer: Sequence[Mapping[str, Any]]) -> Scores:
+    return {pair["label"]: pair["score"] for pair in answer}
+
+
+PEER_SERVERS: Mapping[str, Peer] = {
+    "fastapi": Peer(
+        "FastAPI and transformers pipelines",
+        "torch",
+        _script("http_pipeline.py"),
+        lambda task, text: Request(f"/classify/{task}", json.dumps({"inputs": text}), _JSON),
+        _pairs,
+        {},
+    ),
+    "infinity": Peer(
+        "Infinity",
+        "infinity",
+        _infinity,
+        lambda task, text: Request("/classify", json.dumps({"model": task, "input": [text]}), _JSON),
+        lambda answer: _pairs(answer["data"][0]),
+        {},
+    ),
+    "ray": Peer(
+        "Ray Serve, multiplexed",
+        "ray",
+        _script("http_ray.py"),
+        lambda task, text: Request("/", json.dumps({"inputs": text}), {**_JSON, "serve_multiplexed_model_id": task}),
+        _pairs,
+        # As its page on performance says, and without telling anybody.
+        {"RAY_SERVE_THROUGHPUT_OPTIMIZED": "1", "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"},
+    ),
+}
+
+
+def ours(task: str, text: str) -> Request:
+    """One text asked of `onebert serve`."""
+    return Request(f"/v1/tasks/{task}/classify", json.dumps({"inputs": text}), _JSON)
+
+
+def read_ours(answer: Mapping[str, Any]) -> Scores:
+    """The labels' scores of its answer."""
+    scores: Scores = answer["results"][0]["scores"]
+    return scores
+
+
+@contextmanager
+def running(peer: Peer, launch: Launch, log: Path) -> Iterator[tuple[str, int]]:
+    """Its address and process id, once it answers for its first task; all its processes are ended behind the block.
+
+    Raises:
+        PeerFailed: it did not start; the message is the last line that it wrote.
+    """
+    command = [str(part) for part in peer.command(launch)]
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            env=environment(launch.threads) | dict(peer.settings),
+            process_group=0,
+        )
+    url = f"http://127.0.0.1:{launch.port}"
+    try:
+        _await_answer(process, url, peer.request("task-0", "is it there?"), log)
+        yield url, process.pid
+    finally:
+        _end(process)
+
+
+def _await_answer(process: subprocess.Popen[bytes], url: str, request: Request, log: Path) -> None:
+    until = time.monotonic() + _START_S
+    while time.monotonic() < until and process.poll() is None:
+        with suppress(httpx.HTTPError):
+            if httpx.post(url + request.path, content=request.body, headers=request.headers, timeout=60).is_success:
+                return
+        time.sleep(0.5)
+    lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    raise PeerFailed(lines[-1].strip() if lines else "it did not start and said nothing")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Asks it to end, then makes sure that nothing of it is left."""
+    members = family(process.pid)
+    signal_all(members, signal.SIGCONT)
+    process.terminate()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(20)
+    signal_all(members, signal.SIGKILL)
+    process.wait()
+
+
+def free_port() -> int:
+    """A port of the loopback interface that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

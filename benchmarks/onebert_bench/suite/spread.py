@@ -1,0 +1,36 @@
+"""Medians with their spread over the repetitions, and ratios within a repetition."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The middle of some numbers and how far they reach.
+
+    Attributes:
+        low, high: smallest and largest.
+    """
+
+    middle: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Spread":
+        """Of at least one number."""
+        return cls(median(values), min(values), max(values))
+
+    def __str__(self) -> str:
+        return f"{_short(self.middle)} ({_short(self.low)}–{_short(self.high)})"
+
+
+def ratio(above: Sequence[float], below: Sequence[float]) -> Spread:
+    """Of two series that were measured in turns: each repetition has a ratio of its own, so slow drift cancels."""
+    return Spread.of([a / b for a, b in zip(above, below, strict=True)])
+
+
+def _short(value: float) -> str:
+    """Three digits, or all before the point."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"

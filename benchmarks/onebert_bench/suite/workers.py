@@ -1,0 +1,100 @@
+"""Peers as child processes that answer one at a time; the others are stopped meanwhile, so that none spins or polls.
+
+A stopped process (SIGSTOP) takes no processor time at all, whatever its thread pools do while they wait, and continued
+(SIGCONT) it is as it was: no peer needs a setting that would keep it quiet and might make it slower.
+"""
+
+import json
+import os
+import select
+import signal
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any, cast
+
+from onebert_bench.suite.errors import PeerFailed
+
+Json = dict[str, Any]
+TIMEOUT_S = 600.0
+
+
+class Worker:
+    """A peer's script in its own interpreter.
+
+    Args:
+        python: the interpreter.
+        script: a file that calls `serve` of benchmarks/peers/worker.py.
+        threads: for computing.
+        log: takes what it writes to standard error.
+        settings: of its environment, besides the threads.
+    """
+
+    def __init__(
+        self, python: Path, script: Path, threads: int, log: Path, settings: Mapping[str, str] | None = None
+    ) -> None:
+        self._log = log
+        with log.open("wb") as errors:
+            self._process = subprocess.Popen(
+                [python, script],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env=environment(threads) | dict(settings or {}),
+                process_group=0,
+            )
+        self._stdin, self._stdout = cast("IO[bytes]", self._process.stdin), cast("IO[bytes]", self._process.stdout)
+        try:
+            self.versions: dict[str, str] = self._answer()["versions"]
+        except PeerFailed:
+            self.close()
+            raise
+        self._signal(signal.SIGSTOP)
+
+    def ask(self, **request: object) -> Json:
+        """Continues the process, sends one request, and stops it again when it has answered.
+
+        Raises:
+            PeerFailed: it answered with an error, ended, or took longer than ten minutes.
+        """
+        self._signal(signal.SIGCONT)
+        try:
+            self._stdin.write(json.dumps(request).encode() + b"\n")
+            self._stdin.flush()
+            answer = self._answer()
+        except BrokenPipeError:
+            raise PeerFailed(self._last_words()) from None
+        finally:
+            self._signal(signal.SIGSTOP)
+        if "error" in answer:
+            raise PeerFailed(answer["error"])
+        return answer
+
+    def close(self) -> None:
+        """Ends the process."""
+        self._signal(signal.SIGKILL)
+        self._process.communicate()
+
+    def _answer(self) -> Json:
+        if not select.select([self._stdout], [], [], TIMEOUT_S)[0]:
+            raise PeerFailed(f"it did not answer within {TIMEOUT_S:.0f} s")
+        line = self._stdout.readline()
+        if not line:
+            raise PeerFailed(self._last_words())
+        answer: Json = json.loads(line)
+        return answer
+
+    def _last_words(self) -> str:
+        lines = self._log.read_text(encoding="utf-8", errors="replace").split("\n")
+        return next((line.strip() for line in reversed(lines) if line.strip()), "it ended without a word")
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, number)
+
+
+def environment(threads: int) -> dict[str, str]:
+    """What every peer's process gets: the same threads, and no network."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("ONEBERT_")}
+    quiet = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1"}
+    return own | quiet | {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}

@@ -1,0 +1,113 @@
+"""Bases and tasks to measure on, written once into the work folder: what every peer reads."""
+
+import hashlib
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from transformers import AutoTokenizer, BertConfig, BertModel
+
+from onebert_bench.suite.texts import MAX_LENGTH, texts
+from onebert_encoder.base import DEFAULT_BASE, Base, load_base
+from onebert_encoder.source import find_base
+from onebert_encoder.tokens import Text, Tokens
+from onebert_store.delta import HEAD_WEIGHT, Delta
+from onebert_store.format import dumps
+from onebert_store.manifest import parse_manifest
+from onebert_training.methods import parse_method
+from onebert_training.objectives import Unit
+
+# Trained biases end about this far from where they started; low-rank and sparse differences are as small.
+_CHANGE = 0.02
+_HEAD = 0.3  # logits of a few units, as trained heads give
+_LABELS = ("no", "yes")
+
+MINILM, BERT_BASE = "MiniLM-L6", "BERT-base"
+
+# How a method is written for a base of so many layers; half of them frozen for SPAFIT.
+METHODS: Mapping[str, Mapping[int, str]] = {
+    "BitFit": dict.fromkeys((6, 12), "bitfit"),
+    "LayerNorm": dict.fromkeys((6, 12), "layernorm"),
+    "LoRA r=8 q, v": dict.fromkeys((6, 12), "lora:r=8,alpha=8,targets=q,v"),
+    "SPAFIT, half": {6: "spafit:2-3-I,r=8,alpha=8", 12: "spafit:5-7-I,r=8,alpha=8"},
+    "sparse 0.1 %": dict.fromkeys((6, 12), "random:0.1%"),
+    "frozen": dict.fromkeys((6, 12), "frozen"),
+}
+
+
+class Workload:
+    """One base with its tasks and texts.
+
+    Args:
+        name: `MINILM`, with its real weights, or `BERT_BASE`, with random ones.
+        work: keeps what is written.
+        data: folder of real texts.
+    """
+
+    def __init__(self, name: str, work: Path, data: Path | None) -> None:
+        self.folder = find_base(DEFAULT_BASE) if name == MINILM else random_bert_base(work)
+        self._work = work
+        self._data = data
+
+    @cached_property
+    def base(self) -> Base:
+        """For tokenizing and for the shapes of tasks."""
+        return load_base(str(self.folder))
+
+    def texts(self, mix: str, count: int) -> list[Text]:
+        """Texts of a mix, the same ones at every call."""
+        return texts(self.base, mix, count, self._data)
+
+    def tokens(self, mix: str, count: int) -> list[Tokens]:
+        """The same, tokenized and cut."""
+        return self.base.tokenizer.encode(self.texts(mix, count), MAX_LENGTH)
+
+    def files(self, method: str, count: int) -> list[Path]:
+        """Delta files of so many tasks that nobody trained, each as far from the base as trained ones."""
+        return [self._file(method, seed) for seed in range(count)]
+
+    def _file(self, method: str, seed: int) -> Path:
+        key = hashlib.sha256(f"{self.base.spec.digest} {method} {seed} {_CHANGE} {_HEAD}".encode()).hexdigest()[:20]
+        file = self._work / "tasks" / f"{key}.safetensors"
+        if not file.exists():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(dumps(self._delta(method, seed)))
+        return file
+
+    def _delta(self, method: str, seed: int) -> Delta:
+        """A frozen encoder's head reads the mean, as those who freeze it do; all others read BERT's own pooler."""
+        base, text = self.base, METHODS[method][self.base.config.num_layers]
+        pooling = "mean" if method == "frozen" else "pooler"
+        plan = parse_method(text).plan(base.anatomy, pooling, base.spec.num_parameters)
+        generator = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            values = plan.init(base, len(_LABELS), seed)
+            for name, value in values.items():
+                if value.is_floating_point():
+                    far = _HEAD if name == HEAD_WEIGHT else _CHANGE
+                    value.add_(torch.randn(value.shape, generator=generator), alpha=far)
+            tensors = {
+                name: value.numpy() if value.is_floating_point() else value.int().numpy()
+                for name, value in plan.tensors(values, Unit()).items()
+            }
+        manifest = {
+            "format": 1,
+            "base": {"name": base.spec.name, "model_type": base.spec.model_type, "digest": base.spec.digest},
+            "task_type": "single_label",
+            "labels": list(_LABELS),
+            "pooling": pooling,
+            "max_length": MAX_LENGTH,
+            "method": text,
+        }
+        return Delta(parse_manifest(manifest), tensors)
+
+
+def random_bert_base(work: Path) -> Path:
+    """A base of BERT-base's shape with random weights, on which speed does not depend, and the default base's words."""
+    folder = work / "bert-base-random"
+    if not (folder / "tokenizer.json").exists():
+        torch.manual_seed(0)
+        BertModel(BertConfig()).save_pretrained(folder)
+        AutoTokenizer.from_pretrained(find_base(DEFAULT_BASE)).save_pretrained(folder)
+    return folder

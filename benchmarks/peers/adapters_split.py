@@ -1,0 +1,54 @@
+"""AdapterHub's `adapters` with BatchSplit: every task a LoRA, the batch ordered by task."""
+
+import adapters
+import numpy as np
+import torch
+from adapters import AutoAdapterModel
+from adapters.composition import BatchSplit
+
+from bert import by_task, read_delta, set_threads, tensors, torch_dtype
+from worker import Job, Run, serve
+
+
+def prepare(job: Job) -> Run:
+    set_threads(job.threads)
+    model = load_adapters(job)
+    groups = by_task(job)
+    order = [i for members in groups.values() for i in members]
+    sizes = [len(members) for members in groups.values()]
+    names = [f"task-{task}" for task in groups]
+    heads = [read_delta(job.tasks[job.task_of[i]])[0] for i in order]
+    weight, bias = (torch.stack([head[f"head.{part}"] for head in heads]).numpy() for part in ("weight", "bias"))
+
+    @torch.inference_mode()
+    def run() -> np.ndarray:
+        model.active_adapters = BatchSplit(*names, batch_sizes=sizes)
+        # The library's own heads read the first texts' pooler output for every split, so the heads are applied here.
+        pooled = model.bert(**tensors(job, order)).pooler_output
+        rows = np.einsum("sh,slh->sl", pooled.float().cpu().numpy(), weight) + bias
+        return rows[np.argsort(order)]
+
+    return run
+
+
+def load_adapters(job: Job) -> torch.nn.Module:
+    """One base with a LoRA for each of the job's files, with the file's numbers."""
+    model = AutoAdapterModel.from_pretrained(job.base)
+    deltas = [read_delta(file)[0] for file in job.tasks]
+    modules = [name.removeprefix("lora_A.") for name in deltas[0] if name.startswith("lora_A.")]
+    rank = deltas[0][f"lora_A.{modules[0]}"].shape[0]
+    targets = sorted({name.rpartition(".")[2] for name in modules})
+    # The files hold the scaled product, so alpha equals the rank.
+    config = adapters.LoRAConfig(r=rank, alpha=rank, attn_matrices=[name[0] for name in targets])
+    with torch.no_grad():
+        for task, found in enumerate(deltas):
+            name = f"task-{task}"
+            model.add_adapter(name, config=config)
+            for module in modules:
+                lora = model.bert.get_submodule(module).loras[name]
+                lora.lora_A.copy_(found[f"lora_A.{module}"])
+                lora.lora_B.copy_(found[f"lora_B.{module}"])
+    return model.to(job.device, torch_dtype(job)).eval()
+
+
+serve(prepare)

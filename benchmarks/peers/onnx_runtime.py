@@ -1,0 +1,71 @@
+"""ONNX Runtime with one merged task: exported, fused by its transformers optimizer, for int8 quantized dynamically."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import torch
+from onnxruntime.quantization import QuantType, quantize_dynamic
+from onnxruntime.transformers.fusion_options import FusionOptions
+from onnxruntime.transformers.optimizer import optimize_model
+
+from bert import fastest, load_model, pad
+from worker import Job, Run, serve
+
+INPUTS = ["input_ids", "attention_mask", "token_type_ids"]
+
+
+def prepare(job: Job) -> Run:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = job.threads
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+    session = onnxruntime.InferenceSession(str(exported(job)), options, providers=["CPUExecutionProvider"])
+
+    def forward(chosen: Sequence[int]) -> np.ndarray:
+        return session.run(["logits"], dict(zip(INPUTS, pad(job, chosen), strict=True)))[0]
+
+    return fastest(job, forward)
+
+
+def exported(job: Job) -> Path:
+    """The model file for a task and dtype, made once."""
+    version = f"{onnxruntime.__version__} {torch.__version__}"
+    key = hashlib.sha256(version.encode() + Path(job.tasks[0]).read_bytes()).hexdigest()[:16]
+    plain, fused, int8 = (Path(job.work) / f"onnx-{key}-{kind}.onnx" for kind in ("plain", "float32", "int8"))
+    if not fused.exists():
+        model, example = load_model(replace(job, dtype="float32"), job.tasks[0]), torch.ones(2, 8, dtype=torch.int64)
+        axes = {name: {0: "sequences", 1: "length"} for name in INPUTS} | {"logits": {0: "sequences"}}
+        torch.onnx.export(
+            model, (example,) * 3, plain, input_names=INPUTS, output_names=["logits"], dynamic_axes=axes, dynamo=False
+        )
+        config, fusion = model.config, FusionOptions("bert")
+        optimize_model(
+            str(plain), "bert", config.num_attention_heads, config.hidden_size, optimization_options=fusion
+        ).save_model_to_file(str(fused))
+        plain.unlink()
+    if job.dtype == "int8" and not int8.exists():
+        # By channel; without VNNI sums of products may overflow, for which ONNX Runtime advises weights of 7 bits.
+        quantize_dynamic(
+            fused,
+            int8,
+            weight_type=QuantType.QInt8,
+            per_channel=True,
+            reduce_range=not has_vnni(),
+            extra_options={"DefaultTensorType": onnx.TensorProto.FLOAT},
+        )
+    return int8 if job.dtype == "int8" else fused
+
+
+def has_vnni() -> bool:
+    """Whether the processor adds products of bytes in 32 bits."""
+    try:
+        return "vnni" in Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return False
+
+
+serve(prepare)

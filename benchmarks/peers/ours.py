@@ -1,0 +1,52 @@
+"""OneBERT in process: as the server's engine does it, from token ids to logits."""
+
+from functools import cache
+from itertools import cycle
+from pathlib import Path
+
+import torch
+
+from onebert_encoder.base import Base, load_base
+from onebert_encoder.batch import pack
+from onebert_encoder.fold import fold, to_tensors
+from onebert_encoder.predict import compute_logits
+from onebert_encoder.tokens import Tokens
+from onebert_server.bank import Bank
+from onebert_store.format import load
+from worker import Job, Run, serve
+
+
+@cache
+def base_of(folder: str, dtype: str, device: str) -> Base:
+    """A base is loaded once, however many jobs there are."""
+    return load_base(folder, dtype=getattr(torch, dtype), device=device)
+
+
+def prepare(job: Job) -> Run:
+    torch.set_num_threads(job.threads)
+    base = base_of(job.base, job.dtype, job.device)
+    bank = Bank(base)
+    rows = [fold(base, to_tensors(delta, base), delta.manifest.pooling) for delta in map(load, map(Path, job.tasks))]
+    resident = max(job.resident, len(rows))
+    slots = [bank.install(rows[i % len(rows)]) for i in range(resident)]
+    # Spread over everything resident: a task's file stands at every `len(rows)`-th place, and each takes another one.
+    copies = resident // len(rows)
+    chosen = [slots[task + len(rows) * (task * copies // len(rows))] for task in job.task_of]
+    one_object = cache(lambda ids, types: Tokens(list(ids), list(types)))
+    tokens = [
+        one_object(tuple(ids), tuple(types)) if job.shared else Tokens(ids, types)
+        for ids, types in zip(job.ids, job.type_ids, strict=True)
+    ]
+    turns = cycle(slots)
+
+    @torch.inference_mode()
+    def run() -> list[list[float]]:
+        taken = [next(turns)] * len(tokens) if job.rotate else chosen
+        batch = pack(base, tokens, taken, [bank.part_at[slot] for slot in taken])
+        logits: list[list[float]] = torch.stack(compute_logits(base, bank.rows, batch)).cpu().tolist()
+        return logits
+
+    return run
+
+
+serve(prepare)

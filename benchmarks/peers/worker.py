@@ -1,0 +1,91 @@
+"""What every peer runs in: work comes as JSON lines on standard input, logits and times go to standard output.
+
+A peer is a script that ends in `serve(prepare)`. `prepare` gets a `Job` and returns a function without arguments that
+goes from token ids to logits; what it does before it returns is not timed. Peers run in environments of their own, so
+this file needs nothing but the standard library.
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import distributions
+from typing import Any
+
+Logits = Sequence[Sequence[float]]
+Run = Callable[[], Logits]
+
+
+@dataclass
+class Job:
+    """One batch and how it is to be answered.
+
+    Attributes:
+        base: folder of the base as Hugging Face writes it.
+        tasks: delta files.
+        task_of: for each sequence the index of its task.
+        ids: token ids of each sequence, special tokens included.
+        type_ids: segments, likewise.
+        dtype: `float32`, `bfloat16` or `int8`.
+        device: `cpu`, `cuda` or `cuda:N`.
+        threads: for computing.
+        work: folder for what is worth keeping between runs, such as an exported model.
+        resident: how many tasks are held; where it is more than there are files, these are held several times.
+        shared: whether equal ids are one text for several tasks, which may be computed once.
+        rotate: whether every run takes another one of the tasks for all sequences.
+        note: what `prepare` chose, for the page.
+    """
+
+    base: str
+    tasks: list[str]
+    task_of: list[int]
+    ids: list[list[int]]
+    type_ids: list[list[int]]
+    dtype: str
+    device: str
+    threads: int
+    work: str
+    resident: int = 0
+    shared: bool = False
+    rotate: bool = False
+    note: str = field(default="", init=False)
+
+
+def serve(prepare: Callable[[Job], Run]) -> None:
+    """Answers until standard input ends; an exception of the peer's is an answer, too."""
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what a library prints must not get between the answers
+    runs: dict[str, Run] = {}
+    out.write(json.dumps({"versions": {one.name: one.version for one in distributions()}}) + "\n")
+    out.flush()
+    for line in sys.stdin:
+        try:
+            answer = _answer(json.loads(line), prepare, runs)
+        except Exception as error:  # whatever somebody else's library raises
+            answer = {"error": f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"}
+        out.write(json.dumps(answer) + "\n")
+        out.flush()
+
+
+def _answer(request: dict[str, Any], prepare: Callable[[Job], Run], runs: dict[str, Run]) -> dict[str, Any]:
+    name = request["name"]
+    if request["do"] == "prepare":
+        job = Job(**request["job"])
+        runs[name] = prepare(job)
+        logits = [[float(number) for number in row] for row in runs[name]()]
+        return {"logits": logits, "note": job.note}
+    if request["do"] == "run":
+        for _ in range(request["untimed"]):
+            runs[name]()
+        return {"ms": [milliseconds(runs[name]) for _ in range(request["timed"])]}
+    del runs[name]
+    return {}
+
+
+def milliseconds(run: Run) -> float:
+    """How long one run takes; its logits are on the host when it ends."""
+    started = time.perf_counter()
+    run()
+    return (time.perf_counter() - started) * 1e3
