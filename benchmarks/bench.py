@@ -1,6 +1,6 @@
 """`make bench`: measures OneBERT beside what people would use instead, and writes benchmarks/results.
 
-    python benchmarks/bench.py [--data FOLDER] [--only "one task" --only http] [--repetitions 7] [--device cuda]
+    python benchmarks/bench.py [--data FOLDER] [--only "one task" --only http] [--repetitions 5] [--device cuda]
 
 FOLDER holds `sst2`, `mrpc` and `imdb` laid out as for `onebert train`; without it, texts as long are made up.
 The first run installs every peer into an environment of its own under `.bench`.
@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from onebert_bench.suite.measure import Measurer, Settings
+from onebert_bench.suite.measure import Measurer, Settings, batch
 from onebert_bench.suite.over_http import measure_http
 from onebert_bench.suite.page import write_page
 from onebert_bench.suite.results import Results, machine
@@ -38,7 +38,7 @@ def main() -> None:
         for scene in wanted:
             say(started, scene.name)
             workload = workloads[scene.base]
-            results.tokens[scene.name] = sum(map(len, workload.tokens(scene.mix, scene.texts)))
+            results.tokens[scene.name] = sum(map(len, batch(scene, workload)))
             results.scenes.append((scene, measurer.measure(scene, workload)))
         results.versions = measurer.versions
     if not arguments.only or "http" in arguments.only:
@@ -53,7 +53,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, help="folder of the real texts")
     parser.add_argument("--only", action="append", help="scenes whose name has this, such as BERT-base; or http")
-    parser.add_argument("--repetitions", type=int, default=7, help="behind each median")
+    parser.add_argument("--repetitions", type=int, default=5, help="behind each median")
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N")
     parser.add_argument("--threads", type=int, help="for everybody; default: all cores")
     parser.add_argument("--cache", type=Path, default=ROOT / ".bench", help="environments, models and logs")

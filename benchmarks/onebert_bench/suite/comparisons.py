@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from onebert_bench.suite.measure import Outcome
-from onebert_bench.suite.scenes import MIXED, Case, Scene
+from onebert_bench.suite.scenes import FAN_OUT, FAN_OUT_TASKS, MIXED, Case, Scene
 from onebert_bench.suite.spread import Spread, ratio
 
 LORA, SPAFIT, BITFIT, FROZEN = "LoRA r=8 q, v", "SPAFIT, half", "BitFit", "frozen"
@@ -14,7 +14,7 @@ LORA, SPAFIT, BITFIT, FROZEN = "LoRA r=8 q, v", "SPAFIT, half", "BitFit", "froze
 def baseline(scene: Scene, case: Case) -> Case:
     """What a case's time is divided by: one task of ours, or ours with as many tasks of the same method."""
     dtype = "bfloat16" if case.dtype == "int8" else case.dtype
-    if scene.kind == "fan-out":
+    if scene.kind == FAN_OUT:
         return next(c for c in scene.cases if c.dtype == dtype and c.method == BITFIT and c.fan_out and not c.shared)
     own = [c for c in scene.cases if c.entry == "ours" and c.dtype == dtype and not c.resident and not c.rotate]
     if scene.kind == "many tasks" and case.entry not in ("ours", "floor"):
@@ -53,7 +53,7 @@ def _goals() -> list[Goal]:
         one = is_case("ours", dtype, tasks=1)
         mixed = is_case("ours", dtype, tasks=MIXED, resident=0, rotate=False)
         held = is_case("ours", dtype, tasks=MIXED, resident=10_000)
-        kept: dict[str, Any] = {"fan_out": True, "shared": True, "tasks": 16}
+        kept: dict[str, Any] = {"fan_out": True, "shared": True, "tasks": FAN_OUT_TASKS}
         each = is_case("ours", dtype, fan_out=True, shared=False)
         goals += [
             Goal("rate of the matrix products", "one task", dtype, is_case("floor", dtype), one, of_floor),
@@ -74,17 +74,17 @@ def _goals() -> list[Goal]:
             ),
             Goal(
                 "one text, 16 BitFit tasks: time of 16 texts",
-                "fan-out",
+                FAN_OUT,
                 dtype,
                 is_case("ours", dtype, **kept),
                 each,
                 1.0,
                 False,
             ),
-            Goal("the same, SPAFIT", "fan-out", dtype, is_case("ours", dtype, SPAFIT, **kept), each, 0.6, False),
+            Goal("the same, SPAFIT", FAN_OUT, dtype, is_case("ours", dtype, SPAFIT, **kept), each, 0.6, False),
             Goal(
                 "the same, frozen: time of one text",
-                "fan-out",
+                FAN_OUT,
                 dtype,
                 is_case("ours", dtype, FROZEN, **kept),
                 is_case("ours", dtype, tasks=1, shared=True),

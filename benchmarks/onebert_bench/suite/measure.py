@@ -12,7 +12,7 @@ import numpy as np
 from onebert_bench.suite.entries import ENTRIES, PEERS
 from onebert_bench.suite.environments import python_of
 from onebert_bench.suite.errors import PeerFailed
-from onebert_bench.suite.scenes import Case, Scene
+from onebert_bench.suite.scenes import FAN_OUT, Case, Scene
 from onebert_bench.suite.workers import Json, Worker
 from onebert_bench.suite.workload import Workload
 from onebert_encoder.tokens import Tokens
@@ -92,7 +92,7 @@ class Measurer:
     def measure(self, scene: Scene, workload: Workload) -> list[Outcome]:
         """All cases of a scene; a peer that fails is an outcome, too."""
         outcomes = [Outcome(case) for case in scene.cases]
-        tokens = workload.tokens(scene.mix, scene.texts)
+        tokens = batch(scene, workload)
         try:
             self._prepare(outcomes, [self._job(outcome.case, workload, tokens) for outcome in outcomes])
             self._repeat(outcomes)
@@ -104,7 +104,7 @@ class Measurer:
 
     def _job(self, case: Case, workload: Workload, tokens: Sequence[Tokens]) -> Json:
         """The arguments of `Job` in benchmarks/peers/worker.py."""
-        chosen = [tokens[0]] * (len(tokens) if case.fan_out and case.tasks > 1 else 1) if case.fan_out else tokens
+        chosen = tokens[: case.tasks] if case.fan_out else tokens
         work = self._settings.cache / "work"
         return {
             "base": str(workload.folder),
@@ -182,6 +182,12 @@ class Measurer:
             return Worker(python, PEERS / f"{entry}.py", self._settings.threads, log, own)
         except PeerFailed as failure:
             return failure
+
+
+def batch(scene: Scene, workload: Workload) -> list[Tokens]:
+    """The texts of a scene, for a fan-out the one of middling length as often as it has tasks."""
+    tokens = workload.tokens(scene.mix, scene.texts)
+    return [sorted(tokens, key=len)[len(tokens) // 2]] * len(tokens) if scene.kind == FAN_OUT else tokens
 
 
 def difference(logits: Sequence[Sequence[float]], reference: np.ndarray, task_of: Sequence[int], checked: int) -> float:

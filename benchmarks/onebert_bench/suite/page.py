@@ -10,7 +10,7 @@ from onebert_bench.suite.measure import Outcome
 from onebert_bench.suite.over_http import HttpOutcome
 from onebert_bench.suite.pictures import draw_http, draw_scenes
 from onebert_bench.suite.results import Results
-from onebert_bench.suite.scenes import Scene
+from onebert_bench.suite.scenes import FAN_OUT, Scene
 from onebert_bench.suite.servers import PEER_SERVERS
 from onebert_bench.suite.spread import Spread, ratio
 
@@ -56,17 +56,18 @@ def _about(results: Results) -> str:
 
 def _scene(scene: Scene, outcomes: Sequence[Outcome], tokens: int) -> str:
     by_case = {outcome.case: outcome for outcome in outcomes}
-    lines = [_line(outcome, by_case.get(baseline(scene, outcome.case)), tokens) for outcome in outcomes]
-    title = f"### {scene.base}, {scene.mix}: {scene.texts} texts, {tokens:,} tokens"
+    lines = [_line(scene, outcome, by_case.get(baseline(scene, outcome.case)), tokens) for outcome in outcomes]
+    what = f"a text for {scene.texts} tasks" if scene.kind == FAN_OUT else f"{scene.texts} texts"
+    title = f"### {scene.base}, {scene.mix}: {what}, {tokens:,} tokens"
     return f"{title}\n\n{markdown_table(_HEADER, lines)}"
 
 
-def _line(outcome: Outcome, against: Outcome | None, tokens: int) -> list[str]:
+def _line(scene: Scene, outcome: Outcome, against: Outcome | None, tokens: int) -> list[str]:
     case = outcome.case
     flags = {
         "another task each time": case.rotate,
         "one text": case.shared,
-        "16 texts": case.fan_out and not case.shared,
+        "a sequence each": case.fan_out and not case.shared,
     }
     extra = "".join(f", {flag}" for flag, is_set in flags.items() if is_set)
     note = f" ({outcome.note})" if outcome.note else ""
@@ -76,8 +77,7 @@ def _line(outcome: Outcome, against: Outcome | None, tokens: int) -> list[str]:
         return [*start, f"failed: {outcome.failed}", "–", "–", "–"]
     if outcome.wrong:
         return [*start, f"wrong answers, off by {outcome.error:.2g}", "–", "–", "–"]
-    count = tokens // 16 if case.fan_out and case.tasks == 1 else tokens
-    rate = f"{count / Spread.of(outcome.ms).middle * 1e3:,.0f}"
+    rate = f"{scene.tokens(case, tokens) / Spread.of(outcome.ms).middle * 1e3:,.0f}"
     if against is None or not against.ms:
         return [*start, str(Spread.of(outcome.ms)), rate, "–", "–"]
     to = f"{against.case.tasks} {against.case.method}, {against.case.dtype}"

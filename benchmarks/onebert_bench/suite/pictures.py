@@ -23,39 +23,34 @@ _HEIGHT = 0.36
 def draw_scenes(found: Sequence[tuple[Scene, list[Outcome]]], tokens: Mapping[str, int]) -> bytes:
     """Tokens per second of each case that gave right answers, with smallest and largest, as PNG."""
     with mpl.rc_context(STYLE):
-        tallest = max(len(_names(outcomes)) for _, outcomes in found)
-        figure = Figure((3.6 + 3.1 * len(found), 1.3 + 0.36 * tallest), layout="constrained")
-        for ax, (scene, outcomes) in zip(figure.subplots(1, len(found), squeeze=False)[0], found, strict=True):
-            _panel(ax, outcomes, tokens[scene.name])
-            ax.set_title(f"{scene.base}, {scene.mix}, {scene.texts} texts")
+        names = list(dict.fromkeys(_name(outcome.case) for _, outcomes in found for outcome in outcomes))
+        figure = Figure((3.4 + 2.4 * len(found), 1.3 + 0.36 * len(names)), layout="constrained")
+        panels = figure.subplots(1, len(found), squeeze=False, sharey=True)[0]
+        for ax, (scene, outcomes) in zip(panels, found, strict=True):
+            _panel(ax, scene, outcomes, names, tokens[scene.name])
+        panels[0].set_yticks([place + _HEIGHT / 2 for place in range(len(names))], names)
+        for label, name in zip(panels[0].get_yticklabels(), names, strict=True):
+            label.set_fontweight("bold" if name.startswith(ENTRIES["ours"].title) else "normal")
+        panels[0].set_ylim(len(names) - 0.2, -0.5)
         dtypes = dict.fromkeys(outcome.case.dtype for _, outcomes in found for outcome in outcomes)
         _legend(figure, {dtype: _COLOR[dtype] for dtype in dtypes})
         return _png(figure)
 
 
-def _panel(ax: Axes, outcomes: Sequence[Outcome], tokens: int) -> None:
-    names = _names(outcomes)
+def _panel(ax: Axes, scene: Scene, outcomes: Sequence[Outcome], names: list[str], tokens: int) -> None:
     for outcome in outcomes:
         if not outcome.ms or outcome.wrong:
             continue
         place = names.index(_name(outcome.case)) + (0 if outcome.case.dtype == "float32" else _HEIGHT)
-        count = tokens // 16 if outcome.case.fan_out and outcome.case.tasks == 1 else tokens
-        rate = Spread.of([count / ms for ms in outcome.ms])  # thousands per second
+        rate = Spread.of([scene.tokens(outcome.case, tokens) / ms for ms in outcome.ms])  # thousands per second
         error = [[rate.middle - rate.low], [rate.high - rate.middle]]
         ax.barh(place, rate.middle, _HEIGHT, color=_COLOR[outcome.case.dtype], xerr=error, error_kw={"lw": 0.8})
         ax.text(rate.high, place, f" {rate.middle:.3g}", va="center", fontsize=7)
-    ax.set_yticks([place + _HEIGHT / 2 for place in range(len(names))], names)
-    for label, name in zip(ax.get_yticklabels(), names, strict=True):
-        label.set_fontweight("bold" if name.startswith("OneBERT") else "normal")
-    ax.set_ylim(len(names) - 0.2, -0.5)
-    ax.margins(x=0.12)
+    ax.set_title(f"{scene.base}, {scene.mix}")
+    ax.margins(x=0.15)
     ax.set_xlabel("thousand tokens per second")
     ax.grid(axis="x", lw=0.4, color="#dddddd")
     ax.tick_params(axis="y", length=0)
-
-
-def _names(outcomes: Sequence[Outcome]) -> list[str]:
-    return list(dict.fromkeys(_name(outcome.case) for outcome in outcomes))
 
 
 def _name(case: Case) -> str:

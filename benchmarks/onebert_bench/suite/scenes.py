@@ -7,7 +7,8 @@ from onebert_bench.suite.entries import ENTRIES
 from onebert_bench.suite.workload import BERT_BASE, METHODS, MINILM
 
 DTYPES = ("float32", "bfloat16")
-FAN_OUT = 16
+FAN_OUT = "fan-out"
+FAN_OUT_TASKS = 16
 MIXED = 64
 
 
@@ -60,6 +61,10 @@ class Scene:
     texts: int
     cases: tuple[Case, ...] = field(repr=False)
 
+    def tokens(self, case: Case, of_batch: int) -> int:
+        """Tokens that a case answers for, where the whole batch has so many."""
+        return of_batch * case.tasks // self.texts if case.fan_out else of_batch
+
     @property
     def name(self) -> str:
         """As on the command line."""
@@ -79,8 +84,8 @@ def scenes(device: str) -> list[Scene]:
         Scene("many tasks", BERT_BASE, "sst2", MIXED, tuple(_mixed(device, DTYPES[1:]))),
         Scene("methods", MINILM, "sst2", MIXED, methods),
         Scene("methods", BERT_BASE, "sst2", MIXED, tuple(_methods(few, DTYPES[1:]))),
-        Scene("fan-out", MINILM, "sst2", FAN_OUT, tuple(_fan_out())),
-        Scene("fan-out", BERT_BASE, "sst2", FAN_OUT, tuple(_fan_out())),
+        Scene(FAN_OUT, MINILM, "sst2", FAN_OUT_TASKS, tuple(_fan_out())),
+        Scene(FAN_OUT, BERT_BASE, "sst2", FAN_OUT_TASKS, tuple(_fan_out())),
     ]
 
 
@@ -125,4 +130,4 @@ def _fan_out() -> Iterator[Case]:
         yield Case("ours", dtype, "BitFit", tasks=1, fan_out=True, shared=True)
         for method in ("BitFit", "SPAFIT, half", "frozen"):
             for shared in (True, False):
-                yield Case("ours", dtype, method, tasks=FAN_OUT, fan_out=True, shared=shared)
+                yield Case("ours", dtype, method, tasks=FAN_OUT_TASKS, fan_out=True, shared=shared)

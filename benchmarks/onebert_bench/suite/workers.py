@@ -51,6 +51,11 @@ class Worker:
             raise
         self._signal(signal.SIGSTOP)
 
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._process.pid
+
     def ask(self, **request: object) -> Json:
         """Continues the process, sends one request, and stops it again when it has answered.
 

@@ -1,0 +1,231 @@
+"""The pure parts of `make bench`, and its protocol with real worker processes."""
+
+import csv
+import gzip
+import http.server
+import json
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bases import Reference, far_delta, manifest_for, tiny_base
+from onebert_bench.suite.comparisons import baseline, goal_lines
+from onebert_bench.suite.entries import ENTRIES, PEERS
+from onebert_bench.suite.environments import ENVIRONMENTS
+from onebert_bench.suite.errors import PeerFailed
+from onebert_bench.suite.load import Request, run_load
+from onebert_bench.suite.measure import Outcome, difference
+from onebert_bench.suite.page import write_page
+from onebert_bench.suite.results import Results
+from onebert_bench.suite.scenes import Case, Scene, scenes
+from onebert_bench.suite.spread import Spread, ratio
+from onebert_bench.suite.texts import MIXES, lengths, texts
+from onebert_bench.suite.workers import Worker
+from onebert_encoder.base import load_base
+from onebert_store.delta import Delta
+from onebert_store.format import dumps
+from onebert_store.manifest import parse_manifest
+
+PEER = """
+import sys
+sys.path.insert(0, {peers!r})
+from worker import serve
+
+def prepare(job):
+    if job.dtype == "int8":
+        raise ValueError("no int8 here")
+    if job.dtype == "exit":
+        sys.exit("out of memory")
+    print("a library that talks")
+    job.note = "as it comes"
+    return lambda: [[float(len(ids))] for ids in job.ids]
+
+serve(prepare)
+"""
+
+
+def test_a_ratio_is_taken_within_each_repetition():
+    found = ratio([10.0, 20.0, 40.0], [5.0, 10.0, 10.0])  # the machine became slower, the ratio only once
+    assert found == Spread(middle=2.0, low=2.0, high=4.0)
+    assert str(found) == "2.00 (2.00–4.00)"
+
+
+@pytest.mark.parametrize(("value", "text"), [(0.123, "0.12"), (12.345, "12.3"), (1234.5, "1,234")])
+def test_numbers_have_three_digits(value, text):
+    assert str(Spread.of([value])).startswith(f"{text} (")
+
+
+@pytest.mark.parametrize("mix", MIXES)
+def test_lengths_have_the_deciles_of_their_mix(mix):
+    drawn = np.array(lengths(MIXES[mix], 4000, seed=0))
+    found = np.quantile(drawn, np.linspace(0, 1, 11))
+    # Of 4,000 draws the rank of a decile is off by 1.6 % at most (two deviations), a sixth of the way to the next one.
+    step = np.diff(MIXES[mix].deciles).max()
+    assert np.abs(found - MIXES[mix].deciles).max() <= 1 + step / 6 * 2
+    assert drawn.min() >= MIXES[mix].deciles[0]
+    assert drawn.max() <= MIXES[mix].deciles[-1]
+
+
+def test_made_up_texts_tokenize_to_the_lengths():
+    base = load_base(str(tiny_base()))
+    for mix in MIXES:
+        made = texts(base, mix, 12)
+        assert [len(one) for one in base.tokenizer.encode(made, 512)] == [
+            max(length, 5 if MIXES[mix].pair else 3) for length in lengths(MIXES[mix], 12, seed=0)
+        ]
+        assert texts(base, mix, 12) == made
+
+
+def test_real_texts_are_drawn_where_they_are(tmp_path):
+    base = load_base(str(tiny_base()))
+    (tmp_path / "mrpc").mkdir()
+    rows = [(f"the parcel is late {i}", f"parcel {i} came late", i % 2) for i in range(9)]
+    with gzip.open(tmp_path / "mrpc" / "test.csv.gz", "wt", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([("sentence1", "sentence2", "label"), *rows])
+    drawn = texts(base, "mrpc", 5, tmp_path)
+    assert len(set(drawn)) == 5
+    assert set(drawn) <= {(a, b) for a, b, _ in rows}
+    assert texts(base, "sst2", 3, tmp_path) == texts(base, "sst2", 3)
+
+
+@pytest.fixture
+def worker(tmp_path):
+    script = tmp_path / "peer.py"
+    script.write_text(PEER.format(peers=str(PEERS)))
+    running = Worker(Path(sys.executable), script, 1, tmp_path / "log.txt")
+    yield running
+    running.close()
+
+
+def job(**changed):
+    return {
+        "base": "",
+        "tasks": [],
+        "task_of": [0, 0],
+        "ids": [[1, 2, 3], [4]],
+        "type_ids": [[0, 0, 0], [0]],
+        "dtype": "float32",
+        "device": "cpu",
+        "threads": 1,
+        "work": "",
+    } | changed
+
+
+def test_a_worker_answers_and_stands_still_between(worker):
+    assert "torch" in worker.versions
+    assert worker.ask(do="prepare", name="a", job=job()) == {"logits": [[3.0], [1.0]], "note": "as it comes"}
+    assert len(worker.ask(do="run", name="a", untimed=1, timed=3)["ms"]) == 3
+    # Waits for the stop, and would wait forever for a process that goes on.
+    stopped = os.waitid(os.P_PID, worker.pid, os.WSTOPPED | os.WNOWAIT)
+    assert stopped.si_status == signal.SIGSTOP
+
+
+def test_a_peer_that_fails_says_why(worker):
+    with pytest.raises(PeerFailed, match="ValueError: no int8 here"):
+        worker.ask(do="prepare", name="a", job=job(dtype="int8"))
+    worker.ask(do="prepare", name="a", job=job())
+    with pytest.raises(PeerFailed, match="out of memory"):
+        worker.ask(do="prepare", name="a", job=job(dtype="exit"))
+    with pytest.raises(PeerFailed):
+        worker.ask(do="run", name="a", untimed=0, timed=1)
+
+
+def test_our_worker_answers_as_the_merged_model_does(tmp_path):
+    base = load_base(str(tiny_base()))
+    tensors = [far_delta(base.spec, kind, "pooler", 2, seed) for seed, kind in enumerate(("bitfit", "lora", "sparse"))]
+    files = [tmp_path / f"{number}.safetensors" for number in range(3)]
+    for file, found in zip(files, tensors, strict=True):
+        file.write_bytes(dumps(Delta(parse_manifest(manifest_for(base.spec, "pooler")), found)))
+    ids = [[2, 10, 11, 12, 3], [2, 20, 3], [2, 30, 31, 3], [2, 30, 31, 3]]
+    asked = job(
+        base=str(tiny_base()),
+        tasks=[str(file) for file in files],
+        task_of=[0, 1, 2, 0],
+        ids=ids,
+        type_ids=[[0] * len(text) for text in ids],
+        resident=10,
+        shared=True,
+    )
+    running = Worker(Path(sys.executable), PEERS / "ours.py", 1, tmp_path / "log.txt")
+    try:
+        logits = running.ask(do="prepare", name="a", job=asked)["logits"]
+    finally:
+        running.close()
+    plain = [Reference(tiny_base(), found, "pooler") for found in tensors]
+    expected = [plain[task].logits(text).tolist() for task, text in zip([0, 1, 2, 0], ids, strict=True)]
+    np.testing.assert_allclose(logits, expected, atol=1e-4)  # float32, as everywhere
+
+
+def test_a_difference_counts_only_the_tasks_that_are_checked():
+    reference = np.array([[4.0, 0.0], [0.0, 1.0]])
+    answers = [[4.0, 0.4], [9.0, 9.0]]
+    assert difference(answers, reference, [0, 1], checked=1) == pytest.approx(0.1)
+    assert difference(answers, reference, [0, 1], checked=2) == pytest.approx(9 / 4)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_every_case_can_be_run_and_compared(device):
+    for scene in scenes(device):
+        assert len({case.label for case in scene.cases}) == len(scene.cases)
+        for case in scene.cases:
+            entry = ENTRIES[case.entry]
+            assert (PEERS / f"{case.entry}.py").is_file()
+            assert entry.environment in ENVIRONMENTS
+            assert case.dtype in entry.dtypes
+            assert device == "cpu" or entry.cuda
+            assert baseline(scene, case) in scene.cases
+
+
+def test_a_page_tells_what_is_reached_and_what_failed(tmp_path):
+    ours, padded, rounded = Case("ours", "float32"), Case("transformers_padded", "float32"), Case("ours", "bfloat16")
+    cases = (ours, padded, Case("open_vino", "float32"), Case("floor", "float32"), rounded)
+    scene = Scene("one task", "MiniLM-L6", "sst2", 64, cases)
+    outcomes = [
+        Outcome(ours, [10.0, 11.0, 10.0], error=1e-6),
+        Outcome(padded, [50.0, 55.0, 60.0], error=1e-6),
+        Outcome(cases[2], failed="no such wheel"),
+        Outcome(cases[3], [7.0, 7.0, 7.0]),
+    ]
+    found = {line[0]: line[3:] for line in goal_lines([(scene, outcomes)])}
+    assert found["times transformers, padded"] == ["5.00 (5.00–6.00)", "≥ 4", "yes"]
+    assert found["rate of the matrix products"] == ["0.70 (0.64–0.70)", "≥ 0.8", "no"]
+    outcomes.append(Outcome(rounded, [1.0, 1.0, 1.0], error=0.5))
+    results = Results(
+        {"name": "m", "processor": "p", "cores": 1, "device": "cpu", "date": "d", "threads": 1, "repetitions": 3}, False
+    )
+    results.scenes.append((scene, outcomes))
+    results.tokens[scene.name] = 1000
+    page = write_page(results, tmp_path).read_text(encoding="utf-8")
+    assert "failed: no such wheel" in page
+    assert "wrong answers, off by 0.5" in page
+    assert (tmp_path / "m" / "one-task.png").read_bytes().startswith(b"\x89PNG")
+    results.write(tmp_path / "m.json")
+    assert json.loads((tmp_path / "m.json").read_text())["scenes"][0]["cases"][1]["ms"] == [50.0, 55.0, 60.0]
+
+
+def test_load_counts_refusals_apart():
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(503 if self.path == "/busy" else 200)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        load = run_load(url, lambda turn: Request("/busy" if turn % 2 else "/ok", "{}", {}), clients=2, seconds=0.2)
+        server.shutdown()
+        serving.join()
+    assert load.answered > 0
+    assert abs(load.answered - load.refused) <= 2
+    assert 0 < load.p50_ms <= load.p99_ms
