@@ -1,86 +1,83 @@
 """Through HTTP: single-text requests for 64 tasks from closed-loop clients, against a real server process.
 
-The load comes from threads of this process with the standard library's HTTP client, which costs about a tenth of what
-the server spends on a request; on few cores it still takes its share of them, and the numbers include that.
+The load comes from a process of its own, and the engine alone answers the same texts in a third one, in turns with the
+server, so that their ratio is of one run. On few cores the clients take their share of them: `client_us` a request.
 """
 
-import http.client
 import json
-import math
+import multiprocessing
 import tempfile
-import threading
-import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from urllib.parse import urlsplit
 
+from onebert_bench.engine_load import TASKS, TEXTS, run_engine
+from onebert_bench.load import Load, request_bytes, run_load
 from onebert_bench.timing import percentile
 from onebert_bench.workload import bitfit_delta, sentences, tokenized
-from onebert_encoder.base import load_base
+from onebert_encoder.base import Base, load_base
 from onebert_server.client import Client
 from onebert_server.process import serving
 from onebert_store.format import dumps
 
-TASKS = 64
+_TURNS = 4
 
 
 def measure_http(
     name: str | None, dtype: str, device: str, clients: tuple[int, ...], seconds: float
 ) -> dict[str, dict[str, float]]:
-    """Requests per second, tokens per second, and p50 and p99 latency in ms, for each number of clients."""
+    """What `_summary` says, for each number of clients; server and engine get `seconds` each."""
     base = load_base(name)
-    texts = sentences(base, 256)
+    texts = sentences(base, TEXTS)
+    mean_tokens = sum(map(len, tokenized(base, texts))) / len(texts)
+    fresh = multiprocessing.get_context("spawn")
     with (
         tempfile.TemporaryDirectory(prefix="onebert-bench-") as folder,
         serving(Path(folder), base=name, dtype=dtype, device=device) as server,
+        ProcessPoolExecutor(1, fresh) as sender,
+        ProcessPoolExecutor(1, fresh) as alone,
     ):
-        with Client(server.url) as client:
-            for seed in range(TASKS):
-                client.push(f"task-{seed}", dumps(bitfit_delta(base, seed)))
-        mean_tokens = sum(map(len, tokenized(base, texts))) / len(texts)
-        _load(server.url, texts, max(clients), seconds / 4)
-        return {str(count): _summary(_load(server.url, texts, count, seconds), mean_tokens) for count in clients}
+        _push_tasks(server.url, base)
+        requests = _requests(server.url, texts)
+        loads: dict[int, list[tuple[Load, Load]]] = {count: [] for count in clients}
+        # The first turn is for warming up.
+        for turn in range(_TURNS + 1):
+            for count in clients:
+                http = sender.submit(run_load, server.url, requests, count, seconds / _TURNS).result()
+                engine = alone.submit(run_engine, name, dtype, device, count, seconds / _TURNS).result()
+                loads[count] += [(http, engine)] if turn else []
+        return {str(count): _summary(turns, mean_tokens) for count, turns in loads.items()}
 
 
-def _load(url: str, texts: list[str], clients: int, seconds: float) -> tuple[list[float], float]:
-    """Latencies in ms of every request of all clients, and the seconds it took."""
-    latencies: list[list[float]] = [[] for _ in range(clients)]
-    started = time.perf_counter()
-    threads = [
-        threading.Thread(target=_client, args=(url, texts, number, started + seconds, latencies[number]))
-        for number in range(clients)
+def _push_tasks(url: str, base: Base) -> None:
+    with Client(url) as client:
+        for seed in range(TASKS):
+            client.push(f"task-{seed}", dumps(bitfit_delta(base, seed)))
+
+
+def _requests(url: str, texts: Sequence[str]) -> list[bytes]:
+    """Those of `run_engine`, in its order."""
+    bodies = [json.dumps({"inputs": text}) for text in texts]
+    return [
+        request_bytes(url, f"/v1/tasks/task-{turn % TASKS}/classify", bodies[turn * 7 % TEXTS]) for turn in range(TEXTS)
     ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return [value for values in latencies for value in values], time.perf_counter() - started
 
 
-def _client(url: str, texts: list[str], number: int, until: float, latencies: list[float]) -> None:
-    connection = http.client.HTTPConnection(urlsplit(url).netloc)
-    turn = number
-    while time.perf_counter() < until:
-        body = json.dumps({"inputs": texts[turn * 7 % len(texts)]})
-        started = time.perf_counter()
-        connection.request(
-            "POST", f"/v1/tasks/task-{turn % TASKS}/classify", body, {"Content-Type": "application/json"}
-        )
-        answer = connection.getresponse()
-        answer.read()
-        # A refusal is counted apart, and never as a quick answer.
-        latencies.append((time.perf_counter() - started) * 1e3 if answer.status == 200 else math.inf)
-        turn += 1
-    connection.close()
-
-
-def _summary(measured: tuple[list[float], float], mean_tokens: float) -> dict[str, float]:
-    latencies, seconds = measured
-    answered = [latency for latency in latencies if math.isfinite(latency)]
-    rate = len(answered) / seconds
+def _summary(turns: Sequence[tuple[Load, Load]], mean_tokens: float) -> dict[str, float]:
+    """Rates are over all turns, percentiles over all requests; `engine_…` is the engine alone."""
+    http, engine = ([turn[side] for turn in turns] for side in (0, 1))
+    latencies = [value for load in http for value in load.latencies_ms]
+    rate = len(latencies) / sum(load.seconds for load in http)
+    engine_latencies = [value for load in engine for value in load.latencies_ms]
+    engine_rate = len(engine_latencies) / sum(load.seconds for load in engine)
     return {
-        "refused": float(len(latencies) - len(answered)),
+        "refused": float(sum(load.refused for load in http)),
         "requests_per_second": rate,
         "tokens_per_second": rate * mean_tokens,
-        "p50_ms": percentile(answered, 0.5),
-        "p99_ms": percentile(answered, 0.99),
+        "p50_ms": percentile(latencies, 0.5),
+        "p99_ms": percentile(latencies, 0.99),
+        "client_us": sum(load.cpu_seconds for load in http) / len(latencies) * 1e6,
+        "engine_requests_per_second": engine_rate,
+        "engine_p50_ms": percentile(engine_latencies, 0.5),
+        "share_of_engine": rate / engine_rate,
     }

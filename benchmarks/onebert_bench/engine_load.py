@@ -1,0 +1,66 @@
+"""The engine alone under the load that the server gets: the same texts, as many at a time, tokenized already."""
+
+import threading
+import time
+from dataclasses import replace
+from functools import cache
+
+import torch
+
+from onebert_bench.load import Load
+from onebert_bench.workload import bitfit_delta, sentences, tokenized
+from onebert_encoder.base import load_base
+from onebert_encoder.fold import fold, to_tensors
+from onebert_encoder.tokens import Tokens
+from onebert_server.bank import Bank
+from onebert_server.engine import Engine, EngineLimits, Item, Logits
+from onebert_server.memory import keep_freed_memory
+from onebert_server.settings import Settings
+
+TASKS = 64
+TEXTS = 256
+
+
+def run_engine(name: str | None, dtype: str, device: str, clients: int, seconds: float) -> Load:
+    """A closed loop like `run_load`, for a process of its own, which it sets up as `onebert serve` does."""
+    engine, slots, inputs = _engine(name, dtype, device)
+    latencies: list[float] = []
+    started, cpu, left, done = time.perf_counter(), time.process_time(), clients, threading.Event()
+
+    def send(turn: int) -> None:
+        # A copy: requests over HTTP share no tokens either.
+        item = Item(replace(inputs[turn * 7 % TEXTS]), slots[turn % TASKS])
+        sent = time.perf_counter()
+        engine.submit([item]).add_done_callback(lambda future: answered(turn, sent, future.result()))
+
+    def answered(turn: int, sent: float, _: list[Logits]) -> None:
+        nonlocal left
+        latencies.append((time.perf_counter() - sent) * 1e3)
+        if time.perf_counter() < started + seconds:
+            send(turn + 1)
+        else:
+            left -= 1
+            if not left:
+                done.set()
+
+    for number in range(clients):
+        send(number * 7)
+    done.wait()
+    return Load(latencies, 0, time.perf_counter() - started, time.process_time() - cpu)
+
+
+@cache
+def _engine(name: str | None, dtype: str, device: str) -> tuple[Engine, list[int], list[Tokens]]:
+    keep_freed_memory()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    base = load_base(name, dtype=getattr(torch, dtype), device=device)
+    bank = Bank(base)
+    with torch.inference_mode():
+        deltas = [bitfit_delta(base, seed) for seed in range(TASKS)]
+        slots = [bank.install(fold(base, to_tensors(delta, base), delta.manifest.pooling)) for delta in deltas]
+    settings = Settings.model_construct()  # the defaults, whatever the environment says
+    limits = EngineLimits(settings.max_batch_tokens, settings.max_queue_sequences, settings.max_queue_tokens)
+    engine = Engine(base, bank, limits, threads=threads)
+    engine.start()
+    return engine, slots, tokenized(base, sentences(base, TEXTS))

@@ -1,0 +1,98 @@
+"""Closed-loop HTTP load from one thread, with nothing but sockets: it should cost the server's machine next to nothing.
+
+Imports only the standard library, so that a process that only sends load starts at once and holds no threads of torch.
+"""
+
+import re
+import selectors
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+_LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Load:
+    """What closed-loop clients saw.
+
+    Attributes:
+        latencies_ms: of every request that was answered.
+        refused: requests that were answered with anything but 200, and are in no other number.
+        seconds: how long it took.
+        cpu_seconds: what sending and receiving itself took of the machine.
+    """
+
+    latencies_ms: list[float]
+    refused: int
+    seconds: float
+    cpu_seconds: float
+
+
+@dataclass
+class _Client:
+    """One connection; its turn says which request comes next."""
+
+    connection: socket.socket
+    turn: int
+    sent: float = 0.0
+    received: bytes = b""
+
+    def send(self, requests: Sequence[bytes]) -> None:
+        self.received, self.sent = b"", time.perf_counter()
+        self.connection.sendall(requests[self.turn % len(requests)])
+        self.turn += 1
+
+
+def request_bytes(url: str, path: str, body: str) -> bytes:
+    """A JSON request by POST as it goes over the wire."""
+    encoded = body.encode()
+    head = f"POST {path} HTTP/1.1\r\nHost: {urlsplit(url).netloc}\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(encoded)}\r\n\r\n".encode() + encoded
+
+
+def run_load(url: str, requests: Sequence[bytes], clients: int, seconds: float) -> Load:
+    """Each client sends its next request when it has the answer to the last; they begin at different requests."""
+    address = urlsplit(url)
+    latencies: list[float] = []
+    refused = 0
+    with selectors.DefaultSelector() as selector:
+        for number in range(clients):
+            connection = socket.create_connection((address.hostname, address.port))
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            selector.register(connection, selectors.EVENT_READ, _Client(connection, number * 7))
+        everyone: list[_Client] = [key.data for key in selector.get_map().values()]
+        started, cpu = time.perf_counter(), time.process_time()
+        for client in everyone:
+            client.send(requests)
+        while time.perf_counter() < started + seconds:
+            for key, _ in selector.select(1.0):
+                client = key.data
+                client.received += _receive(client.connection)
+                if not _complete(client.received):
+                    continue
+                if client.received.startswith(b"HTTP/1.1 200 "):
+                    latencies.append((time.perf_counter() - client.sent) * 1e3)
+                else:
+                    refused += 1
+                client.send(requests)
+        load = Load(latencies, refused, time.perf_counter() - started, time.process_time() - cpu)
+        for client in everyone:
+            client.connection.close()
+    return load
+
+
+def _receive(connection: socket.socket) -> bytes:
+    data = connection.recv(65536)
+    if not data:
+        raise ConnectionError("the server closed a connection under load")
+    return data
+
+
+def _complete(received: bytes) -> bool:
+    """Whether an answer is whole; every answer to a POST has its Content-Length."""
+    head, end, body = received.partition(b"\r\n\r\n")
+    length = _LENGTH.search(head)
+    return bool(end) and length is not None and len(body) >= int(length[1])
