@@ -243,3 +243,23 @@ def test_one_text_for_many_tasks_runs_once_where_it_can(engine: Engine, gate: Ga
     text = item(1, length=12).tokens
     items = [Item(text, slot) for slot in bank()[1]]
     check(items, engine.submit(items).result(WAIT))
+
+
+class Threads:
+    """Records how many threads the engine's own thread computes on."""
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+
+    def observe_batch(self, sequences: int, tokens: int, seconds: float) -> None:
+        self.seen.append(torch.get_num_threads())
+
+
+def test_the_engine_alone_computes_on_the_threads_it_is_given() -> None:
+    before, threads = torch.get_num_threads(), Threads()
+    made = Engine(base(), bank()[0], EngineLimits(128, 40, 1000), threads, threads=before + 1)
+    made.start()
+    made.submit([Item(Tokens([5, 9, 3], [0] * 3), next(iter(bank()[1])))]).result(WAIT)
+    made.close(WAIT)
+    assert threads.seen == [before + 1]
+    assert torch.get_num_threads() == before
