@@ -8,6 +8,7 @@ The first run installs every peer into an environment of its own under `.bench`.
 
 import argparse
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -25,6 +26,8 @@ ROOT = Path(__file__).parents[1]
 def main() -> None:
     """Measures, and writes JSON, page and pictures."""
     arguments = parse()
+    # An exit like any other: no server or worker is left behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     settings = Settings(
         arguments.device, arguments.threads or os.cpu_count() or 1, arguments.repetitions, arguments.cache.resolve()
     )

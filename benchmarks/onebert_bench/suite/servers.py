@@ -73,7 +73,8 @@ def _script(name: str) -> Callable[[Launch], Sequence[object]]:
 def _infinity(at: Launch) -> Sequence[object]:
     each = [f"task-{task}" for task in range(at.tasks)]
     named = [part for name in each for part in ("--model-id", at.models / name, "--served-model-name", name)]
-    options = ("--engine", "torch", "--device", at.device, "--dtype", at.dtype, "--batch-size", 64)
+    # Its own warm-up takes seconds for each model; the load has one.
+    options = ("--engine", "torch", "--device", at.device, "--dtype", at.dtype, "--batch-size", 64, "--no-model-warmup")
     return (at.python.with_name("infinity_emb"), "v2", *named, *options, "--host", "127.0.0.1", "--port", at.port)
 
 
@@ -153,6 +154,8 @@ def _await_answer(process: subprocess.Popen[bytes], url: str, request: Request, 
             if httpx.post(url + request.path, content=request.body, headers=request.headers, timeout=60).is_success:
                 return
         time.sleep(0.5)
+    if process.poll() is None:
+        raise PeerFailed(f"it did not answer within {_START_S:.0f} s of its start")
     lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
     raise PeerFailed(lines[-1].strip() if lines else "it did not start and said nothing")
 
