@@ -143,6 +143,11 @@ class Base:
         own = (self.spec, self.config, self.anatomy, params, self.tokenizer, dtype, self.device)
         return Base(*own, batch_invariant=self.batch_invariant)
 
+    @property
+    def dtype_name(self) -> str:
+        """`float32` or `bfloat16`."""
+        return str(self.dtype).removeprefix("torch.")
+
     def param(self, symbol: str, layer: int | None = None) -> Tensor:
         """A float32 parameter by the papers' symbol."""
         return self.params[self.anatomy.name(symbol, layer)]

@@ -8,7 +8,9 @@ import torch
 from fastapi import Depends, FastAPI
 from fastapi.security import HTTPBearer
 
-from onebert_encoder.base import load_base
+from onebert_encoder.base import Base, load_base
+from onebert_encoder.kernels.choose import answering_kernels
+from onebert_encoder.precision import fast_dtype, trusted
 from onebert_server import routes_classify, routes_system, routes_tasks
 from onebert_server.answers import Answerer
 from onebert_server.auth import ApiKeys, KeyMiddleware
@@ -63,7 +65,7 @@ def _assemble(settings: Settings) -> Parts:
     threads = settings.threads or torch.get_num_threads()
     # This thread computes alone from here on: see Engine.
     torch.set_num_threads(1)
-    base = load_base(settings.base, dtype=getattr(torch, settings.dtype), device=settings.device)
+    base = _load(settings)
     metrics = Metrics()
     bank = Bank(base)
     limits = EngineLimits(settings.max_batch_tokens, settings.max_queue_sequences, settings.max_queue_tokens)
@@ -96,6 +98,18 @@ def _add_gauges(metrics: Metrics, engine: Engine, bank: Bank, catalog: Catalog) 
     metrics.gauge("tasks", "Tasks.", lambda: counts()["tasks"])
     metrics.gauge("versions", "Versions of all tasks.", lambda: counts()["versions"])
     metrics.gauge("versions_unavailable", "Versions that could not be loaded.", lambda: counts()["unavailable"])
+
+
+def _load(settings: Settings) -> Base:
+    auto = settings.dtype == "auto"
+    dtype = fast_dtype(settings.device) if auto else getattr(torch, settings.dtype)
+    base = load_base(settings.base, dtype=dtype, device=settings.device, batch_invariant=settings.batch_invariant)
+    if settings.batch_invariant and not answering_kernels(base).batch_invariant:
+        raise InvalidSettings(
+            "ONEBERT_BATCH_INVARIANT: plain PyTorch rounds differently from batch to batch; the fast kernels, which do"
+            " not, need a C++ compiler (on a GPU Triton) and a base with GELU"
+        )
+    return trusted(base) if auto else base
 
 
 @asynccontextmanager

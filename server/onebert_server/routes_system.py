@@ -2,6 +2,7 @@
 
 from fastapi import APIRouter, Response
 
+from onebert_encoder.kernels.choose import answering_kernels
 from onebert_server.routing import PROBLEMS, PartsOf
 from onebert_server.schemas import BaseResponse, Health
 from onebert_store.errors import ShuttingDown
@@ -12,7 +13,12 @@ router = APIRouter(responses=PROBLEMS, tags=["system"])
 @router.get("/v1/base")
 async def base(parts: PartsOf) -> BaseResponse:
     """The base, and the names and shapes that a delta for it may touch."""
-    return BaseResponse(**vars(parts.base.spec), dtype=parts.settings.dtype, device=parts.settings.device)
+    return BaseResponse(
+        **vars(parts.base.spec),
+        dtype=parts.base.dtype_name,
+        device=parts.settings.device,
+        kernels=answering_kernels(parts.base).name,
+    )
 
 
 @router.get("/healthz", response_model_exclude_none=True)

@@ -213,8 +213,9 @@ class BaseResponse(BaseModel):
     max_length: int
     num_parameters: int
     poolings: Annotated[list[str], Field(description="those of a text's tokens; `none` is always possible besides")]
-    dtype: str
+    dtype: Annotated[str, Field(description="what the encoder computes in")]
     device: str
+    kernels: Annotated[str, Field(description="what computes between the matrix products: native, gpu or plain")]
     parameters: dict[str, list[int]]
     modules: dict[str, list[int]]
     symbols: dict[str, str]

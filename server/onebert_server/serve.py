@@ -91,4 +91,4 @@ def _greeting(parts: "Parts", host: str, port: int) -> str:
     where = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     spec, settings, counts = parts.base.spec, parts.settings, parts.directory.counts()
     tasks = f"{counts['tasks']} task{'' if counts['tasks'] == 1 else 's'}"
-    return f"Listening on {where}: {spec.name}, {settings.dtype} on {settings.device}, {tasks}"
+    return f"Listening on {where}: {spec.name}, {parts.base.dtype_name} on {settings.device}, {tasks}"

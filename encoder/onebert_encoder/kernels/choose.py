@@ -12,11 +12,15 @@ from onebert_encoder.kernels.protocol import Kernels
 
 def choose_kernels(base: Base, dropout: Dropout) -> Kernels:
     """The fastest that can do it: only the plain ones have gradients, dropout and every activation."""
-    if not torch.is_grad_enabled() and not dropout.attention and base.config.activation == "gelu":
-        fast = _fast(base)
-        if fast is not None:
-            return fast
-    return PlainKernels(base.activation, dropout)
+    if torch.is_grad_enabled() or dropout.attention:
+        return PlainKernels(base.activation, dropout)
+    return answering_kernels(base)
+
+
+def answering_kernels(base: Base) -> Kernels:
+    """Those that compute answers, without gradient and dropout."""
+    fast = _fast(base) if base.config.activation == "gelu" else None
+    return PlainKernels(base.activation) if fast is None else fast
 
 
 def _fast(base: Base) -> Kernels | None:

@@ -29,6 +29,7 @@ _ACTIVATED = 1024
 class GpuKernels:
     """Each one launch and one pass over memory, in float32 inside whatever the dtype; attention without padding."""
 
+    name = "gpu"
     batch_invariant = True
 
     def __init__(self) -> None:

@@ -43,6 +43,7 @@ _SIGNATURES = {
 class NativeKernels:
     """Each in one pass over memory, in float32 inside whatever the dtype; attention without padding."""
 
+    name = "native"
     batch_invariant = True
 
     def __init__(self, library: ctypes.CDLL, dtype: torch.dtype) -> None:

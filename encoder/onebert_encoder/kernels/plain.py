@@ -24,6 +24,7 @@ class PlainKernels:
         dropout: on the attention probabilities.
     """
 
+    name = "plain"
     batch_invariant = False
 
     def __init__(self, activation: Callable[[Tensor], Tensor], dropout: Dropout = NO_DROPOUT) -> None:

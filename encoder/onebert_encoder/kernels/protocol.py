@@ -27,9 +27,11 @@ class Kernels(Protocol):
     """May write into their first argument, which the caller gives up.
 
     Attributes:
+        name: what operators are shown.
         batch_invariant: whether what a sequence gives depends on itself alone, to the bit.
     """
 
+    name: str
     batch_invariant: bool
 
     def attend(self, qkv: Tensor, b_q: Tensor, stage: Stage, num_heads: int) -> Tensor:
