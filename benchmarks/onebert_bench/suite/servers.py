@@ -74,8 +74,9 @@ def _infinity(at: Launch) -> Sequence[object]:
     each = [f"task-{task}" for task in range(at.tasks)]
     named = [part for name in each for part in ("--model-id", at.models / name, "--served-model-name", name)]
     # Its own warm-up takes seconds for each model; the load has one.
-    options = ("--engine", "torch", "--device", at.device, "--dtype", at.dtype, "--batch-size", 64, "--no-model-warmup")
-    return (at.python.with_name("infinity_emb"), "v2", *named, *options, "--host", "127.0.0.1", "--port", at.port)
+    compute = ("--engine", "torch", "--device", at.device, "--dtype", at.dtype, "--batch-size", 64, "--no-model-warmup")
+    listen = ("--host", "127.0.0.1", "--port", at.port, "--log-level", "warning")
+    return (at.python.with_name("infinity_emb"), "v2", *named, *compute, *listen)
 
 
 def _pairs(answer: Sequence[Mapping[str, Any]]) -> Scores:
