@@ -46,7 +46,13 @@ class Server:
 
     def __init__(self, folder: Path, **settings) -> None:
         self.folder = folder
-        self.settings = {"base": tiny_base(), "dtype": "float32", "threads": 1, "port": 0, "data_dir": folder / "data"} | settings
+        self.settings = {
+            "base": tiny_base(),
+            "dtype": "float32",
+            "threads": 1,
+            "port": 0,
+            "data_dir": folder / "data",
+        } | settings
         self.log = folder / "server.log"
         self.start()
 

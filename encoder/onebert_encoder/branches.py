@@ -1,7 +1,8 @@
 """What one task adds to the shared products on its own tokens: low-rank, sparse and bottleneck branches."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -24,8 +25,13 @@ class LowRank:
         return x @ self.A.T @ self.B.T
 
     def to(self, dtype: torch.dtype) -> "LowRank":
-        """The same in the compute dtype."""
-        return LowRank(self.A.to(dtype), self.B.to(dtype))
+        """The same in the compute dtype, laid out for the kernels."""
+        return LowRank(self.A.to(dtype).contiguous(), _by_columns(self.B.to(dtype)))
+
+    @cached_property
+    def native(self) -> tuple[int, ...]:
+        """What branches.cpp reads: rank and addresses."""
+        return len(self.A), self.A.data_ptr(), self.B.data_ptr(), 0
 
     @property
     def nbytes(self) -> int:
@@ -55,6 +61,12 @@ class Sparse:
     def to(self, dtype: torch.dtype) -> "Sparse":
         """The same with its values in the compute dtype."""
         return Sparse(self.places, self.values.to(dtype), self.shape)
+
+    @cached_property
+    def native(self) -> tuple[int, ...]:
+        """What branches.cpp reads: entries and addresses."""
+        rows, columns = self.places
+        return len(self.values), rows.data_ptr(), columns.data_ptr(), self.values.data_ptr()
 
     @property
     def nbytes(self) -> int:
@@ -114,8 +126,13 @@ class Bottleneck:
         return F.linear(F.gelu(F.linear(x, self.D, self.c)), self.U)
 
     def to(self, dtype: torch.dtype) -> "Bottleneck":
-        """The same in the compute dtype."""
-        return Bottleneck(self.D.to(dtype), self.c.to(dtype), self.U.to(dtype))
+        """The same in the compute dtype, laid out for the kernels."""
+        return Bottleneck(self.D.to(dtype).contiguous(), self.c.to(dtype), _by_columns(self.U.to(dtype)))
+
+    @cached_property
+    def native(self) -> tuple[int, ...]:
+        """What branches.cpp reads: rank and addresses."""
+        return len(self.D), self.D.data_ptr(), self.U.data_ptr(), self.c.data_ptr()
 
     @property
     def nbytes(self) -> int:
@@ -123,7 +140,15 @@ class Bottleneck:
         return self.D.nbytes + self.c.nbytes + self.U.nbytes
 
 
+def _by_columns(matrix: Tensor) -> Tensor:
+    """The same matrix, one column after the other in memory."""
+    return matrix.T.contiguous().T
+
+
 Branch = LowRank | Sparse | Bottleneck
+
+Joined = tuple[int, int, Sequence[Branch]]
+"""Tokens `start:stop` of a batch and the branches of their row."""
 
 Branches = Mapping[tuple[int, str], tuple[Branch, ...]]
 """(layer, site) -> what joins the product there: at `qkv m1 m2 m3` it reads what the product reads; at `after_m1

@@ -64,22 +64,22 @@ def encode_layer(
     g_LN1 = Gain(weights.g_LN1, rows.gain[:, layer, 0], gains)
     g_LN2 = Gain(weights.g_LN2, rows.gain[:, layer, 1], gains)
 
-    qkv = project(weights.W_qkv, x, rows, stage, layer, "qkv")
+    qkv = project(kernels, weights.W_qkv, x, rows, stage, layer, "qkv")
     if scales is not None:
         qkv = qkv * torch.cat([torch.ones_like(s_k), s_k, s_v], dim=1).index_select(0, scales)
     context = kernels.attend(qkv, b_q, stage, base.config.num_heads)
-    y = project(weights.W_m1, context, rows, stage, layer, "m1")
+    y = project(kernels, weights.W_m1, context, rows, stage, layer, "m1")
     if base.anatomy.family.drops_attention_output:
         y = dropout.on_tokens(y, stage)
-    y = join(y, y, rows, stage, layer, "after_m1")
+    y = join(kernels, y, y, rows, stage, layer, "after_m1")
     x = kernels.add_norm(y, x, b_m1, stage, g_LN1, base.config.eps)
 
-    z = project(weights.W_m2, x, rows, stage, layer, "m2")
+    z = project(kernels, weights.W_m2, x, rows, stage, layer, "m2")
     a = kernels.add_activate(z, b_m2, stage)
     if scales is not None:
         a = a * s_m3.index_select(0, scales)
-    y = dropout.on_tokens(project(weights.W_m3, a, rows, stage, layer, "m3"), stage)
-    y = join(y, y, rows, stage, layer, "after_m3")
+    y = dropout.on_tokens(project(kernels, weights.W_m3, a, rows, stage, layer, "m3"), stage)
+    y = join(kernels, y, y, rows, stage, layer, "after_m3")
     return kernels.add_norm(y, x, b_m3, stage, g_LN2, base.config.eps)
 
 

@@ -1,5 +1,6 @@
 """Text to token ids: the base's own tokenizer, with truncation that is reported and safe in threads."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
@@ -62,6 +63,16 @@ class Tokenizer:
         self._backend.no_truncation()
         self._backend.no_padding()
         self._has_types = has_types
+
+    def dumps(self) -> str:
+        """All of it as JSON, for a process that has tokens to make but no base."""
+        return json.dumps({"tokenizer": self._backend.to_str(), "has_types": self._has_types})
+
+    @classmethod
+    def loads(cls, text: str) -> "Tokenizer":
+        """The tokenizer that `dumps` wrote."""
+        stored = json.loads(text)
+        return cls(tokenizers.Tokenizer.from_str(stored["tokenizer"]), stored["has_types"])
 
     def encode(self, texts: Sequence[Text], max_length: int, align: bool = False) -> list[Tokens]:
         """Tokenizes texts or pairs, cut to `max_length` tokens (a pair loses from its longer half first).

@@ -6,6 +6,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from onebert_encoder.batch import Stage
+from onebert_encoder.branches import Bottleneck, LowRank, Sparse
 from onebert_encoder.kernels.plain import PlainKernels
 from onebert_encoder.kernels.protocol import Gain, Kernels
 
@@ -38,10 +39,17 @@ def _sample(kernels: Kernels, device: torch.device, dtype: torch.dtype, h: int, 
         return torch.randn(count, width, generator=generator).to(device, dtype)
 
     b, gains, (shared,) = draw(2, h), draw(2, h), draw(1, h)
+    places = torch.tensor([[0, 0, h - 1], [1, h - 1, 2]], device=device)
+    branches = (
+        LowRank(draw(3, h) / h, draw(h, 3)).to(dtype),
+        Bottleneck(draw(5, h) / h, draw(1, 5)[0], draw(h, 5)).to(dtype),
+        Sparse(places, draw(1, 3)[0], (h, h)),
+    )
     found = (
         kernels.attend(draw(tokens, 3 * h), b, stage, num_heads),
         kernels.add_norm(draw(tokens, h), draw(tokens, h), b, stage, Gain(shared, gains, None), 1e-12),
         kernels.add_norm(draw(tokens, h), draw(tokens, h), b, stage, Gain(shared, gains, of_token), 1e-12),
         kernels.add_activate(draw(tokens, h), b, stage),
+        kernels.add_branches(draw(tokens, h), draw(tokens, h), [(5, tokens - filling, branches)]),
     )
     return torch.cat([one.flatten() for one in found])

@@ -6,13 +6,16 @@ never been measured: docs/decisions/0013-gpu-kernels.md.
 
 import logging
 import math
+from collections.abc import Sequence
 from functools import cache
 
 import torch
 from torch import Tensor
 
 from onebert_encoder.batch import Stage
+from onebert_encoder.branches import Joined
 from onebert_encoder.kernels.check import agree
+from onebert_encoder.kernels.plain import add_in_place
 from onebert_encoder.kernels.protocol import Gain
 
 logger = logging.getLogger("onebert.kernels")
@@ -69,6 +72,10 @@ class GpuKernels:
                 z, b, b.stride(0), stage.row_of_token, f, _ACTIVATED
             )
         return z
+
+    def add_branches(self, y: Tensor, x: Tensor, joined: Sequence[Joined]) -> Tensor:
+        """PyTorch's own products, one run after the other."""
+        return add_in_place(y, x, joined)
 
 
 def _power_of_two(n: int) -> int:

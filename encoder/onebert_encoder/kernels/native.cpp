@@ -1,43 +1,13 @@
 // What lies between the matrix products on a CPU, fused: one pass over memory where PyTorch makes three to six.
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
 #include <vector>
 
+#include "numbers.h"
+
 namespace {
-
-using std::int64_t;
-
-// bfloat16 is the upper half of a float; arithmetic is in float throughout.
-struct bf16 {
-    std::uint16_t bits;
-};
-
-inline float load(float x) { return x; }
-inline float load(bf16 x) { return std::bit_cast<float>(std::uint32_t{x.bits} << 16); }
-inline void store(float &to, float x) { to = x; }
-inline void store(bf16 &to, float x) {
-    const auto bits = std::bit_cast<std::uint32_t>(x);
-    const auto nearest_even = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-    to.bits = static_cast<std::uint16_t>(x == x ? nearest_even : 0x7fc0);
-}
-
-// x Phi(x) for the normal distribution function Phi; absolute error below 5e-7 for |x| < 5, then relative below 3e-7.
-inline float gelu(float x) {
-    constexpr float edge = 5.0f;
-    constexpr float c[] = {1.413637805e-01f,  -7.029665238e-02f, 5.152142087e-02f,  -4.043294956e-02f, 3.142622959e-02f,
-                           -2.333673052e-02f, 1.649765598e-02f,  -1.097323295e-02f, 6.165431372e-03f,  -2.915671723e-03f,
-                           2.001859240e-03f,  -1.514154366e-03f, 4.929699408e-04f};
-    const float t = x * x * (2 / (edge * edge)) - 1;
-    float p = c[12];
-    for (int i = 11; i >= 0; --i) p = p * t + c[i];
-    float phi = 0.5f + x * p;
-    phi = x > edge ? 1.0f : phi;
-    phi = x < -edge ? 0.0f : phi;
-    return x * phi;
-}
 
 template <typename T>
 void add_activate(T *z, int64_t tokens, int64_t width, const T *bias, int64_t stride, const int64_t *row_of_token, int64_t threads) {
@@ -82,13 +52,6 @@ void add_norm(T *y, const T *x, int64_t tokens, int64_t width, const T *bias, in
     }
 }
 
-// One AVX-512 register; the compiler splits it where registers are narrower.
-constexpr int LANES = 16;
-typedef float lanes __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
-typedef std::int32_t ints __attribute__((vector_size(LANES * 4)));
-
-inline lanes &at(float *p) { return *reinterpret_cast<lanes *>(p); }
-inline const lanes &at(const float *p) { return *reinterpret_cast<const lanes *>(p); }
 inline lanes larger(lanes a, lanes b) { return a > b ? a : b; }
 inline int64_t padded(int64_t n) { return (n + LANES - 1) / LANES * LANES; }
 

@@ -1,7 +1,8 @@
 """The kernels in C++ for CPUs: compiled for this machine when first needed, kept, and used only if they agree.
 
-native.cpp needs a C++20 compiler (GCC 10 or Clang 12) and nothing of PyTorch; its loops run on the OpenMP threads that
-PyTorch has loaded. Without a compiler the plain kernels take over (docs/decisions/0012-native-kernels.md).
+The C++ beside this file needs a C++20 compiler (GCC 10 or Clang 12) and nothing of PyTorch; its loops run on the OpenMP
+threads that PyTorch has loaded. Without a compiler the plain kernels take over
+(docs/decisions/0012-native-kernels.md).
 """
 
 import ctypes
@@ -12,6 +13,8 @@ import platform
 import shutil
 import subprocess
 import tempfile
+from array import array
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -20,23 +23,32 @@ import torch
 from torch import Tensor
 
 from onebert_encoder.batch import Stage
+from onebert_encoder.branches import Joined, Sparse
 from onebert_encoder.kernels.check import agree
 from onebert_encoder.kernels.protocol import Gain
 
 logger = logging.getLogger("onebert.kernels")
 
-_SOURCE = Path(__file__).with_name("native.cpp")
+_SOURCES = tuple(Path(__file__).with_name(name) for name in ("native.cpp", "branches.cpp", "quantize.cpp"))
+_HEADER = Path(__file__).with_name("numbers.h")
 _COMPILERS = ("g++", "c++", "clang++")
 # IEEE arithmetic is kept: what is given up is errno and floating-point traps, which would forbid vector code.
 _FLAGS = ("-std=c++20", "-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fopenmp", "-fPIC")
 _TIMEOUT_SECONDS = 120
 
 _SUFFIX = {torch.float32: "f32", torch.bfloat16: "bf16"}
+# Start, stop, and what `native` of a branch gives: the fields of the structs in branches.cpp.
+_NUMBERS_OF_BRANCH = 6
+
 _POINTER, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
 _SIGNATURES = {
     "attend": (_POINTER, _INT, _INT, _POINTER, _INT, _POINTER, _POINTER, _INT, _POINTER, _INT),
     "add_norm": (*[_POINTER] * 2, *[_INT] * 2, _POINTER, _INT, _POINTER, _POINTER, _INT, _POINTER, _FLOAT, _INT),
     "add_activate": (_POINTER, _INT, _INT, _POINTER, _INT, _POINTER, _INT),
+    "add_low_rank": (_POINTER, _INT, _POINTER, _INT, _POINTER, _INT, _INT),
+    "add_sparse": (_POINTER, _INT, _POINTER, _INT, _POINTER, _INT, _INT),
+    "quantize": (_POINTER, _INT, _INT, _POINTER, _POINTER, _INT),
+    "dequantize": (_POINTER, _INT, _INT, _POINTER, _POINTER, _INT),
 }
 
 
@@ -50,7 +62,8 @@ class NativeKernels:
         functions = {name: getattr(library, f"{name}_{_SUFFIX[dtype]}") for name in _SIGNATURES}
         for name, function in functions.items():
             function.argtypes, function.restype = _SIGNATURES[name], None
-        self._attend, self._add_norm, self._add_activate = functions.values()
+        self._attend, self._add_norm, self._add_activate, *others = functions.values()
+        self._add_low_rank, self._add_sparse, self._quantize, self._dequantize = others
 
     def attend(self, qkv: Tensor, b_q: Tensor, stage: Stage, num_heads: int) -> Tensor:
         """One head of one sequence at a time, its scores in the processor's cache."""
@@ -82,6 +95,32 @@ class NativeKernels:
         )
         return z
 
+    def add_branches(self, y: Tensor, x: Tensor, joined: Sequence[Joined]) -> Tensor:
+        """In place of `y`; all runs of one kind in one call."""
+        low_rank, sparse = array("q"), array("q")
+        for start, stop, branches in joined:
+            for branch in branches:
+                (sparse if isinstance(branch, Sparse) else low_rank).extend((start, stop, *branch.native))
+        for function, of_kind in ((self._add_low_rank, low_rank), (self._add_sparse, sparse)):
+            if of_kind:
+                address, numbers = of_kind.buffer_info()
+                function(
+                    *(address, numbers // _NUMBERS_OF_BRANCH, y.data_ptr(), y.shape[1], x.data_ptr(), x.shape[1]),
+                    torch.get_num_threads(),
+                )
+        return y
+
+    def quantize(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Each token in 8 bits over its own range: q [tokens, in] uint8, s and o [tokens, 2]; x = s (q - 128) - o."""
+        q, ranges = torch.empty(x.shape, dtype=torch.uint8), torch.empty(len(x), 2)
+        self._quantize(x.data_ptr(), *x.shape, q.data_ptr(), ranges.data_ptr(), torch.get_num_threads())
+        return q, ranges
+
+    def dequantize(self, y: Tensor, ranges: Tensor, sums: Tensor) -> Tensor:
+        """W (q - 128) [tokens, out] to W x, in place; `sums` [out] are those of the rows of W."""
+        self._dequantize(y.data_ptr(), *y.shape, ranges.data_ptr(), sums.data_ptr(), torch.get_num_threads())
+        return y
+
 
 @cache
 def load_native(device: str, dtype: torch.dtype) -> NativeKernels | None:
@@ -111,8 +150,10 @@ def _library() -> ctypes.CDLL:
     with tempfile.TemporaryDirectory(prefix="onebert-kernels-") as folder:
         built = Path(folder) / kept.name
         # Linked without -fopenmp: its symbols are found in the OpenMP that PyTorch has loaded, so there is one pool.
-        _run(compiler, *_FLAGS, "-c", str(_SOURCE), "-o", f"{folder}/kernels.o")
-        _run(compiler, "-shared", f"{folder}/kernels.o", "-o", str(built))
+        objects = [f"{folder}/{source.stem}.o" for source in _SOURCES]
+        for source, compiled in zip(_SOURCES, objects, strict=True):
+            _run(compiler, *_FLAGS, "-c", str(source), "-o", compiled)
+        _run(compiler, "-shared", *objects, "-o", str(built))
         library = ctypes.CDLL(str(built))
         _keep(built, kept)
     return library
@@ -137,7 +178,7 @@ def _fingerprint(compiler: str) -> str:
     version = _run(compiler, "--version")
     cpu = Path("/proc/cpuinfo")
     flags = next((line for line in cpu.read_text().splitlines() if line.startswith(("flags", "Features"))), "")
-    parts = [_SOURCE.read_text(), version, *_FLAGS, platform.machine(), flags]
+    parts = [*(source.read_text() for source in (*_SOURCES, _HEADER)), version, *_FLAGS, platform.machine(), flags]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 

@@ -1,12 +1,14 @@
 """PyTorch's own operations: on every device, differentiable, with dropout; what the fast kernels are tested against."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from onebert_encoder.batch import Bucket, Stage
+from onebert_encoder.branches import Joined
 from onebert_encoder.dropout import NO_DROPOUT, Dropout
 from onebert_encoder.kernels.protocol import Gain
 
@@ -49,6 +51,10 @@ class PlainKernels:
         z += b.index_select(0, stage.row_of_token)
         return self._activation(z)
 
+    def add_branches(self, y: Tensor, x: Tensor, joined: Sequence[Joined]) -> Tensor:
+        """One run after the other; in place where there are no gradients."""
+        return _add_apart(y, x, joined) if torch.is_grad_enabled() else add_in_place(y, x, joined)
+
     def _attend_bucket(self, qkv: Tensor, bucket: Bucket, num_heads: int) -> Tensor:
         h = qkv.shape[1] // 3
         d, slots = h // num_heads, bucket.count * bucket.length
@@ -72,3 +78,23 @@ def normalize(x: Tensor, gain: Gain, eps: float) -> Tensor:
     if gain.of_token is None:
         return F.layer_norm(x, gain.shared.shape, gain.shared, None, eps)
     return F.layer_norm(x, gain.shared.shape, None, None, eps) * gain.table.index_select(0, gain.of_token)
+
+
+def add_in_place(y: Tensor, x: Tensor, joined: Sequence[Joined]) -> Tensor:
+    """One run after the other, without gradients."""
+    for start, stop, branches in joined:
+        for branch in branches:
+            y[start:stop] += branch(x[start:stop])
+    return y
+
+
+def _add_apart(y: Tensor, x: Tensor, joined: Sequence[Joined]) -> Tensor:
+    """Split and joined again, because the gradient of a sum into a slice is as large as the whole, for every slice."""
+    edges = [0, *(edge for start, stop, _ in joined for edge in (start, stop)), len(y)]
+    lengths = [stop - start for start, stop in pairwise(edges)]
+    parts, own_x = list(torch.split(y, lengths)), torch.split(x, lengths)
+    # Every second part is one that is joined; the others, which may be empty, lie between.
+    for i, (_, _, branches) in zip(range(1, len(parts), 2), joined, strict=True):
+        for branch in branches:
+            parts[i] = parts[i] + branch(own_x[i])
+    return torch.cat(parts)

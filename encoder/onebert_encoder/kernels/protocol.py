@@ -1,11 +1,13 @@
 """The signature that every way to compute what lies between the matrix products has."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from torch import Tensor
 
 from onebert_encoder.batch import Stage
+from onebert_encoder.branches import Joined
 
 
 @dataclass(frozen=True)
@@ -54,4 +56,8 @@ class Kernels(Protocol):
 
     def add_activate(self, z: Tensor, b: Tensor, stage: Stage) -> Tensor:
         """The activation of z + b, b of each token's row: [tokens, f] for b [rows, f]."""
+        ...
+
+    def add_branches(self, y: Tensor, x: Tensor, joined: Sequence[Joined]) -> Tensor:
+        """Every run of y with what its branches make of x, which may be y: [tokens, out] for x [tokens, in]."""
         ...

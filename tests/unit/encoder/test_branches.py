@@ -1,0 +1,121 @@
+"""Branches on runs of tokens: the C++ kernels and PyTorch's products against dense matrices in float64."""
+
+import math
+import shutil
+
+import pytest
+import torch
+from torch import Tensor
+
+from onebert_encoder.branches import Bottleneck, Branch, Joined, LowRank, Sparse
+from onebert_encoder.kernels import native
+from onebert_encoder.kernels.plain import PlainKernels
+from onebert_encoder.kernels.protocol import Kernels
+from stages import draw
+
+# Sums of up to 384 products, together of order 1 to 10. float32: a few hundred roundings of 6e-8. bfloat16: the plain
+# kernels round what lies between too, to 8 bits.
+TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 0.05}
+DTYPES = list(TOLERANCE)
+RUNS = [1, 2, 16, 17, 40, 3]
+
+
+def kernels_of(name: str, dtype: torch.dtype) -> Kernels:
+    if name == "plain":
+        return PlainKernels(torch.nn.functional.gelu)
+    if not any(map(shutil.which, ("g++", "c++", "clang++"))):
+        pytest.skip("the kernels need a C++ compiler")
+    kernels = native.load_native("cpu", dtype)
+    assert kernels is not None
+    return kernels
+
+
+def low_rank(rank: int, into: int, out: int, dtype: torch.dtype, seed: int) -> LowRank:
+    A, B = draw(rank, into, dtype=torch.float32, seed=seed), draw(out, rank, dtype=torch.float32, seed=seed + 1)
+    return LowRank(A / into**0.5, B / rank**0.5).to(dtype)
+
+
+def sparse(entries: int, into: int, out: int, dtype: torch.dtype, seed: int) -> Sparse:
+    drawn = torch.randperm(into * out, generator=torch.Generator().manual_seed(seed))[:entries].sort().values
+    return Sparse(torch.stack([drawn // into, drawn % into]), draw(len(drawn), dtype=dtype, seed=seed), (out, into))
+
+
+def bottleneck(rank: int, width: int, dtype: torch.dtype, seed: int) -> Bottleneck:
+    down, c = draw(rank, width, dtype=torch.float32, seed=seed), draw(rank, dtype=torch.float32, seed=seed)
+    return Bottleneck(down / width**0.5, c, down.T / rank**0.5).to(dtype)
+
+
+def exact(branch: Branch, x: Tensor) -> Tensor:
+    """[tokens, out] in float64, by a dense matrix."""
+    x = x.double()
+    if isinstance(branch, LowRank):
+        return x @ (branch.B.double() @ branch.A.double()).T
+    if isinstance(branch, Sparse):
+        dense = torch.zeros(branch.shape, dtype=torch.float64)
+        dense[branch.places[0], branch.places[1]] = branch.values.double()
+        return x @ dense.T
+    z = x @ branch.D.double().T + branch.c.double()
+    return z * torch.special.ndtr(z) @ branch.U.double().T
+
+
+def runs_of(branches: list[tuple[Branch, ...]]) -> list[Joined]:
+    """A run for each, but none on the tokens of the third."""
+    starts = [sum(RUNS[:i]) for i in range(len(RUNS))]
+    joined = [(start, start + length, own) for start, length, own in zip(starts, RUNS, branches, strict=True)]
+    return [*joined[:2], *joined[3:]]
+
+
+@pytest.mark.parametrize("kernels", ["plain", "native"])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("rank", [1, 3, 8, 24])
+@pytest.mark.parametrize(("into", "out"), [(1, 1), (7, 5), (16, 48), (33, 100), (384, 100), (48, 48)])
+@torch.no_grad()
+def test_every_run_gets_what_its_own_branches_make(
+    kernels: str, dtype: torch.dtype, rank: int, into: int, out: int
+) -> None:
+    branches: list[tuple[Branch, ...]] = [
+        (low_rank(rank, into, out, dtype, i), sparse(out + rank, into, out, dtype, i)) for i in range(len(RUNS))
+    ]
+    if into == out:
+        branches = [(*own, bottleneck(rank, out, dtype, i)) for i, own in enumerate(branches)]
+    y, x = draw(sum(RUNS) + 5, out, dtype=dtype), draw(sum(RUNS) + 5, into, dtype=dtype, seed=1)
+    want = y.double()
+    for start, stop, own in runs_of(branches):
+        want[start:stop] += sum(exact(branch, x[start:stop]) for branch in own)
+    got = kernels_of(kernels, dtype).add_branches(y.clone(), x, runs_of(branches))
+    torch.testing.assert_close(got.double(), want, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+    assert torch.equal(got[3:19], y[3:19])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@torch.no_grad()
+def test_a_run_has_the_same_bits_alone_and_among_others_and_keeps_its_poison(dtype: torch.dtype) -> None:
+    branches: list[tuple[Branch, ...]] = [
+        (low_rank(5, 33, 33, dtype, i), sparse(90, 33, 33, dtype, i), bottleneck(6, 33, dtype, i))
+        for i in range(len(RUNS))
+    ]
+    y, x = draw(sum(RUNS), 33, dtype=dtype), draw(sum(RUNS), 33, dtype=dtype, seed=1)
+    x[36:76] = math.nan
+    kernels = kernels_of("native", dtype)
+    among = kernels.add_branches(y.clone(), x, runs_of(branches))
+    assert torch.isfinite(among[:36]).all()
+    assert not torch.isfinite(among[36:76]).any()
+    last = slice(len(y) - 3, len(y))
+    assert torch.isfinite(among[last]).all()
+    assert torch.equal(kernels.add_branches(y[last].clone(), x[last], [(0, 3, branches[-1])]), among[last])
+
+
+@torch.no_grad()
+def test_several_branches_of_one_run_are_added_by_one_thread() -> None:
+    """Threads that met in a line of y would lose each other's sums."""
+    branches = tuple(low_rank(4, 64, 64, torch.float32, seed) for seed in range(8))
+    x = draw(512, 64, dtype=torch.float32)
+    want = sum(exact(branch, x) for branch in branches)
+    kernels, threads = kernels_of("native", torch.float32), torch.get_num_threads()
+    torch.set_num_threads(4)
+    try:
+        for _ in range(20):
+            got = kernels.add_branches(torch.zeros(512, 64), x, [(0, 512, branches)])
+            torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-5)
+    finally:
+        torch.set_num_threads(threads)
