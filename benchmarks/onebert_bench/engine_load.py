@@ -13,9 +13,10 @@ from onebert_encoder.base import load_base
 from onebert_encoder.fold import fold, to_tensors
 from onebert_encoder.tokens import Tokens
 from onebert_server.bank import Bank
-from onebert_server.engine import Engine, EngineLimits, Item, Logits
+from onebert_server.engine import Engine, EngineLimits, Item
 from onebert_server.memory import keep_freed_memory
 from onebert_server.settings import Settings
+from onebert_server.versions import Logits
 
 TASKS = 64
 TEXTS = 256

@@ -1,4 +1,4 @@
-"""From texts and pinned versions to answers: tokenize off the event loop, submit to the engine, read the logits."""
+"""From texts to answers: find the versions, tokenize off the event loop, have it computed, read the logits."""
 
 import asyncio
 import threading
@@ -6,15 +6,14 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from concurrent.futures import Executor
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
 from onebert_encoder.answer import TASK_TYPES, Answer, answer
-from onebert_encoder.base import Base
 from onebert_encoder.tokens import Text, Tokenizer, Tokens
-from onebert_server.directory import Directory, Resident
-from onebert_server.engine import Engine, Item, Logits
 from onebert_server.schemas import MAX_ITEMS, MAX_TEXT
+from onebert_server.versions import Found, Logits, Moved, Record, Versions, Wanted
 from onebert_store.errors import AnswerNotFinite, InvalidInput, QueueFull, TooLarge
 
 # About what the event loop may do itself: below a third of a millisecond.
@@ -28,49 +27,69 @@ MAX_LOGITS = 2**24
 MAX_CHARACTERS = MAX_ITEMS * 2 * MAX_TEXT
 
 
-class Answerer:
-    """Answers for any mix of tasks; every answer is by the version that was pinned for it."""
+class Answered(NamedTuple):
+    """One answer, the version that gave it, and the tokens that it is about."""
 
-    def __init__(self, base: Base, engine: Engine, directory: Directory, workers: Executor) -> None:
-        self._tokenizer = base.tokenizer
-        self._engine = engine
-        self._directory = directory
+    record: Record
+    answer: Answer
+    tokens: Tokens
+
+
+class Answerer:
+    """Answers for any mix of tasks, in any process; every answer is by the version that was found for it."""
+
+    def __init__(self, tokenizer: Tokenizer, versions: Versions, workers: Executor) -> None:
+        self._tokenizer = tokenizer
+        self._versions = versions
         self._workers = workers
         self._permits = _Permits()
 
-    async def answer(
-        self, residents: Sequence[Resident], texts: Sequence[Text], top_k: int | None
-    ) -> list[tuple[Answer, Tokens]]:
-        """Answers the i-th text with the i-th version, and unpins all of them.
+    async def answer(self, wanted: Wanted, texts: Sequence[Text], top_k: int | None) -> list[Answered]:
+        """Answers the i-th text with the i-th version; one text alone with every version.
 
         Raises:
-            InvalidInput: a text is not what its task takes.
+            InvalidInput: a reference is none, or a text is not what its task takes.
+            TaskNotFound, VersionNotFound, AliasNotFound, VersionUnavailable: there is no such version.
             QueueFull, ShuttingDown, TooLarge: nothing was computed.
             EngineFailed: the answers could not be computed.
             AnswerNotFinite: one of them is no number.
         """
+        found = await self._versions.find(wanted)
+        # Again only if what was remembered has moved since.
+        while True:
+            try:
+                return await self._answer(found, texts, top_k)
+            except Moved as moved:
+                found = moved.now
+
+    async def _answer(self, found: Found, texts: Sequence[Text], top_k: int | None) -> list[Answered]:
+        records = found.records
+        texts = list(texts) * len(records) if len(texts) == 1 else texts
         try:
-            _check_takes(residents, texts)
-            tokens = await self._tokenize(residents, texts)
-            _check_size(residents, tokens)
-            items = [Item(one, resident.slot) for one, resident in zip(tokens, residents, strict=True)]
-            future = self._engine.submit(items)
+            tokens = await self._prepare(found, texts)
         except BaseException:
-            self._directory.unpin(residents)
+            found.release()
             raise
-        # Not when the request ends: it may end early, and the engine still reads the rows.
-        future.add_done_callback(lambda _: self._directory.unpin(residents))
-        # Shielded, for the same reason: a request that is cancelled lets its batch finish.
-        logits = await asyncio.shield(asyncio.wrap_future(future))
-        read = partial(_read, residents, texts, tokens, logits, top_k)
+        logits = await found.compute(tokens)
+        read = partial(_read, records, texts, tokens, logits, top_k)
         if sum(map(len, logits)) <= TINY_LOGITS:
             answers = read()
         else:
             answers = await asyncio.get_running_loop().run_in_executor(self._workers, read)
-        return list(zip(answers, tokens, strict=True))
+        return list(map(Answered, records, answers, tokens))
 
-    async def _tokenize(self, residents: Sequence[Resident], texts: Sequence[Text]) -> list[Tokens]:
-        manifests = [resident.record.manifest for resident in residents]
+    async def _prepare(self, found: Found, texts: Sequence[Text]) -> list[Tokens]:
+        try:
+            _check_takes(found.records, texts)
+            tokens = await self._tokenize(found.records, texts)
+            _check_size(found.records, tokens)
+        except (InvalidInput, TooLarge):
+            await found.confirm()
+            raise
+        return tokens
+
+    async def _tokenize(self, records: Sequence[Record], texts: Sequence[Text]) -> list[Tokens]:
+        manifests = [record.manifest for record in records]
         aligned = {text for text, manifest in zip(texts, manifests, strict=True) if manifest.per_token}
         work = partial(tokenize, self._tokenizer, texts, [manifest.max_length for manifest in manifests], aligned)
         characters = sum(map(_characters, set(texts)))
@@ -101,9 +120,8 @@ class _Permits:
             self._taken -= characters
 
 
-def _check_takes(residents: Sequence[Resident], texts: Sequence[Text]) -> None:
-    for resident, text in zip(residents, texts, strict=True):
-        record = resident.record
+def _check_takes(records: Sequence[Record], texts: Sequence[Text]) -> None:
+    for record, text in zip(records, texts, strict=True):
         kind = TASK_TYPES[record.manifest.task_type]
         if not kind.takes(text):
             raise InvalidInput(
@@ -111,29 +129,27 @@ def _check_takes(residents: Sequence[Resident], texts: Sequence[Text]) -> None:
             )
 
 
-def _check_size(residents: Sequence[Resident], tokens: Sequence[Tokens]) -> None:
+def _check_size(records: Sequence[Record], tokens: Sequence[Tokens]) -> None:
     """Refuses what a few kilobytes of request could ask of memory: per-token tasks give numbers for every token."""
     numbers = 0
-    for resident, one in zip(residents, tokens, strict=True):
-        manifest = resident.record.manifest
-        numbers += len(manifest.labels) * (len(one) if manifest.per_token else 1)
+    for record, one in zip(records, tokens, strict=True):
+        numbers += len(record.manifest.labels) * (len(one) if record.manifest.per_token else 1)
     if numbers > MAX_LOGITS:
         raise TooLarge("the answers would hold too many numbers, tokens by labels; send the request in parts")
 
 
 def _read(
-    residents: Sequence[Resident],
+    records: Sequence[Record],
     texts: Sequence[Text],
     tokens: Sequence[Tokens],
     logits: Sequence[Logits],
     top_k: int | None,
 ) -> list[Answer]:
-    rows = zip(residents, texts, tokens, logits, strict=True)
-    return [_answer(resident, text, one, row, top_k) for resident, text, one, row in rows]
+    rows = zip(records, texts, tokens, logits, strict=True)
+    return [_read_one(record, text, one, row, top_k) for record, text, one, row in rows]
 
 
-def _answer(resident: Resident, text: Text, tokens: Tokens, logits: Logits, top_k: int | None) -> Answer:
-    record = resident.record
+def _read_one(record: Record, text: Text, tokens: Tokens, logits: Logits, top_k: int | None) -> Answer:
     if not np.isfinite(logits).all():
         raise AnswerNotFinite(f"the answer of {record.task}@{record.version} to this input is not a finite number")
     return answer(logits, record.manifest, text, tokens.alignment, top_k)

@@ -12,6 +12,7 @@ from onebert_encoder.base import Base, load_base
 from onebert_encoder.kernels.choose import answering_kernels
 from onebert_encoder.precision import fast_dtype, trusted
 from onebert_server import routes_classify, routes_system, routes_tasks
+from onebert_server.admission import Admission
 from onebert_server.answers import Answerer
 from onebert_server.auth import ApiKeys, KeyMiddleware
 from onebert_server.bank import Bank
@@ -73,6 +74,7 @@ def _assemble(settings: Settings) -> Parts:
     registry = Registry(settings.data_dir)
     catalog = Catalog(base, bank, engine, registry)
     catalog.load()
+    admission = Admission(catalog.directory, engine)
     workers = ThreadPoolExecutor(WORKERS, "onebert-worker")
     _add_gauges(metrics, engine, bank, catalog)
     return Parts(
@@ -81,7 +83,8 @@ def _assemble(settings: Settings) -> Parts:
         engine=engine,
         registry=registry,
         catalog=catalog,
-        answerer=Answerer(base, engine, catalog.directory, workers),
+        admission=admission,
+        answerer=Answerer(base.tokenizer, admission, workers),
         metrics=metrics,
         workers=workers,
         registrars=ThreadPoolExecutor(REGISTRARS, "onebert-registrar"),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from math import ceil
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -19,14 +19,13 @@ from onebert_encoder.predict import compute_logits
 from onebert_encoder.tokens import Tokens
 from onebert_server.bank import Bank
 from onebert_server.batching import take_batch
+from onebert_server.versions import Logits
 from onebert_store.errors import EngineFailed, QueueFull, ShuttingDown, TooLarge
 
 logger = logging.getLogger("onebert.engine")
 
 # Share of the newest batch in the running estimate of speed.
 _SMOOTHING = 0.2
-
-Logits = np.ndarray[Any, np.dtype[np.float32]]
 
 
 @dataclass(frozen=True)

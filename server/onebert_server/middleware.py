@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from onebert_server.problems import internal_error
-from onebert_server.routing import Parts
+from onebert_server.routing import FrontParts
 
 logger = logging.getLogger("onebert.http")
 
@@ -24,7 +24,7 @@ METHODS = frozenset({"GET", "PUT", "POST", "DELETE", "HEAD", "OPTIONS", "PATCH"}
 class RequestMiddleware:
     """Gives each request an id, counts it, and answers 500 when nothing else answered."""
 
-    def __init__(self, app: ASGIApp, parts: Parts) -> None:
+    def __init__(self, app: ASGIApp, parts: FrontParts) -> None:
         self.app = app
         self.parts = parts
         self.metrics = parts.metrics

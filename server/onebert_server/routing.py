@@ -4,53 +4,67 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import Depends, Request, Response
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
-from onebert_encoder.base import Base
 from onebert_server.answers import Answerer
-from onebert_server.catalog import Catalog
-from onebert_server.directory import Directory
-from onebert_server.engine import Engine
 from onebert_server.metrics import Metrics
 from onebert_server.schemas import Problem
 from onebert_server.settings import Settings
 from onebert_store import strict_json
-from onebert_store.registry import Registry
+
+# For types alone: a front end knows neither torch nor the registry.
+if TYPE_CHECKING:
+    from onebert_encoder.base import Base
+    from onebert_server.admission import Admission
+    from onebert_server.catalog import Catalog
+    from onebert_server.directory import Directory
+    from onebert_server.engine import Engine
+    from onebert_store.registry import Registry
 
 MAX_RECEIVING = 8
 
 
 @dataclass
-class Parts:
-    """Everything that a running server is made of; app.py puts it together.
+class FrontParts:
+    """What answers requests, in every process that does.
+
+    Attributes:
+        draining: set when the server was told to stop; /readyz says so.
+    """
+
+    answerer: Answerer
+    metrics: Metrics
+    draining: bool = field(default=False, kw_only=True)
+
+
+@dataclass
+class Parts(FrontParts):
+    """Everything that the process with the engine is made of; app.py puts it together.
 
     Attributes:
         workers: threads for tokenizing and reading answers.
         registrars: threads for the registry's database and files, so that a slow disk holds up no answer.
         uploader: the one thread that takes uploads, so that they queue behind each other and not before answers.
         receiving: how many uploads may be read at a time; the bodies of others wait in their sockets.
-        draining: set when the server was told to stop; /readyz says so.
     """
 
     settings: Settings
-    base: Base
-    engine: Engine
-    registry: Registry
-    catalog: Catalog
-    answerer: Answerer
-    metrics: Metrics
+    base: "Base"
+    engine: "Engine"
+    registry: "Registry"
+    catalog: "Catalog"
+    admission: "Admission"
     workers: Executor
     registrars: Executor
     uploader: Executor
     receiving: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_RECEIVING))
-    draining: bool = False
 
     @property
-    def directory(self) -> Directory:
+    def directory(self) -> "Directory":
         """What references resolve against."""
         return self.catalog.directory
 
@@ -62,6 +76,7 @@ async def _parts(request: Request) -> Parts:
 
 
 PartsOf = Annotated[Parts, Depends(_parts)]
+FrontPartsOf = Annotated[FrontParts, Depends(_parts)]
 
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {"model": Problem, "description": "A problem of the catalogue in docs/api.md."}

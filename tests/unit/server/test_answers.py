@@ -15,10 +15,12 @@ from bases import WORDS, far_delta, tiny_base
 from onebert_encoder.base import load_base
 from onebert_encoder.fold import fold
 from onebert_server import answers
+from onebert_server.admission import Admission
 from onebert_server.answers import Answerer, tokenize
 from onebert_server.bank import Bank
 from onebert_server.directory import Directory, Resident
 from onebert_server.engine import Engine, EngineLimits
+from onebert_server.versions import Wanted
 from onebert_store.errors import AnswerNotFinite, InvalidInput, QueueFull, TooLarge
 from onebert_store.manifest import parse_manifest
 from onebert_store.registry import Alias, VersionRecord
@@ -86,10 +88,10 @@ class Parts:
         self.engine = Engine(base, self.bank, EngineLimits(512, 4096, 2**19))
         self.engine.start()
         self.workers = ThreadPoolExecutor(1)
-        self.answerer = Answerer(base, self.engine, self.directory, self.workers)
+        self.answerer = Answerer(base.tokenizer, Admission(self.directory, self.engine), self.workers)
 
     async def answer(self, ref, *texts):
-        return await self.answerer.answer(self.directory.pin([ref] * len(texts)), texts, None)
+        return await self.answerer.answer(Wanted([ref] * len(texts)), texts, None)
 
     def unpinned(self):
         """Whether nobody holds a version: then its row leaves the bank with it."""
@@ -117,7 +119,7 @@ def test_an_answer_that_is_no_number_names_its_task_and_touches_no_other_request
     assert failed.status == 500
     assert "bad@1" in failed.detail
     assert len(answered) == count
-    assert all(np.isfinite(prediction.score) for prediction, _ in answered)
+    assert all(np.isfinite(prediction.score) for _, prediction, _ in answered)
     assert parts.unpinned()
 
 
@@ -132,7 +134,7 @@ def test_more_numbers_than_a_request_may_have_are_refused_before_they_are_comput
 @pytest.mark.parametrize("count", [1, 40], ids=["on the loop", "in a worker"])
 def test_a_token_task_labels_every_word_of_its_own_text(parts, count):
     texts = [f"order {'late ' * (i % 5)}now" for i in range(count)]
-    for text, (answered, _) in zip(texts, asyncio.run(parts.answer("tags", *texts)), strict=True):
+    for text, (_, answered, _) in zip(texts, asyncio.run(parts.answer("tags", *texts)), strict=True):
         assert [text[word.start : word.end] for word in answered.words] == text.split()
     assert parts.unpinned()
 
