@@ -12,8 +12,8 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from onebert_bench.engine_load import TASKS, TEXTS, run_engine
-from onebert_bench.load import Load, request_bytes, run_load
-from onebert_bench.timing import percentile
+from onebert_bench.load import Load, Request, run_load
+from onebert_bench.ranks import percentile
 from onebert_bench.workload import bitfit_delta, sentences, tokenized
 from onebert_encoder.base import Base, load_base
 from onebert_server.client import Client
@@ -59,7 +59,8 @@ def _requests(url: str, texts: Sequence[str]) -> list[bytes]:
     """Those of `run_engine`, in its order."""
     bodies = [json.dumps({"inputs": text}) for text in texts]
     return [
-        request_bytes(url, f"/v1/tasks/task-{turn % TASKS}/classify", bodies[turn * 7 % TEXTS]) for turn in range(TEXTS)
+        Request(f"/v1/tasks/task-{turn % TASKS}/classify", bodies[turn * 7 % TEXTS]).encode(url)
+        for turn in range(TEXTS)
     ]
 
 

@@ -1,17 +1,41 @@
 """Closed-loop HTTP load from one thread, with nothing but sockets: it should cost the server's machine next to nothing.
 
-Imports only the standard library, so that a process that only sends load starts at once and holds no threads of torch.
+Imports nothing heavy, so that a process that only sends load starts at once and holds no threads of torch.
 """
 
+import math
 import re
 import selectors
 import socket
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
+from onebert_bench.ranks import percentile
+
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Request:
+    """A JSON request by POST, with headers besides its own."""
+
+    path: str
+    body: str
+    more_headers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """All but those of the connection."""
+        return {"Content-Type": "application/json", **self.more_headers}
+
+    def encode(self, url: str) -> bytes:
+        """As it goes over the wire."""
+        body = self.body.encode()
+        headers = {"Host": urlsplit(url).netloc, "Content-Length": str(len(body)), **self.headers}
+        lines = [f"POST {self.path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
+        return "\r\n".join([*lines, "", ""]).encode() + body
 
 
 @dataclass(frozen=True)
@@ -30,6 +54,25 @@ class Load:
     seconds: float
     cpu_seconds: float
 
+    @property
+    def rate(self) -> float:
+        """Answers per second."""
+        return len(self.latencies_ms) / self.seconds
+
+    def latency_ms(self, share: float) -> float:
+        """That below which a share (0 to 1) of the answers came; not a number where none came."""
+        return percentile(self.latencies_ms, share) if self.latencies_ms else math.nan
+
+    def as_json(self) -> dict[str, float]:
+        """For results files."""
+        return {
+            "answered": len(self.latencies_ms),
+            "refused": self.refused,
+            "seconds": self.seconds,
+            "p50_ms": self.latency_ms(0.5),
+            "p99_ms": self.latency_ms(0.99),
+        }
+
 
 @dataclass
 class _Client:
@@ -44,13 +87,6 @@ class _Client:
         self.received, self.sent = b"", time.perf_counter()
         self.connection.sendall(requests[self.turn % len(requests)])
         self.turn += 1
-
-
-def request_bytes(url: str, path: str, body: str) -> bytes:
-    """A JSON request by POST as it goes over the wire."""
-    encoded = body.encode()
-    head = f"POST {path} HTTP/1.1\r\nHost: {urlsplit(url).netloc}\r\nContent-Type: application/json\r\n"
-    return f"{head}Content-Length: {len(encoded)}\r\n\r\n".encode() + encoded
 
 
 def run_load(url: str, requests: Sequence[bytes], clients: int, seconds: float) -> Load:

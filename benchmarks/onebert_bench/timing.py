@@ -19,9 +19,3 @@ def interleaved_ms(runs: Mapping[str, Callable[[], object]], repetitions: int, d
             if repetition >= 2:
                 times[name].append((time.perf_counter() - started) * 1e3)
     return {name: median(values) for name, values in times.items()}
-
-
-def percentile(values: list[float], share: float) -> float:
-    """The value below which a share (0 to 1) of the values lies, by the nearest rank."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

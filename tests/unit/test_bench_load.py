@@ -6,7 +6,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from onebert_bench.load import request_bytes, run_load
+from onebert_bench.load import Request, run_load
 
 
 class Server(ThreadingHTTPServer):
@@ -43,7 +43,7 @@ def test_every_answer_is_counted_once_and_refusals_apart(clients):
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         url = f"http://127.0.0.1:{server.server_address[1]}"
-        requests = [request_bytes(url, path, "é" * 3) for path in ("/good", "/bad", "/good")]
+        requests = [Request(path, "é" * 3).encode(url) for path in ("/good", "/bad", "/good")]
         try:
             load = run_load(url, requests, clients, 0.3)
         finally:

@@ -2,12 +2,10 @@
 
 import csv
 import gzip
-import http.server
 import json
 import os
 import signal
 import sys
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +16,6 @@ from onebert_bench.suite.comparisons import baseline, goal_lines
 from onebert_bench.suite.entries import ENTRIES, PEERS
 from onebert_bench.suite.environments import ENVIRONMENTS
 from onebert_bench.suite.errors import PeerFailed
-from onebert_bench.suite.load import Request, run_load
 from onebert_bench.suite.measure import Outcome, difference
 from onebert_bench.suite.page import write_page
 from onebert_bench.suite.results import Results
@@ -206,26 +203,3 @@ def test_a_page_tells_what_is_reached_and_what_failed(tmp_path):
     assert (tmp_path / "m" / "one-task.png").read_bytes().startswith(b"\x89PNG")
     results.write(tmp_path / "m.json")
     assert json.loads((tmp_path / "m.json").read_text())["scenes"][0]["cases"][1]["ms"] == [50.0, 55.0, 60.0]
-
-
-def test_load_counts_refusals_apart():
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_POST(self):
-            self.rfile.read(int(self.headers["Content-Length"]))
-            self.send_response(503 if self.path == "/busy" else 200)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        def log_message(self, *_):
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        serving = threading.Thread(target=server.serve_forever)
-        serving.start()
-        url = f"http://127.0.0.1:{server.server_port}"
-        load = run_load(url, lambda turn: Request("/busy" if turn % 2 else "/ok", "{}", {}), clients=2, seconds=0.2)
-        server.shutdown()
-        serving.join()
-    assert load.answered > 0
-    assert abs(load.answered - load.refused) <= 2
-    assert 0 < load.p50_ms <= load.p99_ms

@@ -5,16 +5,16 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx
 
+from onebert_bench.load import Load, Request, run_load
 from onebert_bench.suite.entries import PEERS
 from onebert_bench.suite.environments import python_of
 from onebert_bench.suite.errors import PeerFailed
-from onebert_bench.suite.load import Load, Request, run_load
 from onebert_bench.suite.measure import TOLERANCE, Settings
 from onebert_bench.suite.processes import family, memory_bytes, signal_all
 from onebert_bench.suite.servers import PEER_SERVERS, Launch, Peer, Scores, free_port, ours, read_ours, running
@@ -25,10 +25,10 @@ from onebert_server.client import Client
 from onebert_server.process import serving
 
 TASKS = 64
-CLIENTS = (1, 32)
+CLIENTS = (1, 64)
 DTYPE = "float32"
 _TEXTS = 256
-_SECONDS = {1: 1.0, 32: 2.0}
+_SECONDS = {1: 1.0, 64: 2.0}
 _WARM_UP_S = 1.0
 _MOST_REPETITIONS = 3  # each is seconds long
 
@@ -61,7 +61,8 @@ class HttpOutcome:
 
     def as_json(self) -> Json:
         """For the results file."""
-        return {"title": PEER_SERVERS[self.peer].title, "dtype": DTYPE, **asdict(self)}
+        loads = {side: [load.as_json() for load in getattr(self, side)] for side in ("ours", "theirs")}
+        return {"title": PEER_SERVERS[self.peer].title, "dtype": DTYPE, **vars(self), **loads}
 
 
 def measure_http(
@@ -108,21 +109,22 @@ def _measure_peer(
         error = _difference(peer, url, own, texts)
         for outcome in outcomes:
             outcome.error = error
-            run_load(url, _traffic(peer.request, outcome.tasks, texts), outcome.clients, _WARM_UP_S)
+            run_load(url, _traffic(url, peer.request, outcome.tasks, texts), outcome.clients, _WARM_UP_S)
         for _ in range(min(settings.repetitions, _MOST_REPETITIONS)):
             for outcome in outcomes:
                 seconds = _SECONDS[outcome.clients]
-                outcome.theirs.append(
-                    run_load(url, _traffic(peer.request, outcome.tasks, texts), outcome.clients, seconds)
-                )
+                traffic = _traffic(url, peer.request, outcome.tasks, texts)
+                outcome.theirs.append(run_load(url, traffic, outcome.clients, seconds))
                 with _stopped(pid):
-                    outcome.ours.append(run_load(own, _traffic(ours, outcome.tasks, texts), outcome.clients, seconds))
+                    traffic = _traffic(own, ours, outcome.tasks, texts)
+                    outcome.ours.append(run_load(own, traffic, outcome.clients, seconds))
         for outcome in outcomes:
             outcome.memory = memory_bytes(pid)
 
 
-def _traffic(request: Callable[[str, str], Request], tasks: int, texts: Sequence[str]) -> Callable[[int], Request]:
-    return lambda turn: request(f"task-{turn % tasks}", texts[turn * 7 % len(texts)])
+def _traffic(url: str, request: Callable[[str, str], Request], tasks: int, texts: Sequence[str]) -> list[bytes]:
+    turns = ((f"task-{turn % tasks}", texts[turn * 7 % len(texts)]) for turn in range(len(texts)))
+    return [request(task, text).encode(url) for task, text in turns]
 
 
 @contextmanager

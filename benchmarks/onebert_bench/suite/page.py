@@ -104,6 +104,6 @@ def _http_line(outcome: HttpOutcome) -> list[str]:
     if outcome.failed is not None or outcome.wrong:
         return [*start, f"failed: {outcome.failed}" if outcome.failed else "wrong answers", *["–"] * 5]
     theirs, ours = ([load.rate for load in loads] for loads in (outcome.theirs, outcome.ours))
-    p50 = [str(Spread.of([load.p50_ms for load in loads])) for loads in (outcome.theirs, outcome.ours)]
+    p50 = [str(Spread.of([load.latency_ms(0.5) for load in loads])) for loads in (outcome.theirs, outcome.ours)]
     rates = [str(Spread.of(theirs)), str(Spread.of(ours)), str(ratio(ours, theirs))]
     return [*start, *rates, *p50, f"{outcome.memory / 1e9:.1f} GB"]

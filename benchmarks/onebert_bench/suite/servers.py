@@ -13,14 +13,13 @@ from typing import Any
 
 import httpx
 
+from onebert_bench.load import Request
 from onebert_bench.suite.entries import PEERS
 from onebert_bench.suite.errors import PeerFailed
-from onebert_bench.suite.load import Request
 from onebert_bench.suite.processes import family, signal_all
 from onebert_bench.suite.workers import environment
 
 _START_S = 300.0
-_JSON = {"Content-Type": "application/json"}
 Scores = dict[str, float]
 
 
@@ -88,7 +87,7 @@ PEER_SERVERS: Mapping[str, Peer] = {
         "FastAPI and transformers pipelines",
         "torch",
         _script("http_pipeline.py"),
-        lambda task, text: Request(f"/classify/{task}", json.dumps({"inputs": text}), _JSON),
+        lambda task, text: Request(f"/classify/{task}", json.dumps({"inputs": text})),
         _pairs,
         {},
     ),
@@ -96,7 +95,7 @@ PEER_SERVERS: Mapping[str, Peer] = {
         "Infinity",
         "infinity",
         _infinity,
-        lambda task, text: Request("/classify", json.dumps({"model": task, "input": [text]}), _JSON),
+        lambda task, text: Request("/classify", json.dumps({"model": task, "input": [text]})),
         lambda answer: _pairs(answer["data"][0]),
         {},
     ),
@@ -104,7 +103,7 @@ PEER_SERVERS: Mapping[str, Peer] = {
         "Ray Serve, multiplexed",
         "ray",
         _script("http_ray.py"),
-        lambda task, text: Request("/", json.dumps({"inputs": text}), {**_JSON, "serve_multiplexed_model_id": task}),
+        lambda task, text: Request("/", json.dumps({"inputs": text}), {"serve_multiplexed_model_id": task}),
         _pairs,
         # As its page on performance says, and without telling anybody.
         {"RAY_SERVE_THROUGHPUT_OPTIMIZED": "1", "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"},
@@ -114,7 +113,7 @@ PEER_SERVERS: Mapping[str, Peer] = {
 
 def ours(task: str, text: str) -> Request:
     """One text asked of `onebert serve`."""
-    return Request(f"/v1/tasks/{task}/classify", json.dumps({"inputs": text}), _JSON)
+    return Request(f"/v1/tasks/{task}/classify", json.dumps({"inputs": text}))
 
 
 def read_ours(answer: Mapping[str, Any]) -> Scores:
