@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from transformers import AutoConfig, AutoTokenizer
 
 from onebert_encoder.anatomy import Anatomy, Family, family_of
-from onebert_encoder.linear import FrozenLinear
+from onebert_encoder.linear import FrozenLinear, Linear
 from onebert_encoder.source import DEFAULT_BASE, find_base, read_weights
 from onebert_encoder.tokens import Tokenizer
 from onebert_store.errors import UnsupportedBase
@@ -68,10 +68,10 @@ class EncoderConfig:
 class LayerWeights:
     """What every task shares in one layer; gains are [h] in the compute dtype."""
 
-    W_qkv: FrozenLinear
-    W_m1: FrozenLinear
-    W_m2: FrozenLinear
-    W_m3: FrozenLinear
+    W_qkv: Linear
+    W_m1: Linear
+    W_m2: Linear
+    W_m3: Linear
     g_LN1: Tensor
     g_LN2: Tensor
 
@@ -92,7 +92,7 @@ class EmbeddingWeights:
     place: Tensor
     no_bias: Tensor
     g_LN0: Tensor
-    W_e: FrozenLinear | None
+    W_e: Linear | None
 
 
 class Base:
@@ -102,6 +102,8 @@ class Base:
         spec: what a delta may touch.
         params: float32 parameters by Hugging Face name without prefix; `fold` reads them.
         layers: weights of each layer in the compute dtype, packed for the device.
+        precision: of the matrix products.
+        dtype: of everything else: `precision`, or bfloat16 around products in int8.
         batch_invariant: whether a text gets the same bits alone and in every batch; for answering, not for training.
     """
 
@@ -112,7 +114,7 @@ class Base:
         anatomy: Anatomy,
         params: dict[str, Tensor],
         tokenizer: Tokenizer,
-        dtype: torch.dtype,
+        precision: torch.dtype,
         device: torch.device,
         batch_invariant: bool = False,
     ) -> None:
@@ -120,7 +122,8 @@ class Base:
         self.config = config
         self.anatomy = anatomy
         self.tokenizer = tokenizer
-        self.dtype = dtype
+        self.precision = precision
+        self.dtype = torch.bfloat16 if precision == torch.int8 else precision
         self.device = device
         self.batch_invariant = batch_invariant
         self.params = {name: tensor.to(device) for name, tensor in params.items()}
@@ -131,22 +134,23 @@ class Base:
     def with_params(self, changed: Mapping[str, Tensor]) -> "Base":
         """The same encoder with some parameters replaced; the gradient flows to those that require one.
 
-        It is no longer the base of `spec`: a delta trained on it is for nobody else.
+        It is no longer the base of `spec`: a delta trained on it is for nobody else. Products in int8, which have no
+        gradient, become bfloat16.
         """
-        return self._like(params={**self.params, **changed}, dtype=self.dtype)
+        return self._like(params={**self.params, **changed}, precision=self.dtype)
 
     def in_dtype(self, dtype: torch.dtype) -> "Base":
-        """The same encoder computing in another dtype."""
-        return self._like(params=self.params, dtype=dtype)
+        """The same encoder computing in another dtype: one that `load_base` takes."""
+        return self._like(params=self.params, precision=dtype)
 
-    def _like(self, params: dict[str, Tensor], dtype: torch.dtype) -> "Base":
-        own = (self.spec, self.config, self.anatomy, params, self.tokenizer, dtype, self.device)
+    def _like(self, params: dict[str, Tensor], precision: torch.dtype) -> "Base":
+        own = (self.spec, self.config, self.anatomy, params, self.tokenizer, precision, self.device)
         return Base(*own, batch_invariant=self.batch_invariant)
 
     @property
     def dtype_name(self) -> str:
-        """`float32` or `bfloat16`."""
-        return str(self.dtype).removeprefix("torch.")
+        """`float32`, `bfloat16` or `int8`."""
+        return str(self.precision).removeprefix("torch.")
 
     def param(self, symbol: str, layer: int | None = None) -> Tensor:
         """A float32 parameter by the papers' symbol."""
@@ -155,13 +159,18 @@ class Base:
     def _table(self, part: str) -> Tensor:
         return self.params[f"{self.anatomy.path(part)}.weight"]
 
-    def _linear(self, *symbols: str, layer: int | None) -> FrozenLinear:
-        return FrozenLinear(partial(self._weight, symbols, layer), self.batch_invariant)
+    def _linear(self, *symbols: str, layer: int | None) -> Linear:
+        if self.precision == torch.int8:
+            # Its kernels read batches, which read this module.
+            from onebert_encoder.quantized import Int8Linear  # noqa: PLC0415
+
+            return Int8Linear(self._weight(symbols, layer))
+        return FrozenLinear(lambda: self._weight(symbols, layer).to(self.dtype), self.batch_invariant)
 
     def _weight(self, symbols: Sequence[str], layer: int | None) -> Tensor:
         weights = [self.param(symbol, layer) for symbol in symbols]
         # A copy only where several are joined: one alone in float32 stays the tensor that `params` holds.
-        return (weights[0] if len(weights) == 1 else torch.cat(weights)).to(self.dtype)
+        return weights[0] if len(weights) == 1 else torch.cat(weights)
 
     def _layer(self, layer: int) -> LayerWeights:
         return LayerWeights(
@@ -197,13 +206,15 @@ def load_base(
 
     Args:
         name: folder or Hub id.
-        dtype: compute dtype, float32 or bfloat16; `fold` always works in float32.
+        dtype: compute dtype, float32 or bfloat16; `fold` always works in float32. int8 is bfloat16 with matrix products
+            of 8-bit integers, on a CPU, for answering only.
         device: `cpu`, `cuda` or `cuda:N`.
         batch_invariant: give a text the same bits alone and in every batch.
 
     Raises:
         BaseNotFound: nothing of that name can be had.
         UnsupportedBase: another architecture, no safetensors weights, or weights that are not all there.
+        InvalidSettings: this machine cannot compute int8, or not fast.
     """
     name = name or DEFAULT_BASE
     folder = find_base(name)

@@ -4,13 +4,11 @@ from torch import Tensor
 
 from onebert_encoder.batch import Stage
 from onebert_encoder.kernels.protocol import Kernels
-from onebert_encoder.linear import FrozenLinear
+from onebert_encoder.linear import Linear
 from onebert_encoder.rows import Rows
 
 
-def project(
-    kernels: Kernels, linear: FrozenLinear, x: Tensor, rows: Rows, stage: Stage, layer: int, site: str
-) -> Tensor:
+def project(kernels: Kernels, linear: Linear, x: Tensor, rows: Rows, stage: Stage, layer: int, site: str) -> Tensor:
     """x (W + BA + S)ᵀ, each run of tokens with the low-rank and sparse differences of its own row."""
     return join(kernels, linear(x), x, rows, stage, layer, site)
 

@@ -15,6 +15,9 @@ from torch.nn import functional as F
 
 from onebert_encoder.shapes import round_up
 
+Linear = Callable[[Tensor], Tensor]
+"""The product with a frozen weight: [tokens, in] -> [tokens, out]."""
+
 # Rows of the largest product where batches are to be invariant.
 _PIECE = 1024
 

@@ -30,7 +30,7 @@ def fast_dtype(device: str) -> torch.dtype:
 
 def trusted(base: Base) -> Base:
     """The base, or the same one in float32 where this machine's results in its dtype stray from float32's."""
-    if base.dtype == torch.float32:
+    if base.precision == torch.float32:
         return base
     exact = base.in_dtype(torch.float32)
     error = relative_error(base, exact)
