@@ -20,7 +20,7 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=200)
     count = parser.parse_args().tasks
     logits = {}
-    for dtype, threads in ((torch.float32, 1), (torch.float32, 2), (torch.bfloat16, 2)):
+    for dtype, threads in ((torch.float32, 1), (torch.float32, 2), (torch.bfloat16, 2), (torch.int8, 2)):
         torch.set_num_threads(threads)
         base = load_base(dtype=dtype)
         rows = (fold(base, bitfit_tensors(base, seed)) for seed in range(count))
@@ -30,6 +30,7 @@ def main() -> None:
     for name, other in {
         "float32, another number of threads": logits[torch.float32, 1],
         "bfloat16": logits[torch.bfloat16, 2],
+        "int8": logits[torch.int8, 2],
         "another task": np.roll(exact, 1, axis=0),
     }.items():
         deviation = np.abs(other - exact).max(axis=(1, 2)) / scale

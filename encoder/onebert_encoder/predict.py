@@ -21,8 +21,8 @@ _GOLDEN_SEED = 20240601
 
 # Relative to the largest part of a logit that the encoder decides (at least 1). float32: the trainer and this machine
 # may sum in another order, on other kernels. bfloat16: 8 bits of mantissa, rounded again at every one of a layer's
-# sums. docs/decisions/0004-golden.md has the deviations measured.
-_GOLDEN_TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.15}
+# sums. int8: 8 bits for a token's whole range. docs/decisions/0004-golden.md has the deviations measured.
+_GOLDEN_TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.15, torch.int8: 0.6}
 
 
 def compute_logits(
@@ -69,14 +69,14 @@ def compute_golden(base: Base, row: Row, max_length: int) -> Golden:
     return Golden(input_ids=[text.input_ids for text in tokens], logits=[row.flatten().tolist() for row in logits])
 
 
-def golden_tolerance(dtype: torch.dtype, logits: Sequence[Sequence[float]], bias: Sequence[float]) -> float:
-    """Largest difference from recorded float32 logits that a machine computing in `dtype` may show.
+def golden_tolerance(precision: torch.dtype, logits: Sequence[Sequence[float]], bias: Sequence[float]) -> float:
+    """Largest difference from recorded float32 logits that a base of this precision may show.
 
     Args:
-        dtype: compute dtype.
+        precision: of the base.
         logits: [sequences, labels] as recorded, or of each sequence its tokens' labels, flat.
         bias: [labels], the head's bias, which rounding does not touch: a regression's values may lie far from zero.
     """
     by_label = np.concatenate([np.reshape(row, (-1, len(bias))) for row in logits])
     decided = np.abs(by_label - np.asarray(bias)).max(initial=0.0)
-    return _GOLDEN_TOLERANCE[dtype] * max(1.0, float(decided))
+    return _GOLDEN_TOLERANCE[precision] * max(1.0, float(decided))

@@ -120,7 +120,7 @@ class Catalog:
             raise NotFinite("the delta's answers are not finite numbers")
         if golden is not None:
             bias = delta.tensors["head.bias"].astype(np.float64).tolist()
-            _compare(golden, logits, golden_tolerance(self._base.dtype, golden.logits, bias))
+            _compare(golden, logits, golden_tolerance(self._base.precision, golden.logits, bias))
 
 
 def _compare(golden: Golden, logits: Sequence[np.ndarray], tolerance: float) -> None:

@@ -34,7 +34,7 @@ def serve(
     port: Annotated[int | None, typer.Option(help="Port; 0 takes a free one; default 8000.")] = None,
     base: Annotated[str | None, typer.Option(help="Hub id or local folder of the base.")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Folder of the registry; default onebert-data.")] = None,
-    dtype: Annotated[str | None, typer.Option(help="auto (default), float32 or bfloat16.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="auto (default), float32, bfloat16 or int8.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu (default), cuda or cuda:N.")] = None,
 ) -> None:
     """Serve classifiers over HTTP until SIGTERM or Ctrl-C.

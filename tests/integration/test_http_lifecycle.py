@@ -161,7 +161,7 @@ def test_drain_loses_no_request(tmp_path):
         ([], {"host": "::"}, "needs an API key"),
         ([], {"api_keys": "sha256:abc"}, "ONEBERT_API_KEYS"),
         (["--port", "70000"], {}, "ONEBERT_PORT"),
-        (["--dtype", "int8"], {}, "ONEBERT_DTYPE"),
+        (["--dtype", "float16"], {}, "ONEBERT_DTYPE"),
         (["--device", "tpu"], {}, "ONEBERT_DEVICE"),
         ([], {"max_body_bytes": "lots"}, "ONEBERT_MAX_BODY_BYTES"),
         (["--base", "/nowhere/at/all", "--port", "0"], {}, "base"),
