@@ -112,7 +112,7 @@ def _load(settings: Settings) -> Base:
             "ONEBERT_BATCH_INVARIANT: plain PyTorch rounds differently from batch to batch; the fast kernels, which do"
             " not, need a C++ compiler (on a GPU Triton) and a base with GELU"
         )
-    return trusted(base) if auto else base
+    return trusted(base) if auto or settings.dtype == "int8" else base
 
 
 @asynccontextmanager
