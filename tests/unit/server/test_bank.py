@@ -1,7 +1,11 @@
 """The bank: rows keep their numbers while it grows, slots are reused, and its size is what arithmetic says."""
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import pytest
 import torch
@@ -119,3 +123,37 @@ def test_the_bare_base_stays() -> None:
     bank = Bank(base())
     with pytest.raises(ValueError, match="never released"):
         bank.release(BASE_ROW)
+
+
+# For a process of its own, set up as the server's: others' garbage is none of its business.
+TEN_THOUSAND_LOADS = """
+from pathlib import Path
+from onebert_server.memory import keep_freed_memory
+keep_freed_memory()
+import torch
+from bases import far_delta, tiny_base, torch_tensors
+from onebert_encoder.base import load_base
+from onebert_encoder.fold import fold
+from onebert_server.bank import Bank
+torch.set_num_threads(1)
+base = load_base(str(tiny_base("bert")))
+bank = Bank(base)
+tensors = [torch_tensors(far_delta(base.spec, kind, "mean", labels=3, seed=1)) for kind in KINDS]
+def churn(times):
+    for i in range(times):
+        for slot in [bank.install(fold(base, tensors[(i + k) % len(tensors)], "mean")) for k in range(2)]:
+            bank.release(slot)
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+before = churn(500)
+print(churn(5000) - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the kernel does not say here what a process holds")
+def test_ten_thousand_loads_and_unloads_leave_no_memory_behind() -> None:
+    code = TEN_THOUSAND_LOADS.replace("KINDS", repr(KINDS))
+    tests = str(Path(__file__).parents[2])
+    environment = {**os.environ, "PYTHONPATH": tests}
+    child = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    # A row of these is 10 to 70 kB: one that was kept in a hundred would show.
+    assert int(child.stdout) < 2**20
