@@ -22,7 +22,7 @@ from onebert_encoder.rows import Rows, parts_at, stack_rows
 from onebert_encoder.tokens import Tokens
 
 KINDS = ("frozen", "bitfit", "layernorm", "gains", "lora", "spafit", "sparse", "adapter", "scale", "everything")
-DTYPES = [torch.float32, torch.bfloat16]
+DTYPES = [torch.float32, torch.bfloat16, torch.int8]
 
 
 @cache

@@ -1,4 +1,4 @@
-"""bfloat16 is used where it is fast and only while it agrees with float32."""
+"""bfloat16 is used where it is fast; it and int8 only while they agree with float32."""
 
 import logging
 from dataclasses import replace
@@ -21,9 +21,19 @@ def test_bfloat16_is_trusted_where_it_only_rounds(family: str) -> None:
     assert relative_error(base, base.in_dtype(torch.float32)) > 1e-4
 
 
-def test_float32_takes_over_where_bfloat16_computes_something_else(caplog: pytest.LogCaptureFixture) -> None:
-    base = load_base(str(tiny_base("bert")), dtype=torch.bfloat16)
-    wrong = torch.randn(32, 32, generator=torch.Generator().manual_seed(0)).to(torch.bfloat16)
+def test_int8_is_trusted_on_the_default_base_where_it_rounds_as_measured() -> None:
+    base = load_base(dtype=torch.int8)
+    assert trusted(base) is base
+    # 0.19 here; coarser than bfloat16's 0.026 because a token's largest numbers are many times its usual ones.
+    assert 0.05 < relative_error(base, base.in_dtype(torch.float32)) < 0.3
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.int8])
+def test_float32_takes_over_where_something_else_is_computed(
+    dtype: torch.dtype, caplog: pytest.LogCaptureFixture
+) -> None:
+    base = load_base(str(tiny_base("bert")), dtype=dtype)
+    wrong = 10 * torch.randn(32, 32, generator=torch.Generator().manual_seed(0)).to(torch.bfloat16)
     base.layers[1] = replace(base.layers[1], W_m1=FrozenLinear(lambda: wrong))
     with caplog.at_level(logging.WARNING):
         settled = trusted(base)

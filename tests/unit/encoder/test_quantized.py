@@ -1,0 +1,182 @@
+"""Products in 8-bit integers against the float product, and every reason not to offer them."""
+
+import math
+import shutil
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from bases import tiny_base
+from onebert_encoder import quantized
+from onebert_encoder.base import load_base
+from onebert_encoder.kernels import native
+from onebert_encoder.quantized import Int8Linear
+from onebert_store.errors import InvalidSettings
+from stages import draw
+
+pytestmark = pytest.mark.skipif(
+    not any(map(shutil.which, ("g++", "c++", "clang++"))), reason="the kernels need a C++ compiler"
+)
+
+
+def step(x: Tensor) -> Tensor:
+    """[tokens, 1], between two of the 256 numbers that a token is rounded to: its range, zero included, by 255."""
+    return (x.amax(1, keepdim=True).clamp(min=0) - x.amin(1, keepdim=True).clamp(max=0)) / 255
+
+
+def assert_within_rounding(x: Tensor, weight: Tensor, got: Tensor) -> None:
+    """No number of the product is farther off than its rounded factors allow.
+
+    An entry of x is off by half a step, one of W by half of 1/127 of its row's largest. bfloat16 rounds twice, to a
+    relative 2**-9: the result, and before it the sum over q - 128, at most 128 steps of x for each entry of W.
+    """
+    x, steps, of_weight = x.double(), step(x.double()), weight.double().abs().amax(1) / 127
+    want, span = x @ weight.double().T, weight.double().abs().sum(1)
+    rounded = 0.5 * steps * span + 0.5 * of_weight * (x.abs() + steps).sum(1, keepdim=True)
+    bound = rounded + 2**-9 * (128 * steps * span + rounded) * 1.01 + 2**-8 * want.abs() + 1e-20
+    assert ((got.double() - want).abs() <= bound).all()
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 40), st.sampled_from([1, 8, 24, 100, 384]), st.sampled_from([1, 16, 40, 100]), st.integers(-3, 3))
+def test_the_product_of_any_shape_is_as_near_as_its_rounded_factors(
+    tokens: int, into: int, out: int, center: int
+) -> None:
+    x, weight = draw(tokens, into, dtype=torch.float32) + center, draw(out, into, dtype=torch.float32, seed=1)
+    x = x.to(torch.bfloat16)
+    assert_within_rounding(x, weight, Int8Linear(weight)(x))
+
+
+def test_errors_average_out_over_a_sum() -> None:
+    x, weight = draw(64, 384, dtype=torch.bfloat16), draw(384, 384, dtype=torch.float32, seed=1)
+    want = x.float() @ weight.T
+    # Uniform errors: x of a step of 6/255 and W of 3/127, each divided by the root of 12, together 0.0098.
+    assert float((Int8Linear(weight)(x).float() - want).norm() / want.norm()) < 0.015
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    "row",
+    [[0.0] * 40, [3.0] * 40, [-3.0] * 40, [1e-20, -2e-20] * 20, [1e30, -1e30] * 20, [0.01, -0.02] * 19 + [500.0, 0.0]],
+    ids=["zeros", "constant", "negative", "tiny", "huge", "outlier"],
+)
+def test_a_row_keeps_its_zeros_and_is_off_by_half_a_step(row: list[float], dtype: torch.dtype) -> None:
+    kernels = native.load_native("cpu", dtype)
+    assert kernels is not None
+    x = torch.tensor([row, row]).to(dtype)
+    q, ranges = kernels.quantize(x)
+    scale, offset = ranges[:, :1].double(), ranges[:, 1:].double()
+    back = scale * (q.double() - 128) - offset
+    assert ((back - x.double()).abs() <= 0.501 * step(x.double())).all()
+    assert (back[x == 0].abs() <= 1e-6 * step(x.double()).max()).all()
+    weight = draw(24, 40, dtype=torch.float32)
+    assert_within_rounding(x.bfloat16(), weight, Int8Linear(weight)(x.bfloat16()))
+
+
+def test_a_row_of_the_weight_that_is_zero_gives_zero() -> None:
+    weight = draw(8, 24, dtype=torch.float32)
+    weight[3] = 0
+    assert torch.equal(Int8Linear(weight)(draw(5, 24, dtype=torch.bfloat16))[:, 3], torch.zeros(5).bfloat16())
+
+
+@pytest.mark.parametrize("poison", [math.nan, math.inf, -math.inf])
+def test_what_is_not_finite_stays_so_and_stays_in_its_token(poison: float) -> None:
+    linear = Int8Linear(draw(40, 96, dtype=torch.float32))
+    x = draw(20, 96, dtype=torch.bfloat16, seed=1)
+    clean = linear(x)
+    x[7, 5] = poison
+    got, others = linear(x), torch.arange(20) != 7
+    assert not torch.isfinite(got[7]).any()
+    assert torch.equal(got[others], clean[others])
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(1, 1100), st.integers(0, 2**16))
+def test_a_token_has_the_same_bits_alone_and_among_any_number(count: int, seed: int) -> None:
+    linear, x = Int8Linear(draw(40, 96, dtype=torch.float32)), draw(count, 96, dtype=torch.bfloat16, seed=seed)
+    chosen = seed % count
+    assert torch.equal(linear(x)[chosen], linear(x[chosen : chosen + 1])[0])
+
+
+def test_a_gradient_is_refused_and_not_lost() -> None:
+    x = draw(4, 24, dtype=torch.bfloat16).requires_grad_()
+    linear = Int8Linear(draw(8, 24, dtype=torch.float32))
+    with pytest.raises(RuntimeError, match="no gradient"):
+        linear(x)
+    with torch.no_grad():
+        linear(x)
+
+
+def test_a_base_in_int8_says_so_and_gives_others_back() -> None:
+    base = load_base(str(tiny_base()), dtype=torch.int8)
+    assert (base.dtype_name, base.dtype) == ("int8", torch.bfloat16)
+    assert base.in_dtype(torch.float32).dtype_name == "float32"
+    # One that is trained has gradients, and so no 8-bit integers.
+    assert base.with_params({}).dtype_name == "bfloat16"
+
+
+@pytest.fixture
+def unchecked() -> Iterator[None]:
+    """As in a process that has not looked yet, and leaves nothing that it saw."""
+    caches = (quantized._checked, native.load_native, native._library)
+    for function in caches:
+        function.cache_clear()
+    yield
+    for function in caches:
+        function.cache_clear()
+
+
+def refusal() -> str:
+    with pytest.raises(InvalidSettings) as refused:
+        load_base(str(tiny_base()), dtype=torch.int8)
+    return refused.value.detail
+
+
+def test_without_a_compiler_it_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Any, unchecked: None) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "need a C++ compiler" in refusal()
+
+
+def test_elsewhere_than_on_a_cpu_it_is_refused() -> None:
+    with pytest.raises(InvalidSettings, match="on the CPU only"):
+        Int8Linear(torch.empty(8, 24, device="meta"))
+
+
+def multiplied(change: Callable[[Callable[[], Tensor]], Tensor]) -> Callable[..., Tensor]:
+    """PyTorch's operator on another machine."""
+    own = torch.ops.onednn.qlinear_pointwise
+    return lambda *arguments: change(lambda: own(*arguments))
+
+
+def slow(product: Callable[[], Tensor]) -> Tensor:
+    """Many times the work, as code without vectors has."""
+    for _ in range(200):
+        product()
+    return product()
+
+
+def missing(_: Callable[[], Tensor]) -> Tensor:
+    raise RuntimeError("could not create a primitive descriptor")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda product: product() / 2, "wrong numbers"),
+        # Sums that overflow are those of large numbers only.
+        (lambda product: product().clamp(max=150), "wrong numbers"),
+        (slow, "times as long as bfloat16's"),
+        (missing, "not offered by this version of PyTorch"),
+    ],
+    ids=["half", "overflow", "slow", "missing"],
+)
+def test_an_operator_that_is_wrong_slow_or_missing_is_refused(
+    change: Callable[[Callable[[], Tensor]], Tensor], reason: str, monkeypatch: pytest.MonkeyPatch, unchecked: None
+) -> None:
+    monkeypatch.setattr(torch.ops.onednn, "qlinear_pointwise", multiplied(change))
+    assert reason in refusal()
