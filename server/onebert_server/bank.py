@@ -1,6 +1,7 @@
 """The bank: folded rows resident on the device, written while the engine reads."""
 
 import threading
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 
 import torch
 from torch import Tensor
@@ -140,13 +141,24 @@ class _Table:
     """A tensor of rows that grows by an eighth at a time; row 0 is given."""
 
     def __init__(self, first: Tensor) -> None:
-        self.tensor = first.new_empty(_FIRST_CAPACITY, *first.shape)
+        self.tensor = _room(_FIRST_CAPACITY, first)
         self.tensor[0] = first
 
     def write(self, index: int, row: Tensor) -> None:
         if index >= len(self.tensor):
             capacity = max(index + 1, len(self.tensor) + max(_FIRST_CAPACITY, len(self.tensor) // 8))
-            larger = self.tensor.new_empty(capacity, *self.tensor.shape[1:])
+            larger = _room(capacity, self.tensor[0])
             larger[: len(self.tensor)] = self.tensor
             self.tensor = larger
         self.tensor[index] = row.to(self.tensor.dtype)
+
+
+def _room(rows: int, row: Tensor) -> Tensor:
+    """An empty table; on a CPU of pages of its own, which cost nothing until they are written and go back when it goes.
+
+    On the heap the tables that were outgrown would stay: the server keeps freed memory (memory.py).
+    """
+    if row.device.type != "cpu":
+        return row.new_empty(rows, *row.shape)
+    pages = mmap(-1, rows * row.nbytes, flags=MAP_PRIVATE | MAP_ANONYMOUS)
+    return torch.frombuffer(pages, dtype=row.dtype).view(rows, *row.shape)
