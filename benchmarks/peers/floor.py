@@ -3,6 +3,7 @@
 import torch
 
 from onebert_encoder.base import load_base
+from onebert_server.memory import keep_freed_memory
 from worker import Job, Run, serve
 
 
@@ -25,4 +26,5 @@ def prepare(job: Job) -> Run:
     return run
 
 
+keep_freed_memory()
 serve(prepare)

@@ -12,19 +12,20 @@ from onebert_encoder.fold import fold, to_tensors
 from onebert_encoder.predict import compute_logits
 from onebert_encoder.tokens import Tokens
 from onebert_server.bank import Bank
+from onebert_server.memory import keep_freed_memory
 from onebert_store.format import load
 from worker import Job, Run, serve
 
 
 @cache
-def base_of(folder: str, dtype: str, device: str) -> Base:
+def base_of(folder: str, dtype: str, device: str, invariant: bool) -> Base:
     """A base is loaded once, however many jobs there are."""
-    return load_base(folder, dtype=getattr(torch, dtype), device=device)
+    return load_base(folder, dtype=getattr(torch, dtype), device=device, batch_invariant=invariant)
 
 
 def prepare(job: Job) -> Run:
     torch.set_num_threads(job.threads)
-    base = base_of(job.base, job.dtype, job.device)
+    base = base_of(job.base, job.dtype, job.device, job.invariant)
     bank = Bank(base)
     rows = [fold(base, to_tensors(delta, base), delta.manifest.pooling) for delta in map(load, map(Path, job.tasks))]
     resident = max(job.resident, len(rows))
@@ -49,4 +50,5 @@ def prepare(job: Job) -> Run:
     return run
 
 
+keep_freed_memory()
 serve(prepare)

@@ -35,6 +35,7 @@ class Job:
         resident: how many tasks are held; where it is more than there are files, these are held several times.
         shared: whether equal ids are one text for several tasks, which may be computed once.
         rotate: whether every run takes another one of the tasks for all sequences.
+        invariant: whether a text shall have the same bits in every batch.
         note: what `prepare` chose, for the page.
     """
 
@@ -50,6 +51,7 @@ class Job:
     resident: int = 0
     shared: bool = False
     rotate: bool = False
+    invariant: bool = False
     note: str = field(default="", init=False)
 
 

@@ -30,7 +30,7 @@ class Entry:
 # The name is that of the script in benchmarks/peers.
 ENTRIES: Mapping[str, Entry] = {
     "floor": Entry("the matrix products alone", "ours", answers=False),
-    "ours": Entry("OneBERT", "ours"),
+    "ours": Entry("OneBERT", "ours", ("float32", "bfloat16", "int8")),
     "transformers_padded": Entry("transformers, padded", "torch"),
     "transformers_sorted": Entry("transformers, sorted by length", "torch"),
     "transformers_compiled": Entry("transformers, torch.compile", "torch"),

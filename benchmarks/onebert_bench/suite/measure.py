@@ -119,6 +119,7 @@ class Measurer:
             "resident": case.resident,
             "shared": case.shared,
             "rotate": case.rotate,
+            "invariant": case.invariant,
         }
 
     def _prepare(self, outcomes: Sequence[Outcome], jobs: Sequence[Json]) -> None:

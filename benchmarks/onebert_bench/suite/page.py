@@ -68,6 +68,7 @@ def _line(scene: Scene, outcome: Outcome, against: Outcome | None, tokens: int) 
         "another task each time": case.rotate,
         "one text": case.shared,
         "a sequence each": case.fan_out and not case.shared,
+        "batch-invariant": case.invariant,
     }
     extra = "".join(f", {flag}" for flag, is_set in flags.items() if is_set)
     note = f" ({outcome.note})" if outcome.note else ""

@@ -17,7 +17,7 @@ from onebert_bench.suite.spread import Spread
 from onebert_training.report.style import COLORS, STYLE
 
 _COLOR = dict(zip(("float32", "bfloat16", "int8"), COLORS, strict=False))
-_HEIGHT = 0.36
+_HEIGHT = 0.27  # of three dtypes' bars
 
 
 def draw_scenes(found: Sequence[tuple[Scene, list[Outcome]]], tokens: Mapping[str, int]) -> bytes:
@@ -28,7 +28,7 @@ def draw_scenes(found: Sequence[tuple[Scene, list[Outcome]]], tokens: Mapping[st
         panels = figure.subplots(1, len(found), squeeze=False, sharey=True)[0]
         for ax, (scene, outcomes) in zip(panels, found, strict=True):
             _panel(ax, scene, outcomes, names, tokens[scene.name])
-        panels[0].set_yticks([place + _HEIGHT / 2 for place in range(len(names))], names)
+        panels[0].set_yticks([place + _HEIGHT for place in range(len(names))], names)
         for label, name in zip(panels[0].get_yticklabels(), names, strict=True):
             label.set_fontweight("bold" if name.startswith(ENTRIES["ours"].title) else "normal")
         panels[0].set_ylim(len(names) - 0.2, -0.5)
@@ -41,7 +41,7 @@ def _panel(ax: Axes, scene: Scene, outcomes: Sequence[Outcome], names: list[str]
     for outcome in outcomes:
         if not outcome.ms or outcome.wrong:
             continue
-        place = names.index(_name(outcome.case)) + (0 if outcome.case.dtype == "float32" else _HEIGHT)
+        place = names.index(_name(outcome.case)) + list(_COLOR).index(outcome.case.dtype) * _HEIGHT
         rate = Spread.of([scene.tokens(outcome.case, tokens) / ms for ms in outcome.ms])  # thousands per second
         error = [[rate.middle - rate.low], [rate.high - rate.middle]]
         ax.barh(place, rate.middle, _HEIGHT, color=_COLOR[outcome.case.dtype], xerr=error, error_kw={"lw": 0.8})

@@ -23,6 +23,7 @@ class Case:
         resident: tasks that are held, where it is more.
         fan_out: whether one text goes to all tasks; `shared` says whether its common part may be computed once.
         rotate: whether every run is for another one of the tasks.
+        invariant: whether a text shall have the same bits in every batch.
         checked: answers are compared with the reference's for tasks below this one.
     """
 
@@ -34,6 +35,7 @@ class Case:
     fan_out: bool = False
     shared: bool = False
     rotate: bool = False
+    invariant: bool = False
     checked: int = MIXED
 
     @property
@@ -43,6 +45,7 @@ class Case:
         if self.entry != "floor":
             parts += [self.method, f"{max(self.tasks, self.resident):,} tasks"]
         flags = {"in turn": self.rotate, "one text": self.shared, "a sequence each": self.fan_out and not self.shared}
+        flags["batch-invariant"] = self.invariant
         return ", ".join(parts + [flag for flag, is_set in flags.items() if is_set])
 
 
@@ -76,6 +79,8 @@ def scenes(device: str) -> list[Scene]:
     one, mixed, methods = tuple(_one_task(device)), tuple(_mixed(device, DTYPES)), tuple(_methods(METHODS, DTYPES))
     few = ("BitFit", "LoRA r=8 q, v", "SPAFIT, half")
     return [
+        Scene("one text", MINILM, "sst2", 1, one),
+        Scene("one text", BERT_BASE, "sst2", 1, one),
         Scene("one task", MINILM, "sst2", 64, one),
         Scene("one task", MINILM, "mrpc", 64, one),
         Scene("one task", MINILM, "imdb", 16, one),
@@ -96,6 +101,8 @@ def _one_task(device: str) -> Iterator[Case]:
         if device == "cpu" or ENTRIES[name].cuda:
             for dtype in ENTRIES[name].dtypes:
                 yield Case(name, dtype, "frozen" if name == "sentence_head" else "BitFit")
+    for dtype in DTYPES:
+        yield Case("ours", dtype, invariant=True)
 
 
 def _mixed(device: str, dtypes: tuple[str, ...]) -> Iterator[Case]:
@@ -112,6 +119,8 @@ def _mixed(device: str, dtypes: tuple[str, ...]) -> Iterator[Case]:
         for name in ("ours", "peft_mixed", "peft_swapped", "adapters_split"):
             if device == "cpu" or ENTRIES[name].cuda:
                 yield Case(name, dtype, "LoRA r=8 q, v", tasks=32)
+        for method in ("BitFit", "LoRA r=8 q, v"):
+            yield Case("ours", dtype, method, tasks=MIXED, invariant=True)
         for name in ("ours", "sentence_head"):
             yield Case(name, dtype, "frozen", tasks=MIXED)
 
