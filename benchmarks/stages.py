@@ -2,8 +2,8 @@
 
     python benchmarks/stages.py
 
-Each stage runs alone on what it reads in a real batch, as often as there are layers; `whole` is the batch in one go, from
-texts to logits.
+Each stage runs alone on what it reads in a real batch, as often as there are layers; `whole` is the batch in one go,
+from texts to logits.
 """
 
 from collections.abc import Callable, Mapping
@@ -80,7 +80,7 @@ def stage_ms(base: Base, kernels: Kernels, texts: int, repetitions: int) -> dict
 
 
 def _of_layers(base: Base, kernels: Kernels, rows: Rows, batch: Batch, x: Tensor) -> dict[str, Callable[[], object]]:
-    """What runs in every layer. Some stages write into what they read, which changes their numbers but not their work."""
+    """What runs in every layer. Some write into what they read, which changes their numbers but not their work."""
     (stage,) = batch.stages
     config, layers = base.config, base.layers
     h, f = config.hidden_size, config.intermediate_size

@@ -16,11 +16,8 @@ def baseline(scene: Scene, case: Case) -> Case:
     dtype = "bfloat16" if case.dtype == "int8" else case.dtype
     if scene.kind == FAN_OUT:
         return next(c for c in scene.cases if c.dtype == dtype and c.method == BITFIT and c.fan_out and not c.shared)
-    own = [
-        c
-        for c in scene.cases
-        if c.entry == "ours" and c.dtype == dtype and not c.resident and not c.rotate and not c.invariant
-    ]
+    plain = (c for c in scene.cases if not c.resident and not c.rotate and not c.invariant)
+    own = [c for c in plain if c.entry == "ours" and c.dtype == dtype]
     if scene.kind == "many tasks" and case.entry not in ("ours", "floor"):
         return min((c for c in own if c.method == case.method), key=lambda c: abs(c.tasks - case.tasks))
     return next(c for c in own if c.method == BITFIT and c.tasks == 1)
