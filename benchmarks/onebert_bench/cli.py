@@ -20,7 +20,10 @@ def bench(
 
     Numbers are medians of interleaved repetitions; compare ratios within one run, on an otherwise idle machine.
     """
-    # Imported here so that `onebert --help` does not load torch.
+    # As the server does it, before there are threads; imported here so that `onebert --help` does not load torch.
+    from onebert_server.memory import keep_freed_memory  # noqa: PLC0415
+
+    keep_freed_memory()
     import torch  # noqa: PLC0415
 
     from onebert_bench.compute import measure_compute, measure_resident  # noqa: PLC0415
