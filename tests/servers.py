@@ -10,6 +10,7 @@ from functools import cache, cached_property
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from transformers import AutoTokenizer
 
@@ -25,6 +26,10 @@ torch.set_num_threads(1)
 
 ONEBERT = Path(sys.executable).with_name("onebert")
 MAX_LENGTH = 48
+
+# For what must not differ between one process and front ends beside the engine's: the number of these.
+LAYOUTS = {"argvalues": [0, 2], "ids": ["one process", "front ends"]}
+layouts = pytest.mark.parametrize("server", indirect=True, **LAYOUTS)
 
 
 def clean_env(**settings):

@@ -16,6 +16,9 @@ from onebert_server.schemas import MAX_ITEMS, MAX_TEXT
 from onebert_server.versions import Found, Logits, Moved, Record, Versions, Wanted
 from onebert_store.errors import AnswerNotFinite, InvalidInput, QueueFull, TooLarge
 
+# Threads that tokenize and read answers.
+WORKERS = 4
+
 # About what the event loop may do itself: below a third of a millisecond.
 TINY_CHARACTERS = 512
 TINY_LOGITS = 64

@@ -5,28 +5,24 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 
 import torch
-from fastapi import Depends, FastAPI
-from fastapi.security import HTTPBearer
+from fastapi import FastAPI
 
 from onebert_encoder.base import Base, load_base
 from onebert_encoder.kernels.choose import answering_kernels
 from onebert_encoder.precision import fast_dtype, trusted
 from onebert_server import routes_classify, routes_system, routes_tasks
 from onebert_server.admission import Admission
-from onebert_server.answers import Answerer
-from onebert_server.auth import ApiKeys, KeyMiddleware
+from onebert_server.answers import WORKERS, Answerer
 from onebert_server.bank import Bank
 from onebert_server.catalog import Catalog
 from onebert_server.engine import Engine, EngineLimits
 from onebert_server.metrics import Metrics
-from onebert_server.middleware import BodyLimitMiddleware, RequestMiddleware
-from onebert_server.problems import install_handlers
 from onebert_server.routing import Parts
 from onebert_server.settings import Settings
+from onebert_server.web import web_app
 from onebert_store.errors import InvalidSettings
 from onebert_store.registry import Registry
 
-WORKERS = 4
 REGISTRARS = 4
 # Seconds for the batch under way at the end: the requests themselves had `shutdown_timeout` before.
 CLOSE_TIMEOUT = 5.0
@@ -39,25 +35,14 @@ def create_app(settings: Settings) -> FastAPI:
         BaseNotFound, UnsupportedBase, InvalidSettings: the base or the device cannot be had.
         StoreLocked, StoreCorrupt, StorageFull: the data folder cannot be used.
     """
-    parts = _assemble(settings)
-    app = FastAPI(
-        title="OneBERT",
-        description="One frozen encoder, hundreds of classifiers: answers for any mix of tasks in one batch.",
+    return web_app(
+        _assemble(settings),
+        [routes_classify.router, routes_tasks.router, routes_system.router],
+        api_keys=settings.api_keys,
+        max_body_bytes=settings.max_body_bytes,
+        receive_timeout=settings.receive_timeout,
         lifespan=_lifespan,
-        redoc_url=None,
-        redirect_slashes=False,
-        # For the documentation only: KeyMiddleware has checked the key before any route is looked up.
-        dependencies=[Depends(HTTPBearer(auto_error=False))],
     )
-    app.state.parts = parts
-    for routes in (routes_classify, routes_tasks, routes_system):
-        app.include_router(routes.router)
-    install_handlers(app)
-    # Added last is outermost: id and metrics, then the key, then the body's limits.
-    app.add_middleware(BodyLimitMiddleware, max_bytes=settings.max_body_bytes, timeout=settings.receive_timeout)
-    app.add_middleware(KeyMiddleware, keys=ApiKeys(settings.api_keys))
-    app.add_middleware(RequestMiddleware, parts=parts)
-    return app
 
 
 def _assemble(settings: Settings) -> Parts:

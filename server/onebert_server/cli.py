@@ -36,6 +36,9 @@ def serve(
     data_dir: Annotated[Path | None, typer.Option(help="Folder of the registry; default onebert-data.")] = None,
     dtype: Annotated[str | None, typer.Option(help="auto (default), float32, bfloat16 or int8.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu (default), cuda or cuda:N.")] = None,
+    front_ends: Annotated[
+        int | None, typer.Option(help="Processes that take HTTP and tokenize beside the engine's; default 0: none.")
+    ] = None,
 ) -> None:
     """Serve classifiers over HTTP until SIGTERM or Ctrl-C.
 
@@ -44,7 +47,9 @@ def serve(
     """
     from onebert_server.settings import load_settings  # noqa: PLC0415
 
-    settings = load_settings(host=host, port=port, base=base, data_dir=data_dir, dtype=dtype, device=device)
+    settings = load_settings(
+        host=host, port=port, base=base, data_dir=data_dir, dtype=dtype, device=device, front_ends=front_ends
+    )
     from onebert_server import serve as server  # noqa: PLC0415
 
     server.serve(settings)

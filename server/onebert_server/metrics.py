@@ -1,8 +1,17 @@
 """Prometheus metrics: one registry per server, no names of tasks and no texts in any label."""
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
+from prometheus_client.registry import Collector
+
+Counted = tuple[str, str, dict[str, str], float]
+"""A sample: its family, its own name, its labels, its value."""
+
+_Key = tuple[str, tuple[tuple[str, str], ...]]
+
+IN_PROGRESS = "onebert_http_requests_in_progress"
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 SEQUENCES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -22,9 +31,7 @@ class Metrics:
         self._request_seconds = Histogram(
             "onebert_http_request_seconds", "Time to answer.", ("route",), buckets=SECONDS, registry=self.registry
         )
-        self.requests_in_progress = Gauge(
-            "onebert_http_requests_in_progress", "Requests being answered.", registry=self.registry
-        )
+        self.requests_in_progress = Gauge(IN_PROGRESS, "Requests being answered.", registry=self.registry)
         self._rejected = Counter(
             "onebert_rejected", "Requests refused with a typed error.", ("code",), registry=self.registry
         )
@@ -62,6 +69,39 @@ class Metrics:
         """Counts one upload: `created`, `existing` or the code of the error."""
         self._uploads.labels(result).inc()
 
-    def exposition(self) -> bytes:
-        """The text that a Prometheus server scrapes."""
-        return generate_latest(self.registry)
+    def counted(self) -> list[Counted]:
+        """What this process has counted, for another to add to its own; times of creation are no counts."""
+        return [
+            (family.name, sample.name, dict(sample.labels), sample.value)
+            for family in self.registry.collect()
+            for sample in family.samples
+            if sample.value and not sample.name.endswith("_created")
+        ]
+
+    def exposition(self, elsewhere: Sequence[Counted] = ()) -> bytes:
+        """The text that a Prometheus server scrapes; what was counted elsewhere is added."""
+        total = CollectorRegistry()
+        total.register(_Total(self.registry, elsewhere))
+        return generate_latest(total)
+
+
+class _Total(Collector):
+    """A registry's samples with those of others added to them."""
+
+    def __init__(self, registry: CollectorRegistry, elsewhere: Iterable[Counted]) -> None:
+        self._registry = registry
+        self._elsewhere = elsewhere
+
+    def collect(self) -> Iterator[Metric]:
+        added: defaultdict[str, defaultdict[_Key, float]] = defaultdict(lambda: defaultdict(float))
+        for name, sample_name, labels, value in self._elsewhere:
+            added[name][sample_name, tuple(labels.items())] += value
+        for family in self._registry.collect():
+            total = added[family.name]
+            family.samples = [
+                sample._replace(value=sample.value + total.pop((sample.name, tuple(sample.labels.items())), 0.0))
+                for sample in family.samples
+            ]
+            for (sample_name, own), value in total.items():
+                family.add_sample(sample_name, dict(own), value)
+            yield family

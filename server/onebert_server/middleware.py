@@ -55,7 +55,7 @@ class RequestMiddleware:
         except ClientDisconnect:
             status = 499  # nobody is there to read an answer; the number is nginx's
         except Exception as error:
-            _log_failure(request_id, error)
+            log_failure(logger, f"request {request_id}", error)
             if status:
                 raise  # the answer has begun; the server can only cut the connection
             await internal_error(scope)(scope, receive, tagged)
@@ -128,7 +128,7 @@ def _route(scope: Scope) -> str:
     return getattr(scope.get("route"), "path", "unmatched")
 
 
-def _log_failure(request_id: str, error: Exception) -> None:
+def log_failure(log: logging.Logger, what: str, error: BaseException) -> None:
     """Logs where it happened; the exception's own text may hold a user's input and stays out."""
     frames = "".join(traceback.format_tb(error.__traceback__))
-    logger.error("request %s failed with %s\n%s", request_id, type(error).__name__, frames)
+    log.error("%s failed with %s\n%s", what, type(error).__name__, frames)

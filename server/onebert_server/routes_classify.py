@@ -7,7 +7,7 @@ from fastapi import APIRouter
 
 from onebert_encoder.tokens import Text
 from onebert_server.answers import Answered
-from onebert_server.routing import PROBLEMS, FrontPartsOf, StrictRoute
+from onebert_server.routing import PROBLEMS, DirectRoute, FrontPartsOf
 from onebert_server.schemas import (
     ClassifyItemsRequest,
     ClassifyItemsResponse,
@@ -20,7 +20,7 @@ from onebert_server.schemas import (
 )
 from onebert_server.versions import Wanted
 
-router = APIRouter(route_class=StrictRoute, responses=PROBLEMS, tags=["classify"])
+router = APIRouter(route_class=DirectRoute, responses=PROBLEMS, tags=["classify"])
 
 
 @router.post("/v1/tasks/{task}/classify", response_model_exclude_none=True)

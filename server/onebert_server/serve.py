@@ -1,6 +1,5 @@
 """Runs the app on uvicorn: binds first, loads, listens when ready, and stops without losing an answer."""
 
-import logging
 import signal
 import socket
 import time
@@ -12,6 +11,7 @@ import uvicorn
 
 from onebert_server.memory import keep_freed_memory
 from onebert_server.settings import Settings
+from onebert_server.web import log_to_stderr, uvicorn_config
 from onebert_store.errors import InvalidSettings
 
 if TYPE_CHECKING:
@@ -24,25 +24,24 @@ def serve(settings: Settings) -> None:
     Raises:
         OneBertError: the server cannot start.
     """
-    logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    # Its own start-up lines say what ours says; its warnings and errors stay.
-    logging.getLogger("uvicorn").setLevel(max(logging.WARNING, logging.getLogger().level))
+    log_to_stderr(settings.log_level)
+    if settings.front_ends and not hasattr(socket, "AF_UNIX"):
+        raise InvalidSettings("ONEBERT_FRONT_ENDS: this system has no Unix sockets")
     bound = _bind(settings.host, settings.port)
     keep_freed_memory()
     # Imports torch, which takes seconds: an address that is taken is said before.
     from onebert_server.app import create_app  # noqa: PLC0415
 
     app = create_app(settings)
-    config = uvicorn.Config(
-        app,
-        access_log=False,
-        log_config=None,
-        server_header=False,
-        proxy_headers=False,
-        ws="none",
-        timeout_graceful_shutdown=max(1, round(settings.shutdown_timeout)),
-    )
-    Server(config, app.state.parts).run(sockets=[bound])
+    config = uvicorn_config(app, settings.shutdown_timeout)
+    parts: Parts = app.state.parts
+    if settings.front_ends:
+        from onebert_server.front_ends import EngineServer  # noqa: PLC0415
+
+        server: Server = EngineServer(config, parts, app)
+    else:
+        server = Server(config, parts)
+    server.run(sockets=[bound])
 
 
 class Server(uvicorn.Server):
@@ -57,7 +56,7 @@ class Server(uvicorn.Server):
         """Listens, then prints one line."""
         await super().startup(sockets)
         if sockets and self.started:
-            typer.echo(_greeting(self._parts, *sockets[0].getsockname()[:2]))
+            typer.echo(greeting(self._parts, sockets[0]))
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Leaves readiness at once and the socket after the drain delay; SIGINT does not wait, a second one forces.
@@ -87,7 +86,9 @@ def _bind(host: str, port: int) -> socket.socket:
     return bound
 
 
-def _greeting(parts: "Parts", host: str, port: int) -> str:
+def greeting(parts: "Parts", listener: socket.socket) -> str:
+    """The one line that a server prints."""
+    host, port = listener.getsockname()[:2]
     where = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     spec, settings, counts = parts.base.spec, parts.settings, parts.directory.counts()
     tasks = f"{counts['tasks']} task{'' if counts['tasks'] == 1 else 's'}"

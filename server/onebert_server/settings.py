@@ -28,6 +28,7 @@ class Settings(BaseSettings):
     batch_invariant: bool = False
     device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")] = "cpu"
     threads: Annotated[int, Field(ge=1, le=1024)] | None = None
+    front_ends: Annotated[int, Field(ge=0, le=256)] = 0
     data_dir: Path = Path("onebert-data")
     # SHA-256 of each key, never the key: a dump of the settings gives nothing away.
     api_keys: Annotated[tuple[bytes, ...], NoDecode, Field(repr=False)] = ()

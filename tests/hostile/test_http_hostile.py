@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from servers import Server, Task, assert_answers, wait_until
+from servers import Server, Task, assert_answers, layouts, wait_until
 
 KEY, OTHER_KEY = "first-key-0123456789", "second-key-0123456789"
 CANARY = "canary7f3a"
@@ -27,9 +27,10 @@ JSON = {"Content-Type": "application/json"}
 OCTETS = {"Content-Type": "application/octet-stream"}
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
+@pytest.fixture(scope="module", params=[0], ids=["one process"])
+def server(request, tmp_path_factory):
     limits = {"max_body_bytes": 2**18, "max_upload_bytes": UPLOAD_CAP, "receive_timeout": 3}
+    limits["front_ends"] = request.param
     with Server(tmp_path_factory.mktemp("open"), **limits) as running:
         yield running
 
@@ -256,12 +257,14 @@ def test_only_json_is_taken_as_json(web, media_type):
     assert assert_problem(answer, 415)["code"] == "unsupported-media-type"
 
 
+@layouts
 def test_body_over_the_cap_is_refused_by_what_it_says(web):
     assert (
         assert_problem(web.post("/v1/classify", content=b" " * (2**18 + 1), headers=JSON), 413)["code"] == "too-large"
     )
 
 
+@layouts
 def test_body_over_the_cap_is_refused_while_it_comes(web):
     chunks = (b" " * 2**16 for _ in range(5))
     assert assert_problem(web.post("/v1/classify", content=chunks, headers=JSON), 413)["code"] == "too-large"
@@ -375,12 +378,14 @@ def test_upload_must_be_octets(web, task):
     assert_problem(web.put("/v1/tasks/typed/versions", content=task.file, headers=JSON), 415)
 
 
+@layouts
 def test_upload_over_the_cap_is_refused_by_what_it_says(server, web):
     answer = _raw(server.url, "PUT", "/v1/tasks/big/versions", b"x", OCTETS | {"Content-Length": str(UPLOAD_CAP + 1)})
     assert answer.status == 413
     assert_problem(web.get("/v1/tasks/big"), 404)
 
 
+@layouts
 def test_upload_over_the_cap_is_refused_while_it_comes(server, web):
     before = _tree(server)
     chunks = (b"\1" * 2**16 for _ in range(5))
@@ -388,6 +393,7 @@ def test_upload_over_the_cap_is_refused_while_it_comes(server, web):
     assert _tree(server) == before
 
 
+@layouts
 def test_upload_broken_off_leaves_nothing_and_can_be_repeated(server, web):
     file = Task(seed=3).file
     before = _tree(server)
@@ -398,6 +404,7 @@ def test_upload_broken_off_leaves_nothing_and_can_be_repeated(server, web):
     assert web.put("/v1/tasks/broken/versions", content=file, headers=OCTETS).status_code == 201
 
 
+@layouts
 def test_upload_that_never_ends_is_ended(server, web):
     before = _tree(server)
     with _begin_upload(server.url, "slow", Task(seed=4).file, 100) as connection:
@@ -405,6 +412,7 @@ def test_upload_that_never_ends_is_ended(server, web):
     assert _tree(server) == before
 
 
+@layouts
 def test_waiting_uploads_do_not_stop_answers(server, web, task):
     """More slow uploads than the server reads at a time."""
     file = Task(seed=5).file
@@ -418,6 +426,7 @@ def test_waiting_uploads_do_not_stop_answers(server, web, task):
 # Clients that leave
 
 
+@layouts
 def test_clients_that_leave_do_not_disturb_the_others(server, web, task):
     body = json.dumps({"inputs": [f"{TEXT} {i}" for i in range(64)]}).encode()
     expected = task.scores(TEXT)
@@ -439,6 +448,7 @@ def test_clients_that_leave_do_not_disturb_the_others(server, web, task):
     wait_until(lambda: _in_progress(web) == 1)
 
 
+@layouts
 @pytest.mark.parametrize(
     "noise", [b"\0\0\0\0", b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00"]
 )
@@ -451,6 +461,7 @@ def test_noise_on_the_socket_is_survived(server, web, noise):
     assert web.get("/healthz").status_code == 200
 
 
+@layouts
 def test_nothing_of_the_users_is_in_logs_or_metrics(server, web):
     """Runs last: everything above has sent the canary by then."""
     web.post("/v1/tasks/task/classify", json={"inputs": CANARY})

@@ -8,9 +8,10 @@ from onebert_server.client import Client
 from servers import Server
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("server")) as running:
+@pytest.fixture(scope="module", params=[0], ids=["one process"])
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """In one process, unless a test or its file is marked with `layouts` of servers.py."""
+    with Server(tmp_path_factory.mktemp("server"), front_ends=request.param) as running:
         yield running
 
 

@@ -19,7 +19,9 @@ from onebert_store.errors import (
     VersionInUse,
     VersionNotFound,
 )
-from servers import Task, assert_answers, spec, wait_until
+from servers import Task, assert_answers, layouts, spec, wait_until
+
+pytestmark = layouts
 
 TEXT = "please help my order is late and the parcel was broken"
 

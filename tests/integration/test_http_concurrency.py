@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from onebert_store.errors import VersionNotFound
-from servers import Task, assert_answers, wait_until
+from servers import Task, assert_answers, layouts, wait_until
 
 TEXTS = [f"my order {i} is late " + "and the parcel was broken " * (i % 4) for i in range(8)]
 # At least so many, and on until both versions have answered; the second number only ends a test that fails.
@@ -30,6 +30,7 @@ def expected(client):
     return scores
 
 
+@layouts
 def test_every_client_gets_its_own_tasks_answers(server, expected):
     asked = list(expected)
 
@@ -47,6 +48,7 @@ def test_every_client_gets_its_own_tasks_answers(server, expected):
         assert list(pool.map(ask, range(16))) == list(range(16))
 
 
+@layouts
 def test_alias_flips_under_load(server, client):
     """Every answer's version was live at some time between sending and receiving, and the answer is that version's."""
     versions = {1: Task(seed=101), 2: Task("everything", "cls", seed=102)}
@@ -156,6 +158,7 @@ def _in_progress(server):
     return float(next(line for line in lines if line.startswith("onebert_http_requests_in_progress ")).split()[1])
 
 
+@layouts
 def test_deleted_version_answers_who_holds_it_and_nobody_else(server, client, expected):
     """Versions are deleted, and their slots taken by others, while requests for them wait behind much other work."""
     kept, gone = Task(seed=301), Task(seed=302)

@@ -13,7 +13,7 @@ import pytest
 
 from bases import tiny_base
 from onebert_store.errors import VersionNotFound, VersionUnavailable
-from servers import ONEBERT, Server, Task, assert_answers, clean_env, run_onebert, wait_until
+from servers import LAYOUTS, ONEBERT, Server, Task, assert_answers, clean_env, run_onebert, wait_until
 
 TEXT = "the screen was broken"
 
@@ -100,11 +100,12 @@ def test_loading_shows_its_progress_on_a_terminal(tmp_path):
     assert "1/1" in shown
 
 
-def test_request_in_flight_at_sigterm_is_answered(tmp_path):
+@pytest.mark.parametrize("front_ends", **LAYOUTS)
+def test_request_in_flight_at_sigterm_is_answered(tmp_path, front_ends):
     """Half of its body was sent; the rest comes when the server no longer accepts connections."""
     task = Task(seed=7)
     body = json.dumps({"inputs": TEXT}).encode()
-    with Server(tmp_path) as server:
+    with Server(tmp_path, front_ends=front_ends) as server:
         with server.client() as client:
             client.push("task", task.file)
         with _begin(server.url, body[:9], len(body)) as connection:
@@ -118,17 +119,19 @@ def test_request_in_flight_at_sigterm_is_answered(tmp_path):
         assert server.stop() == 0
 
 
-def test_request_that_never_comes_does_not_hold_the_server(tmp_path):
-    with Server(tmp_path, shutdown_timeout=1) as server, _begin(server.url, b"{", 100):
+@pytest.mark.parametrize("front_ends", **LAYOUTS)
+def test_request_that_never_comes_does_not_hold_the_server(tmp_path, front_ends):
+    with Server(tmp_path, shutdown_timeout=1, front_ends=front_ends) as server, _begin(server.url, b"{", 100):
         _wait_for_requests(server.url, 1)
         assert server.stop() == 0
 
 
-def test_drain_loses_no_request(tmp_path):
+@pytest.mark.parametrize("front_ends", **LAYOUTS)
+def test_drain_loses_no_request(tmp_path, front_ends):
     """Clients go on until an answer tells them to leave the connection, as a load balancer does."""
     task = Task(seed=8)
     expected = task.scores(TEXT)
-    with Server(tmp_path, drain_delay=2) as server:
+    with Server(tmp_path, drain_delay=2, front_ends=front_ends) as server:
         with server.client() as client:
             client.push("task", task.file)
 
@@ -161,6 +164,7 @@ def test_drain_loses_no_request(tmp_path):
         ([], {"host": "::"}, "needs an API key"),
         ([], {"api_keys": "sha256:abc"}, "ONEBERT_API_KEYS"),
         (["--port", "70000"], {}, "ONEBERT_PORT"),
+        (["--front-ends", "-1"], {}, "ONEBERT_FRONT_ENDS"),
         (["--dtype", "float16"], {}, "ONEBERT_DTYPE"),
         (["--device", "tpu"], {}, "ONEBERT_DEVICE"),
         ([], {"max_body_bytes": "lots"}, "ONEBERT_MAX_BODY_BYTES"),

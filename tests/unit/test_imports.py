@@ -24,8 +24,9 @@ ROUTES = {"routes_classify", "routes_system", "routes_tasks"}
 
 # Library -> the files that import it.
 ONLY_IN = {
-    "fastapi": {"app", "problems", "routing", *ROUTES},
-    "starlette": {"auth", "middleware", "problems", "routes_tasks", "routing"},
+    "fastapi": {"app", "problems", "routing", "web", *ROUTES},
+    "starlette": {"auth", "forwarding", "front_ends", "middleware", "problems", "routes_tasks", "routing", "web"},
+    "msgspec": {"front_end", "front_ends", "wire"},
     "sqlalchemy": {"registry", "rows"},
 }
 
@@ -54,6 +55,14 @@ def test_the_store_knows_no_torch() -> None:
     code = "import onebert_store.registry, onebert_store.format, onebert_store.cli, sys; print('torch' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "False"
+
+
+def test_a_front_end_knows_neither_torch_nor_the_registry() -> None:
+    code = (
+        "import onebert_server.front_end, sys; print({'torch', 'transformers', 'sqlalchemy', 'httpx'} & {*sys.modules})"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "set()"
 
 
 def test_the_encoder_knows_neither_http_nor_optimizers() -> None:

@@ -1,0 +1,96 @@
+"""What a front end does not answer itself: the ASGI messages of a request go to the engine's process and back.
+
+Each request has a connection of its own. A part of a body is sent when the app asks for it, so that a body waits where
+it would without a front end: in the client's socket.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+
+from starlette.routing import BaseRoute, Match
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from onebert_server.wire import framed, read_message
+
+_WANTED = "onebert.wanted"
+_SCOPE = (
+    "type",
+    "asgi",
+    "http_version",
+    "server",
+    "client",
+    "scheme",
+    "method",
+    "root_path",
+    "path",
+    "raw_path",
+    "query_string",
+    "headers",
+)
+
+
+class Forwarding:
+    """An app with some routes of its own; every other request is for the app behind a Unix socket."""
+
+    def __init__(self, app: ASGIApp, own: Sequence[BaseRoute], path: str) -> None:
+        self._app = app
+        self._own = own
+        self._path = path
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers or forwards."""
+        if scope["type"] != "http" or any(route.matches(scope)[0] is Match.FULL for route in self._own):
+            await self._app(scope, receive, send)
+            return
+        reader, writer = await asyncio.open_unix_connection(self._path)
+        pulled: asyncio.Task[None] | None = None
+        client_left = False
+
+        async def pull() -> None:
+            nonlocal client_left
+            message = await receive()
+            client_left = message["type"] == "http.disconnect"
+            writer.write(framed(message))
+
+        try:
+            writer.write(framed({name: scope[name] for name in _SCOPE}))
+            more = True
+            while more:
+                message = await read_message(reader)
+                if message is None and client_left:
+                    return
+                if message is None:
+                    raise ConnectionError("the engine's process gave up a request")
+                if message["type"] == _WANTED:
+                    pulled = asyncio.create_task(pull())
+                    continue
+                await send(message)
+                more = message["type"] == "http.response.start" or message.get("more_body", False)
+        finally:
+            if pulled is not None:
+                pulled.cancel()
+            writer.close()
+
+
+def forwarded_to(app: ASGIApp) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
+    """The other side: serves one request for each connection."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async def receive() -> Message:
+            writer.write(framed({"type": _WANTED}))
+            return await read_message(reader) or {"type": "http.disconnect"}
+
+        async def send(message: Message) -> None:
+            writer.write(framed(message))
+            # As it is with a client that has left: the next `receive` says so.
+            with suppress(ConnectionError):
+                await writer.drain()
+
+        # What the app raises it has logged; all that is left to do is to cut the connection.
+        with suppress(Exception):
+            if scope := await read_message(reader):
+                await app(scope, receive, send)
+        writer.close()
+
+    return serve

@@ -1,0 +1,177 @@
+"""Front ends beside the engine's process: what they remember decides nothing, and who dies takes nobody along."""
+
+import os
+import signal
+import stat
+import subprocess
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+
+from bases import tiny_base
+from onebert_store.errors import InvalidInput, TaskNotFound, Unauthorized
+from servers import Server, Task, assert_answers, run_onebert, wait_until
+
+KEY = "a-key-of-the-front-ends"
+TEXT = "the screen was broken"
+PAIR = ("what was broken", TEXT)
+# Enough connections for each front end to get some.
+MANY = 24
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with Server(tmp_path_factory.mktemp("front-ends"), front_ends=2, api_keys=KEY) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(server):
+    with server.client(api_key=KEY) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def task(client):
+    made = Task(seed=1)
+    client.push("task", made.file)
+    return made
+
+
+def each(server, ask, count=MANY):
+    """Asks over many connections, open at the same time."""
+    clients = [server.client(api_key=KEY) for _ in range(count)]
+    with ThreadPoolExecutor(count) as pool:
+        answers = list(pool.map(ask, clients))
+    for one in clients:
+        one.close()
+    return answers
+
+
+def front_ends(server):
+    """Process ids."""
+    found = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+    pairs = [tuple(map(int, line.split())) for line in found.splitlines()]
+    return {pid for pid, parent in pairs if parent == server.process.pid}
+
+
+def refuses(server):
+    try:
+        httpx.get(f"{server.url}/healthz")
+    except httpx.ConnectError:
+        return True
+    return False
+
+
+def test_keys_are_wanted_for_every_path(server, client, task):
+    with server.client() as nobody:
+        for ask in (nobody.tasks, lambda: nobody.classify("task", TEXT)):
+            with pytest.raises(Unauthorized):
+                ask()
+    assert httpx.get(f"{server.url}/nowhere").status_code == 401
+    assert_answers(client.classify("task", TEXT)["results"][0], task.scores(TEXT))
+
+
+def test_what_all_have_counted_is_one_sum(server, task):
+    name = 'onebert_http_requests_total{method="POST",route="/v1/tasks/{task}/classify",status="200"} '
+    seconds = 'onebert_http_request_seconds_count{route="/v1/tasks/{task}/classify"} '
+
+    def counted(name):
+        text = httpx.get(f"{server.url}/metrics", headers={"Authorization": f"Bearer {KEY}"}).text
+        return sum(float(line.removeprefix(name)) for line in text.splitlines() if line.startswith(name))
+
+    before = counted(name), counted(seconds)
+    each(server, lambda one: one.classify("task", TEXT))
+    assert (counted(name), counted(seconds)) == (before[0] + MANY, before[1] + MANY)
+
+
+def test_what_is_remembered_decides_nothing(server, client):
+    """A span task takes pairs alone, the version after it texts too; every front end has last seen the other."""
+    client.push("turns", Task(labels=["start", "end"], task_type="span", pooling="none", seed=2).file)
+    second = Task(seed=3)
+    client.push("turns", second.file)
+    for _ in range(2):
+        for answer in each(server, lambda one: one.classify("turns", PAIR)):
+            assert (answer["version"], len(answer["results"][0]["answers"])) == (1, 1)
+        client.move_alias("turns", "live", 2, expected=1)
+        for answer in each(server, lambda one: one.classify("turns", TEXT)):
+            assert answer["version"] == 2
+            assert_answers(answer["results"][0], second.scores(TEXT))
+        client.move_alias("turns", "live", 1, expected=2)
+
+        def refused(one):
+            with pytest.raises(InvalidInput, match="turns@1 is a span task"):
+                one.classify("turns", TEXT)
+
+        each(server, refused)
+    client.delete_alias("turns", "live", expected=1)
+    client.delete_version("turns", 1)
+    client.delete_version("turns", 2)
+
+    def gone(one):
+        with pytest.raises(TaskNotFound):
+            one.classify("turns", PAIR)
+
+    each(server, gone)
+
+
+def test_every_task_is_every_task_of_now(server, client, task):
+    for name in ("fan-1", "fan-2"):
+        client.push(name, task.file)
+        wanted = [one["name"] for one in client.tasks()]
+        for answers in each(server, lambda one: one.fanout(TEXT)):
+            assert [answer["task"] for answer in answers] == wanted
+
+
+def test_signals_are_for_the_engines_process(server, client, task):
+    """A service manager may send them to all."""
+    before = front_ends(server)
+    for pid in before:
+        os.kill(pid, signal.SIGTERM)
+        os.kill(pid, signal.SIGINT)
+    for answer in each(server, lambda one: one.classify("task", TEXT)):
+        assert_answers(answer["results"][0], task.scores(TEXT))
+    assert front_ends(server) == before
+    assert len(before) == 2
+
+
+def test_a_front_end_that_dies_is_replaced_and_the_others_answer(server, client, task):
+    before = front_ends(server)
+    os.kill(min(before), signal.SIGKILL)
+    # The engine's process and the other front end see to these, and to those that the dead one had not accepted.
+    for answer in each(server, lambda one: one.classify("task", TEXT)):
+        assert_answers(answer["results"][0], task.scores(TEXT))
+    wait_until(lambda: len(front_ends(server) - {min(before)}) == 2)
+    assert "another one is started" in server.log.read_text()
+    os.kill(max(before), signal.SIGKILL)
+    wait_until(lambda: max(before) not in front_ends(server))
+    # The one that was started since answers alone.
+    with server.client(api_key=KEY) as one:
+        assert_answers(one.classify("task", TEXT)["results"][0], task.scores(TEXT))
+
+
+def test_front_ends_end_with_the_engines_process(tmp_path):
+    with Server(tmp_path, front_ends=2) as server:
+        server.kill()
+        wait_until(lambda: refuses(server))
+
+
+def test_sockets_lie_in_a_private_folder_that_goes_with_the_server(tmp_path, monkeypatch):
+    with tempfile.TemporaryDirectory() as folder:
+        monkeypatch.setenv("TMPDIR", folder)
+        with Server(tmp_path, front_ends=1):
+            [own] = Path(folder).iterdir()
+            assert stat.S_IMODE(own.stat().st_mode) == 0o700
+        assert not [*Path(folder).iterdir()]
+
+
+def test_without_room_for_sockets_it_does_not_start(tmp_path, monkeypatch):
+    long = tmp_path / ("x" * 120)
+    long.mkdir()
+    monkeypatch.setenv("TMPDIR", str(long))
+    done = run_onebert("serve", "--port", 0, "--front-ends", 1, base=tiny_base(), data_dir=tmp_path / "data")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.splitlines()[-1] == "error: ONEBERT_FRONT_ENDS: the temporary folder takes no Unix sockets"

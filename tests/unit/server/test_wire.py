@@ -1,0 +1,55 @@
+"""What goes between front ends and the engine's process comes whole, in order, and as it was."""
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bases import tiny_base
+from onebert_encoder.base import load_base
+from onebert_encoder.tokens import Tokenizer
+from onebert_server import wire
+
+numbers = st.integers(0, 2**40)
+sequences = st.builds(wire.Sequence, st.lists(st.integers(0, 2**31 - 1)), st.lists(st.integers(0, 1)))
+asks = st.builds(
+    wire.Ask,
+    numbers,
+    st.lists(st.text()),
+    st.booleans(),
+    st.booleans(),
+    st.lists(numbers),
+    st.lists(sequences),
+    st.lists(numbers),
+)
+counted = st.tuples(st.text(), st.text(), st.dictionaries(st.text(), st.text()), st.floats(allow_nan=False))
+frames = asks | st.just(wire.Listening()) | st.builds(wire.Counted, st.lists(counted))
+
+
+@given(st.lists(frames), st.lists(st.integers(0, 200)))
+def test_frames_come_whole_and_in_order_however_they_are_cut(sent, cuts):
+    data = b"".join(map(wire.framed, sent))
+    received = []
+
+    async def feed():
+        channel = wire.Channel(wire.FromFrontEnd, received.append, lambda: None)
+        start = 0
+        for cut in cuts:
+            channel.data_received(data[start : start + cut])
+            start += cut
+        channel.data_received(data[start:])
+
+    asyncio.run(feed())
+    assert received == sent
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "electra"])
+def test_a_tokenizer_stays_the_same(family):
+    here = load_base(str(tiny_base(family))).tokenizer
+    there = Tokenizer.loads(here.dumps())
+    for text in ("where is my  parcel?", ("it broke", "the wheel of the café came off " * 5)):
+        for max_length in (8, 40):
+            (expected,), (found,) = (one.encode([text], max_length, align=True) for one in (here, there))
+            assert vars(found) | {"alignment": None} == vars(expected) | {"alignment": None}
+            assert vars(found.alignment) == vars(expected.alignment)
