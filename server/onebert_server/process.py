@@ -18,6 +18,11 @@ class Server:
         self._process = process
         self.url = url
 
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
     def stop(self) -> bool:
         """Asks it to end, and waits; whether it ended with exit code 0."""
         self._process.terminate()
