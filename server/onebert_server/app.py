@@ -16,6 +16,7 @@ from onebert_server.answers import WORKERS, Answerer
 from onebert_server.bank import Bank
 from onebert_server.catalog import Catalog
 from onebert_server.engine import Engine, EngineLimits
+from onebert_server.memory import give_back_freed_memory
 from onebert_server.metrics import Metrics
 from onebert_server.routing import Parts
 from onebert_server.settings import Settings
@@ -49,9 +50,12 @@ def _assemble(settings: Settings) -> Parts:
     if settings.device.startswith("cuda") and not torch.cuda.is_available():
         raise InvalidSettings("ONEBERT_DEVICE: there is no CUDA device here")
     threads = settings.threads or torch.get_num_threads()
+    # On a thread that ends and computes as the engine's will: so weights are packed, and kernels checked, for that.
+    with ThreadPoolExecutor(1, "onebert-loader", torch.set_num_threads, (threads,)) as loader:
+        base = loader.submit(_load, settings).result()
     # This thread computes alone from here on: see Engine.
     torch.set_num_threads(1)
-    base = _load(settings)
+    give_back_freed_memory()
     metrics = Metrics()
     bank = Bank(base)
     limits = EngineLimits(settings.max_batch_tokens, settings.max_queue_sequences, settings.max_queue_tokens)
@@ -92,12 +96,14 @@ def _load(settings: Settings) -> Base:
     auto = settings.dtype == "auto"
     dtype = fast_dtype(settings.device) if auto else getattr(torch, settings.dtype)
     base = load_base(settings.base, dtype=dtype, device=settings.device, batch_invariant=settings.batch_invariant)
+    if auto or settings.dtype == "int8":
+        base = trusted(base)
     if settings.batch_invariant and not answering_kernels(base).batch_invariant:
         raise InvalidSettings(
             "ONEBERT_BATCH_INVARIANT: plain PyTorch rounds differently from batch to batch; the fast kernels, which do"
             " not, need a C++ compiler (on a GPU Triton) and a base with GELU"
         )
-    return trusted(base) if auto or settings.dtype == "int8" else base
+    return base
 
 
 @asynccontextmanager

@@ -77,9 +77,18 @@ def forwarded_to(app: ASGIApp) -> Callable[[asyncio.StreamReader, asyncio.Stream
     """The other side: serves one request for each connection."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        whole = True
+
         async def receive() -> Message:
+            nonlocal whole
+            # A read that was given up may have taken half a message: nothing that follows it can be told apart.
+            if not whole:
+                return {"type": "http.disconnect"}
+            whole = False
             writer.write(framed({"type": _WANTED}))
-            return await read_message(reader) or {"type": "http.disconnect"}
+            message = await read_message(reader)
+            whole = True
+            return message or {"type": "http.disconnect"}
 
         async def send(message: Message) -> None:
             writer.write(framed(message))

@@ -39,6 +39,7 @@ class FrontDesk:
         self._lost = lost
         self._counted: list[Counted] = []
         self._counts: deque[asyncio.Future[None]] = deque()
+        self._computing: set[Future[list[Logits]]] = set()
 
     async def counted(self) -> list[Counted]:
         """What the front end has counted."""
@@ -63,6 +64,9 @@ class FrontDesk:
                 self._listens(self)
 
     def _gone(self) -> None:
+        # There is nobody to answer. A copy, since each that is taken back takes itself out.
+        for future in tuple(self._computing):
+            future.cancel()
         for count in self._counts:
             count.set_result(None)
         self._lost(self)
@@ -87,10 +91,14 @@ class FrontDesk:
             return wire.Answer(ask.number, [])
         tokens = [Tokens(one.input_ids, one.type_ids) for one in ask.sequences]
         future = pinned.submit([tokens[place] for place in ask.order])
+        self._computing.add(future)
         future.add_done_callback(partial(self._computed, ask.number))
         return None
 
     def _computed(self, number: int, future: Future[list[Logits]]) -> None:
+        self._computing.discard(future)
+        if future.cancelled():
+            return
         error = future.exception()
         if error is None:
             self.channel.send(wire.Answer(number, [row.tobytes() for row in future.result()]))

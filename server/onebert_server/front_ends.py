@@ -100,8 +100,11 @@ class FrontEnds:
 
     async def counted(self) -> Sequence[Counted]:
         """What all of them have counted, those that are gone included."""
-        counted = await asyncio.gather(*(desk.counted() for desk in self._desks))
-        return [*self._left, *itertools.chain(*counted)]
+        desks = list(self._desks)
+        counted = await asyncio.gather(*(desk.counted() for desk in desks))
+        # One that went meanwhile is among those that have left.
+        still = (own for desk, own in zip(desks, counted, strict=True) if desk in self._desks)
+        return [*self._left, *itertools.chain(*still)]
 
     def _setup(self, listener: int, engine_path: str, app_path: str) -> wire.Setup:
         settings = self._parts.settings

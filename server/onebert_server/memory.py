@@ -5,8 +5,8 @@ import platform
 
 # As glibc's <malloc.h> numbers them.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
-# Above the largest activation of a batch; tables of the bank and weights that are larger still go back when freed.
-_KEPT_BYTES = 2**28
+# Above the largest activation of a batch; what is larger still goes back when freed. Older versions take 32 MiB.
+_KEPT_BYTES = (2**28, 2**25)
 
 
 def keep_freed_memory() -> None:
@@ -15,7 +15,18 @@ def keep_freed_memory() -> None:
     By default every batch's activations are mapped and zeroed anew, a fifth of its time and more. One arena, because
     the heaps of further arenas are unmapped whenever they are empty. To be called before there are threads.
     """
-    if platform.libc_ver()[0] == "glibc":
-        libc = ctypes.CDLL(None)
-        for parameter, value in ((_MMAP_THRESHOLD, _KEPT_BYTES), (_TRIM_THRESHOLD, 2**31 - 1), (_ARENA_MAX, 1)):
-            libc.mallopt(parameter, value)
+    libc = _glibc()
+    if libc is not None and any(libc.mallopt(_MMAP_THRESHOLD, size) for size in _KEPT_BYTES):
+        libc.mallopt(_TRIM_THRESHOLD, 2**31 - 1)
+        libc.mallopt(_ARENA_MAX, 1)
+
+
+def give_back_freed_memory() -> None:
+    """Returns once what is free now, such as what only loading needed."""
+    libc = _glibc()
+    if libc is not None:
+        libc.malloc_trim(0)
+
+
+def _glibc() -> ctypes.CDLL | None:
+    return ctypes.CDLL(None) if platform.libc_ver()[0] == "glibc" else None

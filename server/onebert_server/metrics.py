@@ -70,12 +70,15 @@ class Metrics:
         self._uploads.labels(result).inc()
 
     def counted(self) -> list[Counted]:
-        """What this process has counted, for another to add to its own; times of creation are no counts."""
+        """What this process has counted, for another to add to its own; times of creation are no counts.
+
+        A histogram's empty buckets belong to it: without them those of one that nobody else has would come one by one.
+        """
         return [
             (family.name, sample.name, dict(sample.labels), sample.value)
             for family in self.registry.collect()
             for sample in family.samples
-            if sample.value and not sample.name.endswith("_created")
+            if (sample.value or sample.name.endswith("_bucket")) and not sample.name.endswith("_created")
         ]
 
     def exposition(self, elsewhere: Sequence[Counted] = ()) -> bytes:

@@ -55,4 +55,3 @@ def test_every_answer_is_counted_once_and_refusals_apart(clients):
     assert good - clients <= len(load.latencies_ms) <= good
     assert bad - clients <= load.refused <= bad
     assert load.latencies_ms
-    assert load.cpu_seconds <= load.seconds

@@ -1,6 +1,6 @@
 """The kernels in C++ for CPUs: compiled for this machine when first needed, kept, and used only if they agree.
 
-The C++ beside this file needs a C++20 compiler (GCC 10 or Clang 12) and nothing of PyTorch; its loops run on the OpenMP
+The C++ beside this file needs a C++20 compiler (GCC 10 or later) and nothing of PyTorch; its loops run on the OpenMP
 threads that PyTorch has loaded. Without a compiler the plain kernels take over
 (docs/decisions/0012-native-kernels.md).
 """
@@ -31,7 +31,8 @@ logger = logging.getLogger("onebert.kernels")
 
 _SOURCES = tuple(Path(__file__).with_name(name) for name in ("native.cpp", "branches.cpp", "quantize.cpp"))
 _HEADER = Path(__file__).with_name("numbers.h")
-_COMPILERS = ("g++", "c++", "clang++")
+# GCC, or what calls itself so: its loops ask for the OpenMP that PyTorch brings; those of Clang ask for another one.
+_COMPILERS = ("g++", "c++")
 # IEEE arithmetic is kept: what is given up is errno and floating-point traps, which would forbid vector code.
 _FLAGS = ("-std=c++20", "-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fopenmp", "-fPIC")
 _TIMEOUT_SECONDS = 120
@@ -143,41 +144,51 @@ def _library() -> ctypes.CDLL:
     """Compiled for exactly this source, compiler and processor; from the cache where that has been done before."""
     compiler = next(filter(None, map(shutil.which, _COMPILERS)), None)
     if compiler is None:
-        raise FileNotFoundError(f"none of {', '.join(_COMPILERS)} is installed")
-    kept = _cache_folder() / f"kernels-{_fingerprint(compiler)}.so"
-    with suppress(OSError):  # not there, or damaged
-        return ctypes.CDLL(str(kept))
+        raise FileNotFoundError(f"neither {' nor '.join(_COMPILERS)} is installed")
+    cache_folder, name = _cache_folder(), f"kernels-{_fingerprint(compiler)}.so"
+    if cache_folder is not None:
+        with suppress(OSError):  # not there, or damaged
+            return ctypes.CDLL(str(cache_folder / name))
     with tempfile.TemporaryDirectory(prefix="onebert-kernels-") as folder:
-        built = Path(folder) / kept.name
-        # Linked without -fopenmp: its symbols are found in the OpenMP that PyTorch has loaded, so there is one pool.
-        objects = [f"{folder}/{source.stem}.o" for source in _SOURCES]
-        for source, compiled in zip(_SOURCES, objects, strict=True):
-            _run(compiler, *_FLAGS, "-c", str(source), "-o", compiled)
-        _run(compiler, "-shared", *objects, "-o", str(built))
-        library = ctypes.CDLL(str(built))
-        _keep(built, kept)
+        built = _compile(compiler, Path(folder) / name)
+        return ctypes.CDLL(str(built if cache_folder is None else _keep(built, cache_folder)))
+
+
+def _compile(compiler: str, library: Path) -> Path:
+    objects = [str(library.with_name(f"{source.stem}.o")) for source in _SOURCES]
+    for source, compiled in zip(_SOURCES, objects, strict=True):
+        _run(compiler, *_FLAGS, "-c", str(source), "-o", compiled)
+    # Linked without -fopenmp: its symbols are found in the OpenMP that PyTorch has loaded, so there is one pool.
+    _run(compiler, "-shared", *objects, "-o", str(library))
     return library
 
 
-def _keep(built: Path, kept: Path) -> None:
-    """Where there is no place to keep it, the next start compiles again."""
+def _keep(built: Path, cache_folder: Path) -> Path:
+    """Where it lies for the next start, or, on a full disk, where it was built."""
     try:
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
-            copy = shutil.copy(built, folder)
-            os.replace(copy, kept)
+        with tempfile.TemporaryDirectory(dir=cache_folder) as folder:
+            return Path(shutil.move(shutil.copy(built, folder), cache_folder / built.name))
     except OSError as error:
         logger.info("the fast CPU kernels are not kept: %s", error.strerror)
+        return built
 
 
-def _cache_folder() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "onebert"
+def _cache_folder() -> Path | None:
+    """A folder that nobody else writes to, since what lies there is run; None where there is no such."""
+    try:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "onebert"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        about = folder.stat()
+    except (OSError, RuntimeError):  # a user without a home, or one that cannot be written
+        return None
+    return folder if about.st_uid == os.geteuid() and not about.st_mode & 0o022 else None
 
 
 def _fingerprint(compiler: str) -> str:
     version = _run(compiler, "--version")
     cpu = Path("/proc/cpuinfo")
-    flags = next((line for line in cpu.read_text().splitlines() if line.startswith(("flags", "Features"))), "")
+    lines = cpu.read_text(encoding="utf-8").splitlines() if cpu.exists() else []
+    flags = next((line for line in lines if line.startswith(("flags", "Features"))), platform.processor())
     parts = [*(source.read_text() for source in (*_SOURCES, _HEADER)), version, *_FLAGS, platform.machine(), flags]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
@@ -188,5 +199,5 @@ def _run(*command: str) -> str:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, subprocess.CalledProcessError):
-        return (error.stderr or str(error)).strip().splitlines()[0]
+        return next(iter((error.stderr or "").strip().splitlines()), str(error))
     return str(error)

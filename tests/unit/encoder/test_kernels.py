@@ -21,9 +21,7 @@ from onebert_encoder.kernels import native
 from onebert_encoder.kernels.plain import PlainKernels
 from onebert_encoder.kernels.protocol import Gain, Kernels
 
-pytestmark = pytest.mark.skipif(
-    not any(map(shutil.which, ("g++", "c++", "clang++"))), reason="the kernels need a C++ compiler"
-)
+pytestmark = pytest.mark.skipif(not any(map(shutil.which, ("g++", "c++"))), reason="the kernels need a C++ compiler")
 
 PLAIN = PlainKernels(F.gelu)
 # Numbers of order 1 to 4. float32: sums of up to 600 roundings of 6e-8. bfloat16: both round their result to 8 bits,
@@ -168,7 +166,7 @@ def test_without_a_compiler_plain_kernels_take_over(
         native._library.cache_clear()
         native.load_native.cache_clear()
     (record,) = caplog.records
-    assert "none of g++, c++, clang++ is installed" in record.message
+    assert "neither g++ nor c++ is installed" in record.message
 
 
 def load_in_a_new_process(cache: Path) -> str:
