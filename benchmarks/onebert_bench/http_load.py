@@ -37,8 +37,8 @@ def measure_http(
         ProcessPoolExecutor(1, fresh) as sender,
         ProcessPoolExecutor(1, fresh) as alone,
     ):
-        _push_tasks(server.url, base)
-        requests = _requests(server.url, texts)
+        push_tasks(server.url, base)
+        requests = requests_of(server.url, texts)
         loads: dict[int, list[tuple[Load, Load]]] = {count: [] for count in clients}
         # The first turn is for warming up.
         for turn in range(_TURNS + 1):
@@ -49,13 +49,14 @@ def measure_http(
         return {str(count): _summary(turns, mean_tokens) for count, turns in loads.items()}
 
 
-def _push_tasks(url: str, base: Base) -> None:
+def push_tasks(url: str, base: Base) -> None:
+    """Uploads the tasks of the load."""
     with Client(url) as client:
         for seed in range(TASKS):
             client.push(f"task-{seed}", dumps(bitfit_delta(base, seed)))
 
 
-def _requests(url: str, texts: Sequence[str]) -> list[bytes]:
+def requests_of(url: str, texts: Sequence[str]) -> list[bytes]:
     """Those of `run_engine`, in its order."""
     bodies = [json.dumps({"inputs": text}) for text in texts]
     return [
