@@ -1,6 +1,6 @@
 """Measures where the time of a batch goes, stage by stage, and writes the table and the picture of docs/performance.md.
 
-    python benchmarks/stages.py
+    GOMP_SPINCOUNT=2000 python benchmarks/stages.py     # the setting of the `onebert` command
 
 Each stage runs alone on what it reads in a real batch, as often as there are layers; `whole` is the batch in one go,
 from texts to logits.
@@ -29,7 +29,7 @@ from onebert_encoder.kernels.protocol import Gain, Kernels
 from onebert_encoder.predict import compute_logits
 from onebert_encoder.rows import Rows, stack_rows
 from onebert_server.memory import keep_freed_memory
-from onebert_training.report.style import COLORS, STYLE
+from onebert_training.report.style import STYLE
 
 PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
 PICTURE = PAGE.with_suffix("") / "stages.png"
@@ -107,7 +107,7 @@ def draw(found: Mapping[str, Mapping[str, float]], file: Path) -> None:
         for place, (name, ms) in enumerate(found.items()):
             plain = sum_of(found[name.rsplit(", ", 1)[0] + ", plain"])
             left = 0.0
-            for color, (stage, value) in zip(COLORS, stages_of(ms).items(), strict=False):
+            for color, (stage, value) in zip(mpl.colormaps["tab10"].colors, stages_of(ms).items(), strict=False):
                 ax.barh(place, value / plain, left=left, color=color, label=stage if place == 0 else None)
                 left += value / plain
             ax.text(left, place, f" {sum_of(ms):.3g} ms", va="center", fontsize=8)

@@ -128,7 +128,9 @@ def _receive(connection: socket.socket) -> bytes:
 
 
 def _complete(received: bytes) -> bool:
-    """Whether an answer is whole; every answer to a POST has its Content-Length."""
+    """Whether an answer is whole: by its Content-Length, or by the empty chunk at its end."""
     head, end, body = received.partition(b"\r\n\r\n")
     length = _LENGTH.search(head)
-    return bool(end) and length is not None and len(body) >= int(length[1])
+    if length is None:
+        return bool(end) and body.endswith(b"0\r\n\r\n")
+    return bool(end) and len(body) >= int(length[1])
