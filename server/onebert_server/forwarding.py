@@ -11,7 +11,9 @@ from contextlib import suppress
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from onebert_server.problems import problem_response
 from onebert_server.wire import framed, read_message
+from onebert_store.errors import ShuttingDown
 
 _WANTED = "onebert.wanted"
 _SCOPE = (
@@ -31,19 +33,37 @@ _SCOPE = (
 
 
 class Forwarding:
-    """An app with some routes of its own; every other request is for the app behind a Unix socket."""
+    """An app with some routes of its own; every other request is for the app behind a Unix socket.
 
-    def __init__(self, app: ASGIApp, own: Sequence[BaseRoute], path: str) -> None:
+    Args:
+        app: answers its own routes.
+        own: which these are.
+        path: of the socket.
+        refuse: answers where nobody does behind the socket.
+    """
+
+    def __init__(self, app: ASGIApp, own: Sequence[BaseRoute], path: str, refuse: ASGIApp) -> None:
         self._app = app
         self._own = own
         self._path = path
+        self._refuse = refuse
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers or forwards."""
         if scope["type"] != "http" or any(route.matches(scope)[0] is Match.FULL for route in self._own):
             await self._app(scope, receive, send)
             return
-        reader, writer = await asyncio.open_unix_connection(self._path)
+        try:
+            await self._forward(scope, receive, send)
+        except _NoAnswer:
+            await self._refuse(scope, receive, send)
+
+    async def _forward(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            reader, writer = await asyncio.open_unix_connection(self._path)
+        except OSError:
+            raise _NoAnswer from None
+        begun = False
         pulled: asyncio.Task[None] | None = None
         client_left = False
 
@@ -61,16 +81,28 @@ class Forwarding:
                 if message is None and client_left:
                     return
                 if message is None:
-                    raise ConnectionError("the engine's process gave up a request")
+                    # Once the answer has begun, the server can only cut the connection.
+                    raise ConnectionError("the engine's process gave up a request") if begun else _NoAnswer
                 if message["type"] == _WANTED:
                     pulled = asyncio.create_task(pull())
                     continue
+                begun = True
                 await send(message)
                 more = message["type"] == "http.response.start" or message.get("more_body", False)
         finally:
             if pulled is not None:
                 pulled.cancel()
             writer.close()
+
+
+class _NoAnswer(Exception):
+    """The process with the engine has not begun to answer, and will not."""
+
+
+async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
+    """An app that says that the process with the engine does not answer."""
+    error = ShuttingDown("the process with the engine does not answer")
+    await problem_response(scope, error)(scope, receive, send)
 
 
 def forwarded_to(app: ASGIApp) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:

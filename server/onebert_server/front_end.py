@@ -19,8 +19,9 @@ import uvicorn
 from onebert_encoder.tokens import Tokenizer
 from onebert_server import routes_classify, wire
 from onebert_server.answers import WORKERS, Answerer
-from onebert_server.forwarding import Forwarding
+from onebert_server.forwarding import Forwarding, refuse
 from onebert_server.metrics import Metrics
+from onebert_server.middleware import RequestMiddleware
 from onebert_server.remote import RemoteVersions
 from onebert_server.routing import FrontParts
 from onebert_server.web import log_to_stderr, uvicorn_config, web_app
@@ -45,7 +46,8 @@ def main() -> None:
             max_body_bytes=setup.max_body_bytes,
             receive_timeout=setup.receive_timeout,
         )
-        forwarding = Forwarding(app, routes_classify.router.routes, setup.app_path)
+        refusing = RequestMiddleware(refuse, parts)
+        forwarding = Forwarding(app, routes_classify.router.routes, setup.app_path, refusing)
         config = uvicorn_config(forwarding, setup.shutdown_timeout)
         server = FrontEnd(config, setup.engine_path, parts, versions)
         server.run(sockets=[socket.socket(fileno=setup.listener)])

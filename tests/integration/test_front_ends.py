@@ -168,6 +168,18 @@ def test_sockets_lie_in_a_private_folder_that_goes_with_the_server(tmp_path, mon
         assert not [*Path(folder).iterdir()]
 
 
+def test_where_the_engines_process_takes_no_request_the_answer_is_a_problem(tmp_path, monkeypatch):
+    with tempfile.TemporaryDirectory() as folder:
+        monkeypatch.setenv("TMPDIR", folder)
+        with Server(tmp_path, front_ends=1) as server:
+            [own] = Path(folder).iterdir()
+            (own / "app").unlink()
+            answer = httpx.get(f"{server.url}/v1/tasks")
+    assert (answer.status_code, answer.json()["code"]) == (503, "shutting-down")
+    assert answer.headers["Content-Type"] == "application/problem+json"
+    assert answer.json()["instance"].endswith(answer.headers["X-Request-Id"])
+
+
 def test_without_room_for_sockets_it_does_not_start(tmp_path, monkeypatch):
     long = tmp_path / ("x" * 120)
     long.mkdir()

@@ -289,7 +289,7 @@ def test_bad_rows_are_named(tmp_path, rows, header, message):
         ("a.csv", b"\xff\xfe\x00", "a.csv is not readable"),
         ("a.csv", b"", "a.csv has no rows"),
         ("a.csv.gz", b"not gzip", "a.csv.gz is not readable"),
-        ("a.csv.gz", gzip.compress(b"text,label\n" * 99)[:-9], "a.csv.gz is not readable"),
+        ("a.csv.gz", gzip.compress(b"text,label\n" * 99, mtime=0)[:-9], "a.csv.gz is not readable"),
         ("a.jsonl", b'{"text": "a", "label": 1}\n[1]\n', "a.jsonl line 2 is not a JSON object"),
         pytest.param("a.jsonl", b'{"text": ' + b"[" * 99999, "a.jsonl line 1 is not a JSON object", id="deep"),
         (
