@@ -139,6 +139,8 @@ def test_an_interrupt_is_130_without_a_traceback(plugin):
         stderr=subprocess.PIPE,
         text=True,
         env=os.environ | {"PYTHONPATH": str(plugin)},
+        # What a shell starts in the background ignores interrupts, and so would its children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - no threads here
     )
     assert process.stdout.readline() == "waiting\n"
     process.send_signal(signal.SIGINT)
