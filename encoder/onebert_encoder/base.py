@@ -1,67 +1,30 @@
-"""The frozen base: configuration, weights ready for the compute device, tokenizer and digest."""
+"""The frozen base: weights ready for the compute device, tokenizer and digest."""
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import tokenizers
 import torch
 from torch import Tensor
-from torch.nn import functional as F
-from transformers import AutoConfig, AutoTokenizer
+from transformers import AutoTokenizer
 
-from onebert_encoder.anatomy import Anatomy, Family, family_of
+from onebert_encoder.anatomy import Anatomy
+from onebert_encoder.config import ACTIVATIONS, EncoderConfig, read_config
 from onebert_encoder.linear import FrozenLinear, Linear
+from onebert_encoder.quantized import Int8Linear
 from onebert_encoder.source import DEFAULT_BASE, find_base, read_weights
 from onebert_encoder.tokens import Tokenizer
 from onebert_store.errors import UnsupportedBase
 from onebert_store.spec import BaseSpec
 
-__all__ = ["DEFAULT_BASE", "Base", "EncoderConfig", "load_base"]
-
-
-# By the names of Hugging Face configurations.
-ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
-    "gelu": F.gelu,
-    "gelu_new": partial(F.gelu, approximate="tanh"),
-    "gelu_pytorch_tanh": partial(F.gelu, approximate="tanh"),
-    "relu": F.relu,
-    "silu": F.silu,
-}
+__all__ = ["DEFAULT_BASE", "Base", "load_base"]
 
 
 # One of these carries a tokenizer's vocabulary.
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model")
-
-
-@dataclass(frozen=True)
-class EncoderConfig:
-    """The configuration that changes what the encoder computes, in the same words for every family."""
-
-    model_type: str
-    hidden_size: int
-    embedding_size: int
-    num_layers: int
-    num_heads: int
-    intermediate_size: int
-    activation: str
-    eps: float
-    vocab_size: int
-    max_positions: int
-    type_vocab_size: int
-    padding_id: int
-    first_position: int
-    hidden_dropout: float
-    attention_dropout: float
-
-    @property
-    def max_length(self) -> int:
-        """Longest sequence that has a position embedding for each token."""
-        return self.max_positions - self.first_position
 
 
 @dataclass(frozen=True)
@@ -161,9 +124,6 @@ class Base:
 
     def _linear(self, *symbols: str, layer: int | None) -> Linear:
         if self.precision == torch.int8:
-            # Its kernels read batches, which read this module.
-            from onebert_encoder.quantized import Int8Linear  # noqa: PLC0415
-
             return Int8Linear(self._weight(symbols, layer))
         return FrozenLinear(lambda: self._weight(symbols, layer).to(self.dtype), self.batch_invariant)
 
@@ -226,7 +186,7 @@ def load_base(
 
 
 def _load(folder: Path, name: str, dtype: torch.dtype, device: str, batch_invariant: bool) -> Base:
-    config, family = _read_config(folder)
+    config, family = read_config(folder)
     found = read_weights(folder, family.prefix)
     anatomy = Anatomy(
         family=family,
@@ -286,42 +246,6 @@ def _read_tokenizer(folder: Path, config: EncoderConfig) -> tokenizers.Tokenizer
     if not 0 <= largest < config.vocab_size:
         raise UnsupportedBase(f"its tokenizer gives ids up to {largest}, its word table has {config.vocab_size} rows")
     return backend
-
-
-def _read_config(folder: Path) -> tuple[EncoderConfig, Family]:
-    try:
-        raw = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        model_type = str(raw["model_type"])
-    except (OSError, ValueError, KeyError, TypeError):
-        raise UnsupportedBase("it has no readable config.json with a model_type") from None
-    family = family_of(model_type)
-    if raw.get("position_embedding_type", "absolute") != "absolute":
-        raise UnsupportedBase("it has relative positions; only absolute ones are supported")
-    try:
-        theirs: Any = AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
-        config = _our_config(theirs, model_type, family)
-    except Exception as error:  # whatever a third party's validation raises
-        raise UnsupportedBase(f"its config.json cannot be read: {type(error).__name__}") from None
-    if config.activation not in ACTIVATIONS:
-        raise UnsupportedBase(f"its activation {config.activation!r} is not one of {', '.join(ACTIVATIONS)}")
-    if config.hidden_size % config.num_heads:
-        raise UnsupportedBase("its hidden size is not a multiple of its number of heads")
-    return config, family
-
-
-def _our_config(theirs: Any, model_type: str, family: Family) -> EncoderConfig:
-    padding_id = int(getattr(theirs, "pad_token_id", 0) or 0)
-    return EncoderConfig(
-        model_type=model_type,
-        # DistilBERT fixes its epsilon in code, at BERT's value.
-        eps=float(getattr(theirs, "layer_norm_eps", 1e-12)),
-        vocab_size=theirs.vocab_size,
-        max_positions=theirs.max_position_embeddings,
-        type_vocab_size=int(getattr(theirs, "type_vocab_size", 0) or 0) if "type" in family.outside else 0,
-        padding_id=padding_id,
-        first_position=padding_id + 1 if family.positions_after_padding else 0,
-        **{key: getattr(theirs, name) for key, name in family.config.items()},
-    )
 
 
 def _digest(config: EncoderConfig, tokenizer: str, params: dict[str, Tensor]) -> str:

@@ -8,7 +8,7 @@ from itertools import groupby
 import torch
 from torch import Tensor
 
-from onebert_encoder.batch import Bucket, Stage
+from onebert_encoder.stage import Bucket, Stage
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from onebert_encoder.base import Base
-from onebert_encoder.batch import Batch, Stage
+from onebert_encoder.batch import Batch
 from onebert_encoder.dropout import NO_DROPOUT, Dropout
-from onebert_encoder.join import join, project
 from onebert_encoder.kernels.choose import choose_kernels
 from onebert_encoder.kernels.protocol import Gain, Kernels
+from onebert_encoder.linear import Linear
 from onebert_encoder.rows import Rows
+from onebert_encoder.stage import Stage
 
 
 def encode(
@@ -91,6 +92,23 @@ def embed(base: Base, rows: Rows, kernels: Kernels, batch: Batch, dropout: Dropo
     x = kernels.add_norm(word, place, weights.no_bias.expand(len(rows.shift), -1), stage, gain, base.config.eps)
     x = dropout.on_tokens(x, stage)
     return x if weights.W_e is None else weights.W_e(x)
+
+
+def project(kernels: Kernels, linear: Linear, x: Tensor, rows: Rows, stage: Stage, layer: int, site: str) -> Tensor:
+    """x (W + BA + S)ᵀ, each run of tokens with the low-rank and sparse differences of its own row."""
+    return join(kernels, linear(x), x, rows, stage, layer, site)
+
+
+def join(kernels: Kernels, y: Tensor, x: Tensor, rows: Rows, stage: Stage, layer: int, site: str) -> Tensor:
+    """Each run of tokens of `y`, which the caller gives up, with what the branches of its own row make of `x`."""
+    joined = [
+        (start, stop, found)
+        for row, start, stop in stage.runs
+        if (branches := rows.branches[row]) and (found := branches.get((layer, site)))
+    ]
+    if not joined:
+        return y
+    return kernels.add_branches(y, x, joined)
 
 
 def own(index_of_row: Sequence[int], stage: Stage) -> Tensor | None:

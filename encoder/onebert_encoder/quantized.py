@@ -72,7 +72,7 @@ def _checked(device: str) -> NativeKernels:
         raise InvalidSettings("int8 is computed on the CPU only")
     kernels = load_native(device, torch.bfloat16)
     if kernels is None:
-        raise InvalidSettings("int8 needs the fast CPU kernels, and they need a C++ compiler (g++ or clang++)")
+        raise InvalidSettings("int8 needs the fast CPU kernels, and they need a C++ compiler (GCC 10 or later)")
     try:
         right, slower = _agrees(kernels), _slower(kernels)
     except (AttributeError, RuntimeError):

@@ -5,10 +5,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from onebert_encoder.batch import Stage
 from onebert_encoder.branches import Bottleneck, LowRank, Sparse
 from onebert_encoder.kernels.plain import PlainKernels
 from onebert_encoder.kernels.protocol import Gain, Kernels
+from onebert_encoder.stage import Stage
 
 # Absolute for values of order 1, relative for larger ones. bfloat16 keeps 8 bits, and the plain kernels round to them
 # several times.

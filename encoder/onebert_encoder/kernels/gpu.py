@@ -12,11 +12,11 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from onebert_encoder.batch import Stage
 from onebert_encoder.branches import Joined
 from onebert_encoder.kernels.check import agree
 from onebert_encoder.kernels.plain import add_in_place
 from onebert_encoder.kernels.protocol import Gain
+from onebert_encoder.stage import Stage
 
 logger = logging.getLogger("onebert.kernels")
 

@@ -22,10 +22,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from onebert_encoder.batch import Stage
 from onebert_encoder.branches import Joined, Sparse
 from onebert_encoder.kernels.check import agree
 from onebert_encoder.kernels.protocol import Gain
+from onebert_encoder.stage import Stage
 
 logger = logging.getLogger("onebert.kernels")
 

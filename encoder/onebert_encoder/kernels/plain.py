@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from onebert_encoder.batch import Bucket, Stage
 from onebert_encoder.branches import Joined
 from onebert_encoder.dropout import NO_DROPOUT, Dropout
 from onebert_encoder.kernels.protocol import Gain
+from onebert_encoder.stage import Bucket, Stage
 
 # Up to this length plain matrix products beat fused attention on CPU; beyond it their scores cost too much memory.
 _PLAIN_ATTENTION_LENGTH = 256

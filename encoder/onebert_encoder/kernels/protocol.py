@@ -6,8 +6,8 @@ from typing import Protocol
 
 from torch import Tensor
 
-from onebert_encoder.batch import Stage
 from onebert_encoder.branches import Joined
+from onebert_encoder.stage import Stage
 
 
 @dataclass(frozen=True)
