@@ -11,7 +11,7 @@ from typing import Any
 from onebert_encoder.tokens import Tokens
 from onebert_server import wire
 from onebert_server.admission import Admission
-from onebert_server.metrics import IN_PROGRESS, Counted
+from onebert_server.metrics import IN_PROGRESS, Sample
 from onebert_server.middleware import log_failure
 from onebert_server.versions import Logits, Record, Wanted
 from onebert_store.errors import OneBertError
@@ -37,11 +37,11 @@ class FrontDesk:
         self._admission = admission
         self._listens = listens
         self._lost = lost
-        self._counted: list[Counted] = []
+        self._counted: list[Sample] = []
         self._counts: deque[asyncio.Future[None]] = deque()
         self._computing: set[Future[list[Logits]]] = set()
 
-    async def counted(self) -> list[Counted]:
+    async def counted(self) -> list[Sample]:
         """What the front end has counted."""
         count = asyncio.get_running_loop().create_future()
         self._counts.append(count)
@@ -49,7 +49,7 @@ class FrontDesk:
         await asyncio.wait([count], timeout=COUNT_TIMEOUT)
         return self._counted
 
-    def left(self) -> list[Counted]:
+    def left(self) -> list[Sample]:
         """What a front end that is gone had counted when it was last asked."""
         return [sample for sample in self._counted if sample[1] != IN_PROGRESS]
 

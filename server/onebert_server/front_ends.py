@@ -17,7 +17,7 @@ from starlette.types import ASGIApp
 from onebert_server import wire
 from onebert_server.forwarding import forwarded_to
 from onebert_server.front_desk import FrontDesk
-from onebert_server.metrics import Counted
+from onebert_server.metrics import Sample
 from onebert_server.routing import Parts
 from onebert_server.serve import Server, greeting
 from onebert_store.errors import InvalidSettings, OneBertError
@@ -44,7 +44,7 @@ class FrontEnds:
         self._servers: list[asyncio.AbstractServer] = []
         self._keepers: list[asyncio.Task[None]] = []
         self._desks: list[FrontDesk] = []
-        self._left: list[Counted] = []
+        self._left: list[Sample] = []
         self._listening = asyncio.Semaphore(0)
         self._started = self._draining = self._stopping = False
 
@@ -98,7 +98,7 @@ class FrontEnds:
             server.close()
         self._folder.cleanup()
 
-    async def counted(self) -> Sequence[Counted]:
+    async def counted(self) -> Sequence[Sample]:
         """What all of them have counted, those that are gone included."""
         desks = list(self._desks)
         counted = await asyncio.gather(*(desk.counted() for desk in desks))

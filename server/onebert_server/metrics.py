@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
 from prometheus_client.registry import Collector
 
-Counted = tuple[str, str, dict[str, str], float]
+Sample = tuple[str, str, dict[str, str], float]
 """A sample: its family, its own name, its labels, its value."""
 
 _Key = tuple[str, tuple[tuple[str, str], ...]]
@@ -69,7 +69,7 @@ class Metrics:
         """Counts one upload: `created`, `existing` or the code of the error."""
         self._uploads.labels(result).inc()
 
-    def counted(self) -> list[Counted]:
+    def counted(self) -> list[Sample]:
         """What this process has counted, for another to add to its own; times of creation are no counts.
 
         A histogram's empty buckets belong to it: without them those of one that nobody else has would come one by one.
@@ -81,7 +81,7 @@ class Metrics:
             if (sample.value or sample.name.endswith("_bucket")) and not sample.name.endswith("_created")
         ]
 
-    def exposition(self, elsewhere: Sequence[Counted] = ()) -> bytes:
+    def exposition(self, elsewhere: Sequence[Sample] = ()) -> bytes:
         """The text that a Prometheus server scrapes; what was counted elsewhere is added."""
         total = CollectorRegistry()
         total.register(_Total(self.registry, elsewhere))
@@ -91,7 +91,7 @@ class Metrics:
 class _Total(Collector):
     """A registry's samples with those of others added to them."""
 
-    def __init__(self, registry: CollectorRegistry, elsewhere: Iterable[Counted]) -> None:
+    def __init__(self, registry: CollectorRegistry, elsewhere: Iterable[Sample]) -> None:
         self._registry = registry
         self._elsewhere = elsewhere
 

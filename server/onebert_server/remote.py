@@ -72,7 +72,7 @@ class RemoteVersions:
         wanted: Wanted,
         refs: Iterable[str],
         versions: Iterable[int],
-        sequences: Iterable[wire.Sequence] = (),
+        sequences: Iterable[wire.Tokens] = (),
         order: Iterable[int] = (),
     ) -> wire.Answer | wire.Mean:
         """Sends a question and waits for its reply.
@@ -123,7 +123,7 @@ class RemoteFound:
         distinct = {id(one): one for one in tokens}
         places = {key: place for place, key in enumerate(distinct)}
         reply = await self._ask(
-            [wire.Sequence(one.input_ids, one.type_ids) for one in distinct.values()],
+            [wire.Tokens(one.input_ids, one.type_ids) for one in distinct.values()],
             [places[id(one)] for one in tokens],
         )
         return [_logits(raw, record.manifest) for raw, record in zip(reply.logits, self._remembered, strict=True)]
@@ -135,7 +135,7 @@ class RemoteFound:
     def release(self) -> None:
         """Nothing is pinned."""
 
-    async def _ask(self, sequences: Iterable[wire.Sequence] = (), order: Iterable[int] = ()) -> wire.Answer:
+    async def _ask(self, sequences: Iterable[wire.Tokens] = (), order: Iterable[int] = ()) -> wire.Answer:
         versions = [record.version for record in self._remembered]
         reply = await self._versions.ask(self._wanted, self._refs, versions, sequences, order)
         if isinstance(reply, wire.Mean):

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 
 from onebert_server.answers import Answerer
-from onebert_server.metrics import Counted, Metrics
+from onebert_server.metrics import Metrics, Sample
 from onebert_server.schemas import Problem
 from onebert_server.settings import Settings
 from onebert_store import strict_json
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 MAX_RECEIVING = 8
 
 
-async def _nothing() -> Sequence[Counted]:
+async def _nothing() -> Sequence[Sample]:
     return ()
 
 
@@ -69,7 +69,7 @@ class Parts(FrontParts):
     registrars: Executor
     uploader: Executor
     receiving: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_RECEIVING))
-    counted_elsewhere: Callable[[], Awaitable[Sequence[Counted]]] = _nothing
+    counted_elsewhere: Callable[[], Awaitable[Sequence[Sample]]] = _nothing
 
     @property
     def directory(self) -> "Directory":

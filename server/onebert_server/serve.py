@@ -25,8 +25,6 @@ def serve(settings: Settings) -> None:
         OneBertError: the server cannot start.
     """
     log_to_stderr(settings.log_level)
-    if settings.front_ends and not hasattr(socket, "AF_UNIX"):
-        raise InvalidSettings("ONEBERT_FRONT_ENDS: this system has no Unix sockets")
     bound = _bind(settings.host, settings.port)
     keep_freed_memory()
     # Imports torch, which takes seconds: an address that is taken is said before.

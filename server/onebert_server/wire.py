@@ -43,7 +43,7 @@ class Stop(msgspec.Struct, tag=True, frozen=True, array_like=True):
     """To a front end: accept nothing more, answer what is there, and end."""
 
 
-class Sequence(msgspec.Struct, frozen=True, array_like=True):
+class Tokens(msgspec.Struct, frozen=True, array_like=True):
     """The ids of one tokenized input, and its segments."""
 
     input_ids: list[int]
@@ -68,7 +68,7 @@ class Ask(msgspec.Struct, tag=True, frozen=True, array_like=True):
     every: bool
     pair: bool
     versions: list[int]
-    sequences: list[Sequence]
+    sequences: list[Tokens]
     order: list[int]
 
 

@@ -12,7 +12,7 @@ from onebert_encoder.tokens import Tokenizer
 from onebert_server import wire
 
 numbers = st.integers(0, 2**40)
-sequences = st.builds(wire.Sequence, st.lists(st.integers(0, 2**31 - 1)), st.lists(st.integers(0, 1)))
+sequences = st.builds(wire.Tokens, st.lists(st.integers(0, 2**31 - 1)), st.lists(st.integers(0, 1)))
 asks = st.builds(
     wire.Ask,
     numbers,
