@@ -23,6 +23,15 @@ settings.load_profile("ci")
 
 
 @pytest.fixture
+def two_threads():
+    """Two compute threads for a test: some mistakes need company."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
 def onebert(monkeypatch, capsys):
     """Runs one command in this process: exit status, standard output, standard error."""
     from onebert_store.cli import main

@@ -1,12 +1,26 @@
-"""Stages of any shape, and random numbers to fill them: what kernels are tested on."""
+"""Stages of any shape, and random numbers to fill them: what kernels are tested on, and where they must work."""
 
+import shutil
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor
 
-from onebert_encoder.batch import Stage
+from onebert_encoder.stage import Stage
+
+WITH_KERNELS = sys.platform == "linux" and shutil.which("g++") is not None
+
+needs_kernels = pytest.mark.skipif(not WITH_KERNELS, reason="the C++ kernels are for Linux with GCC")
+"""Elsewhere plain kernels answer; where this does not skip, kernels that cannot be built fail the test."""
+
+needs_int8 = pytest.mark.skipif(
+    not (WITH_KERNELS and "vnni" in Path("/proc/cpuinfo").read_text(encoding="utf-8")),
+    reason="int8 is for processors with VNNI, and needs the C++ kernels",
+)
 
 
 def stage_of(

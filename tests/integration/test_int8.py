@@ -1,7 +1,5 @@
 """Products in int8 through the whole encoder and a whole server, against the plain Hugging Face model."""
 
-import shutil
-
 import numpy as np
 import pytest
 import torch
@@ -15,10 +13,9 @@ from onebert_encoder.rows import stack_rows
 from onebert_encoder.source import DEFAULT_BASE, find_base
 from onebert_store.errors import GoldenMismatch
 from servers import Server, Task
+from stages import needs_int8
 
-pytestmark = pytest.mark.skipif(
-    not any(map(shutil.which, ("g++", "c++", "clang++"))), reason="int8 needs a C++ compiler"
-)
+pytestmark = needs_int8
 
 TEXTS = (
     "The parcel never came and nobody answers my mails.",

@@ -13,25 +13,25 @@ from bases import far_delta, tiny_base, torch_tensors
 from onebert_encoder import linear
 from onebert_encoder.base import Base, load_base
 from onebert_encoder.batch import pack
-from onebert_encoder.dropout import NO_DROPOUT
 from onebert_encoder.fold import fold
-from onebert_encoder.kernels.choose import choose_kernels
+from onebert_encoder.kernels.choose import answering_kernels
 from onebert_encoder.linear import FrozenLinear
 from onebert_encoder.predict import compute_logits
 from onebert_encoder.rows import Rows, parts_at, stack_rows
 from onebert_encoder.tokens import Tokens
+from stages import needs_int8, needs_kernels
 
 KINDS = ("frozen", "bitfit", "layernorm", "gains", "lora", "spafit", "sparse", "adapter", "scale", "everything")
-DTYPES = [torch.float32, torch.bfloat16, torch.int8]
+DTYPES = [torch.float32, torch.bfloat16, pytest.param(torch.int8, marks=needs_int8)]
+
+pytestmark = [needs_kernels, pytest.mark.usefixtures("two_threads")]
 
 
 @cache
 def zoo(dtype: torch.dtype) -> tuple[Base, Rows, list[int]]:
     """Tasks of every kind and pooling; row 0 is the bare base."""
     base = load_base(str(tiny_base("bert")), dtype=dtype, batch_invariant=True)
-    with torch.no_grad():
-        if not choose_kernels(base, NO_DROPOUT).batch_invariant:
-            pytest.skip("the fast kernels cannot be built here")
+    assert answering_kernels(base).batch_invariant
     bare = fold(base, {})
     rows = [bare]
     for pooling in (*base.spec.poolings, "none"):

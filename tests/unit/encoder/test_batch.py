@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 
 from bases import far_delta, tiny_base, torch_tensors
 from onebert_encoder.base import Base, load_base
-from onebert_encoder.batch import BASE_ROW, pack, round_up
+from onebert_encoder.batch import BASE_ROW, pack
 from onebert_encoder.encode import encode
 from onebert_encoder.fold import fold
 from onebert_encoder.predict import compute_logits
 from onebert_encoder.rows import stack_rows
+from onebert_encoder.shapes import round_up
 from onebert_encoder.tokens import Tokens
 
 LAYERS = 3

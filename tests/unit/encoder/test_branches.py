@@ -1,7 +1,6 @@
 """Branches on runs of tokens: the C++ kernels and PyTorch's products against dense matrices in float64."""
 
 import math
-import shutil
 
 import pytest
 import torch
@@ -11,7 +10,7 @@ from onebert_encoder.branches import Bottleneck, Branch, Joined, LowRank, Sparse
 from onebert_encoder.kernels import native
 from onebert_encoder.kernels.plain import PlainKernels
 from onebert_encoder.kernels.protocol import Kernels
-from stages import draw
+from stages import draw, needs_kernels
 
 # Sums of up to 384 products, together of order 1 to 10. float32: a few hundred roundings of 6e-8. bfloat16: the plain
 # kernels round what lies between too, to 8 bits.
@@ -23,8 +22,6 @@ RUNS = [1, 2, 16, 17, 40, 3]
 def kernels_of(name: str, dtype: torch.dtype) -> Kernels:
     if name == "plain":
         return PlainKernels(torch.nn.functional.gelu)
-    if not any(map(shutil.which, ("g++", "c++"))):
-        pytest.skip("the kernels need a C++ compiler")
     kernels = native.load_native("cpu", dtype)
     assert kernels is not None
     return kernels
@@ -65,7 +62,7 @@ def runs_of(branches: list[tuple[Branch, ...]]) -> list[Joined]:
     return [*joined[:2], *joined[3:]]
 
 
-@pytest.mark.parametrize("kernels", ["plain", "native"])
+@pytest.mark.parametrize("kernels", ["plain", pytest.param("native", marks=needs_kernels)])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("rank", [1, 3, 8, 24])
 @pytest.mark.parametrize(("into", "out"), [(1, 1), (7, 5), (16, 48), (33, 100), (384, 100), (48, 48)])
@@ -87,6 +84,7 @@ def test_every_run_gets_what_its_own_branches_make(
     assert torch.equal(got[3:19], y[3:19])
 
 
+@needs_kernels
 @pytest.mark.parametrize("dtype", DTYPES)
 @torch.no_grad()
 def test_a_run_has_the_same_bits_alone_and_among_others_and_keeps_its_poison(dtype: torch.dtype) -> None:
@@ -105,6 +103,7 @@ def test_a_run_has_the_same_bits_alone_and_among_others_and_keeps_its_poison(dty
     assert torch.equal(kernels.add_branches(y[last].clone(), x[last], [(0, 3, branches[-1])]), among[last])
 
 
+@needs_kernels
 @torch.no_grad()
 def test_several_branches_of_one_run_are_added_by_one_thread() -> None:
     """Threads that met in a line of y would lose each other's sums."""

@@ -12,11 +12,12 @@ from torch import Tensor
 
 from bases import far_delta, tiny_base, torch_tensors
 from onebert_encoder.base import Base, load_base
-from onebert_encoder.batch import Batch, Bucket, pack
+from onebert_encoder.batch import Batch, pack
 from onebert_encoder.dropout import NO_DROPOUT, Dropout
 from onebert_encoder.fold import fold
 from onebert_encoder.predict import compute_logits
 from onebert_encoder.rows import stack_rows
+from onebert_encoder.stage import Bucket
 from onebert_encoder.tokens import Tokens
 
 Masks = list[tuple[Tensor, Tensor]]

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 
 from bases import Reference, far_delta, tiny_base, torch_tensors
 from onebert_encoder.base import load_base
-from onebert_encoder.batch import Stage, pack
+from onebert_encoder.batch import pack
 from onebert_encoder.dropout import NO_DROPOUT
 from onebert_encoder.encode import embed, encode_layer, own
 from onebert_encoder.fold import fold
@@ -31,6 +31,7 @@ from onebert_encoder.kernels.gpu import GpuKernels, load_gpu
 from onebert_encoder.kernels.plain import PlainKernels
 from onebert_encoder.kernels.protocol import Gain
 from onebert_encoder.rows import stack_rows
+from onebert_encoder.stage import Stage
 from onebert_encoder.tokens import Tokens
 from stages import draw, stage_of
 

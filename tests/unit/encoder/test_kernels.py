@@ -3,12 +3,10 @@
 import logging
 import math
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -16,12 +14,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
-from onebert_encoder.batch import Stage
 from onebert_encoder.kernels import native
 from onebert_encoder.kernels.plain import PlainKernels
 from onebert_encoder.kernels.protocol import Gain, Kernels
+from stages import draw, needs_kernels, stage_of
 
-pytestmark = pytest.mark.skipif(not any(map(shutil.which, ("g++", "c++"))), reason="the kernels need a C++ compiler")
+pytestmark = [needs_kernels, pytest.mark.usefixtures("two_threads")]
 
 PLAIN = PlainKernels(F.gelu)
 # Numbers of order 1 to 4. float32: sums of up to 600 roundings of 6e-8. bfloat16: both round their result to 8 bits,
@@ -34,16 +32,6 @@ def fast(dtype: torch.dtype) -> Kernels:
     kernels = native.load_native("cpu", dtype)
     assert kernels is not None
     return kernels
-
-
-def stage(lengths: list[int], rows: list[int], filling: int, dtype: torch.dtype) -> Stage:
-    of_token = torch.tensor([*np.repeat(rows, lengths), *[0] * filling])
-    edges = torch.tensor([0, *np.cumsum(lengths)], dtype=torch.int32)
-    return Stage(range(1), None, filling, of_token, [], edges, np.array(rows), np.array(lengths), dtype)
-
-
-def draw(*shape: int, dtype: torch.dtype, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
 def assert_close(got: Tensor, want: Tensor) -> None:
@@ -60,7 +48,7 @@ def test_attention_of_any_lengths_heads_and_widths(
     dtype: torch.dtype, drawn: list[tuple[int, int]], heads: int, d: int, filling: int
 ) -> None:
     lengths, rows = [length for length, _ in drawn], [row for _, row in drawn]
-    h, own = heads * d, stage(lengths, rows, filling, dtype)
+    h, own = heads * d, stage_of(lengths, rows, filling, dtype)
     qkv = draw(sum(lengths) + filling, 3 * h, dtype=dtype)
     b_q = draw(4, 2 * h, dtype=dtype, seed=1)[:, h:]
     assert_close(fast(dtype).attend(qkv.clone(), b_q, own, heads), PLAIN.attend(qkv.clone(), b_q, own, heads))
@@ -68,7 +56,7 @@ def test_attention_of_any_lengths_heads_and_widths(
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_attention_of_a_long_text(dtype: torch.dtype) -> None:
-    own = stage([600, 3], [0, 1], 5, dtype)
+    own = stage_of([600, 3], [0, 1], 5, dtype)
     qkv, b_q = draw(608, 3 * 64, dtype=dtype), draw(2, 64, dtype=dtype, seed=1)
     assert_close(fast(dtype).attend(qkv.clone(), b_q, own, 2), PLAIN.attend(qkv.clone(), b_q, own, 2))
 
@@ -77,7 +65,7 @@ def test_attention_of_a_long_text(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("own_gains", [False, True])
 @pytest.mark.parametrize("width", [1, 7, 16, 48, 100, 384])
 def test_add_norm(dtype: torch.dtype, own_gains: bool, width: int) -> None:
-    at = stage([5, 9], [2, 0], 2, dtype)
+    at = stage_of([5, 9], [2, 0], 2, dtype)
     y, x = draw(16, width, dtype=dtype), draw(16, width, dtype=dtype, seed=1)
     # Tables are slices of larger ones, as one layer of the bank is.
     b = draw(3, 2, width, dtype=dtype, seed=2)[:, 1]
@@ -90,14 +78,16 @@ def test_add_norm(dtype: torch.dtype, own_gains: bool, width: int) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("width", [1, 7, 16, 100, 1536])
 def test_add_activate(dtype: torch.dtype, width: int) -> None:
-    at = stage([5, 9], [2, 0], 2, dtype)
+    at = stage_of([5, 9], [2, 0], 2, dtype)
     z, b = 3 * draw(16, width, dtype=dtype), draw(3, 2, width, dtype=dtype, seed=2)[:, 1]
     assert_close(fast(dtype).add_activate(z.clone(), b, at), PLAIN.add_activate(z.clone(), b, at))
 
 
 def test_gelu_is_that_of_the_normal_distribution_everywhere() -> None:
     x = torch.cat([torch.linspace(-12, 12, 40_001), torch.tensor([0.0, -1e30, 1e30, math.inf, math.nan])])
-    got = fast(torch.float32).add_activate(x[None].clone(), torch.zeros(1, len(x)), stage([1], [0], 0, torch.float32))
+    got = fast(torch.float32).add_activate(
+        x[None].clone(), torch.zeros(1, len(x)), stage_of([1], [0], 0, torch.float32)
+    )
     exact = x.double() * torch.special.ndtr(x.double())
     # The polynomial is good to 5e-7; beyond 5 the value's own rounding counts, up to 12 * 6e-8 * a few.
     torch.testing.assert_close(got[0].double(), exact, rtol=5e-7, atol=2e-6, equal_nan=True)
@@ -106,7 +96,7 @@ def test_gelu_is_that_of_the_normal_distribution_everywhere() -> None:
 @pytest.mark.parametrize("poison", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_what_is_not_finite_stays_so_and_stays_in_its_sequence(dtype: torch.dtype, poison: float) -> None:
-    own = stage([6, 20, 3], [0, 1, 0], 3, dtype)
+    own = stage_of([6, 20, 3], [0, 1, 0], 3, dtype)
     qkv, b_q = draw(32, 3 * 32, dtype=dtype), torch.zeros(2, 32, dtype=dtype)
     qkv[7] = poison
     context = fast(dtype).attend(qkv, b_q, own, 2)
@@ -124,7 +114,7 @@ def test_what_is_not_finite_stays_so_and_stays_in_its_sequence(dtype: torch.dtyp
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_sequence_has_the_same_bits_alone_and_among_others(dtype: torch.dtype) -> None:
     lengths, rows = [3, 33, 17, 40], [1, 0, 2, 1]
-    at, alone = stage(lengths, rows, 3, dtype), stage([17], [2], 7, dtype)
+    at, alone = stage_of(lengths, rows, 3, dtype), stage_of([17], [2], 7, dtype)
     qkv, b = draw(96, 3 * 48, dtype=dtype), draw(3, 48, dtype=dtype, seed=1)
     own = torch.cat([qkv[36:53], torch.zeros(7, 3 * 48, dtype=dtype)])
     kernels = fast(dtype)

@@ -11,6 +11,7 @@ from bases import FAMILIES, tiny_base
 from onebert_encoder.base import load_base
 from onebert_encoder.linear import FrozenLinear
 from onebert_encoder.precision import fast_dtype, relative_error, trusted
+from stages import needs_int8
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -21,6 +22,7 @@ def test_bfloat16_is_trusted_where_it_only_rounds(family: str) -> None:
     assert relative_error(base, base.in_dtype(torch.float32)) > 1e-4
 
 
+@needs_int8
 def test_int8_is_trusted_on_the_default_base_where_it_rounds_as_measured() -> None:
     base = load_base(dtype=torch.int8)
     assert trusted(base) is base
@@ -28,7 +30,7 @@ def test_int8_is_trusted_on_the_default_base_where_it_rounds_as_measured() -> No
     assert 0.05 < relative_error(base, base.in_dtype(torch.float32)) < 0.3
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.int8])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, pytest.param(torch.int8, marks=needs_int8)])
 def test_float32_takes_over_where_something_else_is_computed(
     dtype: torch.dtype, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -41,6 +43,7 @@ def test_float32_takes_over_where_something_else_is_computed(
     assert "strays from float32" in caplog.text
 
 
+@pytest.mark.skipif(not Path("/proc/cpuinfo").exists(), reason="the processor says it elsewhere")
 def test_the_fast_dtype_is_one_that_the_processor_says_it_multiplies() -> None:
     words = set(Path("/proc/cpuinfo").read_text(encoding="utf-8").split())
     says = not words.isdisjoint({"avx512_bf16", "amx_bf16", "bf16"})

@@ -1,7 +1,6 @@
 """Products in 8-bit integers against the float product, and every reason not to offer them."""
 
 import math
-import shutil
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,9 +16,9 @@ from onebert_encoder.base import load_base
 from onebert_encoder.kernels import native
 from onebert_encoder.quantized import Int8Linear
 from onebert_store.errors import InvalidSettings
-from stages import draw
+from stages import draw, needs_int8
 
-pytestmark = pytest.mark.skipif(not any(map(shutil.which, ("g++", "c++"))), reason="the kernels need a C++ compiler")
+pytestmark = needs_int8
 
 
 def step(x: Tensor) -> Tensor:
