@@ -16,6 +16,7 @@ from onebert_server.answers import WORKERS, Answerer
 from onebert_server.bank import Bank
 from onebert_server.catalog import Catalog
 from onebert_server.engine import Engine, EngineLimits
+from onebert_server.front_ends import FrontEnds
 from onebert_server.memory import give_back_freed_memory
 from onebert_server.metrics import Metrics
 from onebert_server.routing import Parts
@@ -73,6 +74,7 @@ def _assemble(settings: Settings) -> Parts:
         registry=registry,
         catalog=catalog,
         admission=admission,
+        front_ends=FrontEnds(settings, base.tokenizer, admission),
         answerer=Answerer(base.tokenizer, admission, workers),
         metrics=metrics,
         workers=workers,

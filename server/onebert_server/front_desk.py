@@ -85,7 +85,9 @@ class FrontDesk:
         refs = [record.task for record in pinned.records] if ask.every else ask.refs
         if ask.refs != refs or ask.versions != [record.version for record in pinned.records]:
             pinned.release()
-            return wire.Mean(ask.number, _told(dict(zip(refs, pinned.records, strict=True))))
+            said = dict(zip(ask.refs, ask.versions, strict=False))
+            now = dict(zip(refs, pinned.records, strict=True))
+            return wire.Mean(ask.number, refs, {r: _told(of) for r, of in now.items() if said.get(r) != of.version})
         if not ask.order:
             pinned.release()
             return wire.Answer(ask.number, [])
@@ -106,16 +108,9 @@ class FrontDesk:
             self.channel.send(_refusal(number, error))
 
 
-def _told(records: dict[str, Record]) -> dict[str, wire.Version]:
-    return {
-        ref: wire.Version(
-            record.task,
-            record.version,
-            record.digest,
-            record.manifest.model_dump_json(exclude={"golden", "training"}).encode(),
-        )
-        for ref, record in records.items()
-    }
+def _told(record: Record) -> wire.Version:
+    manifest = record.manifest.model_dump_json(exclude={"golden", "training"}).encode()
+    return wire.Version(record.task, record.version, record.digest, manifest)
 
 
 def _refusal(number: int, error: BaseException) -> wire.Refusal:

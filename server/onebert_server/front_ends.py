@@ -6,20 +6,20 @@ import logging
 import socket
 import sys
 import tempfile
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
-import typer
-import uvicorn
 from starlette.types import ASGIApp
 
+from onebert_encoder.tokens import Tokenizer
 from onebert_server import wire
+from onebert_server.admission import Admission
 from onebert_server.forwarding import forwarded_to
 from onebert_server.front_desk import FrontDesk
 from onebert_server.metrics import Sample
-from onebert_server.routing import Parts
-from onebert_server.serve import Server, greeting
+from onebert_server.settings import Settings
 from onebert_store.errors import InvalidSettings, OneBertError
 
 logger = logging.getLogger("onebert.front_ends")
@@ -28,19 +28,26 @@ logger = logging.getLogger("onebert.front_ends")
 COMMAND = (sys.executable, "-P", "-m", "onebert_server.front_end")
 # Seconds before another one is started in place of one that died.
 RESTART_DELAY = 1.0
-# Seconds that a front end has to end, besides those that its requests have.
-STOP_MARGIN = 5.0
+# One that ends so often within so many seconds will not be helped by another start.
+MAX_ENDS = 5
+ENDS_WITHIN = 60.0
 # Requests that come for the app at once; each is a connection.
 BACKLOG = 2048
 
 
 class FrontEnds:
-    """The front ends of a server, and the sockets that they come to, in a folder for this user alone."""
+    """The front ends of a server, as many as its settings say, and the sockets that they come to.
 
-    def __init__(self, app: ASGIApp, parts: Parts) -> None:
-        self._app = app
-        self._parts = parts
-        self._folder = tempfile.TemporaryDirectory(prefix="onebert-")
+    Attributes:
+        failure: why the server has to end: one of them ends again and again.
+    """
+
+    def __init__(self, settings: Settings, tokenizer: Tokenizer, admission: Admission) -> None:
+        self.failure: OneBertError | None = None
+        self._settings = settings
+        self._tokenizer = tokenizer
+        self._admission = admission
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._servers: list[asyncio.AbstractServer] = []
         self._keepers: list[asyncio.Task[None]] = []
         self._desks: list[FrontDesk] = []
@@ -48,24 +55,26 @@ class FrontEnds:
         self._listening = asyncio.Semaphore(0)
         self._started = self._draining = self._stopping = False
 
-    async def start(self, listener: socket.socket) -> None:
-        """Starts them on a bound socket and waits until all of them listen.
+    async def start(self, listener: socket.socket, app: ASGIApp) -> None:
+        """Starts them on a bound socket and waits until all of them listen; what they do not answer is for the app.
 
         Raises:
             InvalidSettings: there can be no sockets to come to.
             OneBertError: one of them ended instead.
         """
         loop = asyncio.get_running_loop()
+        # For this user alone.
+        self._folder = tempfile.TemporaryDirectory(prefix="onebert-")
         paths = [str(Path(self._folder.name, name)) for name in ("engine", "app")]
         try:
             self._servers = [
                 await loop.create_unix_server(lambda: self._desk().channel, paths[0], backlog=BACKLOG),
-                await asyncio.start_unix_server(forwarded_to(self._app), paths[1], backlog=BACKLOG),
+                await asyncio.start_unix_server(forwarded_to(app), paths[1], backlog=BACKLOG),
             ]
         except OSError:
             raise InvalidSettings("ONEBERT_FRONT_ENDS: the temporary folder takes no Unix sockets") from None
         setup = msgspec.msgpack.encode(self._setup(listener.fileno(), *paths))
-        count = self._parts.settings.front_ends
+        count = self._settings.front_ends
         self._keepers = [loop.create_task(self._keep(setup, listener.fileno())) for _ in range(count)]
         listening = loop.create_task(self._all_listen(count))
         await asyncio.wait([listening, *self._keepers], return_when=asyncio.FIRST_COMPLETED)
@@ -96,7 +105,8 @@ class FrontEnds:
         await asyncio.gather(*self._keepers, return_exceptions=True)
         for server in self._servers:
             server.close()
-        self._folder.cleanup()
+        if self._folder is not None:
+            self._folder.cleanup()
 
     async def counted(self) -> Sequence[Sample]:
         """What all of them have counted, those that are gone included."""
@@ -107,12 +117,12 @@ class FrontEnds:
         return [*self._left, *itertools.chain(*still)]
 
     def _setup(self, listener: int, engine_path: str, app_path: str) -> wire.Setup:
-        settings = self._parts.settings
+        settings = self._settings
         return wire.Setup(
             listener=listener,
             engine_path=engine_path,
             app_path=app_path,
-            tokenizer=self._parts.base.tokenizer.dumps(),
+            tokenizer=self._tokenizer.dumps(),
             api_keys=settings.api_keys,
             max_body_bytes=settings.max_body_bytes,
             receive_timeout=settings.receive_timeout,
@@ -122,6 +132,8 @@ class FrontEnds:
 
     async def _keep(self, setup: bytes, listener: int) -> None:
         """Runs one front end, again and again until they are stopped; at the start only once."""
+        loop = asyncio.get_running_loop()
+        ends: deque[float] = deque(maxlen=MAX_ENDS)
         while not self._stopping:
             process = await asyncio.create_subprocess_exec(
                 *COMMAND, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, pass_fds=[listener]
@@ -133,16 +145,21 @@ class FrontEnds:
                     process.kill()
             if not self._started:
                 return
-            if not self._stopping:
-                logger.error("a front end ended with status %d; another one is started", process.returncode)
-                await asyncio.sleep(RESTART_DELAY)
+            if self._stopping:
+                return
+            ends.append(loop.time())
+            if len(ends) == MAX_ENDS and ends[-1] - ends[0] < ENDS_WITHIN:
+                self.failure = OneBertError("a front end ended again and again; the log says with which status")
+                return
+            logger.error("a front end ended with status %d; another one is started", process.returncode)
+            await asyncio.sleep(RESTART_DELAY)
 
     async def _all_listen(self, count: int) -> None:
         for _ in range(count):
             await self._listening.acquire()
 
     def _desk(self) -> FrontDesk:
-        desk = FrontDesk(self._parts.admission, self._listens, self._lost)
+        desk = FrontDesk(self._admission, self._listens, self._lost)
         self._desks.append(desk)
         return desk
 
@@ -161,42 +178,3 @@ class FrontEnds:
     def _tell(self, frame: msgspec.Struct) -> None:
         for desk in self._desks:
             desk.channel.send(frame)
-
-
-class EngineServer(Server):
-    """The engine's process among front ends: uvicorn for signals and the app's start and end, without a listener."""
-
-    def __init__(self, config: uvicorn.Config, parts: Parts, app: ASGIApp) -> None:
-        super().__init__(config, parts)
-        self._fronts = FrontEnds(app, parts)
-        parts.counted_elsewhere = self._fronts.counted
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Starts the front ends on the sockets, then prints one line."""
-        await super().startup([])
-        [listener] = sockets or []
-        try:
-            await self._fronts.start(listener)
-        except BaseException:
-            await self._fronts.close()
-            await super().shutdown([])
-            raise
-        typer.echo(greeting(self._parts, listener))
-
-    async def on_tick(self, counter: int) -> bool:
-        """Passes on what a signal said."""
-        if self._parts.draining:
-            self._fronts.drain()
-        return await super().on_tick(counter)
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Closes the door, lets the front ends finish, then ends the engine."""
-        for listener in sockets or []:
-            listener.close()
-        self._fronts.stop()
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._parts.settings.shutdown_timeout + STOP_MARGIN
-        while not (await self._fronts.ended(0.1) or self.force_exit or loop.time() >= deadline):
-            pass
-        await self._fronts.close()
-        await super().shutdown([])

@@ -7,7 +7,7 @@ the front end begins again.
 
 import asyncio
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,27 +45,31 @@ class RemoteVersions:
     async def find(self, wanted: Wanted) -> "RemoteFound":
         """See Versions; asks only for what is not remembered."""
         refs = self._every.get(wanted.pair) if wanted.refs is None else wanted.refs
-        if refs is None or not self._by_ref.keys() >= set(refs):
-            reply = await self.ask(wanted, refs=wanted.refs or (), versions=())
-            # Without an answer to give there is nothing to mean: no task takes such an input.
-            refs = self.remember(wanted, reply.versions) if isinstance(reply, wire.Mean) else ()
-        return self.found(wanted, refs)
+        if refs is not None and self._by_ref.keys() >= set(refs):
+            return RemoteFound(self, wanted, refs, [self._by_ref[ref] for ref in refs])
+        reply = await self.ask(wanted, refs=wanted.refs or (), versions=())
+        # Without an answer to give there is nothing to mean: no task takes such an input.
+        return self.remember(wanted, reply, {}) if isinstance(reply, wire.Mean) else RemoteFound(self, wanted, (), ())
 
-    def found(self, wanted: Wanted, refs: Sequence[str]) -> "RemoteFound":
-        """What is remembered of references."""
-        return RemoteFound(self, wanted, refs, [self._by_ref[ref] for ref in refs])
+    def remember(self, wanted: Wanted, mean: wire.Mean, said: Mapping[str, Remembered]) -> "RemoteFound":
+        """Keeps what references mean, and finds the versions that are wanted.
 
-    def remember(self, wanted: Wanted, told: dict[str, wire.Version]) -> Sequence[str]:
-        """Keeps what references mean; gives those that are wanted."""
+        Args:
+            wanted: what was asked for.
+            mean: the reply.
+            said: what the references were said to mean, and those still do that the reply tells no version of.
+        """
+        told = {
+            ref: Remembered(new.task, new.version, new.digest, Manifest.model_validate_json(new.manifest))
+            for ref, new in mean.versions.items()
+        }
         if len(self._by_ref) + len(told) > MAX_REMEMBERED:
             self._by_ref.clear()
-        for ref, version in told.items():
-            manifest = Manifest.model_validate_json(version.manifest)
-            self._by_ref[ref] = Remembered(version.task, version.version, version.digest, manifest)
-        if wanted.refs is not None:
-            return wanted.refs
-        self._every[wanted.pair] = list(told)
-        return list(told)
+        now = {ref: told.get(ref) or said[ref] for ref in mean.refs}
+        self._by_ref |= now
+        if wanted.refs is None:
+            self._every[wanted.pair] = mean.refs
+        return RemoteFound(self, wanted, mean.refs, [now[ref] for ref in mean.refs])
 
     async def ask(
         self,
@@ -139,8 +143,8 @@ class RemoteFound:
         versions = [record.version for record in self._remembered]
         reply = await self._versions.ask(self._wanted, self._refs, versions, sequences, order)
         if isinstance(reply, wire.Mean):
-            refs = self._versions.remember(self._wanted, reply.versions)
-            raise Moved(self._versions.found(self._wanted, refs))
+            said = dict(zip(self._refs, self._remembered, strict=True))
+            raise Moved(self._versions.remember(self._wanted, reply, said))
         return reply
 
 

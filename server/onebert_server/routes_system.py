@@ -38,4 +38,4 @@ async def readyz(parts: PartsOf) -> Health:
 @router.get("/metrics", response_class=Response)
 async def metrics(parts: PartsOf) -> Response:
     """Prometheus metrics."""
-    return Response(parts.metrics.exposition(await parts.counted_elsewhere()), media_type=parts.metrics.content_type)
+    return Response(parts.metrics.exposition(await parts.front_ends.counted()), media_type=parts.metrics.content_type)

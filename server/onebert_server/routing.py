@@ -1,7 +1,7 @@
 """What all routes share: the parts of a server they work on, strict JSON bodies, and how they are documented."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 
 from onebert_server.answers import Answerer
-from onebert_server.metrics import Metrics, Sample
+from onebert_server.metrics import Metrics
 from onebert_server.schemas import Problem
 from onebert_server.settings import Settings
 from onebert_store import strict_json
@@ -25,13 +25,10 @@ if TYPE_CHECKING:
     from onebert_server.catalog import Catalog
     from onebert_server.directory import Directory
     from onebert_server.engine import Engine
+    from onebert_server.front_ends import FrontEnds
     from onebert_store.registry import Registry
 
 MAX_RECEIVING = 8
-
-
-async def _nothing() -> Sequence[Sample]:
-    return ()
 
 
 @dataclass
@@ -56,7 +53,7 @@ class Parts(FrontParts):
         registrars: threads for the registry's database and files, so that a slow disk holds up no answer.
         uploader: the one thread that takes uploads, so that they queue behind each other and not before answers.
         receiving: how many uploads may be read at a time; the bodies of others wait in their sockets.
-        counted_elsewhere: what the front ends have counted; there are none by default.
+        front_ends: the processes that answer besides; there may be none.
     """
 
     settings: Settings
@@ -65,11 +62,11 @@ class Parts(FrontParts):
     registry: "Registry"
     catalog: "Catalog"
     admission: "Admission"
+    front_ends: "FrontEnds"
     workers: Executor
     registrars: Executor
     uploader: Executor
     receiving: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_RECEIVING))
-    counted_elsewhere: Callable[[], Awaitable[Sequence[Sample]]] = _nothing
 
     @property
     def directory(self) -> "Directory":

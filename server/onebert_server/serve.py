@@ -3,6 +3,7 @@
 import signal
 import socket
 import time
+from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -34,12 +35,18 @@ def serve(settings: Settings) -> None:
     config = uvicorn_config(app, settings.shutdown_timeout)
     parts: Parts = app.state.parts
     if settings.front_ends:
-        from onebert_server.front_ends import EngineServer  # noqa: PLC0415
+        from onebert_server.engine_server import EngineServer  # noqa: PLC0415
 
         server: Server = EngineServer(config, parts, app)
     else:
         server = Server(config, parts)
-    server.run(sockets=[bound])
+    # uvicorn gives back the handlers that were there before, and Python those of the system at its end, unless they
+    # are to be ignored: a signal that comes so late must not change how the process ends.
+    _on_stop(server.handle_exit)
+    try:
+        server.run(sockets=[bound])
+    finally:
+        _on_stop(signal.SIG_IGN)
 
 
 class Server(uvicorn.Server):
@@ -70,6 +77,11 @@ class Server(uvicorn.Server):
         """uvicorn asks ten times a second whether to stop."""
         self.should_exit = self.should_exit or time.monotonic() >= self._exit_at
         return await super().on_tick(counter)
+
+
+def _on_stop(handler: Callable[[int, FrameType | None], None] | signal.Handlers) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, handler)
 
 
 def _bind(host: str, port: int) -> socket.socket:

@@ -89,9 +89,15 @@ class Version(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Mean(msgspec.Struct, tag=True, frozen=True, array_like=True):
-    """The references do not mean what was said: what each of them means."""
+    """The references do not mean what was said.
+
+    Attributes:
+        refs: of the question, or where it was for every task, the tasks that shall answer now.
+        versions: what those of them mean that do not mean what was said.
+    """
 
     number: int
+    refs: list[str]
     versions: dict[str, Version]
 
 

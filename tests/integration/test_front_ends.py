@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from bases import tiny_base
+from onebert_server.front_ends import MAX_ENDS
 from onebert_store.errors import InvalidInput, TaskNotFound, Unauthorized
 from servers import Server, Task, assert_answers, run_onebert, wait_until
 
@@ -126,6 +127,20 @@ def test_every_task_is_every_task_of_now(server, client, task):
             assert [answer["task"] for answer in answers] == wanted
 
 
+def test_of_several_references_one_moves(server, client, task):
+    stays, first, second = (Task(seed=seed) for seed in (4, 5, 6))
+    client.push("stays", stays.file)
+    client.push("moves", first.file)
+    client.push("moves", second.file)
+    items = [("stays", TEXT), ("moves", TEXT), ("stays@1", TEXT), ("moves@1", TEXT)]
+    for live, moved in ((1, first), (2, second), (1, first)):
+        if live != client.task("moves")["aliases"]["live"]:
+            client.move_alias("moves", "live", live, expected=3 - live)
+        for answers in each(server, lambda one: one.classify_items(items)):
+            for answer, asked in zip(answers, (stays, moved, stays, first), strict=True):
+                assert_answers(answer, asked.scores(TEXT))
+
+
 def test_signals_are_for_the_engines_process(server, client, task):
     """A service manager may send them to all."""
     before = front_ends(server)
@@ -151,6 +166,18 @@ def test_a_front_end_that_dies_is_replaced_and_the_others_answer(server, client,
     # The one that was started since answers alone.
     with server.client(api_key=KEY) as one:
         assert_answers(one.classify("task", TEXT)["results"][0], task.scores(TEXT))
+
+
+def test_a_front_end_that_ends_again_and_again_ends_the_server(tmp_path):
+    with Server(tmp_path, front_ends=1) as server:
+        ended = []
+        while len(ended) < MAX_ENDS:
+            wait_until(lambda: not front_ends(server) <= {*ended})
+            [one] = front_ends(server) - {*ended}
+            os.kill(one, signal.SIGKILL)
+            ended.append(one)
+        assert server.wait() == 1
+    assert server.log.read_text().splitlines()[-1].startswith("error: a front end ended again and again")
 
 
 def test_front_ends_end_with_the_engines_process(tmp_path):

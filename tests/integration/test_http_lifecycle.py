@@ -128,6 +128,14 @@ def test_request_that_never_comes_does_not_hold_the_server(tmp_path, front_ends)
 
 
 @pytest.mark.parametrize("front_ends", **LAYOUTS)
+def test_signals_until_the_very_end_change_nothing(tmp_path, front_ends):
+    with Server(tmp_path, front_ends=front_ends) as server:
+        while server.process.poll() is None:
+            server.process.send_signal(signal.SIGTERM)
+        assert server.wait() == 0
+
+
+@pytest.mark.parametrize("front_ends", **LAYOUTS)
 def test_drain_loses_no_request(tmp_path, front_ends):
     """Clients go on until an answer tells them to leave the connection, as a load balancer does."""
     task = Task(seed=8)
