@@ -3,6 +3,8 @@
     python benchmarks/bench.py [--data FOLDER] [--only "one task" --only http] [--repetitions 5] [--device cuda]
 
 FOLDER holds `sst2`, `mrpc` and `imdb` laid out as for `onebert train`; without it, texts as long are made up.
+Besides scenes and http there are the parts "front ends", "loads and unloads" and "tasks held".
+
 The first run installs every peer into an environment of its own under `.bench`.
 """
 
@@ -16,6 +18,7 @@ from pathlib import Path
 from onebert_bench.suite.measure import Measurer, Settings, batch
 from onebert_bench.suite.over_http import measure_http
 from onebert_bench.suite.page import write_page
+from onebert_bench.suite.parts import PARTS
 from onebert_bench.suite.results import Results, machine
 from onebert_bench.suite.scenes import scenes
 from onebert_bench.suite.workload import BERT_BASE, MINILM, Workload
@@ -44,6 +47,10 @@ def main() -> None:
             results.tokens[scene.name] = sum(map(len, batch(scene, workload)))
             results.scenes.append((scene, measurer.measure(scene, workload)))
         results.versions = measurer.versions
+    for name, measure in PARTS.items():
+        if not arguments.only or name in arguments.only:
+            say(started, name)
+            results.parts[name] = measure(settings, workloads)
     if not arguments.only or "http" in arguments.only:
         say(started, "http")
         results.http = measure_http(settings, workloads[MINILM])
@@ -55,7 +62,7 @@ def parse() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, help="folder of the real texts")
-    parser.add_argument("--only", action="append", help="scenes whose name has this, such as BERT-base; or http")
+    parser.add_argument("--only", action="append", help="scenes whose name has this; or http, or a part")
     parser.add_argument("--repetitions", type=int, default=5, help="behind each median")
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N")
     parser.add_argument("--threads", type=int, help="for everybody; default: all cores")

@@ -12,10 +12,14 @@ import numpy as np
 import pytest
 
 from bases import Reference, far_delta, manifest_for, tiny_base
+from onebert_bench.load import Load
+from onebert_bench.suite.churn import Churn, Round
 from onebert_bench.suite.comparisons import baseline, goal_lines
 from onebert_bench.suite.entries import ENTRIES, PEERS
 from onebert_bench.suite.environments import ENVIRONMENTS
 from onebert_bench.suite.errors import PeerFailed
+from onebert_bench.suite.holding import Holding
+from onebert_bench.suite.layouts import Layouts
 from onebert_bench.suite.measure import Outcome, difference
 from onebert_bench.suite.page import write_page
 from onebert_bench.suite.results import Results
@@ -176,6 +180,33 @@ def test_every_case_can_be_run_and_compared(device):
             assert case.dtype in entry.dtypes
             assert device == "cpu" or entry.cuda
             assert baseline(scene, case) in scene.cases
+
+
+def test_parts_are_held_against_their_goals():
+    def loads(rate, p50):
+        return [Load([p50] * int(rate * seconds), 0, seconds, 0.1) for seconds in (1.0, 2.0)]
+
+    engine, served = loads(1000, 3.0), loads(900, 4.0)
+    layouts = Layouts(
+        {(clients, of): served for clients in (1, 64) for of in (0, 1, 2)} | {(1, None): engine, (64, None): engine}
+    )
+    few, many = layouts.goals()[0], layouts.goals()[-1]
+    assert few[3:] == ["1.00 (1.00–1.00)", "≤ 1.5", "yes"]
+    assert many[3:] == ["0.90 (0.90–0.90)", "≥ 0.85", "yes"]
+    assert "| 64 | 2 front ends | 900 (900–900) | 0.90 (0.90–0.90) | 4.00 (4.00–4.00) |" in layouts.page()
+    churn = Churn([Round(30.0, 8.0, 1.0, 100), Round(60.0, 9.0, 2.0, 103), Round(20.0, 8.0, 2.0, 104)])
+    besides, growth = churn.goals()
+    assert besides[3:] == ["37.0 (26.0–67.0)", "≤ 50", "yes"]
+    assert growth[3:] == ["1.04 (1.04–1.04)", "≤ 1.02", "no"]
+    found = {
+        "arithmetic_bytes": 1.3e9,
+        "held_bytes": 1.5e9,
+        "process_bytes": 1.2e9,
+        "install_ms": 1,
+        "few_ms": 2,
+        "many_ms": 3,
+    }
+    assert [Holding(found, on_cpu).goals()[0][-1] for on_cpu in (True, False)] == ["yes", "no"]
 
 
 def test_a_page_tells_what_is_reached_and_what_failed(tmp_path):

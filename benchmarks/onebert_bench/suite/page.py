@@ -1,10 +1,11 @@
 """A run as a page: tables of ratios with their spread, and pictures."""
 
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 from onebert_bench.pages import markdown_table
-from onebert_bench.suite.comparisons import baseline, goal_lines
+from onebert_bench.suite.comparisons import HEADER, baseline, goal_lines
 from onebert_bench.suite.entries import ENTRIES
 from onebert_bench.suite.measure import Outcome
 from onebert_bench.suite.over_http import HttpOutcome
@@ -25,9 +26,9 @@ def write_page(results: Results, folder: Path) -> Path:
     for old in pictures.glob("*.png"):
         old.unlink()
     parts = [_about(results)]
-    if lines := goal_lines(results.scenes):
-        header = ("goal", "dtype", "on", "found", "wanted", "reached")
-        parts.append(f"## Goals\n\n{markdown_table(header, lines)}")
+    goals = [*goal_lines(results.scenes), *chain.from_iterable(part.goals() for part in results.parts.values())]
+    if goals:
+        parts.append(f"## Goals\n\n{markdown_table(HEADER, goals)}")
     for kind in dict.fromkeys(scene.kind for scene, _ in results.scenes):
         found = [(scene, outcomes) for scene, outcomes in results.scenes if scene.kind == kind]
         file = pictures / f"{kind.replace(' ', '-')}.png"
@@ -37,6 +38,7 @@ def write_page(results: Results, folder: Path) -> Path:
     if results.http:
         (pictures / "http.png").write_bytes(draw_http(results.http))
         parts.append(f"## HTTP\n\n![HTTP]({name}/http.png)\n\n{_http(results.http)}")
+    parts += [f"## {title.capitalize()}\n\n{part.page()}" for title, part in results.parts.items()]
     page = folder / f"{name}.md"
     page.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     return page

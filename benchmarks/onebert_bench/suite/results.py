@@ -12,6 +12,7 @@ import torch
 
 from onebert_bench.suite.measure import Outcome, Settings
 from onebert_bench.suite.over_http import HttpOutcome
+from onebert_bench.suite.parts import Part
 from onebert_bench.suite.scenes import Scene
 from onebert_bench.suite.workers import Json
 
@@ -30,6 +31,7 @@ class Results:
     scenes: list[tuple[Scene, list[Outcome]]] = field(default_factory=list)
     tokens: dict[str, int] = field(default_factory=dict)
     http: list[HttpOutcome] = field(default_factory=list)
+    parts: dict[str, Part] = field(default_factory=dict)
     versions: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def write(self, file: Path) -> None:
@@ -49,6 +51,7 @@ class Results:
                 for scene, outcomes in self.scenes
             ],
             "http": [outcome.as_json() for outcome in self.http],
+            **{name: part.as_json() for name, part in self.parts.items()},
             "versions": self.versions,
         }
         file.parent.mkdir(parents=True, exist_ok=True)

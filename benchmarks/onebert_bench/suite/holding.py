@@ -1,0 +1,61 @@
+"""Ten thousand BERT-base tasks at once: what they take, and what that does to a batch."""
+
+import multiprocessing
+from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+
+import torch
+
+from onebert_bench.compute import measure_resident
+from onebert_bench.pages import markdown_table
+from onebert_bench.suite.comparisons import goal_line
+from onebert_bench.suite.measure import Settings
+from onebert_bench.suite.spread import Spread
+from onebert_bench.suite.workers import Json
+from onebert_bench.suite.workload import BERT_BASE, Workload
+from onebert_server.memory import keep_freed_memory
+
+TASKS = 10_000
+DTYPE = "bfloat16"
+_MOST_GB = 1.4
+
+
+@dataclass(frozen=True)
+class Holding:
+    """What `measure_resident` says.
+
+    Attributes:
+        on_cpu: whether the rows are in the process's own memory.
+    """
+
+    found: Mapping[str, float]
+    on_cpu: bool
+
+    def as_json(self) -> Json:
+        """For the results file."""
+        return dict(self.found)
+
+    def goals(self) -> list[list[str]]:
+        """What they take of the memory that they are in."""
+        taken = Spread.of([self.found["process_bytes" if self.on_cpu else "held_bytes"] / 1e9])
+        return [goal_line(f"{TASKS:,} BitFit tasks, GB", DTYPE, BERT_BASE, taken, _MOST_GB, at_least=False)]
+
+    def page(self) -> str:
+        """Bytes three ways, and times."""
+        lines = [
+            ("GB by arithmetic: 7h a layer, and the heads", f"{self.found['arithmetic_bytes'] / 1e9:.2f}"),
+            ("GB of the bank's tables, with room to grow", f"{self.found['held_bytes'] / 1e9:.2f}"),
+            ("GB the process grew by", f"{self.found['process_bytes'] / 1e9:.2f}"),
+            ("ms to fold and install one", f"{self.found['install_ms']:.2f}"),
+            ("ms for a batch of 64 tasks that lie side by side", f"{self.found['few_ms']:.0f}"),
+            ("ms for a batch of 64 tasks spread over all", f"{self.found['many_ms']:.0f}"),
+        ]
+        return markdown_table((f"{TASKS:,} BitFit tasks of {BERT_BASE}, {DTYPE}", ""), lines)
+
+
+def measure_holding(settings: Settings, workloads: Mapping[str, Workload]) -> Holding:
+    """In a process of its own, which keeps memory as the server does."""
+    of = (str(workloads[BERT_BASE].folder), getattr(torch, DTYPE), settings.device, TASKS, settings.repetitions)
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), keep_freed_memory) as alone:
+        return Holding(alone.submit(measure_resident, *of).result(), settings.device == "cpu")
