@@ -10,7 +10,7 @@ and few shapes keep them few (docs/decisions/0007-round-shapes.md).
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 
@@ -74,34 +74,25 @@ def pack(
     parts = _shared_parts(tokens, part_at)
     texts = {id(text): text for text in tokens}
     lows = sorted({layers.start, *(part for part in parts if part in layers)})
+    layouts: list[_Layout] = []
     stages: list[Stage] = []
-    starts: dict[Key, int] = {}
-    keys: list[Key] = []
     for low, high in pairwise([*lows, layers.stop]):
-        parents, before = keys, starts
         keys = [
             (id(text), row if part <= low else BASE_ROW) for text, row, part in zip(tokens, rows, parts, strict=True)
         ]
-        # By first appearance where length class and row are equal: an equal call packs equally, bit for bit.
-        order = sorted(dict.fromkeys(keys), key=lambda key: (length_class(len(texts[key[0]])), key[1]))
-        layout = _Layout(order, [len(texts[text]) for text, _ in order])
-        source = None
-        if parents:
-            parent = dict(zip(keys, parents, strict=True))
-            source = _tensor(layout.tokens_from([before[parent[key]] for key in order]), base)
-        else:
-            word, place = _embedding_indices(base, [texts[text] for text, _ in order], layout)
-            if layers.start:
-                source = _tensor(layout.tokens_from(_places_given(tokens, keys, order)), base)
-        starts = dict(zip(order, layout.starts.tolist(), strict=True))
+        layout = _Layout(keys, texts)
+        given = _places_given(tokens, layout) if layers.start else None
+        places = layout.places_in(layouts[-1]) if layouts else given
+        source = None if places is None else _tensor(layout.tokens_from(places), base)
+        layouts.append(layout)
         stages.append(layout.stage(base, range(low, high), source))
-    first = np.array([starts[key] for key in keys])
+    word, place = _embedding_indices(base, texts, layouts[0])
     return Batch(
         word=_tensor(word, base),
         place=_tensor(place, base),
         stages=stages,
         rows=list(rows),
-        first=_tensor(first, base),
+        first=_tensor(np.array([layout.start_of[key] for key in keys]), base),
         lengths=_tensor(np.array([len(text) for text in tokens]), base),
         apart=base.batch_invariant,
     )
@@ -115,18 +106,19 @@ def _shared_parts(tokens: Sequence[Tokens], part_at: Sequence[int] | None) -> li
     return [part if uses[id(text)] > 1 else 0 for text, part in zip(tokens, part_at, strict=True)]
 
 
-def _places_given(tokens: Sequence[Tokens], keys: Sequence[Key], order: Sequence[Key]) -> list[int]:
+def _places_given(tokens: Sequence[Tokens], layout: "_Layout") -> list[int]:
     """Where each sequence to compute starts when the inputs are laid end to end in the caller's order."""
     starts = np.cumsum([0, *map(len, tokens)]).tolist()
-    given = dict(zip(reversed(keys), reversed(starts[:-1]), strict=True))
-    return [given[key] for key in order]
+    given = dict(zip(reversed(layout.keys), reversed(starts[:-1]), strict=True))
+    return [given[key] for key in layout.order]
 
 
-def _embedding_indices(base: Base, texts: Sequence[Tokens], layout: "_Layout") -> tuple[Array, Array]:
+def _embedding_indices(base: Base, texts: Mapping[int, Tokens], layout: "_Layout") -> tuple[Array, Array]:
     """Indices into the word table and into the table of position plus segment embeddings."""
+    laid = [texts[text] for text, _ in layout.order]
     word, segment = np.zeros((2, layout.num_tokens + layout.filling), dtype=np.int64)
-    word[: layout.num_tokens] = list(chain.from_iterable(text.input_ids for text in texts))
-    segment[: layout.num_tokens] = list(chain.from_iterable(text.type_ids for text in texts))
+    word[: layout.num_tokens] = list(chain.from_iterable(text.input_ids for text in laid))
+    segment[: layout.num_tokens] = list(chain.from_iterable(text.type_ids for text in laid))
     return word, segment * base.config.max_positions + layout.position + base.config.first_position
 
 
@@ -135,17 +127,31 @@ def _tensor(array: Array, base: Base) -> Tensor:
 
 
 class _Layout:
-    """Where the sequences of one stage lie when laid end to end in the given order."""
+    """The sequences of one stage, laid end to end.
 
-    def __init__(self, order: Sequence[Key], lengths: Sequence[int]) -> None:
-        self.rows = np.array([row for _, row in order], dtype=np.int64)
-        self.lengths = np.array(lengths, dtype=np.int64)
+    Args:
+        keys: what each input is in this stage, in the caller's order.
+        texts: by identity.
+    """
+
+    def __init__(self, keys: Sequence[Key], texts: Mapping[int, Tokens]) -> None:
+        self.keys = keys
+        # By first appearance where length class and row are equal: an equal call packs equally, bit for bit.
+        self.order = sorted(dict.fromkeys(keys), key=lambda key: (length_class(len(texts[key[0]])), key[1]))
+        self.rows = np.array([row for _, row in self.order], dtype=np.int64)
+        self.lengths = np.array([len(texts[text]) for text, _ in self.order], dtype=np.int64)
         self.stops = np.cumsum(self.lengths)
         self.starts = self.stops - self.lengths
+        self.start_of: dict[Key, int] = dict(zip(self.order, self.starts.tolist(), strict=True))
         self.num_tokens = int(self.stops[-1])
         self.filling = round_up(self.num_tokens) - self.num_tokens
         self.position = np.zeros(self.num_tokens + self.filling, dtype=np.int64)
         self.position[: self.num_tokens] = np.arange(self.num_tokens) - np.repeat(self.starts, self.lengths)
+
+    def places_in(self, before: "_Layout") -> list[int]:
+        """Where each sequence started in the stage before."""
+        parent = dict(zip(self.keys, before.keys, strict=True))
+        return [before.start_of[parent[key]] for key in self.order]
 
     def tokens_from(self, parents: Sequence[int]) -> Array:
         """Place in the stage before of each token, from the place where its sequence started there."""

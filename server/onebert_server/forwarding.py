@@ -63,36 +63,48 @@ class Forwarding:
             reader, writer = await asyncio.open_unix_connection(self._path)
         except OSError:
             raise _NoAnswer from None
-        begun = False
-        pulled: asyncio.Task[None] | None = None
-        client_left = False
-
-        async def pull() -> None:
-            nonlocal client_left
-            message = await receive()
-            client_left = message["type"] == "http.disconnect"
-            writer.write(framed(message))
-
+        client = _Client(receive, writer)
         try:
             writer.write(framed({name: scope[name] for name in _SCOPE}))
-            more = True
+            begun, more = False, True
             while more:
                 message = await read_message(reader)
-                if message is None and client_left:
+                if message is None and client.left:
                     return
                 if message is None:
                     # Once the answer has begun, the server can only cut the connection.
                     raise ConnectionError("the engine's process gave up a request") if begun else _NoAnswer
                 if message["type"] == _WANTED:
-                    pulled = asyncio.create_task(pull())
+                    client.pull()
                     continue
                 begun = True
                 await send(message)
                 more = message["type"] == "http.response.start" or message.get("more_body", False)
         finally:
-            if pulled is not None:
-                pulled.cancel()
+            client.stop()
             writer.close()
+
+
+class _Client:
+    """Whose body goes to the app, a part each time it is asked for."""
+
+    def __init__(self, receive: Receive, writer: asyncio.StreamWriter) -> None:
+        self.left = False
+        self._receive = receive
+        self._writer = writer
+        self._pulled: asyncio.Task[None] | None = None
+
+    def pull(self) -> None:
+        self._pulled = asyncio.create_task(self._pull())
+
+    def stop(self) -> None:
+        if self._pulled is not None:
+            self._pulled.cancel()
+
+    async def _pull(self) -> None:
+        message = await self._receive()
+        self.left = message["type"] == "http.disconnect"
+        self._writer.write(framed(message))
 
 
 class _NoAnswer(Exception):
