@@ -21,7 +21,7 @@ from onebert_bench.suite.page import write_page
 from onebert_bench.suite.parts import PARTS
 from onebert_bench.suite.results import Results, machine
 from onebert_bench.suite.scenes import scenes
-from onebert_bench.suite.workload import BERT_BASE, MINILM, Workload
+from onebert_bench.suite.workload import BERT_BASE, MINILM, TINY, Workload
 
 ROOT = Path(__file__).parents[1]
 
@@ -34,7 +34,7 @@ def main() -> None:
     settings = Settings(
         arguments.device, arguments.threads or os.cpu_count() or 1, arguments.repetitions, arguments.cache.resolve()
     )
-    workloads = {name: Workload(name, settings.cache / "work", arguments.data) for name in (MINILM, BERT_BASE)}
+    workloads = {name: Workload(name, settings.cache / "work", arguments.data) for name in (MINILM, BERT_BASE, TINY)}
     wanted = [
         s for s in scenes(settings.device) if not arguments.only or any(part in s.name for part in arguments.only)
     ]

@@ -65,6 +65,13 @@ def requests_of(url: str, texts: Sequence[str]) -> list[bytes]:
     ]
 
 
+def mixed_requests_of(url: str, texts: Sequence[str], size: int) -> list[bytes]:
+    """Requests of so many texts, each for another task."""
+    items = [{"task": f"task-{place % TASKS}", "text": text} for place, text in enumerate(texts)]
+    bodies = [json.dumps({"items": items[start : start + size]}) for start in range(0, TEXTS, size)]
+    return [Request("/v1/classify", body).encode(url) for body in bodies]
+
+
 def _summary(turns: Sequence[tuple[Load, Load]], mean_tokens: float) -> dict[str, float]:
     """Rates are over all turns, percentiles over all requests; `engine_…` is the engine alone."""
     http, engine = ([turn[side] for turn in turns] for side in (0, 1))

@@ -19,7 +19,7 @@ from onebert_bench.suite.entries import ENTRIES, PEERS
 from onebert_bench.suite.environments import ENVIRONMENTS
 from onebert_bench.suite.errors import PeerFailed
 from onebert_bench.suite.holding import Holding
-from onebert_bench.suite.layouts import Layouts
+from onebert_bench.suite.layouts import MANY, ONE, Layouts
 from onebert_bench.suite.measure import Outcome, difference
 from onebert_bench.suite.page import write_page
 from onebert_bench.suite.results import Results
@@ -187,13 +187,14 @@ def test_parts_are_held_against_their_goals():
         return [Load([p50] * int(rate * seconds), 0, seconds, 0.1) for seconds in (1.0, 2.0)]
 
     engine, served = loads(1000, 3.0), loads(900, 4.0)
-    layouts = Layouts(
-        {(clients, of): served for clients in (1, 64) for of in (0, 1, 2)} | {(1, None): engine, (64, None): engine}
-    )
+    served_by = {(traffic, of): served for traffic in (ONE, MANY) for of in (0, 1, 2)}
+    memory = {(ONE.base, of): 300_000_000 for of in (0, 1, 2)}
+    layouts = Layouts({**served_by, (ONE, None): engine, (MANY, None): engine}, memory)
     few, many = layouts.goals()[0], layouts.goals()[-1]
     assert few[3:] == ["1.00 (1.00–1.00)", "≤ 1.5", "yes"]
     assert many[3:] == ["0.90 (0.90–0.90)", "≥ 0.85", "yes"]
-    assert "| 64 | 2 front ends | 900 (900–900) | 0.90 (0.90–0.90) | 4.00 (4.00–4.00) |" in layouts.page()
+    line = "| MiniLM-L6 | 64 | 1 | 2 front ends | 900 (900–900) | 0.90 (0.90–0.90) | 4.00 (4.00–4.00) | 300 |"
+    assert line in layouts.page()
     churn = Churn([Round(30.0, 8.0, 1.0, 100), Round(60.0, 9.0, 2.0, 103), Round(20.0, 8.0, 2.0, 104)])
     besides, growth = churn.goals()
     assert besides[3:] == ["37.0 (26.0–67.0)", "≤ 50", "yes"]

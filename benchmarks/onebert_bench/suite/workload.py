@@ -23,7 +23,13 @@ _CHANGE = 0.02
 _HEAD = 0.3  # logits of a few units, as trained heads give
 _LABELS = ("no", "yes")
 
-MINILM, BERT_BASE = "MiniLM-L6", "BERT-base"
+MINILM, BERT_BASE, TINY = "MiniLM-L6", "BERT-base", "two tiny layers"
+
+# Bases with random weights, by their shapes; the tiny one costs next to nothing, as if the device were free.
+_RANDOM: Mapping[str, BertConfig] = {
+    BERT_BASE: BertConfig(),
+    TINY: BertConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64),
+}
 
 # How a method is written for a base of so many layers; half of them frozen for SPAFIT.
 METHODS: Mapping[str, Mapping[int, str]] = {
@@ -40,13 +46,13 @@ class Workload:
     """One base with its tasks and texts.
 
     Args:
-        name: `MINILM`, with its real weights, or `BERT_BASE`, with random ones.
+        name: `MINILM`, with its real weights, or one with random ones.
         work: keeps what is written.
         data: folder of real texts.
     """
 
     def __init__(self, name: str, work: Path, data: Path | None) -> None:
-        self.folder = find_base(DEFAULT_BASE) if name == MINILM else random_bert_base(work)
+        self.folder = find_base(DEFAULT_BASE) if name == MINILM else _random_base(name, work)
         self._work = work
         self._data = data
 
@@ -103,11 +109,11 @@ class Workload:
         return Delta(parse_manifest(manifest), tensors)
 
 
-def random_bert_base(work: Path) -> Path:
-    """A base of BERT-base's shape with random weights, on which speed does not depend, and the default base's words."""
-    folder = work / "bert-base-random"
+def _random_base(name: str, work: Path) -> Path:
+    """A folder with random weights and the default base's words."""
+    folder = work / f"{name.replace(' ', '-').lower()}-random"
     if not (folder / "tokenizer.json").exists():
         torch.manual_seed(0)
-        BertModel(BertConfig()).save_pretrained(folder)
+        BertModel(_RANDOM[name]).save_pretrained(folder)
         AutoTokenizer.from_pretrained(find_base(DEFAULT_BASE)).save_pretrained(folder)
     return folder
