@@ -25,8 +25,18 @@ ROUTES = {"routes_classify", "routes_system", "routes_tasks"}
 # Library -> the files that import it.
 ONLY_IN = {
     "fastapi": {"app", "problems", "routing", "web", *ROUTES},
-    "starlette": {"auth", "forwarding", "front_ends", "middleware", "problems", "routes_tasks", "routing", "web"},
-    "msgspec": {"front_end", "front_ends", "wire"},
+    "starlette": {
+        "auth",
+        "forwarding",
+        "engine_server",
+        "front_ends",
+        "middleware",
+        "problems",
+        "routes_tasks",
+        "routing",
+        "web",
+    },
+    "msgspec": {"front_end", "engine_server", "front_ends", "wire"},
     "sqlalchemy": {"registry", "rows"},
 }
 
