@@ -9,6 +9,7 @@ from starlette.types import ASGIApp
 
 from onebert_server.routing import Parts
 from onebert_server.serve import Server, greeting
+from onebert_store.errors import OneBertError
 
 # Seconds that a front end has to end, besides those that its requests have.
 STOP_MARGIN = 5.0
@@ -23,15 +24,26 @@ class EngineServer(Server):
         self._fronts = parts.front_ends
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Starts the front ends on the sockets, then prints one line."""
+        """Starts the front ends on the sockets, then prints one line; a signal meanwhile ends it.
+
+        Raises:
+            OneBertError: they cannot be started.
+        """
         await super().startup([])
         [listener] = sockets or []
+        starting = asyncio.create_task(self._fronts.start(listener, self._app))
+        while not (starting.done() or self._parts.draining):
+            await asyncio.wait([starting], timeout=0.1)
+        self.should_exit = self._parts.draining
+        starting.cancel()
         try:
-            await self._fronts.start(listener, self._app)
-        except BaseException:
+            await starting
+        except (OneBertError, asyncio.CancelledError):
             await self._fronts.close()
             await super().shutdown([])
-            raise
+            if not self.should_exit:
+                raise
+            return
         typer.echo(greeting(self._parts, listener))
 
     async def on_tick(self, counter: int) -> bool:

@@ -5,6 +5,7 @@ it would without a front end: in the client's socket.
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
@@ -14,6 +15,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from onebert_server.problems import problem_response
 from onebert_server.wire import framed, read_message
 from onebert_store.errors import ShuttingDown
+
+logger = logging.getLogger("onebert.forwarding")
 
 _WANTED = "onebert.wanted"
 _SCOPE = (
@@ -61,7 +64,8 @@ class Forwarding:
     async def _forward(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             reader, writer = await asyncio.open_unix_connection(self._path)
-        except OSError:
+        except OSError as error:
+            logger.error("the process with the engine cannot be reached: %s", error.strerror)
             raise _NoAnswer from None
         client = _Client(receive, writer)
         try:

@@ -26,6 +26,8 @@ logger = logging.getLogger("onebert.front_ends")
 
 # -P: nothing is imported from the folder that the server happens to be started in.
 COMMAND = (sys.executable, "-P", "-m", "onebert_server.front_end")
+# Seconds for all of them to listen.
+START_TIMEOUT = 60.0
 # Seconds before another one is started in place of one that died.
 RESTART_DELAY = 1.0
 # One that ends so often within so many seconds will not be helped by another start.
@@ -60,7 +62,7 @@ class FrontEnds:
 
         Raises:
             InvalidSettings: there can be no sockets to come to.
-            OneBertError: one of them ended instead.
+            OneBertError: one of them ended instead, or none of this came to be in time.
         """
         loop = asyncio.get_running_loop()
         # For this user alone.
@@ -73,14 +75,18 @@ class FrontEnds:
             ]
         except OSError:
             raise InvalidSettings("ONEBERT_FRONT_ENDS: the temporary folder takes no Unix sockets") from None
-        setup = msgspec.msgpack.encode(self._setup(listener.fileno(), *paths))
+        # A file: uvloop cannot write to the pipe of a process that ends at once.
+        setup = Path(self._folder.name, "setup")
+        setup.write_bytes(msgspec.msgpack.encode(self._setup(listener.fileno(), *paths)))
         count = self._settings.front_ends
         self._keepers = [loop.create_task(self._keep(setup, listener.fileno())) for _ in range(count)]
         listening = loop.create_task(self._all_listen(count))
-        await asyncio.wait([listening, *self._keepers], return_when=asyncio.FIRST_COMPLETED)
-        if not listening.done():
+        try:
+            await asyncio.wait([listening, *self._keepers], timeout=START_TIMEOUT, return_when=asyncio.FIRST_COMPLETED)
+            if not listening.done():
+                raise OneBertError("a front end could not be started; the log says why")
+        finally:
             listening.cancel()
-            raise OneBertError("a front end could not be started; the log says why")
         self._started = True
 
     def drain(self) -> None:
@@ -130,28 +136,20 @@ class FrontEnds:
             log_level=settings.log_level,
         )
 
-    async def _keep(self, setup: bytes, listener: int) -> None:
+    async def _keep(self, setup: Path, listener: int) -> None:
         """Runs one front end, again and again until they are stopped; at the start only once."""
         loop = asyncio.get_running_loop()
         ends: deque[float] = deque(maxlen=MAX_ENDS)
         while not self._stopping:
-            process = await asyncio.create_subprocess_exec(
-                *COMMAND, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, pass_fds=[listener]
-            )
-            try:
-                await process.communicate(setup)
-            finally:
-                if process.returncode is None:
-                    process.kill()
-            if not self._started:
-                return
+            reason = await _run(setup, listener)
             if self._stopping:
                 return
+            logger.error("a front end %s", reason)
             ends.append(loop.time())
             if len(ends) == MAX_ENDS and ends[-1] - ends[0] < ENDS_WITHIN:
-                self.failure = OneBertError("a front end ended again and again; the log says with which status")
+                self.failure = OneBertError(f"a front end {reason}, again and again")
+            if self.failure or not self._started:
                 return
-            logger.error("a front end ended with status %d; another one is started", process.returncode)
             await asyncio.sleep(RESTART_DELAY)
 
     async def _all_listen(self, count: int) -> None:
@@ -178,3 +176,25 @@ class FrontEnds:
     def _tell(self, frame: msgspec.Struct) -> None:
         for desk in self._desks:
             desk.channel.send(frame)
+
+
+async def _run(setup: Path, listener: int) -> str:
+    """Runs one front end to its end; what became of it."""
+    try:
+        with setup.open("rb") as stdin:
+            # In a session of its own: a Ctrl-C at the terminal is for the engine's process alone.
+            process = await asyncio.create_subprocess_exec(
+                *COMMAND,
+                stdin=stdin,
+                stdout=asyncio.subprocess.DEVNULL,
+                pass_fds=[listener],
+                start_new_session=True,
+            )
+    except OSError as error:
+        return f"could not be started: {error.strerror}"
+    try:
+        await process.wait()
+    finally:
+        if process.returncode is None:
+            process.kill()
+    return f"ended with status {process.returncode}"

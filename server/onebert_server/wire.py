@@ -142,14 +142,14 @@ class Channel(asyncio.Protocol):
         self._received = received
         self._lost = lost
         self._incoming = bytearray()
-        self._outgoing: deque[msgspec.Struct] = deque()
+        self._outgoing: deque[bytes] = deque()
         self._flushing = False
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.WriteTransport | None = None
 
     def send(self, frame: msgspec.Struct) -> None:
         """Sends a frame, from any thread; what is sent in one turn of the loop, or meanwhile, goes out together."""
-        self._outgoing.append(frame)
+        self._outgoing.append(framed(frame))
         if not self._flushing:
             self._flushing = True
             self._loop.call_soon_threadsafe(self._flush)
@@ -181,7 +181,7 @@ class Channel(asyncio.Protocol):
         self._flushing = False
         outgoing = []
         while self._outgoing:
-            outgoing.append(framed(self._outgoing.popleft()))
+            outgoing.append(self._outgoing.popleft())
         if self._transport is not None:
             self._transport.write(b"".join(outgoing))
 

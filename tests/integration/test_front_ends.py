@@ -1,7 +1,9 @@
 """Front ends beside the engine's process: what they remember decides nothing, and who dies takes nobody along."""
 
+import asyncio
 import os
 import signal
+import socket
 import stat
 import subprocess
 import tempfile
@@ -12,9 +14,12 @@ import httpx
 import pytest
 
 from bases import tiny_base
-from onebert_server.front_ends import MAX_ENDS
-from onebert_store.errors import InvalidInput, TaskNotFound, Unauthorized
-from servers import Server, Task, assert_answers, run_onebert, wait_until
+from onebert_encoder.base import load_base
+from onebert_server import front_ends as front_ends_of_server
+from onebert_server.front_ends import MAX_ENDS, FrontEnds
+from onebert_server.settings import Settings
+from onebert_store.errors import InvalidInput, OneBertError, TaskNotFound, Unauthorized
+from servers import ONEBERT, Server, Task, assert_answers, clean_env, run_onebert, wait_until
 
 KEY = "a-key-of-the-front-ends"
 TEXT = "the screen was broken"
@@ -54,9 +59,13 @@ def each(server, ask, count=MANY):
 
 def front_ends(server):
     """Process ids."""
+    return children(server.process.pid)
+
+
+def children(pid):
     found = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
     pairs = [tuple(map(int, line.split())) for line in found.splitlines()]
-    return {pid for pid, parent in pairs if parent == server.process.pid}
+    return {child for child, parent in pairs if parent == pid}
 
 
 def refuses(server):
@@ -160,7 +169,7 @@ def test_a_front_end_that_dies_is_replaced_and_the_others_answer(server, client,
     for answer in each(server, lambda one: one.classify("task", TEXT)):
         assert_answers(answer["results"][0], task.scores(TEXT))
     wait_until(lambda: len(front_ends(server) - {min(before)}) == 2)
-    assert "another one is started" in server.log.read_text()
+    assert "a front end ended with status -9" in server.log.read_text()
     os.kill(max(before), signal.SIGKILL)
     wait_until(lambda: max(before) not in front_ends(server))
     # The one that was started since answers alone.
@@ -177,7 +186,37 @@ def test_a_front_end_that_ends_again_and_again_ends_the_server(tmp_path):
             os.kill(one, signal.SIGKILL)
             ended.append(one)
         assert server.wait() == 1
-    assert server.log.read_text().splitlines()[-1].startswith("error: a front end ended again and again")
+    assert server.log.read_text().splitlines()[-1] == "error: a front end ended with status -9, again and again"
+
+
+def test_a_signal_while_front_ends_start_ends_it_quietly(tmp_path):
+    settings = {"base": tiny_base(), "port": 0, "data_dir": tmp_path / "data", "front_ends": 2, "threads": 1}
+    command = [ONEBERT, "serve"]
+    with (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen(command, env=clean_env(**settings), stdout=subprocess.PIPE, stderr=log, text=True)
+    wait_until(lambda: children(process.pid))
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=60)[0] == ""
+    assert process.returncode == 0
+    assert "Traceback" not in (tmp_path / "log").read_text()
+    assert not children(process.pid)
+
+
+def test_one_that_cannot_be_started_is_said(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(front_ends_of_server, "COMMAND", [str(tmp_path / "nothing-here")])
+    base = load_base(str(tiny_base()))
+
+    async def start():
+        fronts = FrontEnds(Settings(front_ends=1), base.tokenizer, None)
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            try:
+                await fronts.start(listener, None)
+            finally:
+                await fronts.close()
+
+    with pytest.raises(OneBertError, match="could not be started"):
+        asyncio.run(start())
+    assert "a front end could not be started: No such file or directory" in caplog.text
 
 
 def test_front_ends_end_with_the_engines_process(tmp_path):

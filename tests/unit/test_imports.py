@@ -36,7 +36,7 @@ ONLY_IN = {
         "routing",
         "web",
     },
-    "msgspec": {"front_end", "engine_server", "front_ends", "wire"},
+    "msgspec": {"front_end", "front_ends", "wire"},
     "sqlalchemy": {"registry", "rows"},
 }
 
