@@ -21,7 +21,8 @@ _MOST_ERROR = {torch.bfloat16: 0.1, torch.int8: 0.5}
 def fast_dtype(device: str) -> torch.dtype:
     """bfloat16 where the hardware multiplies it, float32 elsewhere."""
     if device != "cpu":
-        return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float32
+        with torch.cuda.device(device):
+            return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float32
     # Younger than the oldest PyTorch that is supported.
     found = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
     multiplies = any(found.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))

@@ -148,7 +148,8 @@ def _library() -> ctypes.CDLL:
     cache_folder, name = _cache_folder(), f"kernels-{_fingerprint(compiler)}.so"
     if cache_folder is not None:
         with suppress(OSError):  # not there, or damaged
-            return ctypes.CDLL(str(cache_folder / name))
+            if _own_alone(cache_folder / name):
+                return ctypes.CDLL(str(cache_folder / name))
     with tempfile.TemporaryDirectory(prefix="onebert-kernels-") as folder:
         built = _compile(compiler, Path(folder) / name)
         return ctypes.CDLL(str(built if cache_folder is None else _keep(built, cache_folder)))
@@ -167,7 +168,9 @@ def _keep(built: Path, cache_folder: Path) -> Path:
     """Where it lies for the next start, or, on a full disk, where it was built."""
     try:
         with tempfile.TemporaryDirectory(dir=cache_folder) as folder:
-            return Path(shutil.move(shutil.copy(built, folder), cache_folder / built.name))
+            copied = Path(shutil.copy(built, folder))
+            copied.chmod(0o600)
+            return copied.replace(cache_folder / built.name)
     except OSError as error:
         logger.info("the fast CPU kernels are not kept: %s", error.strerror)
         return built
@@ -178,10 +181,15 @@ def _cache_folder() -> Path | None:
     try:
         folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "onebert"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        about = folder.stat()
+        return folder if _own_alone(folder) else None
     except (OSError, RuntimeError):  # a user without a home, or one that cannot be written
         return None
-    return folder if about.st_uid == os.geteuid() and not about.st_mode & 0o022 else None
+
+
+def _own_alone(path: Path) -> bool:
+    """Whether nobody else can write to it."""
+    about = path.stat()
+    return about.st_uid == os.geteuid() and not about.st_mode & 0o022
 
 
 def _fingerprint(compiler: str) -> str:
@@ -189,7 +197,13 @@ def _fingerprint(compiler: str) -> str:
     cpu = Path("/proc/cpuinfo")
     lines = cpu.read_text(encoding="utf-8").splitlines() if cpu.exists() else []
     flags = next((line for line in lines if line.startswith(("flags", "Features"))), platform.processor())
-    parts = [*(source.read_text() for source in (*_SOURCES, _HEADER)), version, *_FLAGS, platform.machine(), flags]
+    parts = [
+        *(source.read_text(encoding="utf-8") for source in (*_SOURCES, _HEADER)),
+        version,
+        *_FLAGS,
+        platform.machine(),
+        flags,
+    ]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 

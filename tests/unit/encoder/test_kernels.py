@@ -3,6 +3,7 @@
 import logging
 import math
 import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -141,6 +142,25 @@ def test_kept_where_it_was_built_and_found_again(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written_only_costs_the_time_to_compile(tmp_path: Path) -> None:
     (tmp_path / "onebert").write_text("a file where the folder should be")
     assert load_in_a_new_process(tmp_path) == "native\n"
+
+
+def test_compiled_code_is_taken_from_a_cache_that_nobody_else_can_write(tmp_path: Path) -> None:
+    assert load_in_a_new_process(tmp_path) == "native\n"
+    (library,) = (tmp_path / "onebert").glob("*.so")
+    marked = library.read_bytes() + b"a mark that loading does not mind"
+
+    def kept(file_mode: int, folder_mode: int) -> bool:
+        library.write_bytes(marked)
+        library.chmod(file_mode)
+        library.parent.chmod(folder_mode)
+        assert load_in_a_new_process(tmp_path) == "native\n"
+        return library.read_bytes() == marked
+
+    assert kept(0o600, 0o700)
+    # Compiled again, in its place.
+    assert not kept(0o620, 0o700)
+    assert stat.S_IMODE(library.stat().st_mode) == 0o600
+    assert not kept(0o602, 0o700)
 
 
 def test_without_a_compiler_plain_kernels_take_over(
