@@ -39,6 +39,8 @@ def main() -> None:
         s for s in scenes(settings.device) if not arguments.only or any(part in s.name for part in arguments.only)
     ]
     results = Results(machine(settings), real_texts=arguments.data is not None)
+    # Written after each scene and part: whatever happens later takes nothing away.
+    file = arguments.out / f"{results.machine['name']}.json"
     started = time.monotonic()
     with Measurer(settings) as measurer:
         for scene in wanted:
@@ -46,15 +48,17 @@ def main() -> None:
             workload = workloads[scene.base]
             results.tokens[scene.name] = sum(map(len, batch(scene, workload)))
             results.scenes.append((scene, measurer.measure(scene, workload)))
-        results.versions = measurer.versions
+            results.versions = measurer.versions
+            results.write(file)
     for name, measure in PARTS.items():
         if not arguments.only or name in arguments.only:
             say(started, name)
             results.parts[name] = measure(settings, workloads)
+            results.write(file)
     if not arguments.only or "http" in arguments.only:
         say(started, "http")
         results.http = measure_http(settings, workloads[MINILM])
-    results.write(arguments.out / f"{results.machine['name']}.json")
+    results.write(file)
     say(started, f"wrote {write_page(results, arguments.out)}")
 
 

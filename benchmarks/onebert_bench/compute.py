@@ -7,6 +7,7 @@ from itertools import cycle
 from pathlib import Path
 
 import torch
+from torch import Tensor
 from transformers import AutoModel
 
 from onebert_bench.timing import interleaved_ms
@@ -43,7 +44,7 @@ def measure_compute(name: str | None, dtype: torch.dtype, device: str, repetitio
                 "one_ms": lambda: _forward(base, bank.rows, tokens, slots[:1] * SEQUENCES),
                 "swap_ms": lambda: _forward(base, bank.rows, tokens, [next(others)] * SEQUENCES),
                 "mixed_ms": lambda: _forward(base, bank.rows, tokens, mixed),
-                "floor_ms": _matrix_products(base, sum(map(len, tokens))),
+                "floor_ms": matrix_products(base, sum(map(len, tokens))),
             },
             repetitions,
             device,
@@ -117,17 +118,18 @@ def _padded_hugging_face(base: Base, folder: Path, tokens: list[Tokens]) -> Call
     return run
 
 
-def _matrix_products(base: Base, tokens: int) -> Callable[[], object]:
-    """The four products of every layer on packed tokens, with the same kernels, and nothing else."""
+def matrix_products(base: Base, tokens: int) -> Callable[[], Tensor]:
+    """The four products of every layer on packed tokens, with the same kernels, and nothing else; gives the last."""
     config = base.config
     narrow = torch.randn(tokens, config.hidden_size, device=base.device).to(base.dtype)
     wide = torch.randn(tokens, config.intermediate_size, device=base.device).to(base.dtype)
 
-    def run() -> None:
+    def run() -> Tensor:
         for layer in base.layers:
             layer.W_qkv(narrow)
             layer.W_m1(narrow)
             layer.W_m2(narrow)
-            layer.W_m3(wide)
+            last = layer.W_m3(wide)
+        return last
 
     return run

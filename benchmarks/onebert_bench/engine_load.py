@@ -22,9 +22,9 @@ TASKS = 64
 TEXTS = 256
 
 
-def run_engine(name: str | None, dtype: str, device: str, clients: int, seconds: float) -> Load:
+def run_engine(name: str | None, dtype: str, device: str, threads: int | None, clients: int, seconds: float) -> Load:
     """A closed loop like `run_load`, for a process of its own, which it sets up as `onebert serve` does."""
-    engine, slots, inputs = _engine(name, dtype, device)
+    engine, slots, inputs = _engine(name, dtype, device, threads or torch.get_num_threads())
     latencies: list[float] = []
     started, cpu, left, done = time.perf_counter(), time.process_time(), clients, threading.Event()
 
@@ -51,9 +51,8 @@ def run_engine(name: str | None, dtype: str, device: str, clients: int, seconds:
 
 
 @cache
-def _engine(name: str | None, dtype: str, device: str) -> tuple[Engine, list[int], list[Tokens]]:
+def _engine(name: str | None, dtype: str, device: str, threads: int) -> tuple[Engine, list[int], list[Tokens]]:
     keep_freed_memory()
-    threads = torch.get_num_threads()
     torch.set_num_threads(1)
     base = load_base(name, dtype=getattr(torch, dtype), device=device)
     bank = Bank(base)

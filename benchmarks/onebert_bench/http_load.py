@@ -1,26 +1,75 @@
-"""Through HTTP: single-text requests for 64 tasks from closed-loop clients, against a real server process.
+"""Through HTTP: requests for 64 tasks from closed-loop clients, against real server processes.
 
 The load comes from a process of its own, and the engine alone answers the same texts in a third one, in turns with the
-server, so that their ratio is of one run. On few cores the clients take their share of them: `client_us` a request.
+servers, so that their ratio is of one run. On few cores the clients take their share of them: `client_us` a request.
 """
 
 import json
 import multiprocessing
+import os
 import tempfile
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from onebert_bench.engine_load import TASKS, TEXTS, run_engine
 from onebert_bench.load import Load, Request, run_load
 from onebert_bench.ranks import percentile
+from onebert_bench.suite.processes import memory_bytes
 from onebert_bench.workload import bitfit_delta, sentences, tokenized
 from onebert_encoder.base import Base, load_base
 from onebert_server.client import Client
-from onebert_server.process import serving
+from onebert_server.process import Server, serving
 from onebert_store.format import dumps
 
 _TURNS = 4
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Closed-loop clients.
+
+    Attributes:
+        texts: in a request, each for another task.
+    """
+
+    clients: int
+    texts: int = 1
+
+
+@dataclass(frozen=True)
+class Serving:
+    """What is served, and how.
+
+    Attributes:
+        base: Hub id or folder; None is the default.
+        threads: of the server and of the engine alone; None is what PyTorch takes.
+    """
+
+    base: str | None
+    dtype: str
+    device: str = "cpu"
+    threads: int | None = None
+
+
+Key = tuple[Traffic, int | None]
+"""A load: of whom, and with how many front ends; None is the engine alone, which takes no requests of many texts."""
+
+
+@dataclass(frozen=True)
+class Served:
+    """What was found.
+
+    Attributes:
+        loads: of every turn but the first.
+        memory: bytes of a server's processes after the load, by front ends.
+    """
+
+    loads: dict[Key, list[Load]]
+    memory: dict[int, int]
 
 
 def measure_http(
@@ -30,23 +79,72 @@ def measure_http(
     base = load_base(name)
     texts = sentences(base, TEXTS)
     mean_tokens = sum(map(len, tokenized(base, texts))) / len(texts)
+    traffic = [Traffic(count) for count in clients]
+    served = measure_served(Serving(name, dtype, device), base, (0,), traffic, _TURNS, seconds / _TURNS)
+    return {str(one.clients): _summary(served.loads[one, 0], served.loads[one, None], mean_tokens) for one in traffic}
+
+
+def measure_served(
+    what: Serving, base: Base, layouts: Sequence[int], traffic: Sequence[Traffic], turns: int, seconds: float
+) -> Served:
+    """All servers stand side by side with the same tasks and take turns with the engine alone.
+
+    Args:
+        what: of all servers.
+        base: the same base, for texts and tasks.
+        layouts: numbers of front ends.
+        traffic: each kind of load comes to each server once a turn.
+        turns: that count; one more comes first.
+        seconds: of each load.
+    """
+    texts = sentences(base, TEXTS)
+    found: defaultdict[Key, list[Load]] = defaultdict(list)
     fresh = multiprocessing.get_context("spawn")
     with (
-        tempfile.TemporaryDirectory(prefix="onebert-bench-") as folder,
-        serving(Path(folder), base=name, dtype=dtype, device=device) as server,
+        _as_served(),
+        _servers(what, base, layouts) as servers,
         ProcessPoolExecutor(1, fresh) as sender,
         ProcessPoolExecutor(1, fresh) as alone,
     ):
-        push_tasks(server.url, base)
-        requests = requests_of(server.url, texts)
-        loads: dict[int, list[tuple[Load, Load]]] = {count: [] for count in clients}
-        # The first turn is for warming up.
-        for turn in range(_TURNS + 1):
-            for count in clients:
-                http = sender.submit(run_load, server.url, requests, count, seconds / _TURNS).result()
-                engine = alone.submit(run_engine, name, dtype, device, count, seconds / _TURNS).result()
-                loads[count] += [(http, engine)] if turn else []
-        return {str(count): _summary(turns, mean_tokens) for count, turns in loads.items()}
+        for turn in range(turns + 1):
+            for one in traffic:
+                done: dict[int | None, Load] = {}
+                for count, server in servers.items():
+                    requests = _requests(server.url, texts, one.texts)
+                    done[count] = sender.submit(run_load, server.url, requests, one.clients, seconds).result()
+                if one.texts == 1:
+                    engine = alone.submit(
+                        run_engine, what.base, what.dtype, what.device, what.threads, one.clients, seconds
+                    )
+                    done[None] = engine.result()
+                for layout, load in done.items():
+                    found[one, layout] += [load] if turn else []
+        memory = {count: memory_bytes(server.pid) for count, server in servers.items()}
+    return Served(dict(found), memory)
+
+
+@contextmanager
+def _as_served() -> Iterator[None]:
+    """The engine alone computes in a process that is started as `onebert` starts one (decision 6)."""
+    before = os.environ.copy()
+    os.environ.setdefault("GOMP_SPINCOUNT", "2000")
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+@contextmanager
+def _servers(what: Serving, base: Base, layouts: Sequence[int]) -> Iterator[dict[int, Server]]:
+    """Servers with so many front ends each, and the tasks of the load."""
+    with ExitStack() as stack:
+        servers = {}
+        for count in layouts:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="onebert-bench-")))
+            servers[count] = stack.enter_context(serving(folder, **vars(what), front_ends=count))
+            push_tasks(servers[count].url, base)
+        yield servers
 
 
 def push_tasks(url: str, base: Base) -> None:
@@ -56,25 +154,19 @@ def push_tasks(url: str, base: Base) -> None:
             client.push(f"task-{seed}", dumps(bitfit_delta(base, seed)))
 
 
-def requests_of(url: str, texts: Sequence[str]) -> list[bytes]:
-    """Those of `run_engine`, in its order."""
-    bodies = [json.dumps({"inputs": text}) for text in texts]
-    return [
-        Request(f"/v1/tasks/task-{turn % TASKS}/classify", bodies[turn * 7 % TEXTS]).encode(url)
-        for turn in range(TEXTS)
-    ]
-
-
-def mixed_requests_of(url: str, texts: Sequence[str], size: int) -> list[bytes]:
-    """Requests of so many texts, each for another task."""
+def _requests(url: str, texts: Sequence[str], each: int) -> list[bytes]:
+    """Those of `run_engine` in its order, or requests of many texts for many tasks."""
+    if each == 1:
+        paths = [f"/v1/tasks/task-{turn % TASKS}/classify" for turn in range(TEXTS)]
+        bodies = [json.dumps({"inputs": texts[turn * 7 % TEXTS]}) for turn in range(TEXTS)]
+        return [Request(path, body).encode(url) for path, body in zip(paths, bodies, strict=True)]
     items = [{"task": f"task-{place % TASKS}", "text": text} for place, text in enumerate(texts)]
-    bodies = [json.dumps({"items": items[start : start + size]}) for start in range(0, TEXTS, size)]
+    bodies = [json.dumps({"items": items[start : start + each]}) for start in range(0, TEXTS, each)]
     return [Request("/v1/classify", body).encode(url) for body in bodies]
 
 
-def _summary(turns: Sequence[tuple[Load, Load]], mean_tokens: float) -> dict[str, float]:
+def _summary(http: Sequence[Load], engine: Sequence[Load], mean_tokens: float) -> dict[str, float]:
     """Rates are over all turns, percentiles over all requests; `engine_…` is the engine alone."""
-    http, engine = ([turn[side] for turn in turns] for side in (0, 1))
     latencies = [value for load in http for value in load.latencies_ms]
     rate = len(latencies) / sum(load.seconds for load in http)
     engine_latencies = [value for load in engine for value in load.latencies_ms]

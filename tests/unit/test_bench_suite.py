@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from bases import Reference, far_delta, manifest_for, tiny_base
+from onebert_bench.http_load import Served
 from onebert_bench.load import Load
 from onebert_bench.suite.churn import Churn, Round
 from onebert_bench.suite.comparisons import baseline, goal_lines
@@ -27,6 +28,7 @@ from onebert_bench.suite.scenes import Case, Scene, scenes
 from onebert_bench.suite.spread import Spread, ratio
 from onebert_bench.suite.texts import MIXES, lengths, texts
 from onebert_bench.suite.workers import Worker
+from onebert_bench.suite.workload import MINILM
 from onebert_encoder.base import load_base
 from onebert_store.delta import Delta
 from onebert_store.format import dumps
@@ -187,9 +189,9 @@ def test_parts_are_held_against_their_goals():
         return [Load([p50] * int(rate * seconds), 0, seconds, 0.1) for seconds in (1.0, 2.0)]
 
     engine, served = loads(1000, 3.0), loads(900, 4.0)
-    served_by = {(traffic, of): served for traffic in (ONE, MANY) for of in (0, 1, 2)}
-    memory = {(ONE.base, of): 300_000_000 for of in (0, 1, 2)}
-    layouts = Layouts({**served_by, (ONE, None): engine, (MANY, None): engine}, memory)
+    found = {(traffic, of): served for traffic in (ONE, MANY) for of in (0, 1, 2)}
+    memory = dict.fromkeys((0, 1, 2), 300_000_000)
+    layouts = Layouts({MINILM: Served({**found, (ONE, None): engine, (MANY, None): engine}, memory)})
     few, many = layouts.goals()[0], layouts.goals()[-1]
     assert few[3:] == ["1.00 (1.00–1.00)", "≤ 1.5", "yes"]
     assert many[3:] == ["0.90 (0.90–0.90)", "≥ 0.85", "yes"]
@@ -219,11 +221,15 @@ def test_a_page_tells_what_is_reached_and_what_failed(tmp_path):
         Outcome(padded, [50.0, 55.0, 60.0], error=1e-6),
         Outcome(cases[2], failed="no such wheel"),
         Outcome(cases[3], [7.0, 7.0, 7.0]),
+        Outcome(rounded, [1.0, 1.0, 1.0], error=0.5),
+        Outcome(Case("transformers_padded", "bfloat16"), [30.0, 30.0, 30.0], error=0.01),
+        Outcome(Case("floor", "bfloat16"), [0.5], failed="out of memory"),
     ]
-    found = {line[0]: line[3:] for line in goal_lines([(scene, outcomes)])}
+    lines = goal_lines([(scene, outcomes)])
+    assert {line[1] for line in lines} == {"float32"}  # what is wrong or failed reaches nothing
+    found = {line[0]: line[3:] for line in lines}
     assert found["times transformers, padded"] == ["5.00 (5.00–6.00)", "≥ 4", "yes"]
     assert found["rate of the matrix products"] == ["0.70 (0.64–0.70)", "≥ 0.8", "no"]
-    outcomes.append(Outcome(rounded, [1.0, 1.0, 1.0], error=0.5))
     results = Results(
         {"name": "m", "processor": "p", "cores": 1, "device": "cpu", "date": "d", "threads": 1, "repetitions": 3}, False
     )

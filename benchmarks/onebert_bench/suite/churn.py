@@ -3,6 +3,7 @@
 The disk's part is shown by writing the same bytes as durably, without a server, in turns with the uploads.
 """
 
+import math
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -58,7 +59,8 @@ class Churn:
     def goals(self) -> list[list[str]]:
         """From an upload to the first answer, and the growth from the first round to the last."""
         besides = Spread.of([one.upload_ms + one.answer_ms - one.write_ms for one in self.rounds])
-        growth = Spread.of([self.rounds[-1].memory / self.rounds[0].memory])
+        first, *_, last = (one.memory for one in self.rounds)
+        growth = Spread.of([last / first if first else math.nan])  # where it is not told
         text = "upload to first answer besides the disk's part, ms"
         return [
             goal_line(text, DTYPE, MINILM, besides, _MOST_MS, at_least=False),

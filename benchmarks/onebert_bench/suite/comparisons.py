@@ -117,8 +117,8 @@ def _found(goal: Goal, dtype: str, scenes: Sequence[tuple[Scene, list[Outcome]]]
 
 
 def _times(outcomes: Sequence[Outcome], pick: Pick) -> list[float]:
-    """Of the first case that is as it says, none where there is no such case or it failed."""
-    return next((outcome.ms for outcome in outcomes if _is(outcome.case, pick)), [])
+    """Of the first case that is as it says; none where there is no such case, or none that counts."""
+    return next((outcome.ms for outcome in outcomes if outcome.counts and _is(outcome.case, pick)), [])
 
 
 def _is(case: Case, pick: Pick) -> bool:

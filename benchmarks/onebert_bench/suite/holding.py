@@ -57,5 +57,10 @@ class Holding:
 def measure_holding(settings: Settings, workloads: Mapping[str, Workload]) -> Holding:
     """In a process of its own, which keeps memory as the server does."""
     of = (str(workloads[BERT_BASE].folder), getattr(torch, DTYPE), settings.device, TASKS, settings.repetitions)
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), keep_freed_memory) as alone:
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _begin, (settings.threads,)) as alone:
         return Holding(alone.submit(measure_resident, *of).result(), settings.device == "cpu")
+
+
+def _begin(threads: int) -> None:
+    keep_freed_memory()
+    torch.set_num_threads(threads)

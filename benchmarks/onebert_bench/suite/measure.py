@@ -48,6 +48,11 @@ class Outcome:
         """Whether the answers are others than the reference's."""
         return self.error is not None and not self.error <= TOLERANCE.get(self.case.dtype, np.inf)
 
+    @property
+    def counts(self) -> bool:
+        """Whether it ran in every repetition and answered rightly."""
+        return self.failed is None and not self.wrong
+
     def as_json(self) -> Json:
         """For the results file."""
         found = asdict(self)

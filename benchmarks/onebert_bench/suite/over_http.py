@@ -41,7 +41,7 @@ class HttpOutcome:
         tasks: that the requests are for, in turn; both servers hold `TASKS`.
         ours, theirs: one load for each repetition.
         error: largest difference of a label's probability from ours.
-        memory: bytes that the servers hold, ours and theirs, after the load.
+        memory: bytes that the peer holds after the load.
         failed: why there are no numbers.
     """
 
@@ -76,7 +76,8 @@ def measure_http(
             mine = [HttpOutcome(name, tasks, clients) for tasks in (1, TASKS) for clients in CLIENTS]
             try:
                 _measure_peer(mine, settings, workload, texts, own)
-            except PeerFailed as failure:
+            # Also where it closed a connection, or is gone.
+            except (PeerFailed, OSError) as failure:
                 for outcome in mine:
                     outcome.failed = str(failure)
             outcomes += mine

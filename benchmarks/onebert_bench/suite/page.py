@@ -81,7 +81,7 @@ def _line(scene: Scene, outcome: Outcome, against: Outcome | None, tokens: int) 
     if outcome.wrong:
         return [*start, f"wrong answers, off by {outcome.error:.2g}", "–", "–", "–"]
     rate = f"{scene.tokens(case, tokens) / Spread.of(outcome.ms).middle * 1e3:,.0f}"
-    if against is None or not against.ms:
+    if against is None or not against.counts:
         return [*start, str(Spread.of(outcome.ms)), rate, "–", "–"]
     to = f"{against.case.tasks} {against.case.method}, {against.case.dtype}"
     return [*start, str(Spread.of(outcome.ms)), rate, str(ratio(outcome.ms, against.ms)), to]

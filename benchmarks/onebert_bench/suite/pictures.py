@@ -39,7 +39,7 @@ def draw_scenes(found: Sequence[tuple[Scene, list[Outcome]]], tokens: Mapping[st
 
 def _panel(ax: Axes, scene: Scene, outcomes: Sequence[Outcome], names: list[str], tokens: int) -> None:
     for outcome in outcomes:
-        if not outcome.ms or outcome.wrong:
+        if not outcome.counts:
             continue
         place = names.index(_name(outcome.case)) + list(_COLOR).index(outcome.case.dtype) * _HEIGHT
         rate = Spread.of([scene.tokens(outcome.case, tokens) / ms for ms in outcome.ms])  # thousands per second

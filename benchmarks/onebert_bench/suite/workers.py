@@ -60,8 +60,10 @@ class Worker:
         """Continues the process, sends one request, and stops it again when it has answered.
 
         Raises:
-            PeerFailed: it answered with an error, ended, or took longer than ten minutes.
+            PeerFailed: it answered with an error, ended, or took longer than ten minutes and was ended.
         """
+        if self._process.poll() is not None:
+            raise PeerFailed(self._last_words())
         self._signal(signal.SIGCONT)
         try:
             self._stdin.write(json.dumps(request).encode() + b"\n")
@@ -82,6 +84,8 @@ class Worker:
 
     def _answer(self) -> Json:
         if not select.select([self._stdout], [], [], TIMEOUT_S)[0]:
+            # An answer that comes later would be taken for that to the next question.
+            self.close()
             raise PeerFailed(f"it did not answer within {TIMEOUT_S:.0f} s")
         line = self._stdout.readline()
         if not line:

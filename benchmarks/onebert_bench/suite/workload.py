@@ -13,6 +13,7 @@ from onebert_encoder.base import DEFAULT_BASE, Base, load_base
 from onebert_encoder.source import find_base
 from onebert_encoder.tokens import Text, Tokens
 from onebert_store.delta import HEAD_WEIGHT, Delta
+from onebert_store.disk import write_whole
 from onebert_store.format import dumps
 from onebert_store.manifest import parse_manifest
 from onebert_training.methods import parse_method
@@ -74,11 +75,12 @@ class Workload:
         return [self._file(method, seed) for seed in range(count)]
 
     def _file(self, method: str, seed: int) -> Path:
-        key = hashlib.sha256(f"{self.base.spec.digest} {method} {seed} {_CHANGE} {_HEAD}".encode()).hexdigest()[:20]
+        what = (self.base.spec.digest, METHODS[method], seed, _CHANGE, _HEAD, _LABELS, MAX_LENGTH)
+        key = hashlib.sha256(repr(what).encode()).hexdigest()[:20]
         file = self._work / "tasks" / f"{key}.safetensors"
         if not file.exists():
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(dumps(self._delta(method, seed)))
+            write_whole(file, dumps(self._delta(method, seed)))
         return file
 
     def _delta(self, method: str, seed: int) -> Delta:
