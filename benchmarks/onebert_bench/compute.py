@@ -91,9 +91,9 @@ def measure_resident(
 
 
 def _resident_bytes() -> int:
-    """Memory of this process that is really there."""
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
+    """Memory of this process that is really there and its own: the weights' file, which folding reads, is mapped."""
+    resident, shared = map(int, Path("/proc/self/statm").read_text(encoding="ascii").split()[1:3])
+    return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _forward(base: Base, rows: Rows, tokens: list[Tokens], slots: list[int]) -> None:
