@@ -1,7 +1,7 @@
 """Rows: folded tasks, alone as `fold` makes them and stacked as `encode` gathers from them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -25,6 +25,11 @@ class Head:
     dense: tuple[tuple[Tensor, Tensor], ...]
     weight: Tensor
     bias: Tensor
+
+    def copied(self) -> "Head":
+        """The same in memory of its own, but for the matrices of the tanh layers, which may be the base's."""
+        dense = tuple((W, b.clone()) for W, b in self.dense)
+        return replace(self, dense=dense, weight=self.weight.clone(), bias=self.bias.clone())
 
 
 @dataclass(frozen=True)

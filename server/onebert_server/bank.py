@@ -44,7 +44,8 @@ class Bank:
             try:
                 self._shift.write(slot, row.shift)
                 self._branches[slot] = cast_branches(row, self._base.dtype)
-                self._heads[slot] = row.head
+                # A copy of now lies behind all that folding has allocated, which then goes back in one piece.
+                self._heads[slot] = row.head.copied() if row.head else None
                 self.part_at[slot] = parts_at(row, self._bare, self._base)
                 self._gains.install(slot, row.g_LN0, row.gain)
                 self._scales.install(slot, row.scale)
