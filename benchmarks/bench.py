@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from onebert_bench.suite.measure import Measurer, Settings, batch
-from onebert_bench.suite.over_http import measure_http
+from onebert_bench.suite.over_http import measure_peers
 from onebert_bench.suite.page import write_page
 from onebert_bench.suite.parts import PARTS
 from onebert_bench.suite.results import Results, machine
@@ -57,7 +57,7 @@ def main() -> None:
             results.write(file)
     if not arguments.only or "http" in arguments.only:
         say(started, "http")
-        results.http = measure_http(settings, workloads[MINILM])
+        results.http = measure_peers(settings, workloads[MINILM])
     results.write(file)
     say(started, f"wrote {write_page(results, arguments.out)}")
 

@@ -9,7 +9,6 @@ from starlette.types import ASGIApp
 
 from onebert_server.routing import Parts
 from onebert_server.serve import Server, greeting
-from onebert_store.errors import OneBertError
 
 # Seconds that a front end has to end, besides those that its requests have.
 STOP_MARGIN = 5.0
@@ -34,17 +33,18 @@ class EngineServer(Server):
         starting = asyncio.create_task(self._fronts.start(listener, self._app))
         while not (starting.done() or self._parts.draining):
             await asyncio.wait([starting], timeout=0.1)
-        self.should_exit = self._parts.draining
         starting.cancel()
         try:
             await starting
-        except (OneBertError, asyncio.CancelledError):
+        except BaseException:
+            # uvicorn then returns. Only here: had they started all the same, it would have to shut down.
+            self.should_exit = self._parts.draining
             await self._fronts.close()
             await super().shutdown([])
             if not self.should_exit:
                 raise
-            return
-        typer.echo(greeting(self._parts, listener))
+        else:
+            typer.echo(greeting(self._parts, listener))
 
     async def on_tick(self, counter: int) -> bool:
         """Passes on what a signal said."""

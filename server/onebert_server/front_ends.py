@@ -61,28 +61,20 @@ class FrontEnds:
         """Starts them on a bound socket and waits until all of them listen; what they do not answer is for the app.
 
         Raises:
-            InvalidSettings: there can be no sockets to come to.
+            InvalidSettings: there can be no folder, or no sockets to come to.
             OneBertError: one of them ended instead, or none of this came to be in time.
         """
+        setup = await self._open(listener, app)
         loop = asyncio.get_running_loop()
-        # For this user alone.
-        self._folder = tempfile.TemporaryDirectory(prefix="onebert-")
-        paths = [str(Path(self._folder.name, name)) for name in ("engine", "app")]
-        try:
-            self._servers = [
-                await loop.create_unix_server(lambda: self._desk().channel, paths[0], backlog=BACKLOG),
-                await asyncio.start_unix_server(forwarded_to(app), paths[1], backlog=BACKLOG),
-            ]
-        except OSError:
-            raise InvalidSettings("ONEBERT_FRONT_ENDS: the temporary folder takes no Unix sockets") from None
-        # A file: uvloop cannot write to the pipe of a process that ends at once.
-        setup = Path(self._folder.name, "setup")
-        setup.write_bytes(msgspec.msgpack.encode(self._setup(listener.fileno(), *paths)))
         count = self._settings.front_ends
         self._keepers = [loop.create_task(self._keep(setup, listener.fileno())) for _ in range(count)]
         listening = loop.create_task(self._all_listen(count))
         try:
-            await asyncio.wait([listening, *self._keepers], timeout=START_TIMEOUT, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(
+                [listening, *self._keepers], timeout=START_TIMEOUT, return_when=asyncio.FIRST_COMPLETED
+            )
+            if not done:
+                raise OneBertError(f"the front ends do not listen after {START_TIMEOUT:.0f} seconds")
             if not listening.done():
                 raise OneBertError("a front end could not be started; the log says why")
         finally:
@@ -121,6 +113,27 @@ class FrontEnds:
         # One that went meanwhile is among those that have left.
         still = (own for desk, own in zip(desks, counted, strict=True) if desk in self._desks)
         return [*self._left, *itertools.chain(*still)]
+
+    async def _open(self, listener: socket.socket, app: ASGIApp) -> Path:
+        """Makes the folder with the sockets, and with the file that each front end reads at its start."""
+        loop = asyncio.get_running_loop()
+        try:
+            # For this user alone.
+            self._folder = tempfile.TemporaryDirectory(prefix="onebert-")
+            paths = [str(Path(self._folder.name, name)) for name in ("engine", "app")]
+            # A file: uvloop cannot write to the pipe of a process that ends at once.
+            setup = Path(self._folder.name, "setup")
+            setup.write_bytes(msgspec.msgpack.encode(self._setup(listener.fileno(), *paths)))
+        except OSError:
+            raise InvalidSettings("ONEBERT_FRONT_ENDS: the temporary folder cannot be written") from None
+        try:
+            self._servers = [
+                await loop.create_unix_server(lambda: self._desk().channel, paths[0], backlog=BACKLOG),
+                await asyncio.start_unix_server(forwarded_to(app), paths[1], backlog=BACKLOG),
+            ]
+        except OSError:
+            raise InvalidSettings("ONEBERT_FRONT_ENDS: the temporary folder takes no Unix sockets") from None
+        return setup
 
     def _setup(self, listener: int, engine_path: str, app_path: str) -> wire.Setup:
         settings = self._settings

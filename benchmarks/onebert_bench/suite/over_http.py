@@ -65,7 +65,7 @@ class HttpOutcome:
         return {"title": PEER_SERVERS[self.peer].title, "dtype": DTYPE, **vars(self), **loads}
 
 
-def measure_http(
+def measure_peers(
     settings: Settings, workload: Workload, peers: Sequence[str] = tuple(PEER_SERVERS)
 ) -> list[HttpOutcome]:
     """Every peer beside ours; one that does not start is an outcome, too."""
