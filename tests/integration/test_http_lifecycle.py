@@ -116,7 +116,6 @@ def test_request_in_flight_at_sigterm_is_answered(tmp_path, front_ends):
             answer = _read_all(connection)
         assert answer.startswith(b"HTTP/1.1 200")
         assert_answers(json.loads(answer.partition(b"\r\n\r\n")[2])["results"][0], task.scores(TEXT))
-        # It was told already: a second signal could meet it when it no longer listens to signals.
         assert server.wait() == 0
 
 

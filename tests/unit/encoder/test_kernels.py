@@ -149,18 +149,21 @@ def test_compiled_code_is_taken_from_a_cache_that_nobody_else_can_write(tmp_path
     (library,) = (tmp_path / "onebert").glob("*.so")
     marked = library.read_bytes() + b"a mark that loading does not mind"
 
-    def kept(file_mode: int, folder_mode: int) -> bool:
-        library.write_bytes(marked)
-        library.chmod(file_mode)
-        library.parent.chmod(folder_mode)
+    def kept(content: bytes, mode: int) -> bool:
+        library.write_bytes(content)
+        library.chmod(mode)
         assert load_in_a_new_process(tmp_path) == "native\n"
-        return library.read_bytes() == marked
+        return library.read_bytes() == content
 
-    assert kept(0o600, 0o700)
+    assert kept(marked, 0o600)
     # Compiled again, in its place.
-    assert not kept(0o620, 0o700)
+    assert not kept(marked, 0o620)
     assert stat.S_IMODE(library.stat().st_mode) == 0o600
-    assert not kept(0o602, 0o700)
+    assert not kept(marked, 0o602)
+    assert not kept(b"damaged", 0o600)
+    # A folder that others can write is not even looked into.
+    library.parent.chmod(0o770)
+    assert kept(b"damaged", 0o600)
 
 
 def test_without_a_compiler_plain_kernels_take_over(
