@@ -1,15 +1,15 @@
-# The front door: `make demo` shows the main job, `make test` is what CI runs.
+# The front door: `make demo` shows the main job, `make test` what a change must pass; CI runs `make test-all`.
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo bench test lint types unit clean
+.PHONY: setup demo bench bench-gpu test test-all lint types unit guard clean
 
 setup: .venv/installed
 
 # seqeval comes as source alone, which an older pip builds only when told to do it by PEP 517.
-.venv/installed: pyproject.toml
+.venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --use-pep517 --editable '.[dev]'
+	$(BIN)/pip install --quiet --use-pep517 --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
 demo: setup
@@ -19,7 +19,19 @@ demo: setup
 bench: setup
 	$(BIN)/python benchmarks/bench.py $(if $(DATA),--data $(DATA))
 
+# One GPU alone, in minutes and without a network: tests first, then figures, into benchmarks/results.
+bench-gpu: setup
+	$(BIN)/python benchmarks/gpu.py
+
 test: lint types unit
+
+# All of `make test` with every test, those that take long or install again included, with the share of lines that they run; and the promise
+# that mixed tasks cost what one does.
+test-all: lint types guard
+	$(BIN)/pytest --numprocesses auto --dist loadfile -m '' --cov --cov-fail-under=97
+
+guard: setup
+	$(BIN)/python benchmarks/guard.py
 
 lint: setup
 	$(BIN)/ruff format --check .

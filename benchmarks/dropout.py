@@ -17,13 +17,14 @@ from torch.nn import functional as F
 from transformers import AutoModel
 
 from onebert_bench.pages import markdown_table, write_section
-from onebert_encoder.base import Base, load_base
-from onebert_encoder.source import DEFAULT_BASE, find_base
-from onebert_encoder.tokens import Tokens
-from onebert_training.cells import Columns
-from onebert_training.data import load_dataset
-from onebert_training.loop import CLIP, train
-from onebert_training.run import Run, Settings, TaskInputs
+from onebert_encoder.base.base import Base, load_base
+from onebert_encoder.base.source import DEFAULT_BASE, find_base
+from onebert_encoder.text.tokens import Tokens
+from onebert_store.tables.columns import Columns
+from onebert_training.data.dataset import load_dataset
+from onebert_training.fit.loop import CLIP, train
+from onebert_training.fit.run import Run, TaskInputs
+from onebert_training.fit.settings import Settings
 
 PAGE = Path(__file__).parents[1] / "docs" / "results.md"
 # Data set -> (training rows, epochs): small enough for a padded model on two cores, over several seeds.

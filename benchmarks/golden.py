@@ -9,9 +9,9 @@ import numpy as np
 import torch
 
 from onebert_bench.workload import bitfit_tensors
-from onebert_encoder.base import load_base
-from onebert_encoder.fold import fold
-from onebert_encoder.predict import compute_golden
+from onebert_encoder.base.base import load_base
+from onebert_encoder.maths.fold import fold
+from onebert_encoder.maths.predict import compute_golden
 
 
 def main() -> None:

@@ -14,18 +14,18 @@ import torch
 
 from onebert_bench.timing import interleaved_ms
 from onebert_bench.workload import bitfit_tensors, sentences, tokenized
-from onebert_encoder.base import Base, load_base
-from onebert_encoder.batch import pack
-from onebert_encoder.fold import fold, to_tensors
-from onebert_encoder.predict import compute_logits
-from onebert_encoder.rows import Rows, stack_rows
-from onebert_encoder.tokens import Tokens
-from onebert_store.format import load
-from onebert_training.cells import Columns
-from onebert_training.data import load_split
-from onebert_training.evaluation import predict
-from onebert_training.features import Inputs
-from onebert_training.objectives import OBJECTIVES
+from onebert_encoder.base.base import Base, load_base
+from onebert_encoder.maths.batch import pack
+from onebert_encoder.maths.fold import fold, to_tensors
+from onebert_encoder.maths.predict import compute_logits
+from onebert_encoder.maths.rows import Rows, stack_rows
+from onebert_encoder.text.tokens import Tokens
+from onebert_store.file.format import load
+from onebert_store.tables.columns import Columns
+from onebert_training.data.dataset import load_split
+from onebert_training.fit.evaluation import predict
+from onebert_training.fit.features import Inputs
+from onebert_training.tasks.objectives import OBJECTIVES
 
 REPETITIONS = {1: 200, 8: 60, 64: 15}
 
@@ -68,7 +68,7 @@ def answer(base: Base, rows: Rows, tokens: list[Tokens]) -> None:
 
 
 def accuracy(bases: dict[str, Base], files: list[Path], data: Path) -> None:
-    """The metric that each delta was chosen by, in hundredths, and how far that is from float32's."""
+    """The metric that each delta was chosen by, in per cent, and how far that is from float32's."""
     differences = {name: [] for name in bases}
     for file in files:
         scores = {name: score(base, file, data) for name, base in bases.items()}

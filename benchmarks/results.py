@@ -21,10 +21,10 @@ import numpy as np
 from onebert_bench.pages import markdown_table, write_section
 from onebert_server.client import Client
 from onebert_server.process import serving
-from onebert_store.process import ONEBERT
-from onebert_training.cells import Columns
-from onebert_training.data import Dataset, load_dataset
-from onebert_training.objectives import OBJECTIVES
+from onebert_store.command.process import ONEBERT
+from onebert_store.tables.columns import Columns
+from onebert_training.data.dataset import Dataset, load_dataset
+from onebert_training.tasks.objectives import OBJECTIVES
 
 PAGE = Path(__file__).parents[1] / "docs" / "results.md"
 METHODS = ("frozen", "bitfit", "layernorm", "spafit:1-3-I")
@@ -40,7 +40,6 @@ RUNS: dict[str, list[str]] = {
 # A frozen encoder needs more passes, and a step of it costs half.
 FROZEN = ["--epochs", "5"]
 ALWAYS = ["--evals-per-epoch", "2"]
-BATCH = 64
 
 
 @dataclass(frozen=True)
@@ -103,12 +102,10 @@ def measure(client: Client, one: Trained, data: Path) -> dict[str, float]:
     """Metrics of what the server answers for the measured split."""
     dataset = load_dataset(str(data / one.name), Columns())
     task = f"{one.name}-{one.method.replace(':', '-')}".lower()
-    version = client.push(task, one.file)["version"]
+    version = client.push(task, one.file).version
     split = dataset.splits[split_name(dataset)]
-    results: list[dict[str, Any]] = []
-    for start in range(0, len(split.texts), BATCH):
-        results += client.classify(f"{task}@{version}", list(split.texts[start : start + BATCH]))["results"]
-    scores = np.array([[result["scores"][label] for label in dataset.labels] for result in results])
+    results = client.classify(f"{task}@{version}", split.texts)
+    scores = np.array([[(result.scores or {})[label] for label in dataset.labels] for result in results])
     return OBJECTIVES[dataset.task_type](dataset.labels).evaluate(split, [], list(scores))
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import fmean, variance
 
 from onebert_bench.pages import markdown_table, write_section
-from onebert_training.methods import parse_method
+from onebert_training.methods.methods import parse_method
 from onebert_training.report.figures import draw
 from onebert_training.report.records import Record, load_records
 from onebert_training.report.tables import Results, collect, results_markdown
@@ -28,7 +28,7 @@ Score = Callable[[Record], float | None]
 
 @dataclass(frozen=True)
 class Difference:
-    """How much better one method is than another, in hundredths of the metric.
+    """How much better one method is than another, in percentage points of the metric.
 
     Attributes:
         by_data: mean over the seeds, and its variance, by data set.
@@ -56,7 +56,7 @@ class Claim:
     """A sentence of a paper as a comparison: `one` minus `other` is above (or below) a bound.
 
     Attributes:
-        bound: in hundredths of the metric.
+        bound: in percentage points of the metric.
         above: whether the claim is that the difference is above the bound; else below.
         score: what of a run is compared.
         only: data sets that the claim is about; empty means all.
@@ -132,10 +132,10 @@ def difference(results: Results, claim: Claim) -> Difference | None:
     one, other = (parse_method(method).text for method in (claim.one, claim.other))
     found = {}
     for column in results.columns:
-        cells = [results.best.get((method, column)) for method in (one, other)]
-        if cells[0] is None or cells[1] is None or (claim.only and column.data not in claim.only):
+        trials = [results.best.get((method, column)) for method in (one, other)]
+        if trials[0] is None or trials[1] is None or (claim.only and column.data not in claim.only):
             continue
-        scores = [{run.seed: claim.score(run) for run in cell.runs} for cell in cells if cell]
+        scores = [{run.seed: claim.score(run) for run in trial.runs} for trial in trials if trial]
         pairs = [(scores[0][seed], scores[1][seed]) for seed in sorted(scores[0].keys() & scores[1].keys())]
         differences = [a - b for a, b in pairs if a is not None and b is not None]
         if len(differences) > 1:
@@ -152,7 +152,7 @@ def main() -> None:
     write_section(PAGE, "about", about(records))
     write_section(PAGE, "table", results_markdown(records))
     lines = [claim.check(results) for claim in CLAIMS]
-    write_section(PAGE, "claims", markdown_table(["paper", "claim", "found, in hundredths", "verdict"], lines))
+    write_section(PAGE, "claims", markdown_table(["paper", "claim", "found, in percentage points", "verdict"], lines))
     PICTURES.mkdir(exist_ok=True)
     for old in PICTURES.glob("*.png"):
         old.unlink()

@@ -26,17 +26,18 @@ from transformers import AutoModel
 
 from onebert_bench.pages import markdown_table, write_section
 from onebert_bench.workload import sentences
-from onebert_encoder.base import Base, load_base
-from onebert_encoder.source import DEFAULT_BASE, find_base
-from onebert_encoder.tokens import Tokens
-from onebert_training import features
-from onebert_training.cells import Columns
-from onebert_training.data import Dataset, load_dataset
-from onebert_training.examples import Split
-from onebert_training.loop import CLIP, take_step
-from onebert_training.plan import Plan
-from onebert_training.run import Run, Settings, TaskInputs
-from onebert_training.state import State
+from onebert_encoder.base.base import Base, load_base
+from onebert_encoder.base.source import DEFAULT_BASE, find_base
+from onebert_encoder.text.tokens import Tokens
+from onebert_store.tables.columns import Columns
+from onebert_training.data.dataset import Dataset, load_dataset
+from onebert_training.data.examples import Split
+from onebert_training.fit import features
+from onebert_training.fit.loop import CLIP, take_step
+from onebert_training.fit.run import Run, TaskInputs
+from onebert_training.fit.settings import Settings
+from onebert_training.fit.state import State
+from onebert_training.methods.plan import Plan
 
 PAGE = Path(__file__).parents[1] / "docs" / "results.md"
 ROWS = 400

@@ -6,13 +6,13 @@ from itertools import count
 
 from sqlalchemy import Engine, event
 
-from onebert_store.registry import Registry
+from onebert_store.registry.registry import Registry
 from tiny_delta import make_delta
 
 
 def add_for_ever(folder, seed, acknowledged):
     """Adds versions until killed, and says so after each returned."""
-    registry = Registry(folder)
+    registry = Registry.open(folder)
     for number in count():
         record, created = registry.add(f"task-{number % 3}", make_delta(seed * 1000 + number))
         assert created
@@ -21,7 +21,7 @@ def add_for_ever(folder, seed, acknowledged):
 
 def add_and_die(folder, step):
     """Adds one version and kills itself at one step of it."""
-    registry = Registry(folder)
+    registry = Registry.open(folder)
     module, name, nth, when = step
     if module == "row":
         event.listen(Engine, "commit", lambda connection: die())

@@ -34,7 +34,7 @@ def two_threads():
 @pytest.fixture
 def onebert(monkeypatch, capsys):
     """Runs one command in this process: exit status, standard output, standard error."""
-    from onebert_store.cli import main
+    from onebert_store.command.cli import main
 
     def run(*arguments):
         monkeypatch.setattr(sys, "argv", ["onebert", *map(str, arguments)])

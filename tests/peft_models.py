@@ -15,13 +15,13 @@ from transformers import (
 )
 
 from bases import tiny_base
-from onebert_encoder.base import Base
-from onebert_encoder.batch import pack
-from onebert_encoder.fold import fold, to_tensors
-from onebert_encoder.predict import compute_logits
-from onebert_encoder.rows import stack_rows
-from onebert_encoder.tokens import Tokens
-from onebert_store.delta import Delta
+from onebert_encoder.base.base import Base
+from onebert_encoder.maths.batch import pack
+from onebert_encoder.maths.fold import fold, to_tensors
+from onebert_encoder.maths.predict import compute_logits
+from onebert_encoder.maths.rows import stack_rows
+from onebert_encoder.text.tokens import Tokens
+from onebert_store.file.delta import Delta
 
 AUTO_CLASSES = {
     "SEQ_CLS": AutoModelForSequenceClassification,

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from onebert_training.examples import Split
-from onebert_training.metrics import choose_metric
-from onebert_training.objectives import OBJECTIVES, Objective
+from onebert_training.data.examples import Split
+from onebert_training.tasks.metrics import choose_metric
+from onebert_training.tasks.objectives import OBJECTIVES, Objective
 
 
 def objective(task_type: Any, num_labels: int) -> Objective:

@@ -15,11 +15,11 @@ import torch
 from transformers import AutoTokenizer
 
 from bases import Reference, far_delta, manifest_for, tiny_base
-from onebert_encoder.base import load_base
-from onebert_server.client import Client
-from onebert_store.delta import Delta
-from onebert_store.format import dumps
-from onebert_store.manifest import parse_manifest
+from json_client import JsonClient
+from onebert_encoder.base.base import load_base
+from onebert_store.file.delta import Delta
+from onebert_store.file.format import dumps
+from onebert_store.file.manifest import parse_manifest
 
 # The server has the other cores.
 torch.set_num_threads(1)
@@ -38,11 +38,17 @@ def clean_env(**settings):
     return env | {"OMP_NUM_THREADS": "1"} | {f"ONEBERT_{name.upper()}": str(value) for name, value in settings.items()}
 
 
-def run_onebert(*arguments, stdin="", **settings):
-    """Runs one command to its end."""
+def run_onebert(*arguments, stdin="", env=None, **settings):
+    """Runs one command to its end; `env` holds variables beside the settings."""
     command = [ONEBERT, *map(str, arguments)]
     return subprocess.run(
-        command, input=stdin, env=clean_env(**settings), capture_output=True, text=True, timeout=120, check=False
+        command,
+        input=stdin,
+        env=clean_env(**settings) | (env or {}),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
 
 
@@ -57,6 +63,8 @@ class Server:
             "threads": 1,
             "port": 0,
             "data_dir": folder / "data",
+            # What waits is bounded by count alone, so that a busy machine refuses nothing that an idle one would not.
+            "max_queue_seconds": 600,
         } | settings
         self.log = folder / "server.log"
         self.start()
@@ -71,8 +79,8 @@ class Server:
         assert found, self.log.read_text()
         self.url = found[1]
 
-    def client(self, **arguments) -> Client:
-        return Client(self.url, **arguments)
+    def client(self, **arguments) -> JsonClient:
+        return JsonClient(self.url, **arguments)
 
     def kill(self) -> None:
         self.process.kill()

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from onebert_encoder.stage import Stage
+from onebert_encoder.layout.stage import Stage
 
 WITH_KERNELS = sys.platform == "linux" and shutil.which("g++") is not None
 

@@ -4,8 +4,8 @@ import json
 
 import numpy as np
 
-from onebert_store.delta import Delta
-from onebert_store.manifest import parse_manifest
+from onebert_store.file.delta import Delta
+from onebert_store.file.manifest import parse_manifest
 from onebert_store.spec import BaseSpec
 
 BASE_DIGEST = "sha256:" + "ab" * 32

@@ -1,4 +1,4 @@
-"""Writes that survive a crash: files that appear whole, durable folders, a typed error for a full disk."""
+"""Writes that survive a crash: files that appear whole, durable folders, typed errors for a disk that refuses."""
 
 import errno
 import os
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from onebert_store.errors import StorageFull
+from onebert_store.errors import StorageFull, StorageUnavailable
 
 
 @contextmanager
@@ -19,6 +19,19 @@ def full_disk_is_typed() -> Iterator[None]:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise StorageFull("the disk has no room for this") from error
         raise
+
+
+@contextmanager
+def storage_errors_are_typed() -> Iterator[None]:
+    """Turns every error of the operating system into `StorageFull` or `StorageUnavailable`.
+
+    For the files of a store, whose paths mean nothing to a client. A file that the user named keeps its OSError.
+    """
+    try:
+        with full_disk_is_typed():
+            yield
+    except OSError as error:
+        raise StorageUnavailable(f"the store's disk refuses: {error.strerror or type(error).__name__}") from error
 
 
 def sync(path: Path) -> None:

@@ -7,7 +7,8 @@
     │   ├── TensorMismatch            422  tensor-mismatch       unknown, missing or misshapen tensors
     │   ├── NotFinite                 422  not-finite            NaN or infinity in a tensor or a golden answer
     │   ├── BaseMismatch              422  base-mismatch         made for another base
-    │   └── GoldenMismatch            422  golden-mismatch       served logits are not the trainer's
+    │   ├── GoldenMismatch            422  golden-mismatch       served logits are not the trainer's
+    │   └── DigestMismatch            422  digest-mismatch       the bytes are not those that the sender meant
     ├── TooLarge                      413  too-large
     ├── InvalidInput                  422  invalid-input         a text, a name, a number out of its bounds
     ├── NotFound                      404  (abstract)
@@ -18,13 +19,20 @@
     ├── VersionInUse                  409  version-in-use        an alias points at it
     ├── VersionUnavailable            503  version-unavailable   registered, but it could not be loaded
     ├── StoreLocked                   503  store-locked          another process owns the folder
-    ├── StoreCorrupt                  500  store-corrupt         a blob does not have its digest
+    ├── StoreCorrupt                  500  store-corrupt         a blob or a row is missing or damaged
+    ├── StorageUnavailable            503  storage-unavailable   the disk cannot be read or written; with Retry-After
     ├── StorageFull                   507  storage-full
+    ├── BankFull                      507  bank-full             no memory is left for another version's row
     ├── QueueFull                     503  queue-full            with Retry-After
+    ├── OverShare                     429  over-share            with Retry-After
+    ├── DeadlineExceeded              504  deadline-exceeded     the time that the caller gives is over
+    ├── Starting                      503  starting              with Retry-After
     ├── ShuttingDown                  503  shutting-down         with Retry-After
+    ├── Unhealthy                     503  unhealthy             the engine is dead or hangs
     ├── EngineFailed                  500  engine-failed         the forward pass raised
-    ├── AnswerNotFinite               500  answer-not-finite     a served task gave NaN or infinity
+    ├── AnswerNotFinite               422  answer-not-finite     a served task gave NaN or infinity
     ├── Unauthorized                  401  unauthorized
+    ├── TooManyAttempts               429  too-many-attempts     wrong keys from one address, with Retry-After
     ├── UnsupportedBase               422  unsupported-base      architecture or weights we do not serve
     ├── BaseNotFound                  404  base-not-found
     ├── InvalidMethod                 422  invalid-method        the method grammar
@@ -95,6 +103,13 @@ class GoldenMismatch(InvalidDelta):
 
     code = "golden-mismatch"
     title = "Golden logits do not agree"
+
+
+class DigestMismatch(InvalidDelta):
+    """The bytes that arrived do not have the digest that their sender gave for them."""
+
+    code = "digest-mismatch"
+    title = "Digests differ"
 
 
 class TooLarge(OneBertError):
@@ -173,18 +188,35 @@ class StoreLocked(OneBertError):
 
 
 class StoreCorrupt(OneBertError):
-    """A stored blob is missing or does not have the digest it is stored under."""
+    """The store is damaged: a blob is missing or does not have its digest, a row or the database cannot be read."""
 
     code = "store-corrupt"
     title = "Store is damaged"
 
 
+class StorageUnavailable(OneBertError):
+    """The disk or the database under the store refuses to work (an I/O error, a read-only file system, a lock)."""
+
+    status = 503
+    code = "storage-unavailable"
+    title = "Storage does not work"
+    retry_after = 5
+
+
 class StorageFull(OneBertError):
-    """The disk refused a write."""
+    """The disk has no room for a write."""
 
     status = 507
     code = "storage-full"
     title = "Storage is full"
+
+
+class BankFull(OneBertError):
+    """The rows in memory leave no room for another one."""
+
+    status = 507
+    code = "bank-full"
+    title = "No memory for another version"
 
 
 class QueueFull(OneBertError):
@@ -193,6 +225,32 @@ class QueueFull(OneBertError):
     status = 503
     code = "queue-full"
     title = "Too much work is waiting"
+    retry_after = 1
+
+
+class OverShare(OneBertError):
+    """Too much work waits, and more of this caller than of the others."""
+
+    status = 429
+    code = "over-share"
+    title = "Over the caller's share"
+    retry_after = 1
+
+
+class DeadlineExceeded(OneBertError):
+    """The answer did not come within the time that the caller, or the server's settings, give it."""
+
+    status = 504
+    code = "deadline-exceeded"
+    title = "Too late"
+
+
+class Starting(OneBertError):
+    """The server has its address, and loads what it will answer with."""
+
+    status = 503
+    code = "starting"
+    title = "Starting"
     retry_after = 1
 
 
@@ -205,6 +263,14 @@ class ShuttingDown(OneBertError):
     retry_after = 5
 
 
+class Unhealthy(OneBertError):
+    """The process lives, but its engine is dead or hangs: only a restart helps."""
+
+    status = 503
+    code = "unhealthy"
+    title = "Unhealthy"
+
+
 class EngineFailed(OneBertError):
     """The forward pass raised; the batch is lost, the engine goes on."""
 
@@ -213,7 +279,9 @@ class EngineFailed(OneBertError):
 
 
 class AnswerNotFinite(OneBertError):
-    """A served task answered one input with a NaN or an infinity."""
+    """A served task answered one input with a NaN or an infinity; its weights are the reason, whoever uploaded them."""
+
+    status = 422
 
     code = "answer-not-finite"
     title = "The answer is not finite"
@@ -225,6 +293,14 @@ class Unauthorized(OneBertError):
     status = 401
     code = "unauthorized"
     title = "API key needed"
+
+
+class TooManyAttempts(OneBertError):
+    """An address has sent more requests without a valid key than are answered one by one."""
+
+    status = 429
+    code = "too-many-attempts"
+    title = "Too many attempts"
 
 
 class UnsupportedBase(OneBertError):

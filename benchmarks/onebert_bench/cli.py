@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from onebert_store import console
+from onebert_store.command import console
 
 
 def bench(
@@ -21,7 +21,7 @@ def bench(
     Numbers are medians of interleaved repetitions; compare ratios within one run, on an otherwise idle machine.
     """
     # As the server does it, before there are threads; imported here so that `onebert --help` does not load torch.
-    from onebert_server.memory import keep_freed_memory  # noqa: PLC0415
+    from onebert_server.engine.memory import keep_freed_memory  # noqa: PLC0415
 
     keep_freed_memory()
     import torch  # noqa: PLC0415
@@ -77,7 +77,7 @@ def _resident_table(resident: dict[str, float]) -> Table:
     table.add_column("")
     table.add_column("", justify="right")
     table.add_row("MB by arithmetic (7h a layer, and the head)", f"{resident['arithmetic_bytes'] / 1e6:.1f}")
-    table.add_row("MB of the bank, with room to grow", f"{resident['held_bytes'] / 1e6:.1f}")
+    table.add_row("MB of the bank", f"{resident['held_bytes'] / 1e6:.1f}")
     table.add_row("MB the process grew", f"{resident['process_bytes'] / 1e6:.1f}")
     table.add_row("ms to fold and install one", f"{resident['install_ms']:.2f}")
     table.add_row("ms, batch of 64 neighbors", f"{resident['few_ms']:.1f}")

@@ -12,14 +12,14 @@ from transformers import AutoModel
 
 from onebert_bench.timing import interleaved_ms
 from onebert_bench.workload import bitfit_tensors, sentences, tokenized
-from onebert_encoder.base import Base, load_base
-from onebert_encoder.batch import pack
-from onebert_encoder.fold import fold
-from onebert_encoder.predict import compute_logits
-from onebert_encoder.rows import Rows
-from onebert_encoder.source import DEFAULT_BASE, find_base
-from onebert_encoder.tokens import Tokens
-from onebert_server.bank import Bank
+from onebert_encoder.base.base import Base, load_base
+from onebert_encoder.base.source import DEFAULT_BASE, find_base
+from onebert_encoder.maths.batch import pack
+from onebert_encoder.maths.fold import fold
+from onebert_encoder.maths.predict import compute_logits
+from onebert_encoder.maths.rows import Rows
+from onebert_encoder.text.tokens import Tokens
+from onebert_server.engine.bank import Bank
 
 SEQUENCES = 64
 TASKS = 64
@@ -58,7 +58,7 @@ def measure_resident(
     """What many resident BitFit tasks cost, in bytes and in time.
 
     Bytes three ways: by arithmetic (7h a layer in the compute dtype, and a head of two labels in float32), as the bank
-    counts its tables with their room to grow, and as the process grew by the operating system's account (on a GPU the
+    counts them, and as the process grew by the operating system's account (on a GPU the
     rows are elsewhere). Time: a batch whose tasks lie side by side, and one whose tasks are spread over all.
     """
     base = load_base(name, dtype=dtype, device=device)

@@ -1,5 +1,6 @@
 """The engine alone under the load that the server gets: the same texts, as many at a time, tokenized already."""
 
+import math
 import threading
 import time
 from dataclasses import replace
@@ -9,14 +10,18 @@ import torch
 
 from onebert_bench.load import Load
 from onebert_bench.workload import bitfit_delta, sentences, tokenized
-from onebert_encoder.base import load_base
-from onebert_encoder.fold import fold, to_tensors
-from onebert_encoder.tokens import Tokens
-from onebert_server.bank import Bank
-from onebert_server.engine import Engine, EngineLimits, Item
-from onebert_server.memory import keep_freed_memory
+from onebert_encoder.answering.answer import Logits
+from onebert_encoder.base.base import load_base
+from onebert_encoder.maths.fold import fold, to_tensors
+from onebert_encoder.text.tokens import Tokens
+from onebert_server.context import Context
+from onebert_server.engine.bank import Bank
+from onebert_server.engine.engine import Engine, EngineLimits
+from onebert_server.engine.memory import keep_freed_memory
+from onebert_server.engine.queue import QueueLimits
+from onebert_server.engine.request import Item
+from onebert_server.runtime import MAX_BATCH_SECONDS
 from onebert_server.settings import Settings
-from onebert_server.versions import Logits
 
 TASKS = 64
 TEXTS = 256
@@ -28,11 +33,13 @@ def run_engine(name: str | None, dtype: str, device: str, threads: int | None, c
     latencies: list[float] = []
     started, cpu, left, done = time.perf_counter(), time.process_time(), clients, threading.Event()
 
+    context = Context("load", math.inf, time.monotonic(), "load")
+
     def send(turn: int) -> None:
         # A copy: requests over HTTP share no tokens either.
         item = Item(replace(inputs[turn * 7 % TEXTS]), slots[turn % TASKS])
         sent = time.perf_counter()
-        engine.submit([item]).add_done_callback(lambda future: answered(turn, sent, future.result()))
+        engine.submit([item], context).add_done_callback(lambda future: answered(turn, sent, future.result()))
 
     def answered(turn: int, sent: float, _: list[Logits]) -> None:
         nonlocal left
@@ -60,7 +67,8 @@ def _engine(name: str | None, dtype: str, device: str, threads: int) -> tuple[En
         deltas = [bitfit_delta(base, seed) for seed in range(TASKS)]
         slots = [bank.install(fold(base, to_tensors(delta, base), delta.manifest.pooling)) for delta in deltas]
     settings = Settings.model_construct()  # the defaults, whatever the environment says
-    limits = EngineLimits(settings.max_batch_tokens, settings.max_queue_sequences, settings.max_queue_tokens)
+    queue = QueueLimits(settings.max_queue_sequences, settings.max_queue_tokens, settings.max_queue_seconds)
+    limits = EngineLimits(settings.max_batch_tokens, queue, MAX_BATCH_SECONDS)
     engine = Engine(base, bank, limits, threads=threads)
     engine.start()
     return engine, slots, tokenized(base, sentences(base, TEXTS))

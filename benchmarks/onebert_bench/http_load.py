@@ -20,10 +20,10 @@ from onebert_bench.load import Load, Request, run_load
 from onebert_bench.ranks import percentile
 from onebert_bench.suite.processes import memory_bytes
 from onebert_bench.workload import bitfit_delta, sentences, tokenized
-from onebert_encoder.base import Base, load_base
+from onebert_encoder.base.base import Base, load_base
 from onebert_server.client import Client
-from onebert_server.process import Server, serving
-from onebert_store.format import dumps
+from onebert_server.process import ChildServer, serving
+from onebert_store.file.format import dumps
 
 _TURNS = 4
 
@@ -110,7 +110,7 @@ def measure_served(
             for one in traffic:
                 done: dict[int | None, Load] = {}
                 for count, server in servers.items():
-                    requests = _requests(server.url, texts, one.texts)
+                    requests = requests_for(server.url, texts, one.texts)
                     done[count] = sender.submit(run_load, server.url, requests, one.clients, seconds).result()
                 if one.texts == 1:
                     engine = alone.submit(
@@ -136,7 +136,7 @@ def _as_served() -> Iterator[None]:
 
 
 @contextmanager
-def _servers(what: Serving, base: Base, layouts: Sequence[int]) -> Iterator[dict[int, Server]]:
+def _servers(what: Serving, base: Base, layouts: Sequence[int]) -> Iterator[dict[int, ChildServer]]:
     """Servers with so many front ends each, and the tasks of the load."""
     with ExitStack() as stack:
         servers = {}
@@ -147,14 +147,14 @@ def _servers(what: Serving, base: Base, layouts: Sequence[int]) -> Iterator[dict
         yield servers
 
 
-def push_tasks(url: str, base: Base) -> None:
+def push_tasks(url: str, base: Base, api_key: str | None = None) -> None:
     """Uploads the tasks of the load."""
-    with Client(url) as client:
+    with Client(url, api_key) as client:
         for seed in range(TASKS):
             client.push(f"task-{seed}", dumps(bitfit_delta(base, seed)))
 
 
-def _requests(url: str, texts: Sequence[str], each: int) -> list[bytes]:
+def requests_for(url: str, texts: Sequence[str], each: int) -> list[bytes]:
     """Those of `run_engine` in its order, or requests of many texts for many tasks."""
     if each == 1:
         paths = [f"/v1/tasks/task-{turn % TASKS}/classify" for turn in range(TEXTS)]

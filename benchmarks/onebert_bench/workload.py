@@ -6,14 +6,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from onebert_encoder.base import Base
-from onebert_encoder.tokens import Tokens
-from onebert_store.delta import Delta
-from onebert_store.manifest import parse_manifest
+from onebert_encoder.base.base import Base
+from onebert_encoder.text.tokens import Tokens
+from onebert_store.file.delta import Delta
+from onebert_store.file.manifest import parse_manifest
 
 # Lengths in tokens of everyday sentences: normal around 24, cut to 6..96.
 _MEAN_LENGTH, _SPREAD, _SHORTEST, _LONGEST = 24, 12, 6, 96
-_WORDS = """
+WORDS = """
 the of and to in was he is for it with as his on be at by had not are but from or have an they which one you were her
 all she there would their we him been has when who will more no if out so said what up its about into than them can
 only other new some could time these two may then do first any my now such like our over man me even most made after
@@ -69,5 +69,5 @@ def bitfit_delta(base: Base, seed: int) -> Delta:
 
 def whole_words(base: Base) -> list[str]:
     """Words that are one token each."""
-    candidates = _WORDS.split()
+    candidates = WORDS.split()
     return [word for word in candidates if len(tokenized(base, [word])[0]) == 3]

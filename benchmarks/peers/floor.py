@@ -3,8 +3,8 @@
 import torch
 
 from onebert_bench.compute import matrix_products
-from onebert_encoder.base import load_base
-from onebert_server.memory import keep_freed_memory
+from onebert_encoder.base.base import load_base
+from onebert_server.engine.memory import keep_freed_memory
 from worker import Job, Run, serve
 
 

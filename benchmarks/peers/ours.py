@@ -6,14 +6,14 @@ from pathlib import Path
 
 import torch
 
-from onebert_encoder.base import Base, load_base
-from onebert_encoder.batch import pack
-from onebert_encoder.fold import fold, to_tensors
-from onebert_encoder.predict import compute_logits
-from onebert_encoder.tokens import Tokens
-from onebert_server.bank import Bank
-from onebert_server.memory import keep_freed_memory
-from onebert_store.format import load
+from onebert_encoder.base.base import Base, load_base
+from onebert_encoder.maths.batch import pack
+from onebert_encoder.maths.fold import fold, to_tensors
+from onebert_encoder.maths.predict import compute_logits
+from onebert_encoder.text.tokens import Tokens
+from onebert_server.engine.bank import Bank
+from onebert_server.engine.memory import keep_freed_memory
+from onebert_store.file.format import load
 from worker import Job, Run, serve
 
 
@@ -43,7 +43,7 @@ def prepare(job: Job) -> Run:
     @torch.inference_mode()
     def run() -> list[list[float]]:
         taken = [next(turns)] * len(tokens) if job.rotate else chosen
-        batch = pack(base, tokens, taken, [bank.part_at[slot] for slot in taken])
+        batch = pack(base, tokens, taken, [bank.diverges_at[slot] for slot in taken])
         logits: list[list[float]] = torch.stack(compute_logits(base, bank.rows, batch)).cpu().tolist()
         return logits
 

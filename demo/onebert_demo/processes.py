@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+from onebert_store.command.process import running
 from onebert_store.errors import OneBertError
-from onebert_store.process import running
 
 Json = dict[str, Any]
 

@@ -8,13 +8,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
 from onebert_demo.traffic import Answer, Load
-from onebert_server.client import Input
-from onebert_store.console import err, out
+from onebert_server.client import Input, TaskResult
+from onebert_store.command.console import err, out, table
 
 Json = dict[str, Any]
 
@@ -55,69 +54,68 @@ def progress(title: str) -> Iterator[Callable[[str], None]]:
 
 def trained(methods: dict[str, str], records: dict[str, Json]) -> None:
     """One row per trained delta."""
-    table = _table("task", "method", "trained", "of base", "accuracy", "file", "seconds")
+    rows = _table("task", "method", "trained", "of base", "accuracy", "file", "seconds")
     for name, r in records.items():
         share, accuracy = f"{r['percent']:.2f} %", f"{r['test']['accuracy']:.3f}"
         size, seconds = f"{r['file_bytes'] / 1000:.0f} kB", f"{r['seconds']:.1f}"
-        table.add_row(name, methods[name], f"{r['delta_parameters']:,}", share, accuracy, size, seconds)
-    out.print(table)
+        rows.add_row(name, methods[name], f"{r['delta_parameters']:,}", share, accuracy, size, seconds)
+    out.print(rows)
 
 
 def uploads(first: str, uploads: Sequence[Upload], during: Sequence[Sequence[Answer]]) -> None:
     """What uploading took, and what it did to the answers of a task that was there before."""
-    say(f"A second client asks {first} all the time. The other two, from upload to first answer:")
-    table = _table("task", "took", "meanwhile", "median latency", "slowest")
+    say(f"A second client asks {first} all the time. From upload to first answer, and what that client saw meanwhile:")
+    rows = _table("uploaded", "took", "client's answers", "median latency", "slowest")
     for upload, answers in zip(uploads, during, strict=True):
         seconds = [answer.seconds for answer in answers]
-        meanwhile = f"{len(answers)} answers"
-        table.add_row(upload.task, _ms(upload.ended - upload.began), meanwhile, _ms(median(seconds)), _ms(max(seconds)))
-    out.print(table)
+        meanwhile = str(len(answers))
+        rows.add_row(upload.task, _ms(upload.ended - upload.began), meanwhile, _ms(median(seconds)), _ms(max(seconds)))
+    out.print(rows)
 
 
-def answers(texts: Sequence[Input], answers: Sequence[Json]) -> None:
+def answers(texts: Sequence[Input], answers: Sequence[TaskResult]) -> None:
     """One row per text."""
-    table = _plain_table("task", "text", "label", "score")
+    rows = table("task", "text", "label", "score")
     for text, answer in zip(texts, answers, strict=True):
         shown = text if isinstance(text, str) else "\n".join(text)
-        table.add_row(answer["task"], shown, answer["label"], f"{answer['score']:.3f}")
-    out.print(table)
+        rows.add_row(answer.task, shown, str(answer.label), f"{answer.score:.3f}")
+    out.print(rows)
 
 
-def fanned_out(text: str, answers: Sequence[Json]) -> None:
+def fanned_out(text: str, answers: Sequence[TaskResult]) -> None:
     """One row per task."""
     say(f"Asked: {text}")
-    table = _plain_table("task", "label", "score")
+    rows = table("task", "label", "score")
     for answer in answers:
-        table.add_row(answer["task"], answer["label"], f"{answer['score']:.3f}")
-    out.print(table)
+        rows.add_row(answer.task, str(answer.label), f"{answer.score:.3f}")
+    out.print(rows)
 
 
 def accuracies(trained: dict[str, Json], served: dict[str, float]) -> None:
     """Test accuracy by the trainer and by the server."""
-    table = _table("task", "test texts", "trainer", "server")
+    rows = _table("task", "test texts", "trainer", "server")
     for name, accuracy in served.items():
         record = trained[name]
-        table.add_row(name, str(record["rows"]["test"]), f"{record['test']['accuracy']:.4f}", f"{accuracy:.4f}")
-    out.print(table)
+        rows.add_row(name, str(record["rows"]["test"]), f"{record['test']['accuracy']:.4f}", f"{accuracy:.4f}")
+    out.print(rows)
 
 
 def load(load: Load) -> None:
     """Throughput and latency."""
-    table = _table("texts/s", "tokens/s", "median latency", "p99 latency")
+    rows = _table("texts/s", "tokens/s", "median latency", "p99 latency")
     rates = (load.texts / load.seconds, load.tokens / load.seconds)
-    table.add_row(*(f"{rate:,.0f}" for rate in rates), _ms(load.latency(50)), _ms(load.latency(99)))
-    out.print(table)
+    rows.add_row(*(f"{rate:,.0f}" for rate in rates), _ms(load.latency(50)), _ms(load.latency(99)))
+    out.print(rows)
 
 
-def versions(task: str, text: str, answers: Sequence[tuple[str, Json]]) -> None:
+def versions(task: str, text: str, answers: Sequence[tuple[str, TaskResult]]) -> None:
     """Which version answered after each move."""
     say(f"Asked {task} each time: {text}")
-    table = _plain_table("after", "version", "label", "score", "digest")
+    rows = table("after", "version", "label", "score", "digest")
     for after, answer in answers:
-        result = answer["results"][0]
-        facts = (str(answer["version"]), result["label"], f"{result['score']:.3f}", f"{answer['digest'][:19]}…")
-        table.add_row(after, *facts)
-    out.print(table)
+        facts = (str(answer.version), str(answer.label), f"{answer.score:.3f}", f"{answer.digest[:19]}…")
+        rows.add_row(after, *facts)
+    out.print(rows)
 
 
 def end(seconds: float) -> None:
@@ -148,17 +146,9 @@ def try_this(url: str, work: Path) -> None:
         command(line)
 
 
-def _plain_table(*columns: str) -> Table:
-    return Table(*columns, box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-
-
 def _table(*columns: str) -> Table:
     """A table whose columns after the first are set to the right, as numbers are."""
-    first, *rest = columns
-    table = _plain_table(first)
-    for name in rest:
-        table.add_column(name, justify="right")
-    return table
+    return table(*columns, numbers=columns[1:])
 
 
 def _ms(seconds: float) -> str:

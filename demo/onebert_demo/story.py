@@ -10,10 +10,9 @@ from onebert_demo.processes import Json, ending_on_signals, train
 from onebert_demo.tasks import ROUTING, SAME, TASKS, TONE, Task
 from onebert_demo.traffic import Item, Stream, measure
 from onebert_server.client import Client
-from onebert_server.process import Server, serving
+from onebert_server.process import ChildServer, serving
 from onebert_store.errors import OneBertError
 
-MOST_INPUTS = 64  # in one request
 ROUTED = "Since the update I can't log in any more, it says that my password is wrong."
 MIXED: list[Item] = [
     (ROUTING.name, "The parcel was due on Monday and the tracking page has not changed since."),
@@ -65,7 +64,7 @@ def train_three(work: Path) -> dict[str, Json]:
     return trained
 
 
-def upload_while_answering(server: Server, client: Client, work: Path) -> None:
+def upload_while_answering(server: ChildServer, client: Client, work: Path) -> None:
     """Uploads the first task, then the others while a second client keeps asking the first one."""
     show.chapter("Upload the deltas while the server answers")
     first, *others = TASKS
@@ -77,12 +76,12 @@ def upload_while_answering(server: Server, client: Client, work: Path) -> None:
             client.push(task.name, _file(work, task))
             answer = client.classify(task.name, task.test[0].text)
             ended = time.monotonic()
-            expect(answer["version"] == 1, f"{task.name} is not answered by the version just uploaded")
+            expect(answer.version == 1, f"{task.name} is not answered by the version just uploaded")
             uploads.append(show.Upload(task.name, began, ended))
     during = [stream.between(upload.began, upload.ended) for upload in uploads]
     expect(all(during), "nothing was answered during an upload")
     expect(
-        all(answer.body["digest"] == pushed["digest"] for answers in during for answer in answers),
+        all(one.digest == pushed.digest for answers in during for answer in answers for one in answer.results),
         f"an upload changed which version answers {first.name}",
     )
     show.uploads(first.name, uploads, during)
@@ -92,7 +91,7 @@ def classify_a_mix(client: Client) -> None:
     """One request over all tasks."""
     show.chapter("Classify a mixed batch: three tasks, single texts and pairs, one request")
     answers = client.classify_items(MIXED)
-    expect([answer["task"] for answer in answers] == [task for task, _ in MIXED], "the answers are not in order")
+    expect([answer.task for answer in answers] == [task for task, _ in MIXED], "the answers are not in order")
     show.answers([text for _, text in MIXED], answers)
 
 
@@ -106,7 +105,7 @@ def compare_with_the_trainer(client: Client, trained: dict[str, Json]) -> None:
         expect(abs(accuracy - printed) < 1e-9, f"{name}: the server's accuracy is not the trainer's")
 
 
-def measure_a_load(server: Server) -> None:
+def measure_a_load(server: ChildServer) -> None:
     """Mixed requests from several clients at a time."""
     show.chapter(f"Measure: {CLIENTS} clients, {REQUESTS} requests of {REQUEST_INPUTS} texts of all tasks, mixed")
     items: list[Item] = [(task.name, example.text) for task in TASKS for example in task.test]
@@ -123,15 +122,15 @@ def move_an_alias_and_back(client: Client, work: Path) -> None:
     file = work / f"{ROUTING.name}-2.safetensors"
     _train(ROUTING, file, "--seed", "1", "--max-steps", "30")
     answers = [("version 1 uploaded", client.classify(ROUTING.name, ROUTED))]
-    version = client.push(ROUTING.name, file)["version"]
+    version = client.push(ROUTING.name, file).version
     answers.append((f"version {version} uploaded", client.classify(ROUTING.name, ROUTED)))
     client.move_alias(ROUTING.name, "live", version, expected=1)
     answers.append((f"live moved to {version}", client.classify(ROUTING.name, ROUTED)))
     client.move_alias(ROUTING.name, "live", 1, expected=version)
     answers.append(("live moved back to 1", client.classify(ROUTING.name, ROUTED)))
     show.versions(ROUTING.name, ROUTED, answers)
-    expect([answer["version"] for _, answer in answers] == [1, 1, 2, 1], "the alias is not where it was moved")
-    expect(len({answer["digest"] for _, answer in answers}) == 2, "two versions have one digest")
+    expect([answer.version for _, answer in answers] == [1, 1, 2, 1], "the alias is not where it was moved")
+    expect(len({answer.digest for _, answer in answers}) == 2, "two versions have one digest")
 
 
 def ask_several_tasks(client: Client) -> None:
@@ -139,11 +138,11 @@ def ask_several_tasks(client: Client) -> None:
     show.chapter("Fan out: one text, tokenized once, for every task on single texts")
     names = [ROUTING.name, TONE.name]
     answers = client.fanout(ROUTED, names)
-    expect([answer["task"] for answer in answers] == names, "the fan-out did not ask the tasks it was given")
+    expect([answer.task for answer in answers] == names, "the fan-out did not ask the tasks it was given")
     show.fanned_out(ROUTED, answers)
 
 
-def keep_up(server: Server, work: Path) -> None:
+def keep_up(server: ChildServer, work: Path) -> None:
     """Leaves the server up until Ctrl-C."""
     show.try_this(server.url, work)
     try:
@@ -173,9 +172,6 @@ def _train(task: Task, out: Path, *more: str) -> Json:
 
 
 def _accuracy(client: Client, task: Task) -> float:
-    right = 0
-    for start in range(0, len(task.test), MOST_INPUTS):
-        examples = task.test[start : start + MOST_INPUTS]
-        results = client.classify(task.name, [example.text for example in examples])["results"]
-        right += sum(r["label"] == example.label for r, example in zip(results, examples, strict=True))
+    results = client.classify(task.name, [example.text for example in task.test])
+    right = sum(result.label == example.label for result, example in zip(results, task.test, strict=True))
     return right / len(task.test)

@@ -8,22 +8,21 @@ from dataclasses import dataclass, field
 from itertools import cycle
 from statistics import quantiles
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
-from onebert_server.client import Client, Input
+from onebert_server.client import Client, Input, TaskResult
 from onebert_store.errors import OneBertError
 
-Json = dict[str, Any]
 Item = tuple[str, Input]
 
 
 @dataclass(frozen=True)
 class Answer:
-    """One answer and when it was asked for and given, in seconds of the monotonic clock."""
+    """The results of one request, and when it was asked and answered, in seconds of the monotonic clock."""
 
     asked: float
     given: float
-    body: Json
+    results: list[TaskResult]
 
     @property
     def seconds(self) -> float:
@@ -54,8 +53,8 @@ class Stream:
                     if self._enough.is_set():
                         return
                     asked = time.monotonic()
-                    body = client.classify(self._task, text)
-                    self._answers.append(Answer(asked, time.monotonic(), body))
+                    result = client.classify(self._task, text)
+                    self._answers.append(Answer(asked, time.monotonic(), [result]))
                     self._flowing.set()
         except OneBertError as error:
             self._error = error
@@ -112,8 +111,8 @@ def measure(url: str, requests: Sequence[Sequence[Item]], clients: int) -> Load:
         shares = [requests[number::clients] for number in range(clients)]
         for answers in pool.map(_ask_all, connections, shares):
             for answer in answers:
-                load.texts += len(answer.body["results"])
-                load.tokens += sum(result["tokens"] for result in answer.body["results"])
+                load.texts += len(answer.results)
+                load.tokens += sum(result.tokens or 0 for result in answer.results)
                 load.latencies.append(answer.seconds)
     load.seconds = time.monotonic() - started
     return load
@@ -125,5 +124,5 @@ def _ask_all(client: Client, requests: Sequence[Sequence[Item]]) -> list[Answer]
         for items in requests:
             asked = time.monotonic()
             results = client.classify_items(items)
-            answers.append(Answer(asked, time.monotonic(), {"results": results}))
+            answers.append(Answer(asked, time.monotonic(), results))
     return answers

@@ -1,21 +1,31 @@
 """Prometheus metrics: one registry per server, no names of tasks and no texts in any label."""
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable
+from typing import Protocol
 
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
-from prometheus_client.registry import Collector
-
-Sample = tuple[str, str, dict[str, str], float]
-"""A sample: its family, its own name, its labels, its value."""
-
-_Key = tuple[str, tuple[tuple[str, str], ...]]
-
-IN_PROGRESS = "onebert_http_requests_in_progress"
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 SEQUENCES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 TOKENS = (16, 64, 256, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
+
+
+class RequestCounts(Protocol):
+    """Where the edge counts requests: `Metrics`, or in a front end what brings the counts there."""
+
+    def request_began(self) -> None:
+        """Counts one request more that is being answered."""
+
+    def request_ended(self, method: str, route: str, status: int, seconds: float, problem: str | None) -> None:
+        """Counts one answered request, which is no longer in progress.
+
+        Args:
+            method: of the request; one of a few.
+            route: the template, so that names of tasks never become label values.
+            status: of the answer.
+            seconds: it took.
+            problem: the code of the typed error that it was refused with, if it was.
+        """
 
 
 class Metrics:
@@ -31,7 +41,9 @@ class Metrics:
         self._request_seconds = Histogram(
             "onebert_http_request_seconds", "Time to answer.", ("route",), buckets=SECONDS, registry=self.registry
         )
-        self.requests_in_progress = Gauge(IN_PROGRESS, "Requests being answered.", registry=self.registry)
+        self._in_progress = Gauge(
+            "onebert_http_requests_in_progress", "Requests being answered.", registry=self.registry
+        )
         self._rejected = Counter(
             "onebert_rejected", "Requests refused with a typed error.", ("code",), registry=self.registry
         )
@@ -46,14 +58,39 @@ class Metrics:
             "onebert_batch_seconds", "Time of a forward pass.", buckets=SECONDS, registry=self.registry
         )
 
+        self._queue_wait = Histogram(
+            "onebert_queue_wait_seconds",
+            "Time that a request waited until its work began.",
+            buckets=SECONDS,
+            registry=self.registry,
+        )
+        self._dropped = Counter(
+            "onebert_dropped", "Requests whose waiting work was dropped.", ("why",), registry=self.registry
+        )
+
     def gauge(self, name: str, text: str, read: Callable[[], float]) -> None:
         """Adds a gauge that is read when it is scraped."""
         Gauge(f"onebert_{name}", text, registry=self.registry).set_function(read)
 
-    def observe_request(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Counts one answered request; `route` is the template."""
+    def request_began(self) -> None:
+        """See RequestCounts."""
+        self._in_progress.inc()
+
+    def request_ended(self, method: str, route: str, status: int, seconds: float, problem: str | None) -> None:
+        """See RequestCounts."""
+        self._in_progress.dec()
+        self.observe_request(method, route, status, seconds, problem)
+
+    def observe_request(self, method: str, route: str, status: int, seconds: float, problem: str | None) -> None:
+        """Counts one answered request of any process."""
         self._requests.labels(method, route, str(status)).inc()
         self._request_seconds.labels(route).observe(seconds)
+        if problem is not None:
+            self._rejected.labels(problem).inc()
+
+    def add_in_progress(self, change: int) -> None:
+        """So many requests more, or fewer, are being answered by another process."""
+        self._in_progress.inc(change)
 
     def observe_batch(self, sequences: int, tokens: int, seconds: float) -> None:
         """Counts one forward pass."""
@@ -61,50 +98,18 @@ class Metrics:
         self._batch_tokens.observe(tokens)
         self._batch_seconds.observe(seconds)
 
-    def count_rejected(self, code: str) -> None:
-        """Counts one request that was answered with a problem."""
-        self._rejected.labels(code).inc()
+    def observe_wait(self, seconds: float) -> None:
+        """Counts one request that was taken out of the queue."""
+        self._queue_wait.observe(seconds)
+
+    def count_dropped(self, why: str) -> None:
+        """Counts one request whose work was dropped: `deadline`, or `left` where the client had."""
+        self._dropped.labels(why).inc()
 
     def count_upload(self, result: str) -> None:
         """Counts one upload: `created`, `existing` or the code of the error."""
         self._uploads.labels(result).inc()
 
-    def counted(self) -> list[Sample]:
-        """What this process has counted, for another to add to its own; times of creation are no counts.
-
-        A histogram's empty buckets belong to it: without them those of one that nobody else has would come one by one.
-        """
-        return [
-            (family.name, sample.name, dict(sample.labels), sample.value)
-            for family in self.registry.collect()
-            for sample in family.samples
-            if (sample.value or sample.name.endswith("_bucket")) and not sample.name.endswith("_created")
-        ]
-
-    def exposition(self, elsewhere: Sequence[Sample] = ()) -> bytes:
-        """The text that a Prometheus server scrapes; what was counted elsewhere is added."""
-        total = CollectorRegistry()
-        total.register(_Total(self.registry, elsewhere))
-        return generate_latest(total)
-
-
-class _Total(Collector):
-    """A registry's samples with those of others added to them."""
-
-    def __init__(self, registry: CollectorRegistry, elsewhere: Iterable[Sample]) -> None:
-        self._registry = registry
-        self._elsewhere = elsewhere
-
-    def collect(self) -> Iterator[Metric]:
-        added: defaultdict[str, defaultdict[_Key, float]] = defaultdict(lambda: defaultdict(float))
-        for name, sample_name, labels, value in self._elsewhere:
-            added[name][sample_name, tuple(labels.items())] += value
-        for family in self._registry.collect():
-            total = added[family.name]
-            family.samples = [
-                sample._replace(value=sample.value + total.pop((sample.name, tuple(sample.labels.items())), 0.0))
-                for sample in family.samples
-            ]
-            for (sample_name, own), value in total.items():
-                family.add_sample(sample_name, dict(own), value)
-            yield family
+    def exposition(self) -> bytes:
+        """The text that a Prometheus server scrapes."""
+        return generate_latest(self.registry)

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from onebert_store.command.process import STOP_TIMEOUT_S, running
 from onebert_store.errors import ServerUnreachable
-from onebert_store.process import STOP_TIMEOUT_S, running
 
 
-class Server:
+class ChildServer:
     """A running `onebert serve`."""
 
     def __init__(self, process: subprocess.Popen[str], url: str) -> None:
@@ -37,7 +37,7 @@ class Server:
 
 
 @contextmanager
-def serving(data_dir: Path, **settings: object) -> Iterator[Server]:
+def serving(data_dir: Path, **settings: object) -> Iterator[ChildServer]:
     """Runs `onebert serve` while the block runs.
 
     Args:
@@ -57,4 +57,4 @@ def serving(data_dir: Path, **settings: object) -> Iterator[Server]:
             log.seek(0)
             last = (log.read().strip().splitlines() or ["it said nothing"])[-1]
             raise ServerUnreachable(f"onebert serve did not start: {last.removeprefix('error: ')}")
-        yield Server(process, found[1])
+        yield ChildServer(process, found[1])

@@ -1,7 +1,10 @@
 """Everything that can be configured, as `ONEBERT_…` environment variables; docs/settings.md says the same in prose."""
 
 import hashlib
+import os
 import re
+from collections.abc import Iterator
+from difflib import get_close_matches
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -9,34 +12,47 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from onebert_server.limits import BODY_BYTES, MAX_REQUEST_TIMEOUT
 from onebert_store.errors import InvalidSettings
-from onebert_store.format import MAX_FILE_BYTES
+from onebert_store.file.format import MAX_FILE_BYTES
 
-KIB, MIB = 2**10, 2**20
+KIB = 2**10
 MIN_KEY_LENGTH = 16
+PREFIX = "ONEBERT_"
+
+# What the commands that talk to a server read.
+OF_COMMANDS = frozenset({"ONEBERT_URL", "ONEBERT_API_KEY"})
+# What Kubernetes sets in every container of a namespace that has a service whose name begins with "onebert".
+OF_KUBERNETES = re.compile(
+    r"ONEBERT_(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
+)
 
 
 class Settings(BaseSettings):
     """Settings of one server; flags of `onebert serve` win over the environment."""
 
-    model_config = SettingsConfigDict(env_prefix="ONEBERT_", frozen=True, extra="forbid")
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid")
 
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8000
     base: str | None = None
     dtype: Literal["auto", "float32", "bfloat16", "int8"] = "auto"
     batch_invariant: bool = False
-    device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")] = "cpu"
+    device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
     threads: Annotated[int, Field(ge=1, le=1024)] | None = None
     front_ends: Annotated[int, Field(ge=0, le=256)] = 0
     data_dir: Path = Path("onebert-data")
     # SHA-256 of each key, never the key: a dump of the settings gives nothing away.
     api_keys: Annotated[tuple[bytes, ...], NoDecode, Field(repr=False)] = ()
     max_batch_tokens: Annotated[int, Field(ge=512)] = 8192
+    bank_bytes: Annotated[int, Field(ge=2**20)] | None = None
     # The queue's bounds leave room for the largest request that the schemas allow: 1024 sequences of 512 tokens.
     max_queue_sequences: Annotated[int, Field(ge=1024)] = 4096
     max_queue_tokens: Annotated[int, Field(ge=2**19)] = 2**20
-    max_body_bytes: Annotated[int, Field(ge=KIB)] = MIB
+    max_queue_seconds: Annotated[float, Field(gt=0)] = 0.8
+    request_timeout: Annotated[float, Field(gt=0, le=MAX_REQUEST_TIMEOUT)] = 30.0
+    engine_timeout: Annotated[float, Field(gt=0)] = 60.0
+    max_body_bytes: Annotated[int, Field(ge=KIB)] = BODY_BYTES
     max_upload_bytes: Annotated[int, Field(ge=KIB, le=MAX_FILE_BYTES)] = MAX_FILE_BYTES
     receive_timeout: Annotated[float, Field(gt=0)] = 60.0
     drain_delay: Annotated[float, Field(ge=0)] = 0.0
@@ -53,7 +69,7 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _open_only_with_keys(self) -> "Settings":
         if not self.api_keys and not is_loopback(self.host):
-            raise ValueError("listening beyond loopback needs an API key; set ONEBERT_API_KEYS")
+            raise ValueError("listening beyond loopback needs API keys; set ONEBERT_API_KEYS")
         return self
 
 
@@ -61,14 +77,26 @@ def load_settings(**overrides: Any) -> Settings:
     """Reads the environment; overrides that are None do not count.
 
     Raises:
-        InvalidSettings: names the setting and the rule, never the value.
+        InvalidSettings: names the setting and the rule, never the value; or a variable that is no setting.
     """
+    for name in _misspelled():
+        near = get_close_matches(name[len(PREFIX) :].lower(), Settings.model_fields, 1)
+        meant = f"; is {PREFIX}{near[0].upper()} meant?" if near else ""
+        raise InvalidSettings(f"{name} is not a setting{meant}")
     try:
         return Settings(**{name: value for name, value in overrides.items() if value is not None})
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False, include_context=False)[0]
         where = f"ONEBERT_{str(first['loc'][0]).upper()}: " if first["loc"] else ""
         raise InvalidSettings(where + first["msg"].removeprefix("Value error, ")) from None
+
+
+def _misspelled() -> Iterator[str]:
+    """Variables that look like settings and are none; a typo must not leave a default in force unseen."""
+    known = OF_COMMANDS | {f"{PREFIX}{field.upper()}" for field in Settings.model_fields}
+    for name in sorted(os.environ):
+        if name.upper().startswith(PREFIX) and name.upper() not in known and not OF_KUBERNETES.fullmatch(name):
+            yield name
 
 
 def is_loopback(host: str) -> bool:
@@ -83,6 +111,8 @@ def _key_digest(key: str) -> bytes:
     if not key.startswith("sha256:"):
         if len(key) < MIN_KEY_LENGTH:
             raise ValueError(f"a key has at least {MIN_KEY_LENGTH} characters")
+        if not re.fullmatch(r"[ -~]+", key):
+            raise ValueError("a key is made of printable ASCII: clients send other characters in different ways")
         return hashlib.sha256(key.encode()).digest()
     if not re.fullmatch(r"[0-9a-f]{64}", key[7:]):
         raise ValueError("a key that starts with sha256: goes on with 64 hexadecimal digits")

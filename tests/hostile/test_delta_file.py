@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tiny_delta
+from onebert_store.command.inspection import inspect_file
 from onebert_store.errors import InvalidManifest, MalformedFile, NotFinite, OneBertError, TooLarge
-from onebert_store.format import MAX_FILE_BYTES, MAX_HEADER_BYTES, MAX_TENSORS, dumps, loads
+from onebert_store.file.format import MAX_FILE_BYTES, MAX_HEADER_BYTES, MAX_TENSORS, dumps, loads
 from tiny_delta import entry, file_bytes, manifest_dict, metadata
 
 GOOD = dumps(tiny_delta.make_delta())
@@ -282,6 +283,24 @@ def test_a_claim_allocates_nothing(name):
     finally:
         tracemalloc.stop()
     assert peak < 100_000
+
+
+@pytest.mark.parametrize(
+    ("out", "r", "columns"),
+    [(2**21, 1, 2**21), (1, 2**21, 1), (2**21, 1, 1), (1300, 1300, 1300), (3, 2**20, 1), (1, 3, 2**20)],
+)
+def test_describing_a_file_takes_memory_for_the_file_and_not_for_its_products(tmp_path, out, r, columns):
+    """A low-rank pair of a base that nobody has: of 16 MiB, its product would be 16 TiB."""
+    pair = {"lora_A.x": np.ones((r, columns), np.float32), "lora_B.x": np.ones((out, r), np.float32)}
+    path = tmp_path / "file"
+    path.write_bytes(dumps(tiny_delta.make_delta(tensors=tiny_delta.tensors_for() | pair)))
+    tracemalloc.start()
+    facts = inspect_file(path)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    (change,) = [change for change in facts["changes"] if change["name"] == "x"]
+    assert change["rms"] == pytest.approx(r)
+    assert peak < 6 * path.stat().st_size + 64 * 2**20
 
 
 @given(st.data())

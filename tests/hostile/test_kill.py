@@ -4,17 +4,21 @@ import multiprocessing
 import os
 import random
 import signal
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from adding_process import add_and_die, add_for_ever
-from onebert_store.format import loads
-from onebert_store.registry import Alias, Registry
+from onebert_store.file.format import loads
+from onebert_store.registry import gc
+from onebert_store.registry.records import Alias
+from onebert_store.registry.registry import Registry
+from onebert_store.registry.store import join_store
 from tiny_delta import make_delta
 
 # The fork server imports once, so that a child costs milliseconds.
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["onebert_store.registry"])
+CONTEXT.set_forkserver_preload(["onebert_store.registry.registry"])
 
 STEPS = [
     ("os", "fsync", 1, "before"),
@@ -27,18 +31,21 @@ STEPS = [
 
 
 def check_store(folder, acknowledged):
-    """Re-opens the store: every acknowledged version is readable, every row has its blob, nothing else is there."""
-    with Registry(folder) as registry:
-        records = registry.versions()
-        for record in records:
-            assert loads(registry.read(record)).digest == record.digest
-        assert acknowledged <= {(record.task, record.version, record.digest) for record in records}
-        kept = {record.digest.removeprefix("sha256:") for record in records}
+    """Re-opens the store: every acknowledged version is readable, every row has its blob; a sweep leaves no more."""
+    with Registry.open(folder) as registry:
+        entries = registry.entries()
+        for entry in entries:
+            assert loads(registry.read(entry)).digest == entry.digest
+        assert acknowledged <= {(entry.task, entry.version, entry.digest) for entry in entries}
+        with join_store(folder) as store:
+            gc.sweep(store, timedelta(0))
+            store.blobs.drop_unfinished(datetime.now(UTC))
+        kept = {entry.digest.removeprefix("sha256:") for entry in entries}
         assert {path.name for path in (folder / "blobs").iterdir()} == kept
         for task in registry.tasks():
             assert task.aliases == {"live": Alias(1, previous=None)}
             assert task.versions == tuple(range(1, len(task.versions) + 1))
-    return records
+    return entries
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -66,14 +73,15 @@ def test_acknowledged_versions_survive_kill_9(tmp_path, seed):
 
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: "-".join(map(str, step)))
 def test_a_kill_at_any_step_leaves_all_or_nothing(tmp_path, step):
-    with Registry(tmp_path) as registry:
+    with Registry.open(tmp_path) as registry:
         record, _ = registry.add("task", make_delta(1))
     process = CONTEXT.Process(target=add_and_die, args=(tmp_path, step))
     process.start()
     process.join()
     assert process.exitcode == -signal.SIGKILL
     process.close()
-    assert check_store(tmp_path, set()) == [record]
-    with Registry(tmp_path) as registry:
+    (entry,) = check_store(tmp_path, set())
+    assert (entry.task, entry.version, entry.digest) == (record.task, record.version, record.digest)
+    with Registry.open(tmp_path) as registry:
         again, created = registry.add("task", make_delta(2))
         assert (again.version, created) == (2, True)

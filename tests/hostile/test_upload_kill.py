@@ -1,19 +1,37 @@
 """kill -9 of a real server while uploads come in: what was acknowledged is there whole, and nothing is half there."""
 
+import copy
 import hashlib
+import json
+import os
+import random
+import re
+import select
+import signal
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import httpx
 import numpy as np
 import pytest
 
-from onebert_store.errors import ServerUnreachable
-from servers import Server, Task
+from onebert_store.registry import gc
+from onebert_store.registry.check import check_database, check_versions
+from onebert_store.registry.registry import Registry
+from onebert_store.registry.store import join_store
+from servers import Server, Task, clean_env
 
 UPLOADERS = 4
 # Acknowledgements after which the server is killed, while the other uploaders are somewhere in between.
 ROUNDS = (1, 10, 30)
+STORES, KILLS_OF_A_STORE = 10, 20
+# Far longer than any acknowledgement takes: uploads that do not come to an end have hung.
+HANG_SECONDS = 300.0
 
 
 @pytest.fixture(scope="module")
@@ -31,18 +49,72 @@ def test_acknowledged_uploads_survive_kill(tmp_path, prototype):
     assert len(acknowledged) >= sum(ROUNDS)
 
 
+class ForkedServer(Server):
+    """As `Server`, started by fork from a process that has imported everything; it is killed and never stopped."""
+
+    def __init__(self, folder, parent, **settings) -> None:
+        self.parent = parent
+        super().__init__(folder, **settings)
+
+    def start(self) -> None:
+        environment = {name: value for name, value in clean_env(**self.settings).items() if name.startswith("ONEBERT_")}
+        self.parent.stdin.write(json.dumps(environment) + "\n")
+        self.parent.stdin.flush()
+        lines = [self.parent.stdout.readline() for _ in range(2)]
+        # The parent says the process id, the child its address; either may be first.
+        (self.pid,) = (int(line) for line in lines if line.strip().isdigit())
+        self.url = re.search(r"Listening on (http://\S+):", "".join(lines))[1]
+        self.process = os.pidfd_open(self.pid)
+
+    def kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+        # Readable once the process is gone, and its lock with it.
+        select.select([self.process], [], [])
+        os.close(self.process)
+
+
+@pytest.fixture(scope="module")
+def parent(tmp_path_factory):
+    """The process that forks servers."""
+    command = [sys.executable, Path(__file__).parents[1] / "forking_server.py"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with (
+        (tmp_path_factory.mktemp("forked") / "server.log").open("w") as log,
+        subprocess.Popen(command, env=clean_env(), stderr=log, **pipes) as process,
+    ):
+        yield process
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(STORES))
+def test_two_hundred_kills_lose_nothing_that_was_acknowledged(tmp_path, prototype, parent, seed):
+    chance, acknowledged = random.Random(seed), {}
+    for kill in range(KILLS_OF_A_STORE):
+        server = ForkedServer(tmp_path, parent)
+        _upload_until_killed(server, prototype, seed * KILLS_OF_A_STORE + kill, chance.randrange(1, 12), acknowledged)
+        with Registry.open(tmp_path / "data") as registry:
+            stored = {(entry.task, entry.version): entry for entry in registry.entries()}
+            assert {place: registry.read(stored[place]) for place in acknowledged} == acknowledged
+    with join_store(tmp_path / "data") as store:
+        check_database(store)
+        assert [one for one in check_versions(store, list(stored.values())) if one.problem] == []
+    print(f"{KILLS_OF_A_STORE} kills, {len(acknowledged)} acknowledged, {len(stored)} stored, 0 lost")
+
+
 def _upload_until_killed(server, prototype, round_, enough, acknowledged):
     before = len(acknowledged)
     reached = threading.Event()
 
     def upload(uploader):
-        with server.client() as own:
+        # Whoever ends early has failed: then there is nothing to wait for.
+        with server.client() as own, ExitStack() as at_the_end:
+            at_the_end.callback(reached.set)
             for i in range(1000):
                 file = _file(prototype, seed=(round_, uploader, i))
                 task = f"task-{uploader}"
                 try:
                     pushed = own.push(task, file)
-                except ServerUnreachable:
+                except httpx.TransportError:
                     return
                 acknowledged[task, pushed["version"]] = file
                 if len(acknowledged) >= before + enough:
@@ -50,14 +122,16 @@ def _upload_until_killed(server, prototype, round_, enough, acknowledged):
 
     with ThreadPoolExecutor(UPLOADERS) as pool:
         uploads = [pool.submit(upload, uploader) for uploader in range(UPLOADERS)]
-        assert reached.wait(60)
+        in_time = reached.wait(HANG_SECONDS)
+        # Whether or not: the uploaders then end.
         server.kill()
+        assert in_time, f"not {enough} acknowledgements in {HANG_SECONDS} s"
         for done in uploads:
-            done.result()
+            done.result(HANG_SECONDS)
+    assert len(acknowledged) >= before + enough
 
 
 def _assert_whole(server, acknowledged):
-    blobs = list((server.folder / "data" / "blobs").iterdir())
     with server.client() as client, httpx.Client(base_url=server.url) as web:
         assert web.get("/readyz").json()["unavailable"] == 0
         stored = {(task["name"], n) for task in client.tasks() for n in task["versions"]}
@@ -68,11 +142,15 @@ def _assert_whole(server, acknowledged):
             assert client.version(task, version)["digest"] == f"sha256:{digest}"
             assert content == acknowledged.get((task, version), content)
             assert client.classify(f"{task}@{version}", "still here")["digest"] == f"sha256:{digest}"
-        # No temporary file and no blob without its row, and every row has its own.
-        assert len(blobs) == len(stored)
+    # Every row has its own blob; what the kills left besides is garbage that can be told and swept.
+    with join_store(server.folder / "data") as store:
+        gc.sweep(store, timedelta(0))
+        store.blobs.drop_unfinished(datetime.now(UTC))
+    assert len(list((server.folder / "data" / "blobs").iterdir())) == len(stored)
 
 
 def _file(prototype, seed):
-    """The prototype with another head: quick to make, and no two are equal."""
-    prototype.tensors["head.bias"] = np.random.default_rng(seed).normal(size=3).astype(np.float32)
-    return prototype.file
+    """The prototype with another head: quick to make, and no two are equal, whichever threads make them at once."""
+    own = copy.copy(prototype)
+    own.tensors = {**prototype.tensors, "head.bias": np.random.default_rng(seed).normal(size=3).astype(np.float32)}
+    return own.file

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from onebert_server.client import Client
+from json_client import JsonClient
 from servers import Server
 
 
@@ -16,6 +16,6 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture(scope="module")
-def client(server: Server) -> Iterator[Client]:
+def client(server: Server) -> Iterator[JsonClient]:
     with server.client() as made:
         yield made

@@ -8,18 +8,19 @@ import pytest
 import torch
 
 from bases import Reference, tiny_base, torch_tensors
-from onebert_encoder.base import load_base
-from onebert_encoder.batch import pack
-from onebert_encoder.fold import fold
-from onebert_encoder.predict import compute_logits
-from onebert_encoder.rows import parts_at, stack_rows
-from onebert_encoder.tokens import Tokens
-from onebert_store.format import dumps, loads
-from onebert_training.cells import Columns
-from onebert_training.data import load_dataset
-from onebert_training.loop import train
-from onebert_training.methods import METHODS
-from onebert_training.run import Run, Settings, TaskInputs
+from onebert_encoder.base.base import load_base
+from onebert_encoder.maths.batch import pack
+from onebert_encoder.maths.fold import fold
+from onebert_encoder.maths.predict import compute_logits
+from onebert_encoder.maths.rows import diverges_at, stack_rows
+from onebert_encoder.text.tokens import Tokens
+from onebert_store.file.format import dumps, loads
+from onebert_store.tables.columns import Columns
+from onebert_training.data.dataset import load_dataset
+from onebert_training.fit.loop import train
+from onebert_training.fit.run import Run, TaskInputs
+from onebert_training.fit.settings import Settings
+from onebert_training.methods.methods import METHODS
 
 TOLERANCE = 1e-4
 SERVABLE = (
@@ -94,7 +95,7 @@ def test_trained_tasks_of_every_method_in_one_mixed_batch_equal_the_plain_model(
     ]
     assert max(float(logits.abs().max()) for logits in wanted) > 1
     # Every text for itself, and each computed once up to where its tasks part.
-    for parts in (None, [parts_at(rows[row], bare, base) for row in which]):
+    for parts in (None, [diverges_at(rows[row], bare, base) for row in which]):
         with torch.inference_mode():
             got = compute_logits(base, stack_rows(base, rows), pack(base, inputs, which, parts))
         for row, one, other in zip(which, got, wanted, strict=True):

@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 
 from bases import FAMILIES, Reference, far_delta, tiny_base, torch_tensors
-from onebert_encoder.base import Base, load_base
-from onebert_encoder.batch import pack
-from onebert_encoder.fold import fold
-from onebert_encoder.predict import compute_logits
-from onebert_encoder.rows import Rows, parts_at, stack_rows
-from onebert_encoder.source import DEFAULT_BASE, find_base
-from onebert_encoder.tokens import Tokens
+from onebert_encoder.base.base import Base, load_base
+from onebert_encoder.base.source import DEFAULT_BASE, find_base
+from onebert_encoder.maths.batch import pack
+from onebert_encoder.maths.fold import fold
+from onebert_encoder.maths.predict import compute_logits
+from onebert_encoder.maths.rows import Rows, diverges_at, stack_rows
+from onebert_encoder.text.tokens import Tokens
 
 KINDS = ("frozen", "bitfit", "layernorm", "gains", "lora", "spafit", "sparse", "adapter", "scale", "everything")
 TOLERANCE = 1e-4
@@ -60,7 +60,7 @@ def zoo(family: str, dtype: torch.dtype = torch.float32) -> Zoo:
             tensors = far_delta(base.spec, kind, pooling, labels=2 + seed % 4, seed=seed)
             references.append(Reference(tiny_base(family), tensors, pooling))
             rows.append(fold(base, torch_tensors(tensors), pooling))
-    return Zoo(base, stack_rows(base, rows), references, [parts_at(row, bare, base) for row in rows])
+    return Zoo(base, stack_rows(base, rows), references, [diverges_at(row, bare, base) for row in rows])
 
 
 def random_texts(base: Base, count: int, seed: int) -> list[Tokens]:

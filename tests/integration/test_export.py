@@ -14,11 +14,11 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 from bases import far_delta, manifest_for, tiny_base
-from onebert_encoder.base import Base, load_base
-from onebert_encoder.fold import to_tensors
-from onebert_store.delta import Delta, check
+from onebert_encoder.base.base import Base, load_base
+from onebert_encoder.maths.fold import to_tensors
 from onebert_store.errors import InvalidInput
-from onebert_store.manifest import parse_manifest
+from onebert_store.file.delta import Delta, check
+from onebert_store.file.manifest import parse_manifest
 from onebert_training.interop.heads import split_head
 from onebert_training.interop.merged import HEAD_FILE, merge, write_checkpoint
 from onebert_training.interop.peft_export import export_adapter
@@ -146,8 +146,13 @@ def test_spans_go_to_peft_and_back_and_merge(tmp_path: Path) -> None:
 
 
 NOT_PEFT = {
-    "mean pooling": ("bert", "lora", "mean", "mean pooling"),
-    "relu in the place of tanh": ("distilbert", "lora", "cls", "distilbert has none for multi_label"),
+    "mean pooling": ("bert", "lora", "mean", "reads the mean of all tokens: train with --pooling pooler"),
+    "relu in the place of tanh": (
+        "distilbert",
+        "lora",
+        "cls",
+        "PEFT has no classifier for distilbert that reads the first token",
+    ),
     "sparse": ("bert", "sparse", "pooler", "sparse differences"),
     "adapters": ("bert", "adapters", "pooler", "adapters"),
     "scales beside biases": ("bert", "scales+bitfit", "pooler", "scales"),

@@ -1,4 +1,4 @@
-"""Front ends beside the engine's process: what they remember decides nothing, and who dies takes nobody along."""
+"""Front ends beside the engine's process: what they have seen decides nothing, and who dies takes nobody along."""
 
 import asyncio
 import os
@@ -8,15 +8,17 @@ import stat
 import subprocess
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
 import pytest
 
 from bases import tiny_base
-from onebert_encoder.base import load_base
-from onebert_server import front_ends as front_ends_of_server
-from onebert_server.front_ends import MAX_ENDS, FrontEnds
+from onebert_encoder.base.base import load_base
+from onebert_server.front_ends import keeper as front_ends_of_server
+from onebert_server.front_ends.keeper import MAX_ENDS, FrontEnds
+from onebert_server.metrics import Metrics
 from onebert_server.settings import Settings
 from onebert_store.errors import InvalidInput, OneBertError, TaskNotFound, Unauthorized
 from servers import ONEBERT, Server, Task, assert_answers, clean_env, run_onebert, wait_until
@@ -49,12 +51,8 @@ def task(client):
 
 def each(server, ask, count=MANY):
     """Asks over many connections, open at the same time."""
-    clients = [server.client(api_key=KEY) for _ in range(count)]
-    with ThreadPoolExecutor(count) as pool:
-        answers = list(pool.map(ask, clients))
-    for one in clients:
-        one.close()
-    return answers
+    with ExitStack() as clients, ThreadPoolExecutor(count) as pool:
+        return list(pool.map(ask, [clients.enter_context(server.client(api_key=KEY)) for _ in range(count)]))
 
 
 def front_ends(server):
@@ -85,20 +83,35 @@ def test_keys_are_wanted_for_every_path(server, client, task):
     assert_answers(client.classify("task", TEXT)["results"][0], task.scores(TEXT))
 
 
+COUNTED = 'onebert_http_requests_total{method="POST",route="/v1/tasks/{task}/classify",status="200"} '
+TIMED = 'onebert_http_request_seconds_count{route="/v1/tasks/{task}/classify"} '
+
+
+def count(server, name):
+    text = httpx.get(f"{server.url}/metrics", headers={"Authorization": f"Bearer {KEY}"}).text
+    return sum(float(line.removeprefix(name)) for line in text.splitlines() if line.startswith(name))
+
+
 def test_what_all_have_counted_is_one_sum(server, task):
-    name = 'onebert_http_requests_total{method="POST",route="/v1/tasks/{task}/classify",status="200"} '
-    seconds = 'onebert_http_request_seconds_count{route="/v1/tasks/{task}/classify"} '
-
-    def counted(name):
-        text = httpx.get(f"{server.url}/metrics", headers={"Authorization": f"Bearer {KEY}"}).text
-        return sum(float(line.removeprefix(name)) for line in text.splitlines() if line.startswith(name))
-
-    before = counted(name), counted(seconds)
+    before = count(server, COUNTED), count(server, TIMED)
     each(server, lambda one: one.classify("task", TEXT))
-    assert (counted(name), counted(seconds)) == (before[0] + MANY, before[1] + MANY)
+    wait_until(lambda: (count(server, COUNTED), count(server, TIMED)) == (before[0] + MANY, before[1] + MANY))
 
 
-def test_what_is_remembered_decides_nothing(server, client):
+def test_what_a_front_end_has_counted_outlives_it(server, task):
+    """Nobody scrapes between their answers and their end."""
+    before = count(server, COUNTED)
+    each(server, lambda one: one.classify("task", TEXT))
+    each(server, lambda one: one.ready())  # what they had to say of the answers they have said
+    gone = front_ends(server)
+    for pid in gone:
+        os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: len(front_ends(server) - gone) == 2)
+    assert count(server, COUNTED) == before + MANY
+    wait_until(lambda: count(server, "onebert_http_requests_in_progress ") == 1)  # the one that asks
+
+
+def test_what_a_front_end_has_seen_decides_nothing(server, client):
     """A span task takes pairs alone, the version after it texts too; every front end has last seen the other."""
     client.push("turns", Task(labels=["start", "end"], task_type="span", pooling="none", seed=2).file)
     second = Task(seed=3)
@@ -207,10 +220,10 @@ def test_one_that_cannot_be_started_is_said(tmp_path, monkeypatch, caplog):
     base = load_base(str(tiny_base()))
 
     async def start():
-        fronts = FrontEnds(Settings(front_ends=1), base.tokenizer, None)
+        fronts = FrontEnds(Settings(front_ends=1), base.tokenizer, base.spec.max_length, None, Metrics())
         with socket.create_server(("127.0.0.1", 0)) as listener:
             try:
-                await fronts.start(listener, None)
+                await fronts.start([listener], None)
             finally:
                 await fronts.close()
 
@@ -244,6 +257,23 @@ def test_where_the_engines_process_takes_no_request_the_answer_is_a_problem(tmp_
     assert (answer.status_code, answer.json()["code"]) == (503, "shutting-down")
     assert answer.headers["Content-Type"] == "application/problem+json"
     assert answer.json()["instance"].endswith(answer.headers["X-Request-Id"])
+
+
+def test_an_engine_that_hangs_keeps_nobody_waiting(tmp_path):
+    """Its whole process stands still: requests end at their own time, and whoever asks for health is told."""
+    with Server(tmp_path, front_ends=1, engine_timeout=3.0) as server, httpx.Client(base_url=server.url) as web:
+        assert web.get("/healthz").status_code == 200
+        server.process.send_signal(signal.SIGSTOP)
+        try:
+            ask = {"json": {"inputs": TEXT}, "headers": {"X-Request-Timeout": "0.2"}}
+            answer = web.post("/v1/tasks/task/classify", **ask, timeout=60)
+            assert (answer.status_code, answer.json()["code"]) == (504, "deadline-exceeded")
+            for path in ("/healthz", "/readyz", "/v1/tasks"):
+                assert web.get(path, timeout=60).status_code == 503, path
+        finally:
+            server.process.send_signal(signal.SIGCONT)
+        wait_until(lambda: web.get("/readyz").status_code == 200)
+        assert web.get("/v1/tasks").status_code == 200
 
 
 def test_without_room_for_sockets_it_does_not_start(tmp_path, monkeypatch):

@@ -83,7 +83,7 @@ def test_version_shows_its_manifest(client):
     task = Task("layernorm", "cls", labels=4, seed=15, training={"task": "x", "accuracy": 0.5})
     client.push("described", task.file)
     version = client.version("described", 1)
-    assert version["status"] == "ready"
+    assert version["status"] == "resident"
     assert version["size"] == len(task.file)
     assert version["manifest"] == task.manifest | {"golden": None}
     assert (version["method"], version["task_type"], version["labels"]) == ("layernorm", "single_label", 4)
@@ -277,6 +277,42 @@ def test_delete_the_last_version_and_begin_again(client, http):
     assert "ended" not in {task["name"] for task in client.tasks()}
     assert client.push("ended", file)["version"] == 2
     assert client.classify("ended", TEXT)["version"] == 2
+
+
+def test_delete_a_task(client, http):
+    before = _metric(http, "onebert_bank_rows")
+    for seed in (43, 44):
+        client.push("whole", Task(seed=seed).file)
+    client.move_alias("whole", "canary", 2, expected=None)
+    answer = http.delete("/v1/tasks/whole")
+    assert (answer.status_code, answer.content) == (204, b"")
+    assert _metric(http, "onebert_bank_rows") == before
+    for ref in ("whole", "whole@2", "whole@canary"):
+        with pytest.raises(TaskNotFound):
+            client.classify(ref, TEXT)
+    assert http.delete("/v1/tasks/whole").status_code == 404
+    assert http.delete("/v1/tasks/../etc").status_code == 404
+    assert http.delete("/v1/tasks/NO").status_code == 422
+    assert client.push("whole", Task(seed=43).file)["version"] == 3
+    assert client.classify("whole", TEXT)["version"] == 3
+
+
+def test_tasks_come_in_pages(client, http):
+    names = [f"page-{i}" for i in range(5)]
+    for i, name in enumerate(names):
+        client.push(name, Task(seed=50 + i).file)
+    found, after = [], "page-"
+    while after is not None:
+        page = http.get("/v1/tasks", params={"after": after, "limit": 2}).json()
+        assert len(page["tasks"]) <= 2
+        found += [task["name"] for task in page["tasks"]]
+        after = page["next"]
+    everything = [task["name"] for task in client.tasks()]
+    assert found[:5] == names
+    assert found == [name for name in everything if name > "page-"]
+    assert everything == sorted(everything)
+    for params in ({"limit": 0}, {"limit": 1001}, {"limit": "x"}, {"after": "x" * 200}):
+        assert http.get("/v1/tasks", params=params).status_code == 422
 
 
 def test_new_alias_must_be_new(client):

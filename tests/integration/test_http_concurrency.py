@@ -15,7 +15,7 @@ from servers import Task, assert_answers, layouts, wait_until
 
 TEXTS = [f"my order {i} is late " + "and the parcel was broken " * (i % 4) for i in range(8)]
 # At least so many, and on until both versions have answered; the second number only ends a test that fails.
-FLIPS, MOST_FLIPS = 100, 10_000
+FLIPS, MOST_FLIPS = 1000, 10_000
 KINDS = [("bitfit", "mean"), ("layernorm", "cls"), ("lora", "pooler"), ("spafit", "mean"), ("gains", "cls")]
 
 

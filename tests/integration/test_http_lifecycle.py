@@ -166,10 +166,10 @@ def test_drain_loses_no_request(tmp_path, front_ends):
 @pytest.mark.parametrize(
     ("arguments", "settings", "reason"),
     [
-        (["--host", "0.0.0.0"], {}, "needs an API key"),
-        (["--host", "0.0.0.0"], {"api_keys": " , "}, "needs an API key"),
-        (["--host", "onebert.example"], {}, "needs an API key"),
-        ([], {"host": "::"}, "needs an API key"),
+        (["--host", "0.0.0.0"], {}, "needs API keys"),
+        (["--host", "0.0.0.0"], {"api_keys": " , "}, "needs API keys"),
+        (["--host", "onebert.example"], {}, "needs API keys"),
+        ([], {"host": "::"}, "needs API keys"),
         ([], {"api_keys": "sha256:abc"}, "ONEBERT_API_KEYS"),
         (["--port", "70000"], {}, "ONEBERT_PORT"),
         (["--front-ends", "-1"], {}, "ONEBERT_FRONT_ENDS"),

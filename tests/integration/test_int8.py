@@ -5,12 +5,12 @@ import pytest
 import torch
 
 from bases import Reference, far_delta, torch_tensors
-from onebert_encoder.base import load_base
-from onebert_encoder.batch import pack
-from onebert_encoder.fold import fold
-from onebert_encoder.predict import compute_logits
-from onebert_encoder.rows import stack_rows
-from onebert_encoder.source import DEFAULT_BASE, find_base
+from onebert_encoder.base.base import load_base
+from onebert_encoder.base.source import DEFAULT_BASE, find_base
+from onebert_encoder.maths.batch import pack
+from onebert_encoder.maths.fold import fold
+from onebert_encoder.maths.predict import compute_logits
+from onebert_encoder.maths.rows import stack_rows
 from onebert_store.errors import GoldenMismatch
 from servers import Server, Task
 from stages import needs_int8

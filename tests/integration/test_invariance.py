@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from bases import far_delta, tiny_base, torch_tensors
-from onebert_encoder import linear
-from onebert_encoder.base import Base, load_base
-from onebert_encoder.batch import pack
-from onebert_encoder.fold import fold
-from onebert_encoder.kernels.choose import answering_kernels
-from onebert_encoder.linear import FrozenLinear
-from onebert_encoder.predict import compute_logits
-from onebert_encoder.rows import Rows, parts_at, stack_rows
-from onebert_encoder.tokens import Tokens
+from onebert_encoder.base.base import Base, load_base
+from onebert_encoder.compute import linear
+from onebert_encoder.compute.linear import FrozenLinear
+from onebert_encoder.maths.batch import pack
+from onebert_encoder.maths.choose import answering_kernels
+from onebert_encoder.maths.fold import fold
+from onebert_encoder.maths.predict import compute_logits
+from onebert_encoder.maths.rows import Rows, diverges_at, stack_rows
+from onebert_encoder.text.tokens import Tokens
 from stages import needs_int8, needs_kernels
 
 KINDS = ("frozen", "bitfit", "layernorm", "gains", "lora", "spafit", "sparse", "adapter", "scale", "everything")
@@ -38,7 +38,7 @@ def zoo(dtype: torch.dtype) -> tuple[Base, Rows, list[int]]:
         for kind in KINDS:
             tensors = far_delta(base.spec, kind, pooling, labels=2 + len(rows) % 4, seed=len(rows))
             rows.append(fold(base, torch_tensors(tensors), pooling))
-    return base, stack_rows(base, rows), [parts_at(row, bare, base) for row in rows]
+    return base, stack_rows(base, rows), [diverges_at(row, bare, base) for row in rows]
 
 
 def answers(dtype: torch.dtype, texts: list[Tokens], rows: list[int], share: bool = False) -> list[Tensor]:

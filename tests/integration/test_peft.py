@@ -10,9 +10,9 @@ from peft import IA3Config, LNTuningConfig, LoraConfig
 from safetensors.torch import load_file, save_file
 
 from bases import tiny_base
-from onebert_encoder.base import Base, load_base
+from onebert_encoder.base.base import Base, load_base
 from onebert_store.errors import InvalidInput, InvalidManifest, MalformedFile, OneBertError, TensorMismatch
-from onebert_store.format import dumps, loads
+from onebert_store.file.format import dumps, loads
 from onebert_training.interop.peft_import import import_adapter
 from peft_models import assert_equal_logits, delta_logits, model_logits, random_adapter, texts
 

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 # What follows "```": `bash` blocks are run, `bash server` is left running, `sh` is set-up, which this test stands on.
 BLOCKS = re.findall(r"^```(\S+)(?: (\S+))?\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
-STEP_TIMEOUT_S = 240
+STEP_TIMEOUT_S = 600  # twelve trainings on two busy cores
 
 
 @pytest.fixture(scope="module")

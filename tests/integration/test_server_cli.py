@@ -1,15 +1,20 @@
 """The commands that talk to a server: what they print, what scripts read, and how they fail."""
 
+import gzip
+import hashlib
 import json
 import os
 import subprocess
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 import typer
 
-from onebert_store.cli import build_app
+from onebert_store.command.cli import build_app
 from servers import ONEBERT, Server, Task, assert_answers, clean_env, run_onebert
 
+LATE = "my order is late"
 TEXTS = ["my order is late", "the parcel was broken", "what a good day"]
 
 
@@ -58,7 +63,9 @@ def test_push_for_scripts(onebert, file):
     pushed = json.loads(onebert("push", first, "--task", "scripted", "--json"))
     assert (pushed["task"], pushed["version"], pushed["created"]) == ("scripted", 1, True)
     pushed = json.loads(onebert("push", second, "--task", "scripted", "--promote", "--json"))
-    assert pushed["promoted"] == {"task": "scripted", "alias": "live", "from": 1, "to": 2}
+    assert pushed["promoted"] == {
+        "task": "scripted", "alias": "live", "from": 1, "to": 2, "measured": {"1": {}, "2": {}},
+    }  # fmt: skip
 
 
 def test_promote_and_roll_back(onebert, server, file):
@@ -73,7 +80,7 @@ def test_promote_and_roll_back(onebert, server, file):
     assert "moving@canary: new → 3" in onebert("promote", "moving", 3, "--alias", "canary")
     onebert("promote", "moving", 2, "--alias", "canary")
     moved = json.loads(onebert("promote", "moving", "--rollback", "--alias", "canary", "--json"))
-    assert moved == {"task": "moving", "alias": "canary", "from": 2, "to": 3}
+    assert moved == {"task": "moving", "alias": "canary", "from": 2, "to": 3, "measured": {"2": {}, "3": {}}}
     assert "is at version 4 already" in onebert("promote", "moving", 4)
     with server.client() as client:
         assert client.task("moving")["aliases"] == {"canary": 3, "live": 4}
@@ -85,8 +92,9 @@ def test_promote_and_roll_back(onebert, server, file):
 
 def test_tasks_lists_and_describes(onebert, task):
     out = onebert("tasks")
-    assert "mood" in out
-    assert "live → 1" in out
+    (row,) = (line.split() for line in out.splitlines() if line.startswith("mood"))
+    # The live version, then the number of versions.
+    assert row == ["mood", "1", "1"]
     assert "bitfit" in onebert("tasks", "mood")
     listed = json.loads(onebert("tasks", "--json"))
     assert {"name": "mood", "aliases": {"live": 1}, "previous": {}, "versions": [1]} in listed
@@ -113,20 +121,90 @@ def test_classify_for_scripts_from_standard_input(onebert, task):
         assert_answers(result, task.scores(text))
 
 
-def test_classify_files_of_lines_and_of_objects(onebert, task, tmp_path):
-    lines, objects, pairs = tmp_path / "a.txt", tmp_path / "b.jsonl", tmp_path / "c.tsv"
-    lines.write_bytes(b"my order is late\r\nwhat now\r\n")
-    objects.write_text('{"text": "my order is late", "id": 7}\n{"text": "a", "text_pair": "b"}\n')
-    pairs.write_text("a\tb\n")
-    for path, option, expected in (
-        (lines, [], [("my order is late",), ("what now",)]),
-        (objects, [], [("my order is late",), ("a", "b")]),
-        (pairs, ["--pair"], [("a", "b")]),
+@pytest.mark.parametrize(
+    ("name", "content", "options", "expected"),
+    [
+        ("a.txt", "my order is late\r\n\r\nwhat now\r\n", [], [({"line": 1}, LATE), ({"line": 3}, "what now")]),
+        ("lines", "a\tb\n", ["--pair"], [({"line": 1}, ("a", "b"))]),
+        (
+            "b.jsonl",
+            '{"text": "my order is late", "id": 7}\n{"text": "a", "text_pair": "b"}\n',
+            [],
+            [({"line": 1, "id": 7}, LATE), ({"line": 2, "id": None}, ("a", "b"))],
+        ),
+        (
+            "c.csv",
+            'Label,Text\ngood,my order is late\nbad,"two\nlines"\n',
+            [],
+            [({"line": 2}, LATE), ({"line": 3}, "two\nlines")],
+        ),
+        (
+            "d.tsv",
+            "id\tremark\tother\nx1\tmy order is late\tno\n",
+            ["--text", "remark"],
+            [({"line": 2, "id": "x1"}, LATE)],
+        ),
+        ("e.csv", "text,text_pair\na,b\n", [], [({"line": 2}, ("a", "b"))]),
+    ],
+    ids=["lines", "pairs in lines", "objects", "table", "named column", "pairs in a table"],
+)
+def test_classify_reads_the_texts_of_a_file(onebert, task, tmp_path, name, content, options, expected):
+    (tmp_path / name).write_text(content)
+    out = onebert("classify", "mood", "--file", tmp_path / name, "--json", *options)
+    results = [json.loads(line) for line in out.splitlines()]
+    for (place, one), result in zip(expected, results, strict=True):
+        texts = (one,) if isinstance(one, str) else one
+        assert_answers(result, task.scores(*texts))
+        assert place.items() <= result.items()
+        assert [result["text"], *([result["text_pair"]] if "text_pair" in result else [])] == list(texts)
+
+
+def test_classify_reads_what_train_reads(onebert, task, tmp_path):
+    """The same table in every form that `train` takes gives the same answers; no header is ever taken for a text."""
+    texts = ["my order is late", 'it is, "well", fine']
+    table = pyarrow.table({"text": texts, "label": ["a", "b"]})
+    pyarrow.parquet.write_table(table, tmp_path / "x.parquet")
+    rows = 'text,label\nmy order is late,a\n"it is, ""well"", fine",b\n'
+    (tmp_path / "x.csv").write_text(rows)
+    (tmp_path / "x.csv.gz").write_bytes(gzip.compress(rows.encode()))
+    (tmp_path / "x.jsonl.gz").write_bytes(
+        gzip.compress("".join(json.dumps({"text": t}) + "\n" for t in texts).encode())
+    )
+    for name in ("x.parquet", "x.csv", "x.csv.gz", "x.jsonl.gz"):
+        out = onebert("classify", "mood", "--json", "--file", tmp_path / name)
+        assert [json.loads(line)["text"] for line in out.splitlines()] == texts, name
+
+
+def test_classify_reads_the_tables_of_spreadsheets_and_names_a_bad_row(onebert, server, task, tmp_path):
+    (tmp_path / "excel.csv").write_bytes("Text;Label\nDie Suppe war süß;gut\n".encode("cp1252"))
+    out = onebert("classify", "mood", "--json", "--encoding", "cp1252", "--file", tmp_path / "excel.csv")
+    assert json.loads(out)["text"] == "Die Suppe war süß"
+    for content, said in (
+        ("text,label\nfine,a\n,b\n", "holes.csv line 3: the text is empty"),
+        ("a,b\n1,2\n", "holes.csv has no column of texts; name it with --text (the columns are a, b)"),
     ):
-        out = onebert("classify", "mood", "--file", path, "--json", *option)
-        results = [json.loads(line) for line in out.splitlines()]
-        for texts, result in zip(expected, results, strict=True):
-            assert_answers(result, task.scores(*texts))
+        (tmp_path / "holes.csv").write_text(content)
+        _assert_fails(run_onebert("classify", "mood", "--file", tmp_path / "holes.csv", url=server.url), 1, said)
+
+
+def test_classify_sends_long_texts_in_parts_that_a_server_takes(onebert, task, tmp_path):
+    """64 lines of 20,000 characters are more than a request may hold."""
+    (tmp_path / "long.txt").write_text(("late " * 4000 + "\n") * 64)
+    out = onebert("classify", "mood", "--json", "--file", tmp_path / "long.txt")
+    assert [json.loads(line)["line"] for line in out.splitlines()] == list(range(1, 65))
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_the_table_has_one_head_and_the_width_of_the_terminal(server, task, width):
+    text = "a very long text, " * 20
+    done = run_onebert("classify", "mood", stdin=f"{text}\n" * 70, url=server.url, env={"COLUMNS": str(width)})
+    head, *rows = [line for line in done.stdout.splitlines() if line.strip()]
+    assert head.split() == ["text", "label", "score"]
+    assert len(rows) == 70
+    for row in rows:
+        # The text fills what label and score leave.
+        assert row.startswith(text[: width - 30])
+        assert len(row.rstrip()) <= width
 
 
 def test_classify_skips_blank_lines_and_keeps_what_came_before_an_error(server, task):
@@ -135,6 +213,7 @@ def test_classify_skips_blank_lines_and_keeps_what_came_before_an_error(server, 
         stdin = "".join(lines) + "x" * 65537
         done = run_onebert("classify", "mood", *options, stdin=stdin, url=server.url)
         _assert_fails(done, 1, "at most 65536 characters")
+        assert "error: line 129: " in done.stderr
         assert all(f"order {i} is late" in done.stdout for i in range(64)) or options
         assert done.stdout.count("\n") >= 64
 
@@ -154,6 +233,16 @@ def test_classify_shows_progress_beside_results_that_are_piped(server, task, tmp
     assert len(results) == 70
     assert "classifying" in shown
     assert "label" not in shown
+
+
+def test_classify_says_what_stands_at_a_place(onebert, server):
+    made = Task(task_type="token", pooling="none", labels=["O", "B-x", "I-x"], seed=30)
+    with server.client() as client:
+        client.push("tags", made.file)
+    (line,) = onebert("classify", "tags", "--json", "ünder way").splitlines()
+    words = json.loads(line)["words"]
+    assert [word["text"] for word in words] == ["ünder way"[word["start"] : word["end"]] for word in words]
+    assert words[-1]["text"] in onebert("classify", "tags", "ünder way")
 
 
 def test_classify_pairs_and_top_k(onebert, task):
@@ -179,6 +268,15 @@ def test_texts_cannot_write_to_the_terminal(onebert, task):
         (["classify", "mood", "--pair"], "one\n", 1, "line 1 does not hold two texts"),
         (["classify", "mood", "--pair", "one"], "", 2, "even number"),
         (["classify", "mood", "--file", "nowhere.txt"], "", 1, "cannot be read"),
+        (["classify", "mood", "--file", "nowhere.csv"], "", 1, "cannot be read"),
+        (["classify", "mood", "--file", __file__], "", 1, "the name ends in one of"),
+        (["classify", "mood", "--text", "x"], "", 2, "how a --file is read"),
+        (["delete", "mood"], "", 2, "--all"),
+        (["delete", "mood@1", "--all"], "", 2, "--all"),
+        (["delete", "mood@1"], "", 1, "has the alias live"),
+        (["delete", "mood@none"], "", 1, "no alias none"),
+        (["download", "mood@none"], "", 1, "no alias none"),
+        (["download", "mood@9"], "", 1, "mood has no version 9"),
         (["classify", "mood", "x", "--file", "nowhere.txt"], "", 2, "not both"),
         (["classify", "mood", " "], "", 1, "blank"),
         (["tasks", "nobody"], "", 1, "there is no task nobody"),
@@ -202,6 +300,65 @@ def test_push_refuses_without_a_task_and_what_the_server_refuses(server, file):
     _assert_fails(run_onebert("push", path, "--task", "refused", url=server.url), 1, "made for other")
 
 
+def test_push_says_what_is_live(onebert, server, file):
+    """Also after a task was deleted, where the next version is live although it is not the first."""
+    first, second = file(seed=22), file(seed=23)
+    assert "it is live" in onebert("push", first, "--task", "again")
+    assert "next: onebert promote again 2  (live is 1)" in onebert("push", second, "--task", "again")
+    assert "deleted with 2 versions" in onebert("delete", "again", "--all")
+    out = onebert("push", first, "--task", "again")
+    assert "is version 3" in out
+    assert "it is live" in out
+    assert "promote" not in out
+
+
+def test_delete_an_alias_and_a_version(onebert, server, file):
+    for seed in (24, 25):
+        onebert("push", file(seed=seed), "--task", "shrinking")
+    onebert("promote", "shrinking", 2, "--alias", "canary")
+    assert "shrinking@canary: deleted" in onebert("delete", "shrinking@canary")
+    assert "shrinking@2: deleted" in onebert("delete", "shrinking@2")
+    with server.client() as client:
+        assert client.task("shrinking")["aliases"] == {"live": 1}
+        assert [version["version"] for version in client.task("shrinking")["versions"]] == [1]
+
+
+def test_download_gives_the_bytes_that_the_digest_is_of(onebert, server, task, tmp_path):
+    for ref in ("mood", "mood@1", "mood@live"):
+        out = tmp_path / ref
+        assert "mood@1" in onebert("download", ref, "--out", out)
+        with server.client() as client:
+            assert client.version("mood", 1)["digest"] == "sha256:" + hashlib.sha256(out.read_bytes()).hexdigest()
+    _assert_fails(run_onebert("download", "mood", "--out", out, url=server.url), 1, "exists")
+
+
+def test_what_the_trainer_measured_is_shown(onebert, file):
+    def training(score):
+        data = {"name": "reviews", "digest": "sha256:0"}
+        return {"metric": "accuracy", "test": {"accuracy": score}, "validation": {"accuracy": 0.5}, "data": data}
+
+    for seed, score in ((26, 0.8816), (27, 0.7895)):
+        onebert("push", file(seed=seed, training=training(score)), "--task", "measured")
+    out = onebert("tasks", "measured")
+    assert "test accuracy" in out
+    for score in ("0.8816", "0.7895"):
+        assert score in next(line for line in out.splitlines() if score in line and "reviews" in line)
+    out = onebert("promote", "measured", 2)
+    assert "version 1: test accuracy 0.8816 on reviews" in out
+    assert "version 2: test accuracy 0.7895 on reviews" in out
+    described = json.loads(onebert("tasks", "measured", "--json"))
+    assert described["versions"][0]["training"]["score"] == 0.8816
+
+
+def test_what_a_file_claims_of_its_training_is_not_believed(onebert, file):
+    for seed, training in enumerate(
+        [{"metric": 1, "test": []}, {"metric": "f1", "test": {"f1": "best"}}, {"data": "x"}, {"data": {"name": {}}}], 28
+    ):
+        onebert("push", file(seed=seed, training=training), "--task", "claims")
+    assert len(onebert("tasks", "claims").splitlines()) >= 4
+    onebert("promote", "claims", 4)
+
+
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1", "nonsense", "http://", "ftp://127.0.0.1"])
 def test_no_server_at_the_address(url):
     _assert_fails(run_onebert("tasks", "--url", url), 1, "")
@@ -215,7 +372,7 @@ def test_key_comes_from_the_environment(tmp_path):
         _assert_fails(run_onebert("tasks", url=server.url, api_key="schlüssel ☃"), 1, "key")
 
 
-@pytest.mark.parametrize("command", ["serve", "push", "classify", "tasks", "promote"])
+@pytest.mark.parametrize("command", ["serve", "push", "classify", "tasks", "promote", "download", "delete"])
 def test_help_explains_every_parameter(command):
     found = typer.main.get_command(build_app()).commands[command]
     assert found.help

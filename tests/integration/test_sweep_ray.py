@@ -14,8 +14,8 @@ import pytest
 
 import ray_head
 from bases import tiny_base
-from onebert_store.format import load
-from onebert_store.process import ONEBERT
+from onebert_store.command.process import ONEBERT
+from onebert_store.file.format import load
 
 # Two tasks of three runs each; batches of 24 need a third of the steps of batches of 8, so some runs end early.
 RECIPE = """

@@ -5,6 +5,7 @@ Every task type and every kind of result goes through both commands once.
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,8 +19,8 @@ from safetensors.torch import load_file
 from sklearn.metrics import accuracy_score
 
 from bases import tiny_base
-from onebert_store import console
-from onebert_store.format import load
+from onebert_store.command import console
+from onebert_store.file.format import load
 
 THINGS = ("parcel", "order", "invoice", "password", "screen", "refund")
 
@@ -185,7 +186,7 @@ def test_a_checkpoint_is_not_a_delta_to_evaluate(onebert, folder, tmp_path):
 
 def test_the_table_says_what_to_do_next(onebert, folder, tmp_path):
     out = tmp_path / "tone.safetensors"
-    status, printed, _ = onebert(*train_arguments(folder, out, "--max-steps", "2", "--train-rows", "20"))
+    status, printed, _ = onebert(*train_arguments(folder, out, "--epochs", "6"))
     assert status == 0
     assert f"next: onebert push {out} --task tone" in printed
     assert "896 (" in printed  # 3 layers of 7 vectors of 32 and one of 64, and b_LN0
@@ -194,22 +195,87 @@ def test_the_table_says_what_to_do_next(onebert, folder, tmp_path):
     assert "accuracy" in printed
 
 
-def test_a_terminal_sees_what_goes_on(onebert, folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(console, "err", Console(force_terminal=True, stderr=True))
-    out = tmp_path / "tone.safetensors"
-    status, _, progress = onebert(*train_arguments(folder, out, "--max-steps", "2"))
+@pytest.mark.parametrize("with_test", [True, False])
+def test_a_task_that_never_says_a_label_is_not_recommended(onebert, tmp_path, with_test):
+    data, out = tmp_path / "data", tmp_path / "rare.safetensors"
+    data.mkdir()
+    for split in ("train", "validation", "test")[: 2 + with_test]:
+        rows = [f"{split} text {i},{'rare' if i == 0 else 'common'}" for i in range(40)]
+        (data / f"{split}.csv").write_text("\n".join(["text,label", *rows]) + "\n")
+    status, printed, _ = onebert(*train_arguments(data, out, "--max-steps", "4", "--method", "frozen"))
     assert status == 0
-    for text in ("loading the base and tokenizing", "testing"):
+    assert "warning: never answers 'rare'" in printed
+    assert "warning: accuracy 0.9750: always answering 'common' gives 0.9750" in printed
+    assert "next: onebert push" not in printed
+    status, printed, _ = onebert("evaluate", out, "--data", data, "--base", tiny_base(), "--device", "cpu")
+    assert "warning: never answers 'rare'" in printed
+
+
+def test_train_says_at_once_what_cannot_be_exported(onebert, folder, tmp_path):
+    out, short = tmp_path / "tone.safetensors", ("--max-steps", "1")
+    said = "note: PEFT has no classifier for bert that reads the mean of all tokens: train with --pooling pooler, or "
+    assert said in onebert(*train_arguments(folder, out, *short))[2]
+    export = ("export", out, "--base", tiny_base(), "--peft", tmp_path / "peft")
+    assert onebert(*export)[2].startswith("error: PEFT has no classifier for bert that reads the mean")
+    assert "PEFT" not in onebert(*train_arguments(folder, out, *short, "--pooling", "pooler"))[2]
+    assert onebert(*export)[0] == 0
+    for family in ("roberta", "distilbert"):
+        progress = onebert(*train_arguments(folder, out, *short, "--base", tiny_base(family)))[2]
+        said = f"PEFT has no classifier for {family} that reads the mean of all tokens: export with --merged"
+        assert said in progress
+
+
+def test_a_terminal_sees_what_goes_on(onebert, folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(console, "err", Console(force_terminal=True, stderr=True, width=100))
+    out = tmp_path / "tone.safetensors"
+    status, _, progress = onebert(*train_arguments(folder, out))
+    assert status == 0
+    for text in (
+        "reading ",
+        "loading the base",
+        "tokenizing 80 rows",
+        "epoch 3.0, loss 0.",
+        ", best 0.",
+        "tokens/s",
+        "left",
+    ):
         assert text in progress
+    assert "measuring the test split" in progress
+    # Evaluations would scroll the notes away.
+    assert "step 6/18" not in progress
+    assert progress.index("note: PEFT") < progress.index("epoch")
     status, _, progress = onebert("evaluate", out, "--data", folder, "--base", tiny_base(), "--device", "cpu")
     assert status == 0
     assert "evaluating 12 rows" in progress
 
 
+def test_a_log_has_a_line_for_every_evaluation(onebert, folder, tmp_path):
+    _, printed, progress = onebert(*train_arguments(folder, tmp_path / "tone.safetensors", "--json"))
+    lines = re.findall(
+        r"^step (\d+)/18, epoch ([\d.]+), loss ([\d.]+), validation accuracy ([\d.]+), [\d,]+ tokens/s$", progress, re.M
+    )
+    history = json.loads(printed)["history"]
+    assert [(int(step), epoch) for step, epoch, *_ in lines] == [(h["step"], f"{h['epoch']:.1f}") for h in history]
+    # The mean since the line before, not the loss of one batch.
+    assert [loss for _, _, loss, _ in lines] == [f"{h['loss']:.4f}" for h in history]
+    assert [score for *_, score in lines] == [f"{h['validation']['accuracy']:.4f}" for h in history]
+
+
+def test_an_early_stop_is_said(onebert, folder, tmp_path):
+    more = ("--epochs", "50", "--patience", "2")
+    _, printed, _ = onebert(*train_arguments(folder, tmp_path / "tone.safetensors", *more))
+    found = re.search(r"(\d+) of 300, best at \d+; stopped early: 2 evaluations without a", printed)
+    assert found
+    assert int(found[1]) < 300
+    _, printed, _ = onebert(*train_arguments(folder, tmp_path / "tone.safetensors", "--max-steps", "2"))
+    assert "2 of 2, best at" in printed
+    assert "stopped early" not in printed
+
+
 def test_a_killed_run_continues_to_the_same_bytes(onebert, folder, tmp_path):
     killed, whole = tmp_path / "killed.safetensors", tmp_path / "whole.safetensors"
     longer = ("--epochs", "20", "--patience", "0")
-    command = [sys.executable, "-c", "from onebert_store.cli import main; main()"]
+    command = [sys.executable, "-c", "from onebert_store.command.cli import main; main()"]
     # Another number of threads may sum in another order.
     env = os.environ | {"OMP_NUM_THREADS": str(torch.get_num_threads())}
     with subprocess.Popen(
@@ -243,11 +309,11 @@ def test_a_killed_run_continues_to_the_same_bytes(onebert, folder, tmp_path):
         (["--label", "kind"], "train split: no column kind"),
         (["--metric", "pearson"], "the metrics of this task are accuracy"),
         (["--base", "nowhere/nothing"], "nowhere/nothing"),
-        (["--device", "abacus"], "--device is cpu, cuda or cuda:N"),
-        (["--device", "meta"], "--device is cpu, cuda or cuda:N"),
-        (["--device", "cuda:99"], "--device is cpu, cuda or cuda:N"),
-        (["--device", "cpu:0"], "--device is cpu, cuda or cuda:N"),
-        (["--lr", "-1"], "--lr is a number above 0"),
+        (["--device", "abacus"], "device is cpu, cuda or cuda:N"),
+        (["--device", "meta"], "device is cpu, cuda or cuda:N"),
+        (["--device", "cuda:99"], "device is cpu, cuda or cuda:N"),
+        (["--device", "cpu:0"], "device is cpu, cuda or cuda:N"),
+        (["--lr", "-1"], "the learning rate (--lr) is a number above 0"),
         (["--out", "no/such/folder/x"], "the folder of --out no/such/folder/x does not exist"),
         (["--out", "."], "--out . is a folder; it names what to write"),
         (["--method", "reinit+adapter:4"], "neither a delta nor a checkpoint"),
@@ -275,7 +341,7 @@ def test_a_delta_of_another_base_is_not_evaluated(onebert, folder, tmp_path):
 
 
 def test_every_method_is_listed(onebert):
-    from onebert_training.methods import METHODS
+    from onebert_training.methods.methods import METHODS
 
     status, printed, _ = onebert("methods")
     assert status == 0

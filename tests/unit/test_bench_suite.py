@@ -29,10 +29,10 @@ from onebert_bench.suite.spread import Spread, ratio
 from onebert_bench.suite.texts import MIXES, lengths, texts
 from onebert_bench.suite.workers import Worker
 from onebert_bench.suite.workload import MINILM
-from onebert_encoder.base import load_base
-from onebert_store.delta import Delta
-from onebert_store.format import dumps
-from onebert_store.manifest import parse_manifest
+from onebert_encoder.base.base import load_base
+from onebert_store.file.delta import Delta
+from onebert_store.file.format import dumps
+from onebert_store.file.manifest import parse_manifest
 
 PEER = """
 import sys

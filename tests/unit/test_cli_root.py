@@ -10,10 +10,10 @@ from importlib.metadata import version
 import numpy as np
 import pytest
 
-from onebert_store.format import dumps, save
+from onebert_store.file.format import dumps, save
 from tiny_delta import MIDDLE, OUTPUT, QUERY, make_delta, manifest_dict, tensors_for
 
-RUN = "from onebert_store.cli import main; main()"
+RUN = "from onebert_store.command.cli import main; main()"
 
 TRAINING = {"seed": 7, "data": "[bold]\x1b[31mred"}
 
@@ -22,7 +22,11 @@ import sys
 from onebert_store.errors import StorageFull
 
 def works(times: int = 1) -> None:
-    """Say hello."""
+    """Say hello.
+
+    The second paragraph is written
+    on two lines.
+    """
     print("hello " * times)
 
 def full() -> None:
@@ -90,6 +94,19 @@ def test_help_lists_every_command(plugin, arguments):
     assert done.stderr == ""
 
 
+def test_help_is_broken_where_the_terminal_ends(plugin):
+    assert "The second paragraph is written on two lines." in onebert("works", "--help", path=[plugin]).stdout
+
+
+def test_a_shell_completes_commands(plugin):
+    """What the script of `onebert --show-completion` asks the command when a user presses tab."""
+    asked = {"_ONEBERT_COMPLETE": "complete_bash", "COMP_WORDS": "onebert wor", "COMP_CWORD": "1"}
+    code = f"import sys; sys.argv[0] = 'onebert'; {RUN}"
+    environment = os.environ | asked | {"PYTHONPATH": str(plugin)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
+    assert done.stdout.split() == ["works"]
+
+
 def test_every_option_of_inspect_has_a_help_text():
     done = onebert("inspect", "--help")
     assert done.returncode == 0
@@ -150,7 +167,7 @@ def test_an_interrupt_is_130_without_a_traceback(plugin):
 
 def test_starting_imports_nothing_heavy():
     """Every command's module is imported for the help, so none may pull in torch and its friends."""
-    code = "import sys; from onebert_store.cli import build_app; build_app(); print(*sys.modules)"
+    code = "import sys; from onebert_store.command.cli import build_app; build_app(); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert {"torch", "transformers", "sklearn", "fastapi", "sqlalchemy"} & set(done.stdout.split()) == set()
 
@@ -159,7 +176,7 @@ def test_inspect_shows_the_facts(delta_file):
     done = onebert("inspect", delta_file)
     assert (done.returncode, done.stderr) == (0, "")
     lines = {" ".join(line.split()) for line in done.stdout.splitlines()}
-    data = delta_file.read_bytes()
+    data, bias = delta_file.read_bytes(), tensors_for()["delta." + QUERY.format(0) + ".bias"]
     for line in (
         "base tiny (bert)",
         "labels 2: no, yes",
@@ -168,8 +185,9 @@ def test_inspect_shows_the_facts(delta_file):
         f"digest {make_delta(training=TRAINING).digest}",
         f"file {len(data):,} bytes, 6 tensors (float32)",
         "parameters 32 in the delta, 10 in the head",
-        "training.seed 7",
-        "training.data [bold]?[31mred",
+        "seed 7",
+        "data [bold]?[31mred",
+        f"attention.self.query.bias vector added 0 {np.sqrt(np.square(bias).mean()):.3g}",
     ):
         assert line in lines
     assert "\x1b" not in done.stdout
@@ -179,11 +197,15 @@ def test_inspect_as_json(delta_file):
     done = onebert("inspect", "--json", delta_file)
     facts = json.loads(done.stdout)
     tensors = tensors_for()
-    changes = {change["name"]: change["mean"] for change in facts.pop("changes")}
+    changes = {(change["name"], change["kind"]): change for change in facts.pop("changes")}
     product = tensors["lora_B." + MIDDLE.format(1)] @ tensors["lora_A." + MIDDLE.format(1)]
     bias = tensors["delta." + QUERY.format(0) + ".bias"]
-    assert changes[QUERY.format("*") + ".bias"] == pytest.approx(np.abs(bias).mean())
-    assert changes[MIDDLE.format("*") + ".weight"] == pytest.approx(np.abs(product).mean())
+    for change, numbers, layers in (
+        (changes[QUERY.format("*") + ".bias", "added"], bias, [0]),
+        (changes[MIDDLE.format("*"), "low-rank"], product, [1]),
+    ):
+        assert change["rms"] == pytest.approx(np.sqrt(np.square(numbers).mean()))
+        assert change["layers"] == layers
     assert facts == manifest_dict(training=TRAINING) | {
         "digest": make_delta(training=TRAINING).digest,
         "bytes": len(dumps(make_delta(training=TRAINING))),
@@ -210,14 +232,13 @@ def test_inspect_knows_every_kind_of_difference(tmp_path):
     facts = json.loads(onebert("inspect", "--json", tmp_path / "x").stdout)
     assert (facts["tensors"], facts["dtypes"]) == (6 + 7, ["float32", "int32"])
     assert facts["parameters"] == {"delta": 32 + sum(map(np.size, tensors.values())), "head": 10}
-    changes = {change["name"]: change["mean"] for change in facts["changes"]}
+    changes = {change["kind"]: change["rms"] for change in facts["changes"] if change["name"] == OUTPUT.format("*")}
     wanted = {
-        ".weight (sparse)": tensors[f"sparse_value.{module}"],
-        ".weight (adapter)": tensors[f"adapter_up.{module}.weight"],
-        " (scale)": tensors[f"scale.{module}"] - 1,
+        "sparse": tensors[f"sparse_value.{module}"],
+        "adapter": tensors[f"adapter_up.{module}.weight"],
+        "scale": tensors[f"scale.{module}"] - 1,
     }
-    for kind, numbers in wanted.items():
-        assert changes[OUTPUT.format("*") + kind] == pytest.approx(np.abs(numbers).mean())
+    assert changes == {kind: pytest.approx(np.sqrt(np.square(numbers).mean())) for kind, numbers in wanted.items()}
 
 
 def test_inspect_shortens_many_labels(tmp_path):

@@ -4,6 +4,8 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -18,26 +20,43 @@ ARROWS = {
     "onebert_server": ("server", {"onebert_store", "onebert_encoder"}),
     "onebert_demo": ("demo", {"onebert_store", "onebert_server"}),
     "onebert_bench": ("benchmarks", {"onebert_store", "onebert_encoder", "onebert_training", "onebert_server"}),
+    "onebert": ("api", {"onebert_store", "onebert_encoder", "onebert_training", "onebert_server"}),
 }
 
-ROUTES = {"routes_classify", "routes_system", "routes_tasks"}
+# Component -> its rooms from the top down. A room may import from those below it, never from one beside it or above.
+# A room is a folder, or a file at the component's root; names that no tuple lists are below all others.
+ROOMS: dict[str, tuple[set[str], ...]] = {
+    "onebert_store": ({"command"}, {"registry", "tables"}, {"file"}),
+    "onebert_encoder": ({"maths"}, {"base"}, {"compute", "answering"}, {"layout", "text"}),
+    "onebert_training": (
+        {"cli"},
+        {"commands", "sweep"},
+        {"prepared"},
+        {"report", "interop"},
+        {"fit"},
+        {"methods", "tasks"},
+        {"data"},
+    ),
+    "onebert_server": (
+        {"cli"},
+        {"run"},
+        {"app", "front_ends"},
+        {"http"},
+        {"runtime"},
+        {"edge"},
+        {"answering"},
+        {"versions"},
+        {"engine"},
+    ),
+}
 
-# Library -> the files that import it.
+# Library -> the only rooms that import it.
 ONLY_IN = {
-    "fastapi": {"app", "problems", "routing", "web", *ROUTES},
-    "starlette": {
-        "auth",
-        "forwarding",
-        "engine_server",
-        "front_ends",
-        "middleware",
-        "problems",
-        "routes_tasks",
-        "routing",
-        "web",
-    },
-    "msgspec": {"front_end", "front_ends", "wire"},
-    "sqlalchemy": {"registry", "rows"},
+    "fastapi": {"onebert_server.app", "onebert_server.http"},
+    "starlette": {"onebert_server.http", "onebert_server.front_ends", "onebert_server.run"},
+    "msgspec": {"onebert.classifier", "onebert_server.client", "onebert_server.front_ends"},
+    "sqlalchemy": {"onebert_store.registry"},
+    "alembic": {"onebert_store.registry"},
 }
 
 
@@ -53,26 +72,74 @@ def imported(path: Path) -> Iterator[str]:
             yield node.module.split(".")[0]
 
 
+def modules(package: str) -> list[tuple[str, Path]]:
+    """Every file of a component with the name that it is imported by."""
+    folder = ROOT / ARROWS[package][0]
+    return [
+        (".".join(path.relative_to(folder).with_suffix("").parts).removesuffix(".__init__"), path)
+        for path in files(package)
+    ]
+
+
+def room(module: str) -> str:
+    """`onebert_server.http.routes.tasks` is in `onebert_server.http`; a file at the root is a room of its own."""
+    return ".".join(module.split(".")[:2])
+
+
+@cache
+def imports_between_files() -> dict[str, set[str]]:
+    """Every file of the project with the files that it imports, imports inside functions and for types included."""
+    known = {name for package in ARROWS for name, _ in modules(package)}
+    graph: dict[str, set[str]] = {}
+    for package in ARROWS:
+        for name, path in modules(package):
+            nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+            named = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+            for node in nodes:
+                if isinstance(node, ast.ImportFrom) and node.module:
+                    named += [f"{node.module}.{alias.name}" for alias in node.names]
+            found = {one if one in known else one.rpartition(".")[0] for one in named}
+            graph[name] = (found & known) - {name}
+    return graph
+
+
 @pytest.mark.parametrize("package", ARROWS)
 def test_components_import_only_along_the_arrows(package: str) -> None:
     allowed = ARROWS[package][1] | {package}
     found = {(path.name, name) for path in files(package) for name in imported(path)}
     assert found, f"{package} has no files"
-    assert [(file, name) for file, name in found if name.startswith("onebert_") and name not in allowed] == []
+    assert [(file, name) for file, name in found if name in ARROWS and name not in allowed] == []
 
 
 def test_the_store_knows_no_torch() -> None:
-    code = "import onebert_store.registry, onebert_store.format, onebert_store.cli, sys; print('torch' in sys.modules)"
+    names = "onebert_store.registry.registry, onebert_store.file.format, onebert_store.command.cli"
+    code = f"import {names}, sys; print('torch' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "False"
 
 
 def test_a_front_end_knows_neither_torch_nor_the_registry() -> None:
-    code = (
-        "import onebert_server.front_end, sys; print({'torch', 'transformers', 'sqlalchemy', 'httpx'} & {*sys.modules})"
-    )
+    heavy = "{'torch', 'transformers', 'sqlalchemy', 'httpx'}"
+    code = f"import onebert_server.front_ends.child, sys; print({heavy} & {{*sys.modules}})"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "set()"
+
+
+def test_the_client_knows_neither_torch_nor_the_server() -> None:
+    code = "import onebert_server.client, sys; print(*sys.modules)"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    heavy = {"torch", "transformers", "numpy", "pydantic", "fastapi", "sqlalchemy"}
+    assert heavy & set(out.stdout.split()) == set()
+
+
+def test_importing_the_python_api_is_quick() -> None:
+    """Nothing heavy before it is used; the client needs no torch then, either."""
+    code = (
+        "import onebert, sys; loaded = {'torch', 'numpy', 'httpx', 'pydantic'} & {*sys.modules}; onebert.Client;"
+        "print(loaded, 'torch' in sys.modules)"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "set() False"
 
 
 def test_the_encoder_knows_neither_http_nor_optimizers() -> None:
@@ -83,17 +150,44 @@ def test_the_encoder_knows_neither_http_nor_optimizers() -> None:
 
 @pytest.mark.parametrize("library", ONLY_IN)
 def test_libraries_stay_at_their_edge(library: str) -> None:
-    users = {path.stem for package in ARROWS for path in files(package) if library in set(imported(path))}
+    users = {room(name) for package in ARROWS for name, path in modules(package) if library in set(imported(path))}
     assert users == ONLY_IN[library]
 
 
-def test_the_demo_knows_the_server_from_outside() -> None:
-    nodes = [node for path in files("onebert_demo") for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+@pytest.mark.parametrize("package", ROOMS)
+def test_a_room_imports_only_from_rooms_below_it(package: str) -> None:
+    height = {name: len(ROOMS[package]) - index for index, names in enumerate(ROOMS[package]) for name in names}
+    rooms = {room(name).partition(".")[2] for name, _ in modules(package)}
+    assert height.keys() <= rooms, "a room of the table does not exist"
+    turned_back = [
+        (source, target)
+        for source, targets in imports_between_files().items()
+        for target in targets
+        if source.partition(".")[0] == target.partition(".")[0] == package and room(source) != room(target)
+        if height.get(room(source).partition(".")[2], 0) <= height.get(room(target).partition(".")[2], 0)
+        if height.get(room(target).partition(".")[2], 0)
+    ]
+    assert turned_back == []
+
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    try:
+        tuple(TopologicalSorter(imports_between_files()).static_order())
+    except CycleError as error:
+        pytest.fail(" → ".join(error.args[1]))
+
+
+@pytest.mark.parametrize(
+    ("package", "known"),
+    [("onebert_demo", {"onebert_server.client", "onebert_server.process"}), ("onebert", {"onebert_server.client"})],
+)
+def test_who_knows_the_server_from_outside(package: str, known: set[str]) -> None:
+    nodes = [node for path in files(package) for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
     names = {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module}
     names |= {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     of_server = {name for name in names if name.partition(".")[0] == "onebert_server"}
     assert of_server
-    assert of_server <= {"onebert_server.client", "onebert_server.process"}
+    assert of_server <= known
 
 
 def test_every_file_says_what_it_is_for() -> None:

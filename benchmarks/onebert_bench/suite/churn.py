@@ -20,7 +20,7 @@ from onebert_bench.suite.spread import Spread
 from onebert_bench.suite.workers import Json
 from onebert_bench.suite.workload import MINILM, Workload
 from onebert_server.client import Client
-from onebert_server.process import Server, serving
+from onebert_server.process import ChildServer, serving
 from onebert_store.disk import write_whole
 
 CYCLES = 400
@@ -107,12 +107,12 @@ def measure_churn(settings: Settings, workloads: Mapping[str, Workload]) -> Chur
         return Churn([_round(client, server, files, Path(folder)) for _ in range(_ROUNDS)])
 
 
-def _round(client: Client, server: Server, files: Sequence[bytes], folder: Path) -> Round:
+def _round(client: Client, server: ChildServer, files: Sequence[bytes], folder: Path) -> Round:
     times: list[tuple[float, ...]] = []
     for cycle in range(CYCLES // _ROUNDS):
         file = files[cycle % len(files)]
         moments = [time.perf_counter()]
-        version = client.push("churn", file)["version"]
+        version = client.push("churn", file).version
         moments.append(time.perf_counter())
         client.classify(f"churn@{version}", _TEXT)
         moments.append(time.perf_counter())

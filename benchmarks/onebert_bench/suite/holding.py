@@ -14,7 +14,7 @@ from onebert_bench.suite.measure import Settings
 from onebert_bench.suite.spread import Spread
 from onebert_bench.suite.workers import Json
 from onebert_bench.suite.workload import BERT_BASE, Workload
-from onebert_server.memory import keep_freed_memory
+from onebert_server.engine.memory import keep_freed_memory
 
 TASKS = 10_000
 DTYPE = "bfloat16"
@@ -45,7 +45,7 @@ class Holding:
         """Bytes three ways, and times."""
         lines = [
             ("GB by arithmetic: 7h a layer, and the heads", f"{self.found['arithmetic_bytes'] / 1e9:.2f}"),
-            ("GB of the bank's tables, with room to grow", f"{self.found['held_bytes'] / 1e9:.2f}"),
+            ("GB of the bank", f"{self.found['held_bytes'] / 1e9:.2f}"),
             ("GB the process grew by", f"{self.found['process_bytes'] / 1e9:.2f}"),
             ("ms to fold and install one", f"{self.found['install_ms']:.2f}"),
             ("ms for a batch of 64 tasks that lie side by side", f"{self.found['few_ms']:.0f}"),

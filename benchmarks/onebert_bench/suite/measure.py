@@ -15,7 +15,7 @@ from onebert_bench.suite.errors import PeerFailed
 from onebert_bench.suite.scenes import FAN_OUT, Case, Scene
 from onebert_bench.suite.workers import Json, Worker
 from onebert_bench.suite.workload import Workload
-from onebert_encoder.tokens import Tokens
+from onebert_encoder.text.tokens import Tokens
 
 _UNTIMED_BELOW_MS = 500.0  # a turn of a quicker run begins with one that does not count: others had the caches
 _TURN_MS = 150.0  # a turn repeats a quick run until they fill this, and counts their median

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from onebert_bench.workload import whole_words
-from onebert_encoder.base import Base
-from onebert_encoder.tokens import Text
-from onebert_training.tables import read_source
+from onebert_encoder.base.base import Base
+from onebert_encoder.text.tokens import Text
+from onebert_store.tables.tables import read_source
 
 MAX_LENGTH = 256
 """All texts are cut here, in tokens; it is the default base's own limit."""

@@ -9,15 +9,15 @@ import torch
 from transformers import AutoTokenizer, BertConfig, BertModel
 
 from onebert_bench.suite.texts import MAX_LENGTH, texts
-from onebert_encoder.base import DEFAULT_BASE, Base, load_base
-from onebert_encoder.source import find_base
-from onebert_encoder.tokens import Text, Tokens
-from onebert_store.delta import HEAD_WEIGHT, Delta
+from onebert_encoder.base.base import DEFAULT_BASE, Base, load_base
+from onebert_encoder.base.source import find_base
+from onebert_encoder.text.tokens import Text, Tokens
 from onebert_store.disk import write_whole
-from onebert_store.format import dumps
-from onebert_store.manifest import parse_manifest
-from onebert_training.methods import parse_method
-from onebert_training.objectives import Unit
+from onebert_store.file.delta import HEAD_WEIGHT, Delta
+from onebert_store.file.format import dumps
+from onebert_store.file.manifest import parse_manifest
+from onebert_training.methods.methods import parse_method
+from onebert_training.target_scale import TargetScale
 
 # Trained biases end about this far from where they started; low-rank and sparse differences are as small.
 _CHANGE = 0.02
@@ -97,7 +97,7 @@ class Workload:
                     value.add_(torch.randn(value.shape, generator=generator), alpha=far)
             tensors = {
                 name: value.numpy() if value.is_floating_point() else value.int().numpy()
-                for name, value in plan.tensors(values, Unit()).items()
+                for name, value in plan.tensors(values, TargetScale()).items()
             }
         manifest = {
             "format": 1,

@@ -11,10 +11,10 @@ from scipy.special import expit, softmax
 from seqeval.metrics.sequence_labeling import get_entities
 
 from bases import manifest_for, tiny_base
-from onebert_encoder.answer import TASK_TYPES, Extraction, Labeling, Prediction, answer, is_bio
-from onebert_encoder.base import Base, load_base
-from onebert_encoder.tokens import Alignment, Text
-from onebert_store.manifest import Manifest, TaskType, parse_manifest
+from onebert_encoder.answering.answer import TASK_TYPES, Extraction, Labeling, Prediction, answer, is_bio
+from onebert_encoder.base.base import Base, load_base
+from onebert_encoder.text.tokens import Alignment, Text
+from onebert_store.file.manifest import Manifest, TaskType, parse_manifest
 
 LOGITS = np.array([0.3, -2.0, 4.5, 1.0], np.float32)
 BIO = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC", "B-a-b", "I-a-b"]
@@ -203,7 +203,7 @@ def test_extreme_span_logits_keep_their_order() -> None:
 
 
 def test_what_each_task_type_takes() -> None:
-    takes = {name: (kind.takes("a"), kind.takes(("a", "b"))) for name, kind in TASK_TYPES.items()}
+    takes = {name: (kind.takes(pair=False), kind.takes(pair=True)) for name, kind in TASK_TYPES.items()}
     both = dict.fromkeys(("single_label", "multi_label", "regression"), (True, True))
     assert takes == both | {"token": (True, False), "span": (False, True)}
 

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,10 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoTokenizer
 
 from bases import FAMILIES, tiny_base
-from onebert_encoder.base import DEFAULT_BASE, load_base
-from onebert_encoder.source import find_base
+from onebert_encoder.base.base import DEFAULT_BASE, load_base
+from onebert_encoder.base.config import EncoderConfig
+from onebert_encoder.base.digest import config_form, tokenizer_form
+from onebert_encoder.base.source import find_base
 from onebert_store.errors import BaseNotFound, UnsupportedBase
 
 
@@ -171,3 +174,25 @@ def test_the_digest_ignores_what_changes_no_answer(folder: Path) -> None:
     tokenizer["truncation"] = {"max_length": 8, "strategy": "LongestFirst", "stride": 0, "direction": "Right"}
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
     assert load_base(str(folder)).spec.digest == before
+
+
+def test_a_field_added_later_changes_no_digest_until_it_is_used(folder: Path) -> None:
+    @dataclass(frozen=True)
+    class Grown(EncoderConfig):
+        local_window: int = 0
+
+    config = load_base(str(folder)).config
+    assert config_form(Grown(**vars(config))) == config_form(config)
+    assert config_form(Grown(**vars(config), local_window=128)) != config_form(config)
+
+
+def test_the_tokenizers_library_may_write_the_same_tokenizer_another_way() -> None:
+    """Merges were texts before release 0.20; keys come with releases, such as `ignore_merges`."""
+    model = {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [["a", "b"]]}
+    now = {"version": "1.0", "truncation": None, "model": model}
+    older = {**now, "model": {**model, "merges": ["a b"]}}
+    newer = {**now, "shiny": None, "model": {**model, "sparkling": False}}
+    forms = [tokenizer_form(json.dumps(written)) for written in (now, older, newer)]
+    assert forms[0] == forms[1] == forms[2]
+    assert tokenizer_form(json.dumps({**now, "model": {**model, "sparkling": True}})) != forms[0]
+    assert tokenizer_form(json.dumps({**now, "model": {**model, "merges": []}})) != forms[0]

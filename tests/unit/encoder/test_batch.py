@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bases import far_delta, tiny_base, torch_tensors
-from onebert_encoder.base import Base, load_base
-from onebert_encoder.batch import BASE_ROW, pack
-from onebert_encoder.encode import encode
-from onebert_encoder.fold import fold
-from onebert_encoder.predict import compute_logits
-from onebert_encoder.rows import stack_rows
-from onebert_encoder.shapes import round_up
-from onebert_encoder.tokens import Tokens
+from onebert_encoder.base.base import Base, load_base
+from onebert_encoder.layout.shapes import round_up
+from onebert_encoder.maths.batch import BASE_ROW, pack
+from onebert_encoder.maths.encode import encode
+from onebert_encoder.maths.fold import fold
+from onebert_encoder.maths.predict import compute_logits
+from onebert_encoder.maths.rows import stack_rows
+from onebert_encoder.text.tokens import Tokens
 
 LAYERS = 3
 TWO_KINDS = ("everything", "bitfit")
@@ -42,7 +42,7 @@ def test_each_sequence_keeps_its_tokens_positions_and_row(drawn: list[tuple[int,
     for text, row, first in zip(texts, batch.rows, batch.first.tolist(), strict=True):
         span = slice(first, first + len(text))
         assert batch.word[span].tolist() == text.input_ids
-        assert batch.place[span].tolist() == list(range(len(text)))
+        assert batch.position[span].tolist() == list(range(len(text)))
         assert set(stage.row_of_token[span].tolist()) == {row}
 
 
@@ -52,11 +52,11 @@ def test_buckets_and_runs_cover_the_tokens_without_gaps(drawn: list[tuple[int, i
     (stage,) = batch.stages
     num_tokens = sum(length for length, _ in drawn)
     assert stage.buckets[-1].stop == num_tokens
-    assert stage.runs[-1][2] == num_tokens + stage.filling == len(stage.row_of_token)
-    for edges in ([(b.start, b.stop) for b in stage.buckets], [(start, stop) for _, start, stop in stage.runs]):
+    assert stage.spans[-1][2] == num_tokens + stage.filling == len(stage.row_of_token)
+    for edges in ([(b.start, b.stop) for b in stage.buckets], [(start, stop) for _, start, stop in stage.spans]):
         assert edges[0][0] == 0
         assert all(before[1] == after[0] for before, after in pairwise(edges))
-    for row, start, stop in stage.runs:
+    for row, start, stop in stage.spans:
         assert set(stage.row_of_token[start:stop].tolist()) == {row}
     # Padding is what buckets are for: inside one, no sequence is padded to more than twice its length (16 at least).
     for bucket in stage.buckets:

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from onebert_encoder.branches import Bottleneck, Branch, Joined, LowRank, Sparse
-from onebert_encoder.kernels import native
-from onebert_encoder.kernels.plain import PlainKernels
-from onebert_encoder.kernels.protocol import Kernels
+from onebert_encoder.compute.kernels import native
+from onebert_encoder.compute.kernels.plain import PlainKernels
+from onebert_encoder.compute.kernels.protocol import Kernels
+from onebert_encoder.layout.branches import Bottleneck, Branch, Joined, LowRank, Sparse
 from stages import draw, needs_kernels
 
 # Sums of up to 384 products, together of order 1 to 10. float32: a few hundred roundings of 6e-8. bfloat16: the plain

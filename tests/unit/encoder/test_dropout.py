@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from bases import far_delta, tiny_base, torch_tensors
-from onebert_encoder.base import Base, load_base
-from onebert_encoder.batch import Batch, pack
-from onebert_encoder.dropout import NO_DROPOUT, Dropout
-from onebert_encoder.fold import fold
-from onebert_encoder.predict import compute_logits
-from onebert_encoder.rows import stack_rows
-from onebert_encoder.stage import Bucket
-from onebert_encoder.tokens import Tokens
+from onebert_encoder.base.base import Base, load_base
+from onebert_encoder.layout.dropout import NO_DROPOUT, Dropout
+from onebert_encoder.layout.stage import Bucket
+from onebert_encoder.maths.batch import Batch, pack
+from onebert_encoder.maths.fold import fold
+from onebert_encoder.maths.predict import compute_logits
+from onebert_encoder.maths.rows import stack_rows
+from onebert_encoder.text.tokens import Tokens
 
 Masks = list[tuple[Tensor, Tensor]]
 

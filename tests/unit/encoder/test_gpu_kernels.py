@@ -20,22 +20,23 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from bases import Reference, far_delta, tiny_base, torch_tensors
-from onebert_encoder.base import load_base
-from onebert_encoder.batch import pack
-from onebert_encoder.dropout import NO_DROPOUT
-from onebert_encoder.encode import embed, encode_layer, own
-from onebert_encoder.fold import fold
-from onebert_encoder.heads import classify
-from onebert_encoder.kernels.check import agree
-from onebert_encoder.kernels.gpu import GpuKernels, load_gpu
-from onebert_encoder.kernels.plain import PlainKernels
-from onebert_encoder.kernels.protocol import Gain
-from onebert_encoder.rows import stack_rows
-from onebert_encoder.stage import Stage
-from onebert_encoder.tokens import Tokens
+from onebert_encoder.base.base import load_base
+from onebert_encoder.compute.kernels.check import matches_plain
+from onebert_encoder.compute.kernels.gpu import GpuKernels, load_gpu
+from onebert_encoder.compute.kernels.plain import PlainKernels
+from onebert_encoder.compute.kernels.protocol import Gain
+from onebert_encoder.layout.stage import Stage
+from onebert_encoder.maths.batch import pack
+from onebert_encoder.maths.encode import passes_of, run_passes
+from onebert_encoder.maths.fold import fold
+from onebert_encoder.maths.heads import classify
+from onebert_encoder.maths.rows import stack_rows
+from onebert_encoder.text.tokens import Tokens
 from stages import draw, stage_of
 
 pytest.importorskip("triton", reason="Triton exists for Linux alone")
+
+pytestmark = pytest.mark.gpu
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 PLAIN = PlainKernels(F.gelu)
@@ -169,20 +170,16 @@ def test_a_sequence_has_the_same_bits_alone_and_among_others(dtype: torch.dtype)
 def test_every_method_in_one_mixed_batch_equals_the_plain_model(family: str) -> None:
     base = load_base(str(tiny_base(family)), device=DEVICE)
     rows, references = [fold(base, {})], []
-    for seed, kind in enumerate(("bitfit", "gains", "lora", "scale", "everything")):
+    for seed, kind in enumerate(("bitfit", "gains", "lora", "scale", "everything", "adapter")):
         tensors = far_delta(base.spec, kind, "mean", labels=2 + seed, seed=seed)
         references.append(Reference(tiny_base(family), tensors, "mean"))
         on_device = {name: value.to(DEVICE) for name, value in torch_tensors(tensors).items()}
         rows.append(fold(base, on_device, "mean"))
     stacked, rng = stack_rows(base, rows), np.random.default_rng(7)
-    texts = [Tokens(rng.integers(5, base.config.vocab_size, n).tolist(), [0] * n) for n in (3, 40, 17, 1, 33)]
-    batch = pack(base, texts, [1, 2, 3, 4, 5])
-    (at,) = batch.stages
+    texts = [Tokens(rng.integers(5, base.config.vocab_size, n).tolist(), [0] * n) for n in (3, 40, 17, 1, 33, 21)]
+    batch = pack(base, texts, [1, 2, 3, 4, 5, 6])
     with torch.inference_mode():
-        x = embed(base, stacked, fast(), batch, NO_DROPOUT)
-        gains, scales = own(stacked.gain_of_row, at), own(stacked.scale_of_row, at)
-        for layer in at.layers:
-            x = encode_layer(base, stacked, fast(), at, gains, scales, layer, x, NO_DROPOUT)
+        x = run_passes(passes_of(base, stacked, batch, fast()), batch)
         logits = classify([row.head for row in rows[1:]], batch, x)
     for got, reference, text in zip(logits, references, texts, strict=True):
         want = reference.logits(text.input_ids, text.type_ids)
@@ -197,15 +194,15 @@ def test_kernels_that_agree_are_used_and_kernels_that_do_not_are_seen() -> None:
 
     device = torch.device(DEVICE)
     assert load_gpu(device, torch.float32, 384, 12) is not None
-    assert agree(PLAIN, device, torch.bfloat16)
-    assert not agree(Forgetful(F.gelu), device, torch.bfloat16)
+    assert matches_plain(PLAIN, device, torch.bfloat16)
+    assert not matches_plain(Forgetful(F.gelu), device, torch.bfloat16)
 
 
 def test_without_triton_plain_kernels_take_over(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setitem(sys.modules, "triton", None)
-    monkeypatch.delitem(sys.modules, "onebert_encoder.kernels.gpu_programs", raising=False)
+    monkeypatch.delitem(sys.modules, "onebert_encoder.compute.kernels.gpu_programs", raising=False)
     load_gpu.cache_clear()
     try:
         with caplog.at_level(logging.WARNING):
@@ -223,17 +220,24 @@ def test_the_programs_compile_for_gpus(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", COMPILE], env=environment, stdout=subprocess.PIPE, text=True, check=True
     )
-    assert done.stdout.split() == ["attend", "add_norm", "add_norm", "add_activate"] * 4
+    for_one = ["attend", "add_norm", "add_norm", "add_activate", "shrink", "expand", "pool", "classify"]
+    assert done.stdout.split() == for_one * 4
 
 
 COMPILE = """
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from onebert_encoder.kernels.gpu_programs import add_activate, add_norm, attend
+from onebert_encoder.compute.kernels.gpu_branches import expand, shrink
+from onebert_encoder.compute.kernels.gpu_head_programs import classify, pool
+from onebert_encoder.compute.kernels.gpu_programs import add_activate, add_norm, attend
 
-INTS = {"b_stride": "i32", "gain_stride": "i32", "num_sequences": "i32", "num_tokens": "i32"}
-OTHERS = {"row_of_token": "*i64", "gain_of_token": "*i64", "edges": "*i32", "scale": "fp32", "eps": "fp32", **INTS}
+OTHERS = {
+    **dict.fromkeys(("row_of_token", "gain_of_token", "tiles", "spans", "readers"), "*i64"),
+    **dict.fromkeys(("pooled", "logits"), "*fp32"),
+    **dict.fromkeys(("b_stride", "gain_stride", "num_sequences", "num_tokens", "low_blocks"), "i32"),
+    **{"edges": "*i32", "scale": "fp32", "eps": "fp32"},
+}
 
 def build(program, number, arch, constants):
     names = program.arg_names
@@ -249,4 +253,8 @@ for arch in (80, 90):
         build(add_norm, number, arch, {"WIDTH": 768, "WIDTH_BLOCK": 1024})
         build(add_norm, number, arch, {"WIDTH": 768, "WIDTH_BLOCK": 1024, "gain_of_token": None})
         build(add_activate, number, arch, {"WIDTH": 3072, "WIDTH_BLOCK": 1024})
+        build(shrink, number, arch, {"WIDTH": 768, "K_BLOCK": 64, "R_BLOCK": 64})
+        build(expand, number, arch, {"WIDTH": 2304, "C_BLOCK": 128})
+        build(pool, number, arch, {"WIDTH": 768, "T_BLOCK": 16, "C_BLOCK": 128})
+        build(classify, number, arch, {"WIDTH": 768, "WIDTH_BLOCK": 1024, "L_BLOCK": 4})
 """

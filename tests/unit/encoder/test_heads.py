@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from bases import Reference, far_delta, tiny_base
-from onebert_encoder.base import Base, load_base
-from onebert_encoder.batch import pack
-from onebert_encoder.fold import fold
-from onebert_encoder.heads import classify
-from onebert_encoder.predict import compute_logits
-from onebert_encoder.rows import Head, Rows, parts_at, stack_rows
-from onebert_encoder.tokens import Tokens
+from onebert_encoder.base.base import Base, load_base
+from onebert_encoder.maths.batch import pack
+from onebert_encoder.maths.fold import fold
+from onebert_encoder.maths.heads import classify
+from onebert_encoder.maths.predict import compute_logits
+from onebert_encoder.maths.rows import Head, Rows, diverges_at, stack_rows
+from onebert_encoder.text.tokens import Tokens
 
 # As in tests/integration/test_exactness.py, which argues it.
 TOLERANCE = 1e-4
@@ -51,7 +51,7 @@ def zoo(family: str) -> Zoo:
             tensors["head.dense.bias"] = rng.normal(0, 0.3, 32).astype(np.float32)
         references.append(Reference(tiny_base(family), tensors, pooling))
         rows.append(fold(base(family), {name: torch.from_numpy(value) for name, value in tensors.items()}, pooling))
-    return Zoo(stack_rows(base(family), rows), references, [parts_at(row, bare, base(family)) for row in rows])
+    return Zoo(stack_rows(base(family), rows), references, [diverges_at(row, bare, base(family)) for row in rows])
 
 
 def random_texts(family: str, count: int, seed: int) -> list[Tokens]:
@@ -119,7 +119,7 @@ def test_many_labels_and_many_tasks_take_one_product_a_task_with_the_same_answer
     pooled = torch.randn(30, 32, generator=generator)
     batch = pack(base(), [Tokens([5], [0])] * 30, [1] * 30)
     for some in (chosen[:6], chosen):
-        logits = classify(some, replace(batch, first=batch.first[: len(some)] * 0 + torch.arange(len(some))), pooled)
+        logits = classify(some, replace(batch, first=np.arange(len(some))), pooled)
         for head, x, got in zip(some, pooled, logits, strict=False):
             torch.testing.assert_close(got, head.weight @ x + head.bias, rtol=0, atol=1e-4)
 

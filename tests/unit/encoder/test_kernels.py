@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
-from onebert_encoder.kernels import native
-from onebert_encoder.kernels.plain import PlainKernels
-from onebert_encoder.kernels.protocol import Gain, Kernels
+from onebert_encoder.compute.kernels import native
+from onebert_encoder.compute.kernels.plain import PlainKernels
+from onebert_encoder.compute.kernels.protocol import Gain, Kernels
 from stages import draw, needs_kernels, stage_of
 
 pytestmark = [needs_kernels, pytest.mark.usefixtures("two_threads")]
@@ -184,10 +184,31 @@ def test_without_a_compiler_plain_kernels_take_over(
 
 def load_in_a_new_process(cache: Path) -> str:
     code = (
-        "import torch; from onebert_encoder.kernels.native import load_native;"
+        "import torch; from onebert_encoder.compute.kernels.native import load_native;"
         "print('native' if load_native('cpu', torch.float32) else 'plain')"
     )
     environment = {**os.environ, "XDG_CACHE_HOME": str(cache)}
     return subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
     ).stdout
+
+
+def test_without_memory_to_work_in_a_call_fails_and_the_process_lives() -> None:
+    """A sequence that nobody could send: its keys and values alone are ten times what the process may take."""
+    code = """
+import resource, torch
+from onebert_encoder.compute.kernels.native import load_native
+from stages import stage_of
+kernels = load_native("cpu", torch.bfloat16)
+length, h = 100_000, 16
+stage, qkv, b_q = stage_of([length], [0], 0, torch.bfloat16), torch.zeros(length, 3 * h).bfloat16(), torch.zeros(1, h)
+taken = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (taken + 2**21 + 2 * length * h,) * 2)
+try:
+    kernels.attend(qkv, b_q.bfloat16(), stage, 1)
+except MemoryError as error:
+    print(error)
+"""
+    tests = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=tests)
+    assert "no memory" in done.stdout

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from bases import FAMILIES, tiny_base
-from onebert_encoder.base import load_base
-from onebert_encoder.linear import FrozenLinear
-from onebert_encoder.precision import fast_dtype, relative_error, trusted
+from onebert_encoder.base.base import load_base
+from onebert_encoder.compute.linear import FrozenLinear
+from onebert_encoder.maths.precision import fast_dtype, relative_error, trusted
 from stages import needs_int8
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import torch
 
 from bases import Reference, far_delta, tiny_base
-from onebert_encoder.base import Base, load_base
-from onebert_encoder.fold import fold
-from onebert_encoder.predict import compute_golden, golden_tokens, golden_tolerance
+from onebert_encoder.base.base import Base, load_base
+from onebert_encoder.maths.fold import fold
+from onebert_encoder.maths.predict import compute_golden, golden_tokens, golden_tolerance
 
 
 @cache

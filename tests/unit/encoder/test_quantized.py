@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from bases import tiny_base
-from onebert_encoder import quantized
-from onebert_encoder.base import load_base
-from onebert_encoder.kernels import native
-from onebert_encoder.quantized import Int8Linear
+from onebert_encoder.base.base import load_base
+from onebert_encoder.compute import quantized
+from onebert_encoder.compute.kernels import native
+from onebert_encoder.compute.quantized import Int8Linear
 from onebert_store.errors import InvalidSettings
 from stages import draw, needs_int8
 

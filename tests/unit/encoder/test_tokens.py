@@ -4,14 +4,16 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers.processors import RobertaProcessing
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from bases import tiny_base
-from onebert_encoder.base import load_base
-from onebert_encoder.tokens import Tokenizer
+from onebert_encoder.base.base import load_base
+from onebert_encoder.text.tokens import Pieces, Tokenizer
+from onebert_store.errors import InvalidInput
 
 texts = st.text(max_size=40)
 # Hugging Face drops an empty second text; a pair whose second half is empty is not a pair there.
@@ -45,6 +47,39 @@ def test_ids_segments_and_truncation_are_hugging_faces(family: str, text: Any, m
     assert tokens.input_ids == cut["input_ids"]
     assert tokens.type_ids == (cut["token_type_ids"] if family == "bert" else [0] * len(tokens))
     assert tokens.truncated == (len(whole["input_ids"]) > max_length)
+
+
+@given(
+    family=st.sampled_from(["bert", "roberta", "distilbert", "electra"]),
+    text=texts | pairs | specials | st.tuples(spaced.map(lambda half: half * 3), spaced),
+    lengths=st.lists(st.integers(5, 40), min_size=1, max_size=4),
+)
+def test_one_split_cut_to_any_length_is_what_tokenizing_at_that_length_gives(
+    family: str, text: Any, lengths: list[int]
+) -> None:
+    """The halves' ids and lengths are enough, in a process that never sees the text."""
+    ours, theirs = both(family)
+    halves = (text,) if isinstance(text, str) else text
+    (pieces,) = ours.split([text], most=max(lengths))
+    elsewhere = Pieces(pieces.ids, pieces.lengths)
+    whole = theirs(*halves)["input_ids"]
+    for max_length in lengths:
+        cut = theirs(*halves, truncation="longest_first", max_length=max_length, return_token_type_ids=True)
+        tokens = ours.cut(elsewhere, ours.fit(elsewhere, max_length))
+        assert tokens.input_ids == cut["input_ids"]
+        assert tokens.type_ids == (cut["token_type_ids"] if family in ("bert", "electra") else [0] * len(tokens))
+        assert tokens.truncated == (len(whole) > max_length)
+        aligned = ours.cut(pieces, ours.fit(pieces, max_length), align=True)
+        alone = ours.encode([text], max_length, align=True)[0]
+        assert (aligned.input_ids, vars(aligned.alignment)) == (tokens.input_ids, vars(alone.alignment))
+
+
+def test_a_length_without_room_for_the_special_tokens_is_refused() -> None:
+    """Four of them in a pair of RoBERTa's; three is the least that a task may take."""
+    ours, _ = both("roberta")
+    assert len(ours.encode([("a", "b")], 4)[0]) == 4
+    with pytest.raises(InvalidInput, match="3 tokens hold not even the special tokens"):
+        ours.encode([("a", "b")], 3)
 
 
 @given(

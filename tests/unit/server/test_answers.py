@@ -1,30 +1,51 @@
-"""From texts to answers: each text tokenized once, a bound on what waits to be, and answers that are no numbers."""
+"""From texts to answers, in the engine's process and from a front end's side of the wire: the same in both."""
 
 import asyncio
+import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from threading import Event
+from functools import partial
+from threading import Event, current_thread, main_thread
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
-from bases import WORDS, far_delta, tiny_base
-from onebert_encoder.base import load_base
-from onebert_encoder.fold import fold
-from onebert_server import answers
-from onebert_server.admission import Admission
-from onebert_server.answers import Answerer, tokenize
-from onebert_server.bank import Bank
-from onebert_server.directory import Directory, Resident
-from onebert_server.engine import Engine, EngineLimits
-from onebert_server.versions import Wanted
-from onebert_store.errors import AnswerNotFinite, InvalidInput, QueueFull, TooLarge
-from onebert_store.manifest import parse_manifest
-from onebert_store.registry import Alias, VersionRecord
+from bases import far_delta, tiny_base
+from onebert_encoder.answering.answer import answer
+from onebert_encoder.base.base import load_base
+from onebert_encoder.maths.batch import pack
+from onebert_encoder.maths.fold import fold
+from onebert_encoder.maths.predict import compute_logits
+from onebert_encoder.maths.rows import stack_rows
+from onebert_server.answering import sizes
+from onebert_server.answering.admission import Admission
+from onebert_server.answering.answers import Answerer
+from onebert_server.answering.backend import Wanted
+from onebert_server.answering.plan import OneSequence, Planned, Reading
+from onebert_server.context import Context
+from onebert_server.engine.bank import Bank
+from onebert_server.engine.engine import Engine, EngineLimits
+from onebert_server.engine.queue import QueueLimits
+from onebert_server.front_ends import desk, wire
+from onebert_server.front_ends.desk import FrontDesk
+from onebert_server.front_ends.remote import RemoteBackend
+from onebert_server.metrics import Metrics
+from onebert_server.versions.directory import Version
+from onebert_server.versions.residents import Residents
+from onebert_store.errors import AnswerNotFinite, InvalidInput, OneBertError, TaskNotFound, TooLarge
+from onebert_store.file.manifest import parse_manifest
+from onebert_store.registry.records import Alias, VersionRecord
 from tiny_delta import manifest_dict
+
+TASKS = {
+    "good": {},
+    "bad": {},  # whose answers are NaN
+    "short": {"max_length": 6},
+    "tags": {"task_type": "token", "pooling": "none"},
+    "spans": {"task_type": "span", "pooling": "none", "labels": ["start", "end"]},
+}
 
 
 @pytest.fixture(scope="module")
@@ -32,145 +53,308 @@ def base():
     return load_base(str(tiny_base()))
 
 
-@pytest.fixture(scope="module")
-def tokenizer(base):
-    return base.tokenizer
+class Batches:
+    """Counts what is computed, and holds the engine's thread after a batch unless it is `opened`."""
 
+    def __init__(self):
+        self.sequences = []
+        self.entered, self.opened = Event(), Event()
+        self.opened.set()
 
-sentences = st.lists(st.sampled_from(WORDS), min_size=1, max_size=20).map(" ".join)
-texts = sentences | st.tuples(sentences, sentences)
+    def observe_batch(self, sequences, tokens, seconds):
+        self.sequences.append(sequences)
+        self.entered.set()
+        self.opened.wait(60)
 
+    def observe_wait(self, seconds):
+        pass
 
-@given(st.lists(st.tuples(texts, st.integers(5, 30)), min_size=1, max_size=8), st.data())
-def test_equal_to_each_alone_and_shared_where_uncut(tokenizer, wanted, data):
-    wanted += data.draw(st.lists(st.tuples(st.sampled_from([text for text, _ in wanted]), st.integers(5, 30))))
-    made = tokenize(tokenizer, [text for text, _ in wanted], [length for _, length in wanted])
-    for (text, length), tokens in zip(wanted, made, strict=True):
-        (alone,) = tokenizer.encode([text], length)
-        assert (tokens.input_ids, tokens.type_ids, tokens.truncated) == (
-            alone.input_ids,
-            alone.type_ids,
-            alone.truncated,
-        )
-    for i, (text, length) in enumerate(wanted):
-        for j, (other, other_length) in enumerate(wanted):
-            uncut = not made[i].truncated and not made[j].truncated
-            assert (made[i] is made[j]) == (text == other and (length == other_length or uncut))
-
-
-@given(st.lists(texts, min_size=1, max_size=6), st.data())
-def test_only_texts_of_per_token_tasks_are_aligned_and_still_shared(tokenizer, wanted, data):
-    aligned = set(data.draw(st.lists(st.sampled_from(wanted))))
-    made = tokenize(tokenizer, wanted * 2, [30] * len(wanted) + [7] * len(wanted), aligned)
-    for text, tokens in zip(wanted * 2, made, strict=True):
-        assert (tokens.alignment is not None) == (text in aligned)
-    for tokens, again in zip(
-        made, tokenize(tokenizer, wanted * 2, [30] * len(wanted) + [7] * len(wanted)), strict=True
-    ):
-        assert tokens.input_ids == again.input_ids
-    assert all((made[i] is made[i + len(wanted)]) == (len(made[i]) <= 7) for i in range(len(wanted)))
+    def count_dropped(self, why):
+        pass
 
 
 class Parts:
-    """An answerer with a running engine, one worker, and the tasks `good`, `bad`, whose answers are NaN, and `tags`."""
+    """A running engine with the tasks above, and answerers on it."""
 
-    def __init__(self, base):
+    def __init__(self, base, path, remote):
+        self.base, self.path, self.remote = base, path, remote
         self.bank = Bank(base)
-        self.directory = Directory(self.bank.release)
-        token = {"task_type": "token", "pooling": "none"}
-        for name, head, manifest in (("good", 1.0, {}), ("bad", np.nan, {}), ("tags", 1.0, token)):
-            record = VersionRecord(name, 1, name, 1, datetime.now(UTC), parse_manifest(manifest_dict(**manifest)))
-            pooling = record.manifest.pooling
-            tensors = far_delta(base.spec, "bitfit", pooling, labels=2, seed=1)
-            tensors["head.bias"][:] = head
-            slot = self.bank.install(fold(base, {n: torch.from_numpy(v) for n, v in tensors.items()}, pooling))
-            self.directory.publish(Resident(record, slot), {"live": Alias(1)})
-        self.engine = Engine(base, self.bank, EngineLimits(512, 4096, 2**19))
+        self.batches = Batches()
+        self.engine = Engine(base, self.bank, EngineLimits(512, QueueLimits(4096, 2**19)), self.batches)
+        # Everything is in memory from the start: there is nothing to load.
+        self.residents = Residents(base, self.bank, self.engine, registry=None)
+        self.directory = self.residents.directory
+        self.rows = {}
+        for name, manifest in TASKS.items():
+            self.add(name, bias=np.nan if name == "bad" else 1.0, **manifest)
         self.engine.start()
         self.workers = ThreadPoolExecutor(1)
-        self.answerer = Answerer(base.tokenizer, Admission(self.directory, self.engine), self.workers)
 
-    async def answer(self, ref, *texts):
-        return await self.answerer.answer(Wanted([ref] * len(texts)), texts, None)
+    def add(self, name, version=1, bias=1.0, seed=1, **manifest):
+        manifest = parse_manifest(manifest_dict(**manifest))
+        tensors = far_delta(self.base.spec, "bitfit", manifest.pooling, len(manifest.labels), seed)
+        tensors["head.bias"][:] = bias
+        row = fold(self.base, {n: torch.from_numpy(v) for n, v in tensors.items()}, manifest.pooling)
+        record = VersionRecord(name, version, f"digest {name} {version}", 1, datetime.now(UTC), manifest)
+        self.rows[name, version] = manifest, row
+        self.directory.publish(Version(record, self.bank.install(row)), {"live": Alias(version)})
+
+    @asynccontextmanager
+    async def answerer(self, plan=None):
+        """One that asks the engine itself, or one on the other side of a socket, with its desk."""
+        admission = Admission(self.base.tokenizer, self.residents, self.engine, plan)
+        make = partial(Answerer, self.base.tokenizer, self.base.spec.max_length, workers=self.workers, plan=plan)
+        if not self.remote:
+            yield make(backend=admission)
+            return
+        loop, lost = asyncio.get_running_loop(), asyncio.Event()
+        self.desk = FrontDesk(admission, Metrics(), lambda _: None, lambda _: lost.set())
+        self.backend = RemoteBackend()
+        async with await loop.create_unix_server(lambda: self.desk.channel, self.path):
+            transport, self.backend.channel = await loop.create_unix_connection(
+                lambda: wire.Channel(wire.FromEngine, self.backend.received, lambda: None), self.path
+            )
+            try:
+                yield make(backend=self.backend)
+            finally:
+                transport.close()
+                await lost.wait()
+
+    def answer(self, refs, texts, plan=None, **wanted):
+        async def one():
+            async with self.answerer(plan) as answerer:
+                return await answerer.answer(context(), Wanted(refs, **wanted), texts, list)
+
+        return asyncio.run(one())
+
+    def alone(self, ref, text, top_k=None):
+        """The answer by the encoder, without a server."""
+        name, _, version = ref.partition("@")
+        manifest, row = self.rows[name, int(version or 1)]
+        (tokens,) = self.base.tokenizer.encode([text], manifest.max_length, align=manifest.per_token)
+        (logits,) = self.logits(row, [tokens])
+        return answer(logits, manifest, text, tokens.alignment, top_k), len(tokens), tokens.truncated
+
+    def logits(self, row, tokens):
+        with torch.inference_mode():
+            batch = pack(self.base, tokens, [0] * len(tokens))
+            return [one.numpy() for one in compute_logits(self.base, stack_rows(self.base, [row]), batch)]
 
     def unpinned(self):
         """Whether nobody holds a version: then its row leaves the bank with it."""
-        for name in ("good", "bad", "tags"):
-            self.directory.retire(name, 1)
+        for name, version in self.rows:
+            self.directory.retire(name, version)
         return self.bank.num_resident == 0
 
 
-@pytest.fixture
-def parts(base):
-    made = Parts(base)
+def context():
+    now = time.monotonic()
+    return Context("somebody", now + 60, now, "an-id")
+
+
+@pytest.fixture(params=[False, True], ids=["one process", "front end"])
+def parts(base, tmp_path, request):
+    made = Parts(base, str(tmp_path / "engine"), request.param)
     yield made
     made.engine.close(60)
     made.workers.shutdown()
 
 
-@pytest.mark.parametrize("count", [1, 40], ids=["on the loop", "in a worker"])
-def test_an_answer_that_is_no_number_names_its_task_and_touches_no_other_request(parts, count):
-    async def ask():
-        bad, good = parts.answer("bad", *["it is late"] * count), parts.answer("good", *["it is late"] * count)
-        return await asyncio.gather(bad, good, return_exceptions=True)
+def assert_like(answered, expected):
+    """Labels and spans the same, scores up to rounding."""
+    found, tokens, truncated = expected
+    assert isinstance(answered.reading, Reading)
+    assert (answered.reading.tokens, answered.reading.truncated) == (tokens, truncated)
+    here, there = (torch.tensor(_scores(one)) for one in (answered.reading.answer, found))
+    torch.testing.assert_close(here, there, atol=1e-5, rtol=0)
 
-    failed, answered = asyncio.run(ask())
-    assert isinstance(failed, AnswerNotFinite)
-    assert failed.status == 500
-    assert "bad@1" in failed.detail
-    assert len(answered) == count
-    assert all(np.isfinite(prediction.score) for _, prediction, _ in answered)
+
+def _scores(found):
+    for name in ("scores", "words", "answers"):
+        if hasattr(found, name):
+            scores = getattr(found, name)
+            return list(scores.values()) if isinstance(scores, dict) else [one.score for one in scores]
+    raise TypeError(found)
+
+
+@pytest.mark.parametrize("count", [1, 60], ids=["on the loop", "in a worker"])
+def test_every_answer_is_what_its_version_says_alone(parts, count):
+    text, pair = "order late late late now now", ("what is late", "order is late " * 9)
+    asked = [
+        ("good", text),
+        ("short", text),
+        ("tags", text),
+        ("spans", pair),
+        ("good@1", pair),
+        ("short", pair),
+    ] * count
+    answered = parts.answer([ref for ref, _ in asked], [text for _, text in asked])
+    for (ref, text), one in zip(asked, answered, strict=True):
+        assert one.facts.task == ref.partition("@")[0]
+        assert_like(one, parts.alone(ref, text))
     assert parts.unpinned()
 
 
-def test_more_numbers_than_a_request_may_have_are_refused_before_they_are_computed(parts, monkeypatch):
-    monkeypatch.setattr(answers, "MAX_LOGITS", 100)
-    assert len(asyncio.run(parts.answer("good", *["it is late"] * 40))) == 40  # two labels each
-    with pytest.raises(TooLarge, match="tokens by labels"):
-        asyncio.run(parts.answer("tags", *["it is late"] * 40))
+def test_one_text_goes_to_every_task_that_takes_it(parts):
+    answered = parts.answer(None, ["it is late"])
+    assert [one.facts.task for one in answered] == ["bad", "good", "short", "tags"]
+    assert [one.facts.task for one in parts.answer(None, [("it", "is late")], pair=True)] == [
+        "bad",
+        "good",
+        "short",
+        "spans",
+    ]
     assert parts.unpinned()
 
 
-@pytest.mark.parametrize("count", [1, 40], ids=["on the loop", "in a worker"])
-def test_a_token_task_labels_every_word_of_its_own_text(parts, count):
-    texts = [f"order {'late ' * (i % 5)}now" for i in range(count)]
-    for text, (_, answered, _) in zip(texts, asyncio.run(parts.answer("tags", *texts)), strict=True):
-        assert [text[word.start : word.end] for word in answered.words] == text.split()
+@pytest.mark.parametrize("count", [1, 60], ids=["on the loop", "in a worker"])
+def test_an_answer_that_is_no_number_names_its_task_and_touches_no_other(parts, count):
+    answered = parts.answer(["bad", "good"] * count, ["it is late"] * 2 * count)
+    for bad, good in zip(answered[::2], answered[1::2], strict=True):
+        assert isinstance(bad.reading, AnswerNotFinite)
+        assert "bad@1" in bad.reading.detail
+        assert_like(good, parts.alone("good", "it is late"))
     assert parts.unpinned()
 
 
 def test_what_a_task_does_not_take_is_refused_and_pins_nothing(parts):
-    with pytest.raises(InvalidInput, match="tags@1 is a token task and takes one text"):
-        asyncio.run(parts.answer("tags", "it is late", ("it", "is late")))
+    with pytest.raises(OneBertError, match="tags@1 is a token task and takes one text") as refused:
+        parts.answer(["tags", "tags"], ["it is late", ("it", "is late")])
+    assert (refused.value.status, refused.value.code) == (InvalidInput.status, InvalidInput.code)
+    with pytest.raises(OneBertError, match="there is no task nobody") as refused:
+        parts.answer(["good", "nobody"], ["it is late", "late"])
+    assert (refused.value.status, refused.value.code) == (TaskNotFound.status, TaskNotFound.code)
     assert parts.unpinned()
 
 
-def test_what_waits_to_be_tokenized_is_bounded_and_given_back(parts, monkeypatch):
-    monkeypatch.setattr(answers, "MAX_CHARACTERS", 4000)
-    opened = Event()
+def test_more_tasks_than_a_fan_out_may_have_are_refused(parts, monkeypatch):
+    monkeypatch.setattr("onebert_server.answering.admission.MAX_FANOUT", 3)
+    with pytest.raises(OneBertError, match="more than 3 tasks"):
+        parts.answer(None, ["it is late"])
+    assert parts.unpinned()
+
+
+def test_answers_that_would_be_too_large_are_refused_before_they_are_computed(parts, monkeypatch):
+    monkeypatch.setattr(sizes, "MAX_LOGITS", 100)
+    assert len(parts.answer(["good"] * 40, ["it is late"] * 40)) == 40  # two labels each
+    with pytest.raises(OneBertError, match="tokens by labels") as refused:
+        parts.answer(["tags"] * 40, ["it is late"] * 40)
+    assert refused.value.code == TooLarge.code
+    monkeypatch.setattr(sizes, "MAX_ANSWER_BYTES", 100_000)
+    parts.add("wide", labels=[f"{'label' * 40} {n}" for n in range(200)])
+    monkeypatch.setattr(sizes, "MAX_LOGITS", 2**24)
+    assert len(parts.answer(["wide"], ["it is late"])) == 1
+    with pytest.raises(OneBertError, match="over 100000 bytes"):
+        parts.answer(["wide"] * 3, ["it is late"])
+    assert len(parts.answer(["wide"] * 60, ["it is late"], top_k=2)) == 60
+    assert parts.unpinned()
+
+
+class Watched(OneSequence):
+    """Keeps on which thread answers are read."""
+
+    def __init__(self):
+        self.threads = set()
+
+    def reduce(self, question, computed, tokenizer):
+        self.threads.add(current_thread())
+        return super().reduce(question, computed, tokenizer)
+
+
+@pytest.mark.parametrize(("task", "beside"), [("good", False), ("tags", False), ("wide", True), ("manytags", True)])
+def test_many_numbers_are_read_and_written_beside_the_event_loop(parts, task, beside):
+    """One text: its numbers count, not its rows."""
+    parts.add("wide", labels=[f"label {n}" for n in range(4096)])
+    parts.add("manytags", task_type="token", pooling="none", labels=[f"tag {n}" for n in range(512)])
+    plan, written = Watched(), []
 
     async def ask():
-        parts.workers.submit(opened.wait, 60)
-        first = asyncio.create_task(parts.answer("good", "a" * 3000))
-        left = asyncio.create_task(parts.answer("good", "b" * 1000))
-        await asyncio.sleep(0)  # both take their permits
-        with pytest.raises(QueueFull) as refused:
-            await parts.answer("good", "c" * 600)
-        assert refused.value.retry_after
-        assert len(await parts.answer("good", "tiny")) == 1, "what need not wait is not refused"
-        left.cancel()
-        await asyncio.wait([left])
-        second = asyncio.create_task(parts.answer("good", "d" * 1000))
-        await asyncio.sleep(0)
-        opened.set()
-        assert [len(found) for found in await asyncio.gather(first, second)] == [1, 1]
-        with pytest.raises(TypeError):
-            await parts.answer("good", "\ud800" * 4000)
-        assert len(await parts.answer("good", "e" * 4000)) == 1
+        async with parts.answerer(plan) as answerer:
+            await answerer.answer(
+                context(), Wanted([task]), ["it is late"], lambda found: written.append((current_thread(), *found))
+            )
 
     asyncio.run(ask())
+    assert {thread for thread, _ in written} == plan.threads
+    assert (main_thread() not in plan.threads) == beside
+
+
+class Doubled(OneSequence):
+    """A question of two sequences: the whole input and its first half; the answer reads the mean of their logits."""
+
+    def expand(self, pieces, resident, tokenizer):
+        [(_, whole)] = tokenizer.fit(pieces, resident.facts.max_length)
+        kept = ((0, whole),), ((0, whole // 2),)
+        return [Planned(one, resident.slot, role) for one, role in zip(kept, ("whole", "half"), strict=True)]
+
+    def reduce(self, question, computed, tokenizer):
+        assert [one.role for one in computed] == ["whole", "half"]
+        mean = sum(one.logits for one in computed) / 2
+        tokens = tokenizer.cut(question.pieces, computed[1].kept)
+        return Reading(answer(mean, question.facts), len(tokens), truncated=True)
+
+
+def test_a_question_may_be_several_sequences(parts):
+    """The seam for plans to come: what is expanded in one process is reduced in another, each question on its own."""
+    texts = ["order late late now", "it is late now and late", "late late"]
+    answered = parts.answer(["good", "short", "good"], texts, Doubled())
+    for ref, text, one in zip(("good", "short", "good"), texts, answered, strict=True):
+        manifest, row = parts.rows[ref, 1]
+        (whole,) = parts.base.tokenizer.encode([text], manifest.max_length)
+        half = parts.base.tokenizer.encode([text], 2 + (len(whole) - 2) // 2)[0]
+        logits = parts.logits(row, [whole, half])
+        assert_like(one, (answer((logits[0] + logits[1]) / 2, manifest), len(half), True))
     assert parts.unpinned()
 
 
-def test_the_largest_request_always_fits_an_idle_server():
-    assert answers.MAX_CHARACTERS >= 64 * 2 * 65536
+def test_what_waits_for_who_has_left_is_not_computed(parts):
+    """While a batch holds the engine, a request behind it ends; its version is free at once, and it is never run."""
+
+    async def ask():
+        async with parts.answerer() as answerer:
+            ask = partial(answerer.answer, context(), texts=["it is late"], render=list)
+            parts.batches.opened.clear()
+            running = asyncio.create_task(ask(Wanted(["good"])))
+            await asyncio.to_thread(parts.batches.entered.wait, 60)
+            leaving, staying = (asyncio.create_task(ask(Wanted([ref]))) for ref in ("short", "tags"))
+            while parts.engine.waiting_sequences < 2:
+                await asyncio.sleep(0)
+            resident = parts.bank.num_resident
+            leaving.cancel()
+            parts.directory.retire("short", 1)
+            async with asyncio.timeout(60):
+                while parts.bank.num_resident == resident:
+                    await asyncio.sleep(0)
+            parts.batches.opened.set()
+            assert [one[0].facts.task for one in await asyncio.gather(running, staying)] == ["good", "tags"]
+
+    asyncio.run(ask())
+    del parts.rows["short", 1]
+    parts.engine.close(60)  # an answer is given before its batch is counted
+    assert sum(parts.batches.sequences) == 2
+    assert parts.unpinned()
+
+
+def test_a_front_end_keeps_as_many_versions_as_its_bound_allows(base, tmp_path, monkeypatch):
+    """Versions come and go; what is remembered of those that are gone stays within a bound in bytes."""
+    monkeypatch.setattr(desk, "MAX_KNOWN_BYTES", 20_000)
+    made = Parts(base, str(tmp_path / "engine"), remote=True)
+
+    async def ask():
+        async with made.answerer() as answerer:
+            for version in range(1, 31):
+                made.add("wide", version, labels=[f"label {version} {n}" for n in range(40)])
+                first, again = await answerer.answer(
+                    context(), Wanted([f"wide@{version}", "good"]), ["it is late"] * 2, list
+                )
+                assert first.reading.answer.scores.keys() == {f"label {version} {n}" for n in range(40)}
+                assert_like(again, made.alone("good", "it is late"))
+                made.directory.retire("wide", version)
+                del made.rows["wide", version]
+                assert len(made.backend._known) <= 20_000 // (40 * 64)
+            assert "good@1" in made.backend._known, "what is used again and again is kept"
+
+    asyncio.run(ask())
+    made.engine.close(60)
+    made.workers.shutdown()
+    assert made.unpinned()

@@ -5,14 +5,16 @@ from typing import get_args
 
 import pytest
 
-from onebert_encoder.answer import TASK_TYPES
-from onebert_server import routes_classify, routes_system, routes_tasks
-from onebert_server.auth import OPEN_PATHS
+from onebert_encoder.answering.answer import TASK_TYPES
+from onebert_server.http.auth import OPEN_PATHS
+from onebert_server.http.problems import HTTP_ERRORS
+from onebert_server.http.routes import classify as routes_classify
+from onebert_server.http.routes import system as routes_system
+from onebert_server.http.routes import tasks as routes_tasks
+from onebert_server.http.schemas import Result
 from onebert_server.metrics import Metrics
-from onebert_server.problems import HTTP_ERRORS
-from onebert_server.schemas import Result
 from onebert_store.errors import OneBertError
-from onebert_store.manifest import TaskType
+from onebert_store.file.manifest import TaskType
 
 DOCS = Path(__file__).parents[3] / "docs"
 API = (DOCS / "api.md").read_text()

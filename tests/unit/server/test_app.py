@@ -1,79 +1,93 @@
-"""A whole app in this process, where its threads can be held up: what must not wait for them, and how it ends."""
+"""A whole replica in this process, where its threads can be held up: what must not wait for them, and how it ends."""
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 
 import httpx
-import pytest
-import torch
 
 from bases import tiny_base
-from onebert_encoder.fold import fold
-from onebert_encoder.tokens import Tokens
-from onebert_server import app as composition
-from onebert_server.engine import Engine, EngineLimits, Item
-from onebert_server.routing import MAX_RECEIVING
+from onebert_encoder.text.tokens import Tokens
+from onebert_server import runtime as composition
+from onebert_server.app import create_app
+from onebert_server.context import own_work
+from onebert_server.engine.request import Item
+from onebert_server.metrics import Metrics
+from onebert_server.receiving import MAX_UPLOADS
+from onebert_server.runtime import open_runtime
 from onebert_server.settings import load_settings
+from onebert_store.file.format import loads
+from onebert_store.registry.registry import Registry
 from servers import Task
 
-
-class Stuck:
-    """Holds the engine's thread after its first batch."""
-
-    def __init__(self):
-        self.entered, self.opened = Event(), Event()
-
-    def observe_batch(self, sequences, tokens, seconds):
-        self.entered.set()
-        self.opened.wait()
+UPLOAD = "http://localhost/v1/tasks/task/versions"
+HEADERS = {"Content-Type": "application/octet-stream"}
 
 
-@pytest.fixture
-def app(tmp_path):
-    return composition.create_app(load_settings(base=str(tiny_base()), data_dir=tmp_path, shutdown_timeout=10_000.0))
+def opened(folder):
+    return open_runtime(load_settings(base=str(tiny_base()), data_dir=folder, shutdown_timeout=10_000.0))
 
 
-def test_uploads_that_wait_to_be_taken_do_not_hold_up_those_that_come(app, tmp_path):
-    """More uploads than are read at a time are whole on the disk while the uploader does nothing."""
-    files = [Task(seed=seed).file for seed in range(MAX_RECEIVING + 4)]
-    headers, opened = {"Content-Type": "application/octet-stream"}, Event()
-
-    def whole():
-        return sum(path.stat().st_size > 0 for path in (tmp_path / "blobs").iterdir())
+def upload_while_the_uploader_does_nothing(runtime, files, until):
+    """Uploads all files at once; `until` is asked again and again, then the uploader goes on."""
+    held = Event()
+    runtime.uploader.submit(held.wait)
 
     async def live():
-        transport = httpx.ASGITransport(app)
-        async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport) as web:
-            app.state.parts.uploader.submit(opened.wait)
-            path = "http://localhost/v1/tasks/task/versions"
-            puts = asyncio.gather(*(web.put(path, content=file, headers=headers) for file in files))
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(create_app(runtime))) as web:
+            puts = asyncio.gather(*(web.put(UPLOAD, content=file, headers=HEADERS) for file in files))
             try:
                 async with asyncio.timeout(30):
-                    while whole() < len(files):
+                    while not until():
                         await asyncio.sleep(0)
             finally:
-                opened.set()
-            assert {answer.status_code for answer in await puts} == {201}
+                held.set()
+            return await puts
 
-    asyncio.run(live())
+    return asyncio.run(live())
 
 
-def test_a_batch_that_hangs_does_not_hold_the_end(app, monkeypatch):
+def test_uploads_that_wait_to_be_taken_do_not_hold_up_those_that_come(tmp_path):
+    """Many uploads are whole on the disk while the uploader does nothing."""
+    files = [Task(seed=seed).file for seed in range(12)]
+
+    def all_whole():
+        return sum(path.stat().st_size > 0 for path in (tmp_path / "blobs").iterdir()) == len(files)
+
+    with opened(tmp_path) as runtime:
+        answers = upload_while_the_uploader_does_nothing(runtime, files, all_whole)
+    assert {answer.status_code for answer in answers} == {201}
+
+
+def test_more_uploads_than_may_wait_are_refused_at_once(tmp_path):
+    refused = lambda: runtime.metrics.registry.get_sample_value("onebert_uploads_total", {"result": "queue-full"}) == 3  # noqa: E731
+    with opened(tmp_path) as runtime:
+        answers = upload_while_the_uploader_does_nothing(runtime, [Task().file] * (MAX_UPLOADS + 3), refused)
+        assert sorted(answer.status_code for answer in answers) == [200] * (MAX_UPLOADS - 1) + [201] + [503] * 3
+        assert all(int(answer.headers["retry-after"]) >= 1 for answer in answers if answer.status_code == 503)
+
+
+def test_a_batch_that_hangs_does_not_hold_the_end(tmp_path, monkeypatch):
+    entered, opened_again = Event(), Event()
+
+    def hang(self, *_):
+        entered.set()
+        opened_again.wait()
+
     monkeypatch.setattr(composition, "CLOSE_TIMEOUT", 0.1)
-    stuck, parts = Stuck(), app.state.parts
-    bank = composition.Bank(parts.base)
-    slot = bank.install(fold(parts.base, {name: torch.from_numpy(value) for name, value in Task().tensors.items()}))
-    parts.engine = Engine(parts.base, bank, EngineLimits(512, 1024, 2**19), stuck)
+    with Registry.open(tmp_path) as registry:
+        registry.add("task", loads(Task().file))
 
-    async def live():
-        async with app.router.lifespan_context(app):
-            parts.engine.submit([Item(Tokens([5], [0]), slot)])
-            assert await asyncio.to_thread(stuck.entered.wait, 60)
+    def live():
+        with opened(tmp_path) as runtime:
+            monkeypatch.setattr(Metrics, "observe_batch", hang)
+            [version] = runtime.directory.pin(["task"])
+            runtime.engine.submit([Item(Tokens([5], [0]), version.slot)], own_work("test"))
+            assert entered.wait(60)
 
     with ThreadPoolExecutor(1) as thread:
-        lived = thread.submit(asyncio.run, live())
+        lived = thread.submit(live)
         try:
             lived.result(30)
         finally:
-            stuck.opened.set()
+            opened_again.set()

@@ -2,12 +2,13 @@
 
 import hashlib
 import hmac
+import tracemalloc
 
 import pytest
 from starlette.datastructures import Headers
 
-from onebert_server.auth import ApiKeys
-from onebert_store.errors import Unauthorized
+from onebert_server.http.auth import ApiKeys, Attempts
+from onebert_store.errors import TooManyAttempts, Unauthorized
 
 
 def _headers(*values):
@@ -19,9 +20,12 @@ def keys():
     return ApiKeys(hashlib.sha256(key).digest() for key in (b"one", b"two", "drei-ß".encode()))
 
 
+ADDRESS = "192.0.2.7"
+
+
 @pytest.mark.parametrize("value", [b"Bearer one", b"bearer two", b"BEARER one ", "Bearer drei-ß".encode()])
 def test_right_keys(keys, value):
-    keys.check(_headers(value))
+    assert keys.check(_headers(value), ADDRESS)
 
 
 @pytest.mark.parametrize(
@@ -29,7 +33,27 @@ def test_right_keys(keys, value):
 )
 def test_wrong_keys(keys, values):
     with pytest.raises(Unauthorized):
-        keys.check(_headers(*values))
+        keys.check(_headers(*values), ADDRESS)
+
+
+@pytest.mark.parametrize("key", ["voilà", "Å", "x\x85"])
+def test_a_key_may_end_in_a_byte_that_unicode_calls_whitespace(key):
+    raw = key.encode()
+    keys = ApiKeys([hashlib.sha256(raw).digest()])
+    assert keys.check(_headers(b"Bearer " + raw), ADDRESS)
+    assert keys.check(_headers(b"Bearer \t" + raw + b" \t"), ADDRESS)
+
+
+def test_each_key_is_a_principal_of_its_own_wherever_it_comes_from(keys):
+    principals = {keys.check(_headers(value), ADDRESS) for value in (b"Bearer one", b"Bearer two")}
+    assert len(principals) == 2
+    assert keys.check(_headers(b"bearer one"), "192.0.2.8") in principals
+    assert not any("one" in principal or "two" in principal for principal in principals), "never the key itself"
+
+
+def test_without_keys_the_address_is_the_principal():
+    loopback = Headers({"host": "localhost:8000"})
+    assert ApiKeys([]).check(loopback, "127.0.0.1") != ApiKeys([]).check(loopback, "127.0.0.2")
 
 
 @pytest.mark.parametrize("place", range(3))
@@ -38,5 +62,30 @@ def test_every_key_is_compared_whichever_matches(keys, place, monkeypatch):
     compared = []
     compare = hmac.compare_digest
     monkeypatch.setattr(hmac, "compare_digest", lambda a, b: compared.append(b) or compare(a, b))
-    keys.check(_headers(b"Bearer " + (b"one", b"two", "drei-ß".encode())[place]))
+    keys.check(_headers(b"Bearer " + (b"one", b"two", "drei-ß".encode())[place]), ADDRESS)
     assert len(compared) == 3
+
+
+def test_attempts_without_a_key_are_limited_by_address_and_forgotten_with_time():
+    attempts = Attempts()
+    for _ in range(100):
+        attempts.count("a", now=50.0)
+    for _ in range(1000):
+        with pytest.raises(TooManyAttempts) as refused:
+            attempts.count("a", now=50.0)
+    assert (refused.value.status, refused.value.retry_after) == (429, 1)
+    attempts.count("b", now=50.0)
+    for _ in range(10):
+        attempts.count("a", now=51.0)
+    with pytest.raises(TooManyAttempts):
+        attempts.count("a", now=51.0)
+
+
+def test_addresses_that_come_and_go_are_not_kept():
+    attempts = Attempts()
+    tracemalloc.start()
+    for number in range(50_000):
+        attempts.count(str(number), now=0.0)
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 5_000_000

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from starlette.exceptions import HTTPException
 
-from onebert_server.middleware import BodyLimitMiddleware
+from onebert_server.http.middleware import BodyLimitMiddleware
 
 TIMEOUT = 60
 

@@ -1,4 +1,4 @@
-"""The directory: pins hold slots, retired slots go exactly once, references resolve at one moment."""
+"""The directory: pins hold slots, slots go exactly once, cold versions are loaded once, names resolve at one moment."""
 
 from collections import Counter
 from datetime import UTC, datetime
@@ -8,10 +8,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, precondition, rule
 
-from onebert_server.directory import Directory, Resident, Unavailable
+from onebert_server.versions.directory import Directory, State, Version
 from onebert_store.errors import AliasNotFound, InvalidInput, TaskNotFound, VersionNotFound, VersionUnavailable
-from onebert_store.manifest import parse_manifest
-from onebert_store.registry import Alias, VersionRecord
+from onebert_store.file.manifest import parse_manifest
+from onebert_store.registry.records import Alias, VersionEntry, VersionRecord
 from tiny_delta import manifest_dict
 
 MANIFEST = parse_manifest(manifest_dict())
@@ -22,19 +22,36 @@ def _record(task, version):
     return VersionRecord(task, version, digest, 1, datetime(2026, 1, 1, tzinfo=UTC), MANIFEST)
 
 
+def _resident(task, version, slot):
+    return Version(_record(task, version), slot)
+
+
+def _directory(released=None, asked=None, clock=lambda: 0.0):
+    released, asked = ([] if given is None else given for given in (released, asked))
+    return Directory(released.append, asked.append, clock)
+
+
+def _publish_broken(directory, task, number, **of_failure):
+    version = Version(_record(task, number))
+    directory.publish(version, {"live": Alias(1)})
+    directory.begin_loading(version)
+    directory.failed(version, "its file is damaged", **{"next_try": None} | of_failure)
+    return version
+
+
 @pytest.fixture
 def directory():
-    made = Directory(lambda slot: None)
-    made.publish(Resident(_record("a", 1), 1), {"live": Alias(1)})
-    made.publish(Resident(_record("a", 2), 2), {"live": Alias(1), "next": Alias(2)})
-    made.publish(Unavailable(_record("broken", 1)), {"live": Alias(1)})
-    made.publish(Resident(_record("broken", 2), 3), {"live": Alias(1)})
+    made = _directory()
+    made.publish(_resident("a", 1, 1), {"live": Alias(1)})
+    made.publish(_resident("a", 2, 2), {"live": Alias(1), "next": Alias(2)})
+    _publish_broken(made, "broken", 1)
+    made.publish(_resident("broken", 2, 3), {"live": Alias(1)})
     return made
 
 
 def test_references(directory):
     refs = ["a", "a@live", "a@next", "a@2", "broken@2", "a"]
-    assert [resident.slot for resident in directory.pin(refs)] == [1, 1, 2, 2, 3, 1]
+    assert [version.slot for version in directory.pin(refs)] == [1, 1, 2, 2, 3, 1]
 
 
 @pytest.mark.parametrize(
@@ -49,36 +66,87 @@ def test_references(directory):
 )
 def test_one_bad_reference_pins_nothing(ref, error):
     released = []
-    directory = Directory(released.append)
-    directory.publish(Resident(_record("a", 1), 1), {"live": Alias(1)})
-    directory.publish(Unavailable(_record("broken", 1)), {"live": Alias(1)})
+    directory = _directory(released)
+    directory.publish(_resident("a", 1, 1), {"live": Alias(1)})
+    _publish_broken(directory, "broken", 1)
     with pytest.raises(error):
         directory.pin(["a", ref])
     directory.retire("a", 1)
     assert released == [1]
 
 
+def test_live_leaves_out_what_nobody_knows_yet(directory):
+    record = _record("unknown", 1)
+    entry = VersionEntry(record.task, record.version, record.digest, record.size, record.created_at)
+    unknown = Version(entry)
+    directory.publish(unknown, {"live": Alias(1)})
+    directory.begin_loading(unknown)
+    assert [version.facts.task for version in directory.pin_live(lambda _: True, most=9)] == ["a"]
+    directory.unloaded(unknown, VersionUnavailable("no room"))
+    assert [version.facts.task for version in directory.pin_live(lambda _: True, most=9)] == ["a"]
+
+
+def test_only_what_nobody_wants_any_more_is_given_up():
+    asked = []
+    directory = _directory(asked=asked)
+    version = Version(_record("task", 1))
+    directory.publish(version, {"live": Alias(1)})
+    pinned = directory.pin(["task"])
+    assert not directory.give_up_unwanted(version)
+    directory.unpin(pinned)
+    assert directory.give_up_unwanted(version)
+    assert version.state is State.REGISTERED
+    directory.pin(["task"])
+    assert asked == [version, version]
+    retried = _publish_broken(directory, "broken", 1, next_try=1.0)
+    directory.begin_loading(retried)
+    assert not directory.give_up_unwanted(retried)
+
+
+def test_what_was_not_loaded_is_no_longer_unavailable_for_a_reason_of_before():
+    directory = _directory()
+    version = _publish_broken(directory, "task", 1, next_try=1.0)
+    directory.begin_loading(version)
+    directory.unloaded(version, VersionUnavailable("no room"))
+    assert (version.state, version.reason, version.next_try) == (State.REGISTERED, None, None)
+
+
 def test_live_leaves_out_what_is_unavailable(directory):
-    assert [resident.record.task for resident in directory.pin_live(lambda _: True)] == ["a"]
+    assert [version.facts.task for version in directory.pin_live(lambda _: True, most=9)] == ["a"]
 
 
 def test_live_tasks_that_are_not_wanted_are_not_pinned():
     released = []
-    directory = Directory(released.append)
+    directory = _directory(released)
     for slot, name in enumerate(("a", "b"), 1):
-        directory.publish(Resident(_record(name, 1), slot), {"live": Alias(1)})
-    assert [resident.slot for resident in directory.pin_live(lambda record: record.task != "a")] == [2]
+        directory.publish(_resident(name, 1, slot), {"live": Alias(1)})
+    assert [version.slot for version in directory.pin_live(lambda facts: facts.task != "a", most=9)] == [2]
     directory.retire("a", 1)
     directory.retire("b", 1)
     assert released == [1]
 
 
+def test_more_live_tasks_than_wanted_are_refused_without_looking_at_all_of_them():
+    """Of a hundred thousand tasks as few are looked at as of a dozen, and nothing is pinned."""
+    looked_at = []
+    directory = _directory()
+    for slot in range(1, 13):
+        directory.publish(_resident(f"task-{slot}", 1, slot), {"live": Alias(1)})
+    everything = directory.pin_live(lambda _: True, most=12)
+    assert len(everything) == 12
+    directory.unpin(everything)
+    with pytest.raises(InvalidInput, match="more than 3 tasks"):
+        directory.pin_live(lambda facts: not looked_at.append(facts.task), most=3)
+    assert len(looked_at) == 4
+    assert sorted(directory.evict() for _ in range(12)) == list(range(1, 13))
+
+
 def test_a_task_without_live_is_no_live_task(directory):
     directory.set_alias("a", "live", None)
-    assert directory.pin_live(lambda _: True) == []
+    assert directory.pin_live(lambda _: True, most=9) == []
     with pytest.raises(AliasNotFound):
         directory.pin(["a"])
-    assert [resident.slot for resident in directory.pin(["a@next"])] == [2]
+    assert [version.slot for version in directory.pin(["a@next"])] == [2]
 
 
 def test_a_task_goes_with_its_last_version(directory):
@@ -86,7 +154,7 @@ def test_a_task_goes_with_its_last_version(directory):
     directory.retire("a", 2)
     with pytest.raises(TaskNotFound):
         directory.pin(["a@2"])
-    assert [task.name for task in directory.tasks()] == ["broken"]
+    assert [task.name for task in directory.tasks("", 10)] == ["broken"]
     assert directory.counts()["tasks"] == 1
 
 
@@ -96,51 +164,193 @@ def test_find_by_content(directory):
     assert directory.find("nobody", f"sha256:{1:064x}") is None
 
 
-class Pinning(RuleBasedStateMachine):
-    """Random pins, unpins and retirements against a count of who holds what."""
+def test_content_whose_file_is_damaged_is_not_found_so_that_an_upload_heals_it(directory):
+    version = directory.version("a", 2)
+    directory.mark_damaged(version, "other content than its digest says")
+    assert directory.find("a", version.entry.digest) is None
+    assert directory.pin(["a@2"]) == [version]
+    assert directory.counts()["damaged"] == 1
+    directory.mark_damaged(version, None)
+    assert directory.find("a", version.entry.digest) is version
+
+
+def test_the_refusal_says_why_and_when_to_come_back():
+    directory = _directory(clock=lambda: 100.0)
+    _publish_broken(directory, "task", 1, next_try=107.5)
+    with pytest.raises(VersionUnavailable, match="its file is damaged") as refused:
+        directory.pin(["task"])
+    assert refused.value.retry_after == 8
+
+
+def test_a_cold_version_is_asked_for_once_and_whoever_waits_hears_of_it():
+    asked = []
+    directory = _directory(asked=asked)
+    version = Version(_record("task", 1))
+    directory.publish(version, {"live": Alias(1)})
+    pinned = directory.pin(["task", "task@1"])
+    directory.pin(["task"])
+    assert asked == [version]
+    [loading] = directory.awaited(pinned)
+    assert not loading.done()
+    directory.loaded(version, 7, _record("task", 1))
+    assert loading.result() is None
+    assert directory.awaited(pinned) == []
+    assert (version.state, version.slot) == (State.RESIDENT, 7)
+
+
+def test_a_version_that_fails_while_requests_wait_refuses_them():
+    directory = _directory()
+    version = Version(_record("task", 1))
+    directory.publish(version, {"live": Alias(1)})
+    pinned = directory.pin(["task"])
+    [loading] = directory.awaited(pinned)
+    directory.failed(version, "no such file", next_try=None)
+    with pytest.raises(VersionUnavailable, match="no such file"):
+        loading.result()
+    with pytest.raises(VersionUnavailable, match="no such file"):
+        directory.awaited(pinned)
+
+
+def test_the_least_recently_used_goes_first_and_comes_back_when_it_is_asked_for():
+    asked = []
+    directory = _directory(asked=asked)
+    for number in (1, 2, 3):
+        directory.publish(_resident("task", number, number), {"live": Alias(1)})
+    directory.unpin(directory.pin(["task@1"]))
+    assert [directory.evict(), directory.evict()] == [2, 3]
+    [back] = directory.pin(["task@3"])
+    assert asked == [back]
+    assert back.state is State.LOADING
+
+
+def test_what_is_pinned_is_never_evicted():
+    directory = _directory()
+    directory.publish(_resident("task", 1, 1), {"live": Alias(1)})
+    pinned = directory.pin(["task"])
+    assert directory.evict() is None
+    directory.unpin(pinned)
+    assert directory.evict() == 1
+    assert directory.evict() is None
+
+
+def test_a_version_that_is_deleted_while_it_is_loaded_gives_its_slot_back():
+    released = []
+    directory = _directory(released)
+    version = Version(_record("task", 1))
+    directory.publish(version, {"live": Alias(1)})
+    pinned = directory.pin(["task"])
+    directory.retire("task", 1)
+    directory.loaded(version, 4, _record("task", 1))
+    assert version.slot == 4
+    assert released == []
+    directory.unpin(pinned)
+    assert released == [4]
+
+
+class Residency(RuleBasedStateMachine):
+    """Random pins, loads, failures, evictions and retirements against a count of who holds which slot."""
 
     pins = Bundle("pins")
 
     def __init__(self):
         super().__init__()
         self.released = Counter()
-        self.directory = Directory(lambda slot: self.released.update([slot]))
+        self.asked = []
+        self.directory = Directory(lambda slot: self.released.update([slot]), self.asked.append, lambda: 0.0)
         self.held = Counter()
-        self.present = set()
-        self.published = 0
+        self.present = {}
+        self.published = self.slots = 0
+        self.owned = {}  # slot -> version, as long as the directory has it
+        self.evicted = set()
 
-    @rule()
-    def publish(self):
+    def new_slot(self, version):
+        self.slots += 1
+        self.owned[self.slots] = version
+        return self.slots
+
+    @rule(resident=st.booleans())
+    def publish(self, resident):
         self.published += 1
-        version = self.published
-        self.directory.publish(Resident(_record("task", version), version), {"live": Alias(version)})
-        self.present.add(version)
+        version = Version(_record("task", self.published), self.slots + 1 if resident else None)
+        if resident:
+            self.new_slot(version)
+        self.directory.publish(version, {"live": Alias(self.published)})
+        self.present[self.published] = version
 
     @precondition(lambda self: self.present)
     @rule(target=pins, data=st.data())
     def pin(self, data):
-        versions = data.draw(st.lists(st.sampled_from(sorted(self.present)), min_size=1, max_size=5))
-        residents = self.directory.pin([f"task@{version}" for version in versions])
+        numbers = data.draw(st.lists(st.sampled_from(sorted(self.present)), min_size=1, max_size=5))
+        refs = [f"task@{number}" for number in numbers]
+        if any(self.present[number].state is State.UNAVAILABLE for number in numbers):
+            with pytest.raises(VersionUnavailable):
+                self.directory.pin(refs)
+            return []
+        versions = self.directory.pin(refs)
         self.held.update(versions)
-        return residents
+        return versions
 
-    @rule(residents=consumes(pins))
-    def unpin(self, residents):
-        self.directory.unpin(residents)
-        self.held.subtract(resident.slot for resident in residents)
+    @rule(versions=consumes(pins))
+    def unpin(self, versions):
+        self.directory.unpin(versions)
+        self.held.subtract(versions)
+
+    @precondition(lambda self: self.asked)
+    @rule(outcome=st.sampled_from(["loaded", "failed", "unloaded"]))
+    def load(self, outcome):
+        version = self.asked.pop(0)
+        if outcome == "loaded":
+            self.directory.loaded(version, self.new_slot(version), _record("task", version.entry.version))
+        elif outcome == "failed":
+            self.directory.failed(version, "for a test", next_try=1.0)
+        else:
+            self.directory.unloaded(version, VersionUnavailable("no room"))
+
+    @rule()
+    def evict(self):
+        slot = self.directory.evict()
+        free = [version for version in self.owned.values() if not self.held[version] and not version.retired]
+        assert (slot is None) == (not free)
+        if slot is not None:
+            assert self.held[self.owned.pop(slot)] == 0
+            self.evicted.add(slot)
+
+    @precondition(lambda self: self.present)
+    @rule(data=st.data())
+    def try_again(self, data):
+        version = self.present[data.draw(st.sampled_from(sorted(self.present)))]
+        if self.directory.begin_loading(version):
+            self.asked.append(version)
 
     @precondition(lambda self: self.present)
     @rule(data=st.data())
     def retire(self, data):
-        version = data.draw(st.sampled_from(sorted(self.present)))
-        self.directory.retire("task", version)
-        self.present.remove(version)
+        number = data.draw(st.sampled_from(sorted(self.present)))
+        self.directory.retire("task", number)
+        del self.present[number]
 
     @invariant()
-    def released_once_when_retired_and_unheld(self):
-        gone = set(range(1, self.published + 1)) - self.present
-        assert self.released == Counter({slot: 1 for slot in gone if not self.held[slot]})
+    def slots_go_once_when_nobody_can_use_them(self):
+        gone = {slot for slot, version in self.owned.items() if version.retired and not self.held[version]}
+        assert self.released == Counter(gone)
+
+    @invariant()
+    def nobody_is_asked_to_load_twice(self):
+        assert len(set(self.asked)) == len(self.asked)
+        assert all(version.state is State.LOADING for version in self.asked)
+
+    @invariant()
+    def who_holds_a_resident_version_can_name_its_slot(self):
+        for version, count in self.held.items():
+            if count and version.state is State.RESIDENT:
+                assert self.owned[version.slot] is version
 
 
-Pinning.TestCase.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
-TestPinning = Pinning.TestCase
+Residency.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestResidency = Residency.TestCase
+
+
+def test_what_nobody_knows_is_retired_in_silence(directory):
+    directory.retire("nobody", 1)
+    directory.retire("a", 9)
+    assert set(directory.task("a").versions) == {1, 2}

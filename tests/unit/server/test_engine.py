@@ -1,6 +1,8 @@
 """The engine: every caller gets its own answers, in order, whatever waits, leaves, fails or closes beside it."""
 
-from collections.abc import Iterator
+import time
+import weakref
+from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from functools import cache
 from threading import Event
@@ -11,15 +13,21 @@ import pytest
 import torch
 
 from bases import Reference, far_delta, tiny_base
-from onebert_encoder.base import Base, load_base
-from onebert_encoder.fold import fold
-from onebert_encoder.tokens import Tokens
-from onebert_server.bank import Bank
-from onebert_server.engine import Engine, EngineLimits, Item
-from onebert_store.errors import EngineFailed, QueueFull, ShuttingDown, TooLarge
+from onebert_encoder.base.base import Base, load_base
+from onebert_encoder.maths.fold import fold
+from onebert_encoder.text.tokens import Tokens
+from onebert_server.context import Context, own_work
+from onebert_server.engine import engine as engine_module
+from onebert_server.engine.bank import Bank
+from onebert_server.engine.engine import Engine, EngineLimits
+from onebert_server.engine.host_copy import HostCopy
+from onebert_server.engine.queue import QueueLimits
+from onebert_server.engine.request import Item
+from onebert_store.errors import DeadlineExceeded, EngineFailed, QueueFull, ShuttingDown, TooLarge
 
 KINDS = ("bitfit", "layernorm", "lora", "spafit", "frozen", "everything")
 WAIT = 60.0
+LIMITS = EngineLimits(128, QueueLimits(max_sequences=80, max_tokens=2000))
 
 
 @cache
@@ -43,11 +51,19 @@ class Gate:
     def __init__(self) -> None:
         self.entered, self.opened = Event(), Event()
         self.batches: list[tuple[int, int]] = []
+        self.waits: list[float] = []
+        self.dropped: list[str] = []
 
     def observe_batch(self, sequences: int, tokens: int, seconds: float) -> None:
         self.batches.append((sequences, tokens))
         self.entered.set()
         assert self.opened.wait(WAIT)
+
+    def observe_wait(self, seconds: float) -> None:
+        self.waits.append(seconds)
+
+    def count_dropped(self, why: str) -> None:
+        self.dropped.append(why)
 
 
 @pytest.fixture
@@ -55,10 +71,9 @@ def gate() -> Gate:
     return Gate()
 
 
-@pytest.fixture
-def engine(gate: Gate) -> Iterator[Engine]:
-    limits = EngineLimits(max_batch_tokens=128, max_queue_sequences=40, max_queue_tokens=1000)
-    running = Engine(base(), bank()[0], limits, gate)
+@pytest.fixture(params=[False, True], ids=["one-batch-at-a-time", "overlapping"])
+def engine(gate: Gate, request: pytest.FixtureRequest) -> Iterator[Engine]:
+    running = Engine(base(), bank()[0], LIMITS, gate, overlaps=request.param)
     running.start()
     yield running
     gate.opened.set()
@@ -70,9 +85,19 @@ def item(slot: int, length: int = 8, seed: int = 0) -> Item:
     return Item(Tokens(ids, [0] * length), slot)
 
 
+def asker(principal: str = "someone", seconds: float = float("inf")) -> Context:
+    """Who asks, and how long the answer is of use."""
+    now = time.monotonic()
+    return Context(principal, now + seconds, now, "request")
+
+
+def submit(engine: Engine, items: list[Item], context: Context | None = None) -> Future[Any]:
+    return engine.submit(items, context or asker())
+
+
 def hold(engine: Engine, gate: Gate) -> Future[Any]:
     """Submits one item and returns when the engine sits behind the gate."""
-    held = engine.submit([item(1)])
+    held = submit(engine, [item(1)])
     assert gate.entered.wait(WAIT)
     return held
 
@@ -94,7 +119,7 @@ def test_callers_in_many_threads_get_their_own_answers(engine: Engine, gate: Gat
     def ask(request: list[Item]) -> None:
         while True:
             try:
-                return check(request, engine.submit(request).result(WAIT))
+                return check(request, submit(engine, request).result(WAIT))
             except QueueFull:
                 continue
 
@@ -104,7 +129,7 @@ def test_callers_in_many_threads_get_their_own_answers(engine: Engine, gate: Gat
 
 def test_what_waits_goes_together_up_to_the_token_budget(engine: Engine, gate: Gate) -> None:
     held = hold(engine, gate)
-    futures = [engine.submit([item(1 + i, length=30, seed=i)]) for i in range(6)]
+    futures = [submit(engine, [item(1 + i, length=30, seed=i)]) for i in range(6)]
     assert (engine.waiting_sequences, engine.waiting_tokens) == (6, 180)
     gate.opened.set()
     for future in [held, *futures]:
@@ -116,38 +141,137 @@ def test_what_waits_goes_together_up_to_the_token_budget(engine: Engine, gate: G
 def test_a_request_larger_than_a_batch_is_answered_in_order(engine: Engine, gate: Gate) -> None:
     gate.opened.set()
     items = [item(1 + i % 12, length=25, seed=i) for i in range(20)]
-    check(items, engine.submit(items).result(WAIT))
+    check(items, submit(engine, items).result(WAIT))
+
+
+def test_a_request_keeps_its_answers_in_its_result_alone(engine: Engine, gate: Gate) -> None:
+    gate.opened.set()
+    request = submit(engine, [item(1)] * 20)
+    answers = [weakref.ref(answer) for answer in request.result(WAIT)]
+    engine.close(WAIT)
+    request.result().clear()
+    assert [answer() for answer in answers] == [None] * 20
 
 
 def test_a_full_queue_refuses_at_once_and_recovers(engine: Engine, gate: Gate) -> None:
     hold(engine, gate)
-    waiting = [engine.submit([item(1)] * 20) for _ in range(2)]
+    waiting = [submit(engine, [item(1)] * 20, asker(principal)) for principal in "abcd"]
     with pytest.raises(QueueFull) as refused:
-        engine.submit([item(1)])
+        submit(engine, [item(1)])
     assert refused.value.status == 503
     assert refused.value.retry_after is not None
     gate.opened.set()
     assert all(len(future.result(WAIT)) == 20 for future in waiting)
-    assert len(engine.submit([item(1)]).result(WAIT)) == 1
+    assert len(submit(engine, [item(1)]).result(WAIT)) == 1
 
 
 def test_waiting_tokens_are_bounded_too(engine: Engine, gate: Gate) -> None:
     hold(engine, gate)
-    engine.submit([item(1, length=60)] * 16)
+    submit(engine, [item(1, length=60)] * 17)
     with pytest.raises(QueueFull):
-        engine.submit([item(1, length=60)])
+        submit(engine, [item(1, length=60)])
+    submit(engine, [item(1, length=60)], asker("someone else"))
 
 
-def test_a_caller_who_left_costs_nothing(engine: Engine, gate: Gate) -> None:
+def test_a_caller_who_left_costs_nothing_and_makes_room_at_once(engine: Engine, gate: Gate) -> None:
     hold(engine, gate)
-    leaving, staying = engine.submit([item(1)] * 3), engine.submit([item(2)])
+    leaving, staying = submit(engine, [item(1)] * 3), submit(engine, [item(2)])
     assert leaving.cancel()
+    assert leaving.cancelled()
+    assert (engine.waiting_sequences, engine.waiting_tokens) == (1, 8)
     gate.opened.set()
     check([item(2)], staying.result(WAIT))
     engine.close(WAIT)
     assert gate.batches == [(1, 8), (1, 8)]
+    assert gate.dropped == ["left"]
     with pytest.raises(CancelledError):
         leaving.result(WAIT)
+
+
+def test_who_leaves_while_a_part_runs_is_let_go_only_when_the_rows_are_no_longer_read(
+    engine: Engine, gate: Gate
+) -> None:
+    held, freed = submit(engine, [item(1, length=100)] * 3), Event()
+    held.add_done_callback(lambda _: freed.set())
+    assert gate.entered.wait(WAIT)
+    assert held.cancel()
+    assert engine.waiting_sequences == 0, "what had not begun is dropped at once"
+    assert not held.done(), "the batch under way still reads its rows"
+    gate.opened.set()
+    assert freed.wait(WAIT)
+    assert held.cancelled()
+    engine.close(WAIT)
+    # An engine that overlaps has launched the next one by then, too.
+    assert gate.batches == [(1, 100)] * (1 + engine._overlaps)
+
+
+def test_what_is_late_is_dropped_before_it_costs_a_pass(engine: Engine, gate: Gate) -> None:
+    hold(engine, gate)
+    context = asker(seconds=0.001)
+    late, other = submit(engine, [item(1)] * 3, context), submit(engine, [item(2)])
+    while time.monotonic() < context.deadline:
+        pass
+    gate.opened.set()
+    with pytest.raises(DeadlineExceeded) as told:
+        late.result(WAIT)
+    assert told.value.status == 504
+    check([item(2)], other.result(WAIT))
+    engine.close(WAIT)
+    assert gate.batches == [(1, 8), (1, 8)]
+    assert gate.dropped == ["deadline"]
+    assert len(gate.waits) == 2, "of the requests that ran"
+
+
+def test_a_short_text_does_not_wait_for_another_principals_fan_out(engine: Engine, gate: Gate) -> None:
+    held = submit(engine, [item(1, length=100, seed=i) for i in range(9)], asker("flood"))
+    assert gate.entered.wait(WAIT)
+    short = submit(engine, [item(2)], asker("someone else"))
+    order: list[str] = []
+    held.add_done_callback(lambda _: order.append("flood"))
+    short.add_done_callback(lambda _: order.append("short"))
+    gate.opened.set()
+    check([item(2)], short.result(WAIT))
+    held.result(WAIT)
+    assert order == ["short", "flood"]
+
+
+def test_the_servers_own_work_is_let_in_when_the_queue_is_full(engine: Engine, gate: Gate) -> None:
+    hold(engine, gate)
+    for principal in "abcd":
+        submit(engine, [item(1)] * 20, asker(principal))
+    with pytest.raises(QueueFull):
+        engine.check(asker("e"))
+    proof = submit(engine, [item(2)] * 3, own_work("proof"))
+    gate.opened.set()
+    check([item(2)] * 3, proof.result(WAIT))
+
+
+def test_the_wait_is_bounded_in_seconds_of_the_machines_own_measured_speed(gate: Gate) -> None:
+    limits = EngineLimits(128, QueueLimits(max_sequences=10**6, max_tokens=10**9, max_seconds=0.05))
+    engine = Engine(base(), bank()[0], limits, gate)
+    engine.start()
+    hold(engine, gate)
+    while engine.waiting_seconds < 0.05:
+        submit(engine, [item(1, length=64)])
+    assert engine.waiting_tokens >= 2 * 64, "the bound is of time, and not of these few tokens"
+    with pytest.raises(QueueFull) as refused:
+        submit(engine, [item(1)])
+    assert refused.value.retry_after == 1
+    submit(engine, [item(1)], asker("someone else"))
+    gate.opened.set()
+    engine.close(0)
+
+
+def test_a_pass_under_way_is_seen_from_outside(engine: Engine, gate: Gate) -> None:
+    held = hold(engine, gate)
+    before = engine.pass_seconds
+    assert before > 0
+    while engine.pass_seconds <= before:
+        pass
+    gate.opened.set()
+    held.result(WAIT)
+    engine.close(WAIT)
+    assert engine.pass_seconds == 0
 
 
 def test_a_task_that_gives_nan_touches_nobody_beside_it(engine: Engine, gate: Gate) -> None:
@@ -155,7 +279,7 @@ def test_a_task_that_gives_nan_touches_nobody_beside_it(engine: Engine, gate: Ga
     tensors["delta.encoder.layer.0.output.dense.bias"][:] = np.nan
     slot = bank()[0].install(fold(base(), {n: torch.from_numpy(v) for n, v in tensors.items()}, "mean"))
     hold(engine, gate)
-    mixed, good = engine.submit([item(slot), item(1)]), engine.submit([item(4), item(5)])
+    mixed, good = submit(engine, [item(slot), item(1)]), submit(engine, [item(4), item(5)])
     gate.opened.set()
     broken, beside = mixed.result(WAIT)
     assert np.isnan(broken).all()
@@ -168,8 +292,8 @@ def test_nothing_more_is_run_of_a_request_that_has_failed(engine: Engine, gate: 
     """Its rows are given back when it fails, and may be somebody else's when the rest of it would run."""
     hold(engine, gate)
     outside_the_vocabulary = Item(Tokens([10**9] * 60, [0] * 60), 1)
-    split = engine.submit([outside_the_vocabulary, *[item(2, length=60)] * 3])
-    neighbor = engine.submit([item(4, length=60)])
+    split = submit(engine, [outside_the_vocabulary, *[item(2, length=60)] * 3])
+    neighbor = submit(engine, [item(4, length=60)])
     gate.opened.set()
     with pytest.raises(EngineFailed):
         split.result(WAIT)
@@ -181,34 +305,34 @@ def test_nothing_more_is_run_of_a_request_that_has_failed(engine: Engine, gate: 
 def test_what_can_never_wait_is_refused_for_good(engine: Engine, gate: Gate) -> None:
     gate.opened.set()
     with pytest.raises(TooLarge):
-        engine.submit([item(1)] * 41)
+        submit(engine, [item(1)] * 81)
 
 
 def test_an_engine_that_does_not_run_says_so() -> None:
-    stopped = Engine(base(), bank()[0], EngineLimits(128, 40, 1000))
+    stopped = Engine(base(), bank()[0], LIMITS)
     assert not stopped.alive
     with pytest.raises(EngineFailed):
-        stopped.submit([item(1)])
+        submit(stopped, [item(1)])
 
 
 def test_a_failed_batch_is_reported_and_the_engine_lives_on(engine: Engine, gate: Gate) -> None:
     gate.opened.set()
     outside_the_vocabulary = Item(Tokens([10**9], [0]), 1)
     with pytest.raises(EngineFailed):
-        engine.submit([outside_the_vocabulary]).result(WAIT)
+        submit(engine, [outside_the_vocabulary]).result(WAIT)
     assert engine.alive
-    check([item(1)], engine.submit([item(1)]).result(WAIT))
+    check([item(1)], submit(engine, [item(1)]).result(WAIT))
 
 
 def test_closing_answers_what_was_admitted_and_takes_nothing_new(engine: Engine, gate: Gate) -> None:
     hold(engine, gate)
-    admitted = [engine.submit([item(1 + i)]) for i in range(5)]
+    admitted = [submit(engine, [item(1 + i)]) for i in range(5)]
     with ThreadPoolExecutor(1) as threads:
         closing = threads.submit(engine.close, WAIT)
         while engine.alive:
             pass
         with pytest.raises(ShuttingDown):
-            engine.submit([item(1)])
+            submit(engine, [item(1)])
         gate.opened.set()
         closing.result(WAIT)
     for i, future in enumerate(admitted):
@@ -217,10 +341,33 @@ def test_closing_answers_what_was_admitted_and_takes_nothing_new(engine: Engine,
 
 def test_closing_in_haste_tells_those_who_still_wait(engine: Engine, gate: Gate) -> None:
     hold(engine, gate)
-    left = engine.submit([item(1)])
+    left = submit(engine, [item(1)])
     engine.close(0)
     with pytest.raises(ShuttingDown):
         left.result(WAIT)
+
+
+def test_closing_tells_those_whose_pass_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    entered, ended = Event(), Event()
+
+    class Hung(HostCopy):
+        def read(self) -> np.ndarray:
+            entered.set()
+            assert ended.wait(WAIT)
+            return super().read()
+
+    monkeypatch.setattr(engine_module, "HostCopy", Hung)
+    running = Engine(base(), bank()[0], LIMITS)
+    running.start()
+    held = submit(running, [item(1)])
+    assert entered.wait(WAIT)
+    running.close(0)
+    try:
+        with pytest.raises(ShuttingDown):
+            held.result(0)
+    finally:
+        ended.set()
+        running.close(WAIT)
 
 
 def test_logits_of_every_token_come_in_their_shape_between_those_of_sequences(engine: Engine, gate: Gate) -> None:
@@ -229,7 +376,7 @@ def test_logits_of_every_token_come_in_their_shape_between_those_of_sequences(en
     slot = bank()[0].install(fold(base(), {n: torch.from_numpy(v) for n, v in tensors.items()}, "none"))
     reference = Reference(tiny_base("bert"), tensors, "none")
     items = [item((slot, 1, 5)[i % 3], length=3 + i, seed=i) for i in range(12)]
-    for one, logits in zip(items, engine.submit(items).result(WAIT), strict=True):
+    for one, logits in zip(items, submit(engine, items).result(WAIT), strict=True):
         if one.slot != slot:
             check([one], [logits])
             continue
@@ -242,7 +389,117 @@ def test_one_text_for_many_tasks_runs_once_where_it_can(engine: Engine, gate: Ga
     gate.opened.set()
     text = item(1, length=12).tokens
     items = [Item(text, slot) for slot in bank()[1]]
-    check(items, engine.submit(items).result(WAIT))
+    check(items, submit(engine, items).result(WAIT))
+
+
+@pytest.mark.parametrize(("overlaps", "order"), [(False, "0a 0b 1a 1b 2a 2b 3a 3b"), (True, "0a 1a 0b 2a 1b 2b 3a 3b")])
+def test_a_full_batch_is_launched_while_the_one_before_it_runs(
+    monkeypatch: pytest.MonkeyPatch, overlaps: bool, order: str
+) -> None:
+    """The last one is not full for all the engine knows, so it waits for company."""
+    events: list[str] = []
+
+    class Noted(HostCopy):
+        def __init__(self, tensor: torch.Tensor) -> None:
+            super().__init__(tensor)
+            self._number = sum(event.endswith("a") for event in events)
+            events.append(f"{self._number}a")
+
+        def read(self) -> np.ndarray:
+            events.append(f"{self._number}b")
+            return super().read()
+
+    monkeypatch.setattr(engine_module, "HostCopy", Noted)
+    running = Engine(base(), bank()[0], LIMITS, overlaps=overlaps)
+    items = [item(1 + i % 12, length=25, seed=i) for i in range(20)]
+    running.start()
+    check(items, submit(running, items).result(WAIT))
+    running.close(WAIT)
+    assert " ".join(events) == order
+
+
+class Reads:
+    """Of each batch of an engine that overlaps: whether the request that it holds had ended when its answers were read.
+
+    Attributes:
+        request: the one; before it is set, nothing is noted.
+        packed: is told of each batch that was launched.
+        lost: numbers of the reads that fail.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.request: Future[Any] | None = None
+        self.ended: list[bool] = []
+        self.packed: Callable[[], None] = lambda: None
+        self.lost: set[int] = set()
+        reads = self
+
+        class Noted(HostCopy):
+            def __init__(self, tensor: torch.Tensor) -> None:
+                super().__init__(tensor)
+                reads.packed()
+
+            def read(self) -> np.ndarray:
+                if reads.request is not None:
+                    reads.ended.append(reads.request.done())
+                if len(reads.ended) - 1 in reads.lost:
+                    raise RuntimeError("the device failed")
+                return super().read()
+
+        monkeypatch.setattr(engine_module, "HostCopy", Noted)
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
+    return Reads(monkeypatch)
+
+
+@pytest.fixture
+def overlapping(gate: Gate) -> Iterator[Engine]:
+    running = Engine(base(), bank()[0], LIMITS, gate, overlaps=True)
+    running.start()
+    yield running
+    gate.opened.set()
+    running.close(WAIT)
+
+
+@pytest.mark.parametrize("lost", ["launched", "landing"])
+def test_a_request_fails_only_when_no_other_batch_reads_its_rows(
+    overlapping: Engine, gate: Gate, reads: Reads, lost: str
+) -> None:
+    """Its rows are given back when it fails; one of its batches fails while another one is in the air."""
+    parts = [item(1, length=100, seed=i) for i in range(3)]
+    if lost == "launched":
+        parts[1] = Item(Tokens([10**9] * 100, [0] * 100), 1)
+    else:
+        reads.lost = {0}
+    hold(overlapping, gate)
+    reads.request = submit(overlapping, parts)
+    neighbor = submit(overlapping, [item(2)], asker("someone else"))
+    gate.opened.set()
+    with pytest.raises(EngineFailed):
+        reads.request.result(WAIT)
+    check([item(2)], neighbor.result(WAIT))
+    overlapping.close(WAIT)
+    assert reads.ended[: 1 + len(reads.lost)] == [False] * (1 + len(reads.lost))
+
+
+def test_a_late_request_fails_only_when_no_batch_reads_its_rows(overlapping: Engine, gate: Gate, reads: Reads) -> None:
+    hold(overlapping, gate)
+    context = asker(seconds=1.0)
+    reads.request = submit(overlapping, [item(1, length=100, seed=i) for i in range(3)], context)
+
+    def wait() -> None:
+        while time.monotonic() <= context.deadline:
+            pass
+
+    reads.packed = wait
+    gate.opened.set()
+    with pytest.raises(DeadlineExceeded):
+        reads.request.result(WAIT)
+    overlapping.close(WAIT)
+    assert reads.ended == [False]
+    assert gate.dropped == ["deadline"]
 
 
 class Threads:
@@ -254,12 +511,16 @@ class Threads:
     def observe_batch(self, sequences: int, tokens: int, seconds: float) -> None:
         self.seen.append(torch.get_num_threads())
 
+    def observe_wait(self, seconds: float) -> None: ...
+
+    def count_dropped(self, why: str) -> None: ...
+
 
 def test_the_engine_alone_computes_on_the_threads_it_is_given() -> None:
     before, threads = torch.get_num_threads(), Threads()
-    made = Engine(base(), bank()[0], EngineLimits(128, 40, 1000), threads, threads=before + 1)
+    made = Engine(base(), bank()[0], LIMITS, threads, threads=before + 1)
     made.start()
-    made.submit([Item(Tokens([5, 9, 3], [0] * 3), next(iter(bank()[1])))]).result(WAIT)
+    submit(made, [Item(Tokens([5, 9, 3], [0] * 3), next(iter(bank()[1])))]).result(WAIT)
     made.close(WAIT)
     assert threads.seen == [before + 1]
     assert torch.get_num_threads() == before

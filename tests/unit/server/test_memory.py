@@ -9,7 +9,7 @@ import pytest
 # A block above all that glibc keeps by itself, made and freed again and again.
 PAGES_OF_TEN_BLOCKS = """
 import resource
-from onebert_server.memory import keep_freed_memory
+from onebert_server.engine.memory import keep_freed_memory
 keep_freed_memory()
 b"x" * (40 << 20)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

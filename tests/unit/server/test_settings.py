@@ -41,6 +41,49 @@ def test_environment_and_flags(monkeypatch):
     assert (settings.port, settings.dtype) == (9001, "bfloat16")
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("ONEBERT_MAX_BATCH_TOKEN", "is ONEBERT_MAX_BATCH_TOKENS meant"),
+        ("ONEBERT_APIKEYS", "is ONEBERT_API_KEYS meant"),
+        ("onebert_prot", "is ONEBERT_PORT meant"),
+        ("ONEBERT_XQZJW", "^ONEBERT_XQZJW is not a setting$"),
+        ("ONEBERT_", "is not a setting"),
+    ],
+)
+def test_a_misspelled_variable_is_no_default(monkeypatch, name, said):
+    monkeypatch.setenv(name, "a-value-of-16-letters")
+    with pytest.raises(InvalidSettings, match=said) as caught:
+        load_settings()
+    assert "a-value" not in caught.value.detail
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("ONEBERT_URL", "ONEBERT_API_KEY", "_ONEBERT_COMPLETE", "onebert_port"),
+        *("ONEBERT_SERVICE_HOST", "ONEBERT_SERVICE_PORT_HTTP", "ONEBERT_PORT_8000_TCP_ADDR", "ONEBERT_CANARY_PORT"),
+    ],
+)
+def test_variables_that_others_read_are_let_alone(monkeypatch, name):
+    monkeypatch.setenv(name, "9000")
+    load_settings()
+
+
+@pytest.mark.parametrize("key", ["é" * 16, "tab\tin\tthe\tmiddle", "\x7f" * 16])
+def test_a_key_that_clients_would_send_in_different_ways_is_refused(monkeypatch, key):
+    monkeypatch.setenv("ONEBERT_API_KEYS", key)
+    with pytest.raises(InvalidSettings, match="ASCII") as caught:
+        load_settings()
+    assert key not in caught.value.detail
+
+
+def test_a_gpu_is_taken_where_there_is_one():
+    """By default; which device `auto` is, is seen where the server runs (`GET /v1/base`)."""
+    assert load_settings().device == "auto"
+    assert load_settings(device="cuda:1").device == "cuda:1"
+
+
 def test_keys_are_kept_as_digests_and_never_shown(monkeypatch):
     digest = hashlib.sha256(b"beta").hexdigest()
     monkeypatch.setenv("ONEBERT_API_KEYS", f" alpha-secret-0123 ,, sha256:{digest}")

@@ -7,24 +7,34 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bases import tiny_base
-from onebert_encoder.base import load_base
-from onebert_encoder.tokens import Tokenizer
-from onebert_server import wire
+from onebert_encoder.base.base import load_base
+from onebert_encoder.text.tokens import Tokenizer
+from onebert_server.front_ends import wire
 
 numbers = st.integers(0, 2**40)
-sequences = st.builds(wire.Tokens, st.lists(st.integers(0, 2**31 - 1)), st.lists(st.integers(0, 1)))
-asks = st.builds(
-    wire.Ask,
+ids = st.lists(st.integers(0, 2**31 - 1))
+pieces = st.builds(wire.Pieces, st.lists(ids), st.lists(numbers))
+seconds = st.floats(allow_nan=False)
+questions = st.builds(
+    wire.Compute,
     numbers,
-    st.lists(st.text()),
+    st.text(),
+    st.text(),
+    seconds,
+    seconds,
+    st.none() | st.lists(st.text()),
     st.booleans(),
-    st.booleans(),
-    st.lists(numbers),
-    st.lists(sequences),
+    st.none() | numbers,
+    st.lists(pieces),
     st.lists(numbers),
 )
-counted = st.tuples(st.text(), st.text(), st.dictionaries(st.text(), st.text()), st.floats(allow_nan=False))
-frames = asks | st.just(wire.Listening()) | st.builds(wire.Counted, st.lists(counted))
+frames = (
+    questions
+    | st.builds(wire.Cancel, numbers)
+    | st.just(wire.Listening())
+    | st.builds(wire.InProgress, numbers)
+    | st.builds(wire.Answered, st.text(), st.text(), numbers, seconds, st.none() | st.text())
+)
 
 
 @given(st.lists(frames), st.lists(st.integers(0, 200)))

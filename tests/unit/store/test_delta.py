@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import tiny_delta
-from onebert_store.delta import check
 from onebert_store.errors import BaseMismatch, InvalidManifest, NotFinite, TensorMismatch
+from onebert_store.file.delta import check
 from tiny_delta import KEY, MIDDLE, NORM, OUTPUT, QUERY, SPEC
 
 
@@ -80,30 +80,30 @@ def adapter(module, size=2):
     }
 
 
-def with_places(places, values, module="encoder.layer.0.intermediate.dense", dtype=np.int32):
+def with_indices(indices, values, module="encoder.layer.0.intermediate.dense", dtype=np.int32):
     return tiny_delta.tensors_for() | {
-        f"sparse_index.{module}": np.array(places, dtype),
+        f"sparse_index.{module}": np.array(indices, dtype),
         f"sparse_value.{module}": np.ones(values, np.float32),
     }
 
 
 def test_sparse_differences_adapters_and_scales_are_accepted():
     scales = {f"scale.{KEY.format(0)}": (4,), f"scale.{OUTPUT.format(1)}": (8,)}
-    tensors = with_tensors(**adapter(OUTPUT.format(0)), **scales) | with_places([0, 7, 31], 3)
+    tensors = with_tensors(**adapter(OUTPUT.format(0)), **scales) | with_indices([0, 7, 31], 3)
     check(tiny_delta.make_delta(tensors=tensors), SPEC)
 
 
 @pytest.mark.parametrize(
     ("tensors", "message"),
     [
-        (with_places([0, 32], 2), "places are from 0 to 31 and strictly increase"),
-        (with_places([-1, 3], 2), "places are from 0"),
-        (with_places([3, 3], 2), "strictly increase"),
-        (with_places([-(2**31), 2**31 - 1, 5], 3), "strictly increase"),
-        (with_places([0, 1], 3), r"sparse_value\.\S+ is \[3\], not \[2\]"),
-        (with_places([[0, 1]], 1), r"sparse_index\.\S+ is \[1, 2\], not \[1\]"),
-        (with_places([0, 1], 2, dtype=np.float32), "is I32 and nothing else is"),
-        (with_places([0], 1, module="pooler.dense"), "not tensors of this base"),
+        (with_indices([0, 32], 2), "indices are from 0 to 31 and strictly increase"),
+        (with_indices([-1, 3], 2), "indices are from 0"),
+        (with_indices([3, 3], 2), "strictly increase"),
+        (with_indices([-(2**31), 2**31 - 1, 5], 3), "strictly increase"),
+        (with_indices([0, 1], 3), r"sparse_value\.\S+ is \[3\], not \[2\]"),
+        (with_indices([[0, 1]], 1), r"sparse_index\.\S+ is \[1, 2\], not \[1\]"),
+        (with_indices([0, 1], 2, dtype=np.float32), "is I32 and nothing else is"),
+        (with_indices([0], 1, module="pooler.dense"), "not tensors of this base"),
         (tiny_delta.tensors_for() | {"head.bias": np.ones(2, np.int32)}, "nothing else is: head.bias"),
         (with_tensors(**adapter(QUERY.format(0))), "not tensors of this base"),
         (with_tensors(**adapter(OUTPUT.format(0)) | {f"adapter_up.{OUTPUT.format(0)}.bias": None}), "missing"),

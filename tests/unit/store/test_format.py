@@ -17,10 +17,10 @@ from hypothesis.extra import numpy as hnp
 
 import tiny_delta
 from foreign_writer import write_delta
-from onebert_store.delta import Delta
 from onebert_store.errors import InvalidInput, NotFinite, TensorMismatch, TooLarge
-from onebert_store.format import MAX_FILE_BYTES, dumps, load, loads, save
-from onebert_store.manifest import parse_manifest
+from onebert_store.file.delta import Delta
+from onebert_store.file.format import MAX_FILE_BYTES, dumps, load, loads, save
+from onebert_store.file.manifest import parse_manifest
 
 FORMAT_MD = Path(__file__).parents[3] / "adapters_store" / "FORMAT.md"
 

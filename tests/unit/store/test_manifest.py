@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from onebert_store.delta import check
 from onebert_store.errors import InvalidManifest
-from onebert_store.manifest import parse_manifest
+from onebert_store.file.delta import check
+from onebert_store.file.manifest import parse_manifest
 from tiny_delta import SPEC, make_delta, manifest_dict
 
 

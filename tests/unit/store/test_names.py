@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onebert_store.errors import InvalidInput
-from onebert_store.names import TaskRef, check_alias, check_name, parse_ref
+from onebert_store.registry.names import TaskRef, check_alias, check_name, parse_ref
 
 
 @pytest.mark.parametrize(

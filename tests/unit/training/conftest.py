@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from bases import tiny_base
-from onebert_encoder.base import Base, load_base
-from onebert_training.cells import Columns
-from onebert_training.data import load_dataset
+from onebert_encoder.base.base import Base, load_base
+from onebert_store.tables.columns import Columns
+from onebert_training.data.dataset import load_dataset
 
 THINGS = ("parcel", "order", "invoice", "password", "screen", "refund")
 SPLITS = {"train": 48, "validation": 20, "test": 12}

@@ -10,8 +10,8 @@ import pyarrow.parquet
 import pytest
 
 from onebert_store.errors import InvalidData
-from onebert_training.cells import Columns
-from onebert_training.data import load_dataset, load_split
+from onebert_store.tables.columns import Columns
+from onebert_training.data.dataset import load_dataset, load_split
 
 ROWS = [(f"text number {i}", "spam" if i % 4 == 0 else "ham") for i in range(40)]
 
@@ -36,8 +36,8 @@ def load(source, **kwargs):
 @pytest.fixture
 def folder(tmp_path):
     write_csv(tmp_path / "train.csv.gz", ROWS)
-    write_csv(tmp_path / "dev.csv", ROWS[:8])
-    write_csv(tmp_path / "test.csv", ROWS[8:20])
+    write_csv(tmp_path / "dev.csv", [(f"dev {text}", label) for text, label in ROWS[:8]])
+    write_csv(tmp_path / "test.csv", [(f"test {text}", label) for text, label in ROWS[8:20]])
     return tmp_path
 
 
@@ -82,7 +82,7 @@ def test_labels_json_names_the_indices(tmp_path):
     assert data.labels == ("no", "yes", "never")
     assert data.splits["train"].gold.tolist() == [1, 0, 1]
     assert data.metric == "f1/accuracy"
-    assert "1 of 3 labels have no training row" in data.notes
+    assert "1 of 3 labels have no training row: 'never'" in data.notes
 
 
 def write_stars(folder, listed, **splits):
@@ -136,7 +136,7 @@ def test_numbers_to_be_predicted_are_no_names(tmp_path):
 
 def test_a_label_of_a_thousand_digits_is_one_bad_row(tmp_path):
     write_stars(tmp_path, ["no", "yes"], train=[0, 1, "9" * 5000], validation=[0])
-    with pytest.raises(InvalidData, match="train row 3: no label has the name or index '9999"):
+    with pytest.raises(InvalidData, match=r"train\.csv line 4: no label has the name or index '9999"):
         load(tmp_path, task_type="single_label")
     path = write_csv(tmp_path / "b.csv", [*ROWS, ("text", "9" * 5000)])
     assert "9" * 5000 in load(path).labels
@@ -252,7 +252,7 @@ def test_load_split_matches_labels_by_name(folder):
     assert load_split(str(folder), Columns(), "single_label", ("spam", "ham"), "validation")[0] == "validation"
     name, split, _ = load_split(str(folder / "dev.csv"), Columns(), "single_label", ("spam", "ham"))
     assert (name, len(split)) == ("all", 8)
-    with pytest.raises(InvalidData, match="test row 2: the label 'ham' is not one of the 1 known"):
+    with pytest.raises(InvalidData, match=r"test\.csv lines 3, 4, 5, 7, 8, 9, 11, 12 and 13: the label 'ham' is not"):
         load_split(str(folder), Columns(), "single_label", ("spam",))
 
 
@@ -265,14 +265,17 @@ TEN = [("t", label) for label in "xy"] * 5
         (TEN, ("body", "label"), r"train split: no text column; .*\(the columns are body, label\)"),
         (TEN, ("text", "kind"), "train split: no label column"),
         (TEN, ("text", "text"), "two columns have one name"),
-        ([*TEN, ("", "x")], ("text", "label"), "train row 11: the text is empty"),
-        ([*TEN, ("  ", "x")], ("text", "label"), "train row 11: the text is empty"),
-        ([*TEN, ("t", "")], ("text", "label"), "train row 11: there is no label"),
-        ([*TEN, ("t", "x", "z")], ("text", "label"), "data.csv row 11: 3 cells under 2 columns"),
+        ([*TEN, ("", "x")], ("text", "label"), "data.csv line 12: the text is empty"),
+        ([*TEN, ("  ", "x")], ("text", "label"), "data.csv line 12: the text is empty"),
+        ([*TEN, ("t", "")], ("text", "label"), "data.csv line 12: there is no label"),
+        ([*TEN, ("t", "x", "z")], ("text", "label"), "data.csv line 12: 3 cells under 2 columns"),
         ([("t", "x")] * 20, ("text", "label"), "all training rows have the same label"),
         ([("t", "0.5")] * 20, ("text", "label"), "all training rows have the same label"),
-        ([("t", "0.5"), *TEN], ("text", "label"), "train row 2: the label is not a number, or"),
-        ([("t", n) for n in ("0.5", "1", "1e39")] * 5, ("text", "label"), "train row 3: the label is not a number, or"),
+        (
+            [("t", n) for n in ("0.5", "1", "1e39")] * 5,
+            ("text", "label"),
+            "data.csv lines 4, 7, 10, 13 and 16: the label is",
+        ),
         (TEN[:4], ("text", "label"), "at least 10 training rows"),
         ([], ("text", "label"), "data.csv has no rows"),
     ],
@@ -295,10 +298,10 @@ def test_bad_rows_are_named(tmp_path, rows, header, message):
         (
             "a.jsonl",
             b'{"text": "a", "label": 0.5}\n{"text": "b", "label": 1%s}\n' % (b"0" * 400),
-            "train row 2: the label",
+            "a.jsonl line 2: the label is not a number",
         ),
-        ("a.jsonl", b'{"text": "\\ud800", "label": "x"}\n', "train row 1: the text is empty or not a text"),
-        ("a.jsonl", b'{"text": 7, "label": "x"}\n', "train row 1: the text is empty or not a text"),
+        ("a.jsonl", b'{"text": "\\ud800", "label": "x"}\n', "a.jsonl line 1: the text is empty or not a text"),
+        ("a.jsonl", b'{"text": 7, "label": "x"}\n', "a.jsonl line 1: the text is empty or not a text"),
         ("a.parquet", b"PAR1 nonsense", "a.parquet is not readable"),
         ("a.xlsx", b"", r"a.xlsx: the name ends in one of .csv"),
     ],
@@ -338,7 +341,7 @@ def test_bad_folders_are_refused(tmp_path, folder):
 
 def test_a_label_that_training_lacks_is_named(folder):
     write_csv(folder / "dev.csv", [*ROWS[:3], ("t", "unseen")])
-    with pytest.raises(InvalidData, match="validation row 4: the label 'unseen' is not one of the 2 known"):
+    with pytest.raises(InvalidData, match=r"dev\.csv line 5: the label 'unseen' is not one of the 2 known"):
         load(folder)
 
 
@@ -356,13 +359,13 @@ def test_a_label_that_few_training_rows_lack_is_no_error(tmp_path):
     write_csv(tmp_path / "validation.csv", [("v", "rare")])
     data = load(tmp_path, train_rows=5)
     assert len(data.splits["train"]) == 5
-    assert "1 of 3 labels have no training row" in data.notes
+    assert "1 of 3 labels have no training row: 'rare'" in data.notes
 
 
 def test_a_share_of_the_training_rows_validates_and_the_validation_split_tests(folder):
     data = load(folder, validation_share=0.2)
     assert {name: len(split) for name, split in data.splits.items()} == {"train": 32, "validation": 8, "test": 8}
-    assert data.splits["test"].texts == tuple(text for text, _ in ROWS[:8])
+    assert data.splits["test"].texts == tuple(f"dev {text}" for text, _ in ROWS[:8])
     assert sorted(data.splits["train"].texts + data.splits["validation"].texts) == sorted(text for text, _ in ROWS)
     assert np.bincount(data.splits["validation"].gold).tolist() == [6, 2]
     assert data.notes == (

@@ -7,12 +7,11 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from onebert_encoder.tokens import Alignment
+from onebert_encoder.text.tokens import Alignment
 from onebert_store.errors import InvalidData
-from onebert_training.cells import Columns
-from onebert_training.data import load_dataset, load_split
-from onebert_training.spans import answer_tokens
-from onebert_training.words import first_tokens
+from onebert_store.tables.columns import Columns
+from onebert_training.data.dataset import load_dataset, load_split
+from onebert_training.tasks.alignment import answer_tokens, first_tokens
 
 SENTENCES = [
     (["Anna", "Schmidt", "flew", "to", "Oslo", "."], ["B-PER", "I-PER", "O", "O", "B-LOC", "O"]),
@@ -113,14 +112,14 @@ def test_fewer_rows_of_words_and_rows_held_out(tmp_path):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        (("one two", "A"), "train row 3: 2 words have 1 tags"),
-        (("one two", ""), "train row 3: 2 words have 0 tags"),
-        (("", ""), "train row 3: the words are missing, or one is empty"),
-        ((["one", " "], ["A", "B"]), "train row 3: the words are missing, or one is empty"),
-        ((["one", 2], ["A", "B"]), "train row 3: the words are missing, or one is empty"),
-        ((["one", "\ud800"], ["A", "B"]), "train row 3: the words are missing, or one is empty"),
-        ((["one", "two"], ["A", None]), "train row 3: there is no label"),
-        (("one two", "A X"), "train row 3: no label has the name or index 'X'"),
+        (("one two", "A"), "train.jsonl line 3: 2 words have 1 tags"),
+        (("one two", ""), "train.jsonl line 3: 2 words have 0 tags"),
+        (("", ""), "train.jsonl line 3: the words are missing, or one is empty"),
+        ((["one", " "], ["A", "B"]), "train.jsonl line 3: the words are missing, or one is empty"),
+        ((["one", 2], ["A", "B"]), "train.jsonl line 3: the words are missing, or one is empty"),
+        ((["one", "\ud800"], ["A", "B"]), "train.jsonl line 3: the words are missing, or one is empty"),
+        ((["one", "two"], ["A", None]), "train.jsonl line 3: there is no label"),
+        (("one two", "A X"), "train.jsonl line 3: no label has the name or index 'X'"),
     ],
 )
 def test_bad_words_and_tags_are_named(tmp_path, row, message):
@@ -135,7 +134,7 @@ def test_bad_words_and_tags_are_named(tmp_path, row, message):
 def test_tags_that_training_lacks_are_named(tmp_path):
     write(tmp_path / "train.csv", ("words", "tags"), [("a b", "A B")] * 3)
     write(tmp_path / "validation.csv", ("words", "tags"), [("a b", "A C")])
-    with pytest.raises(InvalidData, match="validation row 1: the label 'C' is not one of the 2 known"):
+    with pytest.raises(InvalidData, match=r"validation\.csv line 2: the label 'C' is not one of the 2 known"):
         load(tmp_path)
     (tmp_path / "labels.json").write_text('{"labels": ["A", "B", "C"]}')
     with pytest.raises(InvalidData, match="validation split has the label 'C', which no training row has"):
@@ -213,7 +212,7 @@ def test_questions_and_answers(tmp_path, ending, header, answers, facts):
 def test_bad_answers_are_named(tmp_path, question, context, answers, message):
     good = (QUESTIONS[0][0], CONTEXT, QUESTIONS[0][1])
     write(tmp_path / "train.jsonl", ("question", "context", "answers"), [good, (question, context, answers)])
-    with pytest.raises(InvalidData, match=f"train row 2: {message}") as caught:
+    with pytest.raises(InvalidData, match=f"train.jsonl line 2: {message}") as caught:
         load(tmp_path)
     assert "\n" not in caught.value.detail
 

@@ -1,17 +1,20 @@
 """Kept activations: what Hugging Face's lower layers give, computed once, and answers as without them."""
 
+import time
+
 import numpy as np
 import pytest
 import torch
 
 from bases import Reference, tiny_base
-from onebert_encoder.base import load_base
-from onebert_training import features
-from onebert_training.evaluation import predict
-from onebert_training.features import Features, Inputs
-from onebert_training.loop import take_step
-from onebert_training.run import Run, Settings, TaskInputs
-from onebert_training.state import State
+from onebert_encoder.base.base import load_base
+from onebert_training.fit import features
+from onebert_training.fit.evaluation import predict
+from onebert_training.fit.features import Features, Inputs
+from onebert_training.fit.loop import take_step, train
+from onebert_training.fit.run import Run, TaskInputs
+from onebert_training.fit.settings import Settings
+from onebert_training.fit.state import State
 
 LAYERS = 3
 ENTRIES = [
@@ -72,7 +75,7 @@ def test_logits_and_losses_are_those_from_the_first_layer_on(data, method, pooli
     tolerance = 1e-5 if dtype == torch.float32 else 0.05
     np.testing.assert_allclose(np.stack(logits), np.stack(wanted), rtol=0, atol=tolerance)
     loss = run.objective.loss(list(map(torch.from_numpy, wanted)), run.targets["test"]).item()
-    assert run.evaluate(values, "test")[1] == pytest.approx(loss, abs=tolerance)
+    assert run.evaluate(values, "test").loss == pytest.approx(loss, abs=tolerance)
 
 
 @pytest.mark.parametrize("method", ["frozen", "spafit:0-1-I,r=2", "bitfit"])
@@ -151,3 +154,21 @@ def test_below_the_lowest_trained_layer_nothing_is_dropped(base, base_without_dr
         run = make_run(TaskInputs(some, data, 40), method, pooling)
         losses += take_step([(run, State(run.init_values()))])
     assert (losses[0] != losses[1]) == drops
+
+
+def test_what_is_computed_once_is_not_in_the_speed_of_training(base, data, monkeypatch):
+    """Three steps of a frozen base compute many more examples than they read: 100 s of the clock for each block."""
+    clock = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: clock.__setitem__(0, clock[0] + 0.001) or clock[0])
+    encode = features.encode
+
+    def slow(*arguments, **named):
+        clock[0] += 100
+        return encode(*arguments, **named)
+
+    monkeypatch.setattr(features, "encode", slow)
+    run = Run(TaskInputs(base, data, 40), Settings(method="frozen", max_steps=3), "task")
+    result = train(run)
+    assert result.seconds > 100
+    tokens = sum(len(run.inputs.splits["train"].tokens[i]) for step in range(3) for i in run.batch_at(step))
+    assert result.tokens_per_second > tokens

@@ -9,18 +9,19 @@ import torch
 from torch.nn import functional as F
 
 from bases import Reference, tiny_base
-from onebert_encoder.base import load_base
-from onebert_store.delta import check
+from onebert_encoder.base.base import load_base
 from onebert_store.errors import InvalidManifest, InvalidMethod, InvalidSettings, NotFinite, TooLarge
-from onebert_store.format import MAX_HEADER_BYTES, dumps, loads
-from onebert_training import checkpoint
-from onebert_training.evaluation import predict
-from onebert_training.features import BATCH_TOKENS, Inputs, token_batches
-from onebert_training.loop import take_step, train
-from onebert_training.methods import METHODS
-from onebert_training.result import finish
-from onebert_training.run import Run, Settings, TaskInputs
-from onebert_training.state import State
+from onebert_store.file.delta import check
+from onebert_store.file.format import MAX_HEADER_BYTES, dumps, loads
+from onebert_training.fit import checkpoint
+from onebert_training.fit.evaluation import predict
+from onebert_training.fit.features import BATCH_TOKENS, Inputs, token_batches
+from onebert_training.fit.loop import take_step, train
+from onebert_training.fit.result import finish
+from onebert_training.fit.run import Run, TaskInputs
+from onebert_training.fit.settings import Settings
+from onebert_training.fit.state import State
+from onebert_training.methods.methods import METHODS
 from scoring import evaluate
 
 SERVABLE = (
@@ -95,7 +96,7 @@ def test_the_delta_is_what_the_method_names_and_the_base_stays(base, data, metho
     delta = train(run).delta
     assert all(torch.equal(before[name], tensor) for name, tensor in base.params.items())
     assert not any(tensor.requires_grad for tensor in base.params.values())
-    trained = [*run.plan.parts, *([run.plan.weights] if run.plan.weights else [])]
+    trained = [*run.plan.trainables, *([run.plan.weights] if run.plan.weights else [])]
     planned = {site.name for part in trained for site in part.sites}
     adapted = {f"{name}.{kind}" for name in planned for kind in ("weight", "bias")}
     held = {name: tensor for name, tensor in delta.tensors.items() if not name.startswith("head.")}
@@ -311,6 +312,15 @@ def test_every_epoch_sees_every_row_once_in_another_order(base, data):
     assert epochs[0] != epochs[1]
 
 
+def test_the_order_of_an_epoch_is_drawn_once_and_is_that_of_before(base, data):
+    run = run_of(base, data, batch_size=7)
+    for epoch in (0, 1, 0):
+        order = np.random.default_rng([run.settings.seed, epoch]).permutation(48)
+        batches = [run.batch_at(epoch * 7 + step) for step in range(7)]
+        assert np.concatenate(batches).tolist() == order.tolist()
+        assert len({id(batch.base) for batch in batches}) == 1
+
+
 def test_dropout_is_on_in_training(base, base_without_dropout, data):
     losses = []
     for some in (base, base_without_dropout):
@@ -391,9 +401,9 @@ def test_what_cannot_be_trained_is_refused_before_the_first_step(base, data):
 def test_a_file_over_the_limit_is_refused_before_the_first_step(base, data, method, monkeypatch):
     delta = train(run_of(base, data, method=method, max_steps=1)).delta
     room = sum(tensor.nbytes for tensor in delta.tensors.values())
-    monkeypatch.setattr("onebert_training.run.MAX_FILE_BYTES", MAX_HEADER_BYTES + room)
+    monkeypatch.setattr("onebert_training.fit.run.MAX_FILE_BYTES", MAX_HEADER_BYTES + room)
     run_of(base, data, method=method)
-    monkeypatch.setattr("onebert_training.run.MAX_FILE_BYTES", MAX_HEADER_BYTES + room - 1)
+    monkeypatch.setattr("onebert_training.fit.run.MAX_FILE_BYTES", MAX_HEADER_BYTES + room - 1)
     with pytest.raises(TooLarge, match="MiB of a file"):
         run_of(base, data, method=method)
 

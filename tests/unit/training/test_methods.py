@@ -2,9 +2,9 @@
 
 import pytest
 
-from onebert_encoder.anatomy import FAMILIES, Anatomy
+from onebert_encoder.base.anatomy import FAMILIES, Anatomy
 from onebert_store.errors import InvalidMethod
-from onebert_training.methods import METHODS, parse_method
+from onebert_training.methods.methods import METHODS, parse_method
 
 BERT_BASE = Anatomy(FAMILIES["bert"], 12, 768, 768, 3072, has_pooler=True)
 BERT_LARGE = Anatomy(FAMILIES["bert"], 24, 1024, 1024, 4096, has_pooler=True)
@@ -21,7 +21,7 @@ def plan_of(method, anatomy=TINY, pooling="mean"):
 
 
 def names(method, anatomy=TINY, pooling="mean"):
-    return {f"{part.prefix}{site.name}" for part in plan_of(method, anatomy, pooling).parts for site in part.sites}
+    return {f"{part.prefix}{site.name}" for part in plan_of(method, anatomy, pooling).trainables for site in part.sites}
 
 
 LAYER = [
@@ -83,7 +83,7 @@ def test_a_sum_is_the_same_method_in_any_order():
 
 def test_frozen_trains_nothing_of_the_base():
     plan = plan_of("frozen", pooling="pooler")
-    assert (plan.parts, plan.weights, plan.num_parameters) == ((), None, 0)
+    assert (plan.trainables, plan.weights, plan.num_parameters) == ((), None, 0)
 
 
 def test_electra_has_the_bias_of_its_projection():
@@ -166,20 +166,20 @@ def test_full_leaves_the_pooler_out_where_nothing_reads_it():
 
 
 def test_spafit_stratifies_as_its_table_1():
-    biases, low_rank = plan_of("spafit:0-1-II", FOUR_LAYERS, "pooler").parts
+    biases, low_rank = plan_of("spafit:0-1-II", FOUR_LAYERS, "pooler").trainables
     by_layer = {layer: {p.symbol for p in biases.sites if p.layer == layer} for layer in (None, 0, 1, 2, 3)}
     assert by_layer[None] == by_layer[0] == set()
     assert by_layer[1] == {"b_q", "b_k", "b_v", "b_m1", "b_LN1", "b_m2", "b_m3", "b_LN2"}
     assert by_layer[2] == by_layer[3] == {"b_m2", "b_m3", "b_LN2"}
     paths = ("self.query", "self.key", "self.value", "output.dense")
     assert {m.name for m in low_rank.sites} == {f"encoder.layer.{i}.attention.{p}" for i in (2, 3) for p in paths}
-    _, low_rank = plan_of("spafit:0-1-I", FOUR_LAYERS).parts
+    _, low_rank = plan_of("spafit:0-1-I", FOUR_LAYERS).trainables
     assert {m.name for m in low_rank.sites} == {f"encoder.layer.{i}.attention.{p}" for i in (2, 3) for p in paths[:3]}
 
 
 def test_lora_scale_and_targets():
     plan = plan_of("lora:r=4,alpha=2,targets=v,o")
-    (part,) = plan.parts
+    (part,) = plan.trainables
     assert (part.rank, part.scale) == (4, 0.5)
     assert {m.symbol for m in part.sites} == {"W_v", "W_m1"}
     assert plan.num_parameters == 2 * 2 * 4 * (8 + 8)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from onebert_store.errors import InvalidData, NotFinite
-from onebert_training.metrics import (
+from onebert_training.tasks.metrics import (
     ANSWERS,
     REGRESSION,
     choose_metric,

@@ -8,12 +8,13 @@ import torch
 from torch.nn import functional as F
 
 from bases import tiny_base
-from onebert_encoder.base import load_base
+from onebert_encoder.base.base import load_base
 from onebert_store.errors import NotFinite
-from onebert_training.examples import Split
-from onebert_training.objectives import NO_TARGET, OBJECTIVES, Unit
-from onebert_training.spans import score_answers
-from onebert_training.words import spans_of
+from onebert_training.data.examples import Split
+from onebert_training.data.words import spans_of
+from onebert_training.target_scale import TargetScale
+from onebert_training.tasks.objectives import NO_TARGET, OBJECTIVES, Verdict
+from onebert_training.tasks.squad import score_answers
 
 TAGS = ("B-THING", "I-THING", "O")
 SENTENCES = [
@@ -77,7 +78,7 @@ def test_single_label():
     )
     assert objective.evaluate(split, [], certain(targets, 3))["accuracy"] == 1.0
     assert objective.metrics == ("accuracy", "macro_f1", "matthews")
-    assert objective.unit == Unit(0.0, 1.0)
+    assert objective.target_scale == TargetScale(0.0, 1.0)
 
 
 def test_multi_label():
@@ -95,11 +96,11 @@ def test_a_regression_is_learned_in_units_of_its_training_spread():
     train = Split(("a", "b"), np.array([10, 30], dtype=np.float32))
     other = Split(("c",), np.array([25], dtype=np.float32))
     objective = OBJECTIVES["regression"](("score",), train)
-    assert objective.unit == Unit(20.0, 10.0)
+    assert objective.target_scale == TargetScale(20.0, 10.0)
     logits = [torch.tensor([21.0], requires_grad=True)]
     assert objective.loss(logits, objective.targets(other, [])).item() == pytest.approx(((25 - 21) / 10) ** 2)
     assert objective.evaluate(other, [], [logits[0].detach().numpy()])["mae"] == 4.0
-    assert OBJECTIVES["regression"](("score",)).unit == Unit(0.0, 1.0)
+    assert OBJECTIVES["regression"](("score",)).target_scale == TargetScale(0.0, 1.0)
 
 
 def test_the_first_token_of_every_word_is_the_target(tokenizer):
@@ -250,3 +251,47 @@ def test_tokens_without_alignment_are_a_programming_error(task_type):
     tokens = load_base(str(tiny_base("bert"))).tokenizer.encode(split.texts, 64)
     with pytest.raises(ValueError, match="alignment"):
         OBJECTIVES[task_type](TAGS).targets(split, tokens)
+
+
+def rows_of(gold, labels):
+    """Certain logits of label indices."""
+    return list(np.eye(labels, dtype=np.float32)[gold])
+
+
+def judged(objective, gold, logits, metric):
+    split = Split(tuple(f"t{i}" for i in range(len(gold))), np.array(gold))
+    return objective.judge(split, [], logits, objective.evaluate(split, [], logits), metric)
+
+
+def test_an_answer_that_never_changes_is_not_useful():
+    objective = OBJECTIVES["single_label"](("common", "rare"))
+    gold = [0] * 99 + [1]
+    constant = judged(objective, gold, rows_of([0] * 100, 2), "accuracy")
+    assert constant.warnings == (
+        "never answers 'rare'",
+        "accuracy 0.9900: always answering 'common' gives 0.9900",
+    )
+    assert not constant.useful
+    assert judged(objective, gold, rows_of(gold, 2), "accuracy") == Verdict()
+
+
+def test_the_deciding_metric_says_what_is_useful():
+    """A task on rare things is worth its false alarms."""
+    objective = OBJECTIVES["single_label"](("common", "rare"))
+    gold = [0] * 95 + [1] * 5
+    eager = judged(objective, gold, rows_of([0] * 88 + [1] * 12, 2), "macro_f1")
+    assert eager == Verdict(("accuracy 0.9300: always answering 'common' gives 0.9500",), useful=True)
+    assert not judged(objective, gold, rows_of([0] * 88 + [1] * 12, 2), "accuracy").useful
+
+
+def test_labels_that_are_never_on_and_numbers_that_never_change():
+    objective = OBJECTIVES["multi_label"](("x", "y", "z"))
+    gold = np.array([[1, 1, 0], [1, 0, 0]], dtype=np.float32)
+    assert judged(objective, gold, list(2 * gold * np.float32([1, 0, 1]) - 1), "micro_f1").warnings == (
+        "never answers 'y'",
+    )
+    objective = OBJECTIVES["regression"](("score",))
+    gold = np.array([1, 2, 6], dtype=np.float32)
+    flat = judged(objective, gold, [np.float32([3])] * 3, "pearson")
+    assert flat == Verdict(("pearson 0.0000: always answering 3 gives 0.0000",), useful=False)
+    assert judged(objective, gold, list(gold[:, None]), "pearson") == Verdict()

@@ -10,11 +10,12 @@ from sklearn.metrics import accuracy_score
 from transformers import AutoTokenizer
 
 from bases import Reference, tiny_base
-from onebert_store.delta import check
 from onebert_store.errors import InvalidData, InvalidSettings
-from onebert_store.format import dumps, loads
-from onebert_training.loop import train
-from onebert_training.run import Run, Settings, TaskInputs
+from onebert_store.file.delta import check
+from onebert_store.file.format import dumps, loads
+from onebert_training.fit.loop import train
+from onebert_training.fit.run import Run, TaskInputs
+from onebert_training.fit.settings import Settings
 
 LONGEST_ANSWER = 30
 

@@ -1,13 +1,15 @@
 """The papers' recipes expand to the papers' numbers of runs; what is wrong with a recipe is said in one line."""
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from onebert_store.errors import InvalidMethod, InvalidSettings
-from onebert_training.methods import parse_method
-from onebert_training.recipe import load_recipe
+from onebert_training.data.options import DataOptions
+from onebert_training.methods.methods import parse_method
+from onebert_training.sweep.recipe import load_recipe
 
 RECIPES = sorted((Path(__file__).parents[3] / "training/recipes").glob("*.toml"))
 
@@ -71,7 +73,7 @@ def test_table_of_what_to_freeze():
     assert {(run.settings.batch_size, run.settings.epochs, run.settings.evals_per_epoch) for run in runs} == {
         (8, 20, 10)
     }
-    assert {run.validation_share for run in runs} == {0.2}
+    assert {run.reading.validation_share for run in runs} == {0.2}
 
 
 @pytest.mark.parametrize(
@@ -79,7 +81,7 @@ def test_table_of_what_to_freeze():
 )
 def test_sizes_of_the_low_data_regime(name, sizes):
     runs = expand(name)
-    assert {run.train_rows for run in runs} == {None, *sizes}
+    assert {run.reading.train_rows for run in runs} == {None, *sizes}
     assert len(runs) == 7 * 6 * 10  # rows of the table, columns, rounds
 
 
@@ -113,9 +115,21 @@ def test_later_tables_win_and_lists_multiply(tmp_path):
     assert len(on_a) == 3 + 2 * 2 * 3
     assert len(on_b) == 2 * 3 * 2
     assert {run.settings.learning_rate for run in on_b} == {5e-4}
-    assert {run.train_rows for run in on_b} == {None, 100}
+    assert {run.reading.train_rows for run in on_b} == {None, 100}
     assert {run.source for run in runs} == {"/data/a", "/data/b"}
     assert {run.settings.epochs for run in runs} == {2}
+
+
+def test_columns_and_task_type_of_data_can_be_named(tmp_path):
+    more = 'text = "body"\nlabel = "kind"\ntask_type = "regression"\ndrop_unlabeled = true\nvalidation_rows = 50\n'
+    runs = load_recipe(write(tmp_path, SMALL + more)).runs()
+    assert {run.reading for run in runs if run.data == "a"} == {DataOptions()}
+    asked = DataOptions(
+        text="body", label="kind", task_type="regression", drop_unlabeled=True, validation_rows=50, train_rows=100
+    )
+    assert {run.reading for run in runs if run.data == "b"} == {asked, replace(asked, train_rows=None)}
+    with pytest.raises(InvalidSettings, match="task_type: Input should be"):
+        load_recipe(write(tmp_path, SMALL + 'task_type = "guess"\n'))
 
 
 def test_only_some_runs(tmp_path):
@@ -143,9 +157,9 @@ def test_paths_and_hub_names_are_taken_as_they_are(tmp_path):
         ("epochs = 2", "epoch = 2", InvalidSettings, "settings: there is no setting epoch;"),
         ("epochs = 2", "epochs = 2.5", InvalidSettings, "epochs: Input should be a valid integer"),
         ("epochs = 2", "epochs = [2]", InvalidSettings, "epochs is a list"),
-        ("epochs = 2", "epochs = 0", InvalidSettings, "epochs is 0, too small"),
+        ("epochs = 2", "epochs = 0", InvalidSettings, "epochs: Input should be greater than or equal to 1"),
         ("epochs = 2", 'pooling = "max"', InvalidSettings, "pooling: Input should be"),
-        ("epochs = 2", "learning_rate = nan", InvalidSettings, "small"),
+        ("epochs = 2", "learning_rate = nan", InvalidSettings, "settings.learning_rate"),
         ("5e-4", "nan", InvalidSettings, "learning_rate"),
         ("seed = [0, 1, 2]", "seed = []", InvalidSettings, "grid.seed"),
         ("seed = [0, 1, 2]", "seed = [0, 0]", InvalidSettings, "the same run"),

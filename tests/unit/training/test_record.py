@@ -2,15 +2,18 @@
 
 import json
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
-from onebert_store.format import dumps, loads
-from onebert_training.loop import train
-from onebert_training.record import make_record
+from onebert_store.file.format import dumps, loads
+from onebert_training.fit.loop import take_step, train
+from onebert_training.fit.record import make_record
+from onebert_training.fit.run import Run, TaskInputs
+from onebert_training.fit.settings import Settings
+from onebert_training.fit.state import State
 from onebert_training.report.records import load_records
-from onebert_training.run import Run, Settings, TaskInputs
 
 SETTINGS = Settings(epochs=3, learning_rate=1e-2, evals_per_epoch=2, measure_train=True, seed=7)
 
@@ -48,12 +51,15 @@ def test_the_history_has_every_evaluation(base, data):
     assert [(entry["step"], entry["validation"]) for entry in history] == evaluated
     assert [entry["step"] for entry in history] == [2, 4, 6, 8, 9]
     assert [entry["epoch"] for entry in history] == [pytest.approx(step / 3, abs=1e-4) for step in (2, 4, 6, 8, 9)]
-    losses = {step: loss for step, loss, _ in steps if loss is not None}
-    before = 0
-    for entry in history:
-        mean = np.mean([losses[step] for step in range(before + 1, entry["step"] + 1)])
-        assert entry["loss"] == pytest.approx(mean)
-        before = entry["step"]
+    again = Run(TaskInputs(base, data, 40), SETTINGS, "tone")
+    state = State(again.init_values())
+    losses = [loss for _ in range(9) for loss in take_step([(again, state)])]
+    # What is shown is the mean of the steps since the last evaluation, which the next one starts anew.
+    shown = {step: loss for step, loss, _ in steps if loss is not None}
+    for before, after in pairwise((0, 2, 4, 6, 8, 9)):
+        for step in range(before + 1, after + 1):
+            assert shown[step] == pytest.approx(np.mean(losses[before:step]))
+        assert shown[after] in [entry["loss"] for entry in history]
     assert min(entry["validation_loss"] for entry in history) < history[0]["loss"]
 
 

@@ -10,8 +10,9 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from onebert_store.errors import InvalidInput
+from onebert_training.report.bars import Shown, draw_bars, draw_dots
 from onebert_training.report.cli import report
-from onebert_training.report.curves import draw_rounds
+from onebert_training.report.curves import draw_seeds
 from onebert_training.report.figures import draw
 from onebert_training.report.page import render
 from onebert_training.report.records import Evaluation, Record, load_records
@@ -63,7 +64,7 @@ def results(*records):
 
 
 def best(found, method, data):
-    return next(cell for (name, column), cell in found.best.items() if name == method and column.data == data)
+    return next(trial for (name, column), trial in found.best.items() if name == method and column.data == data)
 
 
 def write(folder, *records):
@@ -129,9 +130,9 @@ def test_nothing_to_read_is_said(tmp_path):
 def test_mean_and_deviation_over_seeds():
     scores = [0.51, 0.56, 0.49]
     (found,) = results(*(make(seed=seed, score=score) for seed, score in enumerate(scores)))
-    cell = best(found, "bitfit", "rte")
-    assert cell.mean == pytest.approx(100 * np.mean(scores))
-    assert cell.spread == pytest.approx(100 * np.std(scores, ddof=1))
+    trial = best(found, "bitfit", "rte")
+    assert trial.mean == pytest.approx(100 * np.mean(scores))
+    assert trial.spread == pytest.approx(100 * np.std(scores, ddof=1))
 
 
 def test_settings_are_chosen_on_validation_whatever_the_test_says():
@@ -139,7 +140,7 @@ def test_settings_are_chosen_on_validation_whatever_the_test_says():
     high = [make(seed=s, lr=1e-3, validation=0.6, score=0.9) for s in (0, 1)]
     (found,) = results(*low, *high)
     assert best(found, "bitfit", "rte").mean == pytest.approx(60)
-    assert [len(cells) for cells in found.tried.values()] == [2]
+    assert [len(trials) for trials in found.tried.values()] == [2]
 
 
 def test_of_an_error_the_lowest_is_best_and_stays_in_its_unit():
@@ -171,7 +172,7 @@ def test_a_run_that_is_there_twice_counts_once():
 
 def test_gap_is_how_much_better_training_rows_score():
     (found,) = results(make(score=0.6, train={"accuracy": 0.9}), make(metric="mae", score=0.4, train={"mae": 0.1}))
-    assert [cell.gaps for cell in found.best.values()] == [[pytest.approx(30)], [pytest.approx(0.3)]]
+    assert [trial.gaps for trial in found.best.values()] == [[pytest.approx(30)], [pytest.approx(0.3)]]
 
 
 def test_markdown_is_the_papers_table():
@@ -213,6 +214,31 @@ def test_page_needs_no_network_and_shows_names_as_they_are():
     assert HOSTILE in page.texts
 
 
+def test_a_phone_is_told_not_to_lay_the_page_out_as_a_desktop():
+    assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in render([])
+
+
+def test_scores_are_dots_and_only_bars_begin_at_zero():
+    shown = [Shown(0, 80.0, 2.0, best=True), Shown(1, 82.0, None, best=False)]
+    ax = Figure().subplots()
+    low, high = draw_dots(ax, shown)
+    assert not ax.patches
+    assert 70 < low < 78
+    assert high > 82
+    ax = Figure().subplots()
+    assert draw_bars(ax, shown)[0] == 0
+    assert [bar.get_x() for bar in ax.patches] == [0, 0]
+
+
+def test_two_seeds_have_no_median_and_what_was_kept_is_marked():
+    traces = [[(Evaluation(step=10 * i, epoch=float(i)), i + seed) for i in range(3)] for seed in (0.0, 1.0)]
+    ax = Figure().subplots()
+    draw_seeds(ax, traces, kept=[10, None])
+    assert all(not isinstance(line.get_color(), str) for line in ax.lines)  # black is given by name
+    dots = [line for line in ax.lines if line.get_marker() == "o"]
+    assert [(line.get_xdata().tolist(), line.get_ydata().tolist()) for line in dots] == [([1.0], [1.0])]
+
+
 @pytest.mark.parametrize(
     ("more", "kinds"),
     [
@@ -246,19 +272,19 @@ def test_extremes_are_drawn_without_a_warning():
         assert pixels.std() > 0
 
 
-def test_the_black_line_is_the_median_of_the_rounds_that_go_on():
+def test_the_black_line_is_the_median_of_the_seeds_that_go_on():
     losses = np.array([[3.0, 2.0, 1.0], [9.0, 5.0, 4.0], [4.0, 3.0, 2.0], [5.0, 6.0, np.nan], [6.0, 7.0, np.nan]])
     rounds = [
         [(Evaluation(step=10 * i, epoch=float(i)), value) for i, value in enumerate(row) if not np.isnan(value)]
         for row in losses
     ]
     ax = Figure().subplots()
-    draw_rounds(ax, rounds)
+    draw_seeds(ax, rounds)
     *_, middle = ax.lines
     assert middle.get_color() == "black"
     np.testing.assert_allclose(middle.get_ydata(), np.nanmedian(losses, axis=0))
-    draw_rounds(ax, [rounds[0], *([r[:2] for r in rounds[1:]])])
-    assert len(ax.lines[-1].get_ydata()) == 2  # one round of five is no median
+    draw_seeds(ax, [rounds[0], *([r[:2] for r in rounds[1:]])])
+    assert len(ax.lines[-1].get_ydata()) == 2  # one seed of five is no median
 
 
 def test_command_writes_page_and_pictures(tmp_path, capsys):

@@ -14,15 +14,16 @@ from statistics import fmean, stdev
 import pytest
 
 from bases import tiny_base
-from onebert_encoder.base import load_base
-from onebert_store.format import load
-from onebert_store.process import ONEBERT
-from onebert_training.cells import Columns
-from onebert_training.data import load_dataset
-from onebert_training.recipe import RunRequest
+from onebert_encoder.base.base import load_base
+from onebert_store.command.process import ONEBERT
+from onebert_store.file.format import load
+from onebert_store.tables.columns import Columns
+from onebert_training.data.dataset import load_dataset
+from onebert_training.data.options import DataOptions
+from onebert_training.fit.settings import Settings
 from onebert_training.report.tables import results_markdown
-from onebert_training.run import Settings
 from onebert_training.sweep.jobs import Outcome, RunsFolder, name_job
+from onebert_training.sweep.recipe import RunRequest
 
 # Rates that a random base of 32 units learns by; 1e30 does not stay finite.
 RECIPE = """
@@ -287,14 +288,14 @@ def test_without_ray_it_says_how_to_get_it(onebert, tmp_path, data_folder, monke
     assert progress.splitlines()[1:] == ["error: --ray needs the package ray: pip install 'onebert[ray]'"]
 
 
-REQUEST = RunRequest("small", "tone", "sets/tone", Settings(seed=3), None, None)
+REQUEST = RunRequest("small", "tone", "sets/tone", Settings(seed=3), DataOptions())
 
 
 @pytest.mark.parametrize(
     "change",
     [
         *({"settings": replace(Settings(seed=3), **one)} for one in ({"seed": 4}, {"max_length": 64}, {"epochs": 2})),
-        *({"train_rows": 20}, {"validation_share": 0.2}, {"data": "mood"}),
+        *({"reading": DataOptions(train_rows=20)}, {"reading": DataOptions(validation_share=0.2)}, {"data": "mood"}),
     ],
     ids=str,
 )
@@ -317,7 +318,9 @@ def test_names_tell_rows_bases_and_dtypes_apart_but_not_places(data, folder):
 
 def test_failed_runs_are_not_tried_again_and_lost_ones_are(data, tmp_path):
     spec = load_base(str(tiny_base())).spec
-    jobs = [name_job(replace(REQUEST, train_rows=rows), data, spec, "float32") for rows in (10, 20, 30)]
+    jobs = [
+        name_job(replace(REQUEST, reading=DataOptions(train_rows=rows)), data, spec, "float32") for rows in (10, 20, 30)
+    ]
     folder = RunsFolder(tmp_path / "runs")
     for job in jobs:
         folder.checkpoint_file(job.name).write_bytes(b"half")

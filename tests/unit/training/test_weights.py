@@ -8,14 +8,23 @@ from scipy.stats import logistic
 from transformers import AutoConfig, AutoModel
 
 from bases import FAMILIES, Reference, tiny_base
-from onebert_encoder.base import load_base
-from onebert_encoder.batch import pack
-from onebert_encoder.fold import fold
-from onebert_encoder.predict import compute_logits
-from onebert_encoder.rows import stack_rows
-from onebert_training.methods import parse_method
-from onebert_training.objectives import Unit
-from onebert_training.weights import BETA, GAMMA, GATE_SPEED, L0_COST, ZETA, gate, open_probability, reinitialized
+from onebert_encoder.base.base import load_base
+from onebert_encoder.maths.batch import pack
+from onebert_encoder.maths.fold import fold
+from onebert_encoder.maths.predict import compute_logits
+from onebert_encoder.maths.rows import stack_rows
+from onebert_training.methods.methods import parse_method
+from onebert_training.methods.weights import (
+    BETA,
+    GAMMA,
+    GATE_SPEED,
+    L0_COST,
+    ZETA,
+    gate,
+    open_probability,
+    reinitialized,
+)
+from onebert_training.target_scale import TargetScale
 
 LOG_ALPHAS = (-6.0, -2.0, 0.0, 0.7, 3.0)
 
@@ -115,12 +124,12 @@ def test_diff_pruning_keeps_the_largest(base):
 @pytest.mark.parametrize("after", [3, 20])
 def test_the_file_of_diff_pruning_is_what_was_measured(base, after):
     *_, (plan, values) = (state for state, _ in zip(pruned(base, steps=20), range(after), strict=False))
-    tensors = plan.tensors(values, Unit())
+    tensors = plan.tensors(values, TargetScale())
     places = {name: value for name, value in tensors.items() if name.startswith("sparse_index")}
     assert all(len(value) and (value.diff() > 0).all() for value in places.values())
     assert sum(map(len, places.values())) == plan.num_parameters
     view = plan.view(base, values, training=False)
-    in_view = answer(view, plan.row_tensors(values, Unit()))
+    in_view = answer(view, plan.row_tensors(values, TargetScale()))
     assert torch.allclose(answer(base, tensors), in_view, atol=1e-5)
 
 
@@ -157,7 +166,7 @@ def test_full_trains_every_parameter_with_hugging_faces_gradient(family, pooling
     assert plan.num_parameters == sum(leaf.numel() for leaf in leaves.values())
     assert not plan.servable
 
-    tensors = plan.row_tensors(values, Unit())
+    tensors = plan.row_tensors(values, TargetScale())
     logits = answer(plan.view(base, values, training=True), tensors, pooling)
     got = torch.autograd.grad(logits[0], list(leaves.values()), allow_unused=True, materialize_grads=True)
 
@@ -203,7 +212,7 @@ def test_reinit_trains_the_method_on_the_fresh_base(base):
     assert not torch.equal(views[0].params[query], views[2].params[query])
     assert not torch.equal(views[0].params[query], base.params[query])
     trained = {name for name, value in one.items() if value.requires_grad}
-    assert trained == {f"delta.{site.name}" for site in plan.parts[0].sites} | {"head.weight", "head.bias"}
+    assert trained == {f"delta.{site.name}" for site in plan.trainables[0].sites} | {"head.weight", "head.bias"}
 
 
 def test_full_goes_on_from_a_fresh_start(base):

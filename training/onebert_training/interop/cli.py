@@ -5,12 +5,10 @@ from typing import Annotated
 
 import typer
 
-from onebert_store.manifest import TaskType
+from onebert_store.file.manifest import TaskType
+from onebert_training.options import AsJson, BaseName
 
 # torch and its friends load inside the functions, so that `onebert --help` stays quick.
-
-BaseName = Annotated[str | None, typer.Option("--base", help="Hub id or folder; else all-MiniLM-L6-v2.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of lines.")]
 
 
 def import_(

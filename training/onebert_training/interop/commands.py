@@ -3,13 +3,13 @@
 from pathlib import Path
 from typing import Any
 
-from onebert_encoder.base import load_base
-from onebert_encoder.fold import to_tensors
-from onebert_store import console
-from onebert_store.delta import check
+from onebert_encoder.base.base import load_base
+from onebert_encoder.maths.fold import to_tensors
+from onebert_store.command import console
 from onebert_store.errors import InvalidSettings
-from onebert_store.format import load, save
-from onebert_store.manifest import TaskType
+from onebert_store.file.delta import check
+from onebert_store.file.format import load, save
+from onebert_store.file.manifest import TaskType
 from onebert_training.interop.folders import check_free
 from onebert_training.interop.heads import split_head
 from onebert_training.interop.merged import HEAD_FILE, merge, write_checkpoint
@@ -68,7 +68,7 @@ def run_export(file: Path, peft: Path | None, merged: Path | None, base: str | N
             encoder, head = split_head(to_tensors(delta, loaded))
             auto_class = write_checkpoint(folder, base, merge(loaded, encoder), head, delta.manifest)
             record["loads_with"] = auto_class
-            # No Hugging Face class has a head like this one.
+            # `AutoModel` has no head: the delta's head is in a file of its own.
             record["head_file"] = HEAD_FILE if auto_class == "AutoModel" else None
     _show(record, as_json)
 

@@ -27,7 +27,7 @@ def whole_folder(folder: Path) -> Iterator[Path]:
     """
     check_free(folder)
     with full_disk_is_typed():
-        # Not `mkdtemp`, whose folders nobody else may read.
+        # `mkdtemp` would make a folder that only its owner may read; this one gets the permissions of the umask.
         filling = folder.parent / f".{folder.name[:100]}-{secrets.token_hex(8)}"
         filling.mkdir()
         try:
@@ -35,7 +35,7 @@ def whole_folder(folder: Path) -> Iterator[Path]:
             for path in filling.iterdir():
                 sync(path)
             sync(filling)
-            # Onto an empty folder, too; a folder that has got a file meanwhile makes this fail.
+            # Replaces an empty folder; fails if somebody has put a file into the folder meanwhile.
             os.rename(filling, folder)
         except BaseException:
             shutil.rmtree(filling, ignore_errors=True)
@@ -60,7 +60,7 @@ def check_free(folder: Path) -> None:
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], **facts: str) -> None:
     """A safetensors file of float32 tensors that `from_pretrained` reads; `facts` go into its header."""
     whole = {name: tensor.detach().to("cpu", torch.float32).contiguous() for name, tensor in tensors.items()}
-    # Not `save_file`, whose error for a full disk is no OSError.
+    # `save_file` would report a full disk by an error that is not an OSError.
     path.write_bytes(save(whole, metadata={"format": "pt", **facts}))
 
 

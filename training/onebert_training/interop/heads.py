@@ -1,14 +1,15 @@
 """Which Hugging Face class holds a delta's head: the one table that import, PEFT export and merging read."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from torch import Tensor
 
-from onebert_store.delta import HEAD_BIAS, HEAD_DENSE_BIAS, HEAD_DENSE_WEIGHT, HEAD_WEIGHT
+from onebert_encoder.base.anatomy import family_of
 from onebert_store.errors import InvalidInput
-from onebert_store.manifest import Manifest
+from onebert_store.file.delta import HEAD_BIAS, HEAD_DENSE_BIAS, HEAD_DENSE_WEIGHT, HEAD_WEIGHT
+from onebert_store.file.manifest import Manifest
 
 Kind = Literal["sequence", "token", "span"]
 
@@ -20,7 +21,7 @@ AUTO_CLASSES: Mapping[Kind, str] = {
     "span": "AutoModelForQuestionAnswering",
 }
 
-# PEFT's task types, and the configuration's problem types, by our words.
+# PEFT's task types -> our kinds of head; our task types -> `problem_type` in a Hugging Face configuration.
 PEFT_TASKS: Mapping[str, Kind] = {"SEQ_CLS": "sequence", "TOKEN_CLS": "token", "QUESTION_ANS": "span"}
 PROBLEMS: Mapping[str, str] = {
     "single_label": "single_label_classification",
@@ -52,17 +53,10 @@ class Layout:
         return self.dense is not None and self.dense.endswith(POOLER)
 
 
-_BERT = Layout("sequence", "classifier", f"bert.{POOLER}", "classifier")
-_ROBERTA = Layout("sequence", "classifier.out_proj", "classifier.dense", "classifier")
 _EVERY_TOKEN: Mapping[Kind, Layout] = {
     "token": Layout("token", "classifier", None, "classifier"),
     "span": Layout("span", "qa_outputs", None, "qa_outputs"),
 }
-
-SEQUENCE_LAYOUTS: Mapping[str, Layout] = {"bert": _BERT, "roberta": _ROBERTA, "xlm-roberta": _ROBERTA}
-
-# Their layer before the classifier is not a tanh one, so no delta can hold it.
-OTHER_ACTIVATIONS: Mapping[str, str] = {"distilbert": "relu", "electra": "gelu"}
 
 
 def kind_of(task_type: str) -> Kind:
@@ -76,33 +70,64 @@ def layout_of(model_type: str, kind: Kind) -> Layout:
     """The layout of an architecture's class.
 
     Raises:
-        InvalidInput: the class has a layer that a delta's head cannot hold.
+        InvalidInput: the class has a layer that a delta's head cannot hold, or is not known here.
+        UnsupportedBase: the architecture is not.
     """
     if kind != "sequence":
         return _EVERY_TOKEN[kind]
-    if model_type in OTHER_ACTIVATIONS:
+    head = family_of(model_type).sequence_head
+    if head is None:
+        raise InvalidInput(f"where the sequence classifier of {model_type} keeps its layers is not known here")
+    if head.activation != "tanh":
         raise InvalidInput(
-            f"the sequence classifier of {model_type} has a {OTHER_ACTIVATIONS[model_type]} layer, "
+            f"the sequence classifier of {model_type} has a {head.activation} layer, "
             "where the head of a delta has a tanh layer or none"
         )
-    return SEQUENCE_LAYOUTS[model_type]
+    return Layout("sequence", head.linear, head.dense, head.linear.partition(".")[0])
 
 
-def fitting_layout(manifest: Manifest, head: Mapping[str, Tensor]) -> Layout | None:
+def fitting_layout(manifest: Manifest, head: Container[str]) -> Layout | None:
     """The layout of the Hugging Face class that computes what this head does, or None.
 
     A class for sequences reads the first token through exactly one tanh layer, which may be the base's pooler
     (`pooler`) or the head's own (`cls` with `head.dense`); a class for tokens or spans has no such layer.
+
+    Args:
+        manifest: of the delta.
+        head: names of its `head.*` tensors.
     """
     kind, has_dense = kind_of(manifest.task_type), HEAD_DENSE_WEIGHT in head
-    if kind == "sequence" and manifest.base.model_type in OTHER_ACTIVATIONS:
-        return None
     fits = (manifest.pooling, has_dense) in {
         "sequence": (("pooler", False), ("cls", True)),
         "token": (("none", False),),
         "span": (("none", False),),
     }[kind]
-    return layout_of(manifest.base.model_type, kind) if fits else None
+    try:
+        return layout_of(manifest.base.model_type, kind) if fits else None
+    except InvalidInput:
+        return None
+
+
+def peft_layout(manifest: Manifest, head: Container[str]) -> Layout:
+    """The layout of the Hugging Face class that PEFT can put this head on.
+
+    Args:
+        manifest: of the delta.
+        head: names of its `head.*` tensors.
+
+    Raises:
+        InvalidInput: there is none; the sentence says how else.
+    """
+    if (layout := fitting_layout(manifest, head)) is not None:
+        return layout
+    model_type, pooling = manifest.base.model_type, manifest.pooling
+    first = "the first token through a tanh layer" if HEAD_DENSE_WEIGHT in head else "the first token as it is"
+    reads = {"mean": "the mean of all tokens", "cls": first}.get(pooling, pooling)
+    known = family_of(model_type).sequence_head
+    # Only where the layer before the classifier is the base's own pooler does training make a head that fits.
+    trainable = known is not None and known.activation == "tanh" and known.dense.endswith(POOLER)
+    cure = "train with --pooling pooler, or " if trainable else ""
+    raise InvalidInput(f"PEFT has no classifier for {model_type} that reads {reads}: {cure}export with --merged")
 
 
 def head_state(layout: Layout, params: Mapping[str, Tensor], head: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -9,18 +9,18 @@ from typing import Any
 from torch import Tensor
 from transformers.models.auto import modeling_auto
 
-from onebert_encoder.anatomy import family_of
-from onebert_encoder.base import TOKENIZER_FILES, Base
-from onebert_encoder.source import DEFAULT_BASE, find_base
-from onebert_store.delta import ADAPTER_DOWN, DELTA, LORA_A, LORA_B, SCALE, SCALED, SPARSE_INDEX, SPARSE_VALUE
+from onebert_encoder.base.anatomy import family_of
+from onebert_encoder.base.base import TOKENIZER_FILES, Base
+from onebert_encoder.base.source import DEFAULT_BASE, find_base
 from onebert_store.errors import InvalidInput
-from onebert_store.manifest import Manifest
+from onebert_store.file.delta import ADAPTER_DOWN, DELTA, LORA_A, LORA_B, SCALE, SCALED, SPARSE_INDEX, SPARSE_VALUE
+from onebert_store.file.manifest import Manifest
 from onebert_training.interop.folders import whole_folder, write_json, write_tensors
 from onebert_training.interop.heads import AUTO_CLASSES, POOLER, PROBLEMS, fitting_layout, head_state
 
 HEAD_FILE = "onebert_head.safetensors"
 
-# The vocabulary, and what else a tokenizer is told by.
+# Files that a tokenizer is made from: its vocabulary and its settings.
 _COPIED = (*TOKENIZER_FILES, "merges.txt", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 
 _CLASS_NAMES: Mapping[str, Mapping[str, Any]] = {
@@ -97,7 +97,7 @@ def write_checkpoint(
             write_tensors(filling / HEAD_FILE, head, pooling=manifest.pooling, labels=json.dumps(manifest.labels))
         else:
             prefix = family_of(manifest.base.model_type).prefix
-            # The pooler is either the head's tanh layer, or this class has none.
+            # Without the pooler: `head_state` writes it as the head's tanh layer, or this class has none.
             encoder = {prefix + name: tensor for name, tensor in params.items() if not name.startswith(POOLER)}
             write_tensors(filling / "model.safetensors", encoder | head_state(layout, params, head))
     return auto_class

@@ -8,11 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onebert_encoder.anatomy import Anatomy
-from onebert_encoder.base import Base
-from onebert_encoder.fold import to_tensors
-from onebert_encoder.source import DEFAULT_BASE, find_base
-from onebert_store.delta import (
+from onebert_encoder.base.anatomy import Anatomy
+from onebert_encoder.base.base import Base
+from onebert_encoder.base.source import DEFAULT_BASE, find_base
+from onebert_encoder.maths.fold import to_tensors
+from onebert_store.errors import InvalidInput
+from onebert_store.file.delta import (
     ADAPTER_DOWN,
     DELTA,
     HEAD_DENSE_WEIGHT,
@@ -23,15 +24,14 @@ from onebert_store.delta import (
     SPARSE_INDEX,
     Delta,
 )
-from onebert_store.errors import InvalidInput
 from onebert_training.interop.folders import whole_folder, write_json, write_tensors
 from onebert_training.interop.heads import (
     AUTO_CLASSES,
     PEFT_TASKS,
     POOLER,
     Layout,
-    fitting_layout,
     head_state,
+    peft_layout,
     split_head,
 )
 from onebert_training.interop.merged import merge, model_config
@@ -71,12 +71,7 @@ def export_adapter(folder: Path, delta: Delta, base: Base, base_name: str | None
         StorageFull: the disk refused a write; nothing is left behind.
     """
     encoder, head = split_head(to_tensors(delta, base))
-    layout = fitting_layout(delta.manifest, head)
-    if layout is None:
-        raise InvalidInput(
-            f"PEFT puts a classifier on a Hugging Face class, and {delta.manifest.base.model_type} has none for "
-            f"{delta.manifest.task_type} that reads as this head does ({delta.manifest.pooling} pooling)"
-        )
+    layout = peft_layout(delta.manifest, head)
     _refuse(encoder)
     params = merge(base, encoder)
     tuned = _tuned(base.anatomy, layout, encoder, params)
@@ -85,7 +80,7 @@ def export_adapter(folder: Path, delta: Delta, base: Base, base_name: str | None
     if layout.has_pooler and HEAD_DENSE_WEIGHT in head:
         saved.append("pooler")
     elif layout.has_pooler:
-        # The base's own; the difference of its bias is among the other biases.
+        # The pooler's weight is the base's own, and its changed bias is written with the other biases.
         del state[f"{layout.dense}.weight"], state[f"{layout.dense}.bias"]
     prefix = base.anatomy.family.prefix
     state |= {prefix + name: tensor for name, tensor in tuned.state.items()}
@@ -115,7 +110,7 @@ def _refuse(encoder: Mapping[str, Tensor]) -> None:
 
 
 def _tuned(anatomy: Anatomy, layout: Layout, encoder: Mapping[str, Tensor], params: Mapping[str, Tensor]) -> Tuned:
-    # A class without the base's pooler has its bias in the head.
+    # A class that does not keep the base's pooler has the pooler's bias in its head.
     changed = {
         name.removeprefix(DELTA)
         for name in encoder
@@ -177,7 +172,7 @@ def _lora(anatomy: Anatomy, encoder: Mapping[str, Tensor], changed: set[str], pa
     for name, (A, B) in pairs.items():
         state |= {f"{name}.lora_A.weight": A, f"{name}.lora_B.weight": B}
     rank = max(len(A) for A, _ in pairs.values())
-    # The scale is inside B, so alpha is the rank everywhere.
+    # A delta's B is already scaled, so alpha equals the rank and PEFT multiplies by one.
     ranks = {anatomy.family.prefix + name: len(A) for name, (A, _) in pairs.items() if len(A) != rank}
     config = {
         "peft_type": "LORA",

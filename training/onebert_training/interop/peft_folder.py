@@ -8,10 +8,10 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from onebert_store import strict_json
-from onebert_store.delta import listed
 from onebert_store.errors import InvalidInput, MalformedFile
-from onebert_store.strict_json import shown
+from onebert_store.file import strict_json
+from onebert_store.file.delta import listed
+from onebert_store.file.strict_json import shown
 
 CONFIG, WEIGHTS, PICKLE = "adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"
 # The adapted model's configuration with the task's labels, as others save it and as `onebert export` does.
@@ -26,10 +26,10 @@ _HARMLESS = _READ | {
     *("peft_version", "revision", "target_modules", "feedforward_modules", "init_ia3_weights", "init_lora_weights"),
     *("eva_config", "qalora_group_size"),
 }
-# The others take something out of the base's weights, which a folder does not carry.
+# Every other initialization changes the base's weights, and an adapter folder does not hold those changes.
 _INITIALIZATIONS = (True, False, None, "gaussian", "orthogonal", "eva")
 
-# How a name in the file ends -> what it is, and what to put in the ending's place.
+# Ending of a tensor's name -> what the tensor is, and the ending that replaces it.
 _ENDINGS: Mapping[str, tuple[str, str]] = {
     ".lora_A.weight": ("A", ""),
     ".lora_B.weight": ("B", ""),
@@ -39,7 +39,7 @@ _ENDINGS: Mapping[str, tuple[str, str]] = {
     ".ln_tuning_layers.bias": ("value", ".bias"),
     ".base_layer.bias": ("value", ".bias"),
 }
-# With bias="all", PEFT writes the head's biases once more under these.
+# With bias="all", PEFT writes the biases of the head a second time, under these names.
 _COPIES = (".modules_to_save.", ".original_module.")
 
 

@@ -10,10 +10,11 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from onebert_encoder.base import Base
-from onebert_encoder.fold import fold
-from onebert_encoder.predict import compute_golden
-from onebert_store.delta import (
+from onebert_encoder.base.base import Base
+from onebert_encoder.maths.fold import fold
+from onebert_encoder.maths.predict import compute_golden
+from onebert_store.errors import InvalidInput, NotFinite, TensorMismatch
+from onebert_store.file.delta import (
     DELTA,
     HEAD_BIAS,
     HEAD_DENSE_BIAS,
@@ -26,9 +27,8 @@ from onebert_store.delta import (
     check,
     listed,
 )
-from onebert_store.errors import InvalidInput, NotFinite, TensorMismatch
-from onebert_store.manifest import TaskType, parse_manifest
-from onebert_store.strict_json import shown
+from onebert_store.file.manifest import TaskType, parse_manifest
+from onebert_store.file.strict_json import shown
 from onebert_training.interop.heads import PEFT_TASKS, POOLER, PROBLEMS, Kind, Layout, kind_of, layout_of
 from onebert_training.interop.peft_folder import Adapter, read_adapter
 
@@ -119,7 +119,7 @@ class _Conversion:
         self.adapter, self.base, self.layout = adapter, base, layout
         self.values = dict(adapter.found["value"])
         self.low_rank = self._low_rank()
-        # Differences of biases that come with low-rank maps (`lora_bias`).
+        # With `lora_bias` a low-rank map has a bias, which is a difference of the module's bias.
         self.biases = {
             module: bias * self.scale_of(module, len(self.low_rank[module][0]))
             for module, bias in adapter.found["B_bias"].items()
@@ -167,7 +167,7 @@ class _Conversion:
         if not isinstance(of_pattern, dict):
             raise InvalidInput(f"adapter_config.json: {patterns} is an object")
         for pattern, own in of_pattern.items():
-            # Patterns come with the folder: nothing that could take longer than the name is long, more or less.
+            # The folder may come from anybody: a pattern that could take exponential time is refused.
             if len(pattern) > 256 or len(_REPEAT.findall(pattern)) > 4 or _REPEATED_GROUP.search(pattern):
                 raise InvalidInput(f"{patterns} has a pattern that is too intricate to follow")
             try:

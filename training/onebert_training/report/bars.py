@@ -1,7 +1,8 @@
-"""Bars with deviations: scores and generalization gaps of every method, a panel for each column."""
+"""Scores of every method as dots with deviations, and generalization gaps as bars, a panel for each column."""
 
 from collections.abc import Callable, Mapping, Sequence
-from math import ceil, floor, log10
+from dataclasses import dataclass
+from math import ceil
 from statistics import fmean, stdev
 
 from matplotlib.axes import Axes
@@ -9,19 +10,45 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from onebert_training.report.style import COLORS, Picture, save, short
-from onebert_training.report.tables import Cell, Column, Results, format_number, headings
+from onebert_training.report.tables import Column, Results, Trial, format_number, headings
+
+Numbers = tuple[float, float | None]  # mean and deviation
+Span = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One method in one panel."""
+
+    line: int
+    mean: float
+    spread: float | None
+    best: bool
+
+    @property
+    def low(self) -> float:
+        """Where the deviation begins."""
+        return self.mean - (self.spread or 0)
+
+    @property
+    def high(self) -> float:
+        """Where the deviation ends."""
+        return self.mean + (self.spread or 0)
+
+
+Draw = Callable[[Axes, Sequence[Shown]], Span]  # gives where the axis begins, and where what is drawn ends
 
 
 def draw_scores(results: Results) -> list[Picture]:
     """Means and deviations of every method (What Parameters to Freeze?, Figures 1, 5 and 7)."""
 
-    def numbers(cell: Cell) -> tuple[float, float | None]:
-        return cell.mean, cell.spread
+    def numbers(trial: Trial) -> Numbers:
+        return trial.mean, trial.spread
 
-    figure = _bars(results, numbers, "", from_zero=False)
+    figure = _panels(results, numbers, "", draw_dots)
     caption = (
-        "Mean over the seeds with the standard deviation, at the settings that are best on validation; "
-        "the best method of each panel is orange."
+        "Mean over the seeds as a dot, with the standard deviation, at the settings that are best on validation; "
+        "the best method of each panel is orange. Axes do not begin at 0."
     )
     return [save(figure, "scores", results.base, "Scores by method", caption)] if figure else []
 
@@ -29,23 +56,23 @@ def draw_scores(results: Results) -> list[Picture]:
 def draw_gaps(results: Results) -> list[Picture]:
     """Training minus measured metric (BitFit, section 4), where records have both."""
 
-    def numbers(cell: Cell) -> tuple[float, float | None] | None:
-        gaps = cell.gaps
+    def numbers(trial: Trial) -> Numbers | None:
+        gaps = trial.gaps
         return (fmean(gaps), stdev(gaps) if len(gaps) > 1 else None) if gaps else None
 
-    figure = _bars(results, numbers, "gap, ", from_zero=True)
+    figure = _panels(results, numbers, "gap, ", draw_bars)
     caption = "How much better the training rows score than the measured split; mean and standard deviation."
     return [save(figure, "gaps", results.base, "Generalization gap", caption)] if figure else []
 
 
-def _bars(
+def _panels(
     results: Results,
-    numbers: Callable[[Cell], tuple[float, float | None] | None],
+    numbers: Callable[[Trial], Numbers | None],
     label: str,
-    from_zero: bool,
+    draw: Callable[[Axes, Sequence[Shown]], Span],
 ) -> Figure | None:
-    """One panel a column, one bar a method; None where there is nothing to show."""
-    found = {key: value for key, cell in results.best.items() if (value := numbers(cell)) is not None}
+    """One panel a column, one line a method; None where there is nothing to show."""
+    found = {key: value for key, trial in results.best.items() if (value := numbers(trial)) is not None}
     panels = [(c, title) for c, title in zip(results.columns, headings(results), strict=True) if _any(found, c)]
     methods = [method for method in results.methods if any(key[0] == method for key in found)]
     if not panels:
@@ -59,13 +86,16 @@ def _bars(
         ax.set_visible(False)
     for (column, title), ax in zip(panels, axes, strict=False):
         ax.set_visible(True)
-        values = [found.get((method, column)) for method in methods]
-        winners = set() if from_zero else results.winners(column)
-        _draw_bars(ax, column, values, [method in winners for method in methods], from_zero)
+        winners = results.winners(column) if draw is draw_dots else set()
+        shown = [
+            Shown(line, *found[method, column], method in winners)
+            for line, method in enumerate(methods)
+            if (method, column) in found
+        ]
+        _finish(ax, column, shown, draw(ax, shown))
         ax.set_yticks(range(len(methods)), [short(method) for method in methods])
         ax.set_title("\n".join(map(short, title)))
-        start = ax.get_xlim()[0]
-        ax.set_xlabel(f"{label}{column.unit}" + (f" (axis begins at {start:g})" if start > 0 else ""))
+        ax.set_xlabel(f"{label}{column.unit}")
     axes[0].set_ylim(len(methods) - 0.4, -0.6)
     return figure
 
@@ -74,33 +104,35 @@ def _any(found: Mapping[tuple[str, Column], object], column: Column) -> bool:
     return any(key[1] == column for key in found)
 
 
-def _draw_bars(
-    ax: Axes, column: Column, values: Sequence[tuple[float, float | None] | None], best: Sequence[bool], from_zero: bool
-) -> None:
-    shown = [(place, *value) for place, value in enumerate(values) if value is not None]
-    low = min(0.0, *(mean - (spread or 0) for _, mean, spread in shown))
-    if not from_zero and low == 0:
-        low = _start([mean - (spread or 0) for _, mean, spread in shown], max(mean for _, mean, _ in shown))
-    high = max(0.0, *(mean + (spread or 0) for _, mean, spread in shown))
+def draw_dots(ax: Axes, shown: Sequence[Shown]) -> Span:
+    """A dot need not begin at zero, as a bar would have to."""
+    for one in shown:
+        color = COLORS[5] if one.best else COLORS[0]
+        ax.errorbar(one.mean, one.line, xerr=one.spread, fmt="o", color=color, lw=1.2, capsize=2, ms=5)
+    low, high = min(one.low for one in shown), max(one.high for one in shown)
+    room = 0.08 * (high - low) or 0.02 * abs(high) or 1.0
+    return low - room, high + room
+
+
+def draw_bars(ax: Axes, shown: Sequence[Shown]) -> Span:
+    """Bars begin at zero."""
+    for one in shown:
+        ax.barh(one.line, one.mean, height=0.72, color=COLORS[0], xerr=one.spread, error_kw={"lw": 1, "capsize": 2})
+    low, high = min(0.0, *(one.low for one in shown)), max(0.0, *(one.high for one in shown))
+    return low - (0.05 * (high - low) if low < 0 else 0), high
+
+
+def _finish(ax: Axes, column: Column, shown: Sequence[Shown], span: Span) -> None:
+    """Numbers beside what is drawn, ticks and grid."""
+    low, high = span
     room = (high - low) or 1.0
-    for place, mean, spread in shown:
-        color = COLORS[5] if best[place] else COLORS[0]
-        left = low if low > 0 else 0.0
-        ax.barh(place, mean - left, left=left, height=0.72, color=color, xerr=spread, error_kw={"lw": 1, "capsize": 2})
-        text = format_number(column, mean) + (f" ± {format_number(column, spread)}" if spread is not None else "")
-        ax.text(max(mean, left) + (spread or 0) + 0.03 * room, place, text, va="center", fontsize=7.5)
-    left, right = low - (0.05 * room if low < 0 else 0), high + 0.5 * room  # room for the numbers
-    ax.set_xticks(
-        [tick for tick in MaxNLocator(5, steps=[1, 2, 5, 10]).tick_values(low, high) if left <= tick <= right]
-    )
-    ax.set_xlim(left, right)
+    for one in shown:
+        text = format_number(column, one.mean)
+        text += f" ± {format_number(column, one.spread)}" if one.spread is not None else ""
+        ax.text(max(one.high, low) + 0.03 * room, one.line, text, va="center", fontsize=7.5)
+    right = high + 0.5 * room  # room for the numbers
+    ticks = MaxNLocator(5, steps=[1, 2, 5, 10]).tick_values(low, high)
+    ax.set_xticks([tick for tick in ticks if low <= tick <= right])
+    ax.set_xlim(low, right)
     ax.grid(axis="x", lw=0.4, color="#dddddd")
     ax.tick_params(axis="y", length=0)
-
-
-def _start(lowest: Sequence[float], highest: float) -> float:
-    """Where the axis of positive scores begins: a round number that leaves the smallest bar a fifth of the width."""
-    bottom = min(lowest)
-    start = bottom - max(0.25 * (highest - bottom), 0.02 * highest)
-    step = 10.0 ** floor(log10(highest)) / 2 if highest > 0 else 1.0
-    return max(0.0, floor(start / step) * step)

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from onebert_training.report.style import Picture, save, short
-from onebert_training.report.tables import Cell, Results, headings
+from onebert_training.report.tables import Results, Trial, headings
 
 _TERMS = "b_e b_LN0 g_LN0 b_q b_k s_k b_v s_v b_m1 b_LN1 g_LN1 b_m2 s_m3 b_m3 b_LN2 g_LN2 b_p".split()
 
@@ -30,25 +30,25 @@ def draw_changes(results: Results) -> list[Picture]:
                 "mean over the seeds; one color scale for all methods, a root so that small changes show; hatched is "
                 "not trained. b_k never changes: a bias of all keys cancels in the softmax."
             )
-            figure = _maps({method: _mean_change(cell) for method, cell in changed.items()})
+            figure = _maps({method: _mean_change(trial) for method, trial in changed.items()})
             pictures.append(
                 save(figure, f"change-{name}", results.base, f"Change of biases and gains on {name}", caption)
             )
     return pictures
 
 
-def _mean_change(cell: Cell) -> dict[tuple[str, int | None], float]:
+def _mean_change(trial: Trial) -> dict[tuple[str, int | None], float]:
     found: dict[tuple[str, int | None], list[float]] = {}
-    for run in cell.runs:
+    for run in trial.runs:
         for change in run.change:
             found.setdefault((change.symbol, change.layer), []).append(change.mean_abs)
     return {key: fmean(values) for key, values in found.items()}
 
 
 def _maps(changes: Mapping[str, Mapping[tuple[str, int | None], float]]) -> Figure:
-    places = {place for change in changes.values() for place in change}
-    symbols = sorted({symbol for symbol, _ in places}, key=_order)
-    layers = sorted({layer for _, layer in places}, key=lambda layer: (layer is None, layer or 0))
+    vectors = {vector for change in changes.values() for vector in change}
+    symbols = sorted({symbol for symbol, _ in vectors}, key=_order)
+    layers = sorted({layer for _, layer in vectors}, key=lambda layer: (layer is None, layer or 0))
     across = min(2, len(changes))
     down = ceil(len(changes) / across)
     width = 1.2 + max(2.6, 0.36 * len(layers))

@@ -17,8 +17,8 @@ def report(
 
     The settings of each method are chosen on validation; what the records hold no numbers for is left out.
     """
-    # Imported here because `onebert --help` imports this file.
-    from onebert_store import console  # noqa: PLC0415
+    # Imports stand here because `onebert --help` imports this file, and matplotlib is slow.
+    from onebert_store.command import console  # noqa: PLC0415
     from onebert_training.report.figures import draw  # noqa: PLC0415
     from onebert_training.report.page import render  # noqa: PLC0415
     from onebert_training.report.records import load_records  # noqa: PLC0415

@@ -17,6 +17,6 @@ FIGURES = (draw_scores, draw_gaps, draw_sizes, draw_curves, draw_changes)
 def draw(results: Results) -> list[Picture]:
     """Every figure that the records hold data for."""
     with mpl.rc_context(STYLE), warnings.catch_warnings():
-        # A name in a script that the font lacks is drawn as boxes; the page has it in full.
+        # A name may be in a script that the font lacks: the picture then shows boxes, and the page the name.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         return [picture for kind in FIGURES for picture in kind(results)]

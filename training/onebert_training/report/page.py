@@ -7,17 +7,17 @@ from statistics import fmean
 
 from onebert_training.report.style import Picture
 from onebert_training.report.tables import (
-    Cell,
     Results,
-    format_cell,
+    Trial,
     format_configuration,
     format_entry,
     format_percent,
+    format_trial,
     headings,
     varied,
 )
 
-# No script, no address: what a record says can only ever be shown.
+# The page runs no script and loads nothing, so text from a foreign record can do no harm.
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 76rem; margin: 2rem auto; padding: 0 1rem; }
@@ -37,7 +37,8 @@ def render(sections: Sequence[tuple[Results, Sequence[Picture]]]) -> str:
     """One HTML page: a section for each base."""
     body = "".join(_section(results, pictures) for results, pictures in sections)
     return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>OneBERT report</title>'
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1"><title>OneBERT report</title>'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}"><style>{STYLE}</style></head>'
         f"<body><h1>OneBERT report</h1>{body}</body></html>\n"
     )
@@ -74,8 +75,9 @@ def _results(results: Results) -> str:
     average = [("average", "")] if results.has_average else []
     table = _table([("method", ""), ("% of parameters", ""), *headings(results), *average], rows)
     return (
-        f'{table}<p class="note">Mean ± standard deviation over the seeds, in hundredths (errors as they are), at the '
-        "settings whose validation mean is best; the best of a column is bold. The share leaves out the classifier.</p>"
+        f'{table}<p class="note">Mean ± standard deviation over the seeds, in per cent (errors in their own unit), '
+        "at the settings whose validation mean is best; the best of a column is bold. The share leaves out the "
+        "classifier.</p>"
     )
 
 
@@ -100,38 +102,38 @@ def _parameters(results: Results) -> str:
 
 
 def _chosen(results: Results) -> str:
-    names = varied(cell for cells in results.tried.values() for cell in cells)
+    names = varied(trial for trials in results.tried.values() for trial in trials)
     rows = []
     for method in results.methods:
         row = [_td(method)]
         for column in results.columns:
-            cell = results.best.get((method, column))
-            seeds = f" ({len(cell.runs)} seed{'s' * (len(cell.runs) > 1)})" if cell else ""
-            row.append(_td(_settings(cell, names) + seeds if cell else "–"))
+            trial = results.best.get((method, column))
+            seeds = f" ({len(trial.runs)} seed{'s' * (len(trial.runs) > 1)})" if trial else ""
+            row.append(_td(_settings(trial, names) + seeds if trial else "–"))
         rows.append(row)
     return _table([("method", ""), *headings(results)], rows)
 
 
 def _all_tried(results: Results) -> str:
     """Every configuration beside each other, where there is more than one."""
-    if all(len(cells) == 1 for cells in results.tried.values()):
+    if all(len(trials) == 1 for trials in results.tried.values()):
         return ""
-    names = varied(cell for cells in results.tried.values() for cell in cells)
+    names = varied(trial for trials in results.tried.values() for trial in trials)
     rows = []
     for method in results.methods:
-        found: dict[str, dict[object, Cell]] = {}
+        found: dict[str, dict[object, Trial]] = {}
         for column in results.columns:
-            for cell in results.tried.get((method, column), ()):
-                found.setdefault(_settings(cell, names), {})[column] = cell
+            for trial in results.tried.get((method, column), ()):
+                found.setdefault(_settings(trial, names), {})[column] = trial
         for text, by_column in found.items():
-            cells = [by_column.get(column) for column in results.columns]
-            rows.append([_td(method), _td(text), *(_td(format_cell(cell) if cell else "–") for cell in cells)])
+            trials = [by_column.get(column) for column in results.columns]
+            rows.append([_td(method), _td(text), *(_td(format_trial(trial) if trial else "–") for trial in trials)])
     table = _table([("method", ""), ("settings", ""), *headings(results)], rows)
     return f"<details><summary>All settings that were tried</summary>{table}</details>"
 
 
-def _settings(cell: Cell, names: Sequence[str]) -> str:
-    return format_configuration(cell.configuration, names).replace("learning_rate ", "lr ")
+def _settings(trial: Trial, names: Sequence[str]) -> str:
+    return format_configuration(trial.configuration, names).replace("learning_rate ", "lr ")
 
 
 def _range(numbers: Sequence[int]) -> str:

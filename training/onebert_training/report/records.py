@@ -15,20 +15,20 @@ Count = Annotated[int, Field(ge=0)]
 Metrics = Mapping[str, float]
 
 
-class _Part(BaseModel):
+class _Shown(BaseModel):
     """Keys that a report does not show are ignored: newer programs may write more."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
 
-class Data(_Part):
+class Data(_Shown):
     """Which data set a run used."""
 
     name: Text
     digest: str = ""
 
 
-class Evaluation(_Part):
+class Evaluation(_Shown):
     """One evaluation; `loss` is the mean training loss since the one before."""
 
     step: Count
@@ -38,7 +38,7 @@ class Evaluation(_Part):
     validation_loss: float | None = None
 
 
-class Change(_Part):
+class Change(_Shown):
     """Mean absolute difference of one trained vector; `layer` is None outside the layers."""
 
     symbol: Text
@@ -46,7 +46,7 @@ class Change(_Part):
     mean_abs: float
 
 
-class Record(_Part):
+class Record(_Shown):
     """One finished run; what a record lacks is not drawn."""
 
     task: Text
@@ -67,6 +67,7 @@ class Record(_Part):
     dtype: str = "float32"
     settings: Mapping[str, str | int | float | bool | None] = {}
     data: Data | None = None
+    best_step: Count | None = None
     history: tuple[Evaluation, ...] = ()
     change: tuple[Change, ...] = ()
     experiment: str | None = None
@@ -121,9 +122,9 @@ def _read(path: Path) -> Record:
         record = Record.model_validate_json(content)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(map(str, first["loc"]))
+        where = ".".join(map(str, first["loc"]))
         raise InvalidInput(
-            f"{path.name} is not the record of a run: {place + ': ' if place else ''}{first['msg']}"
+            f"{path.name} is not the record of a run: {where + ': ' if where else ''}{first['msg']}"
         ) from None
     for name in ("validation", "test", "train"):
         if (scores := getattr(record, name)) is not None and record.metric not in scores:

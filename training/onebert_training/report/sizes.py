@@ -41,18 +41,18 @@ def _panel(ax: Axes, results: Results, columns: Sequence[Column]) -> dict[str, A
     rows = sorted({column.train_rows for column in columns})
     handles: dict[str, Any] = {}
     looks = zip(cycle(COLORS), cycle(MARKERS), results.methods, strict=False)
-    for place, (color, marker, method) in enumerate(looks):
-        cells = [cell for column in columns if (cell := results.best.get((method, column)))]
-        if not cells:
+    for line, (color, marker, method) in enumerate(looks):
+        trials = [trial for column in columns if (trial := results.best.get((method, column)))]
+        if not trials:
             continue
-        # Slightly apart, so that error bars at one size do not cover each other: all within 4 % of the axis.
-        shift = (rows[-1] / rows[0]) ** (0.04 * ((place + 0.5) / len(results.methods) - 0.5))
-        x = [cell.column.train_rows * shift for cell in cells]
+        # Methods are moved apart by up to 4 % of the axis, so that error bars at one size do not cover each other.
+        shift = (rows[-1] / rows[0]) ** (0.04 * ((line + 0.5) / len(results.methods) - 0.5))
+        x = [trial.column.train_rows * shift for trial in trials]
         handles[short(method)] = ax.errorbar(
             x,
-            [cell.mean for cell in cells],
-            [cell.spread or 0 for cell in cells],
-            ls=STYLES[place // len(COLORS) % len(STYLES)],
+            [trial.mean for trial in trials],
+            [trial.spread or 0 for trial in trials],
+            ls=STYLES[line // len(COLORS) % len(STYLES)],
             lw=1.3,
             color=color,
             marker=marker,

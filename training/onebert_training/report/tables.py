@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from itertools import groupby
 from statistics import fmean, stdev
 
-from onebert_training.metrics import LOWER_IS_BETTER
 from onebert_training.report.records import Record
+from onebert_training.tasks.metrics import LOWER_IS_BETTER
 
-# A run's place in its cell, its cell in the table; everything else that was asked for is its configuration.
+# What tells a run from the others of its trial, and a trial from others in the table; the rest is its configuration.
 _NOT_CONFIGURATION = frozenset({"method", "seed", "train_rows", "metric", "learning_rate", "measure_train"})
 
 
@@ -29,12 +29,12 @@ class Column:
 
     @property
     def unit(self) -> str:
-        """The metric as it is printed: in hundredths, as the papers do, but for errors."""
-        return self.metric if self.metric in LOWER_IS_BETTER else f"{self.metric} × 100"
+        """The metric as it is printed: in per cent, as the papers do, but for errors."""
+        return self.metric if self.metric in LOWER_IS_BETTER else f"{self.metric}, %"
 
 
 @dataclass(frozen=True)
-class Cell:
+class Trial:
     """The runs of one method in one column that differ only by their seed."""
 
     column: Column
@@ -74,16 +74,16 @@ class Results:
 
     Attributes:
         methods: by trained share, the largest first.
-        tried: (method, column) -> a cell for every configuration.
-        best: (method, column) -> the cell whose validation mean is best.
+        tried: (method, column) -> a trial for every configuration.
+        best: (method, column) -> the trial whose validation mean is best.
         repeated: records left out because another is the same run.
     """
 
     base: str
     methods: tuple[str, ...]
     columns: tuple[Column, ...]
-    tried: Mapping[tuple[str, Column], tuple[Cell, ...]]
-    best: Mapping[tuple[str, Column], Cell]
+    tried: Mapping[tuple[str, Column], tuple[Trial, ...]]
+    best: Mapping[tuple[str, Column], Trial]
     repeated: int
 
     @property
@@ -96,8 +96,8 @@ class Results:
 
     def average(self, method: str) -> float | None:
         """Mean over the columns; None where one is missing."""
-        cells = [self.best.get((method, column)) for column in self.columns]
-        return fmean(cell.mean for cell in cells if cell) if all(cells) and self.has_average else None
+        trials = [self.best.get((method, column)) for column in self.columns]
+        return fmean(trial.mean for trial in trials if trial) if all(trials) and self.has_average else None
 
     def winners(self, column: Column | None) -> set[str]:
         """Methods with the best printed number of a column, or of the average."""
@@ -112,7 +112,7 @@ class Results:
 
     def runs_of(self, method: str) -> list[Record]:
         """All runs of a method."""
-        return [run for (name, _), cells in self.tried.items() if name == method for c in cells for run in c.runs]
+        return [run for (name, _), trials in self.tried.items() if name == method for c in trials for run in c.runs]
 
 
 def collect(records: Iterable[Record]) -> list[Results]:
@@ -127,14 +127,14 @@ def scaled(column: Column, score: float) -> float:
 
 
 def format_number(column: Column | None, number: float) -> str:
-    """One decimal of a hundredth; errors have the unit of their data and get four."""
+    """One decimal of a per cent; errors have the unit of their data and get four."""
     return f"{number:.4f}" if column is not None and column.metric in LOWER_IS_BETTER else f"{number:.1f}"
 
 
-def format_cell(cell: Cell) -> str:
+def format_trial(trial: Trial) -> str:
     """`53.9 ± 1.6`, or the number alone of a single seed."""
-    mean = format_number(cell.column, cell.mean)
-    return mean if cell.spread is None else f"{mean} ± {format_number(cell.column, cell.spread)}"
+    mean = format_number(trial.column, trial.mean)
+    return mean if trial.spread is None else f"{mean} ± {format_number(trial.column, trial.spread)}"
 
 
 def format_configuration(configuration: Mapping[str, object], names: Sequence[str]) -> str:
@@ -144,11 +144,11 @@ def format_configuration(configuration: Mapping[str, object], names: Sequence[st
     )
 
 
-def varied(cells: Iterable[Cell]) -> list[str]:
+def varied(trials: Iterable[Trial]) -> list[str]:
     """Names of the settings that are not the same everywhere; the learning rate always."""
     values: dict[str, set[object]] = {}
-    for cell in cells:
-        for name, value in cell.configuration.items():
+    for trial in trials:
+        for name, value in trial.configuration.items():
             values.setdefault(name, set()).add(value)
     return ["learning_rate", *(name for name, seen in values.items() if len(seen) > 1 and name != "learning_rate")]
 
@@ -157,7 +157,7 @@ def results_markdown(records: Iterable[Record]) -> str:
     """The results table in the papers' form, one for each base.
 
     Methods are rows with their share of trained parameters; data sets are columns. A number is the mean ± standard
-    deviation over the seeds, in hundredths, at the settings whose validation mean is best; the best is bold.
+    deviation over the seeds, in per cent, at the settings whose validation mean is best; the best is bold.
     """
     results = collect(records)
     parts = []
@@ -208,8 +208,8 @@ def format_entry(results: Results, method: str, column: Column | None) -> str:
     if column is None:
         average = results.average(method)
         return "–" if average is None else format_number(None, average)
-    cell = results.best.get((method, column))
-    return "–" if cell is None else format_cell(cell)
+    trial = results.best.get((method, column))
+    return "–" if trial is None else format_trial(trial)
 
 
 def _cell_text(text: str) -> str:
@@ -222,14 +222,14 @@ def _code_text(text: str) -> str:
 
 
 def _of_base(base: str, records: Sequence[Record]) -> Results:
-    cells: dict[tuple[str, Column], dict[tuple[tuple[str, object], ...], dict[int, Record]]] = {}
+    trials: dict[tuple[str, Column], dict[tuple[tuple[str, object], ...], dict[int, Record]]] = {}
     for record in records:
         column = Column(record.data_name, record.rows.get("train", 0), record.metric, record.split)
         configuration = tuple(_configuration(record).items())
-        cells.setdefault((record.method, column), {}).setdefault(configuration, {}).setdefault(record.seed, record)
+        trials.setdefault((record.method, column), {}).setdefault(configuration, {}).setdefault(record.seed, record)
     tried = {
-        key: tuple(Cell(key[1], dict(configuration), tuple(runs.values())) for configuration, runs in found.items())
-        for key, found in cells.items()
+        key: tuple(Trial(key[1], dict(configuration), tuple(runs.values())) for configuration, runs in found.items())
+        for key, found in trials.items()
     }
     percents = {record.method: record.percent for record in records}
     return Results(
@@ -238,7 +238,7 @@ def _of_base(base: str, records: Sequence[Record]) -> Results:
         columns=tuple(sorted({column for _, column in tried})),
         tried=tried,
         best={key: _choose(found) for key, found in tried.items()},
-        repeated=len(records) - sum(len(cell.runs) for found in tried.values() for cell in found),
+        repeated=len(records) - sum(len(trial.runs) for found in tried.values() for trial in found),
     )
 
 
@@ -247,7 +247,9 @@ def _configuration(record: Record) -> dict[str, object]:
     return {"learning_rate": record.learning_rate, "dtype": record.dtype, **asked}
 
 
-def _choose(cells: Sequence[Cell]) -> Cell:
+def _choose(trials: Sequence[Trial]) -> Trial:
     """The best on validation among those with the most seeds: one seed may be lucky where five are not."""
-    most = max(len(cell.runs) for cell in cells)
-    return max((cell for cell in cells if len(cell.runs) == most), key=lambda cell: cell.column.sign * cell.validation)
+    most = max(len(trial.runs) for trial in trials)
+    return max(
+        (trial for trial in trials if len(trial.runs) == most), key=lambda trial: trial.column.sign * trial.validation
+    )

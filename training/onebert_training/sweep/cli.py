@@ -1,9 +1,11 @@
 """The command `onebert sweep`: its options; the work is in commands.py."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
+
+from onebert_training.options import AsJson, BaseName, Device, Dtype
 
 # torch and its friends load inside the function, so that `onebert --help` stays quick.
 
@@ -17,11 +19,9 @@ def sweep(
     only: Annotated[
         list[str] | None, typer.Option(help="Only this data set or method of the recipe; may be given several times.")
     ] = None,
-    base: Annotated[str | None, typer.Option("--base", help="Hub id or folder; else all-MiniLM-L6-v2.")] = None,
-    dtype: Annotated[
-        Literal["float32", "bfloat16"], typer.Option(help="What the forward pass computes in.")
-    ] = "float32",
-    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; else cuda where there is one.")] = None,
+    base: BaseName = None,
+    dtype: Dtype = "float32",
+    device: Device = None,
     together: Annotated[
         int | None, typer.Option(min=1, help="Runs that step in one batch; else 4 on a CPU, 16 on a GPU.")
     ] = None,
@@ -31,7 +31,7 @@ def sweep(
             help="Address of a Ray cluster that trains the runs, such as auto or HOST:PORT.", metavar="ADDRESS"
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Train every run of a recipe: many in one batch, each as it would be alone.
 

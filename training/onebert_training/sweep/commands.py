@@ -6,18 +6,24 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from rich.table import Table
-
-from onebert_encoder.base import Base
-from onebert_store import console
+from onebert_encoder.base.base import Base
+from onebert_store.command import console
 from onebert_store.errors import OneBertError
-from onebert_training.commands import load_on
-from onebert_training.loop import ignore
-from onebert_training.recipe import load_recipe
+from onebert_training.device import load_on
+from onebert_training.fit.loop import ignore
 from onebert_training.report.records import Record, load_records
-from onebert_training.report.tables import Cell, Results, collect, format_entry, format_percent, headings
+from onebert_training.report.tables import Results, Trial, collect, format_entry, format_percent, headings
 from onebert_training.sweep.jobs import Outcome, RunsFolder
-from onebert_training.sweep.work import WIDTH, Execute, Lot, make_lots, make_runs, make_sample_runs, train_lot
+from onebert_training.sweep.recipe import load_recipe
+from onebert_training.sweep.work import (
+    WIDTH,
+    Execute,
+    JobSet,
+    make_job_sets,
+    make_runs,
+    make_sample_runs,
+    train_job_set,
+)
 
 
 def run_sweep(
@@ -36,31 +42,32 @@ def run_sweep(
     loaded_recipe = load_recipe(recipe)
     requests = loaded_recipe.runs(data, only)
     with console.busy("loading the base"):
-        # With a cluster, nothing is trained here.
+        # With a cluster nothing is trained on this machine, so its GPU is left alone.
         loaded = load_on(base, dtype, "cpu" if ray else device)
     with console.busy("loading data"):
-        lots = make_lots(requests, loaded.spec, dtype)
-        for lot in lots:
-            make_sample_runs(loaded, lot)
+        job_sets = make_job_sets(requests, loaded.spec, dtype)
+        for job_set in job_sets:
+            make_sample_runs(loaded, job_set)
     folder = RunsFolder(out)
-    names = [job.name for lot in lots for job in lot.jobs]
-    pending = [left for lot in lots if (left := _without_finished(lot, folder)).jobs]
-    done = len(names) - sum(len(lot.jobs) for lot in pending)
+    names = [job.name for job_set in job_sets for job in job_set.jobs]
+    pending = [left for job_set in job_sets if (left := _without_finished(job_set, folder)).jobs]
+    done = len(names) - sum(len(job_set.jobs) for job_set in pending)
     _say(f"{loaded_recipe.name}: {len(names)} runs, {done} of them finished before")
     lost = 0
     if pending:
         execute = _here(loaded, folder, together)
         if ray is not None:
-            # Ray is an extra, and slow to import.
+            # Ray is an optional dependency, and slow to import.
             from onebert_training.sweep.ray_cluster import on_cluster  # noqa: PLC0415
 
             execute = on_cluster(ray, loaded, base, dtype, device, together)
         try:
-            for outcome in execute(pending):
-                folder.keep(outcome)
-                lost += outcome.lost
-                done += 1
-                _say(f"{done}/{len(names)} {_line(outcome)}")
+            with console.heartbeat(lambda: f"{done} of {len(names)} runs are finished"):
+                for outcome in execute(pending):
+                    folder.keep(outcome)
+                    lost += outcome.lost
+                    done += 1
+                    _say(f"{done}/{len(names)} {_line(outcome)}")
         except KeyboardInterrupt:
             _say(f"interrupted after {done} of {len(names)} runs; the same command continues")
             raise
@@ -69,17 +76,17 @@ def run_sweep(
         raise OneBertError(f"{lost} of {len(names)} runs were lost; the same command tries them again")
 
 
-def _without_finished(lot: Lot, folder: RunsFolder) -> Lot:
-    return replace(lot, jobs=tuple(job for job in lot.jobs if folder.is_pending(job)))
+def _without_finished(job_set: JobSet, folder: RunsFolder) -> JobSet:
+    return replace(job_set, jobs=tuple(job for job in job_set.jobs if folder.is_pending(job)))
 
 
 def _here(base: Base, folder: RunsFolder, width: int | None) -> Execute:
-    """Trains lot after lot on this machine."""
+    """Trains one set of jobs after the other on this machine."""
 
-    def execute(lots: Sequence[Lot]) -> Iterator[Outcome]:
+    def execute(job_sets: Sequence[JobSet]) -> Iterator[Outcome]:
         most = width or WIDTH[base.device.type]
-        for lot in lots:
-            yield from train_lot(lot, make_runs(base, lot), most, folder.checkpoint_file, ignore)
+        for job_set in job_sets:
+            yield from train_job_set(job_set, make_runs(base, job_set), most, folder.checkpoint_file, ignore)
 
     return execute
 
@@ -102,11 +109,11 @@ def _show(folder: RunsFolder, names: Sequence[str], as_json: bool) -> None:
     names_of = {id(record): name for name, record in records.items()}
     publish = [_published(run, folder.delta_file(names_of[id(run)])) for one in results for run in choose(one)]
     if as_json:
-        cells = [_facts(cell) for one in results for cell in one.best.values()]
+        cells = [_facts(trial) for one in results for trial in one.best.values()]
         console.print_json({"runs": len(records), "results": cells, "publish": publish, "failed": failed})
         return
     for one in results:
-        console.out.print(_table(one))
+        _show_table(one)
     for run in publish:
         score = f"{run['metric']} {run['validation']:.4f} on validation"
         console.out.print(f"publish: {run['data']}: {run['method']}, {score}, {run['file']}", soft_wrap=True)
@@ -120,12 +127,12 @@ def choose(results: Results) -> list[Record]:
     Of the settings whose mean over the seeds is best on the validation split, it is the seed that is best there; runs
     that have no delta do not count.
     """
-    cells: dict[tuple[str, str], list[Cell]] = {}
-    for cell in results.best.values():
-        if all(run.file_bytes is not None for run in cell.runs):
-            cells.setdefault((cell.column.data, cell.column.metric), []).append(cell)
-    best = [max(own, key=lambda cell: cell.column.sign * cell.validation) for own in cells.values()]
-    return [max(cell.runs, key=lambda run: cell.column.sign * run.decided) for cell in best]
+    trials: dict[tuple[str, str], list[Trial]] = {}
+    for trial in results.best.values():
+        if all(run.file_bytes is not None for run in trial.runs):
+            trials.setdefault((trial.column.data, trial.column.metric), []).append(trial)
+    best = [max(own, key=lambda trial: trial.column.sign * trial.validation) for own in trials.values()]
+    return [max(trial.runs, key=lambda run: trial.column.sign * run.decided) for trial in best]
 
 
 def _published(run: Record, file: Path) -> dict[str, Any]:
@@ -133,27 +140,25 @@ def _published(run: Record, file: Path) -> dict[str, Any]:
     return {**facts, "seed": run.seed, "file": str(file)}
 
 
-def _facts(cell: Cell) -> Mapping[str, Any]:
+def _facts(trial: Trial) -> Mapping[str, Any]:
     """One entry of the table in the records' own units."""
-    scores, column, run = [run.score for run in cell.runs], cell.column, cell.runs[0]
+    scores, column, run = [run.score for run in trial.runs], trial.column, trial.runs[0]
     return {
         **{"data": column.data, "train_rows": column.train_rows, "metric": column.metric, "split": column.split},
-        **{"base": run.base, "method": run.method, "settings": dict(cell.configuration), "seeds": len(scores)},
+        **{"base": run.base, "method": run.method, "settings": dict(trial.configuration), "seeds": len(scores)},
         **{"mean": fmean(scores), "std": stdev(scores) if len(scores) > 1 else None},
     }
 
 
-def _table(results: Results) -> Table:
+def _show_table(results: Results) -> None:
     """Methods as rows, data sets as columns, in the papers' form."""
-    table = Table(title=f"{results.base}: mean ± standard deviation over the seeds, in hundredths")
-    table.add_column("method", overflow="fold")
-    table.add_column("% of parameters", justify="right")
-    for name, sub in headings(results):
-        table.add_column(f"{name}\n{sub}", justify="right")
+    columns = [f"{name}\n{sub}" for name, sub in headings(results)]
+    table = console.table("method", "% of parameters", *columns, numbers=("% of parameters", *columns))
     for method in results.methods:
         cells = [format_entry(results, method, column) for column in results.columns]
         table.add_row(method, format_percent(results.runs_of(method)[0]), *cells)
-    return table
+    console.out.print(f"{results.base}: mean ± standard deviation over the seeds, in per cent", soft_wrap=True)
+    console.out.print(table)
 
 
 def _say(line: str) -> None:

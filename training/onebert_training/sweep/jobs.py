@@ -9,8 +9,8 @@ from typing import Any
 
 from onebert_store.disk import write_whole
 from onebert_store.spec import BaseSpec
-from onebert_training.data import Dataset
-from onebert_training.recipe import RunRequest
+from onebert_training.data.dataset import Dataset
+from onebert_training.sweep.recipe import RunRequest
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,16 @@ class Outcome:
 
 def name_job(request: RunRequest, dataset: Dataset, spec: BaseSpec, dtype: str) -> Job:
     """Names a request by everything that decides what comes of it."""
-    asked = asdict(request)
-    # Where the data lies and which experiment asks for it do not change the run; what the data holds does.
-    del asked["source"], asked["experiment"]
-    parts = [asked, dataset.digest, dataset.metric, spec.digest, dtype]
-    digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-    settings = request.settings
+    settings, reading = request.settings, request.reading
+    # Neither path and reading of the data nor the experiment's name change the run; what the data holds does.
+    asked = {
+        **{"data": request.data, "settings": asdict(settings)},
+        **{"train_rows": reading.train_rows, "validation_share": reading.validation_share},
+    }
+    decides = [asked, dataset.digest, dataset.metric, spec.digest, dtype]
+    digest = hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
     rate = "" if settings.learning_rate is None else f"-lr{settings.learning_rate:g}"
-    rows = "" if request.train_rows is None else f"-n{request.train_rows}"
+    rows = "" if reading.train_rows is None else f"-n{reading.train_rows}"
     readable = f"{Path(request.data).name}-{settings.method}{rows}-b{settings.batch_size}{rate}-s{settings.seed}"
     readable = re.sub(r"[^a-z0-9.+]+", "-", readable.lower()).strip("-.+")[:150]
     return Job(f"{readable}-{digest[:12]}", request)

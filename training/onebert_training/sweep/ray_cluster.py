@@ -12,16 +12,16 @@ from typing import Any
 
 import torch
 
-from onebert_encoder.base import Base
-from onebert_store import console
+from onebert_encoder.base.base import Base
+from onebert_store.command import console
 from onebert_store.errors import BaseMismatch, InvalidSettings, OneBertError, ServerUnreachable
-from onebert_training.commands import load_on
-from onebert_training.data import Dataset
-from onebert_training.loop import groups, ignore
+from onebert_training.data.dataset import Dataset
+from onebert_training.device import load_on
+from onebert_training.fit.loop import groups, ignore
 from onebert_training.sweep.jobs import Job, Outcome
-from onebert_training.sweep.work import WIDTH, Execute, Lot, make_runs, make_sample_runs, train_lot
+from onebert_training.sweep.work import WIDTH, Execute, JobSet, make_runs, make_sample_runs, train_job_set
 
-# Ray reads them when it is imported: report nothing home, and do not try a dead address twenty times.
+# Ray reads these when it is imported: no usage reports, and one attempt instead of twenty at a dead address.
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "1")
 
@@ -36,7 +36,7 @@ ATTEMPTS = 3  # of a group, in which none of its runs is finished
 
 
 @dataclass(frozen=True)
-class Place:
+class WorkerSetup:
     """What every task runs on.
 
     Attributes:
@@ -65,7 +65,7 @@ class Group:
 def on_cluster(
     address: str, loaded: Base, base: str | None, dtype: str, device: str | None, width: int | None
 ) -> Execute:
-    """Connects to a cluster; what is returned trains lots on it, and disconnects.
+    """Connects to a cluster; what is returned trains job_sets on it, and disconnects.
 
     Args:
         address: HOST:PORT of its head, or auto.
@@ -83,10 +83,10 @@ def on_cluster(
     if base is not None and Path(base).expanduser().is_dir():
         base = str(Path(base).expanduser().resolve())  # workers stand in another folder
 
-    def execute(lots: Sequence[Lot]) -> Iterator[Outcome]:
+    def execute(job_sets: Sequence[JobSet]) -> Iterator[Outcome]:
         try:
-            slots, place = _measure(loaded, base, dtype, device, sum(len(lot.jobs) for lot in lots))
-            yield from _train(_divide(lots, loaded, width or WIDTH[place.device], slots), place)
+            slots, setup = _measure(loaded, base, dtype, device, sum(len(job_set.jobs) for job_set in job_sets))
+            yield from _train(_divide(job_sets, loaded, width or WIDTH[setup.device], slots), setup)
         finally:
             ray.shutdown()
 
@@ -99,7 +99,7 @@ def _connect(address: str) -> None:
             host, _, port = address.rpartition(":")
             if not host or not port.isdigit() or "/" in address:
                 raise InvalidSettings("--ray is the HOST:PORT of a cluster's head, or auto")
-            # Ray itself would wait for minutes.
+            # Tried first because Ray itself would wait minutes for a dead address.
             socket.create_connection((host, int(port)), CONNECT_S).close()
         ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
     except (OSError, OverflowError):
@@ -109,7 +109,7 @@ def _connect(address: str) -> None:
         raise ServerUnreachable(f"the Ray cluster at {address} refuses: {_first_line(error)}") from None
 
 
-def _measure(loaded: Base, base: str | None, dtype: str, device: str | None, runs: int) -> tuple[int, Place]:
+def _measure(loaded: Base, base: str | None, dtype: str, device: str | None, runs: int) -> tuple[int, WorkerSetup]:
     """How many tasks the cluster can run at once, and on what."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     cpus = [int(node["CPU"]) for node in nodes if node.get("CPU", 0) >= 1]
@@ -119,33 +119,33 @@ def _measure(loaded: Base, base: str | None, dtype: str, device: str | None, run
         raise InvalidSettings(f"--device is {' or '.join(WIDTH)} on a cluster")
     if not cpus or (device == "cuda" and not gpus):
         raise InvalidSettings(f"the cluster has no {'GPU' if cpus else 'CPU'}")
-    # One thread wastes nothing; more only where runs are fewer than cores.
+    # One thread a task uses the cores best; a task gets more only where there are fewer runs than cores.
     threads = 1 if device == "cuda" else max(1, min(*cpus, sum(cpus) // runs))
     slots = gpus if device == "cuda" else sum(count // threads for count in cpus)
-    return slots, Place(base, loaded.spec.digest, dtype, device, threads)
+    return slots, WorkerSetup(base, loaded.spec.digest, dtype, device, threads)
 
 
-def _divide(lots: Sequence[Lot], loaded: Base, width: int, slots: int) -> list[Group]:
+def _divide(job_sets: Sequence[JobSet], loaded: Base, width: int, slots: int) -> list[Group]:
     """Groups of runs that can step together, small enough that no slot is without work; the longest first."""
-    width = min(width, ceil(sum(len(lot.jobs) for lot in lots) / slots))
+    width = min(width, ceil(sum(len(job_set.jobs) for job_set in job_sets) / slots))
     divided: list[tuple[int, Group]] = []
-    for lot in lots:
-        dataset = ray.put(lot.dataset)
-        runs = make_sample_runs(loaded, lot)
-        job_of = {id(run): job for run, job in zip(runs, lot.jobs, strict=True)}
+    for job_set in job_sets:
+        dataset = ray.put(job_set.dataset)
+        runs = make_sample_runs(loaded, job_set)
+        job_of = {id(run): job for run, job in zip(runs, job_set.jobs, strict=True)}
         for together in groups(runs):
             most = width if together[0].plan.shares_base else 1
             parts = ceil(len(together) / most)
             for part in (together[i::parts] for i in range(parts)):
                 jobs = [job_of[id(run)] for run in part]
-                cost = len(lot.dataset.splits["train"]) * sum(job.request.settings.epochs for job in jobs)
-                divided.append((cost, Group(dataset, lot.max_length, {job.name: job for job in jobs})))
+                cost = len(job_set.dataset.splits["train"]) * sum(job.request.settings.epochs for job in jobs)
+                divided.append((cost, Group(dataset, job_set.max_length, {job.name: job for job in jobs})))
     return [group for _, group in sorted(divided, key=lambda one: one[0], reverse=True)]
 
 
-def _train(waiting: Sequence[Group], place: Place) -> Iterator[Outcome]:
+def _train(waiting: Sequence[Group], setup: WorkerSetup) -> Iterator[Outcome]:
     """Trains groups; what a worker that died had not finished is sent again, to go on from its checkpoints."""
-    running = [(_send(group, place), group) for group in waiting]
+    running = [(_send(group, setup), group) for group in waiting]
     while running:
         ready, _ = ray.wait([stream for stream, _ in running])
         stream, group = next(one for one in running if one[0] is ready[0])
@@ -158,7 +158,7 @@ def _train(waiting: Sequence[Group], place: Place) -> Iterator[Outcome]:
             group.failures += 1
             if group.failures < ATTEMPTS:
                 console.err.print(f"note: {_reason(error)}; {len(group.left)} runs are sent again", soft_wrap=True)
-                running.append((_send(group, place), group))
+                running.append((_send(group, setup), group))
             else:
                 yield from (Outcome(name, error=f"lost: {_reason(error)}", lost=True) for name in group.left)
         else:
@@ -167,36 +167,36 @@ def _train(waiting: Sequence[Group], place: Place) -> Iterator[Outcome]:
             yield outcome
 
 
-def _send(group: Group, place: Place) -> Any:
+def _send(group: Group, setup: WorkerSetup) -> Any:
     """Starts a task; its stream gives a reference for every finished run."""
     task = ray.remote(train_group).options(
-        num_cpus=place.cpus, num_gpus=int(place.device == "cuda"), num_returns="streaming", max_retries=0
+        num_cpus=setup.cpus, num_gpus=int(setup.device == "cuda"), num_returns="streaming", max_retries=0
     )
-    return task.remote(group.dataset, group.max_length, tuple(group.left.values()), place)
+    return task.remote(group.dataset, group.max_length, tuple(group.left.values()), setup)
 
 
-def train_group(dataset: Dataset, max_length: int, jobs: tuple[Job, ...], place: Place) -> Iterator[Outcome]:
+def train_group(dataset: Dataset, max_length: int, jobs: tuple[Job, ...], setup: WorkerSetup) -> Iterator[Outcome]:
     """What a worker does; checkpoints stay on its node, for whoever trains the same run there later.
 
     Raises:
         BaseMismatch: the node has another base by that name.
     """
-    torch.set_num_threads(place.cpus)
-    base = _load(place)
-    if base.spec.digest != place.digest:
+    torch.set_num_threads(setup.cpus)
+    base = _load(setup)
+    if base.spec.digest != setup.digest:
         raise BaseMismatch("a node has another base by that name")
     checkpoints = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "onebert" / "checkpoints"
     checkpoints.mkdir(parents=True, exist_ok=True)
-    lot = Lot(dataset, max_length, jobs)
-    for outcome in train_lot(lot, make_runs(base, lot), len(jobs), checkpoints.joinpath, ignore):
+    job_set = JobSet(dataset, max_length, jobs)
+    for outcome in train_job_set(job_set, make_runs(base, job_set), len(jobs), checkpoints.joinpath, ignore):
         yield outcome
         (checkpoints / outcome.name).unlink(missing_ok=True)
 
 
 @lru_cache(maxsize=1)
-def _load(place: Place) -> Base:
+def _load(setup: WorkerSetup) -> Base:
     """The base of this process, kept for the tasks to come."""
-    return load_on(place.base, place.dtype, place.device)
+    return load_on(setup.base, setup.dtype, setup.device)
 
 
 def _reason(error: Exception) -> str:

@@ -1,0 +1,1 @@
+"""The `onebert` command: its root, the terminal, child processes."""

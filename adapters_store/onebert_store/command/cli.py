@@ -1,0 +1,114 @@
+"""The `onebert` command: commands plug in by the entry points group `onebert.commands`; `inspect` is ours."""
+
+import os
+import sys
+from collections.abc import Callable
+from importlib.metadata import EntryPoint, entry_points, version
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from onebert_store.command import console
+from onebert_store.errors import OneBertError
+
+GROUP = "onebert.commands"
+
+
+def main() -> None:
+    """Runs the command line: 0 is success, 1 an error, 2 wrong usage, 130 an interrupt; errors are one line."""
+    # Before torch is loaded: its threads wait briefly awake, then sleep (docs/decisions/0006-brief-spinning.md).
+    os.environ.setdefault("GOMP_SPINCOUNT", "2000")
+    try:
+        status = build_app()(standalone_mode=False)
+    except OneBertError as error:
+        console.print_error(error.detail)
+        status = 1
+    except typer.TyperException as error:
+        # Called with nothing, the help is already out and the message is empty.
+        if message := error.format_message():
+            console.print_error(f"{message} (see --help)")
+        status = error.exit_code
+    except typer.Abort:
+        status = 130
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        console.print_error(f"{error.filename}: {reason}" if isinstance(error.filename, str) else reason)
+        status = 1
+    sys.exit(status)
+
+
+def build_app() -> typer.Typer:
+    """The command with everything that is installed; a command that cannot be imported says so when called."""
+    app = typer.Typer(
+        name="onebert",
+        help="One frozen encoder, hundreds of classifiers: train deltas, serve them mixed in one batch.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(_root)
+    for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
+        _plug(app, entry)
+    return app
+
+
+def inspect(
+    file: Annotated[Path, typer.Argument(help="The delta file.", metavar="FILE")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
+) -> None:
+    """Show what a delta file holds: base, labels, method, sizes, provenance, and what it changes.
+
+    It is read as strictly as the server reads it; whether it fits a base is checked when it is served.
+    """
+    # Imported here because every command starts through this file.
+    from onebert_store.command.inspection import inspect_file, render  # noqa: PLC0415
+
+    facts = inspect_file(file)
+    if as_json:
+        console.print_json(facts)
+    else:
+        console.out.print(render(facts))
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"onebert {version('onebert')}")
+        raise typer.Exit
+
+
+def _root(
+    _: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True),
+    ] = False,
+) -> None:
+    """Takes the options before the command."""
+
+
+def _plug(app: typer.Typer, entry: EntryPoint) -> None:
+    try:
+        command = entry.load()
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        anything = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+        app.command(entry.name, help=f"Unavailable ({reason}).", context_settings=anything)(
+            _unavailable(entry.name, reason)
+        )
+    else:
+        # A group of commands plugs in as the app that holds them.
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=entry.name)
+        else:
+            app.command(entry.name, help=_paragraphs(command.__doc__ or ""))(command)
+
+
+def _paragraphs(docstring: str) -> str:
+    """A docstring with each paragraph on one line, to be broken where the terminal ends and not where the code did."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in docstring.split("\n\n"))
+
+
+def _unavailable(name: str, reason: str) -> Callable[[], None]:
+    def refuse() -> None:
+        raise OneBertError(f"'{name}' is unavailable: {reason}")
+
+    return refuse

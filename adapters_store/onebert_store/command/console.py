@@ -1,0 +1,122 @@
+"""What every command shares: results on standard output, progress and errors on standard error."""
+
+import json
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from threading import Event, Thread
+from typing import Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+HEARTBEAT_S = 30.0
+
+# Client text may look like markup or an emoji code; it is shown as it is.
+out = Console(markup=False, emoji=False, highlight=False)
+err = Console(markup=False, emoji=False, highlight=False, stderr=True)
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on standard output, for scripts: never colored or wrapped."""
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def table(*columns: str, numbers: Collection[str] = ()) -> Table:
+    """An empty table with a head, in the style of every command.
+
+    Args:
+        columns: what the head says.
+        numbers: those of the columns that are set to the right.
+    """
+    made = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for name in columns:
+        made.add_column(name, justify="right" if name in numbers else "left", overflow="fold")
+    return made
+
+
+def facts() -> Table:
+    """An empty table of two columns without a head: names, and what is said of each."""
+    made = Table(box=None, show_header=False, pad_edge=False)
+    made.add_column(no_wrap=True)
+    made.add_column(overflow="fold")
+    return made
+
+
+def print_error(detail: str) -> None:
+    """One line on standard error."""
+    typer.echo(f"error: {' '.join(detail.split())}", err=True)
+
+
+@contextmanager
+def busy(what: str) -> Iterator[None]:
+    """A spinner with a clock on standard error, for what has no count; elsewhere than on a terminal `heartbeat`."""
+    started = time.monotonic()
+    spinner = Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        TimeElapsedColumn(),
+        console=err,
+        transient=True,
+        redirect_stdout=False,
+        disable=not err.is_terminal,
+    )
+    with spinner, heartbeat(lambda: f"{what}: {time.monotonic() - started:.0f} s"):
+        spinner.add_task(what, total=None)
+        yield
+
+
+@contextmanager
+def heartbeat(describe: Callable[[], str]) -> Iterator[None]:
+    """Shows life in a log: a line every half minute where standard error is not a terminal, and so has no bar.
+
+    Args:
+        describe: gives the line; called on another thread.
+    """
+    ended = Event()
+
+    def beat() -> None:
+        while not ended.wait(HEARTBEAT_S):
+            err.print(describe(), soft_wrap=True)
+
+    if err.is_terminal:
+        yield
+        return
+    thread = Thread(target=beat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def progress(with_results: bool = False) -> Progress:
+    """A progress bar on standard error, gone when done; nothing where that is not a terminal.
+
+    Args:
+        with_results: whether the command prints results meanwhile; on a terminal they take the place of the bar.
+    """
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=10),  # 80 columns are for what the description says
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("left"),
+        console=err,
+        transient=True,
+        # Results go to standard output unchanged, also while the bar is shown.
+        redirect_stdout=False,
+        disable=not err.is_terminal or (with_results and out.is_terminal),
+    )

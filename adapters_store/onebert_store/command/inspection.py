@@ -1,0 +1,166 @@
+"""What `onebert inspect` says about a delta file: facts as JSON values, and the tables that show them."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from math import sqrt
+from pathlib import Path
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+
+from onebert_store.command import console
+from onebert_store.file import strict_json
+from onebert_store.file.changes import LAYER, Change, changes
+from onebert_store.file.delta import SPARSE_INDEX
+from onebert_store.file.format import loads, read_file
+from onebert_store.file.strict_json import shown
+
+MAX_LABELS_SHOWN = 12
+MAX_ROWS_SHOWN = 60
+
+_IN_WORDS = {
+    "added": "vector added",
+    "low-rank": "low-rank matrix added",
+    "sparse": "single weights added",
+    "adapter": "adapter behind it",
+    "scale": "scaled",
+}
+
+
+def inspect_file(path: Path) -> dict[str, Any]:
+    """Reads a delta file and describes it in plain JSON values; sizes are in bytes.
+
+    Raises:
+        InvalidDelta: the file is refused.
+        TooLarge: the same.
+        InvalidInput: it cannot be read.
+    """
+    data = read_file(path)
+    delta = loads(data)
+    manifest = delta.manifest.model_dump(exclude={"golden"})
+    # Where a sparse value lies is no number of its own.
+    sizes = {name: tensor.size for name, tensor in delta.tensors.items() if not name.startswith(SPARSE_INDEX)}
+    head = sum(size for name, size in sizes.items() if name.startswith("head."))
+    return manifest | {
+        "digest": delta.digest,
+        "bytes": len(data),
+        "tensors": len(delta.tensors),
+        "dtypes": sorted({tensor.dtype.name for tensor in delta.tensors.values()}),
+        "parameters": {"delta": sum(sizes.values()) - head, "head": head},
+        "golden": len(delta.manifest.golden.input_ids) if delta.manifest.golden else 0,
+        "changes": _by_name(changes(delta.tensors)),
+    }
+
+
+def render(facts: dict[str, Any]) -> RenderableType:
+    """The tables for people; client text in them is printable and cut."""
+    parts: list[RenderableType] = [_pairs(_lines(facts))]
+    if facts["training"]:
+        rows = ((shown(name, 40), shown(value, 200)) for name, value in _flat(facts["training"]))
+        parts += ["", _pairs(rows, "How it was trained")]
+    if facts["changes"]:
+        parts += ["", _change_table(facts["changes"])]
+    return Group(*parts)
+
+
+def _by_name(found: Iterable[Change]) -> list[dict[str, Any]]:
+    """Changes of the same kind and name in several layers as one, with the root mean square over all of them."""
+    groups: defaultdict[tuple[str, str], list[Change]] = defaultdict(list)
+    for change in found:
+        groups[LAYER.sub("layer.*.", change.name), change.kind].append(change)
+    return [
+        {
+            "name": name,
+            "kind": kind,
+            "layers": sorted(change.layer for change in group if change.layer is not None),
+            "rms": sqrt(sum(change.rms**2 for change in group) / len(group)),
+        }
+        for (name, kind), group in sorted(groups.items())
+    ]
+
+
+def _pairs(rows: Iterable[tuple[str, str]], title: str | None = None) -> Table:
+    table = console.facts()
+    table.title, table.title_justify = title, "left"
+    for row in _first(list(rows)):
+        table.add_row(*row)
+    return table
+
+
+def _change_table(found: list[dict[str, Any]]) -> Table:
+    table = console.table("part of the base", "change", "layers", "size", numbers=["size"])
+    table.title, table.title_justify = "What it changes (size: root mean square of the change)", "left"
+    rows = [
+        (shown(_within_layer(one["name"])), _IN_WORDS[one["kind"]], _ranges(one["layers"]) or "–", f"{one['rms']:.3g}")
+        for one in found
+    ]
+    for row in _first(rows):
+        table.add_row(*row)
+    return table
+
+
+def _within_layer(name: str) -> str:
+    return name.rpartition("layer.*.")[2]
+
+
+def _first(rows: Sequence[tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
+    yield from islice(rows, MAX_ROWS_SHOWN)
+    if len(rows) > MAX_ROWS_SHOWN:
+        yield (f"and {len(rows) - MAX_ROWS_SHOWN} more",)
+
+
+def _lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    base, parameters, labels = facts["base"], facts["parameters"], facts["labels"]
+    more = f" and {len(labels) - MAX_LABELS_SHOWN} more" if len(labels) > MAX_LABELS_SHOWN else ""
+    return [
+        ("base", f"{shown(base['name'])} ({shown(base['model_type'])})"),
+        ("base digest", base["digest"]),
+        ("task type", facts["task_type"]),
+        ("labels", f"{len(labels)}: " + ", ".join(shown(one, 40) for one in labels[:MAX_LABELS_SHOWN]) + more),
+        ("method", shown(facts["method"])),
+        ("pooling", facts["pooling"]),
+        ("max length", f"{facts['max_length']} tokens"),
+        ("digest", facts["digest"]),
+        ("file", f"{facts['bytes']:,} bytes, {facts['tensors']} tensors ({', '.join(facts['dtypes'])})"),
+        ("parameters", f"{parameters['delta']:,} in the delta, {parameters['head']:,} in the head"),
+        ("golden", f"{facts['golden']} sequences"),
+    ]
+
+
+def _flat(value: dict[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
+    """Nested objects as one row for each value: `data` and in it `digest` is `data digest`."""
+    for key, item in value.items():
+        name = f"{before} {key}".strip().replace("_", " ")
+        if isinstance(item, dict) and item:
+            yield from _flat(item, name)
+        else:
+            yield name, _in_words(item)
+
+
+def _in_words(value: Any) -> str:
+    match value:
+        case bool():
+            return "yes" if value else "no"
+        case None:
+            return "–"
+        case float():
+            return f"{value:.4g}"
+        case str():
+            return value
+        case list() if not any(isinstance(one, dict | list) for one in value):
+            return ", ".join(map(_in_words, value))
+        case _:
+            return strict_json.encode(value)
+
+
+def _ranges(layers: list[int]) -> str:
+    """`0–3, 5` of 0, 1, 2, 3, 5."""
+    spans: list[list[int]] = []
+    for layer in layers:
+        if spans and layer == spans[-1][1] + 1:
+            spans[-1][1] = layer
+        else:
+            spans.append([layer, layer])
+    return shown(", ".join(str(one) if one == other else f"{one}–{other}" for one, other in spans), 60)

@@ -1,0 +1,196 @@
+"""The commands `onebert store …`: is a store whole, what may go, and what can be brought back."""
+
+import re
+from dataclasses import asdict
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from onebert_store.command import console
+from onebert_store.errors import InvalidInput, OneBertError, StoreCorrupt
+from onebert_store.file.format import loads
+from onebert_store.file.strict_json import shown
+
+if TYPE_CHECKING:
+    from onebert_store.registry.blobs import BlobInfo
+    from onebert_store.registry.gc import Orphan
+    from onebert_store.registry.store import Store
+
+_DURATION = re.compile(r"(\d{1,6})([smhd])")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+store = typer.Typer(
+    help="Look after a store: check it, remove what no version needs, bring versions back.",
+    no_args_is_help=True,
+)
+
+DataDir = Annotated[
+    Path,
+    typer.Option(
+        "--data-dir", envvar="ONEBERT_DATA_DIR", metavar="FOLDER", help="The store's folder, as the server's setting."
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
+DEFAULT = Path("onebert-data")
+
+
+@store.command()
+def check(
+    data_dir: DataDir = DEFAULT,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Write damaged manifests of the database anew, from the files.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Read every version's file and row; say what is missing, damaged, or of no version. May run beside a server.
+
+    Exit code 1 where something is missing or damaged. A missing or damaged file comes back by pushing it again.
+    """
+    from onebert_store.registry.check import check_database, check_versions  # noqa: PLC0415 - see `inspect`
+    from onebert_store.registry.database import reading  # noqa: PLC0415
+    from onebert_store.registry.gc import find_orphans  # noqa: PLC0415
+    from onebert_store.registry.queries import version_entries  # noqa: PLC0415
+    from onebert_store.registry.store import join_store  # noqa: PLC0415
+
+    with join_store(data_dir) as opened:
+        check_database(opened)
+        with reading(opened.database) as connection:
+            entries = version_entries(connection)
+        with console.progress() as bar:
+            every = check_versions(opened, entries, repair)
+            found = [one for one in bar.track(every, total=len(entries), description="reading files") if one.problem]
+        orphans = find_orphans(opened)
+        if as_json:
+            problems = [asdict(one.entry) | {"problem": one.problem, "repaired": one.repaired} for one in found]
+            _print_json(versions=len(entries), problems=problems, orphans=[_facts(opened, one) for one in orphans])
+        else:
+            console.out.print(f"{len(entries)} versions, {len(entries) - len(found)} of them whole")
+            if found:
+                table = console.table("version", "problem", "")
+                for one in found:
+                    name = f"{one.entry.task}@{one.entry.version}"
+                    table.add_row(name, one.problem, "repaired" if one.repaired else "")
+                console.out.print(table)
+            _print_orphans(opened, orphans)
+    if broken := sum(not one.repaired for one in found):
+        raise StoreCorrupt(f"{broken} of {len(entries)} versions cannot be served as they are")
+
+
+@store.command()
+def gc(
+    data_dir: DataDir = DEFAULT,
+    older_than: Annotated[
+        str, typer.Option("--older-than", metavar="TIME", help="For how long no version has had it, as 90m, 24h or 7d.")
+    ] = "24h",
+    as_json: AsJson = False,
+) -> None:
+    """Remove what no version has had for a time: files of deleted versions and broken uploads. May run beside a server.
+
+    A restored database finds the files of the versions it knows as long as they have not been removed.
+    """
+    from onebert_store.registry.gc import sweep  # noqa: PLC0415
+    from onebert_store.registry.store import join_store  # noqa: PLC0415
+
+    grace = _duration(older_than)
+    with join_store(data_dir) as opened:
+        swept = sweep(opened, grace)
+        if as_json:
+            removed = [asdict(blob) for blob in swept.removed]
+            _print_json(removed=removed, kept=[_facts(opened, one) for one in swept.kept])
+            return
+        console.out.print(f"{_counted(swept.removed)} removed")
+        _print_orphans(opened, swept.kept)
+
+
+@store.command()
+def recover(
+    digests: Annotated[
+        list[str] | None,
+        typer.Argument(help="Digests of files, or their first digits; none stands for all.", metavar="[DIGEST]..."),
+    ] = None,
+    task: Annotated[
+        str | None, typer.Option("--task", help="The task they are versions of; by default recovered-DIGEST.")
+    ] = None,
+    data_dir: DataDir = DEFAULT,
+) -> None:
+    """Make versions of files that no version has, also where the database is lost. The server must not run.
+
+    A file does not know the task it was of. `onebert store check` lists what is there, with labels to tell it by.
+    """
+    from onebert_store.registry.check import find_digest  # noqa: PLC0415
+    from onebert_store.registry.check import recover as recover_one  # noqa: PLC0415
+    from onebert_store.registry.gc import find_orphans  # noqa: PLC0415
+    from onebert_store.registry.store import open_store  # noqa: PLC0415
+
+    if not (data_dir / "blobs").is_dir():
+        raise StoreCorrupt("there is no store in this folder")
+    failed = 0
+    with open_store(data_dir, new_database=True) as opened:
+        wanted = [find_digest(opened, start) for start in digests or []]
+        for digest in wanted if digests else [orphan.blob.digest for orphan in find_orphans(opened)]:
+            try:
+                record, created = recover_one(opened, digest, task)
+            except OneBertError as error:
+                failed += 1
+                console.print_error(f"{_short(digest)}: {error.detail}")
+            else:
+                console.out.print(
+                    f"{_short(digest)} {'is' if created else 'was already'} {record.task}@{record.version}"
+                )
+    if failed:
+        raise StoreCorrupt(f"{failed} files were not recovered")
+
+
+def _print_orphans(opened: "Store", orphans: "list[Orphan] | tuple[Orphan, ...]") -> None:
+    if not orphans:
+        return
+    console.out.print(f"{_counted([orphan.blob for orphan in orphans])} of no version:")
+    table = console.table("digest", "bytes", "since", "content", numbers=["bytes"])
+    for orphan in orphans:
+        facts = _facts(opened, orphan)
+        since = f"{orphan.since:%Y-%m-%d %H:%M}" if orphan.since else "just now"
+        table.add_row(_short(orphan.blob.digest), f"{orphan.blob.size:,}", since, shown(facts["content"], 60))
+    console.out.print(table)
+
+
+def _facts(opened: "Store", orphan: "Orphan") -> dict[str, Any]:
+    return {**asdict(orphan.blob), "since": orphan.since, "content": _content(opened, orphan.blob.digest)}
+
+
+def _content(opened: "Store", digest: str) -> str:
+    """What tells a file from others where its task's name is not known."""
+    try:
+        manifest = loads(opened.blobs.get(digest)).manifest
+    except OneBertError as error:
+        return f"unreadable: {error.detail}"
+    return f"{manifest.method}, {manifest.task_type}: {', '.join(manifest.labels[:8])}"
+
+
+def _duration(text: str) -> timedelta:
+    found = _DURATION.fullmatch(text)
+    if not found:
+        raise InvalidInput(f"'{shown(text)}' is not a time: a number and s, m, h or d, as 24h")
+    return timedelta(**{_UNITS[found[2]]: int(found[1])})
+
+
+def _counted(blobs: "list[BlobInfo] | tuple[BlobInfo, ...]") -> str:
+    return f"{len(blobs)} files ({sum(blob.size for blob in blobs):,} bytes)"
+
+
+def _short(digest: str) -> str:
+    return digest.removeprefix("sha256:")[:12]
+
+
+def _print_json(**facts: Any) -> None:
+    """One JSON object; times as ISO 8601."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, list):
+            return [plain(one) for one in value]
+        if isinstance(value, dict):
+            return {key: plain(one) for key, one in value.items()}
+        return value.isoformat() if isinstance(value, datetime) else value
+
+    console.print_json(plain(facts))

@@ -1,0 +1,1 @@
+"""The delta file: bytes to Delta and back, strictly."""

@@ -1,0 +1,110 @@
+"""How much a delta changes each parameter and module of its base, measured from the tensors alone."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any, Literal
+
+import numpy as np
+
+from onebert_store.file.canonical import Array
+from onebert_store.file.delta import ADAPTER_UP, DELTA, LORA_A, LORA_B, SCALE, SPARSE_VALUE
+
+Kind = Literal["added", "low-rank", "sparse", "adapter", "scale"]
+
+LAYER = re.compile(r"(?:^|(?<=\.))layer\.(\d{1,9})\.")
+"""Where a parameter's name says its layer, in every family of bases."""
+# What tensors with one of these prefixes measure, and the number that changes nothing.
+_NUMBERS: Mapping[str, tuple[Kind, float]] = {
+    DELTA: ("added", 0.0),
+    SPARSE_VALUE: ("sparse", 0.0),
+    SCALE: ("scale", 1.0),
+}
+
+_TILE = 1024
+_PIECE = _TILE * _TILE
+
+_Float64 = np.ndarray[Any, np.dtype[np.float64]]
+
+
+@dataclass(frozen=True)
+class Change:
+    """The change of one parameter or module.
+
+    Attributes:
+        kind: which numbers are measured. `added`: a vector's difference; `low-rank`: the product BA; `sparse`: the
+            values at the changed indices; `adapter`: its second map's weight; `scale`: each factor's distance from one.
+        name: the parameter or module, by its Hugging Face name.
+        layer: the index of its layer; None outside the layers.
+        rms: root mean square of these numbers.
+        mean_abs: their mean absolute value; None for `low-rank`, whose numbers are never computed one by one.
+    """
+
+    kind: Kind
+    name: str
+    layer: int | None
+    rms: float
+    mean_abs: float | None
+
+
+def changes(tensors: Mapping[str, Array]) -> list[Change]:
+    """Every change, in the order of the tensors; what is no change (heads, indices, halves of a pair) is left out.
+
+    Memory is a few tiles of a million numbers, whatever shapes the tensors have: nothing is computed whole.
+
+    Args:
+        tensors: by the names of FORMAT.md; they need not fit any base.
+    """
+    return [change for name in tensors if (change := _change(tensors, name))]
+
+
+def _change(tensors: Mapping[str, Array], name: str) -> Change | None:
+    prefix, dot, rest = name.partition(".")
+    prefix, tensor = prefix + dot, tensors[name]
+    if prefix in _NUMBERS:
+        return _of_numbers(*_NUMBERS[prefix], rest, tensor)
+    if prefix == ADAPTER_UP and rest.endswith(".weight"):
+        return _of_numbers("adapter", 0.0, rest.removesuffix(".weight"), tensor)
+    b = tensors.get(LORA_B + rest) if prefix == LORA_A else None
+    if b is not None and b.ndim == tensor.ndim == 2 and b.shape[1] == tensor.shape[0]:
+        return Change("low-rank", rest, _layer(rest), _rms_of_product(b, tensor), None)
+    return None
+
+
+def _of_numbers(kind: Kind, start: float, name: str, tensor: Array) -> Change:
+    flat, total, squares = tensor.reshape(-1), 0.0, 0.0
+    for at in range(0, flat.size, _PIECE):
+        numbers = flat[at : at + _PIECE].astype(np.float64) - start
+        total += float(np.abs(numbers).sum())
+        squares += float(np.square(numbers).sum())
+    return Change(kind, name, _layer(name), sqrt(squares / flat.size), total / flat.size)
+
+
+def _rms_of_product(b: Array, a: Array) -> float:
+    """Root mean square of BA [out, in], of whose two forms the smaller is computed, tile by tile."""
+    (out, r), columns = b.shape, a.shape[1]
+    if r * r <= out * columns:
+        # ‖BA‖² is the sum over all elements of BᵀB ⊙ AAᵀ, both [r, r]: nothing of the size of the product is needed.
+        pairs = zip(_tiles_of_product(b.T, b), _tiles_of_product(a, a.T), strict=True)
+        squares = sum(float((one * other).sum()) for one, other in pairs)
+    else:
+        squares = sum(float(np.square(tile).sum()) for tile in _tiles_of_product(b, a))
+    # Rounding can take a sum that is zero below zero.
+    return sqrt(max(squares, 0.0)) / sqrt(out * columns)
+
+
+def _tiles_of_product(x: Array, y: Array) -> Iterator[_Float64]:
+    """XY in tiles, one row of tiles after the other."""
+    for i in range(0, x.shape[0], _TILE):
+        for j in range(0, y.shape[1], _TILE):
+            tile = np.zeros((min(_TILE, x.shape[0] - i), min(_TILE, y.shape[1] - j)))
+            for k in range(0, x.shape[1], _TILE):
+                left, right = x[i : i + _TILE, k : k + _TILE], y[k : k + _TILE, j : j + _TILE]
+                tile += left.astype(np.float64) @ right.astype(np.float64)
+            yield tile
+
+
+def _layer(name: str) -> int | None:
+    found = LAYER.search(name)
+    return int(found[1]) if found else None

@@ -1,0 +1,191 @@
+"""A delta in memory, the grammar of its tensor names, and whether it fits a base."""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from onebert_store.errors import BaseMismatch, InvalidManifest, NotFinite, TensorMismatch
+from onebert_store.file.canonical import Array, canonical_bytes
+from onebert_store.file.manifest import Manifest
+from onebert_store.file.strict_json import shown
+from onebert_store.spec import BaseSpec
+
+DELTA = "delta."
+LORA_A = "lora_A."
+LORA_B = "lora_B."
+SPARSE_INDEX = "sparse_index."
+SPARSE_VALUE = "sparse_value."
+ADAPTER_DOWN = "adapter_down."
+ADAPTER_UP = "adapter_up."
+SCALE = "scale."
+HEAD_WEIGHT = "head.weight"
+HEAD_BIAS = "head.bias"
+HEAD_DENSE_WEIGHT = "head.dense.weight"
+HEAD_DENSE_BIAS = "head.dense.bias"
+POOLER_SYMBOL = "b_p"
+# The last map of each sublayer: Houlsby et al. 2019 (Figure 2) put their adapters behind it.
+ADAPTED = ("W_m1", "W_m3")
+# (IA)³ scales the outputs of W_k and W_v and the inputs of W_m3: dimension 0 or 1 of the weight's shape.
+SCALED = {"W_k": 0, "W_v": 0, "W_m3": 1}
+
+MAX_NAMED = 10
+
+Shapes = dict[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, eq=False)
+class Delta:
+    """The manifest and tensors of one task version.
+
+    Attributes:
+        manifest: what the tensors are for.
+        tensors: by the names of FORMAT.md; read-only arrays of float32, float16, ml_dtypes.bfloat16; indices of int32.
+    """
+
+    manifest: Manifest
+    tensors: Mapping[str, Array]
+
+    @cached_property
+    def digest(self) -> str:
+        """`sha256:<hex>` of the canonical bytes: equal content is an equal digest."""
+        return f"sha256:{hashlib.sha256(canonical_bytes(self.manifest, self.tensors)).hexdigest()}"
+
+
+def check(delta: Delta, spec: BaseSpec) -> None:
+    """Refuses a delta that does not fit the base exactly; names at most ten offenders.
+
+    Raises:
+        BaseMismatch: the delta was made for another base.
+        InvalidManifest: pooling, lengths or golden tokens that the base cannot take.
+        TensorMismatch: unknown, missing or misshapen tensors.
+        NotFinite: a tensor has a NaN or an infinity.
+    """
+    manifest = delta.manifest
+    if manifest.base.digest != spec.digest:
+        raise BaseMismatch(
+            f"made for {shown(manifest.base.name)} ({manifest.base.digest[:19]}…), "
+            f"the base here is {spec.name} ({spec.digest[:19]}…)"
+        )
+    _check_manifest(manifest, spec)
+    _check_tensors(delta, spec)
+    require_finite(delta.tensors)
+
+
+def require_finite(tensors: Mapping[str, Array]) -> None:
+    """Refuses tensors with a NaN or an infinity.
+
+    Raises:
+        NotFinite: names at most ten of them.
+    """
+    bad = [name for name, tensor in tensors.items() if not np.isfinite(tensor).all()]
+    if bad:
+        raise NotFinite(f"not finite: {listed(bad)}")
+
+
+def listed(names: Iterable[str]) -> str:
+    """At most ten names in order, printable and cut, and how many more there are."""
+    ordered = sorted(names)
+    text = ", ".join(shown(name) for name in ordered[:MAX_NAMED])
+    return text if len(ordered) <= MAX_NAMED else f"{text} and {len(ordered) - MAX_NAMED} more"
+
+
+def _check_manifest(manifest: Manifest, spec: BaseSpec) -> None:
+    # `none` pools nothing: every base gives the vectors of all tokens.
+    if manifest.pooling != "none" and manifest.pooling not in spec.poolings:
+        raise InvalidManifest(f"pooling: this base has {', '.join(spec.poolings)}, not {manifest.pooling}")
+    if manifest.max_length > spec.max_length:
+        raise InvalidManifest(f"max_length: {manifest.max_length} is over the base's {spec.max_length}")
+    sequences = manifest.golden.input_ids if manifest.golden else []
+    if any(len(ids) > manifest.max_length for ids in sequences):
+        raise InvalidManifest(f"golden.input_ids: a sequence is longer than max_length {manifest.max_length}")
+    if any(token >= spec.vocab_size for ids in sequences for token in ids):
+        raise InvalidManifest(f"golden.input_ids: a token is outside the base's {spec.vocab_size}")
+
+
+def _check_tensors(delta: Delta, spec: BaseSpec) -> None:
+    tensors = delta.tensors
+    required = _head_shapes(delta, spec)
+    for module in spec.modules:
+        for shapes_of in (_low_rank_shapes, _sparse_shapes, _adapter_shapes):
+            required |= shapes_of(tensors, spec, module)
+    allowed = required | _delta_shapes(delta.manifest.pooling, spec) | _scale_shapes(spec)
+    if unknown := tensors.keys() - allowed.keys():
+        raise TensorMismatch(f"not tensors of this base and pooling: {listed(unknown)}")
+    if missing := required.keys() - tensors.keys():
+        raise TensorMismatch(f"missing: {listed(missing)}")
+    wrong = [name for name, tensor in tensors.items() if tensor.shape != allowed[name]]
+    if wrong:
+        shapes = [f"{name} is {[*tensors[name].shape]}, not {[*allowed[name]]}" for name in sorted(wrong)]
+        more = f"; and {len(wrong) - MAX_NAMED} more" if len(wrong) > MAX_NAMED else ""
+        raise TensorMismatch("; ".join(shapes[:MAX_NAMED]) + more)
+    _check_indices(tensors, spec)
+
+
+def _check_indices(tensors: Mapping[str, Array], spec: BaseSpec) -> None:
+    """Only indices are integers; those of one weight lie inside it and strictly increase."""
+    wrong = [name for name, tensor in tensors.items() if (tensor.dtype == np.int32) != name.startswith(SPARSE_INDEX)]
+    if wrong:
+        raise TensorMismatch(f"{SPARSE_INDEX}* is I32 and nothing else is: {listed(wrong)}")
+    for name, indices in tensors.items():
+        if name.startswith(SPARSE_INDEX):
+            rows, columns = spec.modules[name.removeprefix(SPARSE_INDEX)]
+            if indices[0] < 0 or indices[-1] >= rows * columns or not (np.diff(indices.astype(np.int64)) > 0).all():
+                raise TensorMismatch(f"{name}: indices are from 0 to {rows * columns - 1} and strictly increase")
+
+
+def _head_shapes(delta: Delta, spec: BaseSpec) -> Shapes:
+    h, C = spec.hidden_size, len(delta.manifest.labels)
+    shapes: Shapes = {HEAD_WEIGHT: (C, h), HEAD_BIAS: (C,)}
+    if delta.tensors.keys() & {HEAD_DENSE_WEIGHT, HEAD_DENSE_BIAS}:
+        shapes |= {HEAD_DENSE_WEIGHT: (h, h), HEAD_DENSE_BIAS: (h,)}
+    return shapes
+
+
+def _low_rank_shapes(tensors: Mapping[str, Array], spec: BaseSpec, module: str) -> Shapes:
+    rows, columns = spec.modules[module]
+    a, b = LORA_A + module, LORA_B + module
+    if a not in tensors and b not in tensors:
+        return {}
+    r = tensors[a].shape[0] if a in tensors else tensors[b].shape[-1]
+    if not 1 <= r <= min(rows, columns):
+        raise TensorMismatch(f"{a if a in tensors else b} has rank {r}, not 1 to {min(rows, columns)}")
+    return {a: (r, columns), b: (rows, r)}
+
+
+def _sparse_shapes(tensors: Mapping[str, Array], spec: BaseSpec, module: str) -> Shapes:
+    index, value = SPARSE_INDEX + module, SPARSE_VALUE + module
+    if index not in tensors and value not in tensors:
+        return {}
+    n = len(tensors[index if index in tensors else value])
+    return {index: (n,), value: (n,)}
+
+
+def _adapter_shapes(tensors: Mapping[str, Array], spec: BaseSpec, module: str) -> Shapes:
+    down, up, h = ADAPTER_DOWN + module, ADAPTER_UP + module, spec.hidden_size
+    names = (f"{down}.weight", f"{down}.bias", f"{up}.weight", f"{up}.bias")
+    if spec.symbols[module] not in ADAPTED or not tensors.keys() & set(names):
+        return {}
+    r = tensors[names[0]].shape[0] if names[0] in tensors else 1
+    if r > h:
+        raise TensorMismatch(f"{names[0]} has {r} units, not 1 to {h}")
+    return dict(zip(names, ((r, h), (r,), (h, r), (h,)), strict=True))
+
+
+def _scale_shapes(spec: BaseSpec) -> Shapes:
+    return {
+        SCALE + module: (shape[SCALED[symbol]],)
+        for module, shape in spec.modules.items()
+        if (symbol := spec.symbols[module]) in SCALED
+    }
+
+
+def _delta_shapes(pooling: str, spec: BaseSpec) -> Shapes:
+    return {
+        DELTA + name: shape
+        for name, shape in spec.parameters.items()
+        # Another pooling never reads the pooler's bias.
+        if pooling == "pooler" or spec.symbols[name] != POOLER_SYMBOL
+    }

@@ -1,0 +1,183 @@
+"""The delta file (FORMAT.md): a strict reader in front of safetensors, and the canonical writer."""
+
+import math
+import re
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors
+
+from onebert_store.disk import write_whole
+from onebert_store.errors import InvalidInput, InvalidManifest, MalformedFile, TooLarge
+from onebert_store.file import strict_json
+from onebert_store.file.canonical import DTYPES, canonical_bytes
+from onebert_store.file.delta import Delta, require_finite
+from onebert_store.file.manifest import Manifest, parse_manifest
+from onebert_store.file.strict_json import shown
+
+MAX_FILE_BYTES = 64 * 1024 * 1024
+MAX_HEADER_BYTES = 1024 * 1024
+MAX_TENSORS = 4096
+MAX_RANK = 2
+MAX_DIMENSION = 2**31 - 1
+MAX_NAME_LENGTH = 256
+
+_NAME = re.compile(rf"[!-~]{{1,{MAX_NAME_LENGTH}}}")
+_deserialize: Callable[[bytes], list[tuple[str, dict[str, Any]]]] = safetensors.deserialize
+_TENSOR_KEYS = {"dtype", "shape", "data_offsets"}
+
+
+def loads(data: bytes) -> Delta:
+    """Reads a delta file; every claim of its header is checked against the real bytes first.
+
+    Raises:
+        TooLarge: the file, its header or its number of tensors is over the limit.
+        MalformedFile: the bytes do not follow the layout.
+        InvalidManifest: the manifest breaks a rule.
+        NotFinite: a tensor has a NaN or an infinity.
+    """
+    header, body_bytes = _read_header(data)
+    manifest = _read_manifest(header)
+    dtypes = _check_layout(header, body_bytes)
+    try:
+        views = _deserialize(data)
+    except safetensors.SafetensorError:
+        raise MalformedFile("the safetensors library does not read it") from None
+    tensors = {
+        # Read-only, so that the cached digest stays true.
+        name: np.frombuffer(memoryview(view["data"]).toreadonly(), dtypes[name]).reshape(view["shape"])
+        for name, view in views
+    }
+    require_finite(tensors)
+    return Delta(manifest, tensors)
+
+
+def dumps(delta: Delta) -> bytes:
+    """Writes the canonical file: equal content gives equal bytes.
+
+    Raises:
+        InvalidDelta: `loads` would refuse the file, for the same reason.
+        TooLarge: the same.
+    """
+    data = canonical_bytes(delta.manifest, delta.tensors)
+    loads(data)
+    return data
+
+
+def load(path: Path) -> Delta:
+    """Reads the delta file at `path`.
+
+    Raises:
+        InvalidInput: the file cannot be opened or read.
+        InvalidDelta: as `loads`.
+        TooLarge: as `loads`.
+    """
+    return loads(read_file(path))
+
+
+def read_file(path: Path) -> bytes:
+    """Reads a delta file, and at most one byte over the limit: enough for `loads` to refuse it.
+
+    Raises:
+        InvalidInput: the file cannot be opened or read.
+    """
+    try:
+        with open(path, "rb") as file:
+            return file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise InvalidInput(f"{shown(path.name or str(path))} cannot be read: {error.strerror}") from None
+
+
+def save(path: Path, delta: Delta) -> None:
+    """Writes the canonical file at `path`, whole or not at all.
+
+    Raises:
+        InvalidDelta: as `dumps`.
+        StorageFull: the disk refused the write.
+    """
+    write_whole(path, dumps(delta))
+
+
+def _read_header(data: bytes) -> tuple[dict[str, Any], int]:
+    if len(data) > MAX_FILE_BYTES:
+        raise TooLarge(f"a delta file has at most {MAX_FILE_BYTES} bytes")
+    if len(data) < 8:
+        raise MalformedFile("the file ends inside the 8 bytes of the header length")
+    size = int.from_bytes(data[:8], "little")
+    body_bytes = len(data) - 8 - size
+    if body_bytes < 0:
+        raise MalformedFile(
+            f"no delta file, or cut short: the header claims {size} bytes, {len(data) - 8} are left in the file"
+        )
+    if size > MAX_HEADER_BYTES:
+        raise TooLarge(f"a header has at most {MAX_HEADER_BYTES} bytes, this one {size}")
+    if data[8:9] != b"{":
+        raise MalformedFile("the header does not start with '{'")
+    try:
+        header = strict_json.parse(data[8 : 8 + size])
+    except ValueError as error:
+        raise MalformedFile(f"header: {error}") from None
+    return header, body_bytes
+
+
+def _read_manifest(header: dict[str, Any]) -> Manifest:
+    metadata = header.pop("__metadata__", None)
+    if not isinstance(metadata, dict) or metadata.keys() != {"onebert"}:
+        raise MalformedFile("__metadata__ must be an object with the one key 'onebert'")
+    text = metadata["onebert"]
+    if not isinstance(text, str):
+        raise MalformedFile("__metadata__.onebert must be a string of JSON")
+    try:
+        return parse_manifest(strict_json.parse(text.encode()))
+    except UnicodeEncodeError:
+        raise InvalidManifest("a text has half a surrogate pair") from None
+    except ValueError as error:
+        raise InvalidManifest(str(error)) from None
+
+
+def _check_layout(header: dict[str, Any], body_bytes: int) -> dict[str, np.dtype[Any]]:
+    """Checks every tensor's entry and that together they cover the body without hole or overlap."""
+    if len(header) > MAX_TENSORS:
+        raise TooLarge(f"a delta has at most {MAX_TENSORS} tensors, this one {len(header)}")
+    dtypes: dict[str, np.dtype[Any]] = {}
+    spans: list[tuple[int, int, str]] = []
+    for name, entry in header.items():
+        dtypes[name] = _check_entry(name, entry)
+        spans.append((*entry["data_offsets"], name))
+    spans.sort()
+    for (_, end, one), (start, _, other) in pairwise([(0, 0, "the header"), *spans]):
+        if start != end:
+            what = "a hole between" if start > end else "an overlap of"
+            raise MalformedFile(f"{what} {one} and {other}")
+    covered = spans[-1][1] if spans else 0
+    if covered != body_bytes:
+        raise MalformedFile(f"the tensors cover {covered} bytes, the body has {body_bytes}")
+    return dtypes
+
+
+def _check_entry(name: str, entry: Any) -> np.dtype[Any]:
+    if not _NAME.fullmatch(name):
+        raise MalformedFile(f"a tensor name is 1 to {MAX_NAME_LENGTH} printable ASCII characters: {shown(name)}")
+    if not isinstance(entry, dict) or entry.keys() != _TENSOR_KEYS:
+        raise MalformedFile(f"{shown(name)} must have exactly dtype, shape and data_offsets")
+    dtype = DTYPES.get(entry["dtype"]) if isinstance(entry["dtype"], str) else None
+    if dtype is None:
+        raise MalformedFile(f"{shown(name)}: dtype must be one of {', '.join(DTYPES)}")
+    shape, offsets = entry["shape"], entry["data_offsets"]
+    if not _integers(shape, 1) or not 1 <= len(shape) <= MAX_RANK:
+        raise MalformedFile(f"{shown(name)}: shape must be 1 to {MAX_RANK} integers of 1 to {MAX_DIMENSION}")
+    if not _integers(offsets, 0) or len(offsets) != 2:
+        raise MalformedFile(f"{shown(name)}: data_offsets must be two integers of 0 to {MAX_DIMENSION}")
+    needed = math.prod(shape) * dtype.itemsize
+    if offsets[1] - offsets[0] != needed:
+        span = offsets[1] - offsets[0]
+        raise MalformedFile(f"{shown(name)}: shape and dtype need {needed} bytes, data_offsets span {span}")
+    return dtype
+
+
+def _integers(values: Any, lowest: int) -> bool:
+    """Whether it is a list of integers in bounds; JSON's true and 1.0 are not integers."""
+    return isinstance(values, list) and all(type(value) is int and lowest <= value <= MAX_DIMENSION for value in values)

@@ -1,0 +1,136 @@
+"""The manifest of a delta file: one JSON object that says what the tensors are for."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
+
+from onebert_store.errors import InvalidManifest
+from onebert_store.file.strict_json import refuse_foreign, shown
+
+FORMAT = 1
+MAX_LABELS = 4096
+MAX_TAGS = 512  # labels of a token task: every token of every text in the queue has so many logits
+MAX_GOLDEN = 8
+MAX_GOLDEN_TOKENS = 512
+MAX_TOKEN = 2**31 - 1
+
+TaskType = Literal["single_label", "multi_label", "regression", "token", "span"]
+Pooling = Literal["cls", "mean", "pooler", "none"]
+
+PER_TOKEN: frozenset[TaskType] = frozenset({"token", "span"})
+"""Task types whose head reads every token, by `pooling: "none"`."""
+
+MIN_LABELS: Mapping[TaskType, int] = {"single_label": 2, "token": 2}
+SPAN_LABELS = ["start", "end"]
+
+Line = Annotated[str, StringConstraints(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]+$")]
+Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
+def _plain_json(value: dict[str, Any]) -> dict[str, Any]:
+    refuse_foreign(value)
+    return value
+
+
+class _Strict(BaseModel):
+    """No coercion and no unknown keys: a typo in a manifest is an error, never a default."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class BaseRef(_Strict):
+    """The base that the delta was trained on."""
+
+    name: Line
+    model_type: Line
+    digest: Digest
+
+
+class Golden(_Strict):
+    """Token-id sequences and the float32 logits that the trainer computed for them; token by token where per token."""
+
+    input_ids: Annotated[
+        list[list[Annotated[int, Field(ge=0, le=MAX_TOKEN)]]], Field(min_length=1, max_length=MAX_GOLDEN)
+    ]
+    logits: Annotated[list[list[Finite]], Field(min_length=1, max_length=MAX_GOLDEN)]
+
+    @model_validator(mode="after")
+    def _same_count(self) -> "Golden":
+        if len(self.input_ids) != len(self.logits):
+            raise ValueError("input_ids and logits have different lengths")
+        if any(not 1 <= len(ids) <= MAX_GOLDEN_TOKENS for ids in self.input_ids):
+            raise ValueError(f"a golden sequence has 1 to {MAX_GOLDEN_TOKENS} tokens")
+        return self
+
+
+class Manifest(_Strict):
+    """What the tensors of a delta are for; `training` is free provenance."""
+
+    # Not Literal[1], which takes true and 1.0 for 1.
+    format: Annotated[int, Field(ge=FORMAT, le=FORMAT)]
+    base: BaseRef
+    task_type: TaskType
+    labels: Annotated[list[Line], Field(min_length=1, max_length=MAX_LABELS)]
+    pooling: Pooling
+    max_length: Annotated[int, Field(ge=3, le=65536)]
+    method: Line
+    training: Annotated[dict[str, Any], AfterValidator(_plain_json)] = Field(default_factory=dict)
+    golden: Golden | None = None
+
+    @property
+    def per_token(self) -> bool:
+        """Whether there are logits for every token, [tokens, labels], and not for the sequence, [labels]."""
+        return self.task_type in PER_TOKEN
+
+    @model_validator(mode="after")
+    def _labels_fit(self) -> "Manifest":
+        if len(set(self.labels)) != len(self.labels):
+            raise ValueError("labels are not distinct")
+        if len(self.labels) < MIN_LABELS.get(self.task_type, 1):
+            raise ValueError(f"a {self.task_type} task has at least two labels")
+        if self.task_type == "token" and len(self.labels) > MAX_TAGS:
+            raise ValueError(f"a token task has at most {MAX_TAGS} labels")
+        if self.task_type == "span" and self.labels != SPAN_LABELS:
+            raise ValueError("the labels of a span task are start and end")
+        return self
+
+    @model_validator(mode="after")
+    def _pooling_fits(self) -> "Manifest":
+        if self.per_token and self.pooling != "none":
+            raise ValueError(f"a {self.task_type} task has pooling none")
+        if not self.per_token and self.pooling == "none":
+            raise ValueError(f"a {self.task_type} task has a pooling, not none")
+        return self
+
+    @model_validator(mode="after")
+    def _golden_fits(self) -> "Manifest":
+        if self.golden is None:
+            return self
+        for ids, logits in zip(self.golden.input_ids, self.golden.logits, strict=True):
+            if len(logits) != len(self.labels) * (len(ids) if self.per_token else 1):
+                raise ValueError(f"golden logits do not have one number per {'token and ' * self.per_token}label")
+        return self
+
+
+def parse_manifest(data: Any) -> Manifest:
+    """Validates a decoded JSON value.
+
+    Raises:
+        InvalidManifest: names the first offending field; the value itself is never echoed.
+    """
+    try:
+        return Manifest.model_validate(data)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"]) or "manifest"
+        raise InvalidManifest(f"{shown(where)}: {first['msg'].removeprefix('Value error, ')}") from None

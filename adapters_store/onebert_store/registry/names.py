@@ -1,0 +1,60 @@
+"""The names of tasks and aliases, and what `name@version` or `name@alias` refers to."""
+
+import re
+from dataclasses import dataclass
+
+from onebert_store.errors import InvalidInput
+from onebert_store.file.strict_json import shown
+
+LIVE = "live"
+
+# ASCII only, so that no two names look alike and none is a path.
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+_NUMBER = re.compile(r"[1-9][0-9]{0,8}")
+
+
+@dataclass(frozen=True)
+class TaskRef:
+    """What `name`, `name@3` or `name@alias` means; exactly one of version and alias is set."""
+
+    task: str
+    version: int | None
+    alias: str | None
+
+
+def check_name(name: str) -> None:
+    """Refuses what is not the name of a task.
+
+    Raises:
+        InvalidInput: the name breaks the rule.
+    """
+    if not _NAME.fullmatch(name):
+        raise InvalidInput(
+            f"'{shown(name)}' is not a name: 1 to 63 of a-z, 0-9, '.', '_', '-', starting with a letter or digit"
+        )
+
+
+def check_alias(alias: str) -> None:
+    """Refuses what is not the name of an alias: as a task's, but not all digits.
+
+    Raises:
+        InvalidInput: the name breaks the rule.
+    """
+    check_name(alias)
+    if alias.isdigit():
+        raise InvalidInput("an alias is not all digits: those are version numbers")
+
+
+def parse_ref(text: str) -> TaskRef:
+    """Reads `name` (its alias `live`), `name@3` or `name@alias`.
+
+    Raises:
+        InvalidInput: it is none of them.
+    """
+    task, at, pointer = text.partition("@")
+    check_name(task)
+    if _NUMBER.fullmatch(pointer):
+        return TaskRef(task, int(pointer), None)
+    alias = pointer if at else LIVE
+    check_alias(alias)
+    return TaskRef(task, None, alias)

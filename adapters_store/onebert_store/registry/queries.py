@@ -1,0 +1,96 @@
+"""What the registry reads: each function is asked inside a transaction and never changes a row."""
+
+from pydantic import ValidationError
+from sqlalchemy import ColumnElement, Connection, select
+
+from onebert_store.errors import StoreCorrupt, TaskNotFound, VersionNotFound
+from onebert_store.file.manifest import Manifest
+from onebert_store.file.strict_json import shown
+from onebert_store.registry.database import ALIASES, TASKS, VERSIONS
+from onebert_store.registry.names import check_name
+from onebert_store.registry.records import Alias, TaskRecord, VersionEntry, VersionRecord
+
+MAX_VERSION = 2**31 - 1
+
+# Manifests are the bulk of the table, and the one column whose content can be invalid.
+ENTRY_COLUMNS = [column for column in VERSIONS.columns if column.name != "manifest"]
+
+
+def version_entries(connection: Connection) -> list[VersionEntry]:
+    """Every version, by task and number."""
+    rows = connection.execute(select(*ENTRY_COLUMNS).order_by(VERSIONS.c.task, VERSIONS.c.version))
+    return [VersionEntry(*row) for row in rows]
+
+
+def task_records(connection: Connection, where: ColumnElement[bool]) -> list[TaskRecord]:
+    """The tasks that `where` selects, by name, without those that have no versions; always three queries."""
+    chosen = select(TASKS.c.name).where(where, TASKS.c.name.in_(select(VERSIONS.c.task)))
+    names = connection.scalars(chosen.order_by(TASKS.c.name)).all()
+    versions: dict[str, list[int]] = {name: [] for name in names}
+    aliases: dict[str, dict[str, Alias]] = {name: {} for name in names}
+    for task, n in connection.execute(
+        select(VERSIONS.c.task, VERSIONS.c.version).where(VERSIONS.c.task.in_(chosen)).order_by(VERSIONS.c.version)
+    ):
+        versions[task].append(n)
+    for row in connection.execute(select(ALIASES).where(ALIASES.c.task.in_(chosen)).order_by(ALIASES.c.alias)):
+        aliases[row.task][row.alias] = Alias(row.version, row.previous)
+    return [TaskRecord(name, tuple(versions[name]), aliases[name]) for name in names]
+
+
+def version_record(connection: Connection, task: str, n: int) -> VersionRecord:
+    """Version `n` of a task.
+
+    Raises:
+        InvalidInput: that is not a name.
+        TaskNotFound: no task has it.
+        VersionNotFound: the task has no such version.
+        StoreCorrupt: its manifest is damaged.
+    """
+    require_version(connection, task, n)
+    row = connection.execute(select(VERSIONS).where(VERSIONS.c.task == task, VERSIONS.c.version == n)).one()
+    try:
+        manifest = Manifest.model_validate_json(row.manifest)
+    except ValidationError:
+        raise StoreCorrupt(f"the database holds a damaged manifest of {task}@{n}") from None
+    return VersionRecord(row.task, row.version, row.digest, row.size, row.created_at, manifest)
+
+
+def require_version(connection: Connection, task: str, n: int) -> None:
+    """Refuses a version that is not there; its manifest is not looked at.
+
+    Raises:
+        InvalidInput: that is not a name.
+        TaskNotFound: no task has it.
+        VersionNotFound: the task has no such version.
+    """
+    require_task(connection, task)
+    # The database refuses wider integers with an error of its own.
+    if not 0 < n <= MAX_VERSION or not _exists(connection, VERSIONS.c.task == task, VERSIONS.c.version == n):
+        raise VersionNotFound(f"{task} has no version {shown(str(n), 12)}")
+
+
+def require_task(connection: Connection, name: str) -> None:
+    """Refuses a task without versions.
+
+    Raises:
+        InvalidInput: that is not a name.
+        TaskNotFound: no task has it.
+    """
+    check_name(name)
+    if not _exists(connection, VERSIONS.c.task == name):
+        raise TaskNotFound(f"there is no task {name}")
+
+
+def aliases_at(connection: Connection, task: str, n: int) -> list[str]:
+    """The names of the aliases that point at a version."""
+    at_it = (ALIASES.c.task == task, ALIASES.c.version == n)
+    return list(connection.scalars(select(ALIASES.c.alias).where(*at_it).order_by(ALIASES.c.alias)))
+
+
+def alias_version(connection: Connection, task: str, alias: str) -> int | None:
+    """The number of the version that an alias points at; None where there is no such alias."""
+    return connection.scalar(select(ALIASES.c.version).where(ALIASES.c.task == task, ALIASES.c.alias == alias))
+
+
+def _exists(connection: Connection, *where: ColumnElement[bool]) -> bool:
+    return connection.scalar(select(VERSIONS.c.version).where(*where).limit(1)) is not None

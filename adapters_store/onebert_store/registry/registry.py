@@ -1,0 +1,305 @@
+"""Tasks, their immutable numbered versions and their movable aliases: rows in a database, bytes in a blob store.
+
+Several threads, and several processes on one database, may change a registry at the same time. Each change is one
+transaction whose statements decide by the rows that they changed; no lock of this process takes part.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from sqlalchemy import Connection, true
+from sqlalchemy.exc import IntegrityError
+
+from onebert_store.errors import AliasConflict, AliasNotFound, StoreCorrupt, VersionInUse
+from onebert_store.file.delta import Delta
+from onebert_store.file.format import dumps
+from onebert_store.registry import statements
+from onebert_store.registry.blobs import BlobWriter
+from onebert_store.registry.database import TASKS, reading, writing
+from onebert_store.registry.gc import mark_orphans
+from onebert_store.registry.names import check_alias, check_name
+from onebert_store.registry.queries import (
+    alias_version,
+    aliases_at,
+    require_task,
+    require_version,
+    task_records,
+    version_entries,
+    version_record,
+)
+from onebert_store.registry.records import Alias, TaskRecord, VersionEntry, VersionRecord
+from onebert_store.registry.store import Store, open_store
+
+_MEANWHILE = "an alias moved at the same time; try again"
+
+
+class Registry:
+    """The tasks of one store; thread-safe.
+
+    Every method raises StorageUnavailable where the disk or the database refuses to work, and StorageFull where a
+    write has no room; nothing was changed then.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._opened = ExitStack()
+
+    @classmethod
+    def open(cls, folder: Path) -> Self:
+        """The registry of a folder, which it owns until it is closed; the folder is made where there is none.
+
+        Raises:
+            StoreLocked: another process (or another Registry) owns the folder.
+            StoreCorrupt: the database is damaged, newer than this code, or missing while there are blobs.
+            StorageFull, StorageUnavailable: the folder cannot be read or written.
+            OSError: the folder cannot be made.
+        """
+        with ExitStack() as opened:
+            registry = cls(opened.enter_context(open_store(folder)))
+            mark_orphans(registry._store)
+            registry._opened = opened.pop_all()
+            return registry
+
+    def close(self) -> None:
+        """Lets go of the folder; a second call does nothing."""
+        self._opened.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def writer(self) -> BlobWriter:
+        """Takes an upload's body, and hashes it while it is written."""
+        return self._store.blobs.writer()
+
+    def add(self, task: str, delta: Delta, body: BlobWriter | None = None) -> tuple[VersionRecord, bool]:
+        """Makes `delta` the next version of `task`, durable when this returns; a first version becomes `live`.
+
+        The bytes come first and the row after them, so there is never a row without its blob. What a failure leaves
+        is a blob without a row, which `gc.sweep` removes.
+
+        Args:
+            task: created if it does not exist.
+            delta: its canonical bytes are stored.
+            body: what `delta` was read from; used as it is where it is canonical, discarded otherwise.
+
+        Returns:
+            The record, and whether it is new: the same content is the same version. A damaged blob or manifest of
+            that version is replaced.
+
+        Raises:
+            InvalidInput: the task's name.
+            InvalidDelta: the delta cannot be written.
+            TooLarge: the same.
+        """
+        with body or nullcontext():
+            check_name(task)
+            with self.storing(delta, body) as size:
+                record, created, _ = self.add_stored(task, delta, size)
+                return record, created
+
+    @contextmanager
+    def storing(self, delta: Delta, body: BlobWriter | None = None) -> Iterator[int]:
+        """The first half of `add`: the bytes are durable, and no sweep removes them while the block runs.
+
+        Waits for a sweep that is under way.
+
+        Yields:
+            The size of the stored file in bytes.
+
+        Raises:
+            InvalidDelta, TooLarge: the delta cannot be written.
+        """
+        blobs = self._store.blobs
+        data = dumps(delta)
+        with blobs.adding():
+            if body and body.digest == delta.digest:
+                body.commit()
+            else:
+                blobs.put(data)
+            yield len(data)
+
+    def add_stored(self, task: str, delta: Delta, size: int) -> tuple[VersionRecord, bool, Mapping[str, Alias]]:
+        """The second half of `add`: the row, inside of `storing`, which gives the size.
+
+        Returns:
+            The record, whether it is new, and the task's aliases as this transaction leaves them.
+
+        Raises:
+            InvalidInput: the task's name.
+        """
+        check_name(task)
+        with writing(self._store.database) as connection:
+            record, created = statements.add_version(connection, task, delta, size)
+            return record, created, task_records(connection, TASKS.c.name == task)[0].aliases
+
+    def tasks(self) -> list[TaskRecord]:
+        """Every task that has versions, by name."""
+        with reading(self._store.database) as connection:
+            return task_records(connection, true())
+
+    def task(self, name: str) -> TaskRecord:
+        """One task.
+
+        Raises:
+            InvalidInput: that is not a name.
+            TaskNotFound: no task has it.
+        """
+        with reading(self._store.database) as connection:
+            require_task(connection, name)
+            return task_records(connection, TASKS.c.name == name)[0]
+
+    def version(self, name: str, n: int) -> VersionRecord:
+        """Version `n` of a task.
+
+        Raises:
+            InvalidInput: that is not a name.
+            TaskNotFound: no task has it.
+            VersionNotFound: the task has no such version.
+            StoreCorrupt: its manifest is damaged; that of other versions may be whole.
+        """
+        with reading(self._store.database) as connection:
+            return version_record(connection, name, n)
+
+    def entries(self) -> list[VersionEntry]:
+        """Every version of every task, by task and number, without manifests: a damaged one stops none of the others.
+
+        `version` gives the manifest of one, and so does the file that `read` returns.
+        """
+        with reading(self._store.database) as connection:
+            return version_entries(connection)
+
+    def read(self, version: VersionEntry) -> bytes:
+        """The canonical file of a version, verified.
+
+        Raises:
+            StoreCorrupt: the blob is missing or damaged.
+            TaskNotFound: the task is gone.
+            VersionNotFound: the version was deleted meanwhile.
+        """
+        with self._unless_deleted(version):
+            return self._store.blobs.get(version.digest)
+
+    def verify(self, version: VersionEntry, stop: Callable[[], bool] = lambda: False) -> bool:
+        """Reads a version's file in pieces and compares its digest: a scrub, which needs no memory for the file.
+
+        Args:
+            version: whose file is read.
+            stop: asked after each piece; true ends the reading.
+
+        Returns:
+            Whether the file was read to its end.
+
+        Raises:
+            StoreCorrupt: the blob is missing or damaged.
+            TaskNotFound: the task is gone.
+            VersionNotFound: the version was deleted meanwhile.
+        """
+        with self._unless_deleted(version):
+            return self._store.blobs.verify(version.digest, stop)
+
+    def move_alias(self, task: str, alias: str, version: int, expected: int | None) -> Alias:
+        """Points `alias` at `version` if it points at `expected` now (None: if it does not exist).
+
+        Returns:
+            The alias as it is now.
+
+        Raises:
+            InvalidInput: a name breaks the rule.
+            TaskNotFound: no such task.
+            VersionNotFound: the task has no such version.
+            AliasConflict: the alias is somewhere else.
+        """
+        check_name(task)
+        check_alias(alias)
+        try:
+            with writing(self._store.database) as connection:
+                moved = statements.move_alias(connection, task, alias, version, expected)
+        # Nothing but the foreign key: there is no such version.
+        except IntegrityError:
+            moved = None
+        if moved is None:
+            with reading(self._store.database) as connection:
+                require_version(connection, task, version)
+                raise _conflict(connection, task, alias)
+        return moved
+
+    def delete_alias(self, task: str, alias: str, expected: int) -> None:
+        """Deletes `alias` if it points at `expected` now.
+
+        Raises:
+            InvalidInput: a name breaks the rule.
+            TaskNotFound: no such task.
+            AliasNotFound: the task has no such alias.
+            AliasConflict: the alias is somewhere else.
+        """
+        check_alias(alias)
+        with writing(self._store.database) as connection:
+            if statements.delete_alias(connection, task, alias, expected):
+                return
+        with reading(self._store.database) as connection:
+            require_task(connection, task)
+            if alias_version(connection, task, alias) is None:
+                raise AliasNotFound(f"{task} has no alias {alias}")
+            raise _conflict(connection, task, alias)
+
+    def delete_version(self, task: str, n: int) -> None:
+        """Deletes version `n`; its number is never used again, its blob is an orphan if no other version has it.
+
+        The blob stays until `gc.sweep` removes it, so a disk that fails here leaves rows and blobs as they were.
+        With its last version a task is gone, until a version is added to it again.
+
+        Raises:
+            InvalidInput: that is not a name.
+            TaskNotFound: no such task.
+            VersionNotFound: the task has no such version.
+            VersionInUse: an alias points at it.
+        """
+        try:
+            with writing(self._store.database) as connection:
+                if statements.delete_version(connection, task, n):
+                    return
+        # Nothing but the foreign key: an alias points at it, and the reading below says which.
+        except IntegrityError:
+            pass
+        with reading(self._store.database) as connection:
+            require_version(connection, task, n)
+            aliases = ", ".join(aliases_at(connection, task, n))
+        raise VersionInUse(f"version {n} of {task} has the alias {aliases}" if aliases else _MEANWHILE)
+
+    def delete_task(self, task: str) -> None:
+        """Deletes a task with all of its aliases and versions, at one moment; see `delete_version`.
+
+        Raises:
+            InvalidInput: that is not a name.
+            TaskNotFound: no such task.
+            VersionInUse: another process moved an alias at the same time; nothing is deleted.
+        """
+        try:
+            with writing(self._store.database) as connection:
+                require_task(connection, task)
+                statements.delete_task(connection, task)
+        except IntegrityError:
+            raise VersionInUse(_MEANWHILE) from None
+
+    @contextmanager
+    def _unless_deleted(self, version: VersionEntry) -> Iterator[None]:
+        try:
+            yield
+        except StoreCorrupt:
+            with reading(self._store.database) as connection:
+                require_version(connection, version.task, version.version)
+            raise
+
+
+def _conflict(connection: Connection, task: str, alias: str) -> AliasConflict:
+    found = alias_version(connection, task, alias)
+    where = f"at version {found}" if found else "not set"
+    return AliasConflict(f"the alias {alias} of {task} is {where}")

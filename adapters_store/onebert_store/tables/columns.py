@@ -1,0 +1,102 @@
+"""Which column of a table holds what: by the names that data sets use, or as the caller says."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from onebert_store.errors import InvalidData
+from onebert_store.tables.table import Table
+
+# Pairs stand before single texts, and of several that fit the first wins.
+TEXT_COLUMNS: Sequence[tuple[str, ...]] = (
+    *(("text", "text_pair"), ("sentence1", "sentence2"), ("question1", "question2"), ("text1", "text2")),
+    *(("premise", "hypothesis"), ("question", "sentence"), ("query", "passage"), ("question", "context")),
+    *((name,) for name in ("text", "sentence", "sentence1", "question", "utterance", "premise", "query")),
+    *((name,) for name in ("content", "message", "review", "title")),
+)
+WORD_COLUMNS: Sequence[tuple[str, ...]] = (("tokens",), ("words",))
+TAG_COLUMNS = ("ner_tags", "tags", "pos_tags")
+ANSWER_COLUMN = "answers"
+LONGEST_NAME = 40  # characters that a column's name has at most, to tell one from a text
+LABEL_COLUMNS = ("label", "labels", "target", "score", "class", "category", "intent", *TAG_COLUMNS, ANSWER_COLUMN)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which columns hold what; None is found by name.
+
+    Attributes:
+        text: a name, or `a.b` for the field `b` of the objects in a column `a`.
+        text_pair: the second text of a pair.
+        label: a name, or the names of several columns joined by commas: one for each label of a multi_label task, with
+            0 or 1 in its cells.
+    """
+
+    text: str | None = None
+    text_pair: str | None = None
+    label: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.text_pair is not None and self.text is None:
+            raise InvalidData("a column for text_pair needs one for text, too")
+
+
+def named(table: Table, name: str) -> str | None:
+    """The column that a person means by a name: this one, else the one that differs in case or outer spaces alone."""
+    if name in table:
+        return name
+    alike = [column for column in table if column.strip().lower() == name.strip().lower()]
+    return alike[0] if len(alike) == 1 else None
+
+
+def find_label(table: Table, columns: Columns) -> str | None:
+    """Name of the column that holds the labels; None where it is not there."""
+    if columns.label is not None:
+        return named(table, columns.label)
+    return next((found for name in LABEL_COLUMNS if (found := named(table, name)) is not None), None)
+
+
+def find_label_columns(table: Table, columns: Columns) -> tuple[str, ...]:
+    """Names of the columns of a task with a column for each label; empty where one column holds the labels."""
+    if columns.label is None or "," not in columns.label or named(table, columns.label) is not None:
+        return ()
+    found = [named(table, name) for name in columns.label.split(",")]
+    return tuple(name for name in found if name is not None) if None not in found else ()
+
+
+def find_texts(table: Table, columns: Columns) -> tuple[str, ...] | None:
+    """Names of the one or two columns that hold the text; None where they are not there."""
+    if columns.text is not None:
+        return _all_named(table, (columns.text,) if columns.text_pair is None else (columns.text, columns.text_pair))
+    # Tags are of words; a text beside them may be split otherwise.
+    tagged = (find_label(table, columns) or "").strip().lower() in TAG_COLUMNS
+    ranked = (*WORD_COLUMNS, *TEXT_COLUMNS) if tagged else (*TEXT_COLUMNS, *WORD_COLUMNS)
+    return next((found for names in ranked if (found := _all_named(table, names)) is not None), None)
+
+
+def _all_named(table: Table, names: Sequence[str]) -> tuple[str, ...] | None:
+    found = tuple(named(table, name) for name in names)
+    return None if None in found else tuple(name for name in found if name is not None)
+
+
+def find_columns(split: str, table: Table, columns: Columns) -> tuple[tuple[str, ...], str]:
+    """Names of the text columns and of the label column.
+
+    Raises:
+        InvalidData: one is missing; the sentence lists the columns that are there.
+    """
+    texts, label = find_texts(table, columns), find_label(table, columns)
+    if texts is None:
+        raise InvalidData(_missing(split, table, "text", columns.text, columns.text_pair))
+    if label is None:
+        raise InvalidData(_missing(split, table, "label", *(columns.label or "").split(",")))
+    return texts, label
+
+
+def _missing(split: str, table: Table, option: str, *names: str | None) -> str:
+    lacking = [name for name in names if name and named(table, name) is None]
+    which = f"no column {', '.join(lacking)}" if lacking else f"no {option} column; say which with --{option}"
+    there = ", ".join(name[:40] for name in list(table)[:10])
+    # A first row of data in place of names: it is long, or stands among the cells under it.
+    headless = any(len(name) > LONGEST_NAME or name in table[name] for name in table)
+    hint = "; is the first line not a header?" if headless else ""
+    return f"{split} split: {which} (the columns are {there}){hint}"

@@ -1,0 +1,237 @@
+"""Reads one file into a table: CSV and TSV as spreadsheets write them, JSON lines, Parquet, Arrow."""
+
+import codecs
+import csv
+import gzip
+import json
+import re
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from io import TextIOWrapper
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pyarrow.parquet
+
+from onebert_store.errors import InvalidData, InvalidSettings
+from onebert_store.tables.table import Table
+
+MAX_CELL_CHARACTERS = 16 * 2**20
+
+# UTF-32 stands first: its mark begins with that of UTF-16.
+_MARKS = (
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+    (codecs.BOM_UTF8, "utf-8-sig"),
+)
+_SEPARATOR_LINE = re.compile(r"sep=(.)\s*")  # Excel's first line, which is no row
+
+
+def read_file(path: Path, encoding: str | None = None) -> Table:
+    """Reads a file by the ending of its name.
+
+    Args:
+        path: the file.
+        encoding: of CSV and JSON lines; None is UTF-8. A byte order mark in the file says better.
+
+    Raises:
+        InvalidData: not readable, or not a table; with the line where there is one.
+        InvalidSettings: there is no such encoding.
+    """
+    if encoding is not None:
+        _check_encoding(encoding)
+    extension = extension_of(path)
+    if not extension:
+        raise InvalidData(f"{path.name}: the name ends in one of {', '.join(READERS)}")
+    try:
+        table = READERS[extension](path, encoding or "utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidData(_undecodable(path, error, encoding)) from None
+    except (OSError, EOFError, UnicodeError, zlib.error, pyarrow.ArrowException) as error:
+        # The messages of gzip and pyarrow may quote the content or the path; the kind of error is enough.
+        raise InvalidData(f"{path.name} is not readable ({type(error).__name__})") from None
+    if not table.rows:
+        raise InvalidData(f"{path.name} has no rows")
+    return table
+
+
+def extension_of(path: Path) -> str:
+    """The ending by which a file is read; empty where it has none of them."""
+    name = path.name.lower()
+    return next((extension for extension in READERS if name.endswith(extension)), "")
+
+
+def parse_json(text: str) -> Any:
+    """Decodes JSON.
+
+    Raises:
+        ValueError: it is none, or is nested too deeply.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def join_tables(tables: list[Table], origin: str) -> Table:
+    """The rows of several tables one after the other; a column that one of them lacks is empty there."""
+    if len(tables) == 1:
+        return tables[0]
+    names = dict.fromkeys(name for table in tables for name in table)
+    columns = {
+        name: [cell for table in tables for cell in (table[name] if name in table else [None] * table.rows)]
+        for name in names
+    }
+    label_names = {column: found for table in tables for column, found in table.label_names.items()}
+    return Table(columns, origin, label_names=label_names)
+
+
+def label_names_of(features: Any) -> dict[str, tuple[str, ...]]:
+    """Names by label index of every column that the features of a Hugging Face data set name any for.
+
+    Args:
+        features: as JSON has them: column -> `{"names": […], "_type": "ClassLabel"}`, or a list of such.
+    """
+    found = {}
+    for column, feature in features.items() if isinstance(features, dict) else ():
+        inner = feature.get("feature", feature) if isinstance(feature, dict) else None
+        names = inner.get("names") if isinstance(inner, dict) else None
+        if isinstance(names, list) and names:
+            found[str(column)] = tuple(map(str, names))
+    return found
+
+
+def _check_encoding(encoding: str) -> None:
+    try:
+        "".encode(encoding)
+    except (LookupError, UnicodeError, ValueError):
+        raise InvalidSettings(f"there is no encoding {encoding[:40]!r}; utf-8, utf-16 and cp1252 are some") from None
+
+
+def _undecodable(path: Path, error: UnicodeDecodeError, encoding: str | None) -> str:
+    if encoding is not None or error.encoding != "utf-8":
+        return f"{path.name} is not readable as {encoding or error.encoding}"
+    # The error counts bytes from wherever the last read began.
+    with _open_bytes(path) as stream:
+        line = next((number for number, line in enumerate(stream, start=1) if not _is_utf8(line)), 1)
+    return f"{path.name} line {line} is not readable as UTF-8; say what it is with --encoding, such as cp1252 (Windows)"
+
+
+def _is_utf8(line: bytes) -> bool:
+    try:
+        line.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _open_bytes(path: Path) -> Any:
+    return gzip.open(path, "rb") if path.name.lower().endswith(".gz") else path.open("rb")
+
+
+def _open_text(path: Path, encoding: str) -> TextIOWrapper:
+    stream = _open_bytes(path)
+    try:
+        head = stream.peek(4)
+        marked = next((name for mark, name in _MARKS if head.startswith(mark)), encoding)
+    except BaseException:
+        stream.close()
+        raise
+    return TextIOWrapper(stream, encoding=marked, newline="")
+
+
+def _read_csv(path: Path, encoding: str) -> Table:
+    csv.field_size_limit(MAX_CELL_CHARACTERS)
+    with _open_text(path, encoding) as stream:
+        first, before = stream.readline(), 0
+        if separator := _SEPARATOR_LINE.fullmatch(first):
+            first, before, delimiter = stream.readline(), 1, separator[1]
+        else:
+            delimiter = _delimiter(first, "\t" if extension_of(path).startswith(".tsv") else ",")
+        reader = csv.reader(chain([first], stream), delimiter=delimiter, strict=True)
+        begin = 1
+        try:
+            header = [name.strip() for name in next(reader, [])]
+            if len(set(header)) != len(header):
+                raise InvalidData(f"{path.name}: two columns have one name")
+            table: dict[str, list[Any]] = {name: [] for name in header}
+            lines = []
+            begin = reader.line_num + 1
+            for cells in reader:
+                if cells:
+                    if len(cells) != len(header):
+                        raise InvalidData(
+                            f"{path.name} line {begin + before}: {len(cells)} cells under {len(header)} columns"
+                        )
+                    lines.append(begin + before)
+                    for column, cell in zip(table.values(), cells, strict=True):
+                        column.append(cell)
+                begin = reader.line_num + 1
+        except csv.Error:
+            raise InvalidData(
+                f"{path.name} line {begin + before} is not CSV: a quote is left open, or text follows a closing quote"
+            ) from None
+    return Table(table, path.name, lines, "line")
+
+
+def _delimiter(header: str, usual: str) -> str:
+    """What separates the columns: what is usual, unless the header is then one column and with another it is more."""
+
+    def columns(delimiter: str) -> int:
+        return len(next(csv.reader([header], delimiter=delimiter), []))
+
+    return usual if columns(usual) > 1 else max((usual, ",", ";", "\t"), key=columns)
+
+
+def _read_jsonl(path: Path, encoding: str) -> Table:
+    rows, lines = [], []
+    with _open_text(path, encoding) as stream:
+        for number, line in enumerate(stream, start=1):
+            if not line.strip():
+                continue
+            try:
+                row = parse_json(line)
+            except ValueError:
+                row = None
+            if not isinstance(row, dict):
+                raise InvalidData(f"{path.name} line {number} is not a JSON object")
+            rows.append(row)
+            lines.append(number)
+    return Table(_columns(rows), path.name, lines, "line")
+
+
+def _columns(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """A missing key is an empty cell, so that a row error can name its row."""
+    rows = list(rows)
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: [row.get(name) for row in rows] for name in names}
+
+
+def _read_parquet(path: Path, encoding: str) -> Table:
+    table = pyarrow.parquet.read_table(path)
+    names = {}
+    with suppress(KeyError, ValueError, TypeError):  # they are there where Hugging Face's library wrote the file
+        names = label_names_of(parse_json((table.schema.metadata or {})[b"huggingface"].decode())["info"]["features"])
+    return Table(table.to_pydict(), path.name, label_names=names)
+
+
+def _read_arrow(path: Path, encoding: str) -> Table:
+    with pyarrow.OSFile(str(path)) as stream:
+        return Table(pyarrow.ipc.open_stream(stream).read_all().to_pydict(), path.name)
+
+
+READERS: Mapping[str, Callable[[Path, str], Table]] = {
+    ".csv": _read_csv,
+    ".csv.gz": _read_csv,
+    ".tsv": _read_csv,
+    ".tsv.gz": _read_csv,
+    ".jsonl": _read_jsonl,
+    ".jsonl.gz": _read_jsonl,
+    ".parquet": _read_parquet,
+    ".arrow": _read_arrow,
+}

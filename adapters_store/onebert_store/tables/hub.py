@@ -1,0 +1,58 @@
+"""Data sets of the Hugging Face Hub, by the package `datasets`."""
+
+import logging
+from typing import Any
+
+from onebert_store.errors import InvalidData
+from onebert_store.tables.table import Table
+
+MAX_REASON = 200  # characters
+
+
+def read_hub(name: str, splits: tuple[str, ...]) -> dict[str, Table]:
+    """Loads tables by split; of several splits that begin with one's name, the first by name.
+
+    `owner/dataset`, `dataset/config` and `owner/dataset/config` are told apart by what the Hub has.
+
+    Raises:
+        InvalidData: the package is missing, or the data set cannot be loaded; with the reason.
+    """
+    try:
+        import datasets  # noqa: PLC0415 - an optional dependency
+    except ImportError:
+        raise InvalidData("hf: data needs the package datasets: pip install 'onebert[hub]'") from None
+    # The retries of an unreachable Hub are not news for the user.
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
+    loaded = _load(datasets, name)
+    features = next(iter(loaded.values())).features
+    named = {column: getattr(getattr(f, "feature", f), "names", None) for column, f in features.items()}
+    label_names = {column: tuple(found) for column, found in named.items() if found}
+    tables = {}
+    for split in splits:
+        found = next((key for key in sorted(loaded) if key.startswith(split)), None)
+        if found is not None:
+            tables[split] = Table(loaded[found].to_dict(), f"{name} {found}", label_names=label_names)
+    return tables
+
+
+def _load(datasets: Any, name: str) -> Any:
+    parts = name.split("/")
+    candidates: list[tuple[str, str | None]] = [(name, None)] if len(parts) < 3 else []
+    if len(parts) > 1:
+        candidates.append(("/".join(parts[:-1]), parts[-1]))
+    problem = ""
+    for dataset, config in candidates:
+        try:
+            return datasets.load_dataset(dataset, config)
+        except (FileNotFoundError, ValueError) as error:  # no such data set or config; the next may be one
+            # What the first candidate lacks is what the user wrote; the second is only another way to read it.
+            problem = problem or _reason(error)
+        except Exception as error:  # the Hub client raises many kinds
+            problem = _reason(error)
+            break
+    raise InvalidData(f"the Hub data set {name[:100]} cannot be loaded: {problem}")
+
+
+def _reason(error: Exception) -> str:
+    first = next(iter(str(error).strip().splitlines()), "")
+    return f"{type(error).__name__}: {first[:MAX_REASON]}" if first else type(error).__name__

@@ -1,0 +1,142 @@
+"""Finds the files of a data set, in a file, a folder or on the Hugging Face Hub, and reads them as tables by split."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from onebert_store.errors import InvalidData
+from onebert_store.tables.files import READERS, extension_of, join_tables, label_names_of, parse_json, read_file
+from onebert_store.tables.hub import read_hub
+from onebert_store.tables.table import Table
+
+SPLITS = ("train", "validation", "test")
+
+_SPLIT_FILES = {"train": ("train",), "validation": ("validation", "valid", "val", "dev"), "test": ("test",)}
+_SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})")  # as the Hub names the parts of a split
+
+
+@dataclass(frozen=True)
+class Source:
+    """Tables by split, and what came with them.
+
+    Attributes:
+        name: file, folder or Hub name, without the path.
+        label_names: column -> names by label index, where the source says so; the column "" is whichever
+            holds the labels.
+        single_file: the one table is whole and its split is the caller's to say; it stands under `train`.
+    """
+
+    name: str
+    tables: Mapping[str, Table]
+    task_type: str | None = None
+    label_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    metric: str | None = None
+    single_file: bool = False
+
+
+def read_source(source: str, encoding: str | None = None) -> Source:
+    """Reads `hf:dataset[/config]`, a folder, or one file.
+
+    A folder has a file for each split, or several as the Hub names them (`train-00000-of-00002.parquet`), in it or in
+    its folder `data`; or it is what `save_to_disk` of Hugging Face's library writes.
+
+    Args:
+        source: where the data is.
+        encoding: of CSV and JSON lines without a byte order mark; None is UTF-8.
+
+    Raises:
+        InvalidData: nothing there, not readable, or not a table.
+        InvalidSettings: there is no such encoding.
+    """
+    if source.startswith("hf:"):
+        return _source(source.removeprefix("hf:"), read_hub(source.removeprefix("hf:"), SPLITS))
+    path = Path(source)
+    if path.is_dir():
+        return _read_folder(path, encoding)
+    if not path.is_file():
+        raise InvalidData(
+            f"there is no data at {source}, neither a file nor a folder; Hub data is written hf:dataset/config"
+        )
+    return _source(_stem(path), {"train": read_file(path, encoding)}, single_file=True)
+
+
+def _source(name: str, tables: Mapping[str, Table], single_file: bool = False) -> Source:
+    label_names = {column: found for table in tables.values() for column, found in table.label_names.items()}
+    return Source(name, tables, label_names=label_names, single_file=single_file)
+
+
+def _stem(path: Path) -> str:
+    return path.name.removesuffix(extension_of(path))
+
+
+def _read_folder(folder: Path, encoding: str | None) -> Source:
+    name = folder.resolve().name
+    if (folder / "state.json").is_file():
+        return _source(name, {"train": _read_saved(folder)}, single_file=True)
+    tables: dict[str, Table] = {}
+    for split, stems in _SPLIT_FILES.items():
+        saved = [folder / stem for stem in stems if (folder / stem / "state.json").is_file()]
+        files = _files(folder, split) or _files(folder / "data", split)
+        if saved:
+            tables[split] = _read_saved(saved[0])
+        elif files:
+            tables[split] = join_tables([read_file(file, encoding) for file in files], f"{split} files")
+    if not tables:
+        raise InvalidData(f"the folder has no file train, validation or test ending in {', '.join(READERS)}")
+    read = _source(name, tables)
+    return _with_facts(read, folder / "labels.json") if (folder / "labels.json").is_file() else read
+
+
+def _with_facts(read: Source, facts: Path) -> Source:
+    """The source with what its labels.json says."""
+    try:
+        content = parse_json(facts.read_text(encoding="utf-8"))
+        labels, metric = content.get("labels"), content.get("metric")
+        return Source(
+            read.name,
+            read.tables,
+            task_type=content.get("task_type"),
+            label_names={"": tuple(map(str, labels))} if labels else read.label_names,
+            metric=str(metric) if metric else None,
+        )
+    except (OSError, ValueError, AttributeError, TypeError):
+        raise InvalidData("labels.json is not a JSON object with a list of labels") from None
+
+
+def _files(folder: Path, split: str) -> list[Path]:
+    """The file of a split, or all of its shards in order.
+
+    Raises:
+        InvalidData: two files that could be the split, or shards that are missing.
+    """
+    stems = _SPLIT_FILES[split]
+    there = [file for file in sorted(folder.iterdir()) if file.is_file()] if folder.is_dir() else []
+    files = [file for file in there if extension_of(file) and _stem(file) in stems]
+    shards: dict[tuple[str, str], list[Path]] = {}
+    for file in there:
+        shard = _SHARD.fullmatch(_stem(file)) if extension_of(file) else None
+        if shard and shard[1] in stems:
+            shards.setdefault((shard[1] + extension_of(file), shard[3]), []).append(file)
+    if len(files) + len(shards) > 1:
+        names = ", ".join(file.name for file in [*files, *(found[0] for found in shards.values())])
+        raise InvalidData(f"the folder has more than one {split} file: {names}")
+    for (_, count), found in shards.items():
+        if len(found) != int(count):
+            raise InvalidData(f"the folder has {len(found)} of the {int(count)} files of its {split} split")
+        return found
+    return files
+
+
+def _read_saved(folder: Path) -> Table:
+    """One split as `save_to_disk` writes it: Arrow files, and the features beside them."""
+    files = [file for pattern in ("data-*.arrow", "dataset.arrow") for file in sorted(folder.glob(pattern))]
+    if not files:
+        raise InvalidData(f"{folder.name} has a state.json and no file data-….arrow")
+    table = join_tables([read_file(file) for file in files], folder.name)
+    try:
+        info = parse_json((folder / "dataset_info.json").read_text(encoding="utf-8"))
+        names = label_names_of(info["features"])
+    except (OSError, ValueError, TypeError, KeyError):
+        names = {}
+    return Table({name: table[name] for name in table}, folder.name, label_names=names)

@@ -1,0 +1,51 @@
+"""OneBERT from Python: train a delta, classify with it here or over HTTP (docs/python.md).
+
+Names are imported when they are first used: `import onebert` alone loads neither torch nor an HTTP library.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from onebert_store.errors import OneBertError
+
+if TYPE_CHECKING:
+    from onebert.classifier import Classifier, load
+    from onebert.training import Trained, train
+    from onebert_server.client import AsyncClient, Client, Result, TaskResult, as_dict
+
+__all__ = [
+    "AsyncClient",
+    "Classifier",
+    "Client",
+    "OneBertError",
+    "Result",
+    "TaskResult",
+    "Trained",
+    "as_dict",
+    "load",
+    "train",
+]
+
+_HOMES = {
+    "Classifier": "onebert.classifier",
+    "load": "onebert.classifier",
+    "Trained": "onebert.training",
+    "train": "onebert.training",
+    "AsyncClient": "onebert_server.client",
+    "Client": "onebert_server.client",
+    "Result": "onebert_server.client",
+    "TaskResult": "onebert_server.client",
+    "as_dict": "onebert_server.client",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'onebert' has no attribute {name!r}")
+    found = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,118 @@
+"""`onebert.load`: a delta file as a classifier in this process, without a server."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, overload
+
+import msgspec
+import numpy as np
+import torch
+
+from onebert_encoder.answering.answer import TASK_TYPES, answer
+from onebert_encoder.base.base import Base
+from onebert_encoder.maths.fold import fold, to_tensors
+from onebert_server.client import Input, Result
+from onebert_store.errors import AnswerNotFinite, InvalidInput
+from onebert_store.file import format as delta_file
+from onebert_store.file.delta import Delta, check
+from onebert_training.device import load_on
+from onebert_training.fit.evaluation import predict
+from onebert_training.fit.features import Inputs
+
+
+class Classifier:
+    """One delta on its base; `load` makes it.
+
+    Attributes:
+        base: give it to `load` again, and another delta shares its memory.
+        labels: names of the outputs.
+        task_type: `single_label`, `multi_label`, `regression`, `token` or `span`.
+        digest: of the delta, as a server names it.
+        manifest: everything that the file says about itself.
+    """
+
+    def __init__(self, delta: Delta, base: Base) -> None:
+        check(delta, base.spec)
+        self.base = base
+        self.labels = tuple(delta.manifest.labels)
+        self.task_type = delta.manifest.task_type
+        self.digest = delta.digest
+        self.manifest = delta.manifest
+        with torch.no_grad():
+            self._row = fold(base, to_tensors(delta, base), delta.manifest.pooling)
+
+    # A text is a sequence of texts to the type checker, too; the first signature that fits counts.
+    @overload
+    def classify(self, inputs: Input, top_k: int | None = None) -> Result: ...  # type: ignore[overload-overlap]
+    @overload
+    def classify(self, inputs: Sequence[Input], top_k: int | None = None) -> list[Result]: ...
+    def classify(self, inputs: Input | Sequence[Input], top_k: int | None = None) -> Any:
+        """Classifies one input, or any number of them, as a server would.
+
+        Args:
+            inputs: one, or a sequence of them; a tuple is a pair of texts, of a span task (question, context).
+            top_k: how many scores to give, best first (None: all); of a span task, how many answers (None: one, at
+                most 20).
+
+        Returns:
+            The answer; of a sequence a list of answers in its order.
+
+        Raises:
+            InvalidInput: an input is not one that the task takes.
+            AnswerNotFinite: an answer is no number.
+        """
+        if isinstance(inputs, str | tuple):
+            return self._answers([inputs], top_k)[0]
+        return self._answers(list(inputs), top_k)
+
+    def _answers(self, texts: list[Input], top_k: int | None) -> list[Result]:
+        for number, text in enumerate(texts):
+            self._check(text, number)
+        if top_k is not None and top_k < 1:
+            raise InvalidInput("top_k is at least 1")
+        if not texts:
+            return []
+        manifest = self.manifest
+        tokens = self.base.tokenizer.encode(texts, manifest.max_length, align=manifest.per_token)
+        logits = predict(self.base, self._row, Inputs(self.base, tokens).features(0, manifest.pooling))
+        results = []
+        for number, (text, one, row) in enumerate(zip(texts, tokens, logits, strict=True)):
+            if not np.isfinite(row).all():
+                raise AnswerNotFinite(f"the answer to input {number} is not a finite number")
+            found = answer(row, manifest, text, one.alignment, top_k)
+            facts = {**vars(found), "tokens": len(one), "truncated": one.truncated}
+            results.append(msgspec.convert(facts, Result, from_attributes=True))
+        return results
+
+    def _check(self, text: Input, number: int) -> None:
+        texts = text if isinstance(text, tuple) else (text,)
+        whole = isinstance(text, str) or len(texts) == 2
+        if not whole or not all(isinstance(each, str) and each.strip() for each in texts):
+            raise InvalidInput(f"input {number} is not a text, or a tuple of two, that is not blank")
+        kind = TASK_TYPES[self.manifest.task_type]
+        if not kind.takes(isinstance(text, tuple)):
+            raise InvalidInput(f"input {number}: a {self.manifest.task_type} task takes {kind.question}")
+        try:
+            "".join(texts).encode()
+        except UnicodeEncodeError:
+            raise InvalidInput(f"input {number} is not valid Unicode") from None
+
+
+def load(
+    file: str | Path, *, base: str | Base | None = None, dtype: str = "float32", device: str | None = None
+) -> Classifier:
+    """Loads a delta file on its base.
+
+    Args:
+        file: what `onebert train` or `onebert.train` wrote.
+        base: Hub id or folder, None for the default base; or the `base` of another classifier, whose memory is shared
+            and whose dtype and device count.
+        dtype: `float32` or `bfloat16`.
+        device: `cpu`, `cuda` or `cuda:N`; None is a GPU where there is one.
+
+    Raises:
+        InvalidDelta: the file is none, or for another base.
+        BaseNotFound, UnsupportedBase, InvalidSettings: the base or the device cannot be had.
+    """
+    delta = delta_file.load(Path(file))
+    return Classifier(delta, base if isinstance(base, Base) else load_on(base, dtype, device))

@@ -1,0 +1,91 @@
+"""Data that is in memory, as the source that files are read to."""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from onebert_store.errors import InvalidData
+from onebert_store.tables.table import Table
+from onebert_store.tables.tables import SPLITS, Source
+
+NAME = "data"
+
+
+def source_of(data: Any) -> str | Source:
+    """What `onebert.train` takes, as the reader of data sets takes it.
+
+    Args:
+        data: a path or `hf:…`, one table, or a mapping of split names to tables. A table is a DataFrame, a mapping of
+            column names to cells, rows that are mappings, or rows that are (text, label) or (text, text_pair, label).
+
+    Raises:
+        InvalidData: it is none of them.
+    """
+    if isinstance(data, str | Path):
+        return str(data)
+    if isinstance(data, Mapping) and "train" in data and (set(data) <= set(SPLITS) or _is_table(data["train"])):
+        if unknown := [str(name) for name in data if name not in SPLITS]:
+            raise InvalidData(f"{', '.join(unknown)}: no such split; there are {', '.join(SPLITS)}")
+        return Source(NAME, {split: table_of(data[split], split) for split in SPLITS if split in data})
+    return Source(NAME, {"train": table_of(data, NAME)}, single_file=True)
+
+
+def table_of(data: Any, origin: str) -> Table:
+    """One table; see `source_of`.
+
+    Raises:
+        InvalidData: it is none, or its columns are not of one length.
+    """
+    columns = _columns(data)
+    if len({len(cells) for cells in columns.values()}) > 1:
+        raise InvalidData(f"{origin}: the columns have different numbers of rows")
+    if not any(columns.values()):
+        raise InvalidData(f"{origin} has no rows")
+    return Table(columns, origin)
+
+
+def _is_table(data: Any) -> bool:
+    """Whether a value is a table, and not a column of one."""
+    try:
+        _columns(data)
+    except InvalidData:
+        return False
+    return True
+
+
+def _columns(data: Any) -> dict[str, list[Any]]:
+    """Cells by column name."""
+    # pyarrow and polars tables, data sets of Hugging Face: all have one of these, and give plain lists.
+    for convert in ("to_pydict", "to_dict"):
+        if hasattr(data, "column_names") and hasattr(data, convert):
+            return {str(name): list(cells) for name, cells in getattr(data, convert)().items()}
+    if hasattr(data, "columns") and hasattr(data, "__getitem__"):
+        return {str(name): _cells(data[name]) for name in data.columns}
+    if isinstance(data, Mapping):
+        return {str(name): _cells(cells) for name, cells in data.items()}
+    rows = list(data) if isinstance(data, Sequence) and not isinstance(data, str | bytes) else []
+    if rows and all(isinstance(row, Mapping) for row in rows):
+        return {
+            str(name): [row.get(name) for row in rows] for name in dict.fromkeys(name for row in rows for name in row)
+        }
+    lengths = {len(row) if isinstance(row, tuple | list) else 0 for row in rows}
+    forms = {2: ("text", "label"), 3: ("text", "text_pair", "label")}
+    if len(lengths) == 1 and (width := lengths.pop()) in forms:
+        return dict(zip(forms[width], map(list, zip(*rows, strict=True)), strict=True))
+    raise InvalidData(
+        "data is a path, a DataFrame, a mapping of columns, a list of mappings, or a list of (text, label) pairs"
+    )
+
+
+def _cells(column: Any) -> list[Any]:
+    """A column as a list of Python's own values; what pandas holds for a cell that is missing becomes None."""
+    if isinstance(column, str | bytes) or not hasattr(column, "__iter__"):
+        raise InvalidData("a column is a list of cells")
+    cells: list[Any] = column.tolist() if hasattr(column, "tolist") else list(column)
+    return [None if _is_missing(cell) else cell for cell in cells]
+
+
+def _is_missing(cell: Any) -> bool:
+    # pandas.NA and NaT by name: this package does not import pandas.
+    return (isinstance(cell, float) and math.isnan(cell)) or type(cell).__name__ in ("NAType", "NaTType")

@@ -1,0 +1,104 @@
+"""`onebert.train`: from data to a delta file, as the command `onebert train` does it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+
+from onebert.tables import source_of
+from onebert_store.errors import InvalidSettings
+from onebert_training.data.options import DataOptions
+from onebert_training.fit.loop import Progress
+from onebert_training.fit.loop import train as fit
+from onebert_training.fit.settings import Settings
+from onebert_training.prepared import prepare
+
+_GROUPS = (Settings, DataOptions)
+_STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+_HINTS = {name: hint for group in _GROUPS for name, hint in get_type_hints(group, include_extras=True).items()}
+_FIELDS: dict[str, Any] = {each.name: (_HINTS[each.name], each.default) for group in _GROUPS for each in fields(group)}
+_Options: type[BaseModel] = create_model("Options", __config__=_STRICT, **_FIELDS)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a training gave.
+
+    Attributes:
+        file: the delta file; of a method that changes the base's weights the folder of a checkpoint.
+        metric: the one that decided which evaluation was kept.
+        validation: every metric on the validation split.
+        test: every metric on the test split; None where there is none.
+        notes: what the data and the settings made doubtful.
+        warnings: what makes the result doubtful.
+        record: everything else that `onebert train --json` prints.
+    """
+
+    file: Path
+    metric: str
+    validation: Mapping[str, float]
+    test: Mapping[str, float] | None
+    notes: tuple[str, ...]
+    warnings: tuple[str, ...]
+    record: Mapping[str, Any]
+
+
+def train(
+    data: Any,
+    *,
+    task: str,
+    out: str | Path | None = None,
+    base: str | None = None,
+    dtype: str = "float32",
+    device: str | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+    **options: Any,
+) -> Trained:
+    """Trains a delta and writes its file; an interrupted training continues when the same call is made again.
+
+    Args:
+        data: what `--data` takes, or a table: a DataFrame, a mapping of columns, a list of mappings or of (text, label)
+            pairs; or a mapping of `train`, `validation` and `test` to such tables.
+        task: name of the task.
+        out: the file to write; None is `TASK.safetensors`.
+        base: Hub id or folder; None is the default base.
+        dtype: `float32` or `bfloat16`, what the forward pass computes in.
+        device: `cpu`, `cuda` or `cuda:N`; None is a GPU where there is one.
+        on_progress: called after every step.
+        options: every other option of the command by its name in a recipe: `method`, `epochs`, `learning_rate`, …
+
+    Raises:
+        InvalidSettings: an option does not exist or breaks a rule.
+        OneBertError: the data, the base or the method is refused, or the training failed.
+    """
+    settings, reading = _made(options)
+    job = prepare(task, source_of(data), reading, settings, base, dtype, device, None if out is None else Path(out))
+    listen = on_progress or (lambda _: None)
+    result = fit(job.run, lambda _, progress: listen(progress), job.checkpoint)
+    record, notes = job.finish(result)
+    return Trained(
+        file=job.out,
+        metric=result.metric,
+        validation=dict(result.validation),
+        test=None if result.test is None else dict(result.test),
+        notes=(*record["notes"], *notes),
+        warnings=tuple(record["warnings"]),
+        record=record,
+    )
+
+
+def _made(options: Mapping[str, Any]) -> tuple[Settings, DataOptions]:
+    """The options as the command makes them; bounds are the ones of the command line."""
+    for name in sorted(options.keys() - _FIELDS):
+        near = get_close_matches(name, _FIELDS, 1)
+        raise InvalidSettings(f"{name} is not an option" + (f"; is {near[0]} meant?" if near else ""))
+    try:
+        checked = _Options.model_validate(dict(options)).model_dump()
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False, include_context=False)[0]
+        raise InvalidSettings(f"{first['loc'][0]}: {first['msg']}") from None
+    settings, reading = ({each.name: checked[each.name] for each in fields(group)} for group in _GROUPS)
+    return Settings(**settings), DataOptions(**reading)

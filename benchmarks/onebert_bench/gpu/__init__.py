@@ -1,0 +1,1 @@
+"""`make bench-gpu`: what one GPU does, in one command and without a network."""

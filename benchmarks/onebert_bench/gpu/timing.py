@@ -1,0 +1,63 @@
+"""Times on a device: of a step with its answer on the host, of steps in a row, and of what the device does alone."""
+
+import time
+from collections.abc import Callable
+from statistics import median
+
+import torch
+
+_WARM_UP = 3
+
+
+def step_ms(run: Callable[[], object], repetitions: int) -> list[float]:
+    """Of each repetition, from the call until the device has nothing left to do."""
+    taken = []
+    for repetition in range(repetitions + _WARM_UP):
+        started = time.perf_counter()
+        run()
+        wait()
+        if repetition >= _WARM_UP:
+            taken.append((time.perf_counter() - started) * 1e3)
+    return taken
+
+
+def row_ms(run: Callable[[], object], count: int) -> float:
+    """Of one step among many that are launched without waiting."""
+    step_ms(run, 1)
+    started = time.perf_counter()
+    for _ in range(count):
+        run()
+    wait()
+    return (time.perf_counter() - started) / count * 1e3
+
+
+def launch_ms(run: Callable[[], object], repetitions: int) -> float:
+    """What the host alone needs for one step, the device idle before it."""
+    taken = []
+    for _ in range(repetitions + _WARM_UP):
+        wait()
+        started = time.perf_counter()
+        run()
+        taken.append((time.perf_counter() - started) * 1e3)
+    return median(taken[_WARM_UP:])
+
+
+def device_ms(run: Callable[[], object], repetitions: int) -> float:
+    """The device's own time of one call, by its events; on a CPU the time of the call."""
+    if not torch.cuda.is_available():
+        return median(step_ms(run, repetitions))
+    taken = []
+    for _ in range(repetitions + _WARM_UP):
+        before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        before.record()
+        run()
+        after.record()
+        after.synchronize()
+        taken.append(before.elapsed_time(after))
+    return float(median(taken[_WARM_UP:]))
+
+
+def wait() -> None:
+    """Until the device has nothing left to do."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()

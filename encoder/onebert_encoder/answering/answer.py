@@ -1,0 +1,263 @@
+"""From logits to answers: what each task type reads out of them, and what it may be asked."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Protocol
+
+import numpy as np
+
+from onebert_encoder.text.tokens import Alignment, Text
+from onebert_store.file.manifest import TaskType
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Logits = np.ndarray[Any, np.dtype[np.float32]]
+"""Of one sequence: [labels], or [tokens, labels] for a per-token task."""
+
+MULTI_LABEL_THRESHOLD = 0.5
+MAX_ANSWER_TOKENS = 30
+"""Longest answer of a span task, as is usual with SQuAD."""
+MAX_ANSWERS = 20
+"""Most answers of a span task, likewise: a context has thousands of spans, and one request may ask a thousand tasks."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The answer of a task on whole texts.
+
+    Attributes:
+        label: the most likely label; for a regression the name of the first output.
+        score: its probability; for a regression the value.
+        scores: label -> probability or value, highest first (a regression keeps its own order).
+        labels: the labels over the threshold of a multi-label task, else None.
+    """
+
+    label: str
+    score: float
+    scores: dict[str, float]
+    labels: list[str] | None = None
+
+
+@dataclass(frozen=True)
+class Labeled:
+    """A stretch of the text, `text[start:end]` in code points, with its label and that label's probability."""
+
+    start: int
+    end: int
+    label: str
+    score: float
+
+
+@dataclass(frozen=True)
+class Labeling:
+    """The answer of a token task.
+
+    Attributes:
+        words: every word of the text; the first token of a word decides.
+        entities: where the labels are BIO, the words joined to entities, each with the mean of its words' scores.
+    """
+
+    words: list[Labeled]
+    entities: list[Labeled] | None
+
+
+@dataclass(frozen=True)
+class FoundSpan:
+    """An answer found in the context, `context[start:end]` in code points, with its probability."""
+
+    start: int
+    end: int
+    text: str
+    score: float
+
+
+@dataclass(frozen=True)
+class Extraction:
+    """The answer of a span task: the best spans of the context, best first; none where it has no words."""
+
+    answers: list[FoundSpan]
+
+
+Answer = Prediction | Labeling | Extraction
+
+
+class Outputs(Protocol):
+    """What is to be known of a task's outputs; a manifest says it."""
+
+    @property
+    def task_type(self) -> TaskType: ...  # noqa: D102
+
+    @property
+    def labels(self) -> Sequence[str]: ...  # noqa: D102
+
+
+@dataclass(frozen=True)
+class Question:
+    """What an answer is made from.
+
+    Attributes:
+        logits: [labels], or [tokens, labels] for a per-token task; float64.
+        labels: names of the outputs.
+        text: what was asked.
+        alignment: where its tokens lie; None unless the task is per token.
+        top_k: how many scores or spans to give; None is the task type's own default.
+    """
+
+    logits: Array
+    labels: Sequence[str]
+    text: Text
+    alignment: Alignment | None
+    top_k: int | None
+
+    @property
+    def aligned(self) -> Alignment:
+        """The alignment of a per-token task."""
+        if self.alignment is None:
+            raise ValueError("a per-token task is answered with the alignment of its tokens")
+        return self.alignment
+
+
+def answer(
+    logits: Array, outputs: Outputs, text: Text = "", alignment: Alignment | None = None, top_k: int | None = None
+) -> Answer:
+    """Turns logits into an answer, by task type.
+
+    Args:
+        logits: [labels] float32, or [tokens, labels] for a per-token task.
+        outputs: the task type and the names of the outputs, such as a manifest.
+        text: what was asked; only per-token tasks read it and its alignment.
+        alignment: of the text's tokens.
+        top_k: how many entries `scores` keeps (None: all), or how many spans are given (None: 1; at most
+            `MAX_ANSWERS`); words are all given.
+    """
+    question = Question(logits.astype(np.float64), outputs.labels, text, alignment, top_k)
+    return TASK_TYPES[outputs.task_type].answer(question)
+
+
+def is_bio(labels: Sequence[str]) -> bool:
+    """Whether labels mark entities: O, B-x and I-x."""
+    kinds = [label[:2] for label in labels if label != "O"]
+    return "O" in labels and "B-" in kinds and all(kind in ("B-", "I-") for kind in kinds)
+
+
+def _single_label(question: Question) -> Prediction:
+    return _ranked(np.exp(_log_softmax(question.logits)), question)
+
+
+def _multi_label(question: Question) -> Prediction:
+    scores = 0.5 * (1.0 + np.tanh(0.5 * question.logits))
+    found = _ranked(scores, question)
+    order = np.argsort(-scores, kind="stable").tolist()
+    labels = [question.labels[i] for i in order if scores[i] > MULTI_LABEL_THRESHOLD]
+    return Prediction(found.label, found.score, found.scores, labels)
+
+
+def _regression(question: Question) -> Prediction:
+    scores = dict(zip(question.labels, question.logits.tolist(), strict=True))
+    return Prediction(question.labels[0], scores[question.labels[0]], scores)
+
+
+def _ranked(scores: Array, question: Question) -> Prediction:
+    order = np.argsort(-scores, kind="stable").tolist()
+    best = {question.labels[i]: float(scores[i]) for i in order[: question.top_k]}
+    return Prediction(question.labels[order[0]], float(scores[order[0]]), best)
+
+
+def _token(question: Question) -> Labeling:
+    starts, spans = _words(question.aligned)
+    scores = np.exp(_log_softmax(question.logits[starts]))
+    best = scores.argmax(axis=-1)
+    words = [
+        Labeled(start, end, question.labels[label], score)
+        for (start, end), label, score in zip(spans, best.tolist(), scores.max(axis=-1).tolist(), strict=True)
+    ]
+    return Labeling(words, _entities(words) if is_bio(question.labels) else None)
+
+
+def _words(alignment: Alignment) -> tuple[list[int], list[tuple[int, int]]]:
+    """The first token and the span of every word that can be seen."""
+    starts, spans = [], []
+    seen = [i for i, (start, end) in enumerate(alignment.offsets) if start < end]
+    for _, group in groupby(seen, key=lambda i: (alignment.sequences[i], alignment.words[i])):
+        tokens = list(group)
+        starts.append(tokens[0])
+        spans.append((alignment.offsets[tokens[0]][0], alignment.offsets[tokens[-1]][1]))
+    return starts, spans
+
+
+def _entities(words: Sequence[Labeled]) -> list[Labeled]:
+    """Joins words as seqeval's default mode does: an I-x that continues nothing of its kind begins an entity."""
+    found: list[list[Labeled]] = []
+    before = "O"
+    for word in words:
+        if word.label != "O":
+            continues = word.label[0] == "I" and before != "O" and before[2:] == word.label[2:]
+            if continues:
+                found[-1].append(word)
+            else:
+                found.append([word])
+        before = word.label
+    return [
+        Labeled(one[0].start, one[-1].end, one[0].label[2:], sum(word.score for word in one) / len(one))
+        for one in found
+    ]
+
+
+def _span(question: Question) -> Extraction:
+    alignment, context = question.aligned, question.text[1]
+    inside = np.array([i for i, half in enumerate(alignment.sequences) if half == 1], dtype=np.int64)
+    if not len(inside):
+        return Extraction([])
+    start, end = _log_softmax(question.logits[inside].T)
+    # Row i holds the spans that start at token i, by their length.
+    longest = min(MAX_ANSWER_TOKENS, len(inside))
+    ends = np.lib.stride_tricks.sliding_window_view(np.pad(end, (0, longest - 1), constant_values=-np.inf), longest)
+    scores = start[:, None] + ends
+    answers: dict[tuple[int, int], FoundSpan] = {}
+    wanted = min(question.top_k or 1, MAX_ANSWERS)
+    for place in np.argsort(-scores, axis=None, kind="stable").tolist():
+        first, more = divmod(place, longest)
+        if len(answers) == wanted or np.isneginf(scores[first, more]):
+            break
+        (a, a_end), (b_start, b) = alignment.offsets[inside[first]], alignment.offsets[inside[first + more]]
+        # Several tokens may be one character, and the best of them stands for it; whitespace begins and ends nothing.
+        if a < a_end and b_start < b and (a, b) not in answers:
+            answers[a, b] = FoundSpan(a, b, context[a:b], float(np.exp(scores[first, more])))
+    return Extraction(list(answers.values()))
+
+
+def _log_softmax(logits: Array) -> Array:
+    """Over the last dimension."""
+    shifted = logits - logits.max(axis=-1, keepdims=True)
+    logarithms: Array = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    return logarithms
+
+
+@dataclass(frozen=True)
+class TaskKind:
+    """What a task type may be asked and how it answers.
+
+    Attributes:
+        answer: makes the answer.
+        takes_text: whether one text is a question.
+        takes_pair: whether a pair of texts is.
+        question: what it takes, for people.
+    """
+
+    answer: Callable[[Question], Answer]
+    takes_text: bool = True
+    takes_pair: bool = True
+    question: str = "a text or a pair of texts"
+
+    def takes(self, pair: bool) -> bool:
+        """Whether a pair of texts, or one text, is a question for the task type."""
+        return self.takes_pair if pair else self.takes_text
+
+
+TASK_TYPES: Mapping[TaskType, TaskKind] = {
+    "single_label": TaskKind(_single_label),
+    "multi_label": TaskKind(_multi_label),
+    "regression": TaskKind(_regression),
+    "token": TaskKind(_token, takes_pair=False, question="one text"),
+    "span": TaskKind(_span, takes_text=False, question="a question as text and its context as text_pair"),
+}

@@ -1,0 +1,1 @@
+"""The frozen base: its family, its configuration, its weights, its digest."""

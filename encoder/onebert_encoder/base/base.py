@@ -1,0 +1,247 @@
+"""The frozen base: weights ready for the compute device, tokenizer and digest."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import tokenizers
+import torch
+from torch import Tensor
+from transformers import AutoTokenizer
+
+from onebert_encoder.base.anatomy import Anatomy
+from onebert_encoder.base.config import ACTIVATIONS, EncoderConfig, read_config
+from onebert_encoder.base.digest import base_digest
+from onebert_encoder.base.source import DEFAULT_BASE, find_base, read_weights
+from onebert_encoder.compute.linear import FrozenLinear, Linear
+from onebert_encoder.compute.quantized import Int8Linear
+from onebert_encoder.text.tokens import Tokenizer
+from onebert_store.errors import UnsupportedBase
+from onebert_store.spec import BaseSpec
+
+__all__ = ["DEFAULT_BASE", "Base", "load_base"]
+
+
+# One of these carries a tokenizer's vocabulary.
+TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model")
+
+
+@dataclass(frozen=True)
+class LayerWeights:
+    """What every task shares in one layer; gains are [h] in the compute dtype."""
+
+    W_qkv: Linear
+    W_m1: Linear
+    W_m2: Linear
+    W_m3: Linear
+    g_LN1: Tensor
+    g_LN2: Tensor
+
+
+@dataclass(frozen=True)
+class EmbeddingWeights:
+    """The input side.
+
+    Attributes:
+        word: [V, e].
+        position: [types * positions, e], position plus segment embedding.
+        no_bias: [1, e] of zeros, where a layer has the row's bias: this LayerNorm's is folded into the first layer.
+        g_LN0: [e].
+        W_e: ELECTRA's projection from e to h.
+    """
+
+    word: Tensor
+    position: Tensor
+    no_bias: Tensor
+    g_LN0: Tensor
+    W_e: Linear | None
+
+
+class Base:
+    """One encoder in memory, shared by every task.
+
+    Attributes:
+        spec: what a delta may touch.
+        params: float32 parameters by Hugging Face name without prefix; `fold` reads them.
+        layers: weights of each layer in the compute dtype, packed for the device.
+        precision: of the matrix products.
+        dtype: of everything else: `precision`, or bfloat16 around products in int8.
+        batch_invariant: whether a text gets the same bits alone and in every batch; for answering, not for training.
+    """
+
+    def __init__(
+        self,
+        spec: BaseSpec,
+        config: EncoderConfig,
+        anatomy: Anatomy,
+        params: dict[str, Tensor],
+        tokenizer: Tokenizer,
+        precision: torch.dtype,
+        device: torch.device,
+        batch_invariant: bool = False,
+    ) -> None:
+        self.spec = spec
+        self.config = config
+        self.anatomy = anatomy
+        self.tokenizer = tokenizer
+        self.precision = precision
+        self.dtype = torch.bfloat16 if precision == torch.int8 else precision
+        self.device = device
+        self.batch_invariant = batch_invariant
+        self.params = {name: tensor.to(device) for name, tensor in params.items()}
+        self.activation = ACTIVATIONS[config.activation]
+        self.embeddings = self._embeddings()
+        self.layers = [self._layer(layer) for layer in range(config.num_layers)]
+
+    def with_params(self, changed: Mapping[str, Tensor]) -> "Base":
+        """The same encoder with some parameters replaced; the gradient flows to those that require one.
+
+        It is no longer the base of `spec`: a delta trained on it is for nobody else. Products in int8, which have no
+        gradient, become bfloat16.
+        """
+        return self._like(params={**self.params, **changed}, precision=self.dtype)
+
+    def in_dtype(self, dtype: torch.dtype) -> "Base":
+        """The same encoder computing in another dtype: one that `load_base` takes."""
+        return self._like(params=self.params, precision=dtype)
+
+    def _like(self, params: dict[str, Tensor], precision: torch.dtype) -> "Base":
+        own = (self.spec, self.config, self.anatomy, params, self.tokenizer, precision, self.device)
+        return Base(*own, batch_invariant=self.batch_invariant)
+
+    @property
+    def dtype_name(self) -> str:
+        """`float32`, `bfloat16` or `int8`."""
+        return str(self.precision).removeprefix("torch.")
+
+    def param(self, symbol: str, layer: int | None = None) -> Tensor:
+        """A float32 parameter by the papers' symbol."""
+        return self.params[self.anatomy.name(symbol, layer)]
+
+    def _table(self, part: str) -> Tensor:
+        return self.params[f"{self.anatomy.path(part)}.weight"]
+
+    def _linear(self, *symbols: str, layer: int | None) -> Linear:
+        if self.precision == torch.int8:
+            return Int8Linear(self._weight(symbols, layer))
+        return FrozenLinear(lambda: self._weight(symbols, layer).to(self.dtype), self.batch_invariant)
+
+    def _weight(self, symbols: Sequence[str], layer: int | None) -> Tensor:
+        weights = [self.param(symbol, layer) for symbol in symbols]
+        # A copy only where several are joined: one alone in float32 stays the tensor that `params` holds.
+        return weights[0] if len(weights) == 1 else torch.cat(weights)
+
+    def _layer(self, layer: int) -> LayerWeights:
+        return LayerWeights(
+            W_qkv=self._linear("W_q", "W_k", "W_v", layer=layer),
+            W_m1=self._linear("W_m1", layer=layer),
+            W_m2=self._linear("W_m2", layer=layer),
+            W_m3=self._linear("W_m3", layer=layer),
+            g_LN1=self.param("g_LN1", layer).to(self.dtype),
+            g_LN2=self.param("g_LN2", layer).to(self.dtype),
+        )
+
+    def _embeddings(self) -> EmbeddingWeights:
+        position = self._table("position")
+        if "type" in self.anatomy.family.outside:
+            position = (self._table("type")[:, None] + position[None]).flatten(0, 1)
+        return EmbeddingWeights(
+            word=self._table("word").to(self.dtype),
+            position=position.to(self.dtype),
+            no_bias=position.new_zeros(1, position.shape[1], dtype=self.dtype),
+            g_LN0=self.param("g_LN0").to(self.dtype),
+            W_e=self._linear("W_e", layer=None) if self.anatomy.has_projection else None,
+        )
+
+
+def load_base(
+    name: str | None = None,
+    *,
+    dtype: torch.dtype = torch.float32,
+    device: str = "cpu",
+    batch_invariant: bool = False,
+) -> Base:
+    """Loads a base from a local folder, the Hugging Face cache or Hub; None is the default base.
+
+    Args:
+        name: folder or Hub id.
+        dtype: compute dtype, float32 or bfloat16; `fold` always works in float32. int8 is bfloat16 with matrix products
+            of 8-bit integers, on a CPU, for answering only.
+        device: `cpu`, `cuda` or `cuda:N`.
+        batch_invariant: give a text the same bits alone and in every batch.
+
+    Raises:
+        BaseNotFound: nothing of that name can be had.
+        UnsupportedBase: another architecture, no safetensors weights, or weights that are not all there.
+        InvalidSettings: this machine cannot compute int8, or not fast.
+    """
+    name = name or DEFAULT_BASE
+    folder = find_base(name)
+    try:
+        name_kept = folder.resolve().name if Path(name).expanduser().is_dir() else name
+        return _load(folder, name_kept, dtype, device, batch_invariant)
+    except UnsupportedBase as error:
+        raise UnsupportedBase(f"base {name}: {error.detail}") from None
+
+
+def _load(folder: Path, name: str, dtype: torch.dtype, device: str, batch_invariant: bool) -> Base:
+    config, family = read_config(folder)
+    found = read_weights(folder, family.prefix)
+    anatomy = Anatomy(
+        family=family,
+        num_layers=config.num_layers,
+        hidden_size=config.hidden_size,
+        embedding_size=config.embedding_size,
+        intermediate_size=config.intermediate_size,
+        has_pooler="p" in family.outside and f"{family.outside['p']}.weight" in found,
+    )
+    params = _checked_params(found, anatomy, config)
+    backend = _read_tokenizer(folder, config)
+    spec = BaseSpec(
+        name=name,
+        digest=base_digest(config, backend.to_str(), params),
+        model_type=config.model_type,
+        hidden_size=config.hidden_size,
+        num_layers=config.num_layers,
+        vocab_size=config.vocab_size,
+        max_length=config.max_length,
+        num_parameters=sum(tensor.numel() for tensor in params.values()),
+        poolings=("cls", "mean", "pooler") if anatomy.has_pooler else ("cls", "mean"),
+        parameters={parameter.name: parameter.shape for parameter in anatomy.parameters},
+        modules={module.name: module.shape for module in anatomy.modules},
+        symbols={
+            **{parameter.name: parameter.symbol for parameter in anatomy.parameters},
+            **{module.name: module.symbol for module in anatomy.modules},
+        },
+    )
+    words = Tokenizer(backend, has_types=config.type_vocab_size > 1)
+    return Base(spec, config, anatomy, params, words, dtype, torch.device(device), batch_invariant)
+
+
+def _checked_params(found: Mapping[str, Tensor], anatomy: Anatomy, config: EncoderConfig) -> dict[str, Tensor]:
+    """The tensors that the encoder reads, each there and of the shape that the configuration says."""
+    missing = [name for name in anatomy.weights if name not in found]
+    if missing:
+        raise UnsupportedBase(f"{len(missing)} parameters are missing, {missing[0]} among them")
+    shapes = anatomy.shapes(config.vocab_size, config.max_positions, config.type_vocab_size)
+    for name, shape in shapes.items():
+        if tuple(found[name].shape) != shape:
+            raise UnsupportedBase(f"{name} has shape {list(found[name].shape)}, its config.json says {list(shape)}")
+    return {name: found[name].contiguous() for name in shapes}
+
+
+def _read_tokenizer(folder: Path, config: EncoderConfig) -> tokenizers.Tokenizer:
+    # Without these files transformers makes up a tokenizer that knows no words.
+    if not any((folder / name).is_file() for name in TOKENIZER_FILES):
+        raise UnsupportedBase(f"it has no tokenizer, none of {', '.join(TOKENIZER_FILES)}")
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+    except Exception as error:  # whatever a third party's parser meets in a damaged file
+        raise UnsupportedBase(f"its tokenizer cannot be read: {type(error).__name__}") from None
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if not isinstance(backend, tokenizers.Tokenizer):
+        raise UnsupportedBase("it has no fast tokenizer")
+    largest = max(backend.get_vocab(with_added_tokens=True).values(), default=-1)
+    if not 0 <= largest < config.vocab_size:
+        raise UnsupportedBase(f"its tokenizer gives ids up to {largest}, its word table has {config.vocab_size} rows")
+    return backend

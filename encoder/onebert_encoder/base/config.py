@@ -1,0 +1,91 @@
+"""What a base's config.json says, in the same words for every family."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+from torch.nn import functional as F
+from transformers import AutoConfig
+
+from onebert_encoder.base.anatomy import Family, family_of
+from onebert_store.errors import UnsupportedBase
+
+# By the names of Hugging Face configurations.
+ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "gelu": F.gelu,
+    "gelu_new": partial(F.gelu, approximate="tanh"),
+    "gelu_pytorch_tanh": partial(F.gelu, approximate="tanh"),
+    "relu": F.relu,
+    "silu": F.silu,
+}
+
+
+@dataclass(frozen=True)
+class EncoderConfig:
+    """The configuration that changes what the encoder computes, in the same words for every family."""
+
+    model_type: str
+    hidden_size: int
+    embedding_size: int
+    num_layers: int
+    num_heads: int
+    intermediate_size: int
+    activation: str
+    eps: float
+    vocab_size: int
+    max_positions: int
+    type_vocab_size: int
+    padding_id: int
+    first_position: int
+    hidden_dropout: float
+    attention_dropout: float
+
+    @property
+    def max_length(self) -> int:
+        """Longest sequence that has a position embedding for each token."""
+        return self.max_positions - self.first_position
+
+
+def read_config(folder: Path) -> tuple[EncoderConfig, Family]:
+    """The configuration of a base in a folder.
+
+    Raises:
+        UnsupportedBase: it cannot be read, or is of another architecture.
+    """
+    try:
+        raw = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        model_type = str(raw["model_type"])
+    except (OSError, ValueError, KeyError, TypeError):
+        raise UnsupportedBase("it has no readable config.json with a model_type") from None
+    family = family_of(model_type)
+    if raw.get("position_embedding_type", "absolute") != "absolute":
+        raise UnsupportedBase("it has relative positions; only absolute ones are supported")
+    try:
+        theirs: Any = AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+        config = _our_config(theirs, model_type, family)
+    except Exception as error:  # whatever a third party's validation raises
+        raise UnsupportedBase(f"its config.json cannot be read: {type(error).__name__}") from None
+    if config.activation not in ACTIVATIONS:
+        raise UnsupportedBase(f"its activation {config.activation!r} is not one of {', '.join(ACTIVATIONS)}")
+    if config.hidden_size % config.num_heads:
+        raise UnsupportedBase("its hidden size is not a multiple of its number of heads")
+    return config, family
+
+
+def _our_config(theirs: Any, model_type: str, family: Family) -> EncoderConfig:
+    padding_id = int(getattr(theirs, "pad_token_id", 0) or 0)
+    return EncoderConfig(
+        model_type=model_type,
+        # DistilBERT fixes its epsilon in code, at BERT's value.
+        eps=float(getattr(theirs, "layer_norm_eps", 1e-12)),
+        vocab_size=theirs.vocab_size,
+        max_positions=theirs.max_position_embeddings,
+        type_vocab_size=int(getattr(theirs, "type_vocab_size", 0) or 0) if "type" in family.outside else 0,
+        padding_id=padding_id,
+        first_position=padding_id + 1 if family.positions_after_padding else 0,
+        **{key: getattr(theirs, name) for key, name in family.config.items()},
+    )

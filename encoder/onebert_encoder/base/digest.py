@@ -1,0 +1,80 @@
+"""The identity of a base: a digest that stays the same when a library or this package grows a field."""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from onebert_encoder.base.config import EncoderConfig
+
+# What the `tokenizers` library writes of a tokenizer and of its model as of the first release of this package. A key
+# that a later release adds counts only where it is set: left at nothing, it changes no token.
+_TOKENIZER_KEYS = frozenset(
+    {"version", "added_tokens", "normalizer", "pre_tokenizer", "post_processor", "decoder", "model"}
+)
+_MODEL_KEYS = frozenset(
+    {
+        *("type", "vocab", "unk_token", "continuing_subword_prefix", "max_input_chars_per_word"),  # WordPiece
+        *("dropout", "end_of_word_suffix", "fuse_unk", "byte_fallback", "ignore_merges", "merges"),  # BPE
+        "unk_id",  # Unigram
+    }
+)
+# Ours replace the tokenizer's own.
+_REPLACED = frozenset({"truncation", "padding"})
+
+
+def base_digest(config: EncoderConfig, tokenizer: str, params: Mapping[str, Tensor]) -> str:
+    """SHA-256 over what decides an answer: configuration, tokenizer and every weight, by name, shape and value.
+
+    Weights count by their float32 values, whatever precision they were stored in.
+
+    Args:
+        config: of the base.
+        tokenizer: as `tokenizers.Tokenizer.to_str` gives it.
+        params: float32 parameters by name.
+
+    Returns:
+        `sha256:` and 64 hexadecimal digits.
+    """
+    form = [config_form(config), tokenizer_form(tokenizer)]
+    hasher = hashlib.sha256(json.dumps(form, sort_keys=True, ensure_ascii=False).encode())
+    for name in sorted(params):
+        tensor = params[name]
+        hasher.update(f"\n{name} {list(tensor.shape)}\n".encode())
+        hasher.update(tensor.numpy().astype("<f4", copy=False).data)
+    return f"sha256:{hasher.hexdigest()}"
+
+
+def config_form(config: EncoderConfig) -> dict[str, Any]:
+    """The configuration as the digest reads it.
+
+    Dropout is left out, since it is off when a task is served. So is a field that stands at its default: fields that
+    are added later have one, and must not orphan the deltas of bases that do not use them.
+    """
+    return {
+        field.name: getattr(config, field.name)
+        for field in dataclasses.fields(config)
+        if not field.name.endswith("dropout")
+        if field.default is dataclasses.MISSING or getattr(config, field.name) != field.default
+    }
+
+
+def tokenizer_form(tokenizer: str) -> dict[str, Any]:
+    """The tokenizer as the digest reads it, whichever release of `tokenizers` wrote it.
+
+    Args:
+        tokenizer: as `tokenizers.Tokenizer.to_str` gives it.
+    """
+    written = {key: value for key, value in json.loads(tokenizer).items() if key not in _REPLACED}
+    model = _without_unused(written["model"], _MODEL_KEYS)
+    if "merges" in model:
+        # Releases before 0.20 wrote a pair as one text with a space.
+        model["merges"] = [pair.split(" ") if isinstance(pair, str) else pair for pair in model["merges"]]
+    return {**_without_unused(written, _TOKENIZER_KEYS), "model": model}
+
+
+def _without_unused(written: Mapping[str, Any], known: frozenset[str]) -> dict[str, Any]:
+    return {key: value for key, value in written.items() if key in known or value not in (None, False, "", [], {})}

@@ -1,0 +1,89 @@
+"""Branches of many rows in two launches, as Triton programs; whoever imports this file needs Triton.
+
+Every row has matrices of its own, wherever they lie: a program reads their addresses from its tile, a record of numbers
+that are 64 bits wide (fields as in `Tile`). Blocks are the same in every batch, so a text's sums have one order.
+"""
+
+# mypy: disable-error-code="untyped-decorator"
+
+import triton
+import triton.language as tl
+
+from onebert_encoder.compute.kernels.tiles import RANK_BLOCK, TILE_TOKENS, Tile
+
+_START = tl.constexpr(Tile.START.value)
+_STOP = tl.constexpr(Tile.STOP.value)
+_RANK = tl.constexpr(Tile.RANK.value)
+_DOWN = tl.constexpr(Tile.DOWN.value)
+_UP = tl.constexpr(Tile.UP.value)
+_BIAS = tl.constexpr(Tile.BIAS.value)
+_FIELDS = tl.constexpr(len(Tile))
+_TOKENS = tl.constexpr(TILE_TOKENS)
+_BLOCK = tl.constexpr(RANK_BLOCK)
+
+
+@triton.jit(do_not_specialize=["low_blocks"])
+def shrink(
+    tiles: tl.tensor,
+    x: tl.tensor,
+    low: tl.tensor,
+    low_blocks: tl.tensor,
+    WIDTH: tl.constexpr,
+    K_BLOCK: tl.constexpr,
+    R_BLOCK: tl.constexpr,
+) -> None:
+    """low = x Aᵀ, or, where a branch has a bias, gelu(x Aᵀ + c): the tokens of a tile, some of the rank."""
+    tile = tiles + tl.program_id(0) * _FIELDS
+    start, stop, rank = tl.load(tile + _START), tl.load(tile + _STOP), tl.load(tile + _RANK)
+    first = tl.program_id(1) * R_BLOCK
+    if first >= rank:
+        return
+    down = tl.multiple_of(tl.load(tile + _DOWN).to(tl.pointer_type(x.dtype.element_ty)), 16)
+    bias = tl.load(tile + _BIAS)
+    token, of_rank = start + tl.arange(0, _TOKENS), first + tl.arange(0, R_BLOCK)
+    is_token, in_rank = (token < stop)[:, None], of_rank < rank
+    total = tl.zeros([_TOKENS, R_BLOCK], tl.float32)
+    for begin in range(0, WIDTH, K_BLOCK):
+        column = begin + tl.arange(0, K_BLOCK)
+        inside = column < WIDTH
+        x_part = tl.load(x + token[:, None] * WIDTH + column[None, :], mask=is_token & inside[None, :], other=0.0)
+        place = down + of_rank[None, :] * WIDTH + column[:, None]
+        down_part = tl.load(place, mask=in_rank[None, :] & inside[:, None], other=0.0)
+        total = tl.dot(x_part, down_part, total, input_precision="ieee")
+    if bias != 0:
+        c = tl.load(bias.to(tl.pointer_type(x.dtype.element_ty)) + of_rank, mask=in_rank, other=0.0)
+        total += c.to(tl.float32)[None, :]
+        total = 0.5 * total * (1.0 + tl.erf(total * 0.7071067811865476))
+    # What lies between the rank and the next block's edge is zero, and is written, so that `expand` may read it.
+    low_width = low_blocks * _BLOCK
+    place = low + token[:, None] * low_width + of_rank[None, :]
+    tl.store(place, total.to(low.dtype.element_ty), mask=is_token & (of_rank < low_width)[None, :])
+
+
+@triton.jit(do_not_specialize=["low_blocks"])
+def expand(
+    tiles: tl.tensor,
+    low: tl.tensor,
+    low_blocks: tl.tensor,
+    y: tl.tensor,
+    WIDTH: tl.constexpr,
+    C_BLOCK: tl.constexpr,
+) -> None:
+    """y += low Bᵀ: the tokens of a tile, some of the columns."""
+    tile = tiles + tl.program_id(0) * _FIELDS
+    start, stop, rank = tl.load(tile + _START), tl.load(tile + _STOP), tl.load(tile + _RANK)
+    if rank == 0:
+        return
+    up = tl.multiple_of(tl.load(tile + _UP).to(tl.pointer_type(y.dtype.element_ty)), 16)
+    token, column = start + tl.arange(0, _TOKENS), tl.program_id(1) * C_BLOCK + tl.arange(0, C_BLOCK)
+    is_token, inside = (token < stop)[:, None], (column < WIDTH)[None, :]
+    total = tl.zeros([_TOKENS, C_BLOCK], tl.float32)
+    for begin in range(0, rank, _BLOCK):
+        of_rank = begin + tl.arange(0, _BLOCK)
+        low_part = tl.load(low + token[:, None] * (low_blocks * _BLOCK) + of_rank[None, :], mask=is_token, other=0.0)
+        place = up + of_rank[:, None] * WIDTH + column[None, :]
+        up_part = tl.load(place, mask=(of_rank < rank)[:, None] & inside, other=0.0)
+        total = tl.dot(low_part, up_part, total, input_precision="ieee")
+    place = y + token[:, None] * WIDTH + column[None, :]
+    total += tl.load(place, mask=is_token & inside, other=0.0).to(tl.float32)
+    tl.store(place, total.to(y.dtype.element_ty), mask=is_token & inside)

@@ -1,0 +1,104 @@
+"""PyTorch's own operations: on every device, differentiable, with dropout; what the fast kernels are tested against."""
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from onebert_encoder.compute.kernels.protocol import Gain
+from onebert_encoder.layout.branches import Branches, Joined, LayerSite, join
+from onebert_encoder.layout.dropout import NO_DROPOUT, Dropout
+from onebert_encoder.layout.stage import Bucket, Stage
+
+# Up to this length plain matrix products beat fused attention on CPU; beyond it their scores cost too much memory.
+_PLAIN_ATTENTION_LENGTH = 256
+
+
+class PlainKernels:
+    """The reference.
+
+    Adding in place is safe under autograd here, because no operation keeps the outputs that are added to.
+
+    Args:
+        activation: of the base.
+        dropout: on the attention probabilities.
+    """
+
+    name = "plain"
+    batch_invariant = False
+
+    def __init__(self, activation: Callable[[Tensor], Tensor], dropout: Dropout = NO_DROPOUT) -> None:
+        self._activation = activation
+        self._dropout = dropout
+
+    def attend(self, qkv: Tensor, b_q: Tensor, stage: Stage, num_heads: int) -> Tensor:
+        """Pads inside a bucket only."""
+        h = b_q.shape[1]
+        qkv[:, :h] += b_q.index_select(0, stage.row_of_token)
+        parts = [self._attend_bucket(qkv[bucket.start : bucket.stop], bucket, num_heads) for bucket in stage.buckets]
+        return torch.cat([*parts, qkv.new_zeros(stage.filling, h)])
+
+    def add_norm(self, y: Tensor, x: Tensor, b: Tensor, stage: Stage, gain: Gain, eps: float) -> Tensor:
+        """Three passes over memory, four where a row has a gain of its own."""
+        y += x
+        y += b.index_select(0, stage.row_of_token)
+        return normalize(y, gain, eps)
+
+    def add_activate(self, z: Tensor, b: Tensor, stage: Stage) -> Tensor:
+        """Two passes over memory."""
+        z += b.index_select(0, stage.row_of_token)
+        return self._activation(z)
+
+    def join(self, branches: Sequence[Branches], stage: Stage) -> Mapping[LayerSite, Sequence[Joined]]:
+        """The spans themselves."""
+        return join(branches.__getitem__, stage.spans)
+
+    def add_branches(self, y: Tensor, x: Tensor, joined: Sequence[Joined]) -> Tensor:
+        """One span after the other; in place where there are no gradients."""
+        return _add_apart(y, x, joined) if torch.is_grad_enabled() else add_in_place(y, x, joined)
+
+    def _attend_bucket(self, qkv: Tensor, bucket: Bucket, num_heads: int) -> Tensor:
+        h = qkv.shape[1] // 3
+        d, slots = h // num_heads, bucket.count * bucket.length
+        if bucket.slots is not None:
+            qkv = qkv.new_zeros(slots, 3 * h).index_copy(0, bucket.slots, qkv)
+        q, k, v = qkv.view(bucket.count, bucket.length, 3, num_heads, d).permute(2, 0, 3, 1, 4)
+        # Fused attention has a dropout of its own, which does not know whose sequence it is.
+        if not self._dropout.attention and (qkv.device.type != "cpu" or bucket.length > _PLAIN_ATTENTION_LENGTH):
+            context = F.scaled_dot_product_attention(q, k, v, attn_mask=bucket.mask)
+        else:
+            scores = (q * d**-0.5) @ k.transpose(-1, -2)
+            if bucket.mask is not None:
+                scores += bucket.mask
+            context = self._dropout.on_attention(scores.softmax(-1), bucket) @ v
+        context = context.transpose(1, 2).reshape(slots, h)
+        return context if bucket.slots is None else context.index_select(0, bucket.slots)
+
+
+def normalize(x: Tensor, gain: Gain, eps: float) -> Tensor:
+    """LayerNorm without bias of [tokens, h]."""
+    if gain.of_token is None:
+        return F.layer_norm(x, gain.shared.shape, gain.shared, None, eps)
+    return F.layer_norm(x, gain.shared.shape, None, None, eps) * gain.table.index_select(0, gain.of_token)
+
+
+def add_in_place(y: Tensor, x: Tensor, joined: Sequence[Joined]) -> Tensor:
+    """One run after the other, without gradients."""
+    for start, stop, branches in joined:
+        for branch in branches:
+            y[start:stop] += branch(x[start:stop])
+    return y
+
+
+def _add_apart(y: Tensor, x: Tensor, joined: Sequence[Joined]) -> Tensor:
+    """Split and joined again, because the gradient of a sum into a slice is as large as the whole, for every slice."""
+    edges = [0, *(edge for start, stop, _ in joined for edge in (start, stop)), len(y)]
+    lengths = [stop - start for start, stop in pairwise(edges)]
+    parts, own_x = list(torch.split(y, lengths)), torch.split(x, lengths)
+    # Every second part is one that is joined; the others, which may be empty, lie between.
+    for i, (_, _, branches) in zip(range(1, len(parts), 2), joined, strict=True):
+        for branch in branches:
+            parts[i] = parts[i] + branch(own_x[i])
+    return torch.cat(parts)

@@ -1,0 +1,87 @@
+"""One packing of tokens: which are a sequence, and whose row they take; what kernels read."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from onebert_encoder.layout.upload import Array, upload
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """Sequences of similar length, tokens `start:stop` of the stage.
+
+    Attributes:
+        count: sequences.
+        length: the longest, to which attention pads.
+        slots: [tokens], place of each token in the padded [count * length], or None when all are equally long.
+        mask: [count, 1, 1, length], 0 where there is a token and -inf where not, or None likewise.
+        rows: [count], row of each sequence; its neighbors of one row lie together.
+        lengths: [count], tokens of each sequence.
+    """
+
+    start: int
+    stop: int
+    count: int
+    length: int
+    slots: Tensor | None
+    mask: Tensor | None
+    rows: Array
+    lengths: Array
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One packing of tokens for a range of layers.
+
+    Attributes:
+        layers: which layers run on it.
+        source: [tokens], where each token lies in the stage before; None in the first stage, or, where the batch enters
+            above the embeddings, its place in the activations laid end to end in the caller's order.
+        filling: tokens at the end that belong to nobody.
+        row_of_token: [tokens], index into `Rows`; the filling takes row 0, whatever that is.
+        spans: (row, start, stop) of each run of tokens with one row, the filling last.
+        edges: [sequences + 1] int32, where each sequence starts; the last entry is where the filling does.
+        rows: [sequences], row of each sequence.
+        lengths: [sequences], tokens of each sequence.
+        dtype: of the computation, for the masks of the buckets.
+    """
+
+    layers: range
+    source: Tensor | None
+    filling: int
+    row_of_token: Tensor
+    spans: list[tuple[int, int, int]]
+    edges: Tensor
+    rows: Array
+    lengths: Array
+    dtype: torch.dtype
+
+    @cached_property
+    def buckets(self) -> list[Bucket]:
+        """The sequences by length class; made when first read, since not every attention pads."""
+        classes = [length_class(length) for length in self.lengths.tolist()]
+        edges = [0, *(i for i, (a, b) in enumerate(pairwise(classes), 1) if a != b), len(classes)]
+        return [self._bucket(low, high) for low, high in pairwise(edges)]
+
+    def _bucket(self, low: int, high: int) -> Bucket:
+        lengths = self.lengths[low:high]
+        count, longest = high - low, int(lengths.max())
+        start, tokens = int(self.lengths[:low].sum()), int(lengths.sum())
+        whole = (start, start + tokens, count, longest)
+        of_sequences = (self.rows[low:high], lengths)
+        if count * longest == tokens:
+            return Bucket(*whole, None, None, *of_sequences)
+        present = np.arange(longest) < lengths[:, None]
+        mask = np.where(present, np.float32(0), np.float32("-inf"))[:, None, None]
+        on_device = upload({"slots": np.flatnonzero(present), "mask": mask}, self.row_of_token.device)
+        return Bucket(*whole, on_device["slots"], on_device["mask"].to(self.dtype), *of_sequences)
+
+
+def length_class(length: int) -> int:
+    """Length class: up to 16 tokens, 32, 64, 128, ..."""
+    return max(length - 1, 15).bit_length()

@@ -1,0 +1,42 @@
+"""Index arrays that numpy made, as tensors where the encoder computes: on a GPU by one copy that nothing waits for."""
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Key = TypeVar("Key")
+
+# Arrays in a shared buffer begin at multiples of so many bytes, the widest that a GPU loads at once.
+_ALIGNMENT = 16
+_DTYPES = {np.dtype(name): getattr(torch, name) for name in ("bool", "int32", "int64", "float32")}
+
+
+def upload(arrays: Mapping[Key, Array], device: torch.device) -> dict[Key, Tensor]:
+    """The arrays on a device; on a CPU they share their memory."""
+    if device.type == "cpu":
+        return {key: torch.from_numpy(array) for key, array in arrays.items()}
+    return upload_at_once(arrays, device)
+
+
+def upload_at_once(arrays: Mapping[Key, Array], device: torch.device) -> dict[Key, Tensor]:
+    """By way of one buffer.
+
+    For a GPU it lies in pinned memory: from other memory the driver copies in its own time, while the caller waits, and
+    every array would cost a copy of its own. PyTorch keeps pinned memory and hands it out again after the copy.
+    """
+    if not arrays:
+        return {}
+    offsets = np.cumsum([0, *(-(-array.nbytes // _ALIGNMENT) * _ALIGNMENT for array in arrays.values())]).tolist()
+    buffer = torch.empty(offsets[-1], dtype=torch.uint8, pin_memory=device.type == "cuda")
+    room = buffer.numpy()
+    for offset, array in zip(offsets, arrays.values(), strict=False):
+        room[offset : offset + array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    moved = buffer.to(device, non_blocking=True)
+    return {
+        key: moved[offset : offset + array.nbytes].view(_DTYPES[array.dtype]).view(array.shape)
+        for offset, (key, array) in zip(offsets, arrays.items(), strict=False)
+    }

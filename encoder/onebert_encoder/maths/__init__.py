@@ -1,0 +1,1 @@
+"""Fold, gather, encode: the mathematics that training and serving share."""

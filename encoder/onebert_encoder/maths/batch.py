@@ -1,0 +1,196 @@
+"""Packing: sequences laid end to end, so that no linear layer ever sees a padding token.
+
+Sequences are ordered by length bucket (powers of two), then by row: attention pads only inside a bucket, and the tokens
+of one row lie together, which is what low-rank differences need. When several sequences are the same text for different
+tasks (fan-out), the layers that their rows leave as the base has them are computed once: the batch gets more than one
+stage, and a later stage takes each of its tokens from the stage before.
+
+A stage is filled up to a round number of tokens that belong to nobody: matrix kernels are made anew for every shape,
+and few shapes keep them few (docs/decisions/0007-round-shapes.md).
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, pairwise, starmap
+
+import numpy as np
+from torch import Tensor
+
+from onebert_encoder.base.base import Base
+from onebert_encoder.layout.shapes import round_up
+from onebert_encoder.layout.stage import Stage, length_class
+from onebert_encoder.layout.upload import Array, upload
+from onebert_encoder.text.tokens import Tokens
+
+BASE_ROW = 0
+"""The row of the bare base; a shared text runs on it up to the layer at which its tasks diverge."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Packed tokens of many sequences, each with its row.
+
+    Attributes:
+        word: [tokens], token ids of the first stage.
+        position: [tokens], index into the base's table of position plus segment embeddings.
+        stages: one, or several where texts are shared.
+        rows: row of each sequence, in the caller's order.
+        first: [sequences], place of each sequence's first token in the last stage, in the caller's order.
+        lengths: [sequences], tokens of each sequence, in the caller's order; like `first` in the computer's own memory,
+            where the heads work out what a GPU is to read.
+        apart: whether nothing is computed for two sequences together, so that a text has the same bits in every batch.
+    """
+
+    word: Tensor
+    position: Tensor
+    stages: list[Stage]
+    rows: list[int]
+    first: Array
+    lengths: Array
+    apart: bool
+
+
+Key = tuple[int, int]
+"""What is computed once in a stage: (identity of a text, row)."""
+
+_Index = tuple[str, int]
+"""What an index is called, and the stage that reads it."""
+
+
+def pack(
+    base: Base,
+    tokens: Sequence[Tokens],
+    rows: Sequence[int],
+    diverges_at: Sequence[int] | None = None,
+    layers: range | None = None,
+) -> Batch:
+    """Packs sequences for one `encode`.
+
+    Args:
+        base: gives positions, dtype and device.
+        tokens: the inputs; one object given several times is one text that several tasks share.
+        rows: index into `Rows` of each sequence.
+        diverges_at: for each sequence the lowest layer at which its row differs from row `BASE_ROW`; None
+            shares nothing.
+        layers: those to run; None is all. A batch that does not begin with the first one enters from activations.
+    """
+    layers = range(base.config.num_layers) if layers is None else layers
+    shared_until = _shared_until(tokens, diverges_at)
+    texts = {id(text): text for text in tokens}
+    lows = sorted({layers.start, *(layer for layer in shared_until if layer in layers)})
+    layouts: list[_Layout] = []
+    arrays: dict[_Index, Array] = {}
+    for low in lows:
+        keys = [
+            (id(text), row if until <= low else BASE_ROW)
+            for text, row, until in zip(tokens, rows, shared_until, strict=True)
+        ]
+        layout = _Layout(keys, texts)
+        given = _places_given(tokens, layout) if layers.start else None
+        places = layout.places_in(layouts[-1]) if layouts else given
+        arrays |= {(name, len(layouts)): array for name, array in layout.indices(places).items()}
+        layouts.append(layout)
+    arrays["word", 0], arrays["position", 0] = _embedding_indices(base, texts, layouts[0])
+    tensors = upload(arrays, base.device)
+    layers_of = starmap(range, pairwise([*lows, layers.stop]))
+    laid = zip(layouts, layers_of, strict=True)
+    stages = [layout.stage(base, own, tensors, i) for i, (layout, own) in enumerate(laid)]
+    return Batch(
+        word=tensors["word", 0],
+        position=tensors["position", 0],
+        stages=stages,
+        rows=list(rows),
+        first=np.array([layout.start_of[key] for key in keys]),
+        lengths=np.array([len(text) for text in tokens]),
+        apart=base.batch_invariant,
+    )
+
+
+def _shared_until(tokens: Sequence[Tokens], diverges_at: Sequence[int] | None) -> list[int]:
+    """The layer at which each sequence leaves the base's row: 0 for a text that nothing else in the batch shares."""
+    if diverges_at is None:
+        return [0] * len(tokens)
+    uses = Counter(map(id, tokens))
+    return [layer if uses[id(text)] > 1 else 0 for text, layer in zip(tokens, diverges_at, strict=True)]
+
+
+def _places_given(tokens: Sequence[Tokens], layout: "_Layout") -> list[int]:
+    """Where each sequence to compute starts when the inputs are laid end to end in the caller's order."""
+    starts = np.cumsum([0, *map(len, tokens)]).tolist()
+    given = dict(zip(reversed(layout.keys), reversed(starts[:-1]), strict=True))
+    return [given[key] for key in layout.order]
+
+
+def _embedding_indices(base: Base, texts: Mapping[int, Tokens], layout: "_Layout") -> tuple[Array, Array]:
+    """Indices into the word table and into the table of position plus segment embeddings."""
+    laid = [texts[text] for text, _ in layout.order]
+    word, segment = np.zeros((2, layout.num_tokens + layout.filling), dtype=np.int64)
+    word[: layout.num_tokens] = list(chain.from_iterable(text.input_ids for text in laid))
+    segment[: layout.num_tokens] = list(chain.from_iterable(text.type_ids for text in laid))
+    return word, segment * base.config.max_positions + layout.position + base.config.first_position
+
+
+class _Layout:
+    """The sequences of one stage, laid end to end.
+
+    Args:
+        keys: what each input is in this stage, in the caller's order.
+        texts: by identity.
+    """
+
+    def __init__(self, keys: Sequence[Key], texts: Mapping[int, Tokens]) -> None:
+        self.keys = keys
+        # By first appearance where length class and row are equal: an equal call packs equally, bit for bit.
+        self.order = sorted(dict.fromkeys(keys), key=lambda key: (length_class(len(texts[key[0]])), key[1]))
+        self.rows = np.array([row for _, row in self.order], dtype=np.int64)
+        self.lengths = np.array([len(texts[text]) for text, _ in self.order], dtype=np.int64)
+        self.stops = np.cumsum(self.lengths)
+        self.starts = self.stops - self.lengths
+        self.start_of: dict[Key, int] = dict(zip(self.order, self.starts.tolist(), strict=True))
+        self.num_tokens = int(self.stops[-1])
+        self.filling = round_up(self.num_tokens) - self.num_tokens
+        self.position = np.zeros(self.num_tokens + self.filling, dtype=np.int64)
+        self.position[: self.num_tokens] = np.arange(self.num_tokens) - np.repeat(self.starts, self.lengths)
+
+    def places_in(self, before: "_Layout") -> list[int]:
+        """Where each sequence started in the stage before."""
+        parent = dict(zip(self.keys, before.keys, strict=True))
+        return [before.start_of[parent[key]] for key in self.order]
+
+    def tokens_from(self, parents: Sequence[int]) -> Array:
+        """Place in the stage before of each token, from the place where its sequence started there."""
+        places: Array = self._filled(np.repeat(np.array(parents, dtype=np.int64), self.lengths)) + self.position
+        return places
+
+    def indices(self, parents: Sequence[int] | None) -> dict[str, Array]:
+        """What the stage reads on the device; `parents` are the places that its sequences are taken from, if any."""
+        return {
+            "row_of_token": self._filled(np.repeat(self.rows, self.lengths)),
+            "edges": np.concatenate([[0], self.stops]).astype(np.int32),
+            **({} if parents is None else {"source": self.tokens_from(parents)}),
+        }
+
+    def stage(self, base: Base, layers: range, indices: Mapping[_Index, Tensor], number: int) -> Stage:
+        return Stage(
+            layers=layers,
+            source=indices.get(("source", number)),
+            filling=self.filling,
+            row_of_token=indices["row_of_token", number],
+            spans=self.spans(base.batch_invariant),
+            edges=indices["edges", number],
+            rows=self.rows,
+            lengths=self.lengths,
+            dtype=base.dtype,
+        )
+
+    def spans(self, apart: bool) -> list[tuple[int, int, int]]:
+        """(row, start, stop) of neighboring sequences with one row, or of each sequence."""
+        rows, starts, stops = self.rows.tolist(), self.starts.tolist(), self.stops.tolist()
+        edges = [0, *(i for i, (a, b) in enumerate(pairwise(rows), 1) if apart or a != b), len(rows)]
+        spans = [(rows[low], starts[low], stops[high - 1]) for low, high in pairwise(edges)]
+        return [*spans, (0, self.num_tokens, self.num_tokens + self.filling)] if self.filling else spans
+
+    def _filled(self, of_tokens: Array) -> Array:
+        """[tokens] with zeros for the filling."""
+        return np.concatenate([of_tokens, np.zeros(self.filling, dtype=np.int64)])

@@ -1,0 +1,171 @@
+"""The encoder's forward pass, the one that trains and the one that serves: shared weights, a gathered row per sequence.
+
+`x` is [tokens, h] and never carries the bias of the LayerNorm that made it: that bias is folded into what reads it (see
+fold.py). What lies between the matrix products is computed by one of the `kernels`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from onebert_encoder.base.base import Base
+from onebert_encoder.compute.kernels.protocol import Gain, Kernels
+from onebert_encoder.compute.linear import Linear
+from onebert_encoder.layout.branches import LayerSite
+from onebert_encoder.layout.dropout import NO_DROPOUT, Dropout
+from onebert_encoder.layout.stage import Stage
+from onebert_encoder.layout.upload import Array, upload
+from onebert_encoder.maths.batch import Batch
+from onebert_encoder.maths.choose import choose_kernels
+from onebert_encoder.maths.rows import Rows
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """What the rows of one stage have beside biases, gathered once for all its layers.
+
+    Attributes:
+        gains: [tokens], index into the table of gains, or None where every row keeps the base's.
+        scales: [tokens], index into the table of scales, or None likewise.
+        branches: by layer and site, what the kernels are to add to a product there.
+    """
+
+    gains: Tensor | None
+    scales: Tensor | None
+    branches: Mapping[LayerSite, Any]
+
+    @classmethod
+    def of(cls, rows: Rows, stage: Stage, kernels: Kernels) -> "Gathered":
+        """For the rows that the stage's tokens take."""
+        tables = {"gains": rows.gain_of_row, "scales": rows.scale_of_row}
+        needed = {name: _of_token(table, stage) for name, table in tables.items()}
+        found = upload({name: index for name, index in needed.items() if index is not None}, stage.row_of_token.device)
+        return cls(found.get("gains"), found.get("scales"), kernels.join(rows.branches, stage))
+
+
+def _of_token(index_of_row: Sequence[int], stage: Stage) -> Array | None:
+    indices = [index_of_row[row] for row, _, _ in stage.spans]
+    return np.repeat(indices, [stop - start for _, start, stop in stage.spans]) if any(indices) else None
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One stage of a forward pass: what its layers share, and the mathematics of a layer.
+
+    Attributes:
+        base: the frozen encoder.
+        rows: what `stage` indexes.
+        stage: the tokens, and the row of each.
+        gathered: what these rows have beside biases.
+        kernels: what computes between the matrix products.
+        dropout: for training.
+    """
+
+    base: Base
+    rows: Rows
+    stage: Stage
+    gathered: Gathered
+    kernels: Kernels
+    dropout: Dropout
+
+    def layer(self, layer: int, x: Tensor) -> Tensor:
+        """[tokens, h] to [tokens, h]: BitFit's equations 1 to 5, the folded vectors in place of the eight biases."""
+        W, h, f = self.base.layers[layer], self.base.config.hidden_size, self.base.config.intermediate_size
+        b_q, b_m1, b_m3, b_m2 = torch.split(self.rows.shift[:, layer], [h, h, h, f], dim=1)
+
+        qkv = self.scale_keys_and_values(self.project(W.W_qkv, x, layer, "qkv"), layer)
+        context = self.kernels.attend(qkv, b_q, self.stage, self.base.config.num_heads)
+        y = self.drop_attention_output(self.project(W.W_m1, context, layer, "m1"))
+        x = self.add_norm(self.adapt(y, layer, "after_m1"), x, b_m1, self.gain(W.g_LN1, layer, 0))
+
+        a = self.kernels.add_activate(self.project(W.W_m2, x, layer, "m2"), b_m2, self.stage)
+        y = self.project(W.W_m3, self.scale_activations(a, layer), layer, "m3")
+        y = self.adapt(self.dropout.on_tokens(y, self.stage), layer, "after_m3")
+        return self.add_norm(y, x, b_m3, self.gain(W.g_LN2, layer, 1))
+
+    def embed(self, batch: Batch) -> Tensor:
+        """Word, position and segment embeddings, normalized: [tokens, h]."""
+        weights = self.base.embeddings
+        word, position = F.embedding(batch.word, weights.word), F.embedding(batch.position, weights.position)
+        gain = Gain(weights.g_LN0, self.rows.g_LN0, self.gathered.gains)
+        x = self.add_norm(word, position, weights.no_bias.expand(len(self.rows.shift), -1), gain)
+        x = self.dropout.on_tokens(x, self.stage)
+        return x if weights.W_e is None else weights.W_e(x)
+
+    def project(self, linear: Linear, x: Tensor, layer: int, site: str) -> Tensor:
+        """x (W + BA + S)ᵀ, each span of tokens with the low-rank and sparse differences of its own row."""
+        return self._add_branches(linear(x), x, layer, site)
+
+    def adapt(self, y: Tensor, layer: int, site: str) -> Tensor:
+        """`y`, which the caller gives up, with what the adapter of each token's row makes of it."""
+        return self._add_branches(y, y, layer, site)
+
+    def gain(self, shared: Tensor, layer: int, norm: int) -> Gain:
+        """A LayerNorm's gain: the base's, and that of the tokens whose row has its own."""
+        return Gain(shared, self.rows.gain[:, layer, norm], self.gathered.gains)
+
+    def add_norm(self, y: Tensor, x: Tensor, b: Tensor, gain: Gain) -> Tensor:
+        """LayerNorm(y + x + b) without the LayerNorm's own bias; `y` is the caller's to give up."""
+        return self.kernels.add_norm(y, x, b, self.stage, gain, self.base.config.eps)
+
+    def scale_keys_and_values(self, qkv: Tensor, layer: int) -> Tensor:
+        """[tokens, 3h] with IA3's scales on keys and values (Liu et al. 2022, section 3.3)."""
+        if self.gathered.scales is None:
+            return qkv
+        h = self.base.config.hidden_size
+        scale = self.rows.scale[:, layer, : 2 * h].index_select(0, self.gathered.scales)
+        return torch.cat([qkv[:, :h], qkv[:, h:] * scale], dim=1)
+
+    def scale_activations(self, a: Tensor, layer: int) -> Tensor:
+        """[tokens, f] with IA3's scales on what the MLP's second map reads (Liu et al. 2022, section 3.3)."""
+        if self.gathered.scales is None:
+            return a
+        return a * self.rows.scale[:, layer, 2 * self.base.config.hidden_size :].index_select(0, self.gathered.scales)
+
+    def drop_attention_output(self, y: Tensor) -> Tensor:
+        """Dropout where the family has it there."""
+        return self.dropout.on_tokens(y, self.stage) if self.base.anatomy.family.drops_attention_output else y
+
+    def _add_branches(self, y: Tensor, x: Tensor, layer: int, site: str) -> Tensor:
+        branches = self.gathered.branches.get((layer, site))
+        return y if branches is None else self.kernels.add_branches(y, x, branches)
+
+
+def encode(
+    base: Base, rows: Rows, batch: Batch, dropout: Dropout = NO_DROPOUT, activations: Tensor | None = None
+) -> Tensor:
+    """Runs every sequence of a batch through the base with its own row.
+
+    Args:
+        base: the frozen encoder.
+        rows: what `batch` indexes.
+        batch: the packed sequences.
+        dropout: for training.
+        activations: [tokens, h], of the inputs laid end to end, where the batch enters above the embeddings.
+
+    Returns:
+        [tokens, h] in the compute dtype: the last stage's tokens, without the bias of the last LayerNorm, which
+        `fold` has moved into the head.
+    """
+    return run_passes(passes_of(base, rows, batch, choose_kernels(base, dropout), dropout), batch, activations)
+
+
+def passes_of(base: Base, rows: Rows, batch: Batch, kernels: Kernels, dropout: Dropout = NO_DROPOUT) -> Sequence[Pass]:
+    """One pass for each stage of a batch."""
+    return [Pass(base, rows, stage, Gathered.of(rows, stage, kernels), kernels, dropout) for stage in batch.stages]
+
+
+def run_passes(passes: Sequence[Pass], batch: Batch, activations: Tensor | None = None) -> Tensor:
+    """What `encode` returns, from passes that are made already."""
+    x = passes[0].embed(batch) if activations is None else activations
+    for one in passes:
+        if one.stage.source is not None:
+            x = x[one.stage.source]
+        for layer in one.stage.layers:
+            x = one.layer(layer, x)
+    return x

@@ -1,0 +1,200 @@
+"""Folding: a task's bias differences moved through the network into the few vectors that `encode` adds.
+
+Exact algebra for a post-LayerNorm encoder without dropout (docs/decisions/0001-fold.md derives each line). The stream
+between layers is kept without the bias of the LayerNorm that made it; `prev` below is that missing bias. For layer l:
+
+    b_q'  = b_q  + W_q  prev                      the key's bias cancels in the softmax
+    β     = b_m1 + W_m1 (b_v + W_v prev)          attention rows sum to 1, so the value's bias passes through
+    b_m1' = β + prev
+    b_m2' = b_m2 + W_m2 b_LN1
+    b_m3' = b_m3 + b_LN1
+    prev  = b_LN2                                 the last one goes into what reads the pooled vector
+
+Every W is W + BA + S where the task has a low-rank or sparse difference. A scale of the value multiplies the bias that
+passes through. An adapter's first map takes in the bias that its input lacks (β, b_m3), its last bias joins the shift.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from onebert_encoder.base.base import Base
+from onebert_encoder.layout.branches import Bottleneck, Branch, LowRank, Sparse
+from onebert_encoder.maths.rows import Head, Row
+from onebert_store.file.delta import (
+    ADAPTER_DOWN,
+    ADAPTER_UP,
+    DELTA,
+    HEAD_BIAS,
+    HEAD_DENSE_BIAS,
+    HEAD_DENSE_WEIGHT,
+    HEAD_WEIGHT,
+    LORA_A,
+    LORA_B,
+    SCALE,
+    SCALED,
+    SPARSE_INDEX,
+    SPARSE_VALUE,
+    Delta,
+)
+
+# The matrix products of a layer that a task's branches may join, and the maps that each one computes.
+SITES: Mapping[str, tuple[str, ...]] = {"qkv": ("q", "k", "v"), "m1": ("m1",), "m2": ("m2",), "m3": ("m3",)}
+
+
+def to_tensors(delta: Delta, base: Base) -> dict[str, Tensor]:
+    """A delta's tensors on the base's device, by their names in the file: float32, places as int64."""
+    return {
+        name: torch.from_numpy(array.astype("int64" if name.startswith(SPARSE_INDEX) else "float32")).to(base.device)
+        for name, array in delta.tensors.items()
+    }
+
+
+def fold(base: Base, tensors: Mapping[str, Tensor], pooling: str = "mean") -> Row:
+    """Folds one task; differentiable in every tensor, exact up to float32 rounding.
+
+    Args:
+        base: the frozen encoder.
+        tensors: named as in the delta file; without `head.weight` the row is the bare encoder.
+        pooling: `cls`, `mean`, `pooler` or `none`.
+    """
+    return _Folding(base, tensors).row(pooling)
+
+
+class _Folding:
+    """The changed parameters of one task, read by symbol."""
+
+    def __init__(self, base: Base, tensors: Mapping[str, Tensor]) -> None:
+        self.base = base
+        self.tensors = tensors
+
+    def param(self, symbol: str, layer: int | None = None) -> Tensor:
+        """The task's value of a bias or gain: the base's plus the difference."""
+        name = self.base.anatomy.name(symbol, layer)
+        value = self.base.params[name]
+        difference = self.tensors.get(DELTA + name)
+        return value if difference is None else value + difference
+
+    def low_rank(self, part: str, layer: int) -> LowRank | None:
+        path = self.base.anatomy.path(part, layer)
+        A = self.tensors.get(LORA_A + path)
+        return None if A is None else LowRank(A, self.tensors[LORA_B + path])
+
+    def sparse(self, part: str, layer: int) -> Sparse | None:
+        path = self.base.anatomy.path(part, layer)
+        index = self.tensors.get(SPARSE_INDEX + path)
+        if index is None:
+            return None
+        out, into = self.base.param(f"W_{part}", layer).shape
+        return Sparse(torch.stack([index // into, index % into]), self.tensors[SPARSE_VALUE + path], (out, into))
+
+    def scale_of(self, part: str, layer: int) -> Tensor | None:
+        return self.tensors.get(SCALE + self.base.anatomy.path(part, layer))
+
+    def apply(self, part: str, layer: int, vector: Tensor) -> Tensor:
+        """(W + BA + S) vector, without forming the sum."""
+        out = self.base.param(f"W_{part}", layer) @ vector
+        for branch in (self.low_rank(part, layer), self.sparse(part, layer)):
+            if branch is not None:
+                out = out + branch(vector[None])[0]
+        return out
+
+    def row(self, pooling: str) -> Row:
+        prev = self.param("b_LN0")
+        if self.base.anatomy.has_projection:
+            prev = self.param("b_e") + self.base.param("W_e") @ prev
+        shifts = []
+        branches: dict[tuple[int, str], tuple[Branch, ...]] = {}
+        for layer in range(self.base.config.num_layers):
+            b_LN1 = self.param("b_LN1", layer)
+            b_v = self.param("b_v", layer) + self.apply("v", layer, prev)
+            s_v = self.scale_of("v", layer)
+            b_q = self.param("b_q", layer) + self.apply("q", layer, prev)
+            b_m1 = self.param("b_m1", layer) + self.apply("m1", layer, b_v if s_v is None else s_v * b_v)
+            b_m2 = self.param("b_m2", layer) + self.apply("m2", layer, b_LN1)
+            b_m3 = self.param("b_m3", layer)
+            branches |= {(layer, site): found for site in SITES if (found := self.joining(site, layer))}
+            for part, bias in (("m1", b_m1), ("m3", b_m3)):
+                if adapter := self.adapter(part, layer, bias):
+                    branches[layer, f"after_{part}"] = (adapter,)
+            shift = [b_q, self.after("m1", layer, b_m1) + prev, self.after("m3", layer, b_m3) + b_LN1, b_m2]
+            shifts.append(torch.cat(shift))
+            prev = self.param("b_LN2", layer)
+        g_LN0, gain = self.gains()
+        return Row(torch.stack(shifts), g_LN0, gain, self.scales(), branches, self.head(pooling, prev))
+
+    def gains(self) -> tuple[Tensor | None, Tensor | None]:
+        gains = [parameter.name for parameter in self.base.anatomy.parameters if parameter.symbol[0] == "g"]
+        if not any(DELTA + name in self.tensors for name in gains):
+            return None, None
+        layers = range(self.base.config.num_layers)
+        gain = [torch.stack([self.param("g_LN1", layer), self.param("g_LN2", layer)]) for layer in layers]
+        return self.param("g_LN0"), torch.stack(gain)
+
+    def scales(self) -> Tensor | None:
+        if not any(name.startswith(SCALE) for name in self.tensors):
+            return None
+        ones = torch.ones(self.base.config.intermediate_size, device=self.base.device)
+        parts = [(symbol.removeprefix("W_"), side) for symbol, side in SCALED.items()]
+        rows = []
+        for layer in range(self.base.config.num_layers):
+            sizes = [self.base.param(f"W_{part}", layer).shape[side] for part, side in parts]
+            found = [self.scale_of(part, layer) for part, _ in parts]
+            rows.append(torch.cat([ones[:n] if one is None else one for n, one in zip(sizes, found, strict=True)]))
+        return torch.stack(rows)
+
+    def joining(self, site: str, layer: int) -> tuple[Branch, ...]:
+        """The branches of the maps that one product computes."""
+        joined = (self.join_low_rank(layer, SITES[site]), self.join_sparse(layer, SITES[site]))
+        return tuple(branch for branch in joined if branch is not None)
+
+    def join_low_rank(self, layer: int, parts: Sequence[str]) -> LowRank | None:
+        """The low-rank differences of several maps as one: A stacked, B block by block."""
+        found = [self.low_rank(part, layer) for part in parts]
+        if not any(found):
+            return None
+        # A map without a difference contributes an empty block, which keeps the rows of the others in place.
+        empty = torch.zeros(self.base.config.hidden_size, 0, device=self.base.device)
+        A = torch.cat([pair.A for pair in found if pair is not None])
+        B: Tensor = torch.block_diag(*(empty if pair is None else pair.B for pair in found))
+        return LowRank(A, B)
+
+    def join_sparse(self, layer: int, parts: Sequence[str]) -> Sparse | None:
+        """The sparse differences of several maps as one, their rows below each other."""
+        found = [(i, one) for i, part in enumerate(parts) if (one := self.sparse(part, layer)) is not None]
+        if not found:
+            return None
+        out, into = found[0][1].shape
+        below = torch.tensor([[1], [0]], device=self.base.device)
+        places = torch.cat([one.places + i * out * below for i, one in found], dim=1)
+        return Sparse(places, torch.cat([one.values for _, one in found]), (len(parts) * out, into))
+
+    def adapter(self, part: str, layer: int, bias: Tensor) -> Bottleneck | None:
+        """The adapter behind a map, told what its input lacks."""
+        path = self.base.anatomy.path(part, layer)
+        D = self.tensors.get(f"{ADAPTER_DOWN}{path}.weight")
+        if D is None:
+            return None
+        c = self.tensors[f"{ADAPTER_DOWN}{path}.bias"]
+        return Bottleneck(D, c + D @ bias, self.tensors[f"{ADAPTER_UP}{path}.weight"])
+
+    def after(self, part: str, layer: int, bias: Tensor) -> Tensor:
+        """A sublayer's bias with that of the adapter behind it."""
+        u = self.tensors.get(f"{ADAPTER_UP}{self.base.anatomy.path(part, layer)}.bias")
+        return bias if u is None else bias + u
+
+    def head(self, pooling: str, prev: Tensor) -> Head | None:
+        """The head with the last LayerNorm's bias moved into the first map that reads the pooled vector."""
+        if HEAD_WEIGHT not in self.tensors:
+            return None
+        maps = []
+        if pooling == "pooler":
+            maps.append((self.base.param("W_p"), self.param("b_p")))
+        if HEAD_DENSE_WEIGHT in self.tensors:
+            maps.append((self.tensors[HEAD_DENSE_WEIGHT], self.tensors[HEAD_DENSE_BIAS]))
+        maps.append((self.tensors[HEAD_WEIGHT], self.tensors[HEAD_BIAS]))
+        first_weight, first_bias = maps[0]
+        maps[0] = first_weight, first_bias + first_weight @ prev
+        weight, bias = maps.pop()
+        return Head(pooling, tuple(maps), weight, bias)

@@ -1,0 +1,194 @@
+"""Small batches on a GPU: what the encoder launches is recorded once for each size, and replayed as one.
+
+Launching takes the host longer than a small batch takes the GPU. A recording reads and writes at fixed addresses, so
+every batch is copied to where it reads (docs/decisions/0013-gpu-kernels.md).
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from onebert_encoder.base.base import Base
+from onebert_encoder.layout.stage import Stage
+from onebert_encoder.maths.batch import Batch
+from onebert_encoder.maths.choose import answering_kernels
+from onebert_encoder.maths.encode import Gathered, Pass, passes_of, run_passes
+from onebert_encoder.maths.rows import Rows
+
+logger = logging.getLogger("onebert.graphs")
+
+# Beyond this a GPU is kept busy without; each size is one recording.
+_MOST_TOKENS = 2048
+
+# A recording has room for a sequence for so many tokens; a batch of shorter ones is launched as any other.
+_TOKENS_PER_SEQUENCE = 8
+
+# Filling is less than this (shapes.py).
+_MOST_FILLING = 128
+
+# The batch of one size that is recorded: a table that grows while tasks are loaded makes recordings useless.
+_RECORDED_AT = 3
+
+
+class Recorder(Protocol):
+    """Records what is launched."""
+
+    def record(self, run: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        """What does again on the device what `run` has done, at the same addresses."""
+        ...
+
+
+class CudaRecorder:
+    """CUDA graphs, which share one pool of memory: no two are ever replayed at once."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device, self._stream = device, torch.cuda.Stream(device)
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def record(self, run: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        """After a run that is not recorded, in which programs are compiled and libraries take their memory."""
+        current = torch.cuda.current_stream(self._device)
+        self._stream.wait_stream(current)
+        with torch.cuda.stream(self._stream):
+            run()
+        current.wait_stream(self._stream)
+        graph = torch.cuda.CUDAGraph()
+        # Other threads, which load tasks, may go on meanwhile.
+        with (
+            torch.cuda.device(self._device),
+            torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"),
+        ):
+            out = run()
+
+        def replay() -> Tensor:
+            graph.replay()
+            return out
+
+        return replay
+
+
+class Graphs:
+    """The encoder for one thread that answers; what it returns holds until it is called again.
+
+    Args:
+        base: the frozen encoder.
+        recorder: of the base's device.
+    """
+
+    def __init__(self, base: Base, recorder: Recorder) -> None:
+        self._base, self._recorder = base, recorder
+        self._tables: Sequence[Tensor] = ()
+        self._graphs: dict[int, _Graph | None] = {}
+        self._seen: Counter[int] = Counter()
+
+    @property
+    def sizes(self) -> set[int]:
+        """The numbers of tokens that are replayed."""
+        return {size for size, graph in self._graphs.items() if graph is not None}
+
+    def encode(self, rows: Rows, batch: Batch) -> Tensor:
+        """As `encode`, without dropout."""
+        kernels = answering_kernels(self._base)
+        passes = passes_of(self._base, rows, batch, kernels)
+        if kernels.name != "gpu" or not _fits(batch, passes):
+            return run_passes(passes, batch)
+        self._forget_other_tables(rows)
+        size = len(batch.word)
+        graph = self._graphs.get(size)
+        if graph is not None:
+            return graph.replay(batch, passes[0].gathered)
+        x = run_passes(passes, batch)
+        self._seen[size] += 1
+        if self._seen[size] == _RECORDED_AT:
+            self._graphs[size] = self._recorded(passes[0], batch, x)
+        return x
+
+    def _forget_other_tables(self, rows: Rows) -> None:
+        """Recordings read the tables that they were made with; held here, so that nothing else takes their place."""
+        tables = (rows.shift, rows.gain, rows.g_LN0)
+        if [table.data_ptr() for table in tables] != [table.data_ptr() for table in self._tables]:
+            self._graphs.clear()
+            self._seen.clear()
+            self._tables = tables
+
+    def _recorded(self, eager: Pass, batch: Batch, x: Tensor) -> "_Graph | None":
+        """A recording that has given this batch the bits that it has without; None where that fails."""
+        try:
+            graph = _Graph(eager, len(batch.word), self._recorder)
+            got = graph.replay(batch, eager.gathered)
+        except Exception as error:  # whatever drivers raise
+            logger.warning("batches of %d tokens are not recorded: %s", len(x), type(error).__name__)
+            return None
+        tokens = len(x) - batch.stages[0].filling
+        if torch.equal(got[:tokens].view(torch.uint8), x[:tokens].view(torch.uint8)):
+            return graph
+        logger.warning("a recording of %d tokens gives other numbers, so it is not used", len(x))
+        return None
+
+
+def _fits(batch: Batch, passes: Sequence[Pass]) -> bool:
+    """Whether a batch has nothing but rows of biases and gains, and is small."""
+    size = len(batch.word)
+    return (
+        size <= _MOST_TOKENS
+        and len(batch.stages) == 1
+        and batch.stages[0].source is None
+        and len(batch.stages[0].lengths) <= size // _TOKENS_PER_SEQUENCE
+        and passes[0].gathered.scales is None
+        and not passes[0].gathered.branches
+    )
+
+
+@dataclass(frozen=True)
+class _StaticInputs:
+    """Where a recording reads: a batch of one size with as many sequences as it has room for."""
+
+    batch: Batch
+    gathered: Gathered
+
+    @classmethod
+    def of(cls, base: Base, size: int) -> "_StaticInputs":
+        """Zeros: every sequence is empty, all tokens belong to nobody."""
+        word, position, row_of_token, gains = torch.zeros(4, size, dtype=torch.int64, device=base.device)
+        sequences = max(1, size // _TOKENS_PER_SEQUENCE)
+        edges = torch.zeros(sequences + 1, dtype=torch.int32, device=base.device)
+        # The longest that there may be: programs for what a sequence does not have end at once.
+        lengths = np.full(sequences, min(size, base.config.max_length))
+        filling, layers = min(size, _MOST_FILLING), range(base.config.num_layers)
+        gathered = Gathered(gains, None, {})
+        rows = np.zeros(sequences, dtype=np.int64)
+        stage = Stage(layers, None, filling, row_of_token, [], edges, rows, lengths, base.dtype)
+        return cls(Batch(word, position, [stage], [], rows, lengths, base.batch_invariant), gathered)
+
+    def load(self, batch: Batch, gathered: Gathered) -> None:
+        """Copies a batch here, on the device."""
+        (stage,), (here,) = batch.stages, self.batch.stages
+        self.batch.word.copy_(batch.word)
+        self.batch.position.copy_(batch.position)
+        here.row_of_token.copy_(stage.row_of_token)
+        here.edges[: len(stage.edges)].copy_(stage.edges)
+        # Sequences that this batch does not have begin and end where its filling begins.
+        here.edges[len(stage.edges) :].copy_(stage.edges[-1:].expand(len(here.edges) - len(stage.edges)))
+        if self.gathered.gains is not None:
+            self.gathered.gains.zero_() if gathered.gains is None else self.gathered.gains.copy_(gathered.gains)
+
+
+class _Graph:
+    """The recording of one size."""
+
+    def __init__(self, eager: Pass, size: int, recorder: Recorder) -> None:
+        self._inputs = _StaticInputs.of(eager.base, size)
+        batch = self._inputs.batch
+        recorded = replace(eager, stage=batch.stages[0], gathered=self._inputs.gathered)
+        self._replay = recorder.record(lambda: run_passes([recorded], batch))
+
+    def replay(self, batch: Batch, gathered: Gathered) -> Tensor:
+        """[tokens, h]."""
+        self._inputs.load(batch, gathered)
+        return self._replay()

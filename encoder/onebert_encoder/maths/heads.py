@@ -1,0 +1,148 @@
+"""Pooling and classifiers: every sequence's own head, whatever it reads and how many labels it has, in one batch."""
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from onebert_encoder.layout.upload import Array, upload
+from onebert_encoder.maths.batch import Batch
+from onebert_encoder.maths.rows import Head
+
+# Up to so many numbers a weight is copied for every sequence, which makes one product of many small ones; beyond it
+# (many labels, many sequences) each task has its own product.
+_STACKED_NUMBERS = 2**22
+
+
+class HeadKernels(Protocol):
+    """A faster way to answer than PyTorch's operations, for sequences of any mix of tasks."""
+
+    def pool(self, first: Array, lengths: Array, x: Tensor, mean: Sequence[bool]) -> Tensor:
+        """As the function `pool`."""
+        ...
+
+    def classify(self, heads: Sequence[Head], pooled: Tensor) -> list[Tensor]:
+        """[labels] of each sequence by its own head, whose matrices are contiguous, for pooled [sequences, h]."""
+        ...
+
+
+def classify(heads: Sequence[Head], batch: Batch, x: Tensor, fast: HeadKernels | None = None) -> list[Tensor]:
+    """Logits of every sequence, float32.
+
+    Args:
+        heads: the head of each sequence, in the caller's order.
+        batch: what `x` was encoded from.
+        x: [tokens, h] from `encode`.
+        fast: what pools and classifies where there is such; else PyTorch does.
+
+    Returns:
+        One tensor per sequence, in the caller's order: [labels], or [length, labels] where the head reads every token.
+    """
+    per_token = [i for i, head in enumerate(heads) if head.pooling == "none"]
+    if not per_token:
+        return _classify_sequences(heads, batch.first, batch.lengths, x, batch.apart, fast)
+    logits = dict(zip(per_token, _classify_tokens(heads, batch, x, per_token), strict=True))
+    pooled = [i for i, head in enumerate(heads) if head.pooling != "none"]
+    if pooled:
+        own, spans = [heads[i] for i in pooled], (batch.first[pooled], batch.lengths[pooled])
+        logits |= zip(pooled, _classify_sequences(own, *spans, x, batch.apart, fast), strict=True)
+    return [logits[i] for i in range(len(heads))]
+
+
+def _classify_tokens(heads: Sequence[Head], batch: Batch, x: Tensor, chosen: Sequence[int]) -> Iterator[Tensor]:
+    """[length, labels] of each chosen sequence: one gather for all, one product for each task."""
+    tasks = [[chosen[i] for i in members] for members in _groups((id(heads[i]) for i in chosen), batch.apart)]
+    order = [i for members in tasks for i in members]
+    lengths = batch.lengths[order]
+    counts = dict(zip(order, lengths.tolist(), strict=True))
+    tokens = x[_index(_places(batch.first[order], lengths), x)].float()
+    logits: dict[int, Tensor] = {}
+    shares = torch.split(tokens, [sum(counts[i] for i in members) for members in tasks])
+    for members, share in zip(tasks, shares, strict=True):
+        head, out = heads[members[0]], share
+        for weight, bias in head.dense:
+            out = torch.tanh(F.linear(out, weight, bias))
+        out = F.linear(out, head.weight, head.bias)
+        logits |= zip(members, torch.split(out, [counts[i] for i in members]), strict=True)
+    return (logits[i] for i in chosen)
+
+
+def _classify_sequences(
+    heads: Sequence[Head], first: Array, lengths: Array, x: Tensor, apart: bool, fast: HeadKernels | None
+) -> list[Tensor]:
+    """[labels] of each sequence, from its pooled vector."""
+    mean = [head.pooling == "mean" for head in heads]
+    pooled = pool(first, lengths, x, mean) if fast is None else fast.pool(first, lengths, x, mean)
+    for depth in range(max(len(head.dense) for head in heads)):
+        pooled = _tanh_layer(heads, pooled, depth, apart)
+    if fast is not None and all(head.weight.is_contiguous() and head.bias.is_contiguous() for head in heads):
+        return fast.classify(heads, pooled)
+    logits: list[Tensor] = [pooled] * len(heads)
+    for members in _groups((len(head.bias) for head in heads), apart):
+        for i, row in zip(members, _linear([heads[i] for i in members], pooled[_index(members, x)]), strict=True):
+            logits[i] = row
+    return logits
+
+
+def pool(first: Array, lengths: Array, x: Tensor, mean: Sequence[bool]) -> Tensor:
+    """[sequences, h] float32: the mean over a sequence's tokens where asked, else its first token."""
+    if not any(mean):
+        return x[_index(first, x)].float()
+    starts = np.cumsum(lengths) - lengths
+    arrays = {"places": _places(first, lengths), "starts": starts, "first": first, "mean": np.array(mean)[:, None]}
+    on_device = upload(arrays, x.device)
+    # Its sum gathers as it goes: a tenth of the time of a gather and a segment sum, and of their gradients a fifteenth.
+    means = F.embedding_bag(on_device["places"], x.float(), on_device["starts"], mode="mean")
+    return means if all(mean) else torch.where(on_device["mean"], means, x[on_device["first"]].float())
+
+
+def _places(first: Array, lengths: Array) -> Array:
+    """Where the tokens of some sequences lie, sequence by sequence: [the sum of their lengths]."""
+    before = np.cumsum(lengths) - lengths
+    places: Array = np.arange(lengths.sum()) + np.repeat(first - before, lengths)
+    return places
+
+
+def _index(places: Array | Sequence[int], x: Tensor) -> Tensor:
+    """Indices into the first dimension of something that lies beside `x`."""
+    return upload({0: np.asarray(places, dtype=np.int64)}, x.device)[0]
+
+
+def _tanh_layer(heads: Sequence[Head], pooled: Tensor, depth: int, apart: bool) -> Tensor:
+    """Applies the `depth`-th tanh layer to the sequences that have one; a shared pooler runs once for all of them."""
+    out = pooled.clone()
+    having = [i for i, head in enumerate(heads) if len(head.dense) > depth]
+    for members in _groups((id(heads[i].dense[depth][0]) for i in having), apart):
+        chosen = [having[i] for i in members]
+        weight, places = heads[chosen[0]].dense[depth][0], _index(chosen, pooled)
+        bias = torch.stack([heads[i].dense[depth][1] for i in chosen])
+        out[places] = torch.tanh(F.linear(pooled[places], weight) + bias)
+    return out
+
+
+def _linear(heads: Sequence[Head], pooled: Tensor) -> Tensor:
+    """Classifiers with one label count: [sequences, h] -> [sequences, labels]."""
+    tasks = _groups(map(id, heads))
+    if len(tasks) == 1:
+        return F.linear(pooled, heads[0].weight, heads[0].bias)
+    if len(heads) * heads[0].weight.numel() <= _STACKED_NUMBERS:
+        weight = torch.stack([head.weight for head in heads])
+        bias = torch.stack([head.bias for head in heads])
+        return torch.baddbmm(bias[..., None], weight, pooled[..., None]).squeeze(-1)
+    out = pooled.new_empty(len(heads), len(heads[0].bias))
+    for members in tasks:
+        head, places = heads[members[0]], _index(members, pooled)
+        out[places] = F.linear(pooled[places], head.weight, head.bias)
+    return out
+
+
+def _groups(keys: Iterable[Hashable], apart: bool = False) -> list[list[int]]:
+    """Positions that share a key, in order of first appearance; each position alone where they shall stay apart."""
+    found: defaultdict[Hashable, list[int]] = defaultdict(list)
+    for i, key in enumerate(keys):
+        found[i if apart else key].append(i)
+    return list(found.values())

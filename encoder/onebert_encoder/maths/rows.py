@@ -1,0 +1,145 @@
+"""Rows: folded tasks, alone as `fold` makes them and stacked as `encode` gathers from them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from onebert_encoder.base.base import Base
+from onebert_encoder.layout.branches import Branches, BranchesOf
+
+
+@dataclass(frozen=True)
+class Head:
+    """What reads the encoder's last layer: zero or more tanh layers on the pooled vector, then the classifier.
+
+    Attributes:
+        pooling: `mean` reads the mean over tokens, `none` every token for itself, the others the first token.
+        dense: (W [h, h], b [h]) of each tanh layer; the base's pooler is the first where the task uses it.
+        weight: [labels, h], float32.
+        bias: [labels], float32.
+    """
+
+    pooling: str
+    dense: tuple[tuple[Tensor, Tensor], ...]
+    weight: Tensor
+    bias: Tensor
+
+    def copied(self) -> "Head":
+        """The same in memory of its own, but for the matrices of the tanh layers, which may be the base's."""
+        dense = tuple((W, b.clone()) for W, b in self.dense)
+        return replace(self, dense=dense, weight=self.weight.clone(), bias=self.bias.clone())
+
+
+@dataclass(frozen=True)
+class Row:
+    """One folded task; float32.
+
+    Attributes:
+        shift: [layers, 3h + f], the vectors b_q' b_m1' b_m3' (h each) and b_m2' (f) of each layer.
+        g_LN0: [e], the embedding LayerNorm's gain, or None where the base's holds.
+        gain: [layers, 2, h], g_LN1 and g_LN2, or None where the base's hold.
+        scale: [layers, 2h + f], of the key, the value and what W_m3 reads, or None where all are one.
+        branches: what the task adds to the shared products.
+        head: the classifier, or None for the bare base.
+    """
+
+    shift: Tensor
+    g_LN0: Tensor | None
+    gain: Tensor | None
+    scale: Tensor | None
+    branches: BranchesOf
+    head: Head | None
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Several rows on the compute device, indexed by the first dimension; what `encode` gathers from.
+
+    Attributes:
+        shift: [rows, layers, 3h + f], compute dtype.
+        g_LN0: [gains, e], compute dtype; entry 0 is the base's.
+        gain: [gains, layers, 2, h], compute dtype; entry 0 is the base's.
+        gain_of_row: index into the gains for each row; 0 where the base's hold.
+        scale: [scales, layers, 2h + f], compute dtype; entry 0 is all ones.
+        scale_of_row: index into the scales for each row.
+        branches: for each row its branches in the compute dtype, mostly none.
+        heads: the classifier of each row.
+    """
+
+    shift: Tensor
+    g_LN0: Tensor
+    gain: Tensor
+    gain_of_row: Sequence[int]
+    scale: Tensor
+    scale_of_row: Sequence[int]
+    branches: Sequence[Branches]
+    heads: Sequence[Head | None]
+
+
+def stack_rows(base: Base, rows: Sequence[Row]) -> Rows:
+    """Rows for one `encode`, in the compute dtype; differentiable in every row."""
+    defaults = Defaults.of(base)
+    g_LN0, gain_of_row = _stacked([row.g_LN0 for row in rows], defaults.g_LN0)
+    gain, _ = _stacked([row.gain for row in rows], defaults.gain)
+    scale, scale_of_row = _stacked([row.scale for row in rows], defaults.scale)
+    return Rows(
+        shift=torch.stack([row.shift for row in rows]).to(base.dtype),
+        g_LN0=g_LN0.to(base.dtype),
+        gain=gain.to(base.dtype),
+        gain_of_row=gain_of_row,
+        scale=scale.to(base.dtype),
+        scale_of_row=scale_of_row,
+        branches=[cast_branches(row, base.dtype) for row in rows],
+        heads=[row.head for row in rows],
+    )
+
+
+def _stacked(own: Sequence[Tensor | None], default: Tensor) -> tuple[Tensor, list[int]]:
+    """What rows have of their own behind the default, and where each row's is."""
+    found = [one for one in own if one is not None]
+    places: list[int] = []
+    for one in own:
+        places.append(0 if one is None else 1 + max(places, default=0))
+    return torch.stack([default, *found]), places
+
+
+def diverges_at(row: Row, bare: Row, base: Base) -> int:
+    """The lowest layer that computes something else than it does on the bare base; the number of layers if none does.
+
+    Folding is the same sequence of operations for every row, so what does not differ is equal bit for bit.
+    """
+    defaults = Defaults.of(base)
+    if row.g_LN0 is not None and (row.g_LN0 != defaults.g_LN0).any():
+        return 0
+    changed = (row.shift != bare.shift).any(dim=1)
+    if row.gain is not None:
+        changed |= (row.gain != defaults.gain).flatten(1).any(dim=1)
+    if row.scale is not None:
+        changed |= (row.scale != 1).any(dim=1)
+    joined = {layer for layer, _ in row.branches}
+    return next((layer for layer, differs in enumerate(changed.tolist()) if differs or layer in joined), len(changed))
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """What holds for rows that have nothing of their own, in the layout of `Row`, float32."""
+
+    g_LN0: Tensor
+    gain: Tensor
+    scale: Tensor
+
+    @classmethod
+    def of(cls, base: Base) -> "Defaults":
+        """Those of a base."""
+        config = base.config
+        layers = range(config.num_layers)
+        gain = [torch.stack([base.param("g_LN1", layer), base.param("g_LN2", layer)]) for layer in layers]
+        ones = torch.ones(len(layers), 2 * config.hidden_size + config.intermediate_size, device=base.device)
+        return cls(base.param("g_LN0"), torch.stack(gain), ones)
+
+
+def cast_branches(row: Row, dtype: torch.dtype) -> Branches:
+    """A row's branches in the compute dtype."""
+    return Branches((place, tuple(branch.to(dtype) for branch in found)) for place, found in row.branches.items())

@@ -1,0 +1,269 @@
+"""Text to token ids: the base's own tokenizer; what it makes of a text can be cut to any task's length afterwards."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import tokenizers
+
+from onebert_store.errors import InvalidInput
+
+Text = str | tuple[str, str]
+Span = tuple[int, int]
+Cut = tuple[Span, ...]
+"""Which pieces of each half are kept: from the first number up to the second."""
+
+# Gives every tokenizer something to split, so that one can see where the special tokens stand around it.
+_PROBE = "a 1."
+
+
+@dataclass(frozen=True, eq=False)
+class Alignment:
+    """Where each token lies in the text.
+
+    Attributes:
+        offsets: `text[a:b]` of the token's own half, in code points, without whitespace around it; empty for special
+            tokens, and for whitespace alone, which lies at the end of the token before.
+        words: the tokenizer's word number within the half; None for special tokens.
+        sequences: which half, 0 or 1; None for special tokens. Not the segment, which is 0 in every RoBERTa.
+    """
+
+    offsets: list[Span]
+    words: list[int | None]
+    sequences: list[int | None]
+
+
+@dataclass(frozen=True, eq=False)
+class Tokens:
+    """One tokenized input; compared by identity, so that one text sent to many tasks can share work.
+
+    Attributes:
+        input_ids: ids with the special tokens.
+        type_ids: segment of each token, 0 or 1.
+        truncated: whether the text was longer than `max_length`.
+        alignment: where the tokens lie in the text, if that was asked for.
+    """
+
+    input_ids: list[int]
+    type_ids: list[int]
+    truncated: bool = False
+    alignment: Alignment | None = None
+
+    def __len__(self) -> int:
+        return len(self.input_ids)
+
+
+class Placed(Protocol):
+    """Where the pieces of a half lie: their spans in code points, and the numbers of their words."""
+
+    @property
+    def offsets(self) -> list[Span]: ...  # noqa: D102
+
+    @property
+    def word_ids(self) -> list[int | None]: ...  # noqa: D102
+
+
+class _Beginning(NamedTuple):
+    """The beginning of a long half, for which its whole encoding would take too much memory."""
+
+    offsets: list[Span]
+    word_ids: list[int | None]
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """Where one half's pieces come from; what the tokenizer made of it is read only where a task asks for places."""
+
+    half: str
+    placed: Placed
+
+
+@dataclass(frozen=True, eq=False)
+class Pieces:
+    """One text or pair as the tokenizer splits it: without special tokens, and not yet cut to a task's length.
+
+    Attributes:
+        ids: of each half; of a very long half only the beginning.
+        lengths: of each half in pieces, the pieces that are left out included.
+        sources: of each half; empty where a process only computes and never saw the text.
+    """
+
+    ids: tuple[list[int], ...]
+    lengths: tuple[int, ...]
+    sources: tuple[Source, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Template:
+    """The special tokens before, between and after the halves, and everyone's segment."""
+
+    ids: list[list[int]]
+    types: list[list[int]]
+    half_types: list[int]
+    size: int
+
+
+class Tokenizer:
+    """The base's fast tokenizer; safe in threads.
+
+    A text is split once (`split`) and cut to the length of each task that it is for (`fit`, `cut`): that needs neither
+    the text nor the tokenizer's own truncation, which is a state shared by all threads.
+    """
+
+    def __init__(self, backend: tokenizers.Tokenizer, has_types: bool) -> None:
+        self._backend = backend
+        self._backend.no_truncation()
+        self._backend.no_padding()
+        self._has_types = has_types
+        self._templates = [_template(backend.encode(_PROBE)), _template(backend.encode(_PROBE, _PROBE))]
+
+    def dumps(self) -> str:
+        """All of it as JSON, for a process that has tokens to make but no base."""
+        return json.dumps({"tokenizer": self._backend.to_str(), "has_types": self._has_types})
+
+    @classmethod
+    def loads(cls, text: str) -> "Tokenizer":
+        """The tokenizer that `dumps` wrote."""
+        stored = json.loads(text)
+        return cls(tokenizers.Tokenizer.from_str(stored["tokenizer"]), stored["has_types"])
+
+    def encode(self, texts: Sequence[Text], max_length: int, align: bool = False) -> list[Tokens]:
+        """Tokenizes texts or pairs, cut to `max_length` tokens (a pair loses from its longer half first).
+
+        Args:
+            texts: texts or pairs.
+            max_length: in tokens, special tokens included.
+            align: whether to say where each token lies in its text.
+
+        Raises:
+            InvalidInput: not even the special tokens fit.
+        """
+        return [self.cut(pieces, self.fit(pieces, max_length), align) for pieces in self.split(texts, max_length)]
+
+    def split(self, texts: Sequence[Text], most: int) -> list[Pieces]:
+        """Splits texts or pairs into pieces, ready to be cut to any length up to `most` tokens."""
+        halves = [half for text in texts for half in _halves(text)]
+        encodings = iter(self._backend.encode_batch(halves, add_special_tokens=False))
+        return [_pieces(_halves(text), [next(encodings) for _ in _halves(text)], most) for text in texts]
+
+    def fit(self, pieces: Pieces, max_length: int) -> Cut:
+        """What is kept of an input where `max_length` tokens may be: its beginning, a pair's longer half gives first.
+
+        Raises:
+            InvalidInput: not even the special tokens fit.
+        """
+        room = max_length - self._templates[len(pieces.lengths) - 1].size
+        if room < 0:
+            raise InvalidInput(f"{max_length} tokens hold not even the special tokens of such an input")
+        return tuple((0, kept) for kept in longest_first(pieces.lengths, room))
+
+    def cut(self, pieces: Pieces, kept: Cut, align: bool = False) -> Tokens:
+        """The tokens of what is kept, special tokens around it.
+
+        Args:
+            pieces: of `split` or, unless `align` is set, of another process.
+            kept: of `fit`, or any other range of each half's pieces.
+            align: whether to say where each token lies in its text.
+        """
+        template = self._templates[len(pieces.ids) - 1]
+        input_ids = [*template.ids[0]]
+        for half, (start, stop) in enumerate(kept):
+            input_ids += pieces.ids[half][start:stop]
+            input_ids += template.ids[half + 1]
+        type_ids = self._type_ids(template, kept) if self._has_types else [0] * len(input_ids)
+        alignment = _alignment(pieces.sources, kept, [len(ids) for ids in template.ids]) if align else None
+        return Tokens(input_ids, type_ids, self.measure(pieces, kept)[1], alignment)
+
+    def measure(self, pieces: Pieces, kept: Cut) -> tuple[int, bool]:
+        """How many tokens `cut` gives, and whether pieces were left out; without making them."""
+        count = 0
+        for start, stop in kept:
+            count += stop - start
+        return count + self._templates[len(pieces.ids) - 1].size, count < sum(pieces.lengths)
+
+    def _type_ids(self, template: "_Template", kept: Cut) -> list[int]:
+        types = [*template.types[0]]
+        for half, (start, stop) in enumerate(kept):
+            types += [template.half_types[half]] * (stop - start)
+            types += template.types[half + 1]
+        return types
+
+
+def _halves(text: Text) -> Sequence[str]:
+    return (text,) if isinstance(text, str) else text
+
+
+def _pieces(halves: Sequence[str], encodings: Sequence[tokenizers.Encoding], most: int) -> Pieces:
+    return Pieces(
+        tuple(encoding.ids[:most] for encoding in encodings),
+        tuple(len(encoding) for encoding in encodings),
+        tuple(Source(half, _placed(encoding, most)) for half, encoding in zip(halves, encodings, strict=True)),
+    )
+
+
+def _placed(encoding: tokenizers.Encoding, most: int) -> Placed:
+    if len(encoding) <= most:
+        return encoding
+    return _Beginning(encoding.offsets[:most], encoding.word_ids[:most])
+
+
+def _template(probe: tokenizers.Encoding) -> _Template:
+    """Reads from one encoded probe where the special tokens stand."""
+    ids: list[list[int]] = [[]]
+    types: list[list[int]] = [[]]
+    half_types: list[int] = []
+    for token, kind, half in zip(probe.ids, probe.type_ids, probe.sequence_ids, strict=True):
+        if half is None:
+            ids[-1].append(token)
+            types[-1].append(kind)
+        elif half == len(half_types):
+            half_types.append(kind)
+            ids.append([])
+            types.append([])
+    return _Template(ids, types, half_types, sum(map(len, ids)))
+
+
+def _alignment(sources: Sequence[Source], kept: Cut, specials: Sequence[int]) -> Alignment:
+    """Takes the whitespace off the spans, which some tokenizers count in.
+
+    Args:
+        sources: of each half.
+        kept: the pieces of each half.
+        specials: how many special tokens stand before, between and after the halves.
+    """
+    found = Alignment([], [], [])
+
+    def skip(count: int) -> None:
+        found.offsets.extend([(0, 0)] * count)
+        found.words.extend([None] * count)
+        found.sequences.extend([None] * count)
+
+    skip(specials[0])
+    for half, (source, (first, last)) in enumerate(zip(sources, kept, strict=True)):
+        end = 0
+        for start, stop in source.placed.offsets[first:last]:
+            piece = source.half[start:stop]
+            inner = piece.strip()
+            begin = start + piece.index(inner) if inner else end
+            end = begin + len(inner)
+            found.offsets.append((begin, end))
+        found.words.extend(source.placed.word_ids[first:last])
+        found.sequences.extend([half] * (last - first))
+        skip(specials[half + 1])
+    return found
+
+
+def longest_first(lengths: Sequence[int], room: int) -> list[int]:
+    """How much of one or two sequences to keep so that they fill `room`: the longer gives first.
+
+    The last token of an odd room goes to the half that was longer (to the second when they were equal), as the
+    `longest_first` strategy of Hugging Face tokenizers does.
+    """
+    if len(lengths) == 1 or sum(lengths) <= room:
+        return [min(length, room) for length in lengths]
+    shorter = min(lengths)
+    kept = min(shorter, room // 2)
+    if lengths[0] > lengths[1]:
+        return [room - kept, kept]
+    return [kept, room - kept]

@@ -1,0 +1,1 @@
+"""From questions to answers: tokenizing, computing through the engine, reading logits."""

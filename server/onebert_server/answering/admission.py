@@ -1,0 +1,102 @@
+"""Where requests meet versions, in the process with the engine: resolved and pinned, then cut, then let in."""
+
+import asyncio
+from collections.abc import Sequence
+
+from onebert_encoder.answering.answer import TASK_TYPES
+from onebert_encoder.text.tokens import Cut, Pieces, Tokenizer, Tokens
+from onebert_server.answering.backend import Result, Wanted
+from onebert_server.answering.plan import Computed, OneSequence, Plan, Planned
+from onebert_server.answering.sizes import AnswerSize
+from onebert_server.context import Context
+from onebert_server.engine.engine import Engine
+from onebert_server.engine.request import Item
+from onebert_server.limits import MAX_FANOUT
+from onebert_server.versions.directory import Version
+from onebert_server.versions.residents import Residents
+from onebert_store.errors import InvalidInput
+
+
+class Admission:
+    """Resolves against the directory and computes with the engine; see Backend."""
+
+    def __init__(self, tokenizer: Tokenizer, residents: Residents, engine: Engine, plan: Plan | None = None) -> None:
+        self._tokenizer = tokenizer
+        self._residents = residents
+        self._directory = residents.directory
+        self._engine = engine
+        self._plan = plan or OneSequence()
+
+    def check(self, context: Context) -> None:
+        """See Backend."""
+        self._engine.check(context)
+
+    async def compute(self, context: Context, wanted: Wanted, inputs: Sequence[Pieces]) -> list[Result]:
+        """See Backend; the versions stay what they are until the engine is done, whatever is moved or deleted."""
+        versions = self._pin(wanted)
+        try:
+            await self._residents.ready(versions, context.deadline)
+            expanded = self._expand(versions, inputs, AnswerSize(wanted.top_k))
+            items = [item for question in expanded for item in question.items]
+            future = self._engine.submit(items, context)
+        except BaseException:
+            self._directory.unpin(versions)
+            raise
+        # Not when the request ends: it may end early, and the engine still reads the rows.
+        future.add_done_callback(lambda _: self._directory.unpin(versions))
+        # Cancelled with this coroutine: the engine then leaves out what it has not begun.
+        computed = await asyncio.wrap_future(future)
+        logits = iter(computed)
+        return [
+            Result(
+                question.version.facts,
+                question.input,
+                [Computed(planned.kept, planned.role, next(logits)) for planned in question.planned],
+            )
+            for question in expanded
+        ]
+
+    def _pin(self, wanted: Wanted) -> list[Version]:
+        if wanted.refs is not None:
+            return self._directory.pin(wanted.refs)
+        return self._directory.pin_live(lambda facts: TASK_TYPES[facts.task_type].takes(wanted.pair), most=MAX_FANOUT)
+
+    def _expand(self, versions: Sequence[Version], inputs: Sequence[Pieces], size: AnswerSize) -> list["_Expanded"]:
+        tokens = _CutOnce(self._tokenizer)
+        expanded = []
+        for index, version in enumerate(versions):
+            number = index if len(inputs) > 1 else 0
+            pieces = inputs[number]
+            kind = TASK_TYPES[version.facts.task_type]
+            if not kind.takes(pair=len(pieces.ids) > 1):
+                facts = version.facts
+                raise InvalidInput(f"{facts.ref} is a {facts.task_type} task and takes {kind.question}")
+            planned = self._plan.expand(pieces, version, self._tokenizer)
+            items = [Item(tokens.of(pieces, one.kept), one.slot) for one in planned]
+            size.add(version.facts, [len(item.tokens) for item in items])
+            expanded.append(_Expanded(version, number, planned, items))
+        return expanded
+
+
+class _Expanded:
+    """A question on its way through the engine."""
+
+    def __init__(self, version: Version, number: int, planned: Sequence[Planned], items: Sequence[Item]) -> None:
+        self.version = version
+        self.input = number
+        self.planned = planned
+        self.items = items
+
+
+class _CutOnce:
+    """Cuts every input once to every length, so that the engine sees by identity what sequences share."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._made: dict[tuple[int, Cut], Tokens] = {}
+
+    def of(self, pieces: Pieces, kept: Cut) -> Tokens:
+        key = id(pieces), kept
+        if key not in self._made:
+            self._made[key] = self._tokenizer.cut(pieces, kept)
+        return self._made[key]

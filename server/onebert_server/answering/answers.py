@@ -1,0 +1,110 @@
+"""From texts to answers: split them, have the versions of this moment compute, read the logits."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from onebert_encoder.text.tokens import Pieces, Text, Tokenizer
+from onebert_server.answering.backend import Backend, Result, Wanted
+from onebert_server.answering.plan import OneSequence, Plan, Question, Reading
+from onebert_server.answering.tokenizing import Tokenizing
+from onebert_server.context import Context
+from onebert_server.versions.facts import Facts
+from onebert_store.errors import AnswerNotFinite
+
+# Threads that tokenize and read answers.
+WORKERS = 4
+
+# About what the event loop may read itself, below a third of a millisecond: so many numbers, where each answer costs
+# as much as some numbers more.
+TINY_NUMBERS = 2048
+_ANSWER_IN_NUMBERS = 32
+
+T = TypeVar("T")
+
+
+class Answered(NamedTuple):
+    """What one version says of one input, or why it says nothing."""
+
+    facts: Facts
+    reading: Reading | AnswerNotFinite
+
+
+class Answerer:
+    """Answers for any mix of tasks, in any process; every answer is by the version that it names.
+
+    Args:
+        tokenizer: the base's.
+        max_length: tokens of the longest sequence that the base takes.
+        backend: resolves and computes.
+        workers: threads for what would hold up the event loop.
+        plan: the one that the backend expands questions by.
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, max_length: int, backend: Backend, workers: Executor, plan: Plan | None = None
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._tokenizing = Tokenizing(tokenizer, max_length, workers)
+        self._backend = backend
+        self._workers = workers
+        self._plan = plan or OneSequence()
+
+    def check(self, context: Context) -> None:
+        """Refuses what would be refused however small it were: for before the body is read.
+
+        Raises:
+            QueueFull, OverShare, ShuttingDown, EngineFailed: see Backend.
+        """
+        self._backend.check(context)
+
+    async def answer(
+        self,
+        context: Context,
+        wanted: Wanted,
+        texts: Sequence[Text],
+        render: Callable[[Iterator[Answered]], T],
+    ) -> T:
+        """Answers the i-th text with the i-th version; one text alone with every version.
+
+        Args:
+            context: of the request.
+            wanted: the versions.
+            texts: texts or pairs.
+            render: makes of the answers what the caller needs. Each is read when `render` takes it, in a worker thread
+                where there is much to read, so that never more are held than `render` keeps.
+
+        Raises:
+            QueueFull: as many texts wait to be tokenized as may.
+            OneBertError: see Backend.
+        """
+        self.check(context)
+        inputs = await self._tokenizing.split(context.principal, texts)
+        results = await self._backend.compute(context, wanted, inputs)
+        work = partial(self._read, texts, inputs, results, wanted.top_k, render)
+        numbers = sum(one.logits.size + _ANSWER_IN_NUMBERS for result in results for one in result.computed)
+        if numbers <= TINY_NUMBERS:
+            return work()
+        return await asyncio.get_running_loop().run_in_executor(self._workers, work)
+
+    def _read(
+        self,
+        texts: Sequence[Text],
+        inputs: Sequence[Pieces],
+        results: Sequence[Result],
+        top_k: int | None,
+        render: Callable[[Iterator[Answered]], T],
+    ) -> T:
+        return render(self._read_one(texts[one.input], inputs[one.input], one, top_k) for one in results)
+
+    def _read_one(self, text: Text, pieces: Pieces, result: Result, top_k: int | None) -> Answered:
+        facts = result.facts
+        if not all(np.isfinite(one.logits).all() for one in result.computed):
+            error = AnswerNotFinite(f"the answer of {facts.ref} to this input is not a finite number")
+            return Answered(facts, error)
+        question = Question(text, pieces, facts, top_k)
+        return Answered(facts, self._plan.reduce(question, result.computed, self._tokenizer))

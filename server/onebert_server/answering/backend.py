@@ -1,0 +1,67 @@
+"""What an answerer asks of the process with the engine: which versions are wanted, and their logits for some inputs.
+
+`admission` is the answer of that process to itself, `front_ends/remote` that of a front end.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from onebert_encoder.text.tokens import Pieces
+from onebert_server.answering.plan import Computed
+from onebert_server.context import Context
+from onebert_server.versions.facts import Facts
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which versions shall answer.
+
+    Attributes:
+        refs: a reference for each input; None is the live version of every task that takes such an input.
+        pair: whether the input is a pair of texts; read only where there are no references.
+        top_k: how many scores of each answer are wanted, which bounds its size; None is all.
+    """
+
+    refs: Sequence[str] | None
+    pair: bool = False
+    top_k: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """What one version made of one input.
+
+    Attributes:
+        facts: the version.
+        input: the index of the input.
+        computed: what was computed for it, in the order of its plan.
+    """
+
+    facts: Facts
+    input: int
+    computed: Sequence[Computed]
+
+
+class Backend(Protocol):
+    """Resolves references and computes, in one step: no caller ever acts on what a reference meant earlier."""
+
+    def check(self, context: Context) -> None:
+        """Refuses what would be refused however small it were; under overload a refusal should cost little.
+
+        Raises:
+            QueueFull, OverShare, ShuttingDown, EngineFailed: nothing more would be computed of this principal now.
+        """
+
+    async def compute(self, context: Context, wanted: Wanted, inputs: Sequence[Pieces]) -> list[Result]:
+        """Has the i-th version answer the i-th input, or every version the only one; ends early when it is cancelled.
+
+        Inputs are split but not yet cut: only the version that a reference means at this moment says how long they may
+        be, and whether it takes them.
+
+        Raises:
+            InvalidInput: not a reference, too many tasks, or an input that a version does not take.
+            TaskNotFound, VersionNotFound, AliasNotFound, VersionUnavailable: there is no such version.
+            QueueFull, OverShare, DeadlineExceeded, ShuttingDown, TooLarge: nothing was computed.
+            EngineFailed: the logits could not be computed.
+        """

@@ -1,0 +1,57 @@
+"""How large an answer may be: bounded before anything is computed, in numbers and in bytes."""
+
+from collections.abc import Sequence
+
+from onebert_encoder.answering.answer import MAX_ANSWERS
+from onebert_server.limits import MAX_ANSWER_BYTES, MAX_LOGITS
+from onebert_server.versions.facts import Facts
+from onebert_store.errors import TooLarge
+
+# Bytes in JSON: of a number with its separators, of a word or a span beside its label or text, of all that a result
+# says besides, and of the text of a span (30 tokens; where they are longer the finished answer is measured again).
+_NUMBER, _STRETCH, _RESULT, _SPAN_TEXT = 26, 80, 512, 256
+
+
+class AnswerSize:
+    """Adds up what the answers of one request will take; `add` refuses before it is too much."""
+
+    def __init__(self, top_k: int | None) -> None:
+        self._top_k = top_k
+        self._numbers = self._bytes = 0
+        self._labels_of: set[str] = set()
+
+    def add(self, facts: Facts, lengths: Sequence[int]) -> None:
+        """Counts one answer that is made of sequences of so many tokens.
+
+        Raises:
+            TooLarge: with it the request would be answered with too much.
+        """
+        tokens = sum(lengths) if facts.per_token else len(lengths)
+        self._numbers += len(facts.labels) * tokens
+        self._bytes += _answer_bytes(facts, tokens, self._top_k)
+        # A front end may have to be told the labels of each version, however few of them are shown.
+        if facts.ref not in self._labels_of:
+            self._labels_of.add(facts.ref)
+            self._bytes += facts.label_bytes
+        if self._numbers > MAX_LOGITS:
+            raise TooLarge("the answers would hold too many numbers, tokens by labels; send the request in parts")
+        if self._bytes > MAX_ANSWER_BYTES:
+            raise too_many_bytes()
+
+
+def too_many_bytes() -> TooLarge:
+    """The error of answers that are too long as text."""
+    return TooLarge(f"the answers would be over {MAX_ANSWER_BYTES} bytes; send the request in parts, or a lower top_k")
+
+
+def _answer_bytes(facts: Facts, tokens: int, top_k: int | None) -> int:
+    """About the most that one answer takes as JSON."""
+    if facts.task_type == "token":
+        # Once among the words, once among the entities.
+        return _RESULT + 2 * tokens * (_STRETCH + facts.longest_label_bytes)
+    if facts.task_type == "span":
+        return _RESULT + min(top_k or 1, MAX_ANSWERS) * (_STRETCH + _SPAN_TEXT)
+    shown = len(facts.labels) if top_k is None else min(top_k, len(facts.labels))
+    scores = shown * _NUMBER + min(facts.label_bytes, shown * facts.longest_label_bytes)
+    # Those that apply, whatever `top_k` is.
+    return _RESULT + scores + (facts.label_bytes if facts.task_type == "multi_label" else 0)

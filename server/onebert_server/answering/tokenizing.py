@@ -1,0 +1,76 @@
+"""Texts to pieces, off the event loop unless they are tiny, and a bound on what waits for that."""
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from functools import partial
+
+from onebert_encoder.text.tokens import Pieces, Text, Tokenizer
+from onebert_server.limits import MAX_CHARACTERS
+from onebert_store.errors import QueueFull
+
+# About what the event loop may do itself: below a third of a millisecond.
+TINY_CHARACTERS = 512
+
+
+class Tokenizing:
+    """Splits the texts of requests.
+
+    Args:
+        tokenizer: the base's.
+        max_length: tokens of the longest sequence that the base takes: no task is longer.
+        workers: threads.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, max_length: int, workers: Executor) -> None:
+        self._tokenizer = tokenizer
+        self._max_length = max_length
+        self._workers = workers
+        self._permits = _Permits()
+
+    async def split(self, principal: str, texts: Sequence[Text]) -> list[Pieces]:
+        """The pieces of each text; equal texts give the same object, by which the engine sees what it can share.
+
+        Raises:
+            QueueFull: as many characters wait as may; of one principal no more than are left for others.
+        """
+        distinct = list(dict.fromkeys(texts))
+        work = partial(self._tokenizer.split, distinct, self._max_length)
+        characters = sum(map(_characters, distinct))
+        if characters <= TINY_CHARACTERS:
+            made = work()
+        else:
+            self._permits.take(principal, characters)
+            future = self._workers.submit(work)
+            # Not when the request ends: it may be cancelled while a thread still works on its texts.
+            future.add_done_callback(lambda _: self._permits.give_back(principal, characters))
+            made = await asyncio.wrap_future(future)
+        by_text = dict(zip(distinct, made, strict=True))
+        return [by_text[text] for text in texts]
+
+
+class _Permits:
+    """Counts the characters of each principal that are tokenized or wait to be; thread-safe."""
+
+    def __init__(self) -> None:
+        self._taken: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def take(self, principal: str, characters: int) -> None:
+        with self._lock:
+            # As in the engine's queue: a principal may hold no more than is left free.
+            if self._taken[principal] + characters > MAX_CHARACTERS - self._taken.total():
+                raise QueueFull("as many texts wait to be tokenized as the server holds; try again soon")
+            self._taken[principal] += characters
+
+    def give_back(self, principal: str, characters: int) -> None:
+        with self._lock:
+            self._taken[principal] -= characters
+            if not self._taken[principal]:
+                del self._taken[principal]
+
+
+def _characters(text: Text) -> int:
+    return len(text) if isinstance(text, str) else len(text[0]) + len(text[1])

@@ -1,0 +1,128 @@
+"""Where the commands' texts come from: arguments, lines, or the columns of a table; each with its place."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import typer
+
+from onebert_store.errors import InvalidData, InvalidInput
+
+if TYPE_CHECKING:
+    from onebert_server.client import Input
+
+# What is read as a text per line; whatever else has an ending is read as a table, or refused.
+LINES = ("", ".txt")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """An input and where it stands, as scripts find it again.
+
+    Attributes:
+        input: a text or a pair.
+        place: `line` or `row`, counted from 1, and `id` where the table has such a column.
+    """
+
+    input: "Input"
+    place: dict[str, Any]
+
+
+def located(detail: str, batch: Sequence[Asked]) -> str:
+    """What the client says of `input 3` of a batch, said of its line or row."""
+
+    def named(found: re.Match[str]) -> str:
+        place = batch[int(found[1])].place if int(found[1]) < len(batch) else {}
+        return next((f"{unit} {number}" for unit, number in place.items()), found[0])
+
+    return re.sub(r"\binput (\d{1,9})\b", named, detail)
+
+
+def from_arguments(texts: list[str], pair: bool) -> Iterator[Asked]:
+    """Texts of the command line, two by two where they are pairs."""
+    if pair and len(texts) % 2:
+        raise typer.BadParameter("pairs need an even number of texts")
+    inputs: Iterable[Input] = zip(texts[::2], texts[1::2], strict=True) if pair else texts
+    return (Asked(one, {}) for one in inputs)
+
+
+def from_file(file: Path, columns: tuple[str | None, str | None], encoding: str | None, pair: bool) -> Iterator[Asked]:
+    """A text per line of a .txt file or one without an ending; else the rows of a table, read as `onebert train` does.
+
+    Args:
+        file: where they are.
+        columns: of a table, those of the text and of its pair; None is found by name.
+        encoding: of a table without a byte order mark; None is UTF-8.
+        pair: every input is a pair.
+
+    Raises:
+        InvalidInput: the file cannot be read, or a line is not one.
+        InvalidData: the file is no table, or has no column of texts.
+    """
+    if file.suffix.lower() not in LINES:
+        return _rows(file, columns, encoding, pair)
+    if any(columns) or encoding:
+        raise typer.BadParameter("--text, --text-pair and --encoding are for tables; this file has a text per line")
+    return _lines_of(file, pair)
+
+
+def from_lines(lines: Iterable[bytes] | BinaryIO, pair: bool) -> Iterator[Asked]:
+    """One input per line that is not blank; pairs are split at their tab."""
+    for number, raw in enumerate(lines, 1):
+        if not raw.strip():
+            continue
+        try:
+            line = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+        except ValueError:
+            raise InvalidInput(f"line {number} is not UTF-8") from None
+        parts = line.split("\t") if pair else [line]
+        if not all(part.strip() for part in parts) or len(parts) != (2 if pair else 1):
+            raise InvalidInput(f"line {number} does not hold {'two texts' if pair else 'a text'}")
+        yield Asked((parts[0], parts[1]) if pair else line, {"line": number})
+
+
+def _lines_of(file: Path, pair: bool) -> Iterator[Asked]:
+    try:
+        opened = file.open("rb")
+    except OSError:
+        raise InvalidInput("the file of texts cannot be read") from None
+    with opened:
+        yield from from_lines(opened, pair)
+
+
+def _rows(file: Path, columns: tuple[str | None, str | None], encoding: str | None, pair: bool) -> Iterator[Asked]:
+    """The texts of a table, in its order; all of it is looked at before the first is asked."""
+    from onebert_store.tables.columns import Columns, find_texts, named  # noqa: PLC0415
+    from onebert_store.tables.files import read_file  # noqa: PLC0415
+
+    if not file.is_file():
+        raise InvalidInput("the file of texts cannot be read")
+    table = read_file(file, encoding)
+    names = find_texts(table, Columns(*columns))
+    if names is None or (pair and len(names) == 1):
+        there = ", ".join(name[:40] for name in list(table)[:10])
+        wanted = (
+            "two columns of texts; name them with --text and --text-pair"
+            if pair
+            else "column of texts; name it with --text"
+        )
+        raise InvalidData(f"{file.name} has no {wanted} (the columns are {there})")
+    cells = [_input(row, pair) for row in zip(*(table[name] for name in names), strict=True)]
+    if bad := [row for row, one in enumerate(cells) if one is None]:
+        raise InvalidData(f"{table.where(bad)}: the text is empty or not a text")
+    id_column = named(table, "id")
+    for row, one in enumerate(cells):
+        if one is not None:
+            yield Asked(one, table.place(row) | ({} if id_column is None else {"id": table[id_column][row]}))
+
+
+def _input(cells: tuple[Any, ...], pair: bool) -> "Input | None":
+    """The input in the cells of a row; None where a cell that must hold a text does not."""
+    # Where pairs are not asked for, the second text of some rows may be missing.
+    if len(cells) == 2 and cells[1] in (None, "") and not pair:
+        cells = cells[:1]
+    if not all(isinstance(cell, str) and cell.strip() for cell in cells):
+        return None
+    return cells[0] if len(cells) == 1 else (cells[0], cells[1])

@@ -1,0 +1,88 @@
+"""How `onebert classify` prints results: JSON lines for scripts, a table with one head for people."""
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from onebert_server.cli.inputs import Asked
+from onebert_server.client import as_dict
+from onebert_store.command import console
+from onebert_store.file.strict_json import shown
+
+if TYPE_CHECKING:
+    from onebert_server.client import AnswerSpan, LabeledSpan, TaskResult
+
+HEADS = {"answers": ("answer",), "entities": ("entity", "label"), "words": ("word", "label")}
+GAP = 2
+
+
+def json_lines(asked: Sequence[Asked], results: "Sequence[TaskResult]") -> list[str]:
+    """One object per input: where it stands, its text, the version that answered, the answer."""
+    lines = []
+    for one, result in zip(asked, results, strict=True):
+        text = (one.input,) if isinstance(one.input, str) else one.input
+        answer = as_dict(result)
+        # Places count code points, which not every language does: what stands there is said, too.
+        for found in (*answer.get("words", ()), *answer.get("entities", ())):
+            found["text"] = _source(one)[found["start"] : found["end"]]
+        facts = one.place | dict(zip(("text", "text_pair"), text, strict=False)) | answer
+        # A table's id may be a date or another value that JSON has no form for.
+        lines.append(json.dumps(facts, ensure_ascii=False, default=str))
+    return lines
+
+
+class ResultTable:
+    """A table that is printed in pieces as results come; its widths are those of the terminal and the first piece.
+
+    Args:
+        asked: the first piece's inputs.
+        first: the first piece's results.
+        top_k: how many scores were asked for; None shows the best alone.
+    """
+
+    def __init__(self, asked: Sequence[Asked], first: "Sequence[TaskResult]", top_k: int | None) -> None:
+        self._top_k = top_k
+        found = ("answers", "entities", "words")
+        self._kind = next((kind for kind in found if getattr(first[0], kind) is not None), None)
+        self._heads = (*HEADS.get(self._kind or "", ("label",)), "score" if top_k is None else "scores")
+        rows = [row for one, result in zip(asked, first, strict=True) for row in self._rows(result, _source(one))]
+        room = max(console.out.width, 40)
+        self._widths = [min(max(map(len, column)), room // 3) for column in zip(self._heads, *rows, strict=True)]
+        self._text_width = max(room - sum(self._widths) - GAP * len(self._widths), 10)
+        self._began = False
+
+    def print(self, asked: Sequence[Asked], results: "Sequence[TaskResult]") -> None:
+        """Prints one row per input; of token and span tasks one per finding, under the input's text."""
+        table = Table(box=None, show_header=not self._began, pad_edge=False, padding=(0, GAP, 0, 0))
+        table.add_column("text", width=self._text_width, no_wrap=True, overflow="ellipsis")
+        for name, width in zip(self._heads, self._widths, strict=True):
+            table.add_column(name, width=width, overflow="fold")
+        for one, result in zip(asked, results, strict=True):
+            text = shown(one.input if isinstance(one.input, str) else " | ".join(one.input), self._text_width)
+            for place, row in enumerate(self._rows(result, _source(one)) or [("",) * len(self._heads)]):
+                table.add_row("" if place else text, *row)
+        console.out.print(table)
+        self._began = True
+
+    def _rows(self, result: "TaskResult", source: str) -> list[tuple[str, ...]]:
+        if self._kind is not None:
+            return [_finding(each, source) for each in getattr(result, self._kind)]
+        label = ", ".join(result.labels) if result.labels is not None else str(result.label)
+        if self._top_k is None:
+            return [(shown(label), f"{result.score:.3f}")]
+        scores = (result.scores or {}).items()
+        return [(shown(label), ", ".join(f"{shown(name)} {score:.3f}" for name, score in scores))]
+
+
+def _source(one: Asked) -> str:
+    """The text that places of an answer count in: of a pair its second."""
+    return one.input if isinstance(one.input, str) else one.input[1]
+
+
+def _finding(found: "LabeledSpan | AnswerSpan", source: str) -> tuple[str, ...]:
+    """A stretch of the text, its label if it has one, and its score."""
+    label: Any = getattr(found, "label", None)
+    labels = () if label is None else (shown(label),)
+    return shown(source[found.start : found.end]), *labels, f"{found.score:.3f}"

@@ -1,0 +1,277 @@
+"""The commands about tasks and their versions: `push`, `tasks`, `promote`, `download` and `delete`."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from onebert_server.cli.options import OUTPUT, URL, ApiKey, AsJson, Url, connect
+from onebert_store.command import console
+from onebert_store.errors import InvalidInput
+from onebert_store.file.strict_json import shown
+
+if TYPE_CHECKING:
+    from onebert_server.client import Client, TaskFacts, TaskSummary
+
+LIVE = "live"
+
+TaskName = Annotated[str, typer.Argument(help="Name of the task.", metavar="TASK")]
+Ref = Annotated[str, typer.Argument(help="name, name@3 or name@alias", metavar="TASK")]
+
+
+def push(
+    file: Annotated[Path, typer.Argument(help="The delta file that `onebert train` wrote.", metavar="FILE")],
+    task: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Task to add it to; default: the task it was trained for.")
+    ] = None,
+    promote: Annotated[bool, typer.Option("--promote", help="Make it live at once.")] = False,
+    url: Url = URL,
+    api_key: ApiKey = None,
+    as_json: AsJson = False,
+) -> None:
+    """Upload a delta as the next version of a task.
+
+    The server checks the file, and compares its own answers with those that the trainer recorded, before it takes it.
+    The first version of a task is live; a later one becomes live with --promote or with `onebert promote`. The same
+    content is the same version, however often it is pushed.
+    """
+    from onebert_server.client import as_dict  # noqa: PLC0415
+    from onebert_store.file.format import load, read_file  # noqa: PLC0415
+
+    trained_for = load(file).manifest.training.get("task")
+    name = task or (trained_for if isinstance(trained_for, str) else None)
+    if name is None:
+        raise InvalidInput("the file does not name its task; use --task")
+    with connect(url, api_key) as client:
+        pushed = client.push(name, read_file(file))
+        moved = _move(client, name, LIVE, pushed.version) if promote else None
+        live = client.task(name).aliases.get(LIVE)
+    if as_json:
+        console.print_json(as_dict(pushed) | ({"promoted": moved} if moved else {}))
+        return
+    state = "is version" if pushed.created else "was already version"
+    console.out.print(f"{name}: {file.name} {state} {pushed.version} ({pushed.digest[:19]}…)", soft_wrap=True)
+    if moved:
+        _print_move(moved)
+    elif live == pushed.version:
+        console.out.print(f"it is live: `onebert classify {name}` asks it", soft_wrap=True)
+    else:
+        console.out.print(f"next: onebert promote {name} {pushed.version}  (live is {live or 'no version'})")
+
+
+def tasks(
+    task: Annotated[str | None, typer.Argument(help="Show the versions of this task.", metavar="TASK")] = None,
+    url: Url = URL,
+    api_key: ApiKey = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the tasks of a server, or the versions of one task with what each was trained on and how good it was."""
+    from onebert_server.client import as_dict  # noqa: PLC0415
+
+    with connect(url, api_key) as client:
+        if task is None:
+            listed = client.tasks()
+            if as_json:
+                console.print_json([as_dict(one) for one in listed])
+            else:
+                _print_tasks(listed)
+            return
+        found = client.task(task)
+        training = {v.version: _training(client, task, v.version) for v in found.versions}
+    if as_json:
+        versions = [as_dict(v) | {"training": training[v.version]} for v in found.versions]
+        console.print_json(as_dict(found) | {"versions": versions})
+    else:
+        _print_versions(found, training)
+
+
+def promote(
+    task: TaskName,
+    version: Annotated[int | None, typer.Argument(help="Version to point at.", metavar="VERSION", min=1)] = None,
+    alias: Annotated[
+        str, typer.Option(metavar="ALIAS", help="Alias to move; one that does not exist is created.")
+    ] = LIVE,
+    rollback: Annotated[
+        bool, typer.Option("--rollback", help="Move back to where it pointed before; a second time undoes the first.")
+    ] = False,
+    url: Url = URL,
+    api_key: ApiKey = None,
+    as_json: AsJson = False,
+) -> None:
+    """Point an alias of a task at a version, or roll it back.
+
+    The move is a compare-and-set: if somebody else moved the alias meanwhile, it fails and changes nothing. Requests in
+    flight finish with the version they began with. What the trainer measured for both versions is shown beside.
+    """
+    if (version is None) != rollback:
+        raise typer.BadParameter("give a VERSION, or --rollback")
+    with connect(url, api_key) as client:
+        moved = _move(client, task, alias, version)
+    if as_json:
+        console.print_json(moved)
+    else:
+        _print_move(moved)
+
+
+def download(
+    ref: Ref,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The file to write; else TASK-VERSION.safetensors.", rich_help_panel=OUTPUT),
+    ] = None,
+    url: Url = URL,
+    api_key: ApiKey = None,
+) -> None:
+    """Fetch the delta file of a version: the bytes that its digest is of. A file that exists is not overwritten."""
+    from onebert_store.disk import write_whole  # noqa: PLC0415
+    from onebert_store.file.format import loads  # noqa: PLC0415
+
+    with connect(url, api_key) as client:
+        name, version = _version_of(client, ref)
+        path = out or Path(f"{name}-{version}.safetensors")
+        if path.exists():
+            raise InvalidInput(f"{path} exists; name another file with --out")
+        content = client.download(name, version)
+    digest = loads(content).digest
+    write_whole(path, content)
+    console.out.print(f"{path}: {name}@{version}, {len(content):,} bytes ({digest[:19]}…)", soft_wrap=True)
+
+
+def delete(
+    ref: Annotated[str, typer.Argument(help="name@3: a version; name@alias: an alias; name: --all.", metavar="TASK")],
+    everything: Annotated[
+        bool, typer.Option("--all", help="The whole task: its aliases and all its versions.")
+    ] = False,
+    url: Url = URL,
+    api_key: ApiKey = None,
+) -> None:
+    """Delete a version that no alias points at, an alias, or with --all a task. Numbers are never used again."""
+    from onebert_store.registry.names import parse_ref  # noqa: PLC0415
+
+    parsed = parse_ref(ref)
+    if everything != ("@" not in ref):
+        raise typer.BadParameter("name@3 or name@alias deletes one of them; a name alone needs --all, which goes alone")
+    with connect(url, api_key) as client:
+        found = client.task(parsed.task)
+        if everything:
+            client.delete_task(parsed.task)
+        elif parsed.version is not None:
+            client.delete_version(parsed.task, parsed.version)
+        elif parsed.alias is not None:
+            client.delete_alias(parsed.task, parsed.alias, _at(found, parsed.alias))
+    gone = f"with {len(found.versions)} versions" if everything else ""
+    console.out.print(f"{ref}: deleted {gone}".rstrip())
+
+
+def _version_of(client: "Client", ref: str) -> tuple[str, int]:
+    """The task of a reference, and the version that it means now."""
+    from onebert_store.registry.names import parse_ref  # noqa: PLC0415
+
+    parsed = parse_ref(ref)
+    if parsed.version is not None:
+        return parsed.task, parsed.version
+    return parsed.task, _at(client.task(parsed.task), parsed.alias)
+
+
+def _move(client: "Client", task: str, alias: str, version: int | None) -> dict[str, Any]:
+    """Moves the alias from where it is; back to where it was before where no version is given."""
+    found = client.task(task)
+    current = found.aliases.get(alias)
+    if version is None:
+        version = _version_before(found, alias)
+    if version != current:
+        client.move_alias(task, alias, version, expected=current)
+    measured = {str(each): _training(client, task, each) for each in (current, version) if each is not None}
+    return {"task": task, "alias": alias, "from": current, "to": version, "measured": measured}
+
+
+def _at(found: "TaskFacts", alias: str | None) -> int:
+    if alias not in found.aliases:
+        raise InvalidInput(f"{found.name} has no alias {alias}")
+    return found.aliases[alias]
+
+
+def _version_before(task: "TaskFacts", alias: str) -> int:
+    ref = f"{task.name}@{alias}"
+    before = task.previous.get(alias)
+    if before is None:
+        raise InvalidInput(f"{ref} was never at another version")
+    if before not in {version.version for version in task.versions}:
+        raise InvalidInput(f"{ref} was at version {before} before, which is deleted; name a version")
+    return before
+
+
+def _training(client: "Client", task: str, version: int) -> dict[str, Any]:
+    """What the trainer wrote into a version's file about its data and its score; empty where nothing is known.
+
+    A file may be written by hand, so nothing in it is taken for granted.
+    """
+    from onebert_store.errors import NotFound, StoreCorrupt, VersionUnavailable  # noqa: PLC0415
+
+    try:
+        said = client.version(task, version).manifest.get("training")
+    except (NotFound, StoreCorrupt, VersionUnavailable):
+        return {}
+    facts: dict[str, Any] = dict(said) if isinstance(said, Mapping) else {}
+    data, metric = facts.get("data"), facts.get("metric")
+    known: dict[str, Any] = {}
+    if isinstance(data, Mapping):
+        known |= {name: data[key] for name, key in (("data", "name"), ("data_digest", "digest")) if key in data}
+    for split in ("test", "validation"):
+        scores = facts.get(split)
+        if isinstance(metric, str) and isinstance(scores, Mapping) and isinstance(scores.get(metric), int | float):
+            return known | {"metric": metric, "split": split, "score": float(scores[metric])}
+    return known
+
+
+def _print_tasks(found: "list[TaskSummary]") -> None:
+    table = console.table("task", "live", "versions", "aliases", numbers=("live", "versions"))
+    for task in found:
+        others = [
+            f"{name} → {at}" + (f" (before: {task.previous[name]})" if name in task.previous else "")
+            for name, at in task.aliases.items()
+            if name != LIVE or name in task.previous
+        ]
+        table.add_row(task.name, str(task.aliases.get(LIVE, "–")), str(len(task.versions)), ", ".join(others))
+    console.out.print(table)
+
+
+def _print_versions(found: "TaskFacts", training: Mapping[int, Mapping[str, Any]]) -> None:
+    measured = {f"{known['split']} {known['metric']}" for known in training.values() if "score" in known}
+    # One name in the head where all versions are measured alike, else one before each score.
+    head = shown(measured.pop()) if len(measured) == 1 else "score"
+    columns = ("version", "aliases", head, "data", "method", "labels", "created")
+    answering = all(v.status != "unavailable" for v in found.versions)
+    table = console.table(*columns, *(() if answering else ("status",)), numbers=("version", head, "labels"))
+    for v in found.versions:
+        known = training[v.version]
+        name = "" if head != "score" or "score" not in known else shown(f"{known['split']} {known['metric']} ")
+        table.add_row(
+            str(v.version),
+            ", ".join(alias for alias, at in found.aliases.items() if at == v.version),
+            f"{name}{known['score']:.4f}" if "score" in known else "–",
+            shown(str(known.get("data", "–"))),
+            shown(v.method or "–"),
+            "–" if v.labels is None else str(v.labels),
+            f"{v.created_at:%Y-%m-%d}",
+            *(() if answering else (shown(f"{v.status}: {v.reason}" if v.reason else v.status),)),
+        )
+    console.out.print(table)
+
+
+def _print_move(moved: Mapping[str, Any]) -> None:
+    ref, before, after = f"{moved['task']}@{moved['alias']}", moved["from"], moved["to"]
+    if before == after:
+        console.out.print(f"{ref}: is at version {after} already")
+        return
+    console.out.print(f"{ref}: {before or 'new'} → {after}")
+    for version, known in moved["measured"].items():
+        if "score" in known:
+            where = f" on {shown(str(known['data']))}" if "data" in known else ""
+            console.out.print(
+                f"  version {version}: {known['split']} {known['metric']} {known['score']:.4f}{where}", soft_wrap=True
+            )
+    if before:
+        option = "" if moved["alias"] == LIVE else f" --alias {moved['alias']}"
+        console.out.print(f"to go back: onebert promote {moved['task']} {before}{option}", soft_wrap=True)

@@ -1,0 +1,165 @@
+"""One request to its answer: when it is sent again, and which error a refusal is.
+
+Nothing here does input or output. A function that needs the server is a generator: it yields what is to be done
+(`Send`, `Pause`) and is sent what came of it, so that the synchronous and the asynchronous client run the same code.
+"""
+
+import time
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from random import uniform
+from typing import TypeAlias, TypeVar
+
+import httpx
+import msgspec
+
+from onebert_store.errors import OneBertError, ServerUnreachable
+
+MAX_REPETITIONS = 8
+# Those who were refused together do not come back together.
+SPREAD = (1.0, 1.25)
+REFUSED_FOR_NOW = (429, 503)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to ask of a server.
+
+    Attributes:
+        method: of HTTP.
+        path: under the server's address, quoted.
+        content: the body.
+        headers: beside those of every request.
+        repeatable: whether asking twice is as good as asking once.
+    """
+
+    method: str
+    path: str
+    content: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    repeatable: bool = True
+
+
+@dataclass(frozen=True)
+class Send:
+    """A request that is to be sent now, and the seconds that are left to wait for its answer."""
+
+    request: Request
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Pause:
+    """Seconds that are to pass now."""
+
+    seconds: float
+
+
+Outcome: TypeAlias = httpx.Response | httpx.HTTPError | httpx.InvalidURL | None
+"""What came of a step: an answer, why there is none, or nothing after a pause."""
+
+T = TypeVar("T")
+Steps: TypeAlias = Generator[Send | Pause, Outcome, T]
+
+
+def exchange(request: Request, timeout: float) -> Steps[httpx.Response]:
+    """Sends a request until it is answered: a server that says when to come back is asked again then.
+
+    Args:
+        request: what to ask.
+        timeout: seconds for all of it, repetitions and pauses included.
+
+    Raises:
+        OneBertError: the refusal; `retry_after` holds the seconds that the server asked to wait, if it did.
+        ServerUnreachable: nothing answered, or it was not a OneBERT server.
+    """
+    deadline = time.monotonic() + timeout
+    repetitions = 0
+    while True:
+        outcome = yield Send(request, max(deadline - time.monotonic(), 0.001))
+        if isinstance(outcome, httpx.Response) and outcome.is_success:
+            return outcome
+        error = _refusal(outcome)
+        again = request.repeatable and error.status in REFUSED_FOR_NOW and error.retry_after is not None
+        pause = (error.retry_after or 0) * uniform(*SPREAD)  # noqa: S311 - no secret
+        if not again or repetitions == MAX_REPETITIONS or time.monotonic() + pause >= deadline:
+            raise error
+        repetitions += 1
+        yield Pause(pause)
+
+
+def decode(answer: httpx.Response, kind: type[T]) -> T:
+    """The body of a success.
+
+    Raises:
+        ServerUnreachable: it is not what a OneBERT server answers.
+    """
+    try:
+        return msgspec.json.decode(answer.content, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise ServerUnreachable("the answer is not one of a OneBERT server") from None
+
+
+class _Reason(msgspec.Struct):
+    path: str
+    reason: str
+
+
+class _Problem(msgspec.Struct):
+    """What is read of `application/problem+json`; a gateway before the server may leave out all but the first two."""
+
+    code: str
+    detail: str
+    title: str | None = None
+    errors: list[_Reason] = []
+
+
+def refusal_of(answer: httpx.Response) -> OneBertError:
+    """The typed error of an answer that is not a success; what is not a problem did not come from a OneBERT server."""
+    try:
+        problem = msgspec.json.decode(answer.content, type=_Problem)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        error: OneBertError = ServerUnreachable(
+            f"the answer, HTTP status {answer.status_code}, is not one of a OneBERT server"
+        )
+    else:
+        kind = next((each for each in _error_types(OneBertError) if each.code == problem.code), OneBertError)
+        error = kind("; ".join(f"{each.path}: {each.reason}" for each in problem.errors) or problem.detail)
+        error.code, error.title = problem.code, problem.title or kind.title
+    error.status, error.retry_after = answer.status_code, _retry_after(answer)
+    return error
+
+
+def _refusal(outcome: Outcome) -> OneBertError:
+    if isinstance(outcome, httpx.Response):
+        return refusal_of(outcome)
+    if isinstance(outcome, httpx.TimeoutException) and not isinstance(outcome, httpx.ConnectTimeout):
+        return ServerUnreachable("the server did not answer in time")
+    address = ""
+    if isinstance(outcome, httpx.HTTPError):
+        # An error that has no request comes before there is an address.
+        with suppress(RuntimeError):
+            address = f" at {outcome.request.url.scheme}://{outcome.request.url.netloc.decode()}"
+    return ServerUnreachable(f"nothing answers{address}; is `onebert serve` running?")
+
+
+def _retry_after(answer: httpx.Response) -> int | None:
+    """Seconds; HTTP allows a number of them, or a date."""
+    said = answer.headers.get("retry-after", "").strip()
+    if said.isascii() and said.isdecimal() and len(said) < 10:
+        return int(said)
+    with suppress(ValueError):
+        date = parsedate_to_datetime(said)
+        return max(0, round((date.replace(tzinfo=date.tzinfo or UTC) - datetime.now(UTC)).total_seconds()))
+    return None
+
+
+def _error_types(root: type[OneBertError]) -> Iterator[type[OneBertError]]:
+    """Every class of the tree that has a code of its own."""
+    for kind in root.__subclasses__():
+        if "code" in vars(kind):
+            yield kind
+        yield from _error_types(kind)

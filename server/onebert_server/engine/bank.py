@@ -1,0 +1,276 @@
+"""The bank: folded rows resident on the device, within a bound in bytes, written while the engine reads."""
+
+import mmap
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from onebert_encoder.base.base import Base
+from onebert_encoder.layout.branches import Branches
+from onebert_encoder.maths.batch import BASE_ROW
+from onebert_encoder.maths.fold import fold
+from onebert_encoder.maths.rows import Defaults, Head, Row, Rows, cast_branches, diverges_at
+from onebert_server.engine.memory import memory_limit
+from onebert_store.errors import BankFull
+
+# Linux only, and not named by Python before 3.13: reserved pages do not count as used until they are written.
+_MAP_NORESERVE = 0x4000 if sys.platform == "linux" else 0
+# A machine that lets no more be reserved still gets a bank of this many rows.
+_LEAST_ROWS = 64
+
+
+def default_bank_bytes(device: torch.device) -> int:
+    """What a bank may hold where nobody says: half of the memory, or a quarter of what a GPU has free."""
+    if device.type == "cpu":
+        return memory_limit() // 2
+    with torch.cuda.device(device):
+        return torch.cuda.mem_get_info()[0] // 4
+
+
+class Bank:
+    """Rows by slot; slot `BASE_ROW` is the bare base.
+
+    A slot is written before anybody may name it and freed after nobody does, so the engine reads without a lock. The
+    tables' addresses are reserved once and never change. On a CPU reserved memory costs nothing until it is written,
+    and a released row's pages go back to the system; on a GPU half of `max_bytes` is taken at once. `rows` and
+    `diverges_at` share their lists with the bank: they are true for the slots that a reader may name, and for no other.
+
+    Args:
+        base: the frozen encoder.
+        max_bytes: what all rows together may take on the device; None is `default_bank_bytes`.
+    """
+
+    def __init__(self, base: Base, max_bytes: int | None = None) -> None:
+        self.max_bytes = max_bytes or default_bank_bytes(base.device)
+        self._base = base
+        self._lock = threading.Lock()
+        self._bare = fold(base, {})
+        defaults = Defaults.of(base)
+        shift, *own = (one.to(base.dtype) for one in (self._bare.shift, *vars(defaults).values()))
+        g_LN0, gain, scale = (_Table(one, self._capacity(one, shift, *own)) for one in own)
+        self._shift = _Table(shift, self._capacity(shift, shift, *own))
+        self._gains = _Own(g_LN0, gain)
+        self._scales = _Own(scale)
+        self._branches: list[Branches] = [Branches()]
+        self._heads: list[Head | None] = [None]
+        self._row_bytes: list[int] = [sum(one.nbytes for one in (shift, *own))]
+        self._free: list[int] = []
+        self.num_bytes = self._row_bytes[BASE_ROW]
+        self.diverges_at: list[int] = [base.config.num_layers]
+        self.rows = self._view()
+
+    def install(self, row: Row) -> int:
+        """Makes a row resident and returns its slot; on failure nothing is taken.
+
+        Raises:
+            BankFull: with this row the bank would hold more than `max_bytes`, or the device has no memory left.
+        """
+        with self._lock, torch.inference_mode(), _full_device_is_typed():
+            branches = cast_branches(row, self._base.dtype)
+            size = self._size(row, branches)
+            if self.num_bytes + size > self.max_bytes:
+                raise BankFull(f"the rows of all versions in memory would be over {self.max_bytes} bytes")
+            slot = self._free.pop() if self._free else self._new_slot()
+            try:
+                self._shift.write(slot, row.shift)
+                self._branches[slot] = branches
+                # Cloned last, so that the head lies above the temporaries of `fold` in memory, and the allocator can
+                # return those as one block.
+                self._heads[slot] = row.head.copied() if row.head else None
+                self.diverges_at[slot] = diverges_at(row, self._bare, self._base)
+                self._gains.install(slot, row.g_LN0, row.gain)
+                self._scales.install(slot, row.scale)
+            except BaseException:
+                self._forget(slot)
+                raise
+            self._row_bytes[slot] = size
+            self.num_bytes += size
+            self.rows = self._view()
+            return slot
+
+    def release(self, slot: int) -> None:
+        """Gives a slot back; no request may name it any more."""
+        if slot == BASE_ROW:
+            raise ValueError("the bare base is never released")
+        with self._lock:
+            self._forget(slot)
+
+    def size(self, row: Row) -> int:
+        """Bytes that a row would take on the device."""
+        return self._size(row, cast_branches(row, self._base.dtype))
+
+    def size_at(self, slot: int) -> int:
+        """Bytes that the row in a slot takes on the device."""
+        return self._row_bytes[slot]
+
+    @property
+    def least_row_bytes(self) -> int:
+        """Bytes that every row takes at least, whatever it changes."""
+        return self._shift.row_bytes
+
+    @property
+    def max_row_bytes(self) -> int:
+        """Bytes that all rows together may take, the bare base's own not counted."""
+        return self.max_bytes - self._row_bytes[BASE_ROW]
+
+    @property
+    def num_resident(self) -> int:
+        """Rows in use, the bare base not counted."""
+        return len(self._heads) - 1 - len(self._free)
+
+    def _capacity(self, row: Tensor, *all_rows: Tensor) -> int:
+        """How many rows a table reserves: on a CPU as if it held nothing else, on a GPU its share of one half."""
+        if self._base.device.type == "cpu":
+            return max(_LEAST_ROWS, self.max_bytes // row.nbytes)
+        return max(_LEAST_ROWS, self.max_bytes // 2 // sum(one.nbytes for one in all_rows))
+
+    def _size(self, row: Row, branches: Branches) -> int:
+        """Bytes that a row takes on the device; the base's own pooler, which heads may share, is not counted."""
+        size = self._shift.row_bytes
+        if row.gain is not None:
+            size += self._gains.row_bytes
+        if row.scale is not None:
+            size += self._scales.row_bytes
+        size += sum(branch.nbytes for found in branches.values() for branch in found)
+        if row.head is not None:
+            size += row.head.weight.nbytes + row.head.bias.nbytes + _own_dense_bytes(row.head, self._base)
+        return size
+
+    def _forget(self, slot: int) -> None:
+        self._shift.forget(slot)
+        self._gains.forget(slot)
+        self._scales.forget(slot)
+        self._branches[slot] = Branches()
+        self._heads[slot] = None
+        self.num_bytes -= self._row_bytes[slot]
+        self._row_bytes[slot] = 0
+        self._free.append(slot)
+
+    def _new_slot(self) -> int:
+        self._gains.of_row.append(0)
+        self._scales.of_row.append(0)
+        self._branches.append(Branches())
+        self._heads.append(None)
+        self._row_bytes.append(0)
+        self.diverges_at.append(0)
+        return len(self._heads) - 1
+
+    def _view(self) -> Rows:
+        g_LN0, gain = (table.written for table in self._gains.tables)
+        return Rows(
+            shift=self._shift.written,
+            g_LN0=g_LN0,
+            gain=gain,
+            gain_of_row=self._gains.of_row,
+            scale=self._scales.tables[0].written,
+            scale_of_row=self._scales.of_row,
+            branches=self._branches,
+            heads=self._heads,
+        )
+
+
+def _own_dense_bytes(head: Head, base: Base) -> int:
+    shared = base.param("W_p") if base.anatomy.has_pooler else None
+    return sum(bias.nbytes + (0 if weight is shared else weight.nbytes) for weight, bias in head.dense)
+
+
+@contextmanager
+def _full_device_is_typed() -> Iterator[None]:
+    """Turns the ways in which memory can be refused into `BankFull`; on a CPU PyTorch has no type of its own for it."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        refused = isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
+        if not refused:
+            raise
+        raise BankFull("the device has no memory left for another row") from None
+
+
+class _Own:
+    """What only some rows have of their own, such as gains; entry 0 of its tables holds for all others."""
+
+    def __init__(self, *tables: "_Table") -> None:
+        self.tables = tables
+        self.of_row: list[int] = [0]
+        self._entries = 1
+        self._free: list[int] = []
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of what one row has of its own."""
+        return sum(table.row_bytes for table in self.tables)
+
+    def install(self, slot: int, *own: Tensor | None) -> None:
+        if any(one is None for one in own):
+            return
+        # Taken before it is written: what fails is then given back, and no other row is ever handed the same entry.
+        if not self._free:
+            self._free.append(self._entries)
+            self._entries += 1
+        entry = self.of_row[slot] = self._free.pop()
+        for table, one in zip(self.tables, own, strict=True):
+            if one is not None:
+                table.write(entry, one)
+
+    def forget(self, slot: int) -> None:
+        entry, self.of_row[slot] = self.of_row[slot], 0
+        if entry:
+            for table in self.tables:
+                table.forget(entry)
+            self._free.append(entry)
+
+
+class _Table:
+    """A tensor of rows at one address for good; row 0 is given.
+
+    Attributes:
+        written: the rows up to the highest that was ever written, a view of the table.
+    """
+
+    def __init__(self, first: Tensor, capacity: int) -> None:
+        self._all, self._pages = _reserve(capacity, first)
+        self._all[0] = first
+        self.row_bytes = first.nbytes
+        self.written = self._all[:1]
+
+    def write(self, index: int, row: Tensor) -> None:
+        if index >= len(self._all):
+            raise BankFull(f"the bank has room for {len(self._all)} rows")
+        self._all[index] = row.to(self._all.dtype)
+        if index >= len(self.written):
+            self.written = self._all[: index + 1]
+
+    def forget(self, index: int) -> None:
+        """Gives the memory of a row back to the system, where the table is the system's pages; nobody reads the row."""
+        if self._pages is None or sys.platform != "linux":
+            return
+        # Only whole pages: the row's neighbours have a part of its first and its last.
+        start = -(-index * self.row_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
+        end = (index + 1) * self.row_bytes // mmap.PAGESIZE * mmap.PAGESIZE
+        if start < end <= len(self._pages):
+            self._pages.madvise(mmap.MADV_DONTNEED, start, end - start)
+
+
+def _reserve(rows: int, row: Tensor) -> tuple[Tensor, mmap.mmap | None]:
+    """An empty table; on a CPU of addresses whose pages cost nothing until they are written.
+
+    A machine that counts reserved memory as used (`vm.overcommit_memory=2`) may refuse so many; half as many are then
+    asked for, until it grants them.
+
+    Returns:
+        The table, of shape [rows, *row.shape], and the pages that it lies in; None on a GPU.
+    """
+    if row.device.type != "cpu":
+        return row.new_empty(rows, *row.shape), None
+    while True:
+        try:
+            pages = mmap.mmap(-1, rows * row.nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE)
+            return torch.frombuffer(pages, dtype=row.dtype).view(rows, *row.shape), pages
+        except OSError:
+            if rows <= _LEAST_ROWS:
+                raise
+            rows //= 2

@@ -1,0 +1,349 @@
+"""The engine: one thread owns the device and answers whatever waits, any mix of tasks, in one batch."""
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from onebert_encoder.answering.answer import Logits
+from onebert_encoder.base.base import Base
+from onebert_encoder.maths.batch import pack
+from onebert_encoder.maths.graphs import CudaRecorder, Graphs
+from onebert_encoder.maths.predict import compute_logits
+from onebert_server.context import Context
+from onebert_server.engine.bank import Bank
+from onebert_server.engine.host_copy import HostCopy
+from onebert_server.engine.observer import Observer
+from onebert_server.engine.queue import INFINITY, FairQueue, QueueLimits
+from onebert_server.engine.request import Flight, Item, Request, Waiting
+from onebert_server.engine.speed import Speed, measure_speed
+from onebert_store.errors import DeadlineExceeded, EngineFailed, OneBertError, ShuttingDown
+
+logger = logging.getLogger("onebert.engine")
+
+# Tokens that a batch may always have: where even these take longer than a batch should, smaller ones would cost more.
+_MIN_BATCH_TOKENS = 512
+
+
+@dataclass(frozen=True)
+class EngineLimits:
+    """What may run and wait at once.
+
+    Attributes:
+        max_batch_tokens: tokens of one forward pass.
+        queue: what may wait.
+        max_batch_seconds: how long one forward pass should take; it then holds fewer tokens, but never so few that it
+            would waste the device. Whoever comes meanwhile waits for it.
+    """
+
+    max_batch_tokens: int
+    queue: QueueLimits
+    max_batch_seconds: float = INFINITY
+
+
+class Engine:
+    """Owns the device; `submit` from any thread, answers come through futures.
+
+    A forward pass runs on `threads` of PyTorch's; None leaves it to PyTorch. No other thread should compute in parallel
+    and stay: each such thread keeps a team, and where all teams together are more threads than the machine has, libgomp
+    lets none of them spin at a barrier, and a small batch takes twice as long.
+
+    An engine that `overlaps` packs and launches the next batch while the device computes one, if what waits fills it;
+    None is whether the device is another than the CPU. A smaller one waits, and grows, until the device is free.
+    """
+
+    def __init__(
+        self,
+        base: Base,
+        bank: Bank,
+        limits: EngineLimits,
+        observer: Observer | None = None,
+        threads: int | None = None,
+        overlaps: bool | None = None,
+    ) -> None:
+        self._base = base
+        self._bank = bank
+        self._limits = limits
+        self._observer = observer
+        self._threads = threads
+        self._overlaps = base.device.type != "cpu" if overlaps is None else overlaps
+        self._graphs = Graphs(base, CudaRecorder(base.device)) if base.device.type == "cuda" else None
+        self._landed = 0.0
+        self._queue: FairQueue[Request] = FairQueue(limits.queue)
+        self._running: set[Request] = set()
+        self._pass_started: float | None = None
+        self._changed = threading.Condition()
+        self._speed = Speed()
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="onebert-engine", daemon=True)
+
+    def start(self) -> None:
+        """Starts the owner thread."""
+        self._thread.start()
+
+    def check(self, context: Context) -> None:
+        """Refuses what `submit` would refuse however small it were: quick, to be asked before any other work.
+
+        Raises:
+            QueueFull, OverShare, ShuttingDown, EngineFailed: see `submit`.
+        """
+        with self._changed:
+            self._check_open()
+            self._queue.check(context.principal, self._seconds_per_token)
+
+    def submit(self, items: Sequence[Item], context: Context) -> Future[list[Logits]]:
+        """Queues items that are answered together; never blocks.
+
+        Args:
+            items: any number.
+            context: whose they are, and until when they are of use.
+
+        Returns:
+            A future of one float32 array per item, in order: [labels], or [tokens, labels] for a per-token task;
+            whether they are finite is the caller's to see.
+            It fails with `EngineFailed` when the forward pass raised, and with `DeadlineExceeded` when its work had
+            not begun, or not ended, in time. Cancelling it takes waiting items back, at once; it counts as cancelled
+            when nothing of it runs any more.
+
+        Raises:
+            TooLarge: the items could never wait together.
+            QueueFull, OverShare: as much waits as may; `retry_after` is about how long that takes.
+            DeadlineExceeded: it is too late already.
+            ShuttingDown: the engine takes nothing new.
+            EngineFailed: the engine does not run.
+        """
+        request = Request(items, context, self._withdraw)
+        if not items:
+            request.set_result([])
+            return request
+        with self._changed:
+            self._check_open()
+            self._queue.put(request, request.submitted, self._seconds_per_token)
+            self._changed.notify()
+        return request
+
+    def launch(self, waiting: Sequence[Waiting]) -> Flight:
+        """The hot path: packs what waits and sets the device to it; nothing here waits for a GPU."""
+        started = time.monotonic()
+        batch = pack(
+            self._base,
+            [entry.item.tokens for entry in waiting],
+            [entry.item.slot for entry in waiting],
+            [self._bank.diverges_at[entry.item.slot] for entry in waiting],
+        )
+        logits = compute_logits(self._base, self._bank.rows, batch, graphs=self._graphs)
+        answers = HostCopy(torch.cat([row.flatten() for row in logits]))
+        return Flight(waiting, [row.shape for row in logits], answers, started)
+
+    def land(self, flight: Flight) -> None:
+        """Hands out the answers, once they are there."""
+        ends = np.cumsum([shape.numel() for shape in flight.shapes])
+        answers = np.split(flight.answers.read(), ends[:-1])
+        for entry, shape, answer in zip(flight.waiting, flight.shapes, answers, strict=True):
+            entry.request.settle(entry.position, answer.reshape(shape))
+        self._observe(flight)
+
+    def close(self, timeout: float) -> None:
+        """Takes nothing new, answers what waits for at most `timeout` seconds, and stops the thread.
+
+        Every future has ended then, even of a forward pass that hangs: it may still read its rows, but no row is given
+        to another version any more.
+        """
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        self._thread.join(timeout)
+        self._give_up(ShuttingDown("the server is shutting down"))
+
+    @property
+    def alive(self) -> bool:
+        """Whether the owner thread runs and takes work."""
+        return self._thread.is_alive() and not self._closing
+
+    @property
+    def dead(self) -> bool:
+        """Whether the owner thread has ended without being told to; never before it was started."""
+        return self._thread.ident is not None and not self._thread.is_alive() and not self._closing
+
+    @property
+    def pass_seconds(self) -> float:
+        """For how long the forward pass under way has been running; 0 where none is."""
+        started = self._pass_started
+        return 0.0 if started is None else time.monotonic() - started
+
+    @property
+    def waiting_sequences(self) -> int:
+        """Sequences that wait."""
+        return self._queue.sequences
+
+    @property
+    def waiting_tokens(self) -> int:
+        """Tokens that wait."""
+        return self._queue.tokens
+
+    @property
+    def waiting_seconds(self) -> float:
+        """Estimated seconds of work that waits."""
+        return self._queue.tokens * self._seconds_per_token
+
+    @property
+    def _seconds_per_token(self) -> float:
+        """Of tokens that wait, and will run in batches as large as they get."""
+        return self._speed.seconds(self._batch_tokens) / self._batch_tokens
+
+    @property
+    def _batch_tokens(self) -> int:
+        most = self._limits.max_batch_tokens
+        return max(self._speed.tokens_within(self._limits.max_batch_seconds, most), min(_MIN_BATCH_TOKENS, most))
+
+    def _check_open(self) -> None:
+        if self._closing:
+            raise ShuttingDown("the server is shutting down")
+        if not self._thread.is_alive():
+            raise EngineFailed("the engine does not run")
+
+    def _run(self) -> None:
+        if self._threads is not None:
+            torch.set_num_threads(self._threads)  # counts for this thread
+        try:
+            with torch.inference_mode():
+                self._measure()
+                self._fly()
+        except BaseException:
+            logger.critical("the engine's thread dies", exc_info=True)
+            self._give_up(EngineFailed("the engine does not run"))
+
+    def _fly(self) -> None:
+        """Batch after batch, until the engine is closed and nothing waits."""
+        flight: Flight | None = None
+        while (waiting := self._take(only_full=flight is not None)) or flight:
+            following = self._launched(waiting, flight) if waiting else None
+            if flight:
+                self._land(flight, following)
+            if following and not self._overlaps:
+                self._land(following, None)
+                following = None
+            flight = following
+
+    def _launched(self, waiting: Sequence[Waiting], before: Flight | None) -> Flight | None:
+        try:
+            self._pass_started = self._pass_started or time.monotonic()
+            return self.launch(waiting)
+        except BaseException as error:
+            self._lose({entry.request for entry in waiting}, before, error)
+            return None
+
+    def _land(self, flight: Flight, following: Flight | None) -> None:
+        try:
+            self.land(flight)
+            self._let_go(following)
+        except BaseException as error:
+            self._lose(flight.requests, following, error)
+
+    def _lose(self, requests: set[Request], running: Flight | None, error: BaseException) -> None:
+        """One batch is lost, its callers are told, the engine lives on, unless it is to end."""
+        logger.exception("a batch of %d requests failed", len(requests))
+        with self._changed:
+            # What is left of them must not run either: their rows may belong to somebody else by then.
+            for request in requests:
+                self._queue.remove(request)
+                request.left, request.error = True, EngineFailed("the forward pass failed")
+        self._let_go(running)
+        if not isinstance(error, Exception):
+            raise error
+
+    def _measure(self) -> None:
+        try:
+            self._pass_started = time.monotonic()
+            self._speed = measure_speed(self._base, self._bank.rows)
+        except Exception:
+            # Whatever it is, requests will meet it and their callers be told; the queue has no bound in time.
+            logger.exception("the speed of this machine could not be measured")
+        finally:
+            self._pass_started = None
+
+    def _take(self, only_full: bool) -> list[Waiting]:
+        """The next batch, waiting for work; empty when the engine is closed and nothing waits.
+
+        Where it is taken only if it is full, nothing is waited for.
+        """
+        while True:
+            with self._changed:
+                if only_full and self._queue.tokens <= self._batch_tokens:
+                    return []
+                while not (self._queue.sequences or self._closing):
+                    self._changed.wait()
+                late = self._queue.expire(time.monotonic())
+                taken = self._queue.take(self._batch_tokens)
+                self._running |= {request for request, _ in taken}
+            self._drop(late)
+            if taken or (self._closing and not self._queue.sequences):
+                waiting = [Waiting(request.items[position], request, position) for request, position in taken]
+                self._observe_waits(waiting)
+                return waiting
+
+    def _let_go(self, running: Flight | None) -> None:
+        """After a batch: requests that were left, lost or late while it ran end, unless `running` reads their rows."""
+        self._pass_started = running.started if running else None
+        still = running.requests if running else set()
+        with self._changed:
+            left = [request for request in self._running - still if request.left]
+            self._running &= still
+        for request in left:
+            if request.error is not None:
+                request.fail(request.error)
+            else:
+                Future.cancel(request)
+
+    def _withdraw(self, request: Request) -> bool:
+        """See `Request.cancel`; returns whether the future is cancelled, or will be."""
+        with self._changed:
+            if request.done():
+                return request.cancelled()
+            request.left = True
+            dropped = self._queue.remove(request)
+            running = request in self._running
+        if dropped and self._observer is not None:
+            self._observer.count_dropped("left")
+        return running or Future.cancel(request)
+
+    def _drop(self, late: Sequence[Request]) -> None:
+        for request in late:
+            # On a GPU a batch may be under way that reads its rows; only this thread changes what runs.
+            if request in self._running:
+                request.left, request.error = True, _late()
+            else:
+                request.fail(_late())
+            if self._observer is not None:
+                self._observer.count_dropped("deadline")
+
+    def _give_up(self, error: OneBertError) -> None:
+        """Tells everybody whose work is not done that nothing more will be computed."""
+        with self._changed:
+            left = {*self._queue.clear(), *self._running}
+        for request in left:
+            request.fail(error)
+
+    def _observe(self, flight: Flight) -> None:
+        """Where batches overlap, one's time begins when the one before it is done."""
+        now = time.monotonic()
+        seconds, self._landed = now - max(flight.started, self._landed), now
+        tokens = sum(len(entry.item.tokens) for entry in flight.waiting)
+        self._speed.observe(tokens, seconds)
+        if self._observer is not None:
+            self._observer.observe_batch(len(flight.waiting), tokens, seconds)
+
+    def _observe_waits(self, waiting: Sequence[Waiting]) -> None:
+        now = time.monotonic()
+        for entry in waiting:
+            if self._observer is not None and entry.position == 0:
+                self._observer.observe_wait(now - entry.request.submitted)
+
+
+def _late() -> DeadlineExceeded:
+    return DeadlineExceeded("the request's time was over before its work was done")

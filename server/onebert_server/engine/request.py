@@ -1,0 +1,88 @@
+"""What the engine works on: items that are asked for together, and the batch that the device computes."""
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from dataclasses import dataclass
+
+import torch
+
+from onebert_encoder.answering.answer import Logits
+from onebert_encoder.text.tokens import Tokens
+from onebert_server.context import Context
+from onebert_server.engine.host_copy import HostCopy
+
+
+@dataclass(frozen=True)
+class Item:
+    """One sequence and the bank's slot that answers it."""
+
+    tokens: Tokens
+    slot: int
+
+
+class Request(Future[list[Logits]]):
+    """Items that are answered together, possibly by several batches.
+
+    Args:
+        items: at least one.
+        context: whose they are, and until when.
+        withdraw: what to do when the caller has left.
+
+    Attributes:
+        left: whether it ends without its answers as soon as no batch reads its rows.
+        error: what it then ends with; None where its caller has left.
+    """
+
+    def __init__(self, items: Sequence[Item], context: Context, withdraw: Callable[["Request"], bool]) -> None:
+        super().__init__()
+        self.items = items
+        self.principal, self.deadline = context.principal, context.deadline
+        self.lengths = [len(item.tokens) for item in items]
+        self.submitted = time.monotonic()
+        self.left = False
+        self.error: Exception | None = None
+        self._withdraw = withdraw
+        self._answers: dict[int, Logits] = {}
+
+    def cancel(self) -> bool:
+        """Takes back at once what waits; what runs is let finish first, since the engine reads its rows."""
+        return self._withdraw(self)
+
+    def settle(self, position: int, logits: Logits) -> None:
+        """Keeps one answer; the future has its result with the last one."""
+        self._answers[position] = logits
+        if len(self._answers) == len(self.items):
+            with suppress(InvalidStateError):
+                self.set_result([self._answers[i] for i in range(len(self.items))])
+            self._answers.clear()
+
+    def fail(self, error: Exception) -> None:
+        """Ends the future with an error, unless it has ended."""
+        with suppress(InvalidStateError):
+            self.set_exception(error)
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """One sequence of a request."""
+
+    item: Item
+    request: Request
+    position: int
+
+
+@dataclass(frozen=True)
+class Flight:
+    """A batch that the device computes, or has computed."""
+
+    waiting: Sequence[Waiting]
+    shapes: Sequence[torch.Size]
+    answers: HostCopy
+    started: float
+
+    @property
+    def requests(self) -> set[Request]:
+        """Of which it holds something."""
+        return {entry.request for entry in self.waiting}

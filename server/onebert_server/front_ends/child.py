@@ -1,0 +1,102 @@
+"""A front end: a process that takes HTTP, tokenizes texts and reads answers; all else happens in the engine's process.
+
+It knows neither torch nor the base nor the registry. `keeper.py`, in the engine's process, starts it and stops it.
+"""
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import socket
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from types import FrameType
+from typing import Any
+
+import msgspec
+import uvicorn
+
+from onebert_encoder.text.tokens import Tokenizer
+from onebert_server.answering.answers import WORKERS, Answerer
+from onebert_server.edge import Edge
+from onebert_server.front_ends import wire
+from onebert_server.front_ends.forwarding import Forwarding, refuse
+from onebert_server.front_ends.remote import RemoteBackend, RemoteCounts
+from onebert_server.http.middleware import RequestMiddleware
+from onebert_server.http.routes import classify as routes_classify
+from onebert_server.http.web import uvicorn_config, web_app
+from onebert_server.logs import log_to_stderr
+
+logger = logging.getLogger("onebert.front_end")
+
+
+def main() -> None:
+    """Runs one front end until the engine's process stops it; its configuration (`wire.Setup`) is on standard input."""
+    # Signals are for the engine's process, which stops its front ends when it has been told to stop itself.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    setup = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=wire.Setup)
+    log_to_stderr(setup.log_level)
+    backend, counts = RemoteBackend(), RemoteCounts()
+    with ThreadPoolExecutor(WORKERS, "onebert-worker") as workers:
+        edge = Edge(Answerer(Tokenizer.loads(setup.tokenizer), setup.max_length, backend, workers), counts)
+        app = web_app(
+            edge,
+            [routes_classify.router],
+            api_keys=setup.api_keys,
+            max_body_bytes=setup.max_body_bytes,
+            receive_timeout=setup.receive_timeout,
+            request_timeout=setup.request_timeout,
+        )
+        refusing = RequestMiddleware(refuse, edge)
+        forwarding = Forwarding(app, routes_classify.router.routes, setup.app_path, refusing, setup.engine_timeout)
+        config = uvicorn_config(forwarding, setup.receive_timeout, setup.shutdown_timeout)
+        server = FrontEnd(config, setup.engine_path, edge, backend, counts)
+        # What was imported never goes: the garbage collector need not walk through it again and again.
+        gc.freeze()
+        server.run(sockets=[socket.socket(fileno=listener) for listener in setup.listeners])
+
+
+class FrontEnd(uvicorn.Server):
+    """uvicorn that is drained and stopped by messages of the engine's process, and does nothing on signals."""
+
+    def __init__(
+        self, config: uvicorn.Config, engine_path: str, edge: Edge, backend: RemoteBackend, counts: RemoteCounts
+    ) -> None:
+        super().__init__(config)
+        self._engine_path = engine_path
+        self._edge = edge
+        self._backend = backend
+        self._counts = counts
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Connects to the engine's process, listens, and tells the engine's process that it does."""
+        _, channel = await asyncio.get_running_loop().create_unix_connection(
+            lambda: wire.Channel(wire.FromEngine, self._received, self._lost), self._engine_path
+        )
+        self._backend.channel = self._counts.channel = channel
+        await super().startup(sockets)
+        channel.send(wire.Listening())
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """See `main`."""
+
+    def _received(self, frame: Any) -> None:
+        match frame:
+            case wire.Drain():
+                self._edge.draining = True
+            case wire.Stop():
+                self.should_exit = True
+            case reply:
+                self._backend.received(reply)
+
+    def _lost(self) -> None:
+        """Ends at once when the engine's process is gone, since no request could be finished."""
+        if not self.should_exit:
+            logger.error("the process with the engine is gone")
+            os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+"""The engine's process to one front end: computes what it asks, and says of each version once what answering needs."""
+
+import asyncio
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from onebert_encoder.text.tokens import Pieces
+from onebert_server.answering.backend import Backend, Result, Wanted
+from onebert_server.context import Context
+from onebert_server.front_ends import wire
+from onebert_server.logs import log_failure
+from onebert_server.metrics import Metrics
+from onebert_server.versions.facts import Facts
+from onebert_store.errors import OneBertError
+
+logger = logging.getLogger("onebert.front_desk")
+
+# Bytes of labels that a front end keeps, about; those least recently used are forgotten first.
+MAX_KNOWN_BYTES = 2**25
+# What Python takes for a label beside its characters, and for a version beside its labels.
+_LABEL_BYTES, _FACTS_BYTES = 64, 512
+
+
+class FrontDesk:
+    """Answers one front end.
+
+    Args:
+        backend: resolves and computes, in this process.
+        metrics: where the requests of the front end are counted; what it has counted outlives it.
+        listens, lost: called with this desk when the front end accepts connections, and when it is gone.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        metrics: Metrics,
+        listens: Callable[["FrontDesk"], None],
+        lost: Callable[["FrontDesk"], None],
+    ) -> None:
+        self.channel = wire.Channel(wire.FromFrontEnd, self._received, self._gone)
+        self._backend = backend
+        self._metrics = metrics
+        self._listens = listens
+        self._lost = lost
+        self._in_progress = 0
+        self._known = _Known()
+        self._computing: dict[int, asyncio.Task[None]] = {}
+
+    def _received(self, frame: Any) -> None:
+        match frame:
+            case wire.Compute(number):
+                task = asyncio.get_running_loop().create_task(self._compute(frame))
+                self._computing[number] = task
+                task.add_done_callback(lambda _: self._computing.pop(number))
+            case wire.Cancel(number):
+                # The reply may have crossed with it.
+                if computing := self._computing.get(number):
+                    computing.cancel()
+            case wire.Answered():
+                self._metrics.observe_request(*msgspec.structs.astuple(frame))
+            case wire.InProgress(count):
+                self._set_in_progress(count)
+            case wire.Listening():
+                self._listens(self)
+
+    def _gone(self) -> None:
+        # There is nobody to answer.
+        for computing in self._computing.values():
+            computing.cancel()
+        self._set_in_progress(0)
+        self._lost(self)
+
+    def _set_in_progress(self, count: int) -> None:
+        self._metrics.add_in_progress(count - self._in_progress)
+        self._in_progress = count
+
+    async def _compute(self, asked: wire.Compute) -> None:
+        context, checked = _context(asked), False
+        try:
+            self._backend.check(context)
+            checked = True
+            results = await self._backend.compute(context, *_wanted(asked))
+            self.channel.send(self._logits(asked.number, results))
+        except Exception as error:
+            self.channel.send(_refused(asked.number, error, whatever=not checked))
+
+    def _logits(self, number: int, results: Iterable[Result]) -> wire.Logits:
+        answers = [
+            wire.Answer(
+                one.facts.ref,
+                one.input,
+                [wire.Computed(each.kept, each.role, each.logits.tobytes()) for each in one.computed],
+            )
+            for one in results
+        ]
+        learned, forgotten = self._known.tell({one.facts.ref: one.facts for one in results})
+        return wire.Logits(number, answers, learned, forgotten)
+
+
+class _Known:
+    """The versions that a front end keeps, bounded by their bytes; it knows exactly those that it was told of here."""
+
+    def __init__(self) -> None:
+        self._bytes: OrderedDict[str, int] = OrderedDict()
+        self._total = 0
+
+    def tell(self, needed: dict[str, Facts]) -> tuple[list[Facts], list[str]]:
+        """What a reply about these versions has to say: which are new to the front end, and which it shall forget."""
+        learned = [facts for ref, facts in needed.items() if ref not in self._bytes]
+        for facts in learned:
+            self._bytes[facts.ref] = _FACTS_BYTES + facts.label_bytes + _LABEL_BYTES * len(facts.labels)
+            self._total += self._bytes[facts.ref]
+        for ref in needed:
+            self._bytes.move_to_end(ref)
+        forgotten = []
+        while self._total > MAX_KNOWN_BYTES and (oldest := next(iter(self._bytes))) not in needed:
+            self._total -= self._bytes.pop(oldest)
+            forgotten.append(oldest)
+        return learned, forgotten
+
+
+def _context(asked: wire.Compute) -> Context:
+    now = time.monotonic()
+    return Context(asked.principal, now + asked.remaining, now - asked.waited, asked.request_id)
+
+
+def _wanted(asked: wire.Compute) -> tuple[Wanted, list[Pieces]]:
+    """The versions and the inputs; equal inputs are one object again."""
+    distinct = [Pieces(tuple(one.ids), tuple(one.lengths)) for one in asked.inputs]
+    inputs = [distinct[index] for index in asked.order] or distinct
+    return Wanted(asked.refs, asked.pair, asked.top_k), inputs
+
+
+def _refused(number: int, error: Exception, whatever: bool) -> wire.Refused:
+    if not isinstance(error, OneBertError):
+        log_failure(logger, "a question of a front end", error)
+        error = OneBertError("the server failed to answer; its log says where")
+    return wire.Refused(number, error.status, error.code, error.title, error.detail, error.retry_after, whatever)

@@ -1,0 +1,211 @@
+"""Requests that a front end does not answer itself: their ASGI messages go to the engine's process and back.
+
+Each request has a connection of its own. A part of a body is sent when the app asks for it, so that a body waits where
+it would without a front end: in the client's socket.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from starlette.routing import BaseRoute, Match
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from onebert_server.front_ends.wire import framed, read_message
+from onebert_server.http.problems import problem_response
+from onebert_server.http.protocol import REFUSAL
+from onebert_store.errors import ShuttingDown
+
+logger = logging.getLogger("onebert.forwarding")
+
+# Seconds within which the app says how it is.
+HEALTH_PATIENCE = 2.0
+HEALTH_PATHS = frozenset({"/healthz", "/readyz"})
+
+# Seconds between the messages by which the engine's process says that it works, while an app takes long; no less often
+# than this many times within a front end's patience.
+ALIVE_EVERY = 10.0
+_ALIVE_TIMES = 4
+
+_WANTED = "onebert.wanted"
+_ALIVE = "onebert.alive"
+_SCOPE = (
+    "type",
+    "asgi",
+    "http_version",
+    "server",
+    "client",
+    "scheme",
+    "method",
+    "root_path",
+    "path",
+    "raw_path",
+    "query_string",
+    "headers",
+)
+
+
+class Forwarding:
+    """An app with some routes of its own; every other request is for the app behind a Unix socket.
+
+    Args:
+        app: answers its own routes.
+        own: which these are.
+        path: of the socket.
+        refuse: answers where nobody does behind the socket.
+        patience: seconds that the other process may say nothing, not even that it is alive, while it is not the client
+            that is waited for: so it may be hung, and an app that takes its time is not. Where health is asked for it
+            has `HEALTH_PATIENCE`: whoever asks gives up soon, and shall be told before.
+    """
+
+    def __init__(
+        self, app: ASGIApp, own: Sequence[BaseRoute], path: str, refuse: ASGIApp, patience: float = 60.0
+    ) -> None:
+        self._patience = patience
+        self._app = app
+        self._own = own
+        self._path = path
+        self._refuse = refuse
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers a request of the app's own routes, and forwards any other."""
+        own = scope["type"] != "http" or REFUSAL in scope["state"]
+        if own or any(route.matches(scope)[0] is Match.FULL for route in self._own):
+            await self._app(scope, receive, send)
+            return
+        patience = min(self._patience, HEALTH_PATIENCE if scope["path"] in HEALTH_PATHS else self._patience)
+        try:
+            await self._forward(scope, receive, send, patience)
+        except _NoAnswer:
+            await self._refuse(scope, receive, send)
+
+    async def _forward(self, scope: Scope, receive: Receive, send: Send, patience: float) -> None:
+        try:
+            reader, writer = await asyncio.open_unix_connection(self._path)
+        except OSError as error:
+            logger.error("the process with the engine cannot be reached: %s", error.strerror)
+            raise _NoAnswer from None
+        client = _Client(receive, writer)
+        try:
+            writer.write(framed({name: scope[name] for name in _SCOPE}))
+            begun, more = False, True
+            while more:
+                message = await _message(reader, client, patience)
+                if message is None and client.left:
+                    return
+                if message is None:
+                    # Once the answer has begun, the server can only cut the connection.
+                    raise ConnectionError("the engine's process gave up a request") if begun else _NoAnswer
+                if message["type"] == _WANTED:
+                    client.pull()
+                    continue
+                if message["type"] == _ALIVE:
+                    continue
+                begun = True
+                await send(message)
+                more = message["type"] == "http.response.start" or message.get("more_body", False)
+        finally:
+            client.stop()
+            writer.close()
+
+
+class _Client:
+    """The client of a forwarded request: its body is sent on, one part each time that the app asks for one."""
+
+    def __init__(self, receive: Receive, writer: asyncio.StreamWriter) -> None:
+        self.left = False
+        self._receive = receive
+        self._writer = writer
+        self._pulled: asyncio.Task[None] | None = None
+
+    def pull(self) -> None:
+        self._pulled = asyncio.create_task(self._pull())
+
+    @property
+    def awaited(self) -> bool:
+        """Whether the app has asked for a part of the body that has not come."""
+        return self._pulled is not None and not self._pulled.done()
+
+    def stop(self) -> None:
+        if self._pulled is not None:
+            self._pulled.cancel()
+
+    async def _pull(self) -> None:
+        message = await self._receive()
+        self.left = message["type"] == "http.disconnect"
+        self._writer.write(framed(message))
+
+
+async def _message(reader: asyncio.StreamReader, client: _Client, patience: float) -> Any:
+    """The next message of the app or its process; None where the process is gone, or hangs."""
+    reading = asyncio.create_task(read_message(reader))
+    try:
+        while not reading.done():
+            done, _ = await asyncio.wait([reading], timeout=patience)
+            if not (done or client.awaited):
+                logger.error("the process with the engine says nothing for %.0f seconds", patience)
+                return None
+        return reading.result()
+    finally:
+        reading.cancel()
+
+
+class _NoAnswer(Exception):
+    """The engine's process has not begun to answer, and will not."""
+
+
+async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
+    """An app that says that the process with the engine does not answer."""
+    error = ShuttingDown("the process with the engine does not answer")
+    await problem_response(scope, error)(scope, receive, send)
+
+
+def forwarded_to(
+    app: ASGIApp, patience: float = 60.0
+) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
+    """The other side: serves one request for each connection.
+
+    Args:
+        app: answers the requests; it may take longer than `patience`, and its event loop may not.
+        patience: of the front ends.
+    """
+    alive_every = min(ALIVE_EVERY, patience / _ALIVE_TIMES)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        whole = True
+
+        async def receive() -> Message:
+            nonlocal whole
+            # A read that was given up may have taken half a message: nothing that follows it can be told apart.
+            if not whole:
+                return {"type": "http.disconnect"}
+            whole = False
+            writer.write(framed({"type": _WANTED}))
+            message = await read_message(reader)
+            whole = True
+            return message or {"type": "http.disconnect"}
+
+        async def send(message: Message) -> None:
+            writer.write(framed(message))
+            # As it is with a client that has left: the next `receive` says so.
+            with suppress(ConnectionError):
+                await writer.drain()
+
+        async def say_alive() -> None:
+            while True:
+                await asyncio.sleep(alive_every)
+                writer.write(framed({"type": _ALIVE}))
+
+        alive = asyncio.create_task(say_alive())
+        try:
+            # What the app raises it has logged; all that is left to do is to cut the connection.
+            with suppress(Exception):
+                if scope := await read_message(reader):
+                    await app(scope, receive, send)
+        finally:
+            alive.cancel()
+            writer.close()
+
+    return serve

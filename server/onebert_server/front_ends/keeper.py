@@ -1,0 +1,216 @@
+"""Front ends beside the engine's process: started, started again when one dies, stopped without losing an answer."""
+
+import asyncio
+import logging
+import socket
+import sys
+import tempfile
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+from starlette.types import ASGIApp
+
+from onebert_encoder.text.tokens import Tokenizer
+from onebert_server.answering.backend import Backend
+from onebert_server.front_ends import wire
+from onebert_server.front_ends.desk import FrontDesk
+from onebert_server.front_ends.forwarding import forwarded_to
+from onebert_server.metrics import Metrics
+from onebert_server.settings import Settings
+from onebert_store.errors import InvalidSettings, OneBertError
+
+logger = logging.getLogger("onebert.front_ends")
+
+# -P: nothing is imported from the folder that the server happens to be started in.
+COMMAND = (sys.executable, "-P", "-m", "onebert_server.front_ends.child")
+# Seconds for all of them to listen.
+START_TIMEOUT = 60.0
+# Seconds before another one is started in place of one that died.
+RESTART_DELAY = 1.0
+# After so many ends within so many seconds another start would not help: the server ends.
+MAX_ENDS = 5
+ENDS_WITHIN = 60.0
+# Requests that come for the app at once; each is a connection.
+BACKLOG = 2048
+
+
+class FrontEnds:
+    """The front ends of a server, as many as its settings say, and the Unix sockets that they connect to.
+
+    Attributes:
+        failure: why the server has to end, when a front end has ended again and again; else None.
+    """
+
+    def __init__(
+        self, settings: Settings, tokenizer: Tokenizer, max_length: int, backend: Backend, metrics: Metrics
+    ) -> None:
+        self.failure: OneBertError | None = None
+        self._settings = settings
+        self._tokenizer = tokenizer
+        self._max_length = max_length
+        self._backend = backend
+        self._metrics = metrics
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._servers: list[asyncio.AbstractServer] = []
+        self._keepers: list[asyncio.Task[None]] = []
+        self._desks: list[FrontDesk] = []
+        self._listening = asyncio.Semaphore(0)
+        self._started = self._draining = self._stopping = False
+
+    async def start(self, listeners: Sequence[socket.socket], app: ASGIApp) -> None:
+        """Starts the front ends on bound sockets and waits until all of them listen.
+
+        Args:
+            listeners: bound, and shared by all front ends.
+            app: answers the requests that front ends forward.
+
+        Raises:
+            InvalidSettings: the temporary folder cannot be written, or takes no sockets.
+            OneBertError: a front end ended instead of listening, or they did not listen in time.
+        """
+        setup = await self._open([listener.fileno() for listener in listeners], app)
+        loop = asyncio.get_running_loop()
+        count = self._settings.front_ends
+        numbers = [listener.fileno() for listener in listeners]
+        self._keepers = [loop.create_task(self._keep(setup, numbers)) for _ in range(count)]
+        listening = loop.create_task(self._all_listen(count))
+        try:
+            done, _ = await asyncio.wait(
+                [listening, *self._keepers], timeout=START_TIMEOUT, return_when=asyncio.FIRST_COMPLETED
+            )
+            if not done:
+                raise OneBertError(f"the front ends do not listen after {START_TIMEOUT:.0f} seconds")
+            if not listening.done():
+                raise OneBertError("a front end could not be started; the log says why")
+        finally:
+            listening.cancel()
+        self._started = True
+
+    def drain(self) -> None:
+        """Tells the front ends to say `Connection: close` in every answer."""
+        if not self._draining:
+            self._draining = True
+            self._tell(wire.Drain())
+
+    def stop(self) -> None:
+        """Tells the front ends to accept nothing more, to answer the requests that they have, and to end."""
+        self._stopping = True
+        self._tell(wire.Stop())
+
+    async def ended(self, timeout: float) -> bool:
+        """Whether all front ends have ended, after `timeout` seconds at most."""
+        return not (self._keepers and (await asyncio.wait(self._keepers, timeout=timeout))[1])
+
+    async def close(self) -> None:
+        """Ends the front ends that are left, and removes the sockets."""
+        for keeper in self._keepers:
+            keeper.cancel()
+        await asyncio.gather(*self._keepers, return_exceptions=True)
+        for server in self._servers:
+            server.close()
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    async def _open(self, listeners: list[int], app: ASGIApp) -> Path:
+        """Makes the folder with the sockets and the configuration that each front end reads at its start."""
+        loop = asyncio.get_running_loop()
+        try:
+            # For this user alone.
+            self._folder = tempfile.TemporaryDirectory(prefix="onebert-")
+            paths = [str(Path(self._folder.name, name)) for name in ("engine", "app")]
+            # A file: uvloop cannot write to the pipe of a process that ends at once.
+            setup = Path(self._folder.name, "setup")
+            setup.write_bytes(msgspec.msgpack.encode(self._setup(listeners, *paths)))
+        except OSError:
+            raise InvalidSettings("ONEBERT_FRONT_ENDS: the temporary folder cannot be written") from None
+        try:
+            self._servers = [
+                await loop.create_unix_server(lambda: self._desk().channel, paths[0], backlog=BACKLOG),
+                await asyncio.start_unix_server(
+                    forwarded_to(app, self._settings.engine_timeout), paths[1], backlog=BACKLOG
+                ),
+            ]
+        except OSError:
+            raise InvalidSettings("ONEBERT_FRONT_ENDS: the temporary folder takes no Unix sockets") from None
+        return setup
+
+    def _setup(self, listeners: list[int], engine_path: str, app_path: str) -> wire.Setup:
+        settings = self._settings
+        return wire.Setup(
+            listeners=listeners,
+            engine_path=engine_path,
+            app_path=app_path,
+            tokenizer=self._tokenizer.dumps(),
+            max_length=self._max_length,
+            api_keys=settings.api_keys,
+            max_body_bytes=settings.max_body_bytes,
+            receive_timeout=settings.receive_timeout,
+            request_timeout=settings.request_timeout,
+            engine_timeout=settings.engine_timeout,
+            shutdown_timeout=settings.shutdown_timeout,
+            log_level=settings.log_level,
+        )
+
+    async def _keep(self, setup: Path, listeners: list[int]) -> None:
+        """Runs one front end, again and again until they are stopped; at the start only once."""
+        loop = asyncio.get_running_loop()
+        ends: deque[float] = deque(maxlen=MAX_ENDS)
+        while not self._stopping:
+            reason = await _run(setup, listeners)
+            if self._stopping:
+                return
+            logger.error("a front end %s", reason)
+            ends.append(loop.time())
+            if len(ends) == MAX_ENDS and ends[-1] - ends[0] < ENDS_WITHIN:
+                self.failure = OneBertError(f"a front end {reason}, again and again")
+            if self.failure or not self._started:
+                return
+            await asyncio.sleep(RESTART_DELAY)
+
+    async def _all_listen(self, count: int) -> None:
+        for _ in range(count):
+            await self._listening.acquire()
+
+    def _desk(self) -> FrontDesk:
+        desk = FrontDesk(self._backend, self._metrics, self._listens, self._lost)
+        self._desks.append(desk)
+        return desk
+
+    def _listens(self, desk: FrontDesk) -> None:
+        """Counts a front end that listens; one that was started late is told what the others were told before."""
+        self._listening.release()
+        if self._draining:
+            desk.channel.send(wire.Drain())
+        if self._stopping:
+            desk.channel.send(wire.Stop())
+
+    def _lost(self, desk: FrontDesk) -> None:
+        self._desks.remove(desk)
+
+    def _tell(self, frame: msgspec.Struct) -> None:
+        for desk in self._desks:
+            desk.channel.send(frame)
+
+
+async def _run(setup: Path, listeners: list[int]) -> str:
+    """Runs one front end to its end; what became of it."""
+    try:
+        with setup.open("rb") as stdin:
+            # In a session of its own: a Ctrl-C at the terminal is for the engine's process alone.
+            process = await asyncio.create_subprocess_exec(
+                *COMMAND,
+                stdin=stdin,
+                stdout=asyncio.subprocess.DEVNULL,
+                pass_fds=listeners,
+                start_new_session=True,
+            )
+    except OSError as error:
+        return f"could not be started: {error.strerror}"
+    try:
+        await process.wait()
+    finally:
+        if process.returncode is None:
+            process.kill()
+    return f"ended with status {process.returncode}"

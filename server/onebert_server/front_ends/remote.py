@@ -1,0 +1,160 @@
+"""The engine as a front end sees it: one message with a question, one with its answer, and nothing decided in between.
+
+A front end never acts on what a reference meant earlier. It sends references, and inputs that are not yet cut; the
+engine's process resolves, cuts and computes, and says which versions answered. All that a front end keeps is how their
+logits are read: labels and task type by version, which never change, for as long as the engine's process says.
+"""
+
+import asyncio
+import itertools
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from onebert_encoder.text.tokens import Pieces
+from onebert_server.answering.backend import Result, Wanted
+from onebert_server.answering.plan import Computed
+from onebert_server.context import Context
+from onebert_server.front_ends import wire
+from onebert_server.versions.facts import Facts
+from onebert_store.errors import OneBertError
+
+# Seconds until a change of the number of requests in progress is told.
+TELL_IN_PROGRESS = 0.1
+# Seconds for which a front end refuses by itself after the engine's process would have refused whatever came: much less
+# than what waits takes, so that the engine never runs dry meanwhile. And how many principals it may remember that of.
+FULL_SECONDS = 0.05
+MAX_FULL = 1024
+
+
+class RemoteBackend:
+    """A backend behind a channel; `received` takes the replies."""
+
+    def __init__(self) -> None:
+        self.channel: wire.Channel  # before the first request there is one
+        self._numbers = itertools.count()
+        self._waiting: dict[int, asyncio.Future[list[Result]]] = {}
+        self._full: dict[str, tuple[float, wire.Refused]] = {}
+        self._known: dict[str, Facts] = {}
+
+    def check(self, context: Context) -> None:
+        """See Backend; what waits is known in the engine's process alone, whose last word counts for a moment."""
+        until, refused = self._full.get(context.principal, (0.0, None))
+        if refused is not None and time.monotonic() < until:
+            raise _error(refused)
+
+    async def compute(self, context: Context, wanted: Wanted, inputs: Sequence[Pieces]) -> list[Result]:
+        """See Backend."""
+        number = next(self._numbers)
+        future: asyncio.Future[list[Result]] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = future
+        self.channel.send(_question(number, context, wanted, inputs))
+        try:
+            return await future
+        except _Refused as error:
+            if error.refused.whatever:
+                self._remember(context.principal, error.refused)
+            raise _error(error.refused) from None
+        except asyncio.CancelledError:
+            self.channel.send(wire.Cancel(number))
+            raise
+        finally:
+            del self._waiting[number]
+
+    def received(self, reply: wire.Logits | wire.Refused) -> None:
+        """Hands a reply to who waits for it, if still somebody does."""
+        future = self._waiting.get(reply.number)
+        if isinstance(reply, wire.Logits):
+            # Whoever waits: the engine's process counts on it.
+            self._known |= {facts.ref: facts for facts in reply.learned}
+            results = [self._result(one) for one in reply.answers]
+            for ref in reply.forgotten:
+                del self._known[ref]
+            if future is not None and not future.done():
+                future.set_result(results)
+        elif future is not None and not future.done():
+            future.set_exception(_Refused(reply))
+
+    def _remember(self, principal: str, refused: wire.Refused) -> None:
+        now = time.monotonic()
+        if len(self._full) >= MAX_FULL:
+            self._full = {name: held for name, held in self._full.items() if now < held[0]}
+        self._full[principal] = now + FULL_SECONDS, refused
+
+    def _result(self, answer: wire.Answer) -> Result:
+        facts = self._known[answer.version]
+        shape = (-1, len(facts.labels)) if facts.per_token else (-1,)
+        return Result(
+            facts,
+            answer.input,
+            [
+                Computed(one.kept, one.role, np.frombuffer(one.logits, np.float32).reshape(shape))
+                for one in answer.computed
+            ],
+        )
+
+
+class RemoteCounts:
+    """Tells the engine's process, which counts: nothing is lost with a front end that dies; see RequestCounts.
+
+    An answered request is told at once; how many are in progress changes too often for that, and is told now and then.
+    """
+
+    def __init__(self) -> None:
+        self.channel: wire.Channel  # before the first request there is one
+        self._in_progress = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def request_began(self) -> None:
+        """See RequestCounts."""
+        self._in_progress += 1
+        self._tell_later()
+
+    def request_ended(self, method: str, route: str, status: int, seconds: float, problem: str | None) -> None:
+        """See RequestCounts."""
+        self._in_progress -= 1
+        self._tell_later()
+        self.channel.send(wire.Answered(method, route, status, seconds, problem))
+
+    def _tell_later(self) -> None:
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(TELL_IN_PROGRESS, self._tell)
+
+    def _tell(self) -> None:
+        self._timer = None
+        self.channel.send(wire.InProgress(self._in_progress))
+
+
+class _Refused(Exception):
+    """A reply that refuses."""
+
+    def __init__(self, refused: wire.Refused) -> None:
+        super().__init__()
+        self.refused = refused
+
+
+def _question(number: int, context: Context, wanted: Wanted, inputs: Sequence[Pieces]) -> wire.Compute:
+    """Equal inputs, which are one object, are sent once."""
+    now = time.monotonic()
+    distinct = {id(one): one for one in inputs}
+    indexes = {key: index for index, key in enumerate(distinct)}
+    return wire.Compute(
+        number,
+        context.principal,
+        context.request_id,
+        remaining=context.deadline - now,
+        waited=now - context.arrived,
+        refs=None if wanted.refs is None else list(wanted.refs),
+        pair=wanted.pair,
+        top_k=wanted.top_k,
+        inputs=[wire.Pieces(list(one.ids), list(one.lengths)) for one in distinct.values()],
+        order=[indexes[id(one)] for one in inputs] if len(inputs) > 1 else [],
+    )
+
+
+def _error(refused: wire.Refused) -> OneBertError:
+    error = OneBertError(refused.detail)
+    error.status, error.code, error.title = refused.status, refused.code, refused.title
+    error.retry_after = refused.retry_after
+    return error

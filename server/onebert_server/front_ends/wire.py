@@ -1,0 +1,232 @@
+"""The messages between front ends and the engine's process over Unix sockets: msgpack, each behind its length."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any, cast
+
+import msgspec
+
+from onebert_server.versions.facts import Facts
+
+_LENGTH_BYTES = 4
+
+
+class Setup(msgspec.Struct, frozen=True):
+    """The configuration of a front end, which it reads from standard input.
+
+    Attributes:
+        listeners: the descriptors of the bound sockets.
+        engine_path, app_path: the Unix sockets of the engine's process, for `Compute` and for forwarded requests.
+        tokenizer: of `Tokenizer.dumps`.
+        max_length: tokens of the longest sequence that the base takes.
+        api_keys: digests; this and the rest are of Settings.
+    """
+
+    listeners: list[int]
+    engine_path: str
+    app_path: str
+    tokenizer: str
+    max_length: int
+    api_keys: tuple[bytes, ...]
+    max_body_bytes: int
+    receive_timeout: float
+    request_timeout: float
+    engine_timeout: float
+    shutdown_timeout: float
+    log_level: str
+
+
+class Listening(msgspec.Struct, tag=True, frozen=True, array_like=True):
+    """From a front end: it accepts connections now."""
+
+
+class Drain(msgspec.Struct, tag=True, frozen=True, array_like=True):
+    """To a front end: say in every answer that the connection ends."""
+
+
+class Stop(msgspec.Struct, tag=True, frozen=True, array_like=True):
+    """To a front end: accept nothing more, answer the requests that are there, and end."""
+
+
+class Pieces(msgspec.Struct, frozen=True, array_like=True):
+    """One input: the ids of its halves, without special tokens and not yet cut, and how long the halves are in all."""
+
+    ids: list[list[int]]
+    lengths: list[int]
+
+
+class Compute(msgspec.Struct, tag=True, frozen=True, array_like=True):
+    """From a front end: resolve, cut and compute, and answer with `Logits` or `Refused`.
+
+    Attributes:
+        number: the front end's own number of this question, which the reply repeats.
+        principal, request_id: of the request's context.
+        remaining, waited: seconds until its deadline, and since it came: the two processes may have different clocks.
+        refs: a reference for each input; None is the live version of every task that takes such an input.
+        pair: whether the input is a pair; read where there are no references.
+        top_k: how many scores of each answer are wanted.
+        inputs: the distinct inputs.
+        order: for each reference, which input; empty where the only input is for all.
+    """
+
+    number: int
+    principal: str
+    request_id: str
+    remaining: float
+    waited: float
+    refs: list[str] | None
+    pair: bool
+    top_k: int | None
+    inputs: list[Pieces]
+    order: list[int]
+
+
+class Cancel(msgspec.Struct, tag=True, frozen=True, array_like=True):
+    """From a front end: nobody waits for the reply with this number any more."""
+
+    number: int
+
+
+class Computed(msgspec.Struct, frozen=True, array_like=True):
+    """One sequence that was run: the pieces of each half that it kept, its role, and its float32 logits."""
+
+    kept: tuple[tuple[int, int], ...]
+    role: str
+    logits: bytes
+
+
+class Answer(msgspec.Struct, frozen=True, array_like=True):
+    """What one version (`task@number`) made of the input with this index in the question's order."""
+
+    version: str
+    input: int
+    computed: list[Computed]
+
+
+class Logits(msgspec.Struct, tag=True, frozen=True, array_like=True):
+    """To a front end: what was computed, and which versions it learns and forgets with it.
+
+    Attributes:
+        number: of the question.
+        answers: one for each reference, in order.
+        learned: versions among the answers that the front end does not know.
+        forgotten: versions that the front end need not keep; none of the answers.
+    """
+
+    number: int
+    answers: list[Answer]
+    learned: list[Facts]
+    forgotten: list[str]
+
+
+class Refused(msgspec.Struct, tag=True, frozen=True, array_like=True):
+    """To a front end: a typed error.
+
+    Attributes:
+        number: of the question.
+        whatever: whether any question of its principal would be refused at this moment, however small.
+    """
+
+    number: int
+    status: int
+    code: str
+    title: str
+    detail: str
+    retry_after: int | None
+    whatever: bool = False
+
+
+class InProgress(msgspec.Struct, tag=True, frozen=True, array_like=True):
+    """From a front end: how many requests it is answering."""
+
+    count: int
+
+
+class Answered(msgspec.Struct, tag=True, frozen=True, array_like=True):
+    """From a front end: one request that it has answered, to be counted; see RequestCounts."""
+
+    method: str
+    route: str
+    status: int
+    seconds: float
+    problem: str | None
+
+
+FromEngine = Drain | Stop | Logits | Refused
+FromFrontEnd = Listening | Compute | Cancel | InProgress | Answered
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Channel(asyncio.Protocol):
+    """Frames both ways over one connection.
+
+    Args:
+        kind: what comes, a union of the frames above.
+        received: called with each, in order.
+        lost: called when the other side is gone.
+    """
+
+    def __init__(self, kind: Any, received: Callable[[Any], None], lost: Callable[[], None]) -> None:
+        self._decode = msgspec.msgpack.Decoder(kind).decode
+        self._received = received
+        self._lost = lost
+        self._incoming = bytearray()
+        self._outgoing: deque[bytes] = deque()
+        self._flushing = False
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.WriteTransport | None = None
+
+    def send(self, frame: msgspec.Struct) -> None:
+        """Sends a frame, from any thread; what is sent in one turn of the loop, or meanwhile, goes out together."""
+        self._outgoing.append(framed(frame))
+        if not self._flushing:
+            self._flushing = True
+            self._loop.call_soon_threadsafe(self._flush)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See asyncio.Protocol."""
+        self._transport = cast(asyncio.WriteTransport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio.Protocol."""
+        self._incoming += data
+        start = 0
+        while len(self._incoming) >= start + _LENGTH_BYTES:
+            end = start + _LENGTH_BYTES
+            end += int.from_bytes(self._incoming[start:end], "big")
+            if len(self._incoming) < end:
+                break
+            self._received(self._decode(self._incoming[start + _LENGTH_BYTES : end]))
+            start = end
+        del self._incoming[:start]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See asyncio.Protocol."""
+        self._transport = None
+        self._lost()
+
+    def _flush(self) -> None:
+        # First, so that what comes from now on is flushed again.
+        self._flushing = False
+        outgoing = []
+        while self._outgoing:
+            outgoing.append(self._outgoing.popleft())
+        if self._transport is not None:
+            self._transport.write(b"".join(outgoing))
+
+
+def framed(message: Any) -> bytes:
+    """A message as it goes over the wire."""
+    body = _encode(message)
+    return len(body).to_bytes(_LENGTH_BYTES, "big") + body
+
+
+async def read_message(reader: asyncio.StreamReader) -> Any:
+    """One message; None where the other side has gone."""
+    try:
+        length = int.from_bytes(await reader.readexactly(_LENGTH_BYTES), "big")
+        return msgspec.msgpack.decode(await reader.readexactly(length))
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return None

@@ -1,0 +1,131 @@
+"""API keys: every path needs one but an exact list; checked before a byte of the body is read."""
+
+import hashlib
+import hmac
+import time
+from collections import OrderedDict
+from collections.abc import Iterable
+
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from onebert_server.http.problems import problem_response
+from onebert_server.settings import is_loopback
+from onebert_store.errors import OneBertError, TooManyAttempts, Unauthorized
+
+# What an orchestrator asks, and the documentation, which says nothing about the tasks of this server.
+DOCS_PATHS = frozenset(
+    {"/", "/docs", "/docs/start.js", "/docs/swagger-ui.css", "/docs/swagger-ui-bundle.js", "/openapi.json"}
+)
+OPEN_PATHS = DOCS_PATHS | {"/healthz", "/startupz", "/readyz"}
+
+
+class ApiKeys:
+    """The keys of a server, as SHA-256 digests."""
+
+    def __init__(self, digests: Iterable[bytes]) -> None:
+        self._digests = tuple(digests)
+
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return bool(self._digests)
+
+    def check(self, headers: Headers, address: str) -> str:
+        """Lets a request through or not.
+
+        Without keys the server listens on loopback only (Settings sees to that); the Host must then be a loopback name,
+        or a web page could reach the server through a browser by rebinding its own name.
+
+        Args:
+            headers: of the request.
+            address: of the client.
+
+        Returns:
+            The principal: who asks, by key or, without keys, by address.
+
+        Raises:
+            Unauthorized: no key, several, or a wrong one.
+        """
+        if not self._digests:
+            if not is_loopback(_host_name(headers.get("host", ""))):
+                raise Unauthorized("a server without API keys answers only requests addressed to loopback")
+            return address
+        given = headers.getlist("authorization")
+        scheme, _, key = given[0].partition(" ") if len(given) == 1 else ("", "", "")
+        # Only what HTTP calls whitespace: two letters of Latin-1 end in bytes that Unicode calls whitespace, too.
+        digest = hashlib.sha256(key.strip(" \t").encode("latin-1")).digest()
+        # All keys are compared, whichever matches: the time says nothing about them.
+        matches = [hmac.compare_digest(digest, known) for known in self._digests]
+        if scheme.lower() != "bearer" or not any(matches):
+            raise Unauthorized("send one valid key as 'Authorization: Bearer …'")
+        return f"key:{digest.hex()[:16]}"
+
+
+class Attempts:
+    """Counts requests without a valid key by address: `AT_ONCE` of them, and `A_SECOND` more in a second.
+
+    What comes beyond is refused otherwise and its connection closed. A valid key is never refused: whoever shares an
+    address, or a proxy, with somebody who guesses must not be locked out, and no guess finds a key of 128 bits.
+    """
+
+    AT_ONCE, A_SECOND = 100, 10
+    ADDRESSES = 4096
+
+    def __init__(self) -> None:
+        # Address -> attempts that count, and when that was; the address that came last is the last.
+        self._counted: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def count(self, address: str, now: float) -> None:
+        """Counts one.
+
+        Raises:
+            TooManyAttempts: with the seconds after which the next one is counted again.
+        """
+        before, since = self._counted.pop(address, (0.0, now))
+        attempts = max(before - (now - since) * self.A_SECOND, 0.0)
+        many = attempts + 1 > self.AT_ONCE
+        self._counted[address] = (attempts if many else attempts + 1, now)
+        if len(self._counted) > self.ADDRESSES:
+            self._counted.popitem(last=False)
+        if many:
+            error = TooManyAttempts("too many requests without a valid key came from this address")
+            error.retry_after = 1
+            raise error
+
+
+class KeyMiddleware:
+    """Refuses every request without a key, routed or not, except the open paths; says who asks."""
+
+    def __init__(self, app: ASGIApp, keys: ApiKeys) -> None:
+        self.app = app
+        self.keys = keys
+        self.attempts = Attempts()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers 401, or passes the request on."""
+        if scope["type"] == "http":
+            address, _ = scope.get("client") or ("", 0)
+            scope["state"]["principal"] = address
+        if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
+            try:
+                scope["state"]["principal"] = self.keys.check(Headers(scope=scope), address)
+            except OneBertError as error:
+                await self._refuse(scope, address, error)(scope, receive, send)
+                return
+        await self.app(scope, receive, send)
+
+    def _refuse(self, scope: Scope, address: str, error: OneBertError) -> JSONResponse:
+        try:
+            self.attempts.count(address, time.monotonic())
+        except TooManyAttempts as more:
+            response = problem_response(scope, more)
+            response.headers["Connection"] = "close"
+            return response
+        return problem_response(scope, error)
+
+
+def _host_name(header: str) -> str:
+    """The Host header without its port; brackets of IPv6 stay."""
+    name, colon, port = header.rpartition(":")
+    return name if colon and port.isdigit() else header

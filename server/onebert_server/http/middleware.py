@@ -1,0 +1,169 @@
+"""Around every request: its id, its metrics, a last resort for exceptions, its context, and limits on the body."""
+
+import asyncio
+import logging
+import re
+import time
+import uuid
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from onebert_server.context import Context
+from onebert_server.edge import Listening
+from onebert_server.http.problems import internal_error, problem_response
+from onebert_server.http.protocol import REFUSAL
+from onebert_server.limits import MAX_REQUEST_TIMEOUT
+from onebert_server.logs import log_failure
+from onebert_store.errors import InvalidInput, OneBertError
+
+logger = logging.getLogger("onebert.http")
+
+REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+TIMEOUT_HEADER = "X-Request-Timeout"
+SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
+METHODS = frozenset({"GET", "PUT", "POST", "DELETE", "HEAD", "OPTIONS", "PATCH"})
+
+
+class RequestMiddleware:
+    """Gives each request an id, counts it, and answers 500 when nothing else answered."""
+
+    def __init__(self, app: ASGIApp, edge: Listening) -> None:
+        self.app = app
+        self.edge = edge
+        self.metrics = edge.metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Passes the request on, and sees to it that it is answered."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        request_id = _request_id(Headers(scope=scope))
+        scope.setdefault("state", {})["request_id"] = request_id
+        status = 0
+
+        async def tagged(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(scope=message)
+                headers["X-Request-Id"] = request_id
+                if self.edge.draining:
+                    headers["Connection"] = "close"
+            await send(message)
+
+        started = time.perf_counter()
+        self.metrics.request_began()
+        try:
+            await self.app(scope, receive, tagged)
+        except ClientDisconnect:
+            status = 499  # nobody is there to read an answer; the number is nginx's
+        except Exception as error:
+            log_failure(logger, f"request {request_id}", error)
+            if status:
+                raise  # the answer has begun; the server can only cut the connection
+            await internal_error(scope)(scope, receive, tagged)
+        finally:
+            seconds = time.perf_counter() - started
+            self.metrics.request_ended(_method(scope), _route(scope), status, seconds, scope["state"].get("problem"))
+
+
+class ContextMiddleware:
+    """Gives each request its context; its time counts from here, so that a slow body uses it up, too."""
+
+    def __init__(self, app: ASGIApp, timeout: float) -> None:
+        self.app = app
+        self.timeout = timeout
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuses a timeout that is none, or passes the request on."""
+        if scope["type"] == "http":
+            state, now = scope["state"], time.monotonic()
+            try:
+                deadline = now + _timeout(Headers(scope=scope).getlist(TIMEOUT_HEADER), self.timeout)
+            except OneBertError as error:
+                await problem_response(scope, error)(scope, receive, send)
+                return
+            state["context"] = Context(state["principal"], deadline, now, state["request_id"])
+        await self.app(scope, receive, send)
+
+
+class BodyLimitMiddleware:
+    """Caps the bytes of a body and the time it may take to come, counted from when it is first read.
+
+    The cap is `scope["state"]["max_body_bytes"]`, which the upload route raises for itself. HTTPException is the one
+    error that FastAPI lets through while it reads a body.
+    """
+
+    def __init__(self, app: ASGIApp, max_bytes: int, timeout: float) -> None:
+        self.app = app
+        self.max_bytes = max_bytes
+        self.timeout = timeout
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Passes the request on with a `receive` that counts."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        state = scope["state"]
+        state["max_body_bytes"] = self.max_bytes
+        declared = Headers(scope=scope).get("content-length", "")
+        received = int(declared) if declared.isdigit() else 0
+        deadline: float | None = None
+        counted, complete = 0, False
+
+        async def limited() -> Message:
+            nonlocal deadline, counted, complete
+            if complete:
+                return await receive()
+            refuse_over(max(received, counted))
+            deadline = deadline or asyncio.get_running_loop().time() + self.timeout
+            try:
+                async with asyncio.timeout_at(deadline):
+                    message = await receive()
+            except TimeoutError:
+                raise HTTPException(408, "the body did not come in time", {"Connection": "close"}) from None
+            if refusal := message.get(REFUSAL):
+                status, detail = refusal
+                raise HTTPException(status, detail, {"Connection": "close"})
+            counted += len(message.get("body", b""))
+            refuse_over(counted)
+            complete = not message.get("more_body", False)
+            return message
+
+        def refuse_over(size: int) -> None:
+            if size > state["max_body_bytes"]:
+                raise HTTPException(413, f"the body is over {state['max_body_bytes']} bytes", {"Connection": "close"})
+
+        await self.app(scope, limited, send)
+
+
+def _request_id(headers: Headers) -> str:
+    """The caller's id where it is harmless to log and to send back, else a new one."""
+    given = headers.get("x-request-id", "")
+    return given if REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+
+
+def _timeout(given: list[str], default: float) -> float:
+    """Seconds that the caller gives its request.
+
+    Raises:
+        InvalidInput: the header is no number of seconds, or too large a one.
+    """
+    if not given:
+        return default
+    seconds = float(given[0]) if len(given) == 1 and SECONDS.fullmatch(given[0]) else 0.0
+    if not 0 < seconds <= MAX_REQUEST_TIMEOUT:
+        raise InvalidInput(f"{TIMEOUT_HEADER} is a decimal number of seconds above 0 and at most {MAX_REQUEST_TIMEOUT}")
+    return seconds
+
+
+def _method(scope: Scope) -> str:
+    return scope["method"] if scope["method"] in METHODS else "other"
+
+
+def _route(scope: Scope) -> str:
+    """The route's template, so that names of tasks never become label values."""
+    return getattr(scope.get("route"), "path", "unmatched")

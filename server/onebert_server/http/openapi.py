@@ -1,0 +1,35 @@
+"""The OpenAPI document: FastAPI's, and what FastAPI cannot know: media types of problems, paths without a key."""
+
+from typing import Any
+
+from fastapi import FastAPI
+
+from onebert_server.http.auth import OPEN_PATHS
+
+PROBLEM = "#/components/schemas/Problem"
+
+
+class DocumentedApp(FastAPI):
+    """FastAPI whose document says what this server answers."""
+
+    def openapi(self) -> dict[str, Any]:
+        """The document; made once."""
+        if self.openapi_schema is None:
+            document = super().openapi()
+            for path, methods in document["paths"].items():
+                for operation in methods.values():
+                    _describe(path, operation)
+        return super().openapi()
+
+
+def _describe(path: str, operation: dict[str, Any]) -> None:
+    for parameter in operation.get("parameters", []):
+        # A parameter that may be left out; FastAPI says so a second time, as if `null` could be sent.
+        kinds = parameter["schema"].pop("anyOf", [])
+        parameter["schema"] |= next((kind for kind in kinds if kind != {"type": "null"}), {})
+    if path in OPEN_PATHS:
+        operation.pop("security", None)
+    for answer in operation["responses"].values():
+        content = answer.get("content", {})
+        if content.get("application/json", {}).get("schema") == {"$ref": PROBLEM}:
+            content["application/problem+json"] = content.pop("application/json")

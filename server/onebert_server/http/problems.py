@@ -1,0 +1,151 @@
+"""Errors on the wire: every answer that is not a success is one `application/problem+json` (RFC 9457) from here."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import BaseRoute, Match, Route
+from starlette.types import Scope
+
+from onebert_server.http.schemas import PAIR, TAGS
+from onebert_store.errors import OneBertError, Unauthorized
+from onebert_store.file.strict_json import shown
+
+# Errors of HTTP itself, which no inner code raises: status -> (code, title).
+HTTP_ERRORS = {
+    400: ("bad-request", "Malformed request"),
+    404: ("not-found", "No such route"),
+    405: ("method-not-allowed", "Method not allowed"),
+    408: ("request-timeout", "The request came too slowly"),
+    413: ("too-large", "Too large"),
+    415: ("unsupported-media-type", "Unsupported media type"),
+    428: ("precondition-required", "Precondition required"),
+    431: ("headers-too-large", "Header fields too large"),
+    503: ("too-many-connections", "Too many connections"),
+}
+DETAILS = {404: "there is no such route", 405: "the route does not take this method"}
+MAX_REASONS = 10
+# Characters of a field's name that an answer repeats.
+MAX_NAME = 64
+
+_WHOLE = "must be a whole number"
+# What pydantic calls a broken rule -> how we say the rule.
+REASONS = {
+    "extra_forbidden": "unknown field",
+    "missing": "is required",
+    "string_type": "must be a text",
+    "string_too_short": "must not be empty",
+    "string_too_long": "must have at most {max_length} characters",
+    "string_unicode": "must be Unicode, without half of a surrogate pair",
+    "list_type": "must be a list",
+    "too_short": "must not be empty",
+    "too_long": "must have at most {max_length} items",
+    "model_type": "must be an object",
+    "model_attributes_type": "must be an object",
+    "int_type": _WHOLE,
+    "int_from_float": _WHOLE,
+    "int_parsing": _WHOLE,
+    "int_parsing_size": _WHOLE,
+    "greater_than_equal": "must be at least {ge}",
+    "less_than": "must be less than {lt}",
+    "less_than_equal": "must be at most {le}",
+}
+
+
+def problem_response(scope: Scope, error: OneBertError) -> JSONResponse:
+    """The answer to a typed error; Retry-After and WWW-Authenticate come with those that have them."""
+    headers = {}
+    if error.retry_after is not None:
+        headers["Retry-After"] = str(error.retry_after)
+    if isinstance(error, Unauthorized):
+        headers["WWW-Authenticate"] = "Bearer"
+    return _problem(scope, error.status, error.code, error.title, error.detail, headers=headers)
+
+
+def internal_error(scope: Scope) -> JSONResponse:
+    """The answer to an exception nobody foresaw: it says nothing but the request's id."""
+    return problem_response(scope, OneBertError("the server failed to answer; its log has the request's id"))
+
+
+def install_handlers(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
+    """Makes typed errors, HTTP errors and validation errors of the app into problems; `routes` are the app's."""
+
+    async def refuse_method(request: Request, error: Exception) -> JSONResponse:
+        allowed = {
+            method
+            for route in routes
+            if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE
+            for method in route.methods or ()
+        }
+        # Starlette names the methods of the first route with this path alone.
+        headers = {"Allow": ", ".join(sorted(allowed))}
+        return http_problem(request.scope, HTTPException(405, headers=headers))
+
+    app.add_exception_handler(405, refuse_method)
+    app.add_exception_handler(OneBertError, _typed)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(RequestValidationError, _validation)
+
+
+async def _typed(request: Request, error: Exception) -> JSONResponse:
+    return problem_response(request.scope, cast(OneBertError, error))
+
+
+async def _http(request: Request, error: Exception) -> JSONResponse:
+    return http_problem(request.scope, cast(HTTPException, error))
+
+
+def http_problem(scope: Scope, error: HTTPException) -> JSONResponse:
+    """The answer to an error of HTTP itself."""
+    code, title = HTTP_ERRORS.get(error.status_code, HTTP_ERRORS[400])
+    detail = DETAILS.get(error.status_code, error.detail)
+    return _problem(scope, error.status_code, code, title, detail, headers=error.headers)
+
+
+async def _validation(request: Request, error: Exception) -> JSONResponse:
+    errors = [_reason(item) for item in cast(RequestValidationError, error).errors()[:MAX_REASONS]]
+    detail = "the request breaks a rule; see errors"
+    return _problem(request.scope, 422, "invalid-input", "Invalid input", detail, errors=errors)
+
+
+def _reason(item: Mapping[str, Any]) -> dict[str, str]:
+    """Path and rule of one violation; the path names an unknown field, and no value is repeated.
+
+    Parts in brackets are the tags of unions (schemas.py), not places in the body.
+    """
+    path = [shown(str(part), MAX_NAME) for part in item["loc"] if part not in TAGS]
+    context = item.get("ctx", {})
+    if item["type"] == "value_error":
+        reason = str(context["error"])
+    elif item["loc"][-1] == PAIR and item["type"] == "model_type":
+        reason = "must be a text, or an object with one"
+    else:
+        reason = REASONS.get(item["type"], "does not fit the schema").format_map(context)
+    return {"path": ".".join(path), "reason": reason}
+
+
+def _problem(
+    scope: Scope,
+    status: int,
+    code: str,
+    title: str,
+    detail: str,
+    headers: Mapping[str, str] | None = None,
+    errors: list[dict[str, str]] | None = None,
+) -> JSONResponse:
+    scope["state"]["problem"] = code  # for the metrics
+    body: dict[str, Any] = {
+        "type": f"urn:onebert:error:{code}",
+        "title": title,
+        "status": status,
+        "detail": detail,
+        "code": code,
+        "instance": f"urn:onebert:request:{scope['state']['request_id']}",
+    }
+    if errors:
+        body["errors"] = errors
+    return JSONResponse(body, status, headers, media_type="application/problem+json")

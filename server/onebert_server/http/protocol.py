@@ -1,0 +1,320 @@
+"""HTTP/1.1 on a socket: uvicorn's protocol with bounds on heads, connections and time, and errors a client can read.
+
+A request that cannot be parsed is answered by the app like any other: a stand-in takes its place in the connection's
+order, with the refusal in its state, so that it has an id, is counted, and comes as a problem.
+"""
+
+import asyncio
+from collections.abc import MutableMapping
+from functools import partial
+from typing import Any
+
+import httptools
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+from onebert_server.http.connections import Connections
+
+# Bytes of a request's target and header lines together, and the number of these lines.
+MAX_HEAD_BYTES = 2**15
+MAX_HEADER_LINES = 100
+# Bytes of an answer that its client has to take in `Connections.send_timeout`.
+MIN_SENT_BYTES = 2**15
+# How much of a refused body is still read, and for how long, so that its sender gets to the answer.
+LINGER_BYTES = 2**27
+LINGER_TIMEOUT = 10.0
+# A chunk of a chunked body may have so many bytes of framing for each byte of its content.
+CHUNK_OVERHEAD = 8
+
+Refusal = tuple[int, str]
+"""Status and detail of the problem that answers a request which cannot be read."""
+
+REFUSAL = "refusal"
+"""Where a stand-in's state, and a message in place of a body's next part, hold a Refusal."""
+
+MALFORMED = (400, "this is not HTTP/1.1")
+TOO_LARGE = (431, f"a request has at most {MAX_HEAD_BYTES} bytes of header fields, in {MAX_HEADER_LINES} lines")
+TOO_SLOW = (408, "the header fields did not come in time")
+TOO_MANY = (503, "as many connections are open as the server takes")
+NO_HOST = (400, "a request has one Host field")
+
+STAND_IN = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+
+
+class LimitedProtocol(HttpToolsProtocol):
+    """One connection.
+
+    Its timer runs while the connection waits for a head, and again while it drops a body that nobody wants.
+    """
+
+    def __init__(
+        self,
+        connections: Connections,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._shared = connections
+        self._socket: asyncio.Transport
+        self._timer: asyncio.TimerHandle | None = None
+        self._pushing: asyncio.TimerHandle | None = None
+        self._in_head = False  # a head has begun and is not complete
+        self._began = False  # a message began in the data that is being parsed
+        self._overhead = self._body_bytes = 0
+        self._refusal: Refusal | None = None  # why a callback stopped the parser
+        self._deaf = False  # nothing more is parsed
+        self._closing = self._abandoned = False
+        self._dropped = 0
+
+    # The connection
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begins to wait for a head; the connection that waits longest makes room for one too many."""
+        self._socket = transport
+        super().connection_made(_Lingering(transport, self))
+        if len(self.connections) > self._shared.most and not self._shared.make_room():
+            self._refuse(TOO_MANY)
+            return
+        self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forgets the connection."""
+        self._closing = True
+        self._stop_waiting()
+        self._stop_pushing()
+        super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        """Does not linger while the server ends."""
+        if self._closing:
+            self._socket.close()
+        else:
+            super().shutdown()
+
+    def abandon(self) -> None:
+        """Closes the connection, which has no request that is being answered.
+
+        What has been answered is still sent, however slowly it is read, until the connection has to make room.
+        """
+        self._stop_waiting()
+        if self._abandoned:
+            self._socket.abort()
+            return
+        self._abandoned = self._closing = self._deaf = True
+        self._shared.waiting[self] = None
+        self._socket.close()
+
+    def close(self) -> None:
+        """Closes the connection when its client has had the chance to read the answer.
+
+        The kernel resets a connection that is closed with unread bytes, and the client then loses the answer. So the
+        rest of a body is read and dropped, within bounds.
+        """
+        if self._closing:
+            return
+        if not self._deaf and (self.cycle is None or not self.cycle.more_body):
+            self.abandon()
+            return
+        self._closing = self._deaf = True
+        self.flow.resume_reading()
+        self._socket.write_eof()
+        self._wait(LINGER_TIMEOUT)
+
+    @property
+    def closing(self) -> bool:
+        """Whether nothing more will be answered."""
+        return self._closing or self._socket.is_closing()
+
+    # Bytes
+
+    def data_received(self, data: bytes) -> None:
+        """Parses what came, within the bounds."""
+        self._unset_keepalive_if_required()
+        if self._deaf:
+            self._drop(len(data))
+            return
+        if self._timer is None and not self._answering():
+            self._wait()
+        self._began, self._body_bytes = False, 0
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            # Answered as if it had not been asked for, which RFC 9110 allows; nothing that follows can be understood.
+            self._deaf = True
+            self.cycle.keep_alive = False
+        except httptools.HttpParserError:
+            self._refuse(self._refusal or MALFORMED)
+            return
+        # A head is measured when it is complete. This is for what never completes: a field without an end, an extension
+        # of a chunk, trailers.
+        if not self._began:
+            self._overhead = max(0, self._overhead + len(data) - (CHUNK_OVERHEAD + 1) * self._body_bytes)
+        if self._overhead > MAX_HEAD_BYTES:
+            self._refuse(TOO_LARGE)
+        elif self.cycle is not None and self.cycle.response_complete and self.cycle.more_body:
+            self._drop(self._body_bytes)
+
+    def _drop(self, count: int) -> None:
+        """Counts bytes that nobody reads any more."""
+        self._dropped += count
+        if self._dropped > LINGER_BYTES:
+            self.abandon()
+
+    def on_message_begin(self) -> None:
+        """See the parser."""
+        self._in_head = self._began = True
+        self._overhead = self._dropped = 0
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """See the parser, which calls it for trailers too; nobody reads those."""
+        if self._in_head:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """See the parser; the request is answered from here on, or raises what stops the parser."""
+        size, hosts = len(self.url), 0
+        for name, value in self.headers:
+            size += len(name) + len(value) + 4
+            hosts += name == b"host"
+        if size > MAX_HEAD_BYTES or len(self.headers) > MAX_HEADER_LINES:
+            self._refusal = TOO_LARGE
+        elif hosts > 1 or (hosts == 0 and self.parser.get_http_version() == "1.1"):
+            self._refusal = NO_HOST
+        if self._refusal is not None:
+            # httptools turns it into an error of its own.
+            raise ValueError
+        self._in_head = False
+        self._stop_waiting()
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """See the parser."""
+        self._body_bytes += len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """See the parser; where the answer came before the body, the wait for the next request begins here."""
+        super().on_message_complete()
+        if self.cycle.response_complete:
+            self.cycle.more_body = False
+            self._wait()
+
+    def pause_writing(self) -> None:
+        """More waits to be sent than the client takes; see `_push`."""
+        super().pause_writing()
+        self._push(None)
+
+    def resume_writing(self) -> None:
+        """The client has taken most of it."""
+        self._stop_pushing()
+        super().resume_writing()
+
+    def _push(self, before: int | None) -> None:
+        """Has a look every so often, and cuts the connection of a client that has hardly taken anything since."""
+        waiting = self._socket.get_write_buffer_size()
+        if before is not None and before - waiting < MIN_SENT_BYTES:
+            self._socket.abort()
+        else:
+            self._pushing = self.loop.call_later(self._shared.send_timeout, self._push, waiting)
+
+    def _stop_pushing(self) -> None:
+        if self._pushing is not None:
+            self._pushing.cancel()
+            self._pushing = None
+
+    # Requests
+
+    def _refuse(self, refusal: Refusal) -> None:
+        """Answers in place of what cannot be read; nothing that follows it is read."""
+        self._stop_waiting()
+        self._shared.log.warning("a request was refused with %d: %s", *refusal)
+        cycle = self.cycle
+        if cycle is not None and cycle.more_body and not self._in_head:
+            # The head was in order, its body is not: whoever reads it hears of it.
+            cycle.keep_alive = False
+            cycle.scope["state"][REFUSAL] = refusal
+            cycle.message_event.set()
+            if cycle.response_complete:
+                self.close()
+        else:
+            self.parser, self._refusal = httptools.HttpRequestParser(self), None
+            self.parser.feed_data(STAND_IN)
+            self.cycle.scope["state"][REFUSAL] = refusal
+        self._deaf = True
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGIApp) -> None:  # type: ignore[override]
+        """Answers a request; the app is told where its body breaks off."""
+        super()._start_asgi_task(cycle, partial(_told_of_refusals, app))
+
+    def on_response_complete(self) -> None:
+        """Waits for the next request, and for the rest of this one's body no longer than for a head."""
+        super().on_response_complete()
+        if not self.closing and not self._answering():
+            self._wait(LINGER_TIMEOUT if self.cycle.more_body else None)
+
+    def _answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    # Waiting
+
+    def _wait(self, seconds: float | None = None) -> None:
+        """Begins to wait for a head, or where seconds are given for what will not be read."""
+        self._stop_waiting()
+        self._shared.waiting[self] = None
+        late = self._head_is_late if seconds is None else self.abandon
+        self._timer = self.loop.call_later(seconds or self._shared.head_timeout, late)
+
+    def _stop_waiting(self) -> None:
+        self._shared.waiting.pop(self, None)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _head_is_late(self) -> None:
+        if self._in_head:
+            self._refuse(TOO_SLOW)
+        else:
+            self.abandon()
+
+
+class _Lingering(asyncio.Transport):
+    """The transport as uvicorn sees it: what closes it closes by the protocol's rules."""
+
+    def __init__(self, transport: asyncio.Transport, protocol: LimitedProtocol) -> None:
+        super().__init__()
+        self._transport = transport
+        self._protocol = protocol
+        # Nothing between uvicorn and the socket where there is nothing to say.
+        self.get_extra_info = transport.get_extra_info  # type: ignore[method-assign]
+        self.pause_reading = transport.pause_reading  # type: ignore[method-assign]
+        self.resume_reading = transport.resume_reading  # type: ignore[method-assign]
+
+    def close(self) -> None:
+        """See LimitedProtocol.close."""
+        self._protocol.close()
+
+    def is_closing(self) -> bool:
+        """Whether nothing more will be answered."""
+        return self._protocol.closing
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Sends, unless the client has left: of several requests uvicorn tells only the last one so."""
+        if not self._transport.is_closing():
+            self._transport.write(data)
+
+
+async def _told_of_refusals(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+    """Runs the app; a message of its body says why there is no more of it, where that is so."""
+    state: MutableMapping[str, Any] = scope["state"]
+
+    async def told() -> Message:
+        message = await receive()
+        refusal = state.get(REFUSAL)
+        return message if refusal is None else {**message, REFUSAL: refusal}
+
+    await app(scope, told, send)

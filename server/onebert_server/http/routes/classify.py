@@ -1,0 +1,111 @@
+"""Routes that answer: one task, a mix of tasks, one text for many tasks."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path
+
+from onebert_encoder.text.tokens import Text
+from onebert_server.answering.answers import Answered
+from onebert_server.answering.backend import Wanted
+from onebert_server.answering.plan import Reading
+from onebert_server.answering.sizes import too_many_bytes
+from onebert_server.http.schemas import (
+    REF,
+    ClassifyItemsRequest,
+    ClassifyItemsResponse,
+    ClassifyRequest,
+    ClassifyResponse,
+    FanoutRequest,
+    Result,
+    ResultError,
+    TaskResult,
+    TextPair,
+)
+from onebert_server.http.strict import PROBLEMS, ContextOf, DirectRoute, EdgeOf
+from onebert_server.limits import MAX_ANSWER_BYTES
+from onebert_server.versions.facts import Facts
+
+TaskRef = Annotated[str, Path(json_schema_extra={"pattern": REF})]
+
+router = APIRouter(route_class=DirectRoute, responses=PROBLEMS, tags=["classify"])
+
+
+@router.post("/v1/tasks/{task}/classify", response_model=ClassifyResponse)
+async def classify(task: TaskRef, body: ClassifyRequest, context: ContextOf, edge: EdgeOf) -> bytes:
+    """Classifies one or several inputs with one version: `name` (its live one), `name@3` or `name@alias`."""
+    inputs = body.inputs if isinstance(body.inputs, list) else [body.inputs]
+    wanted = Wanted([task] * len(inputs), top_k=body.top_k)
+    return await edge.answerer.answer(context, wanted, [_text(one) for one in inputs], _by_one)
+
+
+@router.post("/v1/classify", response_model=ClassifyItemsResponse)
+async def classify_items(body: ClassifyItemsRequest, context: ContextOf, edge: EdgeOf) -> bytes:
+    """Classifies items of any mix of tasks and versions; answers come in the order of the items."""
+    wanted = Wanted([item.task for item in body.items], top_k=body.top_k)
+    return await edge.answerer.answer(context, wanted, [_text(item) for item in body.items], _by_many)
+
+
+@router.post("/v1/fanout", response_model=ClassifyItemsResponse)
+async def fanout(body: FanoutRequest, context: ContextOf, edge: EdgeOf) -> bytes:
+    """Classifies one input with many tasks, tokenized once; `["*"]` is the live version of every task that takes it."""
+    text = _text(body)
+    refs = None if body.tasks == ["*"] else body.tasks
+    wanted = Wanted(refs, pair=not isinstance(text, str), top_k=body.top_k)
+    return await edge.answerer.answer(context, wanted, [text], _by_many)
+
+
+def _by_one(answered: Iterator[Answered]) -> bytes:
+    """A ClassifyResponse as JSON: the answers are all by one version."""
+    first = next(answered)
+    return _json(_version(first.facts), (Result(**_fields(_read(one))) for one in chain([first], answered)))
+
+
+def _by_many(answered: Iterator[Answered]) -> bytes:
+    """A ClassifyItemsResponse as JSON."""
+    return _json({}, (_task_result(one) for one in answered))
+
+
+def _read(answered: Answered) -> Reading:
+    if isinstance(answered.reading, Reading):
+        return answered.reading
+    raise answered.reading
+
+
+def _task_result(one: Answered) -> TaskResult:
+    if isinstance(one.reading, Reading):
+        return TaskResult(**_version(one.facts), **_fields(one.reading))
+    error = ResultError(code=one.reading.code, title=one.reading.title, detail=one.reading.detail)
+    return TaskResult(**_version(one.facts), error=error)
+
+
+def _version(facts: Facts) -> dict[str, Any]:
+    return {"task": facts.task, "version": facts.version, "digest": facts.digest}
+
+
+def _fields(reading: Reading) -> dict[str, Any]:
+    return {**vars(reading.answer), "tokens": reading.tokens, "truncated": reading.truncated}
+
+
+def _json(head: Mapping[str, Any], results: Iterable[Result]) -> bytes:
+    """The object `head` with a list of results; made one by one, so that other threads have their turn in between.
+
+    Raises:
+        TooLarge: it would be over `MAX_ANSWER_BYTES`.
+    """
+    made, size = [], 0
+    for result in results:
+        made.append(result.model_dump_json(exclude_none=True).encode())
+        size += len(made[-1])
+        if size > MAX_ANSWER_BYTES:
+            raise too_many_bytes()
+    start = json.dumps({**head, "results": []}, separators=(",", ":")).removesuffix("]}")
+    return start.encode() + b",".join(made) + b"]}"
+
+
+def _text(one: str | TextPair) -> Text:
+    if isinstance(one, str):
+        return one
+    return one.text if one.text_pair is None else (one.text, one.text_pair)

@@ -1,0 +1,75 @@
+"""The page that documents the interface: Swagger UI, served from here to the last byte, so that it needs no network."""
+
+from importlib.metadata import distribution
+from pathlib import Path
+
+from fastapi import APIRouter
+from starlette.responses import FileResponse, HTMLResponse, RedirectResponse, Response
+
+router = APIRouter(include_in_schema=False)
+
+# Swagger UI's files come with this package, whose code is neither used nor imported.
+ASSETS = Path(str(distribution("fastapi-offline").locate_file("fastapi_offline/static")))
+
+# Nothing is loaded from elsewhere, sent elsewhere, or shown inside of another page.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; connect-src 'self';"
+    " base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {"Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff"}
+
+# Addresses are relative, for proxies that serve this under a path of their own.
+PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>OneBERT: HTTP interface</title>
+<link rel="icon" href="data:,">
+<link rel="stylesheet" href="docs/swagger-ui.css">
+</head>
+<body>
+<div id="page"></div>
+<noscript>This page needs JavaScript; <a href="openapi.json">openapi.json</a> says the same.</noscript>
+<script src="docs/swagger-ui-bundle.js"></script>
+<script src="docs/start.js"></script>
+</body>
+</html>
+"""
+# Without a validator: the one that Swagger UI asks by default is on the internet.
+START = """SwaggerUIBundle({url: "openapi.json", dom_id: "#page", deepLinking: true, validatorUrl: null});
+"""
+
+
+@router.get("/")
+async def root() -> Response:
+    """Leads to the page."""
+    return RedirectResponse("docs")
+
+
+@router.get("/docs")
+async def docs() -> Response:
+    """The page."""
+    return HTMLResponse(PAGE, headers=HEADERS)
+
+
+@router.get("/docs/start.js")
+async def start() -> Response:
+    """Starts Swagger UI; a file of its own, since the policy runs no script inside of the page."""
+    return Response(START, media_type="text/javascript", headers=HEADERS)
+
+
+@router.get("/docs/swagger-ui.css")
+async def style() -> Response:
+    """Swagger UI's style."""
+    return _asset("swagger-ui.css")
+
+
+@router.get("/docs/swagger-ui-bundle.js")
+async def script() -> Response:
+    """Swagger UI itself."""
+    return _asset("swagger-ui-bundle.js")
+
+
+def _asset(name: str) -> Response:
+    return FileResponse(ASSETS / name, headers=HEADERS)

@@ -1,0 +1,50 @@
+"""Routes about the server itself: the base, health, readiness, metrics."""
+
+from fastapi import APIRouter, Response
+
+from onebert_encoder.maths.choose import answering_kernels
+from onebert_server.http.runtime_of import RuntimeOf
+from onebert_server.http.schemas import BaseResponse, Health
+from onebert_server.http.strict import PROBLEMS
+from onebert_store.errors import ShuttingDown
+
+router = APIRouter(responses=PROBLEMS, tags=["system"])
+
+
+@router.get("/v1/base")
+async def base(runtime: RuntimeOf) -> BaseResponse:
+    """The base, and the names and shapes that a delta for it may touch."""
+    return BaseResponse(
+        **vars(runtime.base.spec),
+        dtype=runtime.base.dtype_name,
+        device=str(runtime.base.device),
+        kernels=answering_kernels(runtime.base).name,
+    )
+
+
+@router.get("/healthz", response_model_exclude_none=True)
+async def healthz(runtime: RuntimeOf) -> Health:
+    """The process is alive; 503 when its engine is dead or hangs, so that an orchestrator starts it again."""
+    runtime.check_health()
+    return Health(status="alive")
+
+
+@router.get("/startupz", response_model_exclude_none=True)
+async def startupz() -> Health:
+    """The server has started; 503 while it loads, with how far it is."""
+    return Health(status="started")
+
+
+@router.get("/readyz")
+async def readyz(runtime: RuntimeOf) -> Health:
+    """The server answers requests; 503 once it was told to stop, or when its engine is dead or hangs."""
+    runtime.check_health()
+    if runtime.draining or not runtime.engine.alive:
+        raise ShuttingDown("the server is stopping")
+    return Health(status="ready", storage=runtime.catalog.storage, **runtime.directory.counts())
+
+
+@router.get("/metrics", response_class=Response)
+async def metrics(runtime: RuntimeOf) -> Response:
+    """Prometheus metrics."""
+    return Response(runtime.metrics.exposition(), media_type=runtime.metrics.content_type)

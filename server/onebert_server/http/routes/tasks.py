@@ -1,0 +1,239 @@
+"""Routes of the registry: upload, list, describe, download, delete, and aliases by compare-and-set."""
+
+import asyncio
+import functools
+import re
+import time
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
+
+from fastapi import APIRouter, Path, Query, Request, Response
+from starlette.exceptions import HTTPException
+
+from onebert_server.http.digests import SentDigests
+from onebert_server.http.runtime_of import RuntimeOf
+from onebert_server.http.schemas import (
+    ALIAS,
+    NAME,
+    AliasRequest,
+    AliasResponse,
+    TaskResponse,
+    TasksResponse,
+    TaskSummary,
+    Uploaded,
+    VersionResponse,
+    VersionSummary,
+)
+from onebert_server.http.strict import PROBLEMS, StrictRoute, require_media_type
+from onebert_server.limits import MAX_REF
+from onebert_server.runtime import Runtime
+from onebert_server.versions.directory import TaskEntry, Version
+from onebert_store.errors import AliasNotFound, InvalidInput, OneBertError
+from onebert_store.file.strict_json import shown
+from onebert_store.registry.names import check_name
+from onebert_store.registry.records import Alias, VersionEntry
+
+T = TypeVar("T")
+
+router = APIRouter(route_class=StrictRoute, responses=PROBLEMS, tags=["tasks"])
+
+# The rule is for readers of the OpenAPI document; the store checks names.
+Name = Annotated[str, Path(json_schema_extra={"pattern": NAME})]
+AliasName = Annotated[str, Path(json_schema_extra={"pattern": ALIAS})]
+VersionNumber = Annotated[int, Path(ge=1, lt=2**31)]
+# Tasks of one page of the list.
+MAX_PAGE = 1000
+OCTETS = "application/octet-stream"
+
+
+def _header(name: str, pattern: str, description: str) -> dict[str, Any]:
+    """A header field for the OpenAPI document; the functions below read the request's own."""
+    schema = {"type": "string", "pattern": pattern}
+    return {"name": name, "in": "header", "required": False, "schema": schema, "description": description}
+
+
+UPLOAD = {
+    "requestBody": {"required": True, "content": {OCTETS: {"schema": {"type": "string", "format": "binary"}}}},
+    "parameters": [_header("Content-Digest", "^sha-(256|512)=:.+:$", "What the body must hash to (RFC 9530).")],
+}
+AT = _header("If-Match", '^"[1-9][0-9]{0,9}"$', "The version where the alias is now, quoted.")
+NEW = _header("If-None-Match", r"^\*$", "The alias is new.")
+
+
+@router.put("/v1/tasks/{task}/versions", status_code=201, responses={200: {"model": Uploaded}}, openapi_extra=UPLOAD)
+async def upload(task: Name, request: Request, response: Response, runtime: RuntimeOf) -> Uploaded:
+    """Takes a delta file as the next version of a task; 200 where the task has the content already.
+
+    The file is checked, folded and held against its golden logits before it is stored; a first version is live.
+    """
+    check_name(task)
+    require_media_type(request, OCTETS)
+    try:
+        record, created = await _receive(task, request, runtime)
+    except (OneBertError, HTTPException) as error:
+        runtime.metrics.count_upload(error.code if isinstance(error, OneBertError) else str(error.status_code))
+        raise
+    runtime.metrics.count_upload("created" if created else "existing")
+    response.status_code = 201 if created else 200
+    response.headers["Location"] = f"/v1/tasks/{task}/versions/{record.version}"
+    response.headers["ETag"] = f'"{record.digest}"'
+    return Uploaded(task=task, version=record.version, digest=record.digest)
+
+
+@router.get("/v1/tasks", response_model=TasksResponse)
+async def tasks(
+    runtime: RuntimeOf,
+    after: Annotated[str, Query(max_length=MAX_REF, description="the last name of the page before")] = "",
+    limit: Annotated[int, Query(ge=1, le=MAX_PAGE, description="tasks of a page")] = MAX_PAGE,
+) -> Response:
+    """Lists the tasks by name, a page at a time; `next` is the `after` of the next page."""
+    # Beside the event loop: a thousand tasks take milliseconds to copy and to write.
+    return Response(await _in_thread(runtime, _page, runtime, after, limit), media_type="application/json")
+
+
+@router.get("/v1/tasks/{task}")
+async def task(task: Name, runtime: RuntimeOf) -> TaskResponse:
+    """Describes a task: where its aliases point, and its versions."""
+    check_name(task)
+    entry = runtime.directory.task(task)
+    versions = [_summary(version) for version in entry.versions.values()]
+    return TaskResponse(versions=versions, **_aliases(entry))
+
+
+@router.delete("/v1/tasks/{task}", status_code=204)
+async def delete_task(task: Name, runtime: RuntimeOf) -> None:
+    """Deletes a task with its aliases and versions; requests that hold one of these are still answered."""
+    check_name(task)
+    await _in_thread(runtime, runtime.catalog.delete_task, task)
+
+
+@router.get("/v1/tasks/{task}/versions/{version}")
+async def version(task: Name, version: VersionNumber, response: Response, runtime: RuntimeOf) -> VersionResponse:
+    """Describes a version with its manifest."""
+    check_name(task)
+    found = runtime.directory.version(task, version)
+    manifest = await _in_thread(runtime, runtime.catalog.manifest, found.entry)
+    response.headers["ETag"] = f'"{found.entry.digest}"'
+    return VersionResponse(task=task, manifest=manifest, **_summary(found).model_dump())
+
+
+@router.get("/v1/tasks/{task}/versions/{version}/delta", response_class=Response)
+async def delta(task: Name, version: VersionNumber, runtime: RuntimeOf) -> Response:
+    """Downloads a version's delta file, in canonical bytes; its SHA-256 is the version's digest."""
+    check_name(task)
+    found = runtime.directory.version(task, version)
+    content = await _in_thread(runtime, runtime.catalog.read_delta, found)
+    return Response(content, media_type=OCTETS, headers={"ETag": f'"{found.entry.digest}"'})
+
+
+@router.delete("/v1/tasks/{task}/versions/{version}", status_code=204)
+async def delete_version(task: Name, version: VersionNumber, runtime: RuntimeOf) -> None:
+    """Deletes a version that no alias points at; requests that hold it are still answered."""
+    check_name(task)
+    await _in_thread(runtime, runtime.catalog.delete_version, task, version)
+
+
+@router.get("/v1/tasks/{task}/aliases/{alias}")
+async def alias(task: Name, alias: AliasName, response: Response, runtime: RuntimeOf) -> AliasResponse:
+    """Says where an alias points; its ETag is what `If-Match` takes."""
+    check_name(task)
+    at = runtime.directory.task(task).aliases.get(alias)
+    if at is None:
+        raise AliasNotFound(f"{task} has no alias {shown(alias)}")
+    return _alias_response(task, alias, at, response)
+
+
+@router.put("/v1/tasks/{task}/aliases/{alias}", openapi_extra={"parameters": [AT, NEW]})
+async def move_alias(
+    task: Name, alias: AliasName, body: AliasRequest, request: Request, response: Response, runtime: RuntimeOf
+) -> AliasResponse:
+    """Points an alias at a version if it is where `If-Match: "<version>"` says, or new with `If-None-Match: *`."""
+    expected = _expected(request)
+    moved = await _in_thread(runtime, runtime.catalog.move_alias, task, alias, body.version, expected)
+    return _alias_response(task, alias, moved, response)
+
+
+@router.delete(
+    "/v1/tasks/{task}/aliases/{alias}", status_code=204, openapi_extra={"parameters": [AT | {"required": True}]}
+)
+async def delete_alias(task: Name, alias: AliasName, request: Request, runtime: RuntimeOf) -> None:
+    """Deletes an alias if it is where `If-Match: "<version>"` says; its version stays."""
+    expected = _expected(request)
+    if expected is None:
+        raise InvalidInput('an alias is deleted with If-Match: "<current version>"')
+    await _in_thread(runtime, runtime.catalog.delete_alias, task, alias, expected)
+
+
+async def _receive(task: str, request: Request, runtime: Runtime) -> tuple[VersionEntry, bool]:
+    """Streams the body to disk, then hands it to the uploader's thread, which owns the upload from there on."""
+    request.state.max_body_bytes = runtime.settings.max_upload_bytes
+    digests = SentDigests(request.headers)
+    with runtime.receiving.admitted() as incoming:
+        body = await _in_thread(runtime, runtime.registry.writer)
+        try:
+            async for part in incoming.parts(request.stream()):
+                digests.update(part)
+                await _in_thread(runtime, body.write, part)
+            digests.check()
+        except BaseException as error:
+            body.discard()
+            if isinstance(error, TimeoutError):
+                detail = "the upload came too slowly while others waited for its place"
+                raise HTTPException(408, detail, {"Connection": "close"}) from None
+            raise
+        return await asyncio.get_running_loop().run_in_executor(runtime.uploader, runtime.catalog.upload, task, body)
+
+
+def _page(runtime: Runtime, after: str, limit: int) -> str:
+    """A TasksResponse as JSON."""
+    entries = runtime.directory.tasks(after, limit + 1)
+    more = entries[limit - 1].name if len(entries) > limit else None
+    found = [TaskSummary(versions=list(entry.versions), **_aliases(entry)) for entry in entries[:limit]]
+    return TasksResponse(tasks=found, next=more).model_dump_json()
+
+
+def _expected(request: Request) -> int | None:
+    """The version that the caller saw, from the conditional headers; None is for an alias that is new."""
+    if_match, if_none_match = request.headers.getlist("if-match"), request.headers.getlist("if-none-match")
+    if not if_match and not if_none_match:
+        raise HTTPException(428, 'send If-Match: "<current version>", or If-None-Match: * for a new alias')
+    if not if_match and if_none_match == ["*"]:
+        return None
+    found = re.fullmatch(r'"([1-9][0-9]{0,9})"', if_match[0]) if len(if_match) == 1 and not if_none_match else None
+    if found is None:
+        raise InvalidInput('the condition must be one If-Match: "<current version>", or If-None-Match: *')
+    return int(found[1])
+
+
+def _alias_response(task: str, alias: str, at: Alias, response: Response) -> AliasResponse:
+    response.headers["ETag"] = f'"{at.version}"'
+    return AliasResponse(task=task, alias=alias, **vars(at))
+
+
+def _aliases(entry: TaskEntry) -> dict[str, Any]:
+    return {
+        "name": entry.name,
+        "aliases": {name: alias.version for name, alias in entry.aliases.items()},
+        "previous": {name: alias.previous for name, alias in entry.aliases.items() if alias.previous},
+    }
+
+
+def _summary(version: Version) -> VersionSummary:
+    entry = version.entry
+    facts = version.known_facts
+    return VersionSummary(
+        version=entry.version,
+        digest=entry.digest,
+        status=version.state.value,
+        reason=version.reason,
+        retry_in=None if version.next_try is None else max(0.0, version.next_try - time.monotonic()),
+        size=entry.size,
+        created_at=entry.created_at,
+        method=version.method,
+        task_type=facts and facts.task_type,
+        labels=facts and len(facts.labels),
+    )
+
+
+async def _in_thread(runtime: Runtime, call: Callable[..., T], *arguments: object) -> T:
+    return await asyncio.get_running_loop().run_in_executor(runtime.registrars, functools.partial(call, *arguments))

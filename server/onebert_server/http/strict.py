@@ -1,0 +1,166 @@
+"""What all routes share: what they work on, strict JSON bodies, and how they are documented."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Annotated, Any, TypeVar
+
+import numpy as np
+from fastapi import Depends, Header, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, ValidationError
+from starlette.exceptions import HTTPException
+
+from onebert_server.context import Context
+from onebert_server.edge import Edge
+from onebert_server.http.digests import SentDigests
+from onebert_server.http.patience import patience
+from onebert_server.http.schemas import Problem
+from onebert_server.limits import MAX_REQUEST_TIMEOUT
+from onebert_store.errors import TooLarge
+from onebert_store.file import strict_json
+
+T = TypeVar("T")
+Body = TypeVar("Body", bound=BaseModel)
+
+# Values that a body may hold, lists and objects included: the largest request names 1024 tasks.
+MAX_VALUES = 2048
+# Bytes of a body that the event loop reads itself, and of an answer that it writes: below a millisecond.
+MAX_BYTES_ON_LOOP = 2**15
+
+
+async def _edge(request: Request) -> Edge:
+    # Async only because FastAPI sends plain functions through its thread pool.
+    edge: Edge = request.app.state.edge
+    return edge
+
+
+async def _context(
+    request: Request,
+    x_request_timeout: Annotated[
+        float | None,
+        Header(gt=0, le=MAX_REQUEST_TIMEOUT, description="Seconds after which the answer is of no use; then 504."),
+    ] = None,
+) -> Context:
+    # The header is here for the documentation only: ContextMiddleware has read it before any route is looked up.
+    context: Context = request.state.context
+    return context
+
+
+EdgeOf = Annotated[Edge, Depends(_edge)]
+ContextOf = Annotated[Context, Depends(_context)]
+
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    status: {"model": Problem, "description": "A problem of the catalogue in docs/api.md."}
+    for status in ("4XX", "5XX", 422)
+}
+
+
+class StrictRequest(Request):
+    """A request whose JSON has one value per key, finite numbers and bounded depth."""
+
+    async def json(self) -> Any:
+        """Decodes the body.
+
+        Raises:
+            HTTPException: it is not strict JSON; the one error besides our own that FastAPI lets through here.
+            TooLarge: it holds more values than any request needs.
+        """
+        if not hasattr(self, "_json"):
+            self._json = await self.read(_decoded)
+        return self._json
+
+    async def read(self, decode: Callable[[bytes], T]) -> T:
+        """What `decode` makes of the body; a large one is decoded beside the event loop, not on it."""
+        body = await self.body()
+        digests = SentDigests(self.headers)
+        digests.update(body)
+        digests.check()
+        return decode(body) if len(body) <= MAX_BYTES_ON_LOOP else await asyncio.to_thread(decode, body)
+
+
+class StrictRoute(APIRoute):
+    """A route that takes JSON only, and only strict JSON."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """FastAPI's handler around a StrictRequest."""
+        handle = super().get_route_handler()
+
+        async def strict(request: Request) -> Response:
+            if self.body_field is not None:
+                require_media_type(request, "application/json")
+            return await handle(StrictRequest(request.scope, request.receive))
+
+        return strict
+
+
+class DirectRoute(StrictRoute):
+    """A strict route for functions of the path's parameters, a body, the context and the edge, which return JSON.
+
+    They are called without FastAPI's solver, which takes as long as tokenizing, and given up when their time is over or
+    the client has left. Bodies are validated, documented and refused as FastAPI does it. The function makes the JSON
+    itself, since it knows where: a large one in a worker.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The whole handler."""
+        kind: type[BaseModel] = self.endpoint.__annotations__["body"]
+
+        async def direct(request: Request) -> Response:
+            context, edge = request.state.context, request.app.state.edge
+            # First, since under overload a refusal should cost as little as it can.
+            edge.answerer.check(context)
+            require_media_type(request, "application/json")
+            body = await StrictRequest(request.scope, request.receive).read(partial(_validated, kind))
+            async with patience(context, request.receive):
+                content: bytes = await self.endpoint(**request.path_params, body=body, context=context, edge=edge)
+            return Response(content, media_type="application/json")
+
+        return direct
+
+
+def require_media_type(request: Request, expected: str) -> None:
+    """Refuses a body of another type, or one that is encoded: 415."""
+    given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if given != expected:
+        raise HTTPException(415, f"the body's Content-Type must be {expected}")
+    # Nothing is ever inflated: a body that claims to be compressed must not be taken as if it were not.
+    if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
+        raise HTTPException(415, "the body must be sent without Content-Encoding", {"Accept-Encoding": "identity"})
+
+
+def _validated(kind: type[Body], body: bytes) -> Body:
+    given = _decoded(body)
+    try:
+        return kind.model_validate(given)
+    except ValidationError as error:
+        reasons = error.errors(include_url=False, include_input=False)
+        raise RequestValidationError([{**one, "loc": ("body", *one["loc"])} for one in reasons]) from None
+
+
+def _decoded(body: bytes) -> Any:
+    # Before it is parsed: objects for a million values take seconds to make, to refuse and to forget.
+    if count_values(body) > MAX_VALUES:
+        raise TooLarge(f"the body holds more than {MAX_VALUES} values; send it in parts")
+    try:
+        return strict_json.parse(body)
+    except ValueError:
+        raise HTTPException(
+            400, "the body is not one JSON value in UTF-8 with distinct keys and finite numbers"
+        ) from None
+
+
+def count_values(body: bytes) -> int:
+    """As many values as a JSON text holds, or more: its commas, brackets and braces.
+
+    Those inside of strings are left out where it matters, in time that grows with the bytes alone.
+    """
+    at_most = sum(body.count(mark) for mark in (b",", b"[", b"{"))
+    if at_most <= MAX_VALUES:
+        return at_most
+    # Without escaped backslashes and then without escaped quotes, every quote opens a string or closes one.
+    characters = np.frombuffer(body.replace(rb"\\", b"").replace(rb"\"", b""), np.uint8)
+    inside = np.logical_xor.accumulate(characters == ord('"'))
+    marks = (characters == ord(",")) | (characters == ord("[")) | (characters == ord("{"))
+    return int(np.count_nonzero(marks & ~inside))

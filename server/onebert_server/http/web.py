@@ -1,0 +1,69 @@
+"""HTTP as every process of a server speaks it: how uvicorn and the log are set, and the app around its routes."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import cast
+
+import uvicorn
+from fastapi import APIRouter, Depends, FastAPI
+from fastapi.security import HTTPBearer
+from starlette.types import ASGIApp
+
+from onebert_server.edge import Edge
+from onebert_server.http.auth import ApiKeys, KeyMiddleware
+from onebert_server.http.connections import Connections
+from onebert_server.http.middleware import BodyLimitMiddleware, ContextMiddleware, RequestMiddleware
+from onebert_server.http.openapi import DocumentedApp
+from onebert_server.http.problems import install_handlers
+from onebert_server.http.protocol import LimitedProtocol
+from onebert_server.http.refusals import RefusalMiddleware
+
+
+def uvicorn_config(app: ASGIApp, receive_timeout: float, shutdown_timeout: float) -> uvicorn.Config:
+    """What uvicorn shall do; seconds are for a request to come, and for those in flight at the end."""
+    connections = Connections(receive_timeout)
+    return uvicorn.Config(
+        app,
+        http=cast(type[asyncio.Protocol], partial(LimitedProtocol, connections)),
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        proxy_headers=False,
+        ws="none",
+        lifespan="off",
+        timeout_graceful_shutdown=max(1, round(shutdown_timeout)),
+    )
+
+
+def web_app(
+    edge: Edge,
+    routers: Sequence[APIRouter],
+    *,
+    api_keys: Iterable[bytes],
+    max_body_bytes: int,
+    receive_timeout: float,
+    request_timeout: float,
+) -> FastAPI:
+    """An app with these routes, which find the edge as `app.state.edge`."""
+    keys = ApiKeys(api_keys)
+    app = DocumentedApp(
+        title="OneBERT",
+        description="One frozen encoder, hundreds of classifiers: answers for any mix of tasks in one batch.",
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        # For the documentation only: KeyMiddleware has checked the key before any route is looked up.
+        dependencies=[Depends(HTTPBearer(auto_error=False))] if keys else [],
+    )
+    app.state.edge = edge
+    for router in routers:
+        app.include_router(router)
+    install_handlers(app, [route for router in routers for route in router.routes])
+    # Added last is outermost: id and metrics, then what cannot be read, then the key, the context, the body's limits.
+    app.add_middleware(BodyLimitMiddleware, max_bytes=max_body_bytes, timeout=receive_timeout)
+    app.add_middleware(ContextMiddleware, timeout=request_timeout)
+    app.add_middleware(KeyMiddleware, keys=keys)
+    app.add_middleware(RefusalMiddleware)
+    app.add_middleware(RequestMiddleware, edge=edge)
+    return app

@@ -1,0 +1,23 @@
+"""Bounds that every room of the server shares: how much one request may hold, and how much it may be answered with."""
+
+# Characters of one text.
+MAX_TEXT = 65536
+# Inputs of one request.
+MAX_ITEMS = 64
+# Bytes of a JSON body, unless the server is set otherwise.
+BODY_BYTES = 2**20
+# Tasks of one fan-out.
+MAX_FANOUT = 1024
+# Characters of one reference to a task.
+MAX_REF = 128
+
+# Numbers that one request may be answered with, 64 MiB: 64 texts of 512 tokens with 512 tags each, or what is less.
+MAX_LOGITS = 2**24
+# Bytes of JSON that one request may be answered with.
+MAX_ANSWER_BYTES = 2**24
+
+# Characters that are tokenized or wait to be: as much as the largest request holds, 64 pairs of the longest texts.
+MAX_CHARACTERS = MAX_ITEMS * 2 * MAX_TEXT
+
+# Seconds that a request may be given.
+MAX_REQUEST_TIMEOUT = 600

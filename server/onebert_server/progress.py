@@ -1,0 +1,43 @@
+"""How far a start is, for whoever asks while it goes on, and whether anybody still wants it."""
+
+from onebert_store.errors import ShuttingDown
+
+
+class Progress:
+    """Written by the thread that starts the server, read by others.
+
+    Attributes:
+        phase: what is being loaded: `base`, `store`, `versions`, `manifests`.
+        done, total: how many of them are.
+    """
+
+    def __init__(self) -> None:
+        self.phase, self.done, self.total = "base", 0, 1
+        # A flag and no Event, whose lock a signal's handler might find held by the handler that it interrupts.
+        self._given_up = False
+
+    def begin(self, phase: str, total: int) -> None:
+        """The next phase, of so many steps.
+
+        Raises:
+            ShuttingDown: the start was given up.
+        """
+        self.phase, self.done, self.total = phase, 0, total
+        self.advance(0)
+
+    def advance(self, steps: int = 1) -> None:
+        """So many more are done.
+
+        Raises:
+            ShuttingDown: the start was given up.
+        """
+        self.done += steps
+        if self._given_up:
+            raise ShuttingDown("the start was given up")
+
+    def give_up(self) -> None:
+        """Ends the start at its next step."""
+        self._given_up = True
+
+    def __str__(self) -> str:
+        return f"loading {self.phase}: {self.done} of {self.total}"

@@ -1,0 +1,89 @@
+"""Uploads that are under way: how many there may be, and which of them makes room when there are more."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+
+from onebert_store.errors import QueueFull
+
+# Uploads whose bytes may lie on the disk before they are taken: those that come, and those that wait for the uploader.
+MAX_UPLOADS = 64
+# An upload that has come for so many seconds with fewer bytes a second than this makes room for another.
+SLOW_SECONDS = 1.0
+SLOW_RATE = 2**16
+
+
+class Incoming:
+    """One upload while its bytes come.
+
+    Attributes:
+        received: bytes so far.
+    """
+
+    def __init__(self) -> None:
+        self.received = 0
+        self._began = asyncio.get_running_loop().time()
+        self._patience: asyncio.Timeout | None = None
+        self._ended = self._complete = False
+
+    async def parts(self, stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """The parts of the body, as they come.
+
+        Raises:
+            TimeoutError: the upload was too slow, and another one needed its place.
+        """
+        while not self._ended:
+            try:
+                async with asyncio.timeout(None) as self._patience:
+                    part = await anext(stream, None)
+            finally:
+                self._patience = None
+            if part is None:
+                self._complete = True
+                return
+            self.received += len(part)
+            yield part
+        raise TimeoutError
+
+    def end(self) -> None:
+        """Ends it where it waits for its next part, or before that."""
+        self._ended = True
+        if self._patience is not None:
+            self._patience.reschedule(0)
+
+    def rate(self) -> float:
+        """Bytes a second; without an end for one that is complete or has just begun."""
+        seconds = asyncio.get_running_loop().time() - self._began
+        return float("inf") if self._complete or seconds < SLOW_SECONDS else self.received / seconds
+
+
+class Receiving:
+    """All uploads that are under way; to be used from one event loop."""
+
+    def __init__(self) -> None:
+        self._under_way: set[Incoming] = set()
+
+    @contextmanager
+    def admitted(self) -> Iterator[Incoming]:
+        """A place for one upload, until it is stored or refused.
+
+        A place is not held against others by silence: where all are taken, the slowest upload ends.
+
+        Raises:
+            QueueFull: all places are taken, and none of the uploads is slow.
+        """
+        if len(self._under_way) >= MAX_UPLOADS:
+            self._make_room()
+        incoming = Incoming()
+        self._under_way.add(incoming)
+        try:
+            yield incoming
+        finally:
+            self._under_way.discard(incoming)
+
+    def _make_room(self) -> None:
+        slowest = min(self._under_way, key=Incoming.rate)
+        if slowest.rate() >= SLOW_RATE:
+            raise QueueFull("as many uploads are under way as the server holds; try again soon")
+        self._under_way.discard(slowest)
+        slowest.end()

@@ -1,0 +1,85 @@
+"""Runs a server process: binds first, listens while it loads, and stops without losing an answer."""
+
+import errno
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from types import FrameType
+
+from onebert_server.engine.memory import keep_freed_memory
+from onebert_server.logs import log_to_stderr
+from onebert_server.run.engine_server import EngineServer
+from onebert_server.run.uvicorn_server import Server
+from onebert_server.settings import Settings
+from onebert_store.errors import InvalidSettings
+
+logger = logging.getLogger("onebert.serve")
+
+# A name may stand for an address of a kind that this machine does not have, such as ::1 without IPv6.
+_NOT_HERE = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
+
+
+def serve(settings: Settings) -> None:
+    """Serves until SIGTERM or SIGINT.
+
+    Raises:
+        OneBertError: the server cannot start.
+    """
+    log_to_stderr(settings.log_level)
+    sockets = bind(settings.host, settings.port)
+    keep_freed_memory()
+    server = (EngineServer if settings.front_ends else Server)(settings)
+    # uvicorn gives back the handlers that were there before, and Python those of the system at its end, unless they
+    # are to be ignored: a signal that comes so late must not change how the process ends.
+    _on_stop(server.handle_exit)
+    try:
+        server.run(sockets=sockets)
+    finally:
+        _on_stop(signal.SIG_IGN)
+    if server.stuck:
+        # Python would wait for nothing, but end libraries under a thread that still uses them.
+        sys.stdout.flush()
+        os._exit(0)
+    if server.failure is not None:
+        raise server.failure
+
+
+def bind(host: str, port: int) -> list[socket.socket]:
+    """Takes every address that the host's name stands for, all at one port.
+
+    Raises:
+        InvalidSettings: an address is taken, or there is none.
+    """
+    try:
+        found = dict.fromkeys(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+    except (OSError, UnicodeError):
+        raise InvalidSettings(f"ONEBERT_HOST: there is no address for {host}") from None
+    sockets: list[socket.socket] = []
+    for family, kind, protocol, _, address in found:
+        # Port 0 is a free one, which the first socket finds.
+        port = sockets[0].getsockname()[1] if sockets else port
+        try:
+            bound = socket.socket(family, kind, protocol)
+            sockets.append(bound)
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family is socket.AF_INET6 and len(found) > 1:
+                bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            bound.bind((address[0], port, *address[2:]))
+        except OSError as error:
+            sockets.pop().close()
+            if error.errno not in _NOT_HERE:
+                for other in sockets:
+                    other.close()
+                raise InvalidSettings(f"port {port} of {host} cannot be bound; is it in use?") from None
+            logger.warning("%s is not an address of this machine", address[0])
+    if not sockets:
+        raise InvalidSettings(f"ONEBERT_HOST: {host} is not an address of this machine")
+    return sockets
+
+
+def _on_stop(handler: Callable[[int, FrameType | None], None] | signal.Handlers) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, handler)

@@ -1,0 +1,137 @@
+"""uvicorn as a server process runs it: it listens while the replica is loaded, and leaves without losing an answer."""
+
+import asyncio
+import gc
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from functools import partial
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import typer
+import uvicorn
+from starlette.types import ASGIApp
+
+from onebert_server.http.starting import StartingApp
+from onebert_server.http.web import uvicorn_config
+from onebert_server.progress import Progress
+from onebert_server.settings import Settings
+
+if TYPE_CHECKING:
+    from onebert_server.runtime import Runtime
+
+# Seconds that a start which is given up has to end by itself; a download, say, cannot be interrupted.
+GIVE_UP_TIMEOUT = 2.0
+
+
+class Server(uvicorn.Server):
+    """uvicorn that opens a runtime while it listens, says when it is ready and when it leaves, and ends with code 0.
+
+    Attributes:
+        failure: why the server could not start or go on.
+        draining: whether the server was told to stop.
+        stuck: whether a start that was given up has not ended.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._progress = Progress()
+        self._front = StartingApp(self._progress)
+        super().__init__(uvicorn_config(self._front, settings.receive_timeout, settings.shutdown_timeout))
+        self.failure: BaseException | None = None
+        self.draining = self.stuck = False
+        self._settings = settings
+        self._opened = ExitStack()
+        self._runtime: Runtime | None = None
+        self._opening: asyncio.Task[None] | None = None
+        self._where: tuple[Any, ...] = ()
+        self._exit_at = float("inf")
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listens, and begins to open the runtime; one line is printed once it answers."""
+        [self._where, *_] = [listener.getsockname() for listener in sockets or []]
+        await super().startup(sockets)
+        if self.started:
+            self._opening = asyncio.create_task(self._open())
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Leaves readiness at once and the socket after the drain delay; SIGINT does not wait, a second one forces.
+
+        A server that is not ready yet has nothing to drain. uvicorn's own handler would raise the signal again at the
+        end and exit with its number.
+        """
+        self.force_exit = self.draining and sig == signal.SIGINT
+        self.draining = self._front.draining = True
+        self._progress.give_up()
+        if self._runtime is not None:
+            self._runtime.draining = True
+        delay = self._settings.drain_delay if sig == signal.SIGTERM and self._front.ready else 0.0
+        self._exit_at = min(self._exit_at, time.monotonic() + delay)
+
+    async def on_tick(self, counter: int) -> bool:
+        """uvicorn asks ten times a second whether to stop."""
+        self.should_exit = self.should_exit or time.monotonic() >= self._exit_at
+        return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Lets requests finish, then closes the runtime."""
+        await super().shutdown(sockets)
+        if self._opening is not None:
+            await asyncio.wait([self._opening], timeout=GIVE_UP_TIMEOUT)
+            self.stuck = not self._opening.done()
+        self._opened.close()
+
+    async def ready(self, runtime: "Runtime", app: ASGIApp) -> None:
+        """The runtime is open: answers requests from now on."""
+        self._front.ready = app
+
+    async def _open(self) -> None:
+        opened: asyncio.Future[tuple[Runtime, ASGIApp]] = asyncio.get_running_loop().create_future()
+        # A daemon: what it does cannot be interrupted, and must not hold the process when it is told to stop.
+        threading.Thread(target=self._open_beside, args=[opened], name="onebert-opening", daemon=True).start()
+        try:
+            self._runtime, app = await opened
+            self._runtime.draining = self.draining
+            # Imports leave a quarter of a million objects that never go. The garbage collector would walk through all
+            # of them again and again, each time for some tenths of a second in which nothing is answered.
+            gc.freeze()
+            await self.ready(self._runtime, app)
+            typer.echo(greeting(self._runtime, *self._where[:2]))
+        except BaseException as error:
+            # A start that was given up has not failed.
+            self.failure = None if self.draining else error
+            self.should_exit = True
+
+    def _open_beside(self, opened: "asyncio.Future[tuple[Runtime, ASGIApp]]") -> None:
+        """Opens the runtime on the calling thread, and tells the event loop."""
+        try:
+            # Imports torch, which takes seconds.
+            from onebert_server.app import create_app  # noqa: PLC0415
+            from onebert_server.runtime import open_runtime  # noqa: PLC0415
+
+            runtime = self._opened.enter_context(open_runtime(self._settings, self._progress))
+            result = runtime, create_app(runtime)
+        except BaseException as error:
+            _tell(opened, partial(opened.set_exception, error))
+        else:
+            _tell(opened, partial(opened.set_result, result))
+
+
+def _tell(opened: "asyncio.Future[tuple[Runtime, ASGIApp]]", what: Callable[[], None]) -> None:
+    # The loop may have ended meanwhile: then nobody waits.
+    with suppress(RuntimeError):
+        opened.get_loop().call_soon_threadsafe(what)
+
+
+def greeting(runtime: "Runtime", host: str, port: int) -> str:
+    """The one line that a server prints."""
+    from onebert_encoder.maths.choose import answering_kernels  # noqa: PLC0415
+
+    where = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    base, counts = runtime.base, runtime.directory.counts()
+    tasks = f"{counts['tasks']} task{'' if counts['tasks'] == 1 else 's'}"
+    computes = f"{base.dtype_name} on {base.device}, {answering_kernels(base).name} kernels"
+    return f"Listening on {where}: {base.spec.name}, {computes}, {tasks}"

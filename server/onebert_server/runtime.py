@@ -1,0 +1,197 @@
+"""A replica without HTTP: the base, the engine, the registry and what joins them; opened here and nowhere else."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+
+import torch
+
+from onebert_encoder.base.base import Base, load_base
+from onebert_encoder.maths.choose import answering_kernels
+from onebert_encoder.maths.precision import fast_dtype, trusted
+from onebert_server.answering.admission import Admission
+from onebert_server.answering.answers import WORKERS, Answerer
+from onebert_server.edge import Edge
+from onebert_server.engine.bank import Bank
+from onebert_server.engine.engine import Engine, EngineLimits
+from onebert_server.engine.memory import give_back_freed_memory
+from onebert_server.engine.queue import QueueLimits
+from onebert_server.metrics import Metrics
+from onebert_server.progress import Progress
+from onebert_server.receiving import Receiving
+from onebert_server.settings import Settings
+from onebert_server.versions.catalog import Catalog
+from onebert_server.versions.directory import Directory
+from onebert_server.versions.residents import Residents
+from onebert_store.errors import InvalidSettings, Unhealthy
+from onebert_store.registry.registry import Registry
+
+T = TypeVar("T")
+
+REGISTRARS = 4
+# Seconds that a batch should take: a text that comes meanwhile waits for it. Larger batches are hardly faster on a CPU,
+# and a GPU runs the largest in less.
+MAX_BATCH_SECONDS = 0.1
+# Seconds for the batch under way at the end: the requests themselves had `shutdown_timeout` before.
+CLOSE_TIMEOUT = 5.0
+
+
+@dataclass
+class Runtime(Edge):
+    """A replica: everything that the process with the engine is made of.
+
+    Attributes:
+        workers: threads for tokenizing and reading answers.
+        registrars: threads for the registry's database and files, so that a slow disk holds up no answer.
+        uploader: the one thread that takes uploads, so that they queue behind each other and not before answers.
+        receiving: the uploads that are under way.
+        metrics: those of this process, and of its front ends.
+    """
+
+    metrics: Metrics
+    settings: Settings
+    base: Base
+    engine: Engine
+    catalog: Catalog
+    residents: Residents
+    registry: Registry
+    admission: Admission
+    workers: Executor
+    registrars: Executor
+    uploader: Executor
+    receiving: Receiving = field(default_factory=Receiving)
+
+    @property
+    def directory(self) -> Directory:
+        """What references resolve against."""
+        return self.catalog.directory
+
+    def check_health(self) -> None:
+        """Sees whether answers can be had from this process, or an orchestrator should start it again.
+
+        Raises:
+            Unhealthy: the engine's or the loader's thread is dead, or a forward pass hangs.
+        """
+        if self.engine.dead:
+            raise Unhealthy("the engine's thread is dead")
+        if self.residents.dead:
+            raise Unhealthy("the loader's thread is dead")
+        if self.engine.pass_seconds > self.settings.engine_timeout:
+            raise Unhealthy("a forward pass takes longer than ONEBERT_ENGINE_TIMEOUT")
+
+
+@contextmanager
+def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterator[Runtime]:
+    """A replica that answers while the block runs: the base is loaded, the engine runs, the versions are in memory.
+
+    Nothing of the process is changed: the calling thread never computes, so its number of compute threads stays.
+
+    Args:
+        settings: what to serve, and how.
+        progress: is told how far the start is, and may give it up.
+
+    Raises:
+        BaseNotFound, UnsupportedBase, InvalidSettings: the base or the device cannot be had.
+        StoreLocked, StoreCorrupt, StorageFull: the data folder cannot be used.
+        ShuttingDown: the start was given up.
+    """
+    progress = progress or Progress()
+    threads = settings.threads or torch.get_num_threads()
+    # With the engine's number of threads: oneDNN packs the weights, and kernels are checked, for that number.
+    base, bank = _on_a_thread(threads, partial(_load, settings))
+    give_back_freed_memory()
+    with ExitStack() as opened:
+        progress.begin("store", 1)
+        registry = opened.enter_context(Registry.open(settings.data_dir))
+        metrics = Metrics()
+        queue = QueueLimits(settings.max_queue_sequences, settings.max_queue_tokens, settings.max_queue_seconds)
+        limits = EngineLimits(settings.max_batch_tokens, queue, MAX_BATCH_SECONDS)
+        engine = Engine(base, bank, limits, metrics, threads)
+        residents = Residents(base, bank, engine, registry)
+        catalog = Catalog(engine, registry, residents)
+        opened.callback(residents.close)
+        workers, registrars, uploader = (
+            _pool(opened, *arguments)
+            for arguments in ((WORKERS, "onebert-worker"), (REGISTRARS, "onebert-registrar"), (1, "onebert-uploader"))
+        )
+        # The engine is closed before the threads above are joined: an upload or a load may wait on one of them for
+        # answers of the engine, and ends once the engine is closed.
+        opened.callback(engine.close, CLOSE_TIMEOUT)
+        engine.start()
+        _on_a_thread(1, partial(catalog.load, progress))
+        residents.start()
+        admission = Admission(base.tokenizer, residents, engine)
+        _add_gauges(metrics, engine, bank, catalog)
+        runtime = Runtime(
+            settings=settings,
+            base=base,
+            engine=engine,
+            catalog=catalog,
+            residents=residents,
+            registry=registry,
+            admission=admission,
+            answerer=Answerer(base.tokenizer, base.spec.max_length, admission, workers),
+            metrics=metrics,
+            workers=workers,
+            registrars=registrars,
+            uploader=uploader,
+        )
+        try:
+            yield runtime
+        finally:
+            runtime.draining = True
+
+
+def _on_a_thread(threads: int, work: Callable[[], T]) -> T:
+    """Does heavy work on a thread that ends, and with it the team of threads that it computes with: see Engine."""
+    with ThreadPoolExecutor(1, "onebert-opener", torch.set_num_threads, (threads,)) as thread:
+        return thread.submit(work).result()
+
+
+def _pool(opened: ExitStack, size: int, name: str) -> ThreadPoolExecutor:
+    """Threads that compute alone, if at all: see Engine."""
+    pool = ThreadPoolExecutor(size, name, torch.set_num_threads, (1,))
+    opened.callback(pool.shutdown, cancel_futures=True)
+    return pool
+
+
+def _add_gauges(metrics: Metrics, engine: Engine, bank: Bank, catalog: Catalog) -> None:
+    metrics.gauge("queue_sequences", "Sequences that wait.", lambda: engine.waiting_sequences)
+    metrics.gauge("queue_tokens", "Tokens that wait.", lambda: engine.waiting_tokens)
+    metrics.gauge("queue_seconds", "Estimated seconds of work that waits.", lambda: engine.waiting_seconds)
+    metrics.gauge("bank_rows", "Rows on the device.", lambda: bank.num_resident)
+    metrics.gauge("bank_bytes", "Bytes of the rows on the device.", lambda: bank.num_bytes)
+    metrics.gauge("bank_bytes_limit", "What the rows may take.", lambda: bank.max_bytes)
+    counts = catalog.directory.counts
+    metrics.gauge("tasks", "Tasks.", lambda: counts()["tasks"])
+    metrics.gauge("versions", "Versions of all tasks.", lambda: counts()["versions"])
+    metrics.gauge("versions_unavailable", "Versions that could not be loaded.", lambda: counts()["unavailable"])
+    metrics.gauge("files_damaged", "Stored files that were found damaged.", lambda: counts()["damaged"])
+    metrics.gauge("storage_ok", "Whether the disk took the last change.", lambda: catalog.storage == "ok")
+
+
+def _load(settings: Settings) -> tuple[Base, Bank]:
+    device = _device(settings.device)
+    auto = settings.dtype == "auto"
+    dtype = fast_dtype(device) if auto else getattr(torch, settings.dtype)
+    base = load_base(settings.base, dtype=dtype, device=device, batch_invariant=settings.batch_invariant)
+    if auto or settings.dtype == "int8":
+        base = trusted(base)
+    if settings.batch_invariant and not answering_kernels(base).batch_invariant:
+        raise InvalidSettings(
+            "ONEBERT_BATCH_INVARIANT: plain PyTorch rounds differently from batch to batch; the fast kernels, which do"
+            " not, need a C++ compiler (on a GPU Triton) and a base with GELU"
+        )
+    return base, Bank(base, settings.bank_bytes)
+
+
+def _device(wanted: str) -> str:
+    """The device that a setting means: `auto` is a GPU where there is one."""
+    if wanted == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if wanted.startswith("cuda") and not torch.cuda.is_available():
+        raise InvalidSettings("ONEBERT_DEVICE: there is no CUDA device here")
+    return wanted

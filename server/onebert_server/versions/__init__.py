@@ -1,0 +1,1 @@
+"""Which version answers: what is registered, what is resident, what a reference means now."""

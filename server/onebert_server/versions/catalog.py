@@ -1,0 +1,221 @@
+"""Changes to what is registered: uploads, aliases, deletions; in the registry first, and then in memory."""
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+
+from onebert_server.engine.engine import Engine
+from onebert_server.progress import Progress
+from onebert_server.versions.directory import Directory, State, Version
+from onebert_server.versions.residents import PROVED_TOGETHER, Residents
+from onebert_store.command import console
+from onebert_store.errors import InvalidInput, NotFound, OneBertError, StoreCorrupt
+from onebert_store.file.format import loads
+from onebert_store.file.manifest import Manifest
+from onebert_store.registry.blobs import BlobWriter
+from onebert_store.registry.names import LIVE
+from onebert_store.registry.records import Alias, VersionEntry, VersionRecord
+from onebert_store.registry.registry import Registry
+
+# The registry cannot write: what the disk says of it, rather than what is wrong with a request.
+STORAGE_CODES = frozenset({"storage-full", "storage-unavailable"})
+
+
+class Catalog:
+    """Keeps registry and directory in step: every change is in the registry before a request can see it.
+
+    All methods block; the event loop calls them through threads. Uploads come one at a time, from one thread.
+
+    Attributes:
+        storage: "ok", or the code of the error with which the disk refused the last change.
+    """
+
+    def __init__(self, engine: Engine, registry: Registry, residents: Residents) -> None:
+        self.storage = "ok"
+        self._engine = engine
+        self._registry = registry
+        self._residents = residents
+        self._changes = threading.Lock()
+
+    @property
+    def directory(self) -> Directory:
+        """What requests resolve against."""
+        return self._residents.directory
+
+    def load(self, progress: Progress) -> None:
+        """Registers every version, and loads those that aliases point at, live ones first, as many as the bank holds.
+
+        One that cannot be loaded is marked and does not stop the others. To be called once, on a thread that computes
+        alone, before anything is asked of the directory.
+
+        Raises:
+            ShuttingDown: the start was given up.
+        """
+        aliases = {task.name: task.aliases for task in self._registry.tasks()}
+        versions = [Version(entry) for entry in self._registry.entries()]
+        for version in versions:
+            self.directory.publish(version, aliases[version.entry.task])
+        aliased = [version for version in versions if _pointing_at(version, aliases)]
+        self._load_all(sorted(aliased, key=lambda one: LIVE not in _pointing_at(one, aliases)), progress)
+        progress.begin("manifests", len(versions))
+        for version in versions:
+            if version.known_facts is None:
+                self._learn(version)
+            progress.advance()
+
+    def upload(self, task: str, body: BlobWriter) -> tuple[VersionEntry, bool]:
+        """Takes an upload: reads, checks, folds, installs, proves, stores, publishes; or leaves no trace of it.
+
+        Returns:
+            The version that holds the content, and whether it is new.
+
+        Raises:
+            InvalidDelta: what is wrong with the file.
+            BankFull, QueueFull, ShuttingDown, StorageFull: what is wrong with the server.
+        """
+        with body:
+            delta = loads(body.read())
+            if known := self.directory.find(task, delta.digest):
+                return known.entry, False
+            slot = self._residents.install(delta)
+            try:
+                proof = self._residents.proof(delta)
+                proof.check(proof.begin(self._engine, slot).result())
+                # The bytes first: to make them durable takes long, and longer while a sweep of the store is under way.
+                with self._noting_storage(), self._registry.storing(delta, body) as size, self._changing():
+                    record, created, aliases = self._registry.add_stored(task, delta, size)
+                    version = Version(record, slot)
+                    version.row_bytes = self._residents.row_bytes(slot)
+                    self.directory.publish(version, aliases)
+            except BaseException:
+                self._residents.give_back(slot)
+                raise
+            return record, created
+
+    def move_alias(self, task: str, alias: str, version: int, expected: int | None) -> Alias:
+        """Compare-and-set; in effect for every request that is admitted after it returns.
+
+        The version is in memory before anybody is sent to it.
+
+        Raises:
+            VersionUnavailable: it cannot be loaded; the alias stays where it is.
+        """
+        try:
+            pinned = self.directory.pin([f"{task}@{version}"])
+        except (NotFound, InvalidInput):
+            pinned = []  # the registry says it better
+        try:
+            for loading in self.directory.awaited(pinned):
+                loading.result()
+            with self._changing():
+                moved = self._registry.move_alias(task, alias, version, expected)
+                self.directory.set_alias(task, alias, moved)
+                return moved
+        finally:
+            self.directory.unpin(pinned)
+
+    def delete_alias(self, task: str, alias: str, expected: int) -> None:
+        """Deletes an alias if it is where it is said to be."""
+        with self._changing():
+            self._registry.delete_alias(task, alias, expected)
+            self.directory.set_alias(task, alias, None)
+
+    def delete_version(self, task: str, version: int) -> None:
+        """Deletes a version that no alias points at; requests that hold it are still answered by it."""
+        with self._changing():
+            try:
+                self._registry.delete_version(task, version)
+            except Exception:
+                # A failure after the commit, such as of the disk under the blobs, has deleted it all the same.
+                if self._is_gone(task, version):
+                    self.directory.retire(task, version)
+                raise
+            self.directory.retire(task, version)
+
+    def delete_task(self, task: str) -> None:
+        """Deletes a task with all of its aliases and versions; requests that hold one of these are still answered."""
+        with self._changing():
+            self._registry.delete_task(task)
+            with suppress(NotFound):
+                entry = self.directory.task(task)
+                # The aliases first: there is never one that points at a version which is gone.
+                for alias in entry.aliases:
+                    self.directory.set_alias(task, alias, None)
+                for version in entry.versions:
+                    self.directory.retire(task, version)
+
+    def manifest(self, entry: VersionEntry) -> Manifest:
+        """The whole manifest of a version; from its file where the registry's copy is damaged."""
+        try:
+            return self._registry.version(entry.task, entry.version).manifest
+        except StoreCorrupt:
+            return loads(self._registry.read(entry)).manifest
+
+    def read_delta(self, version: Version) -> bytes:
+        """The canonical bytes of a version, verified."""
+        try:
+            return self._registry.read(version.entry)
+        except StoreCorrupt as error:
+            self._residents.found_damaged(version, error)
+            raise
+
+    def _load_all(self, versions: list[Version], progress: Progress) -> None:
+        progress.begin("versions", len(versions))
+        room = True
+        with console.progress() as bar:
+            shown = bar.add_task("loading versions", total=len(versions))
+            for start in range(0, len(versions), PROVED_TOGETHER):
+                together = versions[start : start + PROVED_TOGETHER]
+                if room:
+                    for version in together:
+                        self.directory.begin_loading(version)
+                    room = self._residents.load(together, may_evict=False)
+                progress.advance(len(together))
+                bar.advance(shown, len(together))
+
+    def _learn(self, version: Version) -> None:
+        """Reads the manifest of a version that is not loaded."""
+        try:
+            record = VersionRecord(**vars(version.entry), manifest=self.manifest(version.entry))
+        except OneBertError as error:
+            # One that could not be loaded keeps its own reason, and the time of its next try.
+            if version.state is State.REGISTERED:
+                self._residents.failed(version, error)
+        else:
+            self.directory.know(version, record)
+
+    def _is_gone(self, task: str, version: int) -> bool:
+        """Whether the registry has forgotten a version that the directory still has; false if the registry fails."""
+        try:
+            self.directory.version(task, version)
+        except NotFound:
+            return False
+        try:
+            self._registry.version(task, version)
+        except NotFound:
+            return True
+        except Exception:
+            return False
+        return False
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """One change at a time; whether the disk took it is what readiness tells."""
+        with self._changes, self._noting_storage():
+            yield
+
+    @contextmanager
+    def _noting_storage(self) -> Iterator[None]:
+        try:
+            yield
+        except OneBertError as error:
+            if error.code in STORAGE_CODES:
+                self.storage = error.code
+            raise
+        self.storage = "ok"
+
+
+def _pointing_at(version: Version, aliases: Mapping[str, Mapping[str, Alias]]) -> set[str]:
+    """The names of the aliases that point at a version."""
+    entry = version.entry
+    return {name for name, at in aliases[entry.task].items() if at.version == entry.version}

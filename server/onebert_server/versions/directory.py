@@ -1,0 +1,434 @@
+"""What requests resolve against: tasks, aliases and versions in memory, how far each version is, and who uses which."""
+
+import heapq
+import sys
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from enum import StrEnum
+from math import ceil
+
+from onebert_server.versions.facts import Facts
+from onebert_store.errors import AliasNotFound, InvalidInput, TaskNotFound, VersionNotFound, VersionUnavailable
+from onebert_store.registry.names import LIVE, parse_ref
+from onebert_store.registry.records import Alias, VersionEntry, VersionRecord
+
+
+class State(StrEnum):
+    """How far a version is; docs/architecture.md draws the transitions."""
+
+    REGISTERED = "registered"
+    LOADING = "loading"
+    RESIDENT = "resident"
+    EVICTED = "evicted"
+    UNAVAILABLE = "unavailable"
+
+
+class Version:
+    """One registered version. Only `Directory` changes it, under its lock; whoever has pinned it may read it without.
+
+    Attributes:
+        entry: what the registry says of it, without its manifest.
+        known_facts: what answering needs of its manifest; None where neither the registry nor the file could say it,
+            which lasts until the version is loaded.
+        method: how it was trained, from its manifest alike.
+        state: how far it is.
+        held_slot: its row in the bank while it is resident.
+        row_bytes: what its row takes on the device; 0 until that was seen once.
+        proved: whether its golden logits, or finite answers, were seen in this process; its content never changes.
+        loading: done once it is resident, or failed with why it is not; None where nobody loads it.
+        reason: why it is unavailable, or what is wrong with its stored file while it answers from memory.
+        next_try: when it is tried again, in seconds of `time.monotonic()`; None where trying again cannot help.
+        failures: how often it could not be loaded, one after the other.
+        damaged: whether its stored file was found damaged or unreadable when it was last looked at.
+    """
+
+    __slots__ = (
+        "damaged",
+        "entry",
+        "failures",
+        "held_slot",
+        "known_facts",
+        "loading",
+        "method",
+        "next_try",
+        "pins",
+        "proved",
+        "reason",
+        "retired",
+        "row_bytes",
+        "state",
+    )
+
+    def __init__(self, entry: VersionEntry, slot: int | None = None) -> None:
+        self.entry = entry
+        self.known_facts: Facts | None = None
+        self.method: str | None = None
+        if isinstance(entry, VersionRecord):
+            self.learn(entry)
+        self.state = State.REGISTERED if slot is None else State.RESIDENT
+        self.held_slot = slot
+        self.proved = slot is not None
+        self.loading: Future[None] | None = None
+        self.reason: str | None = None
+        self.next_try: float | None = None
+        self.failures = self.pins = self.row_bytes = 0
+        self.damaged = self.retired = False
+
+    @property
+    def facts(self) -> Facts:
+        """What answering needs of a version that is pinned."""
+        if self.known_facts is None:
+            raise ValueError("the manifest of this version is not known")
+        return self.known_facts
+
+    @property
+    def slot(self) -> int:
+        """The row of a version that is pinned, and resident since."""
+        if self.held_slot is None:
+            raise ValueError("this version is not in memory")
+        return self.held_slot
+
+    def learn(self, record: VersionRecord) -> None:
+        """Keeps what is needed of a manifest, and no more: ten thousand versions lie in memory."""
+        self.entry = VersionEntry(record.task, record.version, record.digest, record.size, record.created_at)
+        self.known_facts = Facts.of(record)
+        self.method = sys.intern(record.manifest.method)
+
+
+@dataclass
+class TaskEntry:
+    """A task: its versions by number and its aliases."""
+
+    name: str
+    versions: dict[int, Version] = field(default_factory=dict)
+    aliases: dict[str, Alias] = field(default_factory=dict)
+
+
+class Directory:
+    """Thread-safe and quick: nothing here reads a disk or computes.
+
+    A request pins what it resolved until it is answered. A pinned version is neither evicted nor, when it is retired,
+    given up; a version that is not resident is loaded because it is pinned.
+
+    Args:
+        release: called with the slot of a version that was retired, once nobody uses it.
+        load: called with every version that is to be loaded; it ends with `loaded`, `failed` or `unloaded`.
+        clock: seconds, as `time.monotonic` gives them.
+    """
+
+    def __init__(
+        self, release: Callable[[int], None], load: Callable[[Version], None], clock: Callable[[], float]
+    ) -> None:
+        self._release = release
+        self._load = load
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._tasks: dict[str, TaskEntry] = {}
+        # Those in the bank, the least recently used first.
+        self._residents: OrderedDict[Version, None] = OrderedDict()
+
+    def publish(self, version: Version, aliases: Mapping[str, Alias]) -> None:
+        """Makes a version resolvable in place of what had its number, and its task's aliases those given."""
+        entry = version.entry
+        with self._lock:
+            task = self._tasks.setdefault(entry.task, TaskEntry(entry.task))
+            before = task.versions.get(entry.version)
+            task.versions[entry.version] = version
+            task.aliases = dict(aliases)
+            if version.state is State.RESIDENT:
+                self._residents[version] = None
+            unused = self._retire(before) if before else None
+        self._give_back(unused)
+
+    def set_alias(self, name: str, alias: str, at: Alias | None) -> None:
+        """Moves an alias, or forgets it (None); requests pinned before stay where they are."""
+        with self._lock:
+            aliases = self._tasks[name].aliases
+            if at:
+                aliases[alias] = at
+            else:
+                del aliases[alias]
+
+    def retire(self, name: str, version: int) -> None:
+        """Forgets a version at once, and its task with the last one; its slot goes when nobody uses it any more.
+
+        Nothing happens where there is no such version.
+        """
+        with self._lock:
+            task = self._tasks.get(name)
+            if task is None or version not in task.versions:
+                return
+            unused = self._retire(task.versions.pop(version))
+            if not task.versions:
+                del self._tasks[name]
+        self._give_back(unused)
+
+    def pin(self, refs: Sequence[str]) -> list[Version]:
+        """Resolves all references at one moment; every pin is given back by `unpin`.
+
+        What is not resident is loaded from now on: `Version.loading` says when it is.
+
+        Raises:
+            InvalidInput: not a reference.
+            TaskNotFound, VersionNotFound, AliasNotFound, VersionUnavailable: nothing is pinned.
+        """
+        parsed = {ref: parse_ref(ref) for ref in refs}
+        with self._lock:
+            found = {ref: self._resolve(target.task, target.version, target.alias) for ref, target in parsed.items()}
+            versions = [found[ref] for ref in refs]
+            cold = self._pin(versions)
+        for version in cold:
+            self._load(version)
+        return versions
+
+    def pin_live(self, wanted: Callable[[Facts], bool], most: int) -> list[Version]:
+        """Pins the wanted of the tasks' live versions, by name.
+
+        Left out are versions that are unavailable, and versions whose manifest could not be read yet.
+
+        Raises:
+            InvalidInput: there are more than `most`; nothing is pinned, and no more were looked at.
+        """
+        versions: list[Version] = []
+        with self._lock:
+            for task in self._tasks.values():
+                live = task.aliases.get(LIVE)
+                version = task.versions[live.version] if live else None
+                if version is None or version.state is State.UNAVAILABLE:
+                    continue
+                if version.known_facts is None or not wanted(version.known_facts):
+                    continue
+                if len(versions) == most:
+                    raise InvalidInput(f"there are more than {most} tasks; name those you want")
+                versions.append(version)
+            versions.sort(key=lambda version: version.facts.task)
+            cold = self._pin(versions)
+        for version in cold:
+            self._load(version)
+        return versions
+
+    def unpin(self, versions: Sequence[Version]) -> None:
+        """Gives pins back; callable from any thread."""
+        with self._lock:
+            for version in versions:
+                version.pins -= 1
+            unused = [slot for version in dict.fromkeys(versions) if (slot := self._unused(version)) is not None]
+        for slot in unused:
+            self._release(slot)
+
+    def awaited(self, versions: Sequence[Version]) -> list[Future[None]]:
+        """What pinned versions still wait for: done when they are resident, or failed.
+
+        Raises:
+            VersionUnavailable: one of them could not be loaded since it was pinned.
+        """
+        with self._lock:
+            for version in versions:
+                if version.state is State.UNAVAILABLE:
+                    raise self._unavailable(version)
+            # The bank may have been full when a version was to be loaded, and have room for the version by now.
+            cold = [one for one in dict.fromkeys(versions) if one.state in (State.REGISTERED, State.EVICTED)]
+            for version in cold:
+                self._begin_loading(version)
+            loading = [version.loading for version in dict.fromkeys(versions) if version.loading is not None]
+        for version in cold:
+            self._load(version)
+        return loading
+
+    def know(self, version: Version, record: VersionRecord) -> None:
+        """Keeps the manifest of a version that is not loaded; its state stays."""
+        with self._lock:
+            version.learn(record)
+
+    def begin_loading(self, version: Version) -> bool:
+        """Marks a version that is neither resident nor being loaded; whether it was one."""
+        with self._lock:
+            if version.retired or version.state in (State.RESIDENT, State.LOADING):
+                return False
+            self._begin_loading(version)
+            return True
+
+    def give_up_unwanted(self, version: Version) -> bool:
+        """Ends the loading of a version that nobody has pinned any more; whether it did.
+
+        A version that the server tries again by itself is wanted, although nobody has pinned it.
+        """
+        with self._lock:
+            if version.pins or version.failures or version.state is not State.LOADING:
+                return False
+            version.state = State.EVICTED if version.proved else State.REGISTERED
+            version.loading = None
+            return True
+
+    def loaded(self, version: Version, slot: int, record: VersionRecord) -> None:
+        """A version's row lies in a slot of the bank, and was proved; the record may come from the file itself."""
+        with self._lock:
+            version.state, version.held_slot = State.RESIDENT, slot
+            version.learn(record)
+            version.proved, version.failures, version.damaged = True, 0, False
+            version.reason = version.next_try = None
+            if not version.retired:
+                self._residents[version] = None
+            unused = self._unused(version)
+            loading, version.loading = version.loading, None
+        if loading:
+            loading.set_result(None)
+        self._give_back(unused)
+
+    def failed(self, version: Version, reason: str, next_try: float | None, damaged: bool = False) -> None:
+        """A version could not be loaded: requests for it are refused with the reason until it is tried again."""
+        with self._lock:
+            version.state, version.reason, version.next_try = State.UNAVAILABLE, reason, next_try
+            version.failures += 1
+            version.damaged = damaged
+            error = self._unavailable(version)
+            loading, version.loading = version.loading, None
+        if loading:
+            loading.set_exception(error)
+
+    def unloaded(self, version: Version, error: Exception) -> None:
+        """A version was not loaded, for reasons that have nothing to do with it: those who wait are refused."""
+        with self._lock:
+            version.state = State.EVICTED if version.proved else State.REGISTERED
+            version.next_try = None
+            if not version.damaged:
+                version.reason = None
+            loading, version.loading = version.loading, None
+        if loading:
+            loading.set_exception(error)
+
+    def evict(self) -> int | None:
+        """Takes the row from the version that was not used for the longest time and that nobody uses now.
+
+        Returns:
+            Its slot, which is the caller's from here on; None where every resident version is in use.
+        """
+        with self._lock:
+            version = next((one for one in self._residents if not one.pins), None)
+            if version is None:
+                return None
+            del self._residents[version]
+            slot, version.held_slot, version.state = version.held_slot, None, State.EVICTED
+            return slot
+
+    def mark_damaged(self, version: Version, reason: str | None) -> None:
+        """What a look at a version's stored file found: what is wrong with it, or None."""
+        with self._lock:
+            if version.state is not State.UNAVAILABLE:
+                version.damaged, version.reason = reason is not None, reason
+
+    def task(self, name: str) -> TaskEntry:
+        """A copy of a task's entry.
+
+        Raises:
+            TaskNotFound: no such task.
+        """
+        with self._lock:
+            return _copy(self._find(name))
+
+    def tasks(self, after: str, most: int) -> list[TaskEntry]:
+        """Copies of the first `most` entries whose names come after `after`, by name."""
+        with self._lock:
+            names = heapq.nsmallest(most, (name for name in self._tasks if name > after))
+            return [_copy(self._tasks[name]) for name in names]
+
+    def version(self, name: str, version: int) -> Version:
+        """One version.
+
+        Raises:
+            TaskNotFound, VersionNotFound: no such task or version.
+        """
+        with self._lock:
+            return _version(self._find(name), version)
+
+    def find(self, name: str, digest: str) -> Version | None:
+        """The version of a task that has this content, unless it is unavailable or its stored file is damaged."""
+        with self._lock:
+            task = self._tasks.get(name)
+            versions = task.versions.values() if task else ()
+            sound = (one for one in versions if one.state is not State.UNAVAILABLE and not one.damaged)
+            return next((one for one in sound if one.entry.digest == digest), None)
+
+    def versions(self) -> list[Version]:
+        """Every version."""
+        with self._lock:
+            return [version for task in self._tasks.values() for version in task.versions.values()]
+
+    def counts(self) -> dict[str, int]:
+        """Numbers of tasks, of versions, of those that are resident and unavailable, and of damaged files."""
+        with self._lock:
+            versions = [version for task in self._tasks.values() for version in task.versions.values()]
+            return {
+                "tasks": len(self._tasks),
+                "versions": len(versions),
+                "resident": len(self._residents),
+                "unavailable": sum(version.state is State.UNAVAILABLE for version in versions),
+                "damaged": sum(version.damaged for version in versions),
+            }
+
+    def _find(self, name: str) -> TaskEntry:
+        if name not in self._tasks:
+            raise TaskNotFound(f"there is no task {name}")
+        return self._tasks[name]
+
+    def _resolve(self, name: str, number: int | None, alias: str | None) -> Version:
+        task = self._find(name)
+        if number is None:
+            if alias not in task.aliases:
+                raise AliasNotFound(f"{name} has no alias {alias}")
+            number = task.aliases[alias].version
+        version = _version(task, number)
+        if version.state is State.UNAVAILABLE:
+            raise self._unavailable(version)
+        return version
+
+    def _unavailable(self, version: Version) -> VersionUnavailable:
+        entry = version.entry
+        error = VersionUnavailable(f"version {entry.version} of {entry.task} cannot be loaded: {version.reason}")
+        if version.next_try is not None:
+            error.retry_after = max(1, ceil(version.next_try - self._clock()))
+        return error
+
+    def _pin(self, versions: Sequence[Version]) -> list[Version]:
+        """Pins; returns those that somebody has to load."""
+        cold = []
+        for version in versions:
+            version.pins += 1
+            if version.state is State.RESIDENT:
+                self._residents.move_to_end(version)
+            elif version.state is not State.LOADING:
+                self._begin_loading(version)
+                cold.append(version)
+        return cold
+
+    def _begin_loading(self, version: Version) -> None:
+        version.state, version.loading = State.LOADING, Future()
+
+    def _retire(self, version: Version) -> int | None:
+        version.retired = True
+        self._residents.pop(version, None)
+        return self._unused(version)
+
+    def _unused(self, version: Version) -> int | None:
+        """The slot of a retired version that nobody uses any more, once."""
+        if not version.retired or version.pins or version.held_slot is None:
+            return None
+        slot, version.held_slot = version.held_slot, None
+        return slot
+
+    def _give_back(self, slot: int | None) -> None:
+        if slot is not None:
+            self._release(slot)
+
+
+def _copy(task: TaskEntry) -> TaskEntry:
+    return TaskEntry(task.name, dict(sorted(task.versions.items())), dict(sorted(task.aliases.items())))
+
+
+def _version(task: TaskEntry, number: int) -> Version:
+    if number not in task.versions:
+        raise VersionNotFound(f"{task.name} has no version {number}")
+    return task.versions[number]

@@ -1,0 +1,63 @@
+"""What answering has to know of a version, and what every answer says of it."""
+
+import sys
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from onebert_store.file.manifest import PER_TOKEN, TaskType
+
+if TYPE_CHECKING:
+    # A front end knows facts, and not the registry.
+    from onebert_store.registry.records import VersionRecord
+
+
+@dataclass(frozen=True, eq=False)
+class Facts:
+    """A version without its tensors, its proofs and its provenance; the number of a version is never used again.
+
+    Attributes:
+        task, version, digest: which it is.
+        task_type: how its logits are read.
+        labels: names of the outputs.
+        max_length: tokens that an input is cut to.
+    """
+
+    task: str
+    version: int
+    digest: str
+    task_type: TaskType
+    labels: list[str]
+    max_length: int
+
+    @classmethod
+    def of(cls, record: "VersionRecord") -> "Facts":
+        """Those of a registered version."""
+        manifest = record.manifest
+        # Names that many versions share are one object.
+        labels = [sys.intern(label) for label in manifest.labels]
+        return cls(record.task, record.version, record.digest, manifest.task_type, labels, manifest.max_length)
+
+    @cached_property
+    def ref(self) -> str:
+        """The reference that always means this version."""
+        return f"{self.task}@{self.version}"
+
+    @property
+    def per_token(self) -> bool:
+        """Whether there are logits for every token, [tokens, labels], and not for the sequence, [labels]."""
+        return self.task_type in PER_TOKEN
+
+    @cached_property
+    def label_bytes(self) -> int:
+        """Bytes of all labels as JSON, with quotes and a comma."""
+        return sum(map(_json_bytes, self.labels))
+
+    @cached_property
+    def longest_label_bytes(self) -> int:
+        """Bytes of the longest label, counted alike."""
+        return max(map(_json_bytes, self.labels))
+
+
+def _json_bytes(label: str) -> int:
+    return len(label.encode()) + label.count('"') + label.count("\\") + len('"",')

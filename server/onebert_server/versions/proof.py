@@ -1,0 +1,69 @@
+"""Golden logits held against what this server computes: seen of every version before it answers, uploaded or loaded."""
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from onebert_encoder.answering.answer import Logits
+from onebert_encoder.base.base import Base
+from onebert_encoder.maths.predict import golden_tokens, golden_tolerance, tokens_of_ids
+from onebert_encoder.text.tokens import Tokens
+from onebert_server.context import own_work
+from onebert_server.engine.engine import Engine
+from onebert_server.engine.request import Item
+from onebert_store.errors import GoldenMismatch, NotFinite
+from onebert_store.file.delta import HEAD_BIAS, Delta
+from onebert_store.file.manifest import Golden
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What a version has to answer.
+
+    Attributes:
+        tokens: the golden sequences, or where the file has none, sequences whose answers need only be finite.
+        golden: the trainer's logits for them.
+        tolerance: how far the logits computed here may be from them.
+    """
+
+    tokens: Sequence[Tokens]
+    golden: Golden | None
+    tolerance: float
+
+    @classmethod
+    def of(cls, base: Base, delta: Delta) -> Self:
+        """The proof of a delta on a base, in its precision."""
+        manifest, golden = delta.manifest, delta.manifest.golden
+        if golden is None:
+            return cls(golden_tokens(base, manifest.max_length, manifest.per_token), None, 0.0)
+        bias = delta.tensors[HEAD_BIAS].astype(np.float64).tolist()
+        tolerance = golden_tolerance(base.precision, golden.logits, bias)
+        return cls([tokens_of_ids(ids) for ids in golden.input_ids], golden, tolerance)
+
+    def begin(self, engine: Engine, slot: int) -> Future[list[Logits]]:
+        """Puts the sequences into the engine's queue, where they are let in whatever waits.
+
+        Raises:
+            ShuttingDown, EngineFailed: see `Engine.submit`.
+        """
+        return engine.submit([Item(one, slot) for one in self.tokens], own_work("proof"))
+
+    def check(self, logits: Sequence[Logits]) -> None:
+        """Compares what the engine answered.
+
+        Raises:
+            NotFinite: an answer is NaN or infinite.
+            GoldenMismatch: the answers are not the trainer's.
+        """
+        if not all(np.isfinite(row).all() for row in logits):
+            raise NotFinite("the delta's answers are not finite numbers")
+        if self.golden is None:
+            return
+        pairs = zip(logits, self.golden.logits, strict=True)
+        worst = max(float(np.abs(here.ravel() - np.asarray(there)).max()) for here, there in pairs)
+        if not worst <= self.tolerance:
+            allowed = f"{self.tolerance:.2g} is allowed"
+            raise GoldenMismatch(f"the logits computed here differ from the trainer's by up to {worst:.2g}; {allowed}")

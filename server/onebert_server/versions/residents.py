@@ -1,0 +1,371 @@
+"""Which versions lie in memory: they are loaded and proved on a thread of its own, evicted, tried again, checked."""
+
+import asyncio
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from math import isinf
+from typing import NamedTuple
+
+import torch
+
+from onebert_encoder.answering.answer import Logits
+from onebert_encoder.base.base import Base
+from onebert_encoder.maths.fold import fold, to_tensors
+from onebert_encoder.maths.rows import Row
+from onebert_server.engine.bank import Bank
+from onebert_server.engine.engine import Engine
+from onebert_server.versions.directory import Directory, State, Version
+from onebert_server.versions.proof import Proof
+from onebert_store.errors import (
+    BankFull,
+    DeadlineExceeded,
+    EngineFailed,
+    InvalidDelta,
+    NotFound,
+    OneBertError,
+    QueueFull,
+    ShuttingDown,
+    StoreCorrupt,
+    VersionUnavailable,
+)
+from onebert_store.file.delta import Delta, check
+from onebert_store.file.format import loads
+from onebert_store.registry.records import VersionRecord
+from onebert_store.registry.registry import Registry
+
+logger = logging.getLogger("onebert.residents")
+
+# Versions whose golden sequences go through the engine together: some 70 tokens each, so a half of a full batch.
+PROVED_TOGETHER = 64
+# Versions that are loaded one after the other before anything else is looked at.
+LOADED_TOGETHER = 16
+# Rows that make room for one where the device refuses memory although the bank's bound is kept: somebody else may have
+# taken that memory, and no eviction brings it back.
+EVICTED_FOR_MEMORY = 8
+# Requests that may wait for versions to be loaded.
+MAX_WAITING = 1024
+# Seconds before a version that could not be loaded is tried again; doubled each time, up to the second number.
+RETRY_AFTER, RETRY_AT_MOST = 1.0, 300.0
+# Seconds between two stored files that are read and compared with their digests while nothing else is to be done.
+SCRUB_PAUSE = 1.0
+
+
+class Installed(NamedTuple):
+    """A version whose row is in the bank, and what still has to be seen of it."""
+
+    version: Version
+    slot: int
+    record: VersionRecord
+    proof: Proof | None
+    answers: Future[list[Logits]]
+
+
+class Residents:
+    """Keeps the directory's versions in the bank, as many as it holds; the least recently used make room for others.
+
+    Everything slow happens on the one thread that `start` begins: versions are read, folded and written there one by
+    one, and requests for versions that are in memory never wait for it. That thread computes alone, since a team of its
+    own would slow the engine's batches down (see Engine).
+
+    Attributes:
+        directory: what requests resolve against.
+    """
+
+    def __init__(
+        self,
+        base: Base,
+        bank: Bank,
+        engine: Engine,
+        registry: Registry,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.directory = Directory(bank.release, self._enqueue, clock)
+        self._base = base
+        self._bank = bank
+        self._engine = engine
+        self._registry = registry
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._wanted: deque[Version] = deque()
+        self._to_scrub: deque[Version] = deque()
+        self._waiting = 0
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="onebert-loader", daemon=True)
+
+    def start(self) -> None:
+        """Begins to load what is asked for."""
+        self._thread.start()
+
+    @property
+    def dead(self) -> bool:
+        """Whether the thread that loads versions has ended although nobody closed this."""
+        return self._thread.ident is not None and not self._thread.is_alive() and not self._closing
+
+    def close(self) -> None:
+        """Loads nothing more; to be called after the engine was closed, for whose answers the thread may wait."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        if self._thread.is_alive():
+            self._thread.join()
+        for version in self._wanted:
+            self.directory.unloaded(version, ShuttingDown("the server is shutting down"))
+
+    def load(self, versions: Sequence[Version], may_evict: bool = True) -> bool:
+        """Loads and proves versions that are marked as loading; whether the bank had room for all of them.
+
+        Nothing of this stops the others: a version that cannot be read, folded or proved is unavailable with a reason.
+        """
+        room = True
+        installed: list[Installed] = []
+        for version in versions:
+            if not room:
+                self.directory.unloaded(version, _no_room())
+                continue
+            try:
+                one = self._install_stored(version, may_evict)
+            except _LargerThanBank as error:
+                self.failed(version, error)
+            except BankFull:
+                self._had_no_room(version)
+                room = may_evict
+            except Exception as error:
+                self.failed(version, error)
+            else:
+                installed.append(one) if one.proof else self._loaded(one)
+        for one in installed:
+            self._prove(one)
+        return room
+
+    def install(self, delta: Delta, may_evict: bool = True) -> int:
+        """Folds a delta and writes its row into the bank, where the least recently used versions make room for it.
+
+        Raises:
+            InvalidDelta: it does not fit the base.
+            BankFull: every version in memory is in use, or this one alone is larger than the bank.
+        """
+        return self._place(self._fold(delta), may_evict)
+
+    def row_bytes(self, slot: int) -> int:
+        """Bytes that an installed row takes on the device."""
+        return self._bank.size_at(slot)
+
+    def give_back(self, slot: int) -> None:
+        """Takes back what `install` gave, which nobody was told of."""
+        self._bank.release(slot)
+
+    def proof(self, delta: Delta) -> Proof:
+        """What has to be seen of a delta before it may answer."""
+        return Proof.of(self._base, delta)
+
+    async def ready(self, versions: Sequence[Version], deadline: float) -> None:
+        """Waits until pinned versions are resident; most requests find them so, and wait for nothing.
+
+        Args:
+            versions: pinned by the caller.
+            deadline: when to give up, in seconds of `time.monotonic()`; infinite where there is no limit.
+
+        Raises:
+            VersionUnavailable: one of them could not be loaded, or they are larger than the bank together.
+            DeadlineExceeded: they were not loaded in time.
+            QueueFull: as many requests wait for versions as may.
+        """
+        while awaited := self.directory.awaited(versions):
+            self._check_sum(versions)
+            if self._waiting >= MAX_WAITING:
+                raise QueueFull("as many requests wait for versions to be loaded as the server holds; try again soon")
+            self._waiting += 1
+            try:
+                # A request that leaves takes nothing along: others may wait for the same version.
+                loading = asyncio.gather(*(asyncio.shield(asyncio.wrap_future(one)) for one in awaited))
+                await asyncio.wait_for(loading, None if isinf(deadline) else deadline - time.monotonic())
+            except TimeoutError:
+                raise DeadlineExceeded("the request's time was over before its versions were loaded") from None
+            finally:
+                self._waiting -= 1
+
+    def look_again(self) -> None:
+        """Reads one stored file and compares it with its digest; each in its turn."""
+        if not self._to_scrub:
+            self._to_scrub.extend(self.directory.versions())
+        if self._to_scrub:
+            self.look_at(self._to_scrub.popleft())
+
+    def look_at(self, version: Version) -> None:
+        """Reads a version's stored file and compares it with its digest; what is wrong is logged, shown and counted.
+
+        Puts it off as soon as a version is to be loaded: requests wait for that one.
+        """
+        if version.retired or version.state is State.UNAVAILABLE:
+            return
+        try:
+            whole = self._registry.verify(version.entry, lambda: bool(self._wanted) or self._closing)
+        except NotFound:
+            return
+        except OneBertError as error:
+            self.found_damaged(version, error)
+        else:
+            if whole:
+                self.directory.mark_damaged(version, None)
+            else:
+                self._to_scrub.appendleft(version)
+
+    def found_damaged(self, version: Version, error: OneBertError) -> None:
+        """A version's stored file could not be read; what is in memory answers as before."""
+        if not version.damaged:
+            logger.error("the stored file with %s is damaged: %s", version.entry.digest, error.code)
+        self.directory.mark_damaged(version, error.detail)
+
+    def _run(self) -> None:
+        torch.set_num_threads(1)  # counts for this thread
+        while not self._closing:
+            taken: list[Version] = []
+            try:
+                taken = [one for one in self._take() if not self.directory.give_up_unwanted(one)]
+                if taken:
+                    self.load(taken)
+                elif not self._closing:
+                    self.look_again()
+            except Exception as error:
+                logger.exception("the loader goes on after an unexpected error")
+                self._give_up(taken, error)
+
+    def _give_up(self, taken: Sequence[Version], error: Exception) -> None:
+        """Answers those who wait for versions that an unexpected error left half loaded; then takes a rest."""
+        reason = f"loading failed with {type(error).__name__}; the log says where"
+        for version in taken:
+            if version.state is State.LOADING:
+                self.directory.failed(version, reason, time.monotonic() + RETRY_AT_MOST)
+        with self._changed:
+            if not self._wanted and not self._closing:
+                self._changed.wait(SCRUB_PAUSE)
+
+    def _take(self) -> list[Version]:
+        """What is to be loaded next, waiting for it; nothing where there is time to look at a stored file."""
+        with self._changed:
+            if not self._wanted and not self._closing:
+                self._changed.wait(SCRUB_PAUSE)
+            if not self._wanted:
+                self._retry()
+            if self._closing:
+                return []  # `close` refuses what still waits
+            return [self._wanted.popleft() for _ in range(min(LOADED_TOGETHER, len(self._wanted)))]
+
+    def _retry(self) -> None:
+        now = self._clock()
+        due = [one for one in self.directory.versions() if one.next_try is not None and one.next_try <= now]
+        self._wanted.extend(one for one in due if self.directory.begin_loading(one))
+
+    def _enqueue(self, version: Version) -> None:
+        with self._changed:
+            self._wanted.append(version)
+            self._changed.notify()
+
+    def _check_sum(self, versions: Sequence[Version]) -> None:
+        """Refuses what no eviction makes room for; a version that was never in memory counts as the smallest row."""
+        total = sum(one.row_bytes or self._bank.least_row_bytes for one in set(versions))
+        if total > self._bank.max_row_bytes:
+            raise VersionUnavailable(
+                f"the versions of this request take {total} bytes of memory together, and there is room for"
+                f" {self._bank.max_row_bytes}: ask for fewer at once"
+            )
+
+    def _fold(self, delta: Delta) -> Row:
+        check(delta, self._base.spec)
+        with torch.inference_mode():
+            return fold(self._base, to_tensors(delta, self._base), delta.manifest.pooling)
+
+    def _place(self, row: Row, may_evict: bool) -> int:
+        size = self._bank.size(row)
+        if size > self._bank.max_row_bytes:
+            raise _LargerThanBank(f"its row of {size} bytes is larger than the whole bank of {self._bank.max_bytes}")
+        refused_below_bound = 0
+        while True:
+            try:
+                return self._bank.install(row)
+            except BankFull:
+                refused_below_bound += self._bank.num_bytes + size <= self._bank.max_bytes
+                may_evict = may_evict and refused_below_bound <= EVICTED_FOR_MEMORY
+                slot = self.directory.evict() if may_evict else None
+                if slot is None:
+                    raise
+                self._bank.release(slot)
+
+    def _install_stored(self, version: Version, may_evict: bool) -> Installed:
+        delta = loads(self._registry.read(version.entry))
+        # The file's own manifest, which its digest covers; the registry's copy may be damaged.
+        record = VersionRecord(**vars(version.entry), manifest=delta.manifest)
+        row = self._fold(delta)
+        version.row_bytes = self._bank.size(row)
+        slot = self._place(row, may_evict)
+        if version.proved:
+            return Installed(version, slot, record, None, Future())
+        try:
+            proof = self.proof(delta)
+            return Installed(version, slot, record, proof, proof.begin(self._engine, slot))
+        except BaseException:
+            self._bank.release(slot)
+            raise
+
+    def _prove(self, one: Installed) -> None:
+        try:
+            if one.proof:
+                one.proof.check(self._answers(one, one.proof))
+        except Exception as error:
+            self._bank.release(one.slot)
+            self.failed(one.version, error)
+        else:
+            self._loaded(one)
+
+    def _answers(self, one: Installed, proof: Proof) -> Sequence[Logits]:
+        try:
+            return one.answers.result()
+        except EngineFailed:
+            # Alone: it may be another version of the same batch that no forward pass survives.
+            return proof.begin(self._engine, one.slot).result()
+
+    def _loaded(self, one: Installed) -> None:
+        self.directory.loaded(one.version, one.slot, one.record)
+
+    def failed(self, version: Version, error: Exception) -> None:
+        """Marks a version that could not be loaded, says so in the log, and when it is tried again."""
+        entry = version.entry
+        deleted = version.retired and not version.pins
+        if deleted or isinstance(error, QueueFull | ShuttingDown):
+            self.directory.unloaded(version, error)
+            return
+        if isinstance(error, OneBertError):
+            reason = error.detail
+            logger.error("version %d with %s is unavailable: %s", entry.version, entry.digest, error.code)
+        else:
+            reason = f"loading failed with {type(error).__name__}; the log says where"
+            logger.exception("version %d with %s is unavailable", entry.version, entry.digest)
+        # What is wrong with the file's content stays wrong: it is immutable, and so are the base and the bank's bound.
+        next_try = None if isinstance(error, InvalidDelta | _LargerThanBank) else self._next_try(version)
+        self.directory.failed(version, reason, next_try, damaged=isinstance(error, StoreCorrupt))
+
+    def _had_no_room(self, version: Version) -> None:
+        error = _no_room()
+        if version.failures:
+            # Tried again by the server itself: the manifest may be unknown still, so nobody may be sent to it.
+            self.directory.failed(version, error.detail, self._next_try(version), version.damaged)
+        else:
+            self.directory.unloaded(version, error)
+
+    def _next_try(self, version: Version) -> float:
+        # Ten doublings are over the bound already; a thousand would be over what a float holds.
+        return self._clock() + min(RETRY_AFTER * 2.0 ** min(version.failures, 10), RETRY_AT_MOST)
+
+
+class _LargerThanBank(BankFull):
+    """A row for which no eviction makes room."""
+
+
+def _no_room() -> VersionUnavailable:
+    error = VersionUnavailable("the versions in memory leave no room for this one, and all of them are in use")
+    error.retry_after = 1
+    return error

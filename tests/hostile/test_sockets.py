@@ -1,0 +1,268 @@
+"""What a client can do to a server with bare sockets: heads without an end, silence, noise, bodies that are refused."""
+
+import http.client
+import json
+import resource
+import socket
+from contextlib import ExitStack, suppress
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from servers import Server, Task, layouts, wait_until
+
+MIB = 2**20
+UPLOAD_CAP = 2 * MIB
+
+
+@pytest.fixture(scope="module", params=[0], ids=["one process"])
+def server(request, tmp_path_factory):
+    limits = {"max_upload_bytes": UPLOAD_CAP, "receive_timeout": 1, "front_ends": request.param}
+    with Server(tmp_path_factory.mktemp("sockets"), **limits) as running:
+        with running.client() as client:
+            client.push("task", Task(seed=1).file)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def web(server):
+    with httpx.Client(base_url=server.url, timeout=30) as client:
+        yield client
+
+
+def connect(server):
+    where = urlsplit(server.url)
+    connection = socket.create_connection((where.hostname, where.port), timeout=30)
+    # So that what is left unread shows as a reset, if the server resets.
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
+
+
+def answers(connection, received=b""):
+    """Every answer on the connection up to its end: status, headers, body; what was received of them may be given."""
+    while part := connection.recv(65536):
+        received += part
+    found = []
+    while received:
+        head, _, rest = received.partition(b"\r\n\r\n")
+        status, *lines = head.decode().split("\r\n")
+        headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
+        length = int(headers["content-length"])
+        found.append((int(status.split()[1]), headers, rest[:length]))
+        received = rest[length:]
+    return found
+
+
+def assert_problem(answer, status, code):
+    found, headers, body = answer
+    problem = json.loads(body)
+    assert (found, problem["status"], problem["code"]) == (status, status, code)
+    assert headers["content-type"] == "application/problem+json"
+    assert problem["instance"] == f"urn:onebert:request:{headers['x-request-id']}"
+    assert headers["connection"] == "close"
+
+
+def rejected(web, code):
+    lines = web.get("/metrics").text.splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.startswith(f'onebert_rejected_total{{code="{code}"}}'))
+
+
+GET = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
+POST = b"POST /v1/classify HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
+UPLOAD = (
+    b"PUT /v1/tasks/broken/versions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/octet-stream\r\n"
+    b"Transfer-Encoding: chunked\r\n\r\n"
+)
+BROKEN = {
+    "no-http": b"\0\0\0\0\r\n\r\n",
+    "no-target": b"GET\r\n\r\n",
+    "tls": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    "version": b"GET / HTTP/9.9\r\n\r\n",
+    "header": b"GET / HTTP/1.1\r\nHost: localhost\r\nno colon\r\n\r\n",
+    "two-lengths": GET + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\n",
+    "length-and-chunks": GET + b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+    "two-hosts": GET + b"Host: evil.example\r\n\r\n",
+    "no-host": b"GET /healthz HTTP/1.1\r\n\r\n",
+    "chunk": CHUNKED + b"zz\r\n",
+    "chunk-of-an-upload": UPLOAD + b"1\r\nx\r\nzz\r\n",
+}
+
+
+@layouts
+@pytest.mark.parametrize("sent", BROKEN.values(), ids=BROKEN.keys())
+def test_what_is_not_http_gets_a_problem(server, web, sent):
+    before = rejected(web, "bad-request")
+    with connect(server) as connection:
+        connection.sendall(sent)
+        (answer,) = answers(connection)
+    assert_problem(answer, 400, "bad-request")
+    assert rejected(web, "bad-request") == before + 1
+
+
+def test_noise_behind_a_request_is_answered_after_it(server):
+    with connect(server) as connection:
+        connection.sendall(GET + b"\r\n" + b"noise\r\n\r\n")
+        first, second = answers(connection)
+    assert (first[0], json.loads(first[2])) == (200, {"status": "alive"})
+    assert_problem(second, 400, "bad-request")
+
+
+HEADS = {
+    "field-without-end": (GET + b"X: ", b"a" * 2**16),
+    "target-without-end": (b"GET /", b"a" * 2**16),
+    "lines-without-end": (GET, b"X: a\r\n" * 2**13),
+    "trailers-without-end": (CHUNKED + b"0\r\n", b"X: a\r\n" * 2**13),
+    "trailer-without-end": (CHUNKED + b"0\r\nX: ", b"a" * 2**16),
+    "trailers-of-an-upload": (UPLOAD + b"0\r\n", b"X: a\r\n" * 2**13),
+    "extension-without-end": (CHUNKED + b"1;x=", b"a" * 2**16),
+}
+
+
+@layouts
+@pytest.mark.parametrize(("begin", "more"), HEADS.values(), ids=HEADS.keys())
+def test_heads_without_an_end_are_refused(server, begin, more):
+    """No key is needed to be refused."""
+    sent = 0
+    with connect(server) as connection:
+        connection.sendall(begin)
+        connection.settimeout(0)
+        # What the server does not read fills the buffers of the sockets; it ends what it does not want long before.
+        while not (answer := _read_now(connection)) and sent < 64 * MIB:
+            sent += _send_now(connection, more)
+        connection.settimeout(30)
+        assert answer.startswith(b"HTTP/1.1 431 "), answer
+    assert sent < 64 * MIB
+
+
+def _read_now(connection):
+    try:
+        return connection.recv(65536)
+    except BlockingIOError:
+        return b""
+
+
+def _send_now(connection, data):
+    try:
+        return connection.send(data)
+    except BlockingIOError:
+        return 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [
+        (b"X: " + b"a" * 30_000, 200),
+        (b"X: " + b"a" * 2**15, 431),
+        (b"\r\n".join([b"X: a"] * 99), 200),
+        (b"\r\n".join([b"X: a"] * 100), 431),
+    ],
+    ids=lambda value: str(value)[-12:],
+)
+def test_heads_have_a_size(server, fields, status):
+    with connect(server) as connection:
+        connection.sendall(GET + fields + b"\r\n\r\n")
+        assert int(connection.recv(65536).split()[1]) == status
+
+
+def test_tiny_chunks_are_a_body_like_any_other(server):
+    body = json.dumps({"items": [{"task": "task", "text": "x" * 20_000}]}).encode()
+    with connect(server) as connection:
+        connection.sendall(CHUNKED + b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n")
+        assert connection.recv(12) == b"HTTP/1.1 200"
+
+
+@layouts
+@pytest.mark.parametrize("sent", [b"", GET + b"X: a", GET + b"X: a\r\n" * 3], ids=["silent", "field", "lines"])
+def test_who_sends_no_request_is_let_go(server, sent):
+    with connect(server) as connection:
+        connection.sendall(sent)
+        found = answers(connection)
+    assert [answer[0] for answer in found] == ([408] if sent else [])
+
+
+def test_a_second_request_that_stops_half_way_is_let_go(server):
+    with connect(server) as connection:
+        connection.sendall(GET + b"\r\n")
+        connection.recv(65536)
+        connection.sendall(GET)
+        (answer,) = answers(connection)
+    assert_problem(answer, 408, "request-timeout")
+
+
+@layouts
+def test_a_refused_body_does_not_keep_its_sender_from_the_answer(server):
+    """A plain client sends its whole body before it reads; it must not meet a reset instead of the answer."""
+    connection = http.client.HTTPConnection(urlsplit(server.url).netloc, timeout=30)
+    headers = {"Content-Type": "application/octet-stream"}
+    connection.request("PUT", "/v1/tasks/big/versions", b"\1" * (16 * MIB), headers)
+    answer = connection.getresponse()
+    assert (answer.status, json.loads(answer.read())["code"]) == (413, "too-large")
+    connection.close()
+
+
+@layouts
+def test_a_body_without_an_end_is_not_read_for_ever(server):
+    with connect(server) as connection:
+        connection.sendall(b"PUT /v1/tasks/big/versions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n")
+        connection.sendall(b"Content-Type: application/octet-stream\r\n\r\n")
+        sent, part = 0, b"\1" * MIB
+        with suppress(ConnectionError):
+            while sent < 1024 * MIB:
+                connection.sendall(part)
+                sent += MIB
+    assert sent < 1024 * MIB
+
+
+def test_a_body_that_nobody_reads_leaves_the_connection_to_the_next_request(server):
+    """An answer may come before the body, of which nothing is read; the connection goes on behind it."""
+    with connect(server) as connection:
+        connection.sendall(b"POST /nowhere HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\n12")
+        begun = connection.recv(12)
+        connection.sendall(b"345" + GET + b"Connection: close\r\n\r\n")
+        first, second = answers(connection, begun)
+    assert (first[0], second[0]) == (404, 200)
+
+
+def test_who_does_not_read_its_answers_is_let_go(server):
+    """No key is needed to ask for the documentation again and again, and to leave it all in the server's memory."""
+    where = urlsplit(server.url)
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect((where.hostname, where.port))
+        connection.sendall(b"GET /docs/swagger-ui-bundle.js HTTP/1.1\r\nHost: localhost\r\n\r\n" * 40)
+        wait_until(lambda: _is_cut(connection))
+
+
+def _is_cut(connection):
+    try:
+        connection.sendall(b"\r\n")
+    except ConnectionError:
+        return True
+    return False
+
+
+def test_noise_is_no_flood_of_the_log(server):
+    before = len(server.log.read_text().splitlines())
+    for _ in range(50):
+        with connect(server) as connection:
+            connection.sendall(BROKEN["no-http"])
+            answers(connection)
+    assert len(server.log.read_text().splitlines()) - before <= 2
+
+
+def test_more_connections_than_descriptors_do_not_shut_out_who_asks(tmp_path):
+    """The one that has been silent longest makes room, and the log says so once."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, limits[1]))
+    try:
+        server = Server(tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    with server, ExitStack() as silent:
+        for _ in range(400):
+            silent.enter_context(connect(server))
+        for _ in range(3):
+            assert httpx.get(f"{server.url}/healthz").status_code == 200
+        assert server.log.read_text().count("connections are open") == 1

@@ -1,0 +1,160 @@
+"""The client library against a real server: both clients, every method, more inputs than one request takes."""
+
+import asyncio
+import hashlib
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from onebert_server.client import AsyncClient, Client, as_dict
+from onebert_store.errors import (
+    AliasConflict,
+    InvalidInput,
+    MalformedFile,
+    ServerUnreachable,
+    TaskNotFound,
+    Unauthorized,
+    VersionInUse,
+)
+from servers import Server, Task, assert_answers
+
+PAIR = ("first", "second")
+
+
+@pytest.fixture(scope="module")
+def task(server):
+    made = Task(labels=["good", "bad", "ugly"], seed=1)
+    with Client(server.url) as client:
+        client.push("mood", made.file)
+    return made
+
+
+@pytest.fixture(params=[Client, AsyncClient])
+def ask(request, server):
+    """Calls one method of either client, on a connection of its own."""
+
+    async def awaited(url, method, arguments, options):
+        async with AsyncClient(url, **options) as client:
+            return await getattr(client, method)(*arguments)
+
+    def call(method, *arguments, url=server.url, **options):
+        if request.param is AsyncClient:
+            return asyncio.run(awaited(url, method, arguments, options))
+        with Client(url, **options) as client:
+            return getattr(client, method)(*arguments)
+
+    return call
+
+
+def test_one_input_has_one_answer(ask, task):
+    for one in ("my order is late", PAIR):
+        answer = ask("classify", "mood", one)
+        assert_answers(as_dict(answer), task.scores(*([one] if isinstance(one, str) else one)))
+        assert (answer.task, answer.version, answer.truncated) == ("mood", 1, False)
+        assert answer.digest == "sha256:" + hashlib.sha256(task.file).hexdigest()
+        assert (answer.labels, answer.words, answer.answers) == (None, None, None)
+
+
+def test_more_inputs_than_a_request_takes_are_answered_in_order(ask, task):
+    texts = [f"order {number} is late" for number in range(150)]
+    for answers in (ask("classify", "mood", texts), ask("classify_items", [("mood", text) for text in texts])):
+        assert len(answers) == 150
+        for text, answer in zip(texts, answers, strict=True):
+            assert_answers(as_dict(answer), task.scores(text))
+
+
+def test_inputs_of_more_bytes_than_a_request_takes_are_answered(ask, task):
+    # 60 texts of 60,000 bytes each: three times what a body may hold.
+    texts = ["ü" * 30000] * 60
+    assert len(ask("classify", "mood", texts)) == 60
+
+
+def test_a_server_that_takes_less_is_asked_for_less(ask, task, tmp_path):
+    texts = [f"order {number} is late " * 10 for number in range(64)]
+    with Server(tmp_path, max_body_bytes=4096) as small:
+        ask("push", "mood", task.file, url=small.url)
+        answers = ask("classify", "mood", texts, url=small.url)
+    assert answers == ask("classify", "mood", texts)
+
+
+def test_a_client_may_wait_longer_than_a_server_can_be_told(ask, task):
+    assert ask("classify", "mood", "x", timeout=1e6).task == "mood"
+
+
+def test_no_inputs_are_no_answers(ask, task):
+    assert ask("classify", "mood", []) == []
+    assert ask("classify_items", []) == []
+
+
+def test_fanout(ask, task):
+    (answer,) = ask("fanout", "my order is late", ["mood@1"], 2)
+    assert answer.task == "mood"
+    assert len(answer.scores) == 2
+
+
+def test_the_life_of_versions_and_aliases(ask, request):
+    first, second = Task(seed=40), Task(seed=41)
+    name = f"life-{request.node.callspec.params['ask'].__name__.lower()}"
+    assert [ask("push", name, each.file).version for each in (first, second)] == [1, 2]
+    assert ask("push", name, first.file).created is False
+    assert ask("download", name, 2) == second.file
+    moved = ask("move_alias", name, "live", 2, 1)
+    assert (moved.version, moved.previous) == (2, 1)
+    with pytest.raises(AliasConflict):
+        ask("move_alias", name, "live", 1, 1)
+    with pytest.raises(VersionInUse):
+        ask("delete_version", name, 2)
+    facts = ask("task", name)
+    assert (facts.aliases, facts.previous) == ({"live": 2}, {"live": 1})
+    assert [version.method for version in facts.versions] == ["bitfit", "bitfit"]
+    assert datetime.now(UTC) - facts.versions[0].created_at < timedelta(hours=1)
+    version = ask("version", name, 1)
+    assert version.manifest["labels"] == first.manifest["labels"]
+    assert name in [each.name for each in ask("tasks")]
+    ask("delete_version", name, 1)
+    ask("delete_alias", name, "live", 2)
+    ask("delete_task", name)
+    assert name not in [each.name for each in ask("tasks")]
+    with pytest.raises(TaskNotFound):
+        ask("task", name)
+
+
+def test_the_base(ask, task):
+    base = ask("base")
+    assert base.digest == task.manifest["base"]["digest"]
+    assert base.dtype == "float32"
+
+
+def test_refusals_are_typed(ask, task, tmp_path):
+    for wrong, error, said in (
+        (("classify", "nobody", "x"), TaskNotFound, "nobody"),
+        (("classify", "", "x"), InvalidInput, "a name"),
+        (("classify", "mood", " "), InvalidInput, "blank"),
+        (("classify", "mood", ["x"] * 70 + [" "]), InvalidInput, "^input 70: .*blank"),
+        (("classify", "mood", "\ud800"), InvalidInput, "Unicode"),
+        (("classify", "mood", [7]), InvalidInput, "two texts"),
+        (("classify", "mood", ("a", "b", "c")), InvalidInput, "two texts"),
+        (("push", "mood", b"no delta"), MalformedFile, "header"),
+        (("push", "mood", tmp_path / "nowhere"), InvalidInput, "cannot be read"),
+    ):
+        with pytest.raises(error, match=said):
+            ask(*wrong)
+
+
+def test_keys(ask, tmp_path):
+    with Server(tmp_path, api_keys="the-right-key-0123") as locked:
+        assert ask("tasks", url=locked.url, api_key="the-right-key-0123") == []
+        with pytest.raises(Unauthorized):
+            ask("tasks", url=locked.url)
+        assert ask("ready", url=locked.url)
+
+
+def test_nobody_there(ask):
+    assert ask("ready", url="http://127.0.0.1:1") is False
+    with pytest.raises(ServerUnreachable, match=r"nothing answers at http://127\.0\.0\.1:1;"):
+        ask("tasks", url="http://127.0.0.1:1")
+    for wrong in ("ftp://127.0.0.1", "127.0.0.1", "http://", "http://["):
+        with pytest.raises((InvalidInput, ServerUnreachable)):
+            ask("tasks", url=wrong)
+    with pytest.raises(InvalidInput):
+        ask("tasks", api_key="schlüssel ☃")

@@ -1,0 +1,114 @@
+"""The page at /docs comes whole from the server, and the OpenAPI document that it shows is true."""
+
+import re
+from urllib.parse import urljoin, urlsplit
+
+import httpx
+import pytest
+
+from onebert_server.http.auth import DOCS_PATHS
+from servers import Server, layouts
+
+KEY = "first-key-0123456789"
+PROBLEM = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+
+
+@pytest.fixture(scope="module", params=[0], ids=["one process"])
+def server(request, tmp_path_factory):
+    with Server(tmp_path_factory.mktemp("docs"), front_ends=request.param, api_keys=KEY) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def web(server):
+    with httpx.Client(base_url=server.url, timeout=30) as client:
+        yield client
+
+
+@layouts
+def test_the_page_is_whole_without_a_network_and_without_a_key(web):
+    assert web.get("/").headers["location"] == "docs"
+    page = web.get("/", follow_redirects=True)
+    assert page.status_code == 200
+    parts = re.findall(r'(?:src|href)="([^"]+)"', page.text)
+    parts += re.findall(r'url: "([^"]+)"', web.get("/docs/start.js").text)
+    wanted = {urlsplit(urljoin("http://server/docs", part)).path for part in parts if not part.startswith("data:")}
+    assert wanted == DOCS_PATHS - {"/", "/docs"}
+    for path in wanted:
+        part = web.get(path)
+        assert part.status_code == 200
+        assert not re.search(r"url\(\s*['\"]?(?:https?:)?//", part.text) or path.endswith(".js")
+    assert "SwaggerUIBundle" in web.get("/docs/swagger-ui-bundle.js").text
+
+
+def test_the_page_may_load_nothing_from_elsewhere(web):
+    for path in DOCS_PATHS - {"/", "/openapi.json"}:
+        policy = dict(rule.split(maxsplit=1) for rule in web.get(path).headers["content-security-policy"].split(";"))
+        assert policy["default-src"] == policy["frame-ancestors"] == "'none'"
+        sources = {source for name, value in policy.items() if name != "style-src" for source in value.split()}
+        assert sources == {"'self'", "'none'", "data:"}
+
+
+@pytest.fixture(scope="module")
+def document(web):
+    return web.get("/openapi.json").json()
+
+
+def operations(document):
+    return [(path, method, one) for path, methods in document["paths"].items() for method, one in methods.items()]
+
+
+def test_problems_are_documented_as_they_are_sent(document, web):
+    for _, _, operation in operations(document):
+        assert {operation["responses"][status]["content"] == PROBLEM for status in ("4XX", "5XX", "422")} == {True}
+    assert web.get("/v1/tasks").headers["content-type"] in PROBLEM
+
+
+def test_keys_are_documented_where_they_are_needed(document, web):
+    for path, method, operation in operations(document):
+        if "security" in operation:
+            assert web.request(method, path).status_code == 401
+        else:
+            assert web.request(method, path).status_code == 200
+
+
+def test_conditions_are_documented(document):
+    alias = document["paths"]["/v1/tasks/{task}/aliases/{alias}"]
+    named = {method: {one["name"]: one for one in alias[method].get("parameters", [])} for method in alias}
+    assert {"If-Match", "If-None-Match"} <= named["put"].keys()
+    assert named["delete"]["If-Match"]["required"]
+    assert re.fullmatch(named["put"]["If-Match"]["schema"]["pattern"], '"3"')
+    rule = re.compile(named["put"]["alias"]["schema"]["pattern"])
+    assert rule.search("live")
+    assert not rule.search("123")
+
+
+def test_no_parameter_can_be_null(document):
+    for _, _, operation in operations(document):
+        assert all("type" in parameter["schema"] for parameter in operation.get("parameters", []))
+
+
+@pytest.mark.parametrize("name", ["tone", "a", "0.5-x_y", "x" * 63])
+def test_names_are_documented_by_the_rule_that_the_server_has(document, web, name):
+    headers = {"Authorization": f"Bearer {KEY}"}
+    [parameter] = document["paths"]["/v1/tasks/{task}"]["get"]["parameters"]
+    rule = re.compile(parameter["schema"]["pattern"])
+    assert rule.search(name)
+    assert web.get(f"/v1/tasks/{name}", headers=headers).status_code == 404
+    for bad in (f"-{name}", f"{name}~", f"{name}A"):
+        assert not rule.search(bad)
+        assert web.get(f"/v1/tasks/{bad}", headers=headers).status_code == 422
+
+
+def test_a_refused_method_is_told_all_that_are_taken(web, document):
+    headers = {"Authorization": f"Bearer {KEY}"}
+    for path, methods in document["paths"].items():
+        answer = web.patch(path.replace("{version}", "1"), headers=headers)
+        assert answer.status_code == 405
+        assert answer.headers["allow"].lower().split(", ") == sorted(methods)
+
+
+def test_without_keys_none_is_asked_for(tmp_path):
+    with Server(tmp_path) as server:
+        found = httpx.get(f"{server.url}/openapi.json").json()
+    assert all("security" not in operation for _, _, operation in operations(found))

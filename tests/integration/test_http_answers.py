@@ -1,0 +1,92 @@
+"""What an answer over HTTP may hold: a bad one spoils no other, and none is larger than a server makes in peace."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+
+from bases import tiny_base
+from onebert_encoder.base.base import load_base
+from onebert_encoder.maths.predict import golden_tokens
+from onebert_store.errors import TooLarge
+from servers import LAYOUTS, MAX_LENGTH, Task, assert_answers, spec
+
+pytestmark = pytest.mark.parametrize("server", indirect=True, **LAYOUTS)
+
+TEXT = "late"
+LARGEST = float(np.finfo(np.float32).max)
+
+
+@pytest.fixture(scope="module")
+def good(client):
+    task = Task(seed=1)
+    client.push("good", task.file)
+    return task
+
+
+@pytest.fixture(scope="module")
+def overflowing(client):
+    """A text on which a task overflows, while the sequences that prove it at its upload lie across its head."""
+    size = spec().hidden_size
+    pooled = Task("frozen", labels=size)
+    pooled.tensors |= {"head.weight": np.eye(size, dtype=np.float32), "head.bias": np.zeros(size, np.float32)}
+    probes = golden_tokens(load_base(str(tiny_base())), MAX_LENGTH, per_token=False)
+    seen = np.stack([pooled.reference.logits(one.input_ids, one.type_ids).numpy().ravel() for one in probes])
+    here = pooled.logits(TEXT).ravel()
+    across = here - np.linalg.pinv(seen) @ (seen @ here)
+    task = Task("frozen", labels=2)
+    task.tensors["head.bias"][:] = 0
+    task.tensors["head.weight"][:] = across * (1.05 * LARGEST / (across @ here))
+    client.push("overflows", task.file)
+    return TEXT
+
+
+def test_an_answer_that_is_not_finite_is_one_entry_of_many(server, client, good, overflowing):
+    for results in (
+        client.fanout(overflowing),
+        client.classify_items([("good", overflowing), ("overflows", overflowing), ("good", "late")])[:2],
+    ):
+        fine, failed = results
+        assert_answers(fine, good.scores(overflowing))
+        assert (failed["task"], failed["version"], failed["error"]["code"]) == ("overflows", 1, "answer-not-finite")
+        assert failed.keys() == {"task", "version", "digest", "error"}
+
+
+def test_asked_alone_it_is_a_problem_that_trying_again_does_not_help(server, client, overflowing):
+    answer = httpx.post(f"{server.url}/v1/tasks/overflows/classify", json={"inputs": ["late", overflowing]})
+    assert (answer.status_code, answer.json()["code"]) == (422, "answer-not-finite")
+    assert "overflows@1" in answer.json()["detail"]
+
+
+def test_an_answer_of_hundreds_of_megabytes_is_refused(server, client, good):
+    """A few kilobytes ask for every label of a task with the widest head there may be, a thousand times."""
+    wide = Task(labels=[f"{n} " + "label" * 40 for n in range(4096)])
+    client.push("wide", wide.file)
+    with pytest.raises(TooLarge, match="over 16777216 bytes"):
+        client.fanout("it is late", ["wide"] * 1024)
+    assert len(client.classify("wide", "it is late")["results"][0]["scores"]) == 4096
+    few = client.fanout("it is late", ["wide"] * 1024, top_k=1)
+    assert [len(one["scores"]) for one in few] == [1] * 1024
+    assert_answers(client.classify("good", "late")["results"][0], good.scores("late"))
+
+
+def test_spans_of_very_long_tokens_are_refused_as_they_are_read(server, client):
+    """Whitespace between words belongs to no token, so that a span of few tokens may hold most of a long context."""
+    client.push("spans", Task(labels=["start", "end"], task_type="span", pooling="none", seed=3).file)
+    context = (" " * 2_000).join(["late", "now"] * 15)
+    before = peak_memory(server)
+    with pytest.raises(TooLarge, match="over 16777216 bytes"):
+        client.fanout(("what is late", context), ["spans"] * 1024, top_k=20)
+    assert peak_memory(server) < before + 2**27  # all answers together would be half a gigabyte
+
+
+def peak_memory(server):
+    """The most bytes that a process of the server has ever held at once, of the largest of them."""
+    found = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+    pairs = [tuple(map(int, line.split())) for line in found.splitlines()]
+    own = [pid for pid, parent in pairs if server.process.pid in (pid, parent)]
+    peaks = [re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())[1] for pid in own]
+    return max(map(int, peaks)) * 1024

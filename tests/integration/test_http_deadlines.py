@@ -1,0 +1,199 @@
+"""Deadlines, and clients who leave: a whole app in this process, whose engine can be held up."""
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+from threading import Event
+
+import httpx
+import pytest
+
+from bases import tiny_base
+from onebert_encoder.text.tokens import Tokens
+from onebert_server.app import create_app
+from onebert_server.context import own_work
+from onebert_server.engine.request import Item
+from onebert_server.runtime import open_runtime
+from onebert_server.settings import load_settings
+from servers import Task
+
+CLASSIFY, BODY = "/v1/tasks/task/classify", {"inputs": ["it is late"] * 3}
+
+
+class Held:
+    """A running app with one task, and its engine's thread, which does nothing from `hold` until `release`."""
+
+    def __init__(self, runtime, web):
+        self.runtime, self.web = runtime, web
+        self.entered, self.opened = Event(), Event()
+
+    async def hold(self, end=None):
+        """Holds the thread in what is called with an answer; `end` is raised there when it is released."""
+
+        def answered(_):
+            self.entered.set()
+            self.opened.wait()
+            if end is not None:
+                raise end
+
+        [resident] = self.runtime.directory.pin(["task"])
+        future = self.runtime.engine.submit([Item(Tokens([5], [0]), resident.slot)], own_work("test"))
+        future.add_done_callback(answered)
+        await asyncio.to_thread(self.entered.wait)
+
+    async def ask(self, **headers):
+        return await self.web.post(CLASSIFY, json=BODY, headers=headers)
+
+    async def metrics(self):
+        return (await self.web.get("/metrics")).text
+
+    async def wait_for_work(self, sequences):
+        async with asyncio.timeout(60):
+            while self.runtime.engine.waiting_sequences != sequences:
+                await asyncio.sleep(0.001)
+
+
+def lived(tmp_path, test, **settings):
+    """Runs a test in the app's life."""
+
+    @asynccontextmanager
+    async def life():
+        with open_runtime(load_settings(base=str(tiny_base()), data_dir=tmp_path, **settings)) as runtime:
+            transport = httpx.ASGITransport(create_app(runtime))
+            async with httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=60) as web:
+                file = {"content": Task().file, "headers": {"Content-Type": "application/octet-stream"}}
+                assert (await web.put("/v1/tasks/task/versions", **file)).status_code == 201
+                held = Held(runtime, web)
+                try:
+                    yield held
+                finally:
+                    held.opened.set()
+
+    async def run():
+        async with life() as held:
+            await test(held)
+
+    asyncio.run(run())
+
+
+def test_an_answer_that_is_late_is_504_and_its_work_is_dropped(tmp_path):
+    async def test(held):
+        await held.hold()
+        answer = await held.ask(**{"X-Request-Timeout": "0.05"})
+        assert (answer.status_code, answer.json()["code"]) == (504, "deadline-exceeded")
+        await held.wait_for_work(0)
+        held.opened.set()
+        assert (await held.ask()).status_code == 200
+        assert 'onebert_dropped_total{why="left"} 1.0' in await held.metrics()
+
+    lived(tmp_path, test)
+
+
+def test_the_default_is_a_setting(tmp_path):
+    async def test(held):
+        await held.hold()
+        assert (await held.ask()).status_code == 504
+
+    lived(tmp_path, test, request_timeout=0.05)
+
+
+@pytest.mark.parametrize("value", ["", "0", "-1", "1e3", "601", "nan", "inf", "١", "5 s", "1" * 400])
+def test_a_timeout_that_is_none_is_refused(tmp_path, value):
+    async def test(held):
+        answer = await held.ask(**{"X-Request-Timeout": value.encode()})
+        assert (answer.status_code, answer.json()["code"]) == (422, "invalid-input")
+        assert "X-Request-Timeout" in answer.json()["detail"]
+        assert (await held.ask(**{"X-Request-Timeout": "0600.0"})).status_code == 200
+
+    lived(tmp_path, test)
+
+
+def test_who_leaves_is_no_longer_worked_for(tmp_path):
+    """Their waiting work is gone while the batch before it still runs, and is never computed."""
+
+    async def test(held):
+        await held.hold()
+        left = asyncio.Event()
+        asking = asyncio.create_task(_ask_and_leave(create_app(held.runtime), left))
+        await held.wait_for_work(3)
+        left.set()
+        await held.wait_for_work(0)
+        await asking
+        held.opened.set()
+        assert (await held.ask()).status_code == 200
+        metrics = await held.metrics()
+        assert 'onebert_dropped_total{why="left"} 1.0' in metrics
+        assert 'status="499"' in metrics
+        # Of the upload's proof, the batch that held the engine, and the last question.
+        assert "onebert_queue_wait_seconds_count 3.0" in metrics
+
+    lived(tmp_path, test)
+
+
+def test_a_full_queue_refuses_before_the_body_is_read(tmp_path):
+    async def test(held):
+        await held.hold()
+        asking = asyncio.create_task(held.ask())
+        await held.wait_for_work(3)
+        refused = await held.web.post(CLASSIFY, content=b"{", headers={"Content-Type": "application/json"})
+        assert (refused.status_code, refused.json()["code"]) == (503, "queue-full")
+        assert int(refused.headers["retry-after"]) >= 1
+        held.opened.set()
+        assert (await asking).status_code == 200
+        malformed = await held.web.post(CLASSIFY, content=b"{", headers={"Content-Type": "application/json"})
+        assert malformed.status_code == 400
+
+    lived(tmp_path, test, max_queue_seconds=1e-9)
+
+
+def test_health_fails_while_a_pass_hangs_and_is_well_again_after_it(tmp_path):
+    async def test(held):
+        assert (await held.web.get("/healthz")).status_code == 200
+        await held.hold()
+        for path in ("/healthz", "/readyz"):
+            async with asyncio.timeout(60):
+                while (answer := await held.web.get(path)).status_code == 200:
+                    pass
+            assert (answer.status_code, answer.json()["code"]) == (503, "unhealthy")
+        held.opened.set()
+        async with asyncio.timeout(60):
+            while (await held.web.get("/healthz")).status_code != 200:
+                pass
+        assert (await held.web.get("/readyz")).status_code == 200
+
+    lived(tmp_path, test, engine_timeout=0.05)
+
+
+def test_health_fails_when_the_engines_thread_is_dead_and_who_waits_is_told(tmp_path):
+    async def test(held):
+        await held.hold(end=SystemExit)
+        asking = asyncio.create_task(held.ask())
+        await held.wait_for_work(3)
+        held.opened.set()
+        assert (await asking).json()["code"] == "engine-failed"
+        async with asyncio.timeout(60):
+            while (answer := await held.web.get("/healthz")).status_code == 200:
+                pass
+        assert (answer.status_code, answer.json()["code"]) == (503, "unhealthy")
+        assert (await held.ask()).json()["code"] == "engine-failed"
+
+    lived(tmp_path, test)
+
+
+async def _ask_and_leave(app, left):
+    """One request as a server that speaks ASGI passes it on, from a client that closes its connection."""
+    body = [{"type": "http.request", "body": json.dumps(BODY).encode()}]
+
+    async def receive():
+        if body:
+            return body.pop()
+        await left.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message):
+        pass
+
+    headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+    scope = {"type": "http", "method": "POST", "path": CLASSIFY, "headers": headers, "query_string": b""}
+    scope |= {"http_version": "1.1", "scheme": "http", "client": ("127.0.0.1", 1), "server": ("localhost", 80)}
+    await app(scope, receive, send)

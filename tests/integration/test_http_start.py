@@ -1,0 +1,115 @@
+"""A server that starts: it answers at its address at once, says how far it is, and can be stopped."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+from contextlib import contextmanager
+
+import httpx
+import pytest
+
+from bases import tiny_base
+from onebert_server.run.serve import bind
+from onebert_store.errors import InvalidSettings
+from servers import LAYOUTS, ONEBERT, Server, Task, clean_env, wait_until
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return found.getsockname()[1]
+
+
+@contextmanager
+def held_up(folder, **settings):
+    """A server whose start waits for whoever opens the other end of a pipe in place of its store's lock."""
+    data, port = folder / "data", free_port()
+    data.mkdir()
+    os.mkfifo(data / "lock")
+    given = {"base": tiny_base(), "dtype": "float32", "threads": 1, "port": port, "data_dir": data} | settings
+    with (
+        (folder / "log").open("wb") as log,
+        subprocess.Popen(
+            [ONEBERT, "serve"], env=clean_env(**given), stdout=subprocess.PIPE, stderr=log, text=True
+        ) as process,
+    ):
+        try:
+            wait_until(lambda: _answers(port))
+            yield process, f"http://127.0.0.1:{port}", data / "lock"
+        finally:
+            process.kill()
+
+
+def _answers(port):
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/healthz").status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+@pytest.mark.parametrize("front_ends", **LAYOUTS)
+def test_it_listens_while_it_loads_and_says_how_far_it_is(tmp_path, front_ends):
+    with held_up(tmp_path, front_ends=front_ends) as (process, url, lock):
+        assert httpx.get(f"{url}/healthz").json() == {"status": "alive"}
+        wait_until(lambda: "store: 0 of 1" in httpx.get(f"{url}/startupz").json()["detail"])
+        for path in ("/startupz", "/readyz", "/v1/tasks", "/v1/tasks/task/classify", "/metrics"):
+            answer = httpx.get(url + path)
+            assert (answer.status_code, answer.json()["code"]) == (503, "starting")
+            assert answer.headers["Content-Type"] == "application/problem+json"
+            assert int(answer.headers["Retry-After"]) >= 1
+            assert answer.headers["Connection"] == "close"
+        with lock.open("rb"):
+            greeting = process.stdout.readline()
+        assert re.match(rf"Listening on {url}: \S+, float32 on cpu, \w+ kernels, 0 tasks\n", greeting)
+        assert httpx.get(f"{url}/startupz").json() == {"status": "started"}
+        assert httpx.get(f"{url}/readyz").json()["status"] == "ready"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+
+
+@pytest.mark.parametrize("front_ends", **LAYOUTS)
+@pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
+def test_a_start_that_hangs_ends_when_it_is_told_to(tmp_path, by, front_ends):
+    with held_up(tmp_path, front_ends=front_ends) as (process, url, _):
+        wait_until(lambda: "store" in httpx.get(f"{url}/startupz").json()["detail"])
+        process.send_signal(by)
+        assert process.wait(60) == 0
+        assert process.stdout.read() == ""
+
+
+def test_a_host_name_is_bound_at_every_address_that_it_stands_for(monkeypatch):
+    """As `localhost` does where there is IPv6: two addresses, and both of them answer at one port."""
+    ours = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0)) for address in ("127.0.0.1", "127.0.0.2")]
+    nobodys = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("192.0.2.1", 0))
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [nobodys, *ours])
+    sockets = bind("twice", 0)
+    names = [one.getsockname() for one in sockets]
+    assert [name[0] for name in names] == ["127.0.0.1", "127.0.0.2"]
+    assert len({name[1] for name in names}) == 1
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [nobodys])
+    with pytest.raises(InvalidSettings, match="not an address of this machine"):
+        bind("nowhere", 0)
+    for one in sockets:
+        one.close()
+
+
+def test_an_address_that_is_taken_lets_go_of_the_others(monkeypatch):
+    with socket.create_server(("127.0.0.2", 0)) as taken:
+        port = taken.getsockname()[1]
+        both = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in ("127.0.0.1", "127.0.0.2")]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: both)
+        with pytest.raises(InvalidSettings, match="cannot be bound"):
+            bind("twice", port)
+        socket.create_server(("127.0.0.1", port)).close()
+
+
+@pytest.mark.parametrize("front_ends", **LAYOUTS)
+def test_localhost_answers(tmp_path, front_ends):
+    with Server(tmp_path, host="localhost", front_ends=front_ends) as server, server.client() as client:
+        client.push("task", Task(seed=1).file)
+        for _, _, _, _, address in socket.getaddrinfo(
+            "localhost", server.url.rpartition(":")[2], type=socket.SOCK_STREAM
+        ):
+            host = f"[{address[0]}]" if ":" in address[0] else address[0]
+            assert httpx.get(f"http://{host}:{address[1]}/v1/tasks").status_code == 200

@@ -1,0 +1,52 @@
+"""What a forward pass touches: as much as the batch needs, however many tasks are resident."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from bases import far_delta, tiny_base, torch_tensors
+from onebert_encoder.base.base import load_base
+from onebert_encoder.maths.batch import pack
+from onebert_encoder.maths.encode import encode
+from onebert_encoder.maths.fold import fold
+from onebert_encoder.maths.rows import stack_rows
+from onebert_encoder.text.tokens import Tokens
+
+TOKENS, TASKS = 3, 200
+
+
+def memory(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+class Largest(TorchDispatchMode):
+    """Keeps how many numbers the largest tensor holds that an operation has made; a view of another is not made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        # Packed weights have no memory that could be looked at.
+        given = {memory(one) for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor) and not one.is_mkldnn}
+        if isinstance(out, Tensor) and memory(out) not in given:
+            self.numbers = max(self.numbers, out.numel())
+        return out
+
+
+def test_a_scaled_row_does_not_copy_the_scales_of_all_others() -> None:
+    base = load_base(str(tiny_base("bert")))
+    deltas = [far_delta(base.spec, "scale", "mean", labels=2, seed=seed) for seed in range(TASKS)]
+    rows = stack_rows(base, [fold(base, torch_tensors(tensors), "mean") for tensors in deltas])
+    batch = pack(base, [Tokens([5, 6, 7], [0] * TOKENS)], [3])
+    with torch.inference_mode():
+        encode(base, rows, batch)  # the first time kernels are checked on tensors of their own
+        with Largest() as largest:
+            encode(base, rows, batch)
+    # The widest that a layer computes is the MLP's, of the tokens and the filling behind them.
+    assert 0 < largest.numbers <= len(batch.word) * 3 * base.config.intermediate_size
+    assert largest.numbers < rows.scale[:, 0].numel()

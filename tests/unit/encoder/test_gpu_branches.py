@@ -1,0 +1,137 @@
+"""The Triton programs for branches of many rows against dense matrices in float64, on a GPU or in the interpreter."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from onebert_encoder.compute.kernels import gpu
+from onebert_encoder.compute.kernels.gpu import GpuKernels
+from onebert_encoder.layout.branches import Bottleneck, Branch, Branches, Joined, LowRank, Sparse
+from stages import draw, stage_of
+
+pytest.importorskip("triton", reason="Triton exists for Linux alone")
+
+pytestmark = pytest.mark.gpu
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+HALF = torch.float16 if DEVICE == "cpu" else torch.bfloat16
+# Sums of up to 200 products, together of order 1 to 10, what lies between rounded to the dtype's own digits.
+TOLERANCE = {torch.float32: 1e-5, torch.float16: 0.02, torch.bfloat16: 0.1}
+# Tiles have 64 tokens: spans of less, as many, one more and many; tokens without a branch lie between.
+RUNS = [(0, 1), (1, 65), (70, 135), (140, 144), (144, 310)]
+TOKENS = 315
+
+
+def low_rank(rank: int, into: int, out: int, dtype: torch.dtype, seed: int) -> LowRank:
+    A, B = (draw(*shape, dtype=torch.float32, seed=seed, device=DEVICE) for shape in ((rank, into), (out, rank)))
+    return LowRank(A / into**0.5, B / rank**0.5).to(dtype)
+
+
+def adapter(rank: int, width: int, dtype: torch.dtype, seed: int) -> Bottleneck:
+    down = draw(rank, width, dtype=torch.float32, seed=seed, device=DEVICE)
+    c = draw(rank, dtype=torch.float32, seed=seed, device=DEVICE)
+    return Bottleneck(down / width**0.5, c, down.T / rank**0.5).to(dtype)
+
+
+def exact(branch: Branch, x: Tensor) -> Tensor:
+    x = x.double()
+    if isinstance(branch, LowRank):
+        return x @ (branch.B.double() @ branch.A.double()).T
+    assert isinstance(branch, Bottleneck)
+    z = x @ branch.D.double().T + branch.c.double()
+    return z * torch.special.ndtr(z) @ branch.U.double().T
+
+
+def add(y: Tensor, x: Tensor, joined: list[Joined]) -> Tensor:
+    """A row for each run."""
+    place, rows = (3, "qkv"), [Branches(), *(Branches({(3, "qkv"): branches}) for _, _, branches in joined)]
+    spans = [(row, start, stop) for row, (start, stop, _) in enumerate(joined, 1)]
+    stage = replace(stage_of([len(y)], [0], 0, y.dtype, DEVICE), spans=spans)
+    kernels = GpuKernels()
+    return kernels.add_branches(y, x, kernels.join(rows, stage)[place])
+
+
+def assert_joined(joined: list[Joined], into: int, out: int, dtype: torch.dtype) -> None:
+    y = draw(TOKENS, out, dtype=dtype, device=DEVICE)
+    x = draw(TOKENS, into, dtype=dtype, seed=1, device=DEVICE)
+    want = y.double()
+    for start, stop, branches in joined:
+        want[start:stop] += sum(exact(branch, x[start:stop]) for branch in branches)
+    got = add(y.clone(), x, joined)
+    torch.testing.assert_close(got.double(), want, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+    alone = torch.ones(TOKENS, dtype=torch.bool)
+    for start, stop, _ in joined:
+        alone[start:stop] = False
+    assert torch.equal(got[alone], y[alone])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, HALF])
+@pytest.mark.parametrize(("into", "out"), [(1, 3), (48, 144), (65, 200)])
+def test_ranks_of_all_sizes_in_one_batch(dtype: torch.dtype, into: int, out: int) -> None:
+    ranks = (1, 16, 3, 65, 24)
+    assert_joined(
+        [(*run, (low_rank(rank, into, out, dtype, rank),)) for run, rank in zip(RUNS, ranks, strict=True)],
+        into,
+        out,
+        dtype,
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, HALF])
+def test_adapters_beside_low_rank_branches(dtype: torch.dtype) -> None:
+    makers = (low_rank(4, 40, 40, dtype, 0), adapter(8, 40, dtype, 1), adapter(70, 40, dtype, 2))
+    assert_joined([(*run, (makers[i % 3],)) for i, run in enumerate(RUNS)], 40, 40, dtype)
+
+
+def test_several_branches_of_one_run_are_all_added() -> None:
+    several = tuple(low_rank(2 + i, 24, 24, torch.float32, i) for i in range(3))
+    assert_joined([(*run, several[: 1 + i % 3]) for i, run in enumerate(RUNS)], 24, 24, torch.float32)
+
+
+def test_an_adapter_reads_what_it_adds_to() -> None:
+    y = draw(TOKENS, 40, dtype=torch.float32, device=DEVICE)
+    own = adapter(8, 40, torch.float32, 1)
+    want = y.double()
+    want[3:150] += exact(own, y[3:150])
+    got = y.clone()
+    got = add(got, got, [(3, 150, (own,))])
+    torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-5)
+
+
+def test_sparse_branches_come_with_the_others() -> None:
+    places = torch.tensor([[0, 3, 23], [5, 0, 23]], device=DEVICE)
+    sparse = Sparse(places, draw(3, dtype=torch.float32, device=DEVICE), (24, 24))
+    dense, x = low_rank(2, 24, 24, torch.float32, 0), draw(TOKENS, 24, dtype=torch.float32, device=DEVICE)
+    want = exact(dense, x)
+    for row, column, value in zip(*places.tolist(), sparse.values.tolist(), strict=True):
+        want[:, row] += value * x[:, column]
+    got = add(torch.zeros_like(x), x, [(0, TOKENS, (dense, sparse))])
+    torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-5)
+
+
+def test_matrices_that_lie_askew_are_left_to_the_plain_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = draw(1 + 3 * 24, dtype=torch.float32, device=DEVICE)
+    A = whole[1:].view(3, 24)
+    askew = LowRank(A, A.T)
+    monkeypatch.setattr(gpu.GpuKernels, "_add_tiles", None)
+    assert_joined([(0, 70, (askew,))], 24, 24, torch.float32)
+
+
+# On the interpreter's account: numpy warns of the numbers that are put there on purpose.
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("dtype", [torch.float32, HALF])
+def test_a_run_has_the_same_bits_alone_and_among_others_and_keeps_its_poison(dtype: torch.dtype) -> None:
+    branches = [(low_rank(5 + 20 * i, 33, 48, dtype, i),) for i in range(len(RUNS))]
+    y = draw(TOKENS, 48, dtype=dtype, device=DEVICE)
+    x = draw(TOKENS, 33, dtype=dtype, seed=1, device=DEVICE)
+    x[70:135] = math.nan
+    among = add(y.clone(), x, [(*run, own) for run, own in zip(RUNS, branches, strict=True)])
+    assert among[70:135].isnan().all()
+    for i in (0, 1, 3, 4):
+        start, stop = RUNS[i]
+        assert torch.isfinite(among[start:stop]).all()
+        alone = add(y[start:stop].clone(), x[start:stop], [(0, stop - start, branches[i])])
+        assert torch.equal(alone, among[start:stop])

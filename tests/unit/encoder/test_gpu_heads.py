@@ -1,0 +1,117 @@
+"""The Triton programs that pool and classify, against sums in float64, on a GPU or in the interpreter."""
+
+import logging
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from bases import Reference, far_delta, tiny_base, torch_tensors
+from onebert_encoder.base.base import load_base
+from onebert_encoder.maths.batch import pack
+from onebert_encoder.maths.encode import encode
+from onebert_encoder.maths.fold import fold
+from onebert_encoder.maths.gpu_heads import GpuHeads, load_heads
+from onebert_encoder.maths.heads import classify
+from onebert_encoder.maths.rows import Head, stack_rows
+from onebert_encoder.text.tokens import Tokens
+from stages import draw
+
+pytest.importorskip("triton", reason="Triton exists for Linux alone")
+
+pytestmark = pytest.mark.gpu
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def head_of(labels: int, width: int, seed: int) -> Head:
+    weight, bias = (
+        draw(*shape, dtype=torch.float32, seed=seed, device=DEVICE) for shape in ((labels, width), (labels,))
+    )
+    return Head("mean", (), weight, bias)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("width", [1, 100, 384])
+def test_pooled_vectors_are_means_or_first_tokens(dtype: torch.dtype, width: int) -> None:
+    lengths, first = np.array([1, 16, 17, 90, 3]), np.array([130, 0, 16, 40, 33])
+    x, mean = draw(131, width, dtype=dtype, device=DEVICE), [True, True, False, True, False]
+    pooled = GpuHeads().pool(first, lengths, x, mean)
+    assert pooled.dtype == torch.float32
+    for vector, start, length, whole in zip(pooled, first, lengths, mean, strict=True):
+        want = x[start : start + (length if whole else 1)].double().mean(0)
+        torch.testing.assert_close(vector.double(), want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("width", [1, 100, 384])
+def test_logits_are_those_of_each_sequences_own_head(width: int) -> None:
+    tasks = [head_of(labels, width, seed) for seed, labels in enumerate((2, 1, 9, 4))]
+    heads = [tasks[i % 4] for i in range(11)]
+    pooled = draw(11, width, dtype=torch.float32, seed=9, device=DEVICE)
+    for vector, head, got in zip(pooled, heads, GpuHeads().classify(heads, pooled), strict=True):
+        want = head.weight.double() @ vector.double() + head.bias.double()
+        torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-4)
+
+
+def test_a_sequence_has_the_same_bits_alone_and_among_others() -> None:
+    x, heads = draw(64, 48, dtype=torch.bfloat16, device=DEVICE), [head_of(n, 48, n) for n in (2, 30, 5)]
+    first, lengths = np.array([40, 0, 33]), np.array([20, 33, 7])
+    pooled = GpuHeads().pool(first, lengths, x, [True] * 3)
+    among = GpuHeads().classify(heads, pooled)
+    for i in range(3):
+        alone = GpuHeads().pool(first[[i]], lengths[[i]], x, [True])
+        assert torch.equal(alone[0], pooled[i])
+        assert torch.equal(GpuHeads().classify([heads[i]], alone)[0], among[i])
+
+
+def test_heads_of_every_kind_in_one_batch_equal_the_plain_models() -> None:
+    """Pooled or for every token, with and without tanh layers, and one whose matrix is not contiguous."""
+    base = load_base(str(tiny_base("bert")), device=DEVICE)
+    rows, references = [fold(base, {})], []
+    for seed, pooling in enumerate((*base.spec.poolings, "none", "mean")):
+        tensors = far_delta(base.spec, "bitfit", pooling, labels=2 + seed, seed=seed)
+        references.append(Reference(tiny_base("bert"), tensors, pooling))
+        on_device = {name: value.to(DEVICE) for name, value in torch_tensors(tensors).items()}
+        rows.append(fold(base, on_device, pooling))
+    texts = [Tokens(list(range(5, 5 + n)), [0] * n) for n in (3, 40, 17, 1, 33)]
+    batch = pack(base, texts, [1, 2, 3, 4, 5])
+    heads = [row.head for row in rows[1:] if row.head]
+    last = heads[-1]
+    for own in (heads, [*heads[:-1], Head(last.pooling, last.dense, last.weight.T.contiguous().T, last.bias)]):
+        with torch.inference_mode():
+            logits = classify(own, batch, encode(base, stack_rows(base, rows), batch), GpuHeads())
+        for got, reference, text in zip(logits, references, texts, strict=True):
+            want = reference.logits(text.input_ids, text.type_ids)
+            torch.testing.assert_close(got.cpu(), want, rtol=0, atol=1e-4)
+
+
+def test_programs_that_agree_are_used_and_others_are_told_of(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    device = torch.device(DEVICE)
+    load_heads.cache_clear()
+    assert load_heads(device) is not None
+
+    def wrong(self: GpuHeads, heads: list[Head], pooled: torch.Tensor) -> list[torch.Tensor]:
+        return [torch.zeros_like(head.bias) for head in heads]
+
+    def broken(self: GpuHeads, heads: list[Head], pooled: torch.Tensor) -> list[torch.Tensor]:
+        raise RuntimeError("out of shared memory")
+
+    said = []
+    for method in (wrong, broken):
+        load_heads.cache_clear()
+        with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
+            patch.setattr(GpuHeads, "classify", method)
+            assert load_heads(device) is None
+        said.append(caplog.messages[-1])
+    assert said == [
+        "the GPU's programs for heads give wrong numbers, so plain PyTorch is used",
+        "the GPU's programs for heads do not run (RuntimeError), so plain PyTorch is used",
+    ]
+    load_heads.cache_clear()
+    monkeypatch.setitem(sys.modules, "triton", None)
+    monkeypatch.delitem(sys.modules, "onebert_encoder.compute.kernels.gpu_head_programs", raising=False)
+    assert load_heads(device) is None
+    load_heads.cache_clear()

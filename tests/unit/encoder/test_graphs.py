@@ -1,0 +1,233 @@
+"""Recorded batches against the same batches launched as usual, bit for bit.
+
+Without a GPU a recording is imitated: it runs again, on the kernels for GPUs in Triton's interpreter, and notes from
+which addresses they read; what it kept of the batch that it was made with would answer for that batch forever.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from bases import far_delta, tiny_base, torch_tensors
+from onebert_encoder.base.base import Base, load_base
+from onebert_encoder.compute.kernels.gpu import GpuKernels
+from onebert_encoder.maths import encode as encoder
+from onebert_encoder.maths import graphs as graphs_module
+from onebert_encoder.maths.batch import pack
+from onebert_encoder.maths.encode import encode
+from onebert_encoder.maths.fold import fold
+from onebert_encoder.maths.graphs import CudaRecorder, Graphs
+from onebert_encoder.maths.rows import Rows, stack_rows
+from onebert_encoder.text.tokens import Tokens
+
+pytest.importorskip("triton", reason="Triton exists for Linux alone")
+
+pytestmark = [pytest.mark.gpu, pytest.mark.slow]
+
+ON_GPU = torch.cuda.is_available()
+DEVICE = "cuda" if ON_GPU else "cpu"
+DTYPE = torch.bfloat16 if ON_GPU else torch.float32
+KINDS = ("bitfit", "gains", "layernorm", "frozen", "lora", "scale", "sparse")
+
+
+class Imitation:
+    """Runs again, into the same memory."""
+
+    def __init__(self) -> None:
+        self.replays = 0
+
+    def record(self, run: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        out, addresses = run().clone(), self._addresses(run)
+
+        def replay() -> Tensor:
+            self.replays += 1
+            assert self._addresses(run, out) == addresses
+            return out
+
+        return replay
+
+    def _addresses(self, run: Callable[[], Tensor], out: Tensor | None = None) -> list[int]:
+        """Of what is read and outlives the run: indices and tables."""
+        Noting.seen.clear()
+        x = run()
+        if out is not None:
+            out.copy_(x)
+        return Noting.seen.copy()
+
+
+class Noting(GpuKernels):
+    seen: ClassVar[list[int]] = []
+
+    def attend(self, qkv: Tensor, b_q: Tensor, stage: Any, num_heads: int) -> Tensor:
+        self.seen.extend(one.data_ptr() for one in (b_q, stage.row_of_token, stage.edges))
+        return super().attend(qkv, b_q, stage, num_heads)
+
+    def add_norm(self, y: Tensor, x: Tensor, b: Tensor, stage: Any, gain: Any, eps: float) -> Tensor:
+        self.seen.extend(
+            one.data_ptr() for one in (b, gain.table, gain.of_token, stage.row_of_token) if one is not None
+        )
+        return super().add_norm(y, x, b, stage, gain, eps)
+
+
+@pytest.fixture(autouse=True)
+def on_gpu_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    kernels = Noting()
+    if not ON_GPU:
+        monkeypatch.setattr(graphs_module, "answering_kernels", lambda _: kernels)
+        monkeypatch.setattr(encoder, "choose_kernels", lambda *_: kernels)
+    with torch.inference_mode():
+        yield
+
+
+@pytest.fixture
+def recorder() -> Any:
+    return CudaRecorder(torch.device(DEVICE)) if ON_GPU else Imitation()
+
+
+def zoo(seed: int = 0) -> tuple[Base, Rows]:
+    """Row 0 is the bare base; row 1 + i is a task of the i-th kind."""
+    base = load_base(str(tiny_base("bert")), device=DEVICE, dtype=DTYPE)
+    rows = [fold(base, {})]
+    for number, kind in enumerate(KINDS):
+        tensors = torch_tensors(far_delta(base.spec, kind, "mean", labels=2, seed=seed + number))
+        rows.append(fold(base, {name: value.to(DEVICE) for name, value in tensors.items()}))
+    return base, stack_rows(base, rows)
+
+
+def texts_of(lengths: list[int], seed: int) -> list[Tokens]:
+    rng = np.random.default_rng(seed)
+    return [Tokens(rng.integers(5, 60, n).tolist(), [0] * n) for n in lengths]
+
+
+def assert_same(graphs: Graphs, base: Base, rows: Rows, lengths: list[int], which: list[int], seed: int = 0) -> None:
+    batch = pack(base, texts_of(lengths, seed), which)
+    tokens = sum(lengths)
+    assert torch.equal(graphs.encode(rows, batch)[:tokens], encode(base, rows, batch)[:tokens])
+
+
+def test_batches_of_one_size_and_any_other_content(recorder: Any) -> None:
+    base, rows = zoo()
+    graphs = Graphs(base, recorder)
+    mixtures = [([9, 5], [1, 2]), ([16], [3]), ([9], [4]), ([4, 7], [2, 1]), ([16], [2]), ([10], [1]), ([8, 8], [0, 3])]
+    for seed, (lengths, which) in enumerate(mixtures):
+        assert_same(graphs, base, rows, lengths, which, seed)
+    assert graphs.sizes == {16}
+    if not ON_GPU:
+        # The third batch is recorded, and compared; of the four behind it each is replayed.
+        assert recorder.replays == 5
+
+
+def test_sizes_are_recorded_each_for_itself(recorder: Any) -> None:
+    base, rows = zoo()
+    graphs = Graphs(base, recorder)
+    for seed in range(8):
+        assert_same(graphs, base, rows, [(8, 9)[seed % 2]], [1 + seed % 4], seed)
+    assert graphs.sizes == {8, 16}
+    if not ON_GPU:
+        assert recorder.replays == 2 * 2
+
+
+def test_rows_that_change_in_their_place_are_read_anew_and_tables_that_move_are_recorded_anew(recorder: Any) -> None:
+    base, rows = zoo()
+    graphs = Graphs(base, recorder)
+    for seed in range(4):
+        assert_same(graphs, base, rows, [8], [1], seed)
+    rows.shift[1] = rows.shift[2] * 2
+    assert_same(graphs, base, rows, [8], [1])
+    _, moved = zoo(seed=50)
+    for seed in range(5):
+        assert_same(graphs, base, moved, [8], [1], seed)
+    if not ON_GPU:
+        assert recorder.replays == 3 + 3
+
+
+@pytest.mark.parametrize(
+    ("lengths", "which"),
+    [
+        ([8], [5]),  # a low-rank branch
+        ([8], [6]),  # scales
+        ([8], [7]),  # a sparse branch
+        ([3] * 3, [1] * 3),  # more sequences than there is room for
+    ],
+)
+def test_what_a_recording_cannot_do_is_launched_as_ever(recorder: Any, lengths: list[int], which: list[int]) -> None:
+    base, rows = zoo()
+    graphs = Graphs(base, recorder)
+    for seed in range(4):
+        assert_same(graphs, base, rows, lengths, which, seed)
+    if not ON_GPU:
+        assert recorder.replays == 0
+
+
+def test_texts_that_share_layers_are_launched_as_ever(recorder: Any) -> None:
+    base, rows = zoo()
+    # One that leaves the base at the last layer.
+    rows.shift[1] = rows.shift[0]
+    rows.shift[1, -1] += 1
+    graphs, (text,) = Graphs(base, recorder), texts_of([5], 0)
+    batch = pack(base, [text] * 2, [1, 2], [len(base.layers) - 1, 0])
+    assert len(batch.stages) == 2
+    for _ in range(4):
+        assert torch.equal(graphs.encode(rows, batch)[:10], encode(base, rows, batch)[:10])
+    if not ON_GPU:
+        assert recorder.replays == 0
+
+
+def test_large_batches_are_not_recorded(recorder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphs_module, "_MOST_TOKENS", 7)
+    base, rows = zoo()
+    graphs = Graphs(base, recorder)
+    for seed in range(4):
+        assert_same(graphs, base, rows, [8], [1], seed)
+    if not ON_GPU:
+        assert recorder.replays == 0
+
+
+class Wrong:
+    """Gives what it gave when it was made."""
+
+    def record(self, run: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        before = run().clone()
+        return lambda: before
+
+
+class Broken:
+    def record(self, run: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+
+@pytest.mark.parametrize(
+    ("recorder", "said"),
+    [
+        (Wrong(), "a recording of 8 tokens gives other numbers, so it is not used"),
+        (Broken(), "batches of 8 tokens are not recorded: RuntimeError"),
+    ],
+)
+def test_a_recording_that_fails_is_told_of_once_and_not_used(
+    recorder: Any, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    base, rows = zoo()
+    graphs = Graphs(base, recorder)
+    with caplog.at_level(logging.WARNING):
+        for seed in range(6):
+            assert_same(graphs, base, rows, [8], [1], seed)
+    assert caplog.messages == [said]
+    assert not graphs.sizes
+
+
+# On the interpreter's account: numpy warns of the numbers that are put there on purpose.
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_task_that_gives_nan_is_recorded_like_any_other(recorder: Any) -> None:
+    base, rows = zoo()
+    rows.shift[1, 0, 0] = float("nan")
+    graphs = Graphs(base, recorder)
+    batch = pack(base, texts_of([8], 0), [1])
+    for _ in range(4):
+        assert graphs.encode(rows, batch)[:8].isnan().all()
+    if not ON_GPU:
+        assert recorder.replays == 2

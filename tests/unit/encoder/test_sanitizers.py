@@ -1,0 +1,47 @@
+"""The C++ kernels under AddressSanitizer and UndefinedBehaviorSanitizer: their own tests, run once more."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from stages import needs_kernels
+
+pytestmark = needs_kernels
+
+SANITIZE = ("-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
+SANITIZERS = ("libasan.so", "libubsan.so")
+# Builds the library as the product does, with other flags, and runs the kernels' tests on it in the same process.
+PROGRAM = f"""
+import sys
+import pytest
+from onebert_encoder.compute.kernels import native
+native._FLAGS = (*native._FLAGS, *{SANITIZE!r})
+native._cache_folder = lambda: None
+sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "-k", sys.argv[1], *sys.argv[2:]]))
+"""
+
+
+def run_sanitized(selected: str) -> subprocess.CompletedProcess[str]:
+    libraries = [
+        subprocess.run(["g++", f"-print-file-name={name}"], check=True, capture_output=True, text=True).stdout.strip()
+        for name in SANITIZERS
+    ]
+    # Python keeps memory until it ends, so leaks are not looked for.
+    environment = {"LD_PRELOAD": ":".join(libraries), "ASAN_OPTIONS": "detect_leaks=0:halt_on_error=1"}
+    tests = [
+        str(Path(__file__).with_name(name)) for name in ("test_kernels.py", "test_branches.py", "test_quantized.py")
+    ]
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM, selected, *tests],
+        check=False,
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+        cwd=Path(__file__).parents[3],
+    )
+
+
+def test_the_kernels_touch_no_memory_of_others_and_do_nothing_undefined() -> None:
+    done = run_sanitized("attention or add_ or finite or bits or product or gelu or branch")
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]

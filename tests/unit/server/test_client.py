@@ -1,0 +1,191 @@
+"""What the client library does with the answers of servers and gateways that refuse, wait, or are none."""
+
+import asyncio
+import json
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from onebert_server.client import AsyncClient, Client
+from onebert_server.client.exchange import MAX_REPETITIONS
+from onebert_store.errors import AliasConflict, OneBertError, QueueFull, ServerUnreachable
+
+FULL = {"title": "Too much", "status": 503, "code": "queue-full", "detail": "full", "type": "x", "instance": "y"}
+TASKS = json.dumps({"tasks": []}).encode()
+
+
+def problem(**more):
+    return json.dumps(FULL | more).encode()
+
+
+class Gateway:
+    """Answers with what a test wrote, in order and the last for ever; keeps what was asked, and when."""
+
+    def __init__(self, *replies):
+        self.replies, self.asked = list(replies), []
+        gateway = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def answer(self):
+                body = self.rfile.read(int(self.headers.get("content-length", 0)))
+                gateway.asked.append((time.monotonic(), self.path, dict(self.headers), body))
+                replies = gateway.replies
+                status, headers, content = replies.pop(0) if len(replies) > 1 else replies[0]
+                self.send_response(status)
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            do_GET = do_PUT = do_POST = do_DELETE = answer
+
+            def log_message(self, *arguments):
+                """Nothing."""
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+
+    def __enter__(self):
+        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.01,))
+        self.thread.start()
+        return self
+
+    def __exit__(self, *exception):
+        self.server.shutdown()
+        self.thread.join()
+        self.server.server_close()
+
+
+@pytest.fixture(params=[Client, AsyncClient])
+def ask(request):
+    """Calls one method of either client."""
+
+    async def awaited(url, timeout, method, arguments):
+        async with AsyncClient(url, timeout=timeout) as client:
+            return await getattr(client, method)(*arguments)
+
+    def call(gateway, method, *arguments, timeout=30.0):
+        if request.param is AsyncClient:
+            return asyncio.run(awaited(gateway.url, timeout, method, arguments))
+        with Client(gateway.url, timeout=timeout) as client:
+            return getattr(client, method)(*arguments)
+
+    return call
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_server_that_says_when_to_come_back_is_asked_again_then(ask, status):
+    with Gateway((status, {"Retry-After": "1"}, problem()), (200, {}, TASKS)) as gateway:
+        assert ask(gateway, "tasks") == []
+    (first, *_, headers, _), (second, *_, later, _) = gateway.asked
+    assert second - first >= 1
+    # The server is told how long the answer is waited for, and by then less is left.
+    assert 30 >= float(headers["X-Request-Timeout"]) >= float(later["X-Request-Timeout"]) + 1
+
+
+def test_a_date_to_come_back_is_understood(ask):
+    soon = format_datetime(datetime.now(UTC) + timedelta(seconds=1), usegmt=True)
+    with Gateway((503, {"Retry-After": soon}, b"<html>busy</html>"), (200, {}, TASKS)) as gateway:
+        assert ask(gateway, "tasks") == []
+
+
+def test_repetitions_are_bounded(ask):
+    with Gateway((503, {"Retry-After": "0"}, problem())) as gateway, pytest.raises(QueueFull):
+        ask(gateway, "classify", "mood", "x")
+    assert len(gateway.asked) == MAX_REPETITIONS + 1
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments"),
+    [
+        ("move_alias", ("mood", "live", 2, 1)),
+        ("delete_alias", ("mood", "live", 2)),
+        ("delete_version", ("mood", 2)),
+        ("classify", ("mood", "x")),
+    ],
+)
+def test_what_is_not_sent_again(ask, method, arguments):
+    """What may not be done twice; and anything, where the server asks for more time than the caller has."""
+    wait = "60" if method == "classify" else "0"
+    with Gateway((503, {"Retry-After": wait}, problem())) as gateway, pytest.raises(QueueFull) as caught:
+        ask(gateway, method, *arguments)
+    assert len(gateway.asked) == 1
+    assert caught.value.retry_after == int(wait)
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_without_a_time_to_come_back_nothing_is_repeated(ask, status):
+    with Gateway((status, {}, problem())) as gateway, pytest.raises(QueueFull) as caught:
+        ask(gateway, "tasks")
+    assert len(gateway.asked) == 1
+    assert (caught.value.retry_after, caught.value.status) == (None, status)
+
+
+def test_a_gateways_problem_needs_no_title(ask):
+    said = json.dumps({"code": "rate-limited", "detail": "slow down"}).encode()
+    with Gateway((429, {"Retry-After": "99"}, said)) as gateway, pytest.raises(OneBertError) as caught:
+        ask(gateway, "tasks")
+    error = caught.value
+    assert (error.status, error.code, error.detail, error.retry_after) == (429, "rate-limited", "slow down", 99)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"<html>",
+        b"[]",
+        b"null",
+        b'"x"',
+        b'{"code": 1, "detail": 2}',
+        b'{"code": "x"}',
+        b"\xff",
+        b'{"code": "\xff", "detail": "\xff", "tasks": [{"name": "\xff"}]}',
+        b'{"code":"a","detail":"b","errors":7}',
+    ],
+)
+@pytest.mark.parametrize("status", [200, 404, 502])
+def test_what_no_onebert_server_answers_is_one_clear_error(ask, status, body):
+    with Gateway((status, {}, body)) as gateway, pytest.raises(ServerUnreachable) as caught:
+        ask(gateway, "tasks")
+    assert "not one of a OneBERT server" in caught.value.detail
+
+
+def test_a_server_that_does_not_answer_in_time(ask):
+    gateway = Gateway((200, {}, TASKS))  # it listens, and nobody takes the connection
+    with pytest.raises(ServerUnreachable, match="in time"):
+        ask(gateway, "tasks", timeout=0.2)
+    gateway.server.server_close()
+
+
+def test_a_reference_means_in_every_part_what_it_meant_in_the_first(ask):
+    """`live` may move between two requests; one call is answered by one version all the same."""
+
+    def answer(version, count):
+        results = [{"label": "a", "score": 1.0, "scores": {"a": 1.0}, "tokens": 3, "truncated": False}] * count
+        return 200, {}, json.dumps({"task": "mood", "version": version, "digest": "d", "results": results}).encode()
+
+    with Gateway(answer(7, 64), answer(7, 6)) as gateway:
+        assert {one.version for one in ask(gateway, "classify", "mood", ["x"] * 70)} == {7}
+    assert [path for _, path, _, _ in gateway.asked] == ["/v1/tasks/mood/classify", "/v1/tasks/mood@7/classify"]
+
+
+def test_a_server_that_takes_less_is_asked_for_less(ask):
+    large = json.dumps(FULL | {"code": "too-large", "detail": "over 4096 bytes"}).encode()
+    results = [{"label": "a", "score": 1.0, "scores": {"a": 1.0}, "tokens": 3, "truncated": False}] * 2
+    fits = json.dumps({"task": "mood", "version": 7, "digest": "d", "results": results}).encode()
+    with Gateway((413, {}, large), (200, {}, fits)) as gateway:
+        assert len(ask(gateway, "classify", "mood", ["a", "b", "c", "d"])) == 4
+    sent = [[each["text"] for each in json.loads(body)["inputs"]] for *_, body in gateway.asked]
+    assert sent == [["a", "b", "c", "d"], ["a", "b"], ["c", "d"]]
+
+
+def test_an_error_of_the_tree_is_raised_by_its_code(ask):
+    conflict = problem(code="alias-conflict", detail="moved")
+    with Gateway((412, {}, conflict)) as gateway, pytest.raises(AliasConflict, match="moved"):
+        ask(gateway, "move_alias", "mood", "live", 2, 1)

@@ -1,0 +1,54 @@
+"""Forwarded requests: a front end does not give up an app that takes its time."""
+
+import asyncio
+import time
+from pathlib import Path
+
+from starlette.types import Message, Receive, Scope, Send
+
+from onebert_server.front_ends.forwarding import Forwarding, forwarded_to, refuse
+
+PATIENCE = 1.0
+SCOPE = {
+    "type": "http",
+    "asgi": {"version": "3.0"},
+    "http_version": "1.1",
+    "server": ("127.0.0.1", 8000),
+    "client": ("127.0.0.1", 50000),
+    "scheme": "http",
+    "method": "PUT",
+    "root_path": "",
+    "path": "/v1/tasks/slow",
+    "raw_path": b"/v1/tasks/slow",
+    "query_string": b"",
+    "headers": [],
+    "state": {},
+}
+
+
+async def receive_nothing() -> Message:
+    return await asyncio.get_running_loop().create_future()
+
+
+async def slow_app(scope: Scope, receive: Receive, send: Send) -> None:
+    """Takes longer than a front end's patience, and leaves its event loop free."""
+    ends = time.monotonic() + 2 * PATIENCE
+    while time.monotonic() < ends:
+        await asyncio.sleep(0)
+    await send({"type": "http.response.start", "status": 201, "headers": []})
+    await send({"type": "http.response.body", "body": b"stored"})
+
+
+def test_an_app_that_takes_its_time_is_waited_for_beyond_the_patience_with_its_process(tmp_path: Path) -> None:
+    """As where an upload waits for its turn; one that hangs is in tests/integration/test_front_ends.py."""
+    path, sent = str(tmp_path / "app"), []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def ask() -> None:
+        async with await asyncio.start_unix_server(forwarded_to(slow_app, PATIENCE), path):
+            await Forwarding(refuse, [], path, refuse, PATIENCE)(SCOPE, receive_nothing, send)
+
+    asyncio.run(ask())
+    assert [message.get("status") or message["body"] for message in sent] == [201, b"stored"]

@@ -1,0 +1,292 @@
+"""The queue: fair turns against a brute-force twin, nobody starves, what waits is bounded in time and by shares."""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from weakref import WeakSet
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onebert_server.context import RESERVED
+from onebert_server.engine.queue import MAX_STALE, QUANTUM, REQUEST_TURN, FairQueue, QueueLimits
+from onebert_store.errors import DeadlineExceeded, OneBertError, OverShare, QueueFull, TooLarge
+
+BATCH = 1024
+
+
+@dataclass(eq=False)
+class Request:
+    principal: str
+    lengths: list[int] = field(default_factory=lambda: [10])
+    deadline: float = float("inf")
+
+
+def queue(max_sequences=10**6, max_tokens=10**9, max_seconds=float("inf")):
+    return FairQueue(QueueLimits(max_sequences, max_tokens, max_seconds))
+
+
+def put(to, *requests, now=0.0, seconds_per_token=0.0):
+    for request in requests:
+        to.put(request, now, seconds_per_token)
+    return requests
+
+
+def drain(waiting, max_tokens=BATCH):
+    """Every batch until nothing waits."""
+    batches = []
+    while batch := waiting.take(max_tokens):
+        batches.append(batch)
+    return batches
+
+
+class Twin:
+    """The same rules, written without any structure: one list of what waits, scanned again and again."""
+
+    def __init__(self):
+        self.entries = []  # (principal, request, index), in the order in which a principal is served
+        self.turns = []  # principals in the order of their turns
+        self.credit = {}
+        self.served = defaultdict(int)
+
+    def put(self, request):
+        self.entries += [(request.principal, request, index) for index in range(len(request.lengths))]
+        if request.principal not in self.turns:
+            self.turns.append(request.principal)
+            self.credit[request.principal] = QUANTUM
+
+    def take(self, max_tokens):
+        batch = []
+        while self.turns:
+            principal = self.turns[0]
+            entry = next(entry for entry in self.entries if entry[0] == principal)
+            _, request, index = entry
+            length = request.lengths[index]
+            if batch and sum(r.lengths[i] for r, i in batch) + length > max_tokens:
+                break
+            if self.credit[principal] < length:
+                self.credit[principal] += QUANTUM
+                self.turns = [*self.turns[1:], principal]
+                continue
+            batch.append((request, index))
+            self.entries.remove(entry)
+            self.credit[principal] -= length
+            self.served[request] += length
+            if self.served[request] >= REQUEST_TURN:
+                self.served[request] -= REQUEST_TURN
+                behind = [e for e in self.entries if e[1] is request]
+                self.entries = [e for e in self.entries if e[1] is not request] + behind
+            if all(e[0] != principal for e in self.entries):
+                self.turns.remove(principal)
+        return batch
+
+    def remove(self, request):
+        self.entries = [e for e in self.entries if e[1] is not request]
+        self.turns = [p for p in self.turns if any(e[0] == p for e in self.entries)]
+
+
+requests = st.builds(
+    Request, st.sampled_from("abcd"), st.lists(st.integers(1, 700), min_size=1, max_size=12) | st.just([400] * 20)
+)
+steps = st.lists(
+    requests.map(lambda one: ("put", one))
+    | st.integers(1, 3000).map(lambda tokens: ("take", tokens))
+    | st.integers(0, 50).map(lambda which: ("remove", which)),
+    max_size=40,
+)
+
+
+@given(steps)
+def test_takes_what_its_twin_takes(done):
+    real, twin, known = queue(), Twin(), []
+    for what, value in [*done, ("take", 10**9)]:
+        if what == "put":
+            known += put(real, value)
+            twin.put(value)
+        elif what == "remove" and known:
+            gone = known[value % len(known)]
+            assert real.remove(gone) == any(entry[1] is gone for entry in twin.entries)
+            twin.remove(gone)
+        elif what == "take":
+            assert real.take(value) == twin.take(value)
+        assert real.sequences == len(twin.entries)
+        assert real.tokens == sum(request.lengths[index] for _, request, index in twin.entries)
+
+
+@given(st.lists(requests, min_size=1, max_size=20), st.integers(1, 3000))
+def test_everything_is_taken_once_in_order_and_within_the_budget(given_requests, budget):
+    waiting = queue()
+    put(waiting, *given_requests)
+    taken = defaultdict(list)
+    for batch in drain(waiting, budget):
+        assert sum(request.lengths[index] for request, index in batch) <= budget or len(batch) == 1
+        for request, index in batch:
+            taken[request].append(index)
+    assert taken == {request: list(range(len(request.lengths))) for request in given_requests}
+
+
+@given(st.lists(st.lists(st.integers(1, 512), min_size=30, max_size=60), min_size=2, max_size=5))
+def test_principals_that_wait_are_served_equally(lengths):
+    waiting, served = queue(), dict.fromkeys(map(str, range(len(lengths))), 0)
+    left = {str(number): len(one) for number, one in enumerate(lengths)}
+    put(waiting, *(Request(str(number), one) for number, one in enumerate(lengths)))
+    while all(left.values()):
+        [(request, index)] = waiting.take(1)
+        served[request.principal] += request.lengths[index]
+        left[request.principal] -= 1
+        assert max(served.values()) - min(served.values()) <= 2 * (QUANTUM + 512)
+
+
+def test_a_short_text_of_another_principal_waits_for_a_batch_and_not_for_a_fan_out():
+    waiting = queue()
+    put(waiting, Request("flood", [512] * 160))
+    waiting.take(BATCH)
+    [short] = put(waiting, Request("other"))
+    assert (short, 0) in waiting.take(BATCH)
+
+
+def test_a_short_text_of_the_same_principal_waits_for_a_turn_and_not_for_a_fan_out():
+    waiting = queue()
+    put(waiting, Request("same", [512] * 160), short := Request("same"))
+    before = 0
+    while (short, 0) not in (batch := waiting.take(BATCH)):
+        before += sum(request.lengths[index] for request, index in batch)
+    assert before <= REQUEST_TURN
+
+
+def test_requests_of_one_principal_that_fit_a_turn_are_served_one_after_the_other():
+    waiting = queue()
+    given_requests = put(waiting, *(Request("same", [100] * 16) for _ in range(20)))
+    order = [request for batch in drain(waiting) for request, _ in batch]
+    assert order == [request for request in given_requests for _ in range(16)]
+
+
+@given(st.lists(st.lists(requests, max_size=4), min_size=30, max_size=40))
+def test_nobody_starves_whatever_keeps_coming(arrivals):
+    """Any request is done after its own principal's work and as much of each other principal have been served."""
+    waiting, served = queue(), defaultdict(int)
+    put(waiting, Request("e", [200]), late := Request("e", [700]))
+    for coming in [*arrivals, *[[]] * 10_000]:
+        put(waiting, *coming)
+        batch = waiting.take(BATCH)
+        for request, index in batch:
+            served[request.principal] += request.lengths[index]
+        if (late, 0) in batch:
+            break
+    assert served["e"] == 900
+    # As many turns as its tokens take, and the batch under way.
+    assert max(served.values()) <= 900 + 3 * (QUANTUM + 700) + BATCH
+
+
+def refused(waiting, request, **arguments):
+    with pytest.raises(OneBertError) as caught:
+        put(waiting, request, **arguments)
+    return caught.value
+
+
+def test_a_principal_alone_may_wait_for_as_long_as_the_bound_says():
+    waiting = queue(max_seconds=2.0)
+    put(waiting, *(Request("one") for _ in range(20)), seconds_per_token=0.01)
+    error = refused(waiting, Request("one"), seconds_per_token=0.01)
+    assert (type(error), error.status, error.retry_after) == (QueueFull, 503, 2)
+    waiting.take(10)
+    put(waiting, Request("one"), seconds_per_token=0.01)
+
+
+def test_a_newcomer_is_let_in_beside_a_principal_that_fills_the_queue():
+    waiting = queue(max_sequences=100, max_tokens=1000, max_seconds=1.0)
+    put(waiting, *(Request("flood") for _ in range(10)), seconds_per_token=0.01)
+    assert type(refused(waiting, Request("flood"), seconds_per_token=0.01)) is QueueFull
+    put(waiting, Request("other", [20] * 10), seconds_per_token=0.01)
+
+
+def test_who_holds_more_than_others_is_told_so_and_by_429():
+    waiting = queue(max_seconds=1.0)
+    put(waiting, Request("flood", [100]), Request("other"), seconds_per_token=0.01)
+    error = refused(waiting, Request("flood"), seconds_per_token=0.01)
+    assert (type(error), error.status) == (OverShare, 429)
+    assert error.retry_after == 2, "a second of its own, and the other's tenth"
+    put(waiting, Request("other"), seconds_per_token=0.01)
+
+
+@pytest.mark.parametrize("principals", [1, 2, 5])
+@pytest.mark.parametrize("limits", [{"max_sequences": 120}, {"max_tokens": 1200}])
+def test_there_is_always_room_for_one_more_principal(limits, principals):
+    """Of sequences and tokens, which bound memory, a principal may hold no more than is left free."""
+    waiting, full = queue(**limits), set()
+    while len(full) < principals:
+        for principal in set(map(str, range(principals))) - full:
+            try:
+                put(waiting, Request(principal))
+            except (QueueFull, OverShare):
+                full.add(principal)
+    assert waiting.sequences <= 120 * principals / (principals + 1)
+    put(waiting, Request("one more", [10] * (120 // (principals + 1))))
+
+
+def test_what_cannot_be_answered_in_time_is_refused_before_it_costs_anything():
+    waiting = queue()
+    put(waiting, Request("a", [100]), seconds_per_token=0.01)
+    assert type(refused(waiting, Request("b", [50], deadline=0.9), seconds_per_token=0.01)) is QueueFull
+    put(waiting, Request("b", [50], deadline=1.1), seconds_per_token=0.01)
+    assert type(refused(waiting, Request("b", deadline=5.0), now=5.0)) is DeadlineExceeded
+
+
+def test_an_empty_queue_takes_what_is_estimated_to_be_late():
+    """Else an estimate that is wrong would never be corrected."""
+    put(queue(max_seconds=1.0), Request("a", [500], deadline=1.0), seconds_per_token=0.01)
+
+
+def test_what_could_never_wait_is_refused_for_good():
+    for lengths in ([1] * 11, [101]):
+        assert type(refused(queue(max_sequences=10, max_tokens=100), Request("a", lengths))) is TooLarge
+
+
+def test_the_servers_own_work_is_let_in_beside_the_bound_and_takes_nobodys_room():
+    waiting = queue(max_sequences=2, max_tokens=100, max_seconds=1.0)
+    put(waiting, Request("a", [50]), seconds_per_token=1.0)
+    own = put(waiting, *(Request(RESERVED, [90]) for _ in range(3)), seconds_per_token=1.0)
+    put(waiting, Request("b", [50]), seconds_per_token=1.0)
+    assert {request for request, _ in waiting.take(300)} & set(own), "and it takes turns like any principal"
+
+
+def test_check_refuses_what_put_would_refuse_whatever_its_size():
+    waiting = queue(max_seconds=1.0)
+    waiting.check("a", 0.01)
+    put(waiting, Request("a", [100]), seconds_per_token=0.01)
+    with pytest.raises(QueueFull):
+        waiting.check("a", 0.01)
+    waiting.check("b", 0.01)
+    waiting.check(RESERVED, 0.01)
+
+
+@given(st.lists(st.floats(0, 100), min_size=1, max_size=50), st.floats(0, 100))
+def test_what_is_late_is_removed_wherever_it_stands_and_nothing_else(deadlines, now):
+    waiting = queue()
+    given_requests = put(waiting, *(Request("a", [10, 10], deadline) for deadline in deadlines), now=-1.0)
+    waiting.take(10)
+    assert set(waiting.expire(now)) == {request for request in given_requests if request.deadline <= now}
+    assert waiting.expire(now) == []
+    rest = {request for batch in drain(waiting) for request, _ in batch}
+    assert rest == {request for request in given_requests if request.deadline > now}
+
+
+@pytest.mark.parametrize("leave", [lambda waiting, _: waiting.take(1), FairQueue.remove], ids=["served", "left"])
+def test_what_no_longer_waits_is_not_kept_until_its_deadline(leave):
+    """Neither the request, which holds its answers, nor more than a bounded number of deadlines."""
+    waiting, kept = queue(), WeakSet()
+    for _ in range(10_000):
+        (request,) = put(waiting, Request("a", [1], deadline=600.0))
+        kept.add(request)
+        leave(waiting, request)
+        del request
+        assert not kept
+    assert len(waiting._deadlines) <= MAX_STALE + 2
+
+
+def test_clearing_gives_everything_back():
+    waiting = queue()
+    given_requests = put(waiting, *(Request(principal, [5, 5]) for principal in "aba"))
+    waiting.take(5)
+    assert set(waiting.clear()) == set(given_requests)
+    assert (waiting.sequences, waiting.tokens, waiting.take(10)) == (0, 0, [])

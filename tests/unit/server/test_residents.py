@@ -1,0 +1,358 @@
+"""Versions in memory: proved before they answer, evicted and back again, and none that is broken stops the others."""
+
+import asyncio
+import gc
+import sqlite3
+import threading
+import time
+import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+import torch
+
+from bases import tiny_base
+from onebert_server.answering.backend import Wanted
+from onebert_server.context import own_work
+from onebert_server.runtime import open_runtime
+from onebert_server.settings import load_settings
+from onebert_server.versions.directory import State, Version
+from onebert_server.versions.residents import RETRY_AT_MOST
+from onebert_store.errors import BankFull, StoreCorrupt, Unhealthy, VersionUnavailable
+from onebert_store.file.format import loads
+from onebert_store.registry.records import VersionRecord
+from onebert_store.registry.registry import Registry
+from onebert_store.registry.store import join_store
+from servers import Task, wait_until
+
+TEXT = "the screen was broken"
+
+
+@contextmanager
+def opened(folder, **given):
+    settings = {"base": str(tiny_base()), "dtype": "float32", "threads": 1, "data_dir": folder}
+    with open_runtime(load_settings(**settings | given)) as runtime:
+        yield runtime
+
+
+def store(folder, **tasks):
+    """Puts files into the store as they are, as a server of another version or machine would have left them."""
+    with Registry.open(folder) as registry:
+        return {name: registry.add(name, loads(task.file))[0] for name, task in tasks.items()}
+
+
+def blob(folder, record):
+    return folder / "blobs" / record.digest.removeprefix("sha256:")
+
+
+def ask(runtime, *refs):
+    """The logits of each version for the text."""
+    pieces = runtime.base.tokenizer.split([TEXT], runtime.base.spec.max_length)
+    results = asyncio.run(runtime.admission.compute(own_work("test"), Wanted(refs), pieces))
+    return [result.computed[0].logits for result in results]
+
+
+def state(runtime, name):
+    return runtime.directory.version(name, 1).state
+
+
+def assert_answers(runtime, **tasks):
+    for logits, task in zip(ask(runtime, *tasks), tasks.values(), strict=True):
+        np.testing.assert_allclose(logits.ravel(), task.logits(TEXT).ravel(), atol=1e-4)
+
+
+def test_golden_logits_are_proved_when_a_stored_version_is_loaded(tmp_path):
+    good = {f"good{seed}": Task(seed=seed).with_golden() for seed in range(3)}
+    store(tmp_path, **good, wrong=Task(seed=9).with_golden(shift=1.0))
+    with opened(tmp_path) as runtime:
+        assert_answers(runtime, **good)
+        wrong = runtime.directory.version("wrong", 1)
+        assert wrong.state is State.UNAVAILABLE
+        assert "differ from the trainer's" in wrong.reason
+        assert wrong.next_try is None
+        assert runtime.base.spec  # the runtime has started, whatever one version is like
+        with pytest.raises(VersionUnavailable, match="differ from the trainer's"):
+            ask(runtime, "wrong")
+
+
+def test_a_damaged_row_costs_nothing_where_the_file_is_whole(tmp_path):
+    tasks = {"one": Task(seed=1), "two": Task(seed=2)}
+    store(tmp_path, **tasks)
+    with sqlite3.connect(tmp_path / "registry.sqlite3") as database:
+        database.execute("UPDATE versions SET manifest = '{}' WHERE task = 'one'")
+    database.close()
+    with opened(tmp_path) as runtime:
+        assert_answers(runtime, **tasks)
+        manifest = runtime.catalog.manifest(runtime.directory.version("one", 1).entry)
+        assert manifest.labels == tasks["one"].manifest["labels"]
+
+
+def test_a_blob_that_cannot_be_read_stops_one_version(tmp_path):
+    tasks = {name: Task(seed=seed) for seed, name in enumerate(("whole", "dir", "gone", "bent"))}
+    records = store(tmp_path, **tasks)
+    blob(tmp_path, records["dir"]).unlink()
+    blob(tmp_path, records["dir"]).mkdir()
+    blob(tmp_path, records["gone"]).unlink()
+    blob(tmp_path, records["bent"]).write_bytes(b"something else")
+    with opened(tmp_path) as runtime:
+        assert_answers(runtime, whole=tasks["whole"])
+        for name in ("dir", "gone", "bent"):
+            assert state(runtime, name) is State.UNAVAILABLE
+            assert runtime.directory.version(name, 1).reason
+        assert runtime.directory.counts()["unavailable"] == 3
+
+
+def test_what_comes_back_is_found_without_a_restart(tmp_path):
+    task = Task(seed=1)
+    [record] = store(tmp_path, task=task).values()
+    away = blob(tmp_path, record).rename(tmp_path / "away")
+    with opened(tmp_path) as runtime:
+        with pytest.raises(VersionUnavailable) as refused:
+            ask(runtime, "task")
+        assert refused.value.retry_after >= 1
+        away.rename(blob(tmp_path, record))
+        wait_until(lambda: state(runtime, "task") is State.RESIDENT)
+        assert_answers(runtime, task=task)
+
+
+def test_a_version_that_failed_two_thousand_times_is_still_tried_again(tmp_path):
+    [record] = store(tmp_path, task=Task(seed=1)).values()
+    away = blob(tmp_path, record).rename(tmp_path / "away")
+    with opened(tmp_path) as runtime:
+        version = runtime.directory.version("task", 1)
+        version.failures = 2000
+        version.next_try = 0.0
+        wait_until(lambda: version.failures > 2000 and version.state is State.UNAVAILABLE)
+        assert 0 < version.next_try - time.monotonic() <= RETRY_AT_MOST
+        away.rename(blob(tmp_path, record))
+        version.next_try = 0.0
+        wait_until(lambda: version.state is State.RESIDENT)
+
+
+def test_the_loader_survives_an_error_that_nobody_expected(tmp_path, caplog):
+    tasks = {"gone": Task(seed=1), "task": Task(seed=2)}
+    records = store(tmp_path, **tasks)
+    away = blob(tmp_path, records["gone"]).rename(tmp_path / "away")
+    broken = threading.Event()
+
+    def clock():
+        if broken.is_set():
+            raise ZeroDivisionError
+        return time.monotonic()
+
+    with opened(tmp_path) as runtime:
+        runtime.residents._clock = clock
+        broken.set()
+        wait_until(lambda: "unexpected error" in caplog.text)
+        assert not runtime.residents.dead
+        broken.clear()
+        away.rename(blob(tmp_path, records["gone"]))
+        wait_until(lambda: state(runtime, "gone") is State.RESIDENT)
+        assert_answers(runtime, **tasks)
+
+
+def test_those_who_wait_are_told_of_an_error_that_nobody_expected(tmp_path):
+    with Registry.open(tmp_path) as registry:
+        registry.add("task", loads(Task(seed=1).file))
+        lost, _ = registry.add("task", loads(Task(seed=2).file))
+    with opened(tmp_path) as runtime:
+        blob(tmp_path, lost).unlink()
+
+        def clock():
+            raise ZeroDivisionError
+
+        runtime.residents._clock = clock
+        with pytest.raises(VersionUnavailable, match="ZeroDivisionError"):
+            ask(runtime, "task@2")
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_loader_that_is_dead_makes_the_replica_unhealthy(tmp_path):
+    with opened(tmp_path) as runtime:
+        runtime.check_health()
+
+        def clock():
+            raise SystemExit
+
+        runtime.residents._clock = clock
+        wait_until(lambda: runtime.residents.dead)
+        with pytest.raises(Unhealthy, match="loader"):
+            runtime.check_health()
+
+
+def test_a_version_whose_file_is_missing_is_known_by_its_row(tmp_path):
+    task = Task(seed=1)
+    [record] = store(tmp_path, task=task).values()
+    blob(tmp_path, record).unlink()
+    with opened(tmp_path) as runtime:
+        version = runtime.directory.version("task", 1)
+        assert version.state is State.UNAVAILABLE
+        assert version.facts.labels == task.manifest["labels"]
+        assert version.next_try is not None
+
+
+def test_a_deleted_version_that_cannot_be_loaded_is_no_error(tmp_path, caplog):
+    [record] = store(tmp_path, task=Task(seed=1)).values()
+    blob(tmp_path, record).unlink()
+    with opened(tmp_path) as runtime:
+        version = runtime.directory.version("task", 1)
+        runtime.catalog.delete_task("task")
+        caplog.clear()
+        runtime.residents.failed(version, StoreCorrupt("it is gone"))
+        assert not caplog.records
+        assert version.state is not State.UNAVAILABLE
+
+
+def test_only_versions_that_an_alias_points_at_are_loaded_at_the_start(tmp_path):
+    first, second = Task(seed=1).with_golden(), Task(seed=2).with_golden()
+    with Registry.open(tmp_path) as registry:
+        registry.add("task", loads(first.file))
+        registry.add("task", loads(second.file))
+    with opened(tmp_path) as runtime:
+        assert runtime.directory.version("task", 1).state is State.RESIDENT
+        assert runtime.directory.version("task", 2).state is State.REGISTERED
+        assert runtime.directory.version("task", 2).facts.labels == second.manifest["labels"]
+        logits = ask(runtime, "task@2")[0]
+        np.testing.assert_allclose(logits.ravel(), second.logits(TEXT).ravel(), atol=1e-4)
+        assert runtime.directory.version("task", 2).state is State.RESIDENT
+
+
+def test_an_alias_is_not_moved_to_a_version_that_cannot_answer(tmp_path):
+    first = Task(seed=1)
+    with Registry.open(tmp_path) as registry:
+        registry.add("task", loads(first.file))
+        wrong, _ = registry.add("task", loads(Task(seed=2).with_golden(shift=1.0).file))
+    with opened(tmp_path) as runtime:
+        with pytest.raises(VersionUnavailable):
+            runtime.catalog.move_alias("task", "live", wrong.version, expected=1)
+        assert_answers(runtime, task=first)
+        assert runtime.registry.task("task").aliases["live"].version == 1
+
+
+def test_more_tasks_than_the_bank_holds_are_all_answered_and_its_bound_is_kept(tmp_path):
+    tasks = {f"task{seed}": Task("everything", labels=800, seed=seed) for seed in range(30)}
+    store(tmp_path, **tasks)
+    with opened(tmp_path, bank_bytes=2**20) as runtime:
+        states = {state(runtime, name) for name in tasks}
+        assert states == {State.RESIDENT, State.REGISTERED}
+        order = np.random.default_rng(1).permutation(list(tasks) * 3).tolist()
+        with ThreadPoolExecutor(4) as clients:
+            answers = clients.map(lambda name: ask(runtime, name)[0], order)
+            for name, logits in zip(order, answers, strict=True):
+                np.testing.assert_allclose(logits.ravel(), tasks[name].logits(TEXT).ravel(), atol=1e-4)
+        assert {state(runtime, name) for name in tasks} == {State.RESIDENT, State.EVICTED}
+        wait_until(lambda: runtime.metrics.registry.get_sample_value("onebert_bank_bytes") <= 2**20)
+
+
+def test_a_request_that_is_larger_than_the_bank_is_refused_and_the_next_one_answered(tmp_path):
+    tasks = {f"task{seed}": Task("everything", labels=800, seed=seed) for seed in range(30)}
+    store(tmp_path, **tasks)
+    with opened(tmp_path, bank_bytes=2**20) as runtime:
+        with pytest.raises(VersionUnavailable, match=r"no room|ask for fewer"):
+            ask(runtime, *tasks)
+        for name, task in tasks.items():
+            assert_answers(runtime, **{name: task})
+        # All sizes were seen now: refused at once, and nothing that a later try could change is promised.
+        resident = [name for name in tasks if state(runtime, name) is State.RESIDENT]
+        with pytest.raises(VersionUnavailable, match="ask for fewer") as refused:
+            ask(runtime, *tasks)
+        assert refused.value.retry_after is None
+        assert len(resident) > 1
+        assert_answers(runtime, task29=tasks["task29"])
+        assert runtime.directory.counts()["unavailable"] == 0
+
+
+def test_a_rollback_does_not_wait_for_an_upload_that_waits_for_a_sweep(tmp_path):
+    with Registry.open(tmp_path) as registry:
+        registry.add("task", loads(Task(seed=1).file))
+        registry.add("task", loads(Task(seed=2).file))
+    with opened(tmp_path) as runtime, join_store(tmp_path) as sweeper, ThreadPoolExecutor(2) as clients:
+        with runtime.registry.writer() as body:
+            body.write(Task(seed=3).file)
+            with sweeper.blobs.sweeping():
+                rows = runtime.metrics.registry.get_sample_value("onebert_bank_rows")
+                upload = clients.submit(runtime.catalog.upload, "task", body)
+                wait_until(lambda: runtime.metrics.registry.get_sample_value("onebert_bank_rows") > rows)
+                moved = clients.submit(runtime.catalog.move_alias, "task", "live", 2, 1)
+                wait_until(moved.done)
+                assert not upload.done()
+            assert upload.result()[0].version == 3
+        assert runtime.directory.version("task", 3).state is State.RESIDENT
+
+
+def test_a_file_is_looked_at_no_further_once_something_else_is_to_be_done(tmp_path):
+    with Registry.open(tmp_path) as registry:
+        record, _ = registry.add("task", loads(Task(seed=1).file))
+        assert registry.verify(record)
+        assert not registry.verify(record, stop=lambda: True)
+
+
+def test_a_version_that_is_larger_than_the_bank_evicts_nobody(tmp_path):
+    store(tmp_path, small=Task("bitfit", seed=1))
+    with opened(tmp_path) as runtime:
+        runtime.residents._bank.max_bytes = 2**18
+        with runtime.registry.writer() as body:
+            body.write(Task("everything", labels=4000, seed=3).file)
+            with pytest.raises(BankFull, match="larger than the whole bank"):
+                runtime.catalog.upload("other", body)
+        assert state(runtime, "small") is State.RESIDENT
+
+
+def test_a_file_that_is_damaged_while_it_is_served_is_noticed_counted_and_healed(tmp_path):
+    task = Task(seed=1)
+    [record] = store(tmp_path, task=task).values()
+    with opened(tmp_path) as runtime:
+        gauge = lambda: runtime.metrics.registry.get_sample_value("onebert_files_damaged")  # noqa: E731
+        blob(tmp_path, record).write_bytes(b"something else")
+        wait_until(lambda: gauge() == 1)
+        assert_answers(runtime, task=task)
+        with runtime.registry.writer() as body:
+            body.write(task.file)
+            kept, created = runtime.catalog.upload("task", body)
+        assert (kept.version, created) == (1, False)
+        wait_until(lambda: gauge() == 0)
+        assert runtime.catalog.read_delta(runtime.directory.version("task", 1)) == task.file
+
+
+def test_a_download_that_finds_a_damaged_file_says_so_to_all(tmp_path):
+    [record] = store(tmp_path, task=Task(seed=1)).values()
+    with opened(tmp_path) as runtime:
+        blob(tmp_path, record).write_bytes(b"something else")
+        version = runtime.directory.version("task", 1)
+        with pytest.raises(StoreCorrupt):
+            runtime.catalog.read_delta(version)
+        assert version.damaged
+
+
+def test_opening_a_replica_changes_nothing_of_the_thread_that_opens_it(tmp_path, two_threads):
+    store(tmp_path, task=Task(seed=1))
+    with opened(tmp_path, threads=1) as runtime:
+        ask(runtime, "task")
+        assert torch.get_num_threads() == 2
+
+
+def test_a_version_in_memory_is_what_answering_needs_and_no_more():
+    """Ten thousand of them take less than 25 MB beside the bank, whatever their files say of their training."""
+    task = Task(seed=1, training={"note": "x" * 10_000}).with_golden()
+    delta = loads(task.file)
+    count = 500
+
+    def version(number):
+        manifest = delta.manifest.model_copy(deep=True)
+        digest = f"sha256:{number:064x}"
+        return Version(VersionRecord(f"task{number}", 1, digest, 1, datetime.now(UTC), manifest), number)
+
+    version(0)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        kept = [version(number) for number in range(1, count + 1)]
+        gc.collect()
+        size = tracemalloc.get_traced_memory()[0] / len(kept)
+    finally:
+        tracemalloc.stop()
+    assert size < 2500
+    assert kept[0].facts.labels == delta.manifest.labels

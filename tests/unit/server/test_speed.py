@@ -1,0 +1,58 @@
+"""The estimate of what a batch takes: it follows the machine, and no single batch leads it astray."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bases import tiny_base
+from onebert_encoder.base.base import load_base
+from onebert_encoder.maths.batch import pack
+from onebert_server.engine import speed as module
+from onebert_server.engine.bank import Bank
+from onebert_server.engine.speed import Speed, measure_speed
+
+
+@given(st.floats(0.3, 100.0), st.lists(st.integers(1, 8192), min_size=200, max_size=200))
+def test_the_estimate_comes_to_what_batches_take(slower, batches):
+    """From half as long as measured on; quicker than that no batch is believed to be."""
+    speed, real = Speed(0.001, 1e-4), lambda tokens: slower * (0.001 + tokens * 1e-4)
+    for tokens in batches:
+        speed.observe(tokens, real(tokens))
+    assert speed.seconds(1000) == pytest.approx(max(real(1000), 0.5 * 0.101), rel=0.05)
+
+
+def test_a_process_that_was_halted_once_has_not_become_slow():
+    speed = Speed(0.001, 1e-4)
+    speed.observe(1000, 3600.0)
+    assert speed.seconds(1000) < 2 * 0.101
+
+
+@given(st.floats(0.002, 1.0), st.integers(512, 8192))
+def test_a_batch_that_is_cut_to_a_time_is_estimated_to_take_it(seconds, most):
+    speed = Speed(0.001, 1e-4)
+    tokens = speed.tokens_within(seconds, most)
+    assert tokens <= most
+    # The one is the inverse of the other up to rounding.
+    assert speed.seconds(tokens) <= seconds * (1 + 1e-9)
+    assert tokens == most or speed.seconds(tokens + 1) > seconds * 0.999
+
+
+def test_before_anything_is_measured_nothing_is_bounded():
+    assert Speed().seconds(8192) == 0
+    assert Speed().tokens_within(0.1, 8192) == 8192
+    Speed().observe(100, 1.0)
+
+
+@pytest.mark.parametrize("long", [0.0, 10.0], ids=["slow", "fast"])
+def test_a_machine_of_any_speed_is_measured_with_batches_of_the_bare_base(monkeypatch, long):
+    """A slow one, too, by more than its smallest batch, which is all overhead."""
+    monkeypatch.setattr(module, "_LONG", long)
+    base, sizes = load_base(str(tiny_base())), []
+    monkeypatch.setattr(
+        module, "pack", lambda base, tokens, rows: sizes.append(sum(map(len, tokens))) or pack(base, tokens, rows)
+    )
+    with torch.inference_mode():
+        speed = measure_speed(base, Bank(base).rows)
+    assert 0 < speed.seconds(16) <= speed.seconds(1024) <= speed.seconds(100_000)
+    assert max(sizes) == (8192 if long else 1024)

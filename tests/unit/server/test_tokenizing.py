@@ -1,0 +1,90 @@
+"""Texts are split once each, equal ones together; what waits for a worker is bounded and given back."""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+
+import pytest
+
+from bases import tiny_base
+from onebert_encoder.base.base import load_base
+from onebert_server.answering import tokenizing
+from onebert_server.answering.tokenizing import Tokenizing
+from onebert_server.limits import MAX_CHARACTERS
+from onebert_store.errors import QueueFull
+
+
+@pytest.fixture
+def workers():
+    with ThreadPoolExecutor(1) as threads:
+        yield threads
+
+
+@pytest.fixture
+def splitting(workers):
+    return Tokenizing(load_base(str(tiny_base())).tokenizer, 60, workers)
+
+
+@pytest.mark.parametrize("count", [1, 200], ids=["on the loop", "in a worker"])
+def test_equal_texts_are_one_object_and_all_are_what_each_is_alone(splitting, count):
+    texts = ["it is late " * count, ("it is", "late"), "it is late " * count, "late", ("it is", "late")]
+    made = asyncio.run(splitting.split("someone", texts))
+    for text, pieces in zip(texts, made, strict=True):
+        (alone,) = load_base(str(tiny_base())).tokenizer.split([text], 60)
+        assert (pieces.ids, pieces.lengths) == (alone.ids, alone.lengths)
+    assert made[0] is made[2]
+    assert made[1] is made[4]
+    assert len({id(one) for one in made}) == 3
+
+
+def test_of_a_long_text_no_more_is_kept_than_the_base_takes(splitting):
+    (pieces,) = asyncio.run(splitting.split("someone", ["late " * 5000]))
+    assert (pieces.lengths, len(pieces.ids[0]), len(pieces.sources[0].placed.offsets)) == ((5000,), 60, 60)
+
+
+def test_what_waits_to_be_tokenized_is_bounded_and_given_back(splitting, workers, monkeypatch):
+    monkeypatch.setattr(tokenizing, "MAX_CHARACTERS", 4000)
+    opened = Event()
+
+    async def split():
+        workers.submit(opened.wait, 60)
+        first = asyncio.create_task(splitting.split("a", ["a" * 3000]))
+        left = asyncio.create_task(splitting.split("b", ["b" * 1000]))
+        await asyncio.sleep(0)  # both take their permits
+        with pytest.raises(QueueFull) as refused:
+            await splitting.split("c", ["c" * 600])
+        assert refused.value.retry_after
+        assert len(await splitting.split("c", ["tiny"])) == 1, "what need not wait is not refused"
+        left.cancel()
+        await asyncio.wait([left])
+        second = asyncio.create_task(splitting.split("d", ["d" * 1000]))
+        await asyncio.sleep(0)
+        opened.set()
+        assert [len(found) for found in await asyncio.gather(first, second)] == [1, 1]
+        with pytest.raises(TypeError):
+            await splitting.split("d", ["\ud800" * 4000])
+        assert len(await splitting.split("d", ["e" * 4000])) == 1
+
+    asyncio.run(split())
+
+
+def test_of_what_waits_to_be_tokenized_one_principal_leaves_as_much_to_others(splitting, workers, monkeypatch):
+    monkeypatch.setattr(tokenizing, "MAX_CHARACTERS", 4000)
+    opened = Event()
+
+    async def split():
+        workers.submit(opened.wait, 60)
+        flood = [asyncio.create_task(splitting.split("flood", [letter * 1000])) for letter in "abc"]
+        await asyncio.sleep(0)
+        other = asyncio.create_task(splitting.split("other", ["d" * 2000]))
+        await asyncio.sleep(0)
+        opened.set()
+        return await asyncio.gather(*flood, other, return_exceptions=True)
+
+    *taken, refused, other = asyncio.run(split())
+    assert [len(found) for found in [*taken, other]] == [1, 1, 1]
+    assert isinstance(refused, QueueFull)
+
+
+def test_the_largest_request_always_fits_an_idle_server():
+    assert MAX_CHARACTERS >= 64 * 2 * 65536

@@ -1,0 +1,131 @@
+"""Databases of every schema: older ones are upgraded with every row, newer ones refused, and back again."""
+
+import logging
+import sqlite3
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+
+from onebert_store.errors import StoreCorrupt
+from onebert_store.registry import schema
+from onebert_store.registry.database import TABLES, reading, writing
+from onebert_store.registry.dialects import schema_mark
+from onebert_store.registry.records import Alias
+from onebert_store.registry.registry import Registry
+from onebert_store.registry.store import join_store, open_store
+from tiny_delta import make_delta
+
+# Dumped from a store that the last OneBERT without Alembic made: two tasks, a deleted version, a deleted task.
+SCHEMA_1 = Path(__file__).with_name("schema_1.sql").read_text()
+ROWS = "SELECT * FROM versions ORDER BY task, version", "SELECT * FROM aliases", "SELECT * FROM tasks"
+
+
+@pytest.fixture
+def old_store(tmp_path):
+    """A folder with the database of schema 1 and the blobs that it names."""
+    with Registry.open(tmp_path) as registry:
+        registry.add("x", make_delta(1, training={"seed": 1}))
+        registry.add("x", make_delta(2))
+    for path in tmp_path.glob("registry.sqlite3*"):
+        path.unlink()
+    with closing(sqlite3.connect(tmp_path / "registry.sqlite3")) as connection:
+        connection.executescript(SCHEMA_1)
+    return tmp_path
+
+
+def dump(folder, *queries):
+    with closing(sqlite3.connect(folder / "registry.sqlite3")) as connection:
+        return [connection.execute(query).fetchall() for query in queries]
+
+
+def tables(folder):
+    return {name for (name,) in dump(folder, "SELECT name FROM sqlite_master WHERE type = 'table'")[0]}
+
+
+def test_a_store_of_schema_1_is_upgraded_with_every_row(old_store):
+    before = dump(old_store, *ROWS)
+    with Registry.open(old_store) as registry:
+        spam, tone = (registry.task(name) for name in ("spam", "tone"))
+        assert (spam.versions, spam.aliases) == ((1, 2), {"live": Alias(2, 1), "canary": Alias(1)})
+        assert (tone.versions, tone.aliases) == ((1,), {"live": Alias(1)})
+        first = registry.version("spam", 1)
+        assert (first.digest, first.size) == (make_delta(1, training={"seed": 1}).digest, 1040)
+        assert first.created_at == datetime(2026, 11, 20, 19, 10, 58, 403875, UTC)
+        assert first.manifest.training == {"seed": 1}
+        for entry in registry.entries():
+            registry.verify(entry)
+    assert dump(old_store, *ROWS) == before
+    assert dump(old_store, "SELECT * FROM alembic_version", "PRAGMA user_version") == [[("0002",)], [(2,)]]
+    with Registry.open(old_store) as registry:
+        assert registry.add("spam", make_delta(9))[0].version == 4, "version 3 was deleted before"
+        assert registry.add("gone", make_delta(9))[0].version == 2
+
+
+def test_an_upgraded_store_can_go_back_and_be_upgraded_again(old_store):
+    rows = dump(old_store, *ROWS)
+    before = tables(old_store)
+    for _ in range(2):
+        with Registry.open(old_store):
+            assert tables(old_store) == before | {"orphans", "alembic_version"}
+        with open_store(old_store) as store, writing(store.database) as connection:
+            schema.migrate(connection, 1)
+        assert tables(old_store) == before | {"alembic_version"}
+        assert dump(old_store, *ROWS, "PRAGMA user_version") == [*rows, [(1,)]]
+
+
+def test_a_new_store_has_the_tables_of_the_code(tmp_path):
+    with open_store(tmp_path) as store, reading(store.database) as connection:
+        assert schema_mark(connection) == schema.SCHEMA
+        assert compare_metadata(MigrationContext.configure(connection), TABLES) == []
+    with closing(sqlite3.connect(tmp_path / "registry.sqlite3")) as connection:
+        new = connection.execute("SELECT name, sql FROM sqlite_master WHERE name IN ('tasks', 'versions')").fetchall()
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(SCHEMA_1)
+        assert set(connection.execute("SELECT name, sql FROM sqlite_master")) >= set(new)
+
+
+def test_the_newest_revision_is_the_schema_of_the_code():
+    scripts = ScriptDirectory(str(Path(schema.__file__).parent / "migrations"))
+    assert scripts.get_heads() == [f"{schema.SCHEMA:04d}"]
+
+
+def test_a_newer_store_is_refused_in_one_line_and_left_as_it_is(old_store):
+    with closing(sqlite3.connect(old_store / "registry.sqlite3")) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    before = (old_store / "registry.sqlite3").read_bytes()
+    for opening in (Registry.open, lambda folder: join_store(folder).__enter__()):
+        with pytest.raises(StoreCorrupt, match="the store has schema 99; this OneBERT reads schema 2 and older"):
+            opening(old_store)
+    assert (old_store / "registry.sqlite3").read_bytes()[100:] == before[100:]
+
+
+def test_an_upgrade_that_fails_changes_nothing(old_store):
+    """A table of the new schema is there already, as after an upgrade by hand."""
+    with closing(sqlite3.connect(old_store / "registry.sqlite3")) as connection:
+        connection.execute("CREATE TABLE orphans (mine)")
+    before = dump(old_store, *ROWS), tables(old_store)
+    with pytest.raises(StoreCorrupt, match="cannot be upgraded to schema 2"):
+        Registry.open(old_store)
+    assert (dump(old_store, *ROWS), tables(old_store)) == before
+    assert dump(old_store, "PRAGMA user_version") == [[(1,)]]
+
+
+def test_a_store_in_use_is_not_upgraded_beside_its_owner(old_store):
+    with open_store(old_store) as store:
+        with writing(store.database) as connection:
+            schema.migrate(connection, 1)
+        with pytest.raises(StoreCorrupt, match="stop the server"), join_store(old_store):
+            pass
+    with join_store(old_store) as store, reading(store.database) as connection:
+        assert schema_mark(connection) == 2
+
+
+def test_an_upgrade_says_nothing(old_store, caplog):
+    caplog.set_level(logging.INFO)
+    with Registry.open(old_store):
+        assert caplog.records == []

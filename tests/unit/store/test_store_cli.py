@@ -1,0 +1,174 @@
+"""`onebert store`: what it says of a store, what it removes, what it brings back."""
+
+import json
+import sqlite3
+import sys
+from contextlib import closing
+
+import pytest
+
+from onebert_store.command.cli import main
+from onebert_store.registry.registry import Registry
+from tiny_delta import make_delta
+
+
+@pytest.fixture
+def onebert(monkeypatch, capsys, tmp_path):
+    """Runs `onebert store …` on the store of this test; exit code, standard output and error."""
+    monkeypatch.setenv("ONEBERT_DATA_DIR", str(tmp_path / "store"))
+    monkeypatch.setenv("COLUMNS", "160")
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["onebert", "store", *arguments])
+        with pytest.raises(SystemExit) as left:
+            main()
+        return left.value.code or 0, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def store(tmp_path):
+    """Three versions of two tasks, and a deleted one."""
+    folder = tmp_path / "store"
+    with Registry.open(folder) as registry:
+        for seed in (1, 2, 3):
+            registry.add("spam", make_delta(seed))
+        registry.add("tone", make_delta(4, labels=["calm", "angry"]))
+        registry.delete_version("spam", 2)
+    return folder
+
+
+def blob(folder, delta):
+    return folder / "blobs" / delta.digest.removeprefix("sha256:")
+
+
+def short(delta):
+    return delta.digest.removeprefix("sha256:")[:12]
+
+
+def versions(folder):
+    with Registry.open(folder) as registry:
+        return {(entry.task, entry.version): entry.digest for entry in registry.entries()}
+
+
+def test_a_whole_store(onebert, store):
+    code, out, err = onebert("check")
+    assert (code, err) == (0, "")
+    assert out.startswith("3 versions, 3 of them whole\n1 files (1,024 bytes) of no version:\n")
+    assert short(make_delta(2)) in out
+
+
+def test_a_check_may_run_beside_the_owner(onebert, store):
+    with Registry.open(store) as registry:
+        registry.add("new", make_delta(9))
+        assert onebert("check")[1].startswith("4 versions, 4 of them whole")
+        assert onebert("gc")[0] == 0
+        registry.add("new", make_delta(10))
+
+
+def test_what_is_missing_or_damaged_is_named_and_the_rest_is_whole(onebert, store):
+    blob(store, make_delta(1)).unlink()
+    blob(store, make_delta(4, labels=["calm", "angry"])).write_bytes(b"x")
+    code, out, err = onebert("check", "--json")
+    assert code == 1
+    facts = json.loads(out)
+    assert facts["versions"] == 3
+    assert {(one["task"], one["version"], one["repaired"]) for one in facts["problems"]} == {
+        ("spam", 1, False),
+        ("tone", 1, False),
+    }
+    assert sorted(one["problem"].rpartition(" ")[2] for one in facts["problems"]) == ["missing", "says"]
+    assert err == "error: 2 of 3 versions cannot be served as they are\n"
+    code, out, _ = onebert("check")
+    assert code == 1
+    assert "spam@1 " in out
+    assert "is missing" in out
+
+
+def test_a_damaged_manifest_is_repaired_from_the_file(onebert, store):
+    before = dict.fromkeys(versions(store), Registry.version)
+    with Registry.open(store) as registry:
+        before = registry.version("spam", 3)
+    with closing(sqlite3.connect(store / "registry.sqlite3")) as connection, connection:
+        connection.execute("UPDATE versions SET manifest = '{}' WHERE task = 'spam' AND version = 3")
+    assert onebert("check")[0] == 1
+    code, out, _ = onebert("check", "--repair")
+    assert (code, "repaired" in out) == (0, True)
+    assert onebert("check")[1].startswith("3 versions, 3 of them whole")
+    with Registry.open(store) as registry:
+        assert registry.version("spam", 3) == before
+
+
+def test_sweeping_keeps_what_is_young_and_takes_what_is_not(onebert, store):
+    code, out, _ = onebert("gc")
+    assert (code, out.splitlines()[0]) == (0, "0 files (0 bytes) removed")
+    assert blob(store, make_delta(2)).exists()
+    code, out, _ = onebert("gc", "--older-than", "0s", "--json")
+    assert [one["digest"] for one in json.loads(out)["removed"]] == [make_delta(2).digest]
+    assert not blob(store, make_delta(2)).exists()
+    assert onebert("check")[0] == 0
+
+
+@pytest.mark.parametrize("time", ["1", "h", "-1h", "1w", "24h ", "9999999d"])
+def test_a_time_is_a_number_and_a_unit(onebert, store, time):
+    code, _, err = onebert("gc", f"--older-than={time}")
+    assert (code, "is not a time" in err) == (1, True)
+
+
+def test_a_deleted_version_is_brought_back_under_a_name(onebert, store):
+    code, out, err = onebert("recover", short(make_delta(2)), "--task", "spam")
+    assert (code, out, err) == (0, f"{short(make_delta(2))} is spam@4\n", "")
+    assert versions(store)["spam", 4] == make_delta(2).digest
+
+
+def test_a_lost_database_is_made_anew_of_the_files(onebert, store):
+    before = set(versions(store).values())
+    for path in store.glob("registry.sqlite3*"):
+        path.unlink()
+    code, _, err = onebert("check")
+    assert (code, "onebert store recover" in err) == (1, True)
+    assert not (store / "registry.sqlite3").exists()
+    code, out, err = onebert("recover")
+    assert (code, err, len(out.splitlines())) == (0, "", 4)
+    found = versions(store)
+    assert set(found.values()) == before | {make_delta(2).digest}
+    assert ("recovered-" + short(make_delta(1)), 1) in found
+    assert onebert("check")[1].startswith("4 versions, 4 of them whole")
+
+
+def test_what_is_no_delta_file_is_left_and_the_others_come_back(onebert, store):
+    (store / "blobs" / ("0" * 64)).write_bytes(b"nonsense")
+    code, out, err = onebert("recover")
+    assert (code, out) == (1, f"{short(make_delta(2))} is recovered-{short(make_delta(2))}@1\n")
+    assert err.startswith("error: 000000000000: the blob sha256:0000")
+    assert err.endswith("error: 1 files were not recovered\n")
+
+
+@pytest.mark.parametrize(
+    ("digest", "message"),
+    [("abc", "at least 8 digits"), ("0" * 64, "no blob"), ("sha256:../../etc", "no blob")],
+)
+def test_a_digest_that_is_none_is_refused(onebert, store, digest, message):
+    code, _, err = onebert("recover", digest)
+    assert (code, message in err, err.count("\n")) == (1, True, 1)
+
+
+def test_recovering_beside_the_owner_is_refused(onebert, store):
+    with Registry.open(store):
+        assert onebert("recover")[::2] == (1, "error: another process is using this store\n")
+
+
+@pytest.mark.parametrize("command", ["check", "gc", "recover"])
+def test_a_folder_that_is_no_store_is_left_alone(onebert, tmp_path, command):
+    (tmp_path / "store").mkdir()
+    assert onebert(command)[::2] == (1, "error: there is no store in this folder\n")
+    assert list((tmp_path / "store").iterdir()) == []
+
+
+def test_a_database_that_is_a_folder_is_one_line(onebert, store):
+    (store / "registry.sqlite3").unlink()
+    (store / "registry.sqlite3").mkdir()
+    for command in ("check", "recover"):
+        code, _, err = onebert(command)
+        assert (code, err.count("\n"), "is a folder and not a database" in err) == (1, 1, True)

@@ -1,0 +1,26 @@
+"""What an image is built from holds every package that the wheel needs."""
+
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_images_context_holds_every_package() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    needed = set(project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"])
+    needed |= {"pyproject.toml", "constraints.txt", *project["project"]["license-files"], project["project"]["readme"]}
+    kept = [line[1:] for line in (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines() if line[:1] == "!"]
+    assert {name for name in needed if not any(f"{name}/".startswith(f"{folder}/") for folder in kept)} == set()
+
+
+def test_every_dependency_is_pinned() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    named = [*project["dependencies"], *extras["minilm"], *extras["ray"], *extras["dev"]]
+    pinned = {
+        line.partition("==")[0].lower().replace("_", "-")
+        for line in (ROOT / "constraints.txt").read_text().splitlines()
+    }
+    names = {one.partition(";")[0].split("[")[0].split(">")[0].split("=")[0].split("<")[0].strip() for one in named}
+    assert {name for name in names if name not in pinned} <= {"onebert"}

@@ -1,0 +1,57 @@
+"""One list of fields gives options, recipe fields and the docs."""
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from onebert_store.errors import InvalidSettings
+from onebert_training.data.options import DataOptions
+from onebert_training.fit.settings import Settings
+from onebert_training.options import options_markdown
+
+PAGE = Path(__file__).parents[3] / "docs" / "training.md"
+
+
+def test_the_page_has_the_table_of_all_options():
+    """To renew it: `options_markdown(DataOptions, Settings)`."""
+    assert options_markdown(DataOptions, Settings) in PAGE.read_text(encoding="utf-8")
+
+
+def test_train_takes_every_field(onebert, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    status, printed, _ = onebert("train", "--help")
+    assert status == 0
+    offered = set(re.findall(r"--[a-z-]+", printed))
+    fields_there = {field.name.replace("_", "-") for group in (DataOptions, Settings) for field in fields(group)}
+    assert {f"--{name}" for name in fields_there - {"learning-rate"}} | {"--lr"} <= offered
+
+
+def test_help_fits_80_columns_in_panels(onebert, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    _, printed, _ = onebert("train", "--help")
+    assert max(map(len, printed.splitlines())) <= 80
+    panels = re.findall(r"╭─ (.*?) ─+╮", printed)
+    assert panels == ["Options", "Data", "What is trained", "How long and how fast", "Machine and output"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--epochs", "0"], "--epochs"),
+        (["--train-rows", "1"], "--train-rows"),
+        (["--seed", str(2**31)], "--seed"),
+        (["--task-type", "guess"], "--task-type"),
+    ],
+)
+def test_bounds_are_those_of_the_fields(onebert, arguments, message):
+    status, printed, error = onebert("train", "--task", "x", "--data", "y", *arguments)
+    assert (status, printed) == (2, "")
+    assert message in error
+
+
+@pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_learning_rate_is_a_number_above_zero(rate):
+    with pytest.raises(InvalidSettings, match="above 0"):
+        Settings(learning_rate=rate)

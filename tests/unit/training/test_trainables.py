@@ -1,0 +1,169 @@
+"""The parts of a plan: file tensors that fit the base, starts that change nothing, gradients, draws from the seed."""
+
+import numpy as np
+import pytest
+import torch
+
+from bases import manifest_for
+from onebert_encoder.maths.batch import pack
+from onebert_encoder.maths.fold import fold
+from onebert_encoder.maths.predict import compute_logits
+from onebert_encoder.maths.rows import diverges_at, stack_rows
+from onebert_store.file.delta import Delta, check
+from onebert_store.file.manifest import parse_manifest
+from onebert_training.methods.methods import parse_method
+from onebert_training.methods.trainables import draw_indices
+from onebert_training.target_scale import TargetScale
+
+SERVABLE = (
+    "frozen",
+    "bitfit",
+    "bitfit:-bq,-bm2",
+    "init-bias",
+    "init-bias:bq,bLN2",
+    "random-bias:0.5%",
+    "layernorm",
+    "gamma:gLN2",
+    "random:0.2%",
+    "random-rows:1%",
+    "random-cols:1%",
+    "lora:II,r=3",
+    "spafit:0-1-II,r=2",
+    "adapter:5",
+    "ia3",
+    "diff-pruning:0.5%",
+    "bitfit:bq,bm2+gamma+lora:r=2+random:0.2%+ia3",
+)
+DRAWN = ("random-bias:0.5%", "random:0.2%", "random-rows:1%", "random-cols:1%", "lora", "adapter:5")
+SEED = 7
+
+
+def plan_of(base, method, pooling="mean"):
+    return parse_method(method).plan(base.anatomy, pooling, base.spec.num_parameters)
+
+
+def far(values, seed=1):
+    """Leaves as far from the start as the base's own parameters are large."""
+    generator = torch.Generator().manual_seed(seed)
+    return {
+        name: (value.detach() + 0.3 * torch.randn(value.shape, generator=generator)).requires_grad_()
+        if value.requires_grad
+        else value
+        for name, value in values.items()
+    }
+
+
+def arrays(tensors):
+    """As the file holds them."""
+    return {
+        name: value.detach().numpy().astype(np.int32 if name.startswith("sparse_index") else np.float32)
+        for name, value in tensors.items()
+    }
+
+
+def answer(base, tensors):
+    row = fold(base, tensors, "mean")
+    tokens = base.tokenizer.encode(["the parcel was late", "good"], 16)
+    return torch.stack(compute_logits(base, stack_rows(base, [row]), pack(base, tokens, [0, 0])))
+
+
+@pytest.mark.parametrize("pooling", ["mean", "pooler"])
+@pytest.mark.parametrize("method", SERVABLE)
+def test_the_tensors_fit_the_base_and_hold_what_is_counted(base, method, pooling):
+    plan = plan_of(base, method, pooling)
+    tensors = arrays(plan.tensors(far(plan.init(base, 3, SEED)), TargetScale()))
+    check(Delta(parse_manifest(manifest_for(base.spec, pooling, labels=3)), tensors), base.spec)
+    held = {name: value for name, value in tensors.items() if not name.startswith(("head.", "sparse_index."))}
+    # The far leaves hold no zero, so what is zero is not trained.
+    assert sum(np.count_nonzero(value) for value in held.values()) == plan.num_parameters
+
+
+@pytest.mark.parametrize("method", SERVABLE)
+def test_before_training_nothing_changes(base, method):
+    plan = plan_of(base, method)
+    values = plan.init(base, 3, SEED)
+    head = {name: value for name, value in values.items() if name.startswith("head.")}
+    start = {name: torch.zeros_like(value) for name, value in base.params.items() if name in zeroed(plan)}
+    got = answer(plan.view(base, values, training=True), plan.row_tensors(values, TargetScale()))
+    assert torch.allclose(got, answer(base.with_params(start), head), atol=1e-5)  # the order of a few roundings
+
+
+def zeroed(plan):
+    """What init-bias starts from: biases of zero."""
+    return {site.name for part in plan.trainables if getattr(part, "from_zero", False) for site in part.sites}
+
+
+@pytest.mark.parametrize("method", SERVABLE)
+def test_below_the_lowest_layer_nothing_changes(base, method):
+    plan = plan_of(base, method)
+    row = fold(base, plan.tensors(far(plan.init(base, 3, SEED)), TargetScale()), "mean")
+    assert diverges_at(row, fold(base, {}), base) >= plan.lowest_layer
+
+
+@pytest.mark.parametrize("method", [method for method in SERVABLE if "pruning" not in method])
+def test_the_gradient_reaches_every_number(base, method):
+    plan = plan_of(base, method)
+    values = far(plan.init(base, 3, SEED))
+    leaves = {name: value for name, value in values.items() if value.requires_grad}
+    tensors = plan.row_tensors(values, TargetScale(0.5, 2.0))
+    total = sum(
+        torch.dot(value.flatten(), torch.rand(value.numel())) for value in tensors.values() if value.is_floating_point()
+    )
+    grads = torch.autograd.grad(total, list(leaves.values()))
+    assert all((grad != 0).all() for grad in grads)
+
+
+@pytest.mark.parametrize("method", DRAWN)
+def test_equal_seeds_start_alike_and_others_differ(base, method):
+    plan = plan_of(base, method)
+    one, two, other = (plan.init(base, 2, seed) for seed in (SEED, SEED, SEED + 1))
+    assert one.keys() == two.keys()
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    drawn = [name for name in one if not name.startswith("head.")]
+    assert any(name not in other or not torch.equal(one[name], other[name]) for name in drawn)
+
+
+def test_leaves_are_float32_with_a_gradient_and_constants_have_none(base):
+    values = plan_of(base, "random:0.2%+bitfit").init(base, 2, SEED)
+    kinds = {name.split(".")[0]: (value.dtype, value.requires_grad) for name, value in values.items()}
+    trained = dict.fromkeys(("delta", "sparse_value", "head"), (torch.float32, True))
+    assert kinds == {"sparse_index": (torch.int64, False), **trained}
+
+
+@pytest.mark.parametrize(("method", "axis"), [("random-rows:2%", 1), ("random-cols:2%", 0)])
+def test_rows_and_columns_are_whole(base, method, axis):
+    plan = plan_of(base, method)
+    tensors = plan.tensors(plan.init(base, 2, SEED), TargetScale())
+    lines = []
+    for name, shape in base.spec.modules.items():
+        if (places := tensors.get(f"sparse_index.{name}")) is not None:
+            mask = torch.zeros(shape, dtype=torch.bool)
+            mask.view(-1)[places] = True
+            touched = mask.any(axis)
+            assert torch.equal(mask.all(axis), touched)
+            lines += [shape[axis]] * int(touched.sum())
+    # 2 % of the base's 40,704 numbers are 1/34 of the layers' weights: of each length that share of its lines.
+    assert set(lines) == {32, 64}
+    assert sum(lines) == plan.num_parameters == pytest.approx(0.02 * base.spec.num_parameters, abs=(32 + 64) / 2)
+
+
+def test_every_place_is_drawn_equally_often():
+    rng, sizes, count, rounds = np.random.default_rng(0), (3, 5, 12), 7, 4000
+    hits = [np.zeros(size) for size in sizes]
+    for _ in range(rounds):
+        drawn = draw_indices(sizes, count, rng)
+        assert sum(map(len, drawn)) == count
+        assert all((np.diff(places) > 0).all() for places in drawn)
+        for hit, places in zip(hits, drawn, strict=True):
+            hit[places] += 1
+    share = count / sum(sizes)
+    # 20 binomial frequencies, five standard deviations: false once in 10^5 seeds, and the seed is fixed.
+    deviation = np.sqrt(share * (1 - share) / rounds)
+    assert np.abs(np.concatenate(hits) / rounds - share).max() < 5 * deviation
+
+
+def test_the_unit_scales_the_head(base):
+    plan = plan_of(base, "frozen")
+    values = far(plan.init(base, 1, SEED))
+    plain, scaled = (plan.tensors(values, scale) for scale in (TargetScale(), TargetScale(3.0, 2.0)))
+    assert torch.allclose(answer(base, scaled), 2 * answer(base, plain) + 3, atol=1e-5)

@@ -1,0 +1,1 @@
+"""What `onebert train` and `onebert evaluate` do."""

@@ -1,0 +1,109 @@
+"""What `onebert train` and `onebert evaluate` show: where a run is, and what came of it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from onebert_store.command import console
+from onebert_training.fit.loop import Progress, train
+from onebert_training.fit.result import Result
+from onebert_training.fit.run import Run
+
+
+def say(line: str) -> None:
+    """A line on standard error."""
+    console.err.print(line, soft_wrap=True)
+
+
+def summary(run: Run) -> str:
+    """The count as the papers print it: number and per cent of the base, the classifier apart."""
+    what = run.data.task_type + (f" of {len(run.data.labels)} labels" if len(run.data.labels) > 1 else "")
+    trained = f"{run.delta_parameters:,} parameters, {run.percent:.2f} % of the {run.base.spec.num_parameters:,}"
+    return (
+        f"{run.task}, {what}: {run.method.text} trains {trained} of {run.base.spec.name}, "
+        f"and {run.head_parameters:,} of the classifier"
+    )
+
+
+def train_shown(run: Run, checkpoint: Path) -> Result:
+    """Trains, and shows where the run is: a bar on a terminal, elsewhere a line for every evaluation and half minute.
+
+    On a terminal the evaluations stand beside the bar and never scroll the notes above it away.
+    """
+    at = Progress(0, run.steps)
+    best: float | None = None
+    with console.progress() as bar, console.heartbeat(lambda: _line(run, at)):
+        shown = bar.add_task("", total=run.steps)
+
+        def report(run: Run, progress: Progress) -> None:
+            nonlocal at, best
+            at = progress
+            if progress.note:
+                say(f"note: {progress.note}")
+            if progress.validation:
+                best = progress.best
+                if not console.err.is_terminal:
+                    say(_line(run, progress))
+            kept = "" if best is None or progress.testing else f", best {best:.4f}"
+            doing = _where(run, progress) + kept + _rate(progress)
+            bar.update(shown, completed=progress.step, description=doing, refresh=progress.validation is not None)
+
+        return train(run, report, checkpoint)
+
+
+def _where(run: Run, progress: Progress) -> str:
+    if progress.testing:
+        return "measuring the test split"
+    epoch = f"epoch {progress.step / run.steps_per_epoch:.1f}"
+    loss = "" if progress.loss is None else f", loss {progress.loss:.4f}"
+    return epoch + loss
+
+
+def _line(run: Run, progress: Progress) -> str:
+    score = f", validation {run.metric} {progress.validation[run.metric]:.4f}" if progress.validation else ""
+    return f"step {progress.step}/{progress.steps}, {_where(run, progress)}{score}{_rate(progress)}"
+
+
+def _rate(progress: Progress) -> str:
+    return f", {progress.tokens_per_second:,.0f} tokens/s" if progress.tokens_per_second else ""
+
+
+def show_trained(record: Mapping[str, Any], patience: int) -> None:
+    """The result of a run as a table, and what should be known about it."""
+    table = console.facts()
+    table.add_row("task type", record["task_type"])
+    for split in ("validation", "test"):
+        if record[split] is not None:
+            table.add_row(split, _scores(record["metric"], record[split]))
+    table.add_row("trained parameters", f"{record['delta_parameters']:,} ({record['percent']:.2f} % of the base)")
+    table.add_row("classifier", f"{record['head_parameters']:,} parameters")
+    steps = f"{record['steps']:,} of {record['planned_steps']:,}, best at {record['best_step']:,}"
+    if record["steps"] < record["planned_steps"]:
+        steps += f"; stopped early: {patience} evaluations without a better metric or loss"
+    table.add_row("steps", steps)
+    table.add_row("file", f"{record['out']}, {record['file_bytes']:,} bytes")
+    table.add_row("time", f"{record['seconds']:.1f} s, {record['tokens_per_second']:,} tokens/s in training")
+    if record["digest"] is not None:
+        table.add_row("digest", record["digest"])
+    _show(f"{record['task']}: {record['method']} on {record['base']}", table, record["warnings"])
+
+
+def show_evaluated(record: Mapping[str, Any]) -> None:
+    """The metrics of a delta as a table, and what should be known about them."""
+    table = console.facts()
+    table.add_row("metrics", _scores(record["metric"], record["metrics"]))
+    table.add_row("time", f"{record['seconds']:.1f} s, {record['tokens_per_second']:,} tokens/s")
+    table.add_row("digest", record["digest"])
+    _show(f"{record['split']}: {record['rows']:,} rows", table, record["warnings"])
+
+
+def _show(title: str, table: Any, warnings: list[str]) -> None:
+    console.out.print(title, soft_wrap=True)
+    console.out.print(table)
+    for warning in warnings:
+        console.out.print(f"warning: {warning}", soft_wrap=True)
+
+
+def _scores(metric: str, scores: Mapping[str, float]) -> str:
+    """All metrics, the deciding one first."""
+    return ", ".join(f"{name} {scores[name]:.4f}" for name in sorted(scores, key=lambda name: name != metric))

@@ -1,0 +1,58 @@
+"""What `onebert train` does: prepare, train, write, show."""
+
+from pathlib import Path
+
+from onebert_store.command import console
+from onebert_store.errors import InvalidInput
+from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT
+from onebert_training.commands.showing import say, show_trained, summary, train_shown
+from onebert_training.data.options import DataOptions
+from onebert_training.fit.run import Run
+from onebert_training.fit.settings import Settings
+from onebert_training.interop.heads import peft_layout
+from onebert_training.prepared import prepare
+
+
+def run_train(
+    task: str,
+    data: str,
+    reading: DataOptions,
+    settings: Settings,
+    base: str | None,
+    dtype: str,
+    device: str | None,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Trains, writes the file and shows the record; everything that can be refused is, before the base is loaded."""
+    job = prepare(task, data, reading, settings, base, dtype, device, out, console.busy)
+    run = job.run
+    say(summary(run))
+    for note in (*run.notes, *_not_exported(run)):
+        say(f"note: {note}")
+    try:
+        result = train_shown(run, job.checkpoint)
+    except KeyboardInterrupt:
+        if job.checkpoint.exists():
+            say("interrupted; the same command continues from the last evaluation")
+        raise
+    record, notes = job.finish(result)
+    for note in notes:
+        say(f"note: {note}")
+    if as_json:
+        console.print_json(record)
+    else:
+        show_trained(record, run.patience)
+        if result.delta is not None and record["useful"]:
+            console.out.print(f"next: onebert push {job.out} --task {task}", soft_wrap=True)
+
+
+def _not_exported(run: Run) -> list[str]:
+    """That PEFT has no place for the head that is trained, before hours are spent on one that was meant for it."""
+    if not run.plan.servable:
+        return []
+    try:
+        peft_layout(run.manifest, (HEAD_WEIGHT, HEAD_BIAS))
+    except InvalidInput as error:
+        return [error.detail]
+    return []

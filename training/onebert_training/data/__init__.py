@@ -1,0 +1,1 @@
+"""From labeled files to examples."""

@@ -1,0 +1,158 @@
+"""Which task type the cells of a table are of, and what a label cell spells."""
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, get_args
+
+from onebert_store.errors import InvalidData
+from onebert_store.file.manifest import TaskType
+from onebert_store.tables.columns import (
+    ANSWER_COLUMN,
+    TAG_COLUMNS,
+    WORD_COLUMNS,
+    Columns,
+    find_columns,
+    find_label,
+    find_label_columns,
+)
+from onebert_store.tables.files import parse_json
+from onebert_store.tables.table import Table
+from onebert_store.tables.tables import Source
+from onebert_training.data.words import tags_of
+
+TASK_TYPE_ALIASES: Mapping[str, TaskType] = {"extractive_qa": "span"}
+ON, OFF = ("1", "true", "yes", "x"), ("0", "false", "no", "")  # in a column of its own for each label
+AMBIGUOUS = (
+    "the label cells can be names or indices of the labels listed beside the data; "
+    "list labels that are not numbers if the cells are indices, list none if they are names"
+)
+
+
+def infer_task_type(read: Source, columns: Columns) -> TaskType:
+    """The task type that the source names, else the one that the training split looks like.
+
+    Words or a column of tags are a token task, answers with their starts a span task; of the other labels lists or `|`
+    are multi_label, numbers with a fraction among them regression, the rest single_label. The order of the rows and
+    cells without a label never matter.
+    """
+    if read.task_type is not None:
+        known: tuple[TaskType, ...] = get_args(TaskType)
+        named = TASK_TYPE_ALIASES.get(str(read.task_type), read.task_type)
+        for task_type in known:
+            if task_type == named:
+                return task_type
+        raise InvalidData(f"task type {str(read.task_type)[:40]!r} is not supported; {', '.join(known)} are")
+    table = read.tables["train"]
+    texts, label = find_columns("train", table, columns)
+    cells = table[label]
+    spelled = [plain(cell) for cell in cells]
+    if label.lower() == ANSWER_COLUMN or any("answer_start" in text for text in spelled):
+        return "span"
+    are_words = (texts[0].lower(),) in WORD_COLUMNS or any(isinstance(cell, list) for cell in table[texts[0]])
+    if are_words or label.lower() in TAG_COLUMNS:
+        return "token"
+    if any(isinstance(cell, list) or "|" in text or text[:1] == "[" for cell, text in zip(cells, spelled, strict=True)):
+        return "multi_label"
+    return "regression" if _are_fractions(spelled) else "single_label"
+
+
+def _are_fractions(texts: Sequence[str]) -> bool:
+    """Whether all are numbers, and one of them is no whole number."""
+    try:
+        # Every cell is read before the answer: one word among fractions makes all of them names.
+        numbers = [float(text) for text in texts if text]
+    except ValueError:
+        return False
+    return any(math.isfinite(number) and not number.is_integer() for number in numbers)
+
+
+def cells_are_indices(tables: Iterable[Table], columns: Columns, read: Source, task_type: TaskType) -> bool | None:
+    """Whether label cells are indices into the source's list of names, by all splits at once; None: it cannot be told.
+
+    Cells of both kinds may be mixed as long as none can be read in two ways.
+    """
+    names, indices, both = set[str](), set[str](), set[str]()
+    for table in tables:
+        label = find_label(table, columns)
+        if label is None:
+            continue
+        if label in read.label_names:
+            return True  # the column's own type says so
+        listed = read.label_names.get("", ())
+        if not listed:
+            continue
+        cells = _distinct(table[label], set(listed), task_type)
+        names |= cells & set(listed)
+        by_index = {spelled: listed[at] for spelled in cells if (at := index_of(spelled, listed)) is not None}
+        indices |= by_index.keys()
+        both |= {spelled for spelled, name in by_index.items() if spelled in listed and spelled != name}
+    if both and not (names < indices or indices < names):
+        return None
+    return names < indices
+
+
+def _distinct(cells: Sequence[Any], names: Collection[str], task_type: TaskType) -> set[str]:
+    """The label cells as texts; what is not a name as a whole may be several labels."""
+    split = tags_of if task_type == "token" else several
+    found = set[str]()
+    for cell in cells:
+        spelled = plain(cell)
+        found |= {spelled} if spelled in names else set(map(plain, split(cell)))
+    return found
+
+
+def plain(cell: Any) -> str:
+    """A label cell as text; 1.0 from a column with gaps is 1, and a gap is empty."""
+    if cell is None or (isinstance(cell, float) and math.isnan(cell)):
+        return ""
+    if isinstance(cell, float) and cell.is_integer():
+        return str(int(cell))
+    return str(cell).strip()
+
+
+def index_of(spelled: str, names: Sequence[str]) -> int | None:
+    """The index that a label cell spells, if there is a name at it."""
+    # The length is checked first: int() refuses thousands of digits with an error of its own.
+    if spelled.isdecimal() and len(spelled) < 10 and int(spelled) < len(names):
+        return int(spelled)
+    return None
+
+
+def several(cell: Any) -> list[Any]:
+    """The labels in a cell of a multi_label task: a list, a JSON list, or names joined by `|`; empty is none."""
+    if isinstance(cell, str) and cell.lstrip().startswith("["):
+        with suppress(ValueError):
+            cell = parse_json(cell)
+    if isinstance(cell, list):
+        return cell
+    return [name for name in plain(cell).split("|") if name.strip()]
+
+
+def join_label_columns(read: Source, columns: Columns) -> tuple[Source, Columns]:
+    """The source with one column of lists in place of a column for each label, and how that one is found.
+
+    Raises:
+        InvalidData: a cell is neither on nor off.
+    """
+    found = (find_label_columns(table, columns) for table in read.tables.values())
+    names = next(filter(None, found), ())
+    if not names or columns.label is None:
+        return read, columns
+    tables = {split: _joined(table, columns, names) for split, table in read.tables.items()}
+    label_names = {name: found for name, found in read.label_names.items() if name}
+    return replace(read, tables=tables, label_names={**label_names, columns.label: names}), columns
+
+
+def _joined(table: Table, columns: Columns, names: tuple[str, ...]) -> Table:
+    found = find_label_columns(table, columns)
+    if not found or columns.label is None:
+        return table  # a test split may lack labels; elsewhere it is said when the column is looked for
+    cells = [[plain(cell).lower() for cell in table[name]] for name in found]
+    for name, column in zip(found, cells, strict=True):
+        if odd := [row for row, spelled in enumerate(column) if spelled not in (*ON, *OFF)]:
+            raise InvalidData(f"{table.where(odd)}: the column {name[:40]} of a label holds neither 0 nor 1")
+    # Labels are given by index, because a label's name may itself be a number.
+    on = [[i for i, column in enumerate(cells) if column[row] in ON] for row in range(table.rows)]
+    return table.with_column(columns.label, on, names)

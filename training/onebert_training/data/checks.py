@@ -1,0 +1,146 @@
+"""What is refused of good rows together, and what is only noted: labels, repetitions, contradictions, leaks."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onebert_encoder.answering.answer import is_bio
+from onebert_encoder.text.tokens import Text
+from onebert_store.errors import InvalidData
+from onebert_store.file.manifest import TaskType
+from onebert_store.tables.table import Table
+from onebert_training.data.examples import Split
+
+MAX_SHOWN = 5  # labels that a note names
+
+
+def _seen(split: Split, task_type: TaskType) -> set[int]:
+    """Indices of the labels that the split has; empty where a task has none to choose from."""
+    if task_type == "token":
+        return set[int]().union(*split.gold)
+    if task_type == "multi_label":
+        return set(np.flatnonzero(np.any(split.gold, axis=0)).tolist())
+    return set(np.unique(split.gold).tolist()) if task_type == "single_label" else set()
+
+
+def _counts(split: Split, labels: int) -> NDArray[np.int64]:
+    """[labels] rows of a single_label split that have each label."""
+    return np.bincount(split.gold, minlength=labels)
+
+
+def check_seen(splits: Mapping[str, Split], task_type: TaskType, labels: Sequence[str]) -> None:
+    """Refuses data that validates what it cannot teach."""
+    if "validation" not in splits:
+        return
+    for label in sorted(_seen(splits["validation"], task_type) - _seen(splits["train"], task_type)):
+        raise InvalidData(f"the validation split has the label {labels[label][:40]!r}, which no training row has")
+
+
+def check_variety(train: Split, task_type: TaskType) -> None:
+    """Refuses training rows from which nothing can be learned."""
+    if task_type == "multi_label" and not _seen(train, task_type):
+        raise InvalidData("no training row has a label")
+    one_label = task_type in ("single_label", "token") and len(_seen(train, task_type)) < 2
+    if one_label or (task_type == "regression" and len(np.unique(train.gold)) < 2):
+        raise InvalidData(f"all training {'words' if task_type == 'token' else 'rows'} have the same label")
+
+
+def is_number(label: str) -> bool:
+    """Whether a label is a number, with a point or a comma."""
+    try:
+        return math.isfinite(float(label.replace(",", ".")))
+    except ValueError:
+        return False
+
+
+def shortages(splits: Mapping[str, Split], task_type: TaskType, labels: Sequence[str]) -> list[str]:
+    """What the data lacks without being bad."""
+    notes = []
+    train = splits["train"]
+    if task_type in ("single_label", "multi_label", "token"):
+        seen = _seen(train, task_type)
+        if absent := [name for i, name in enumerate(labels) if i not in seen]:
+            notes.append(f"{len(absent)} of {len(labels)} labels have no training row: {listed(absent)}")
+    if task_type == "single_label":
+        counts = _counts(train, len(labels))
+        if lonely := [name for name, count in zip(labels, counts, strict=True) if count == 1]:
+            which = "label has" if len(lonely) == 1 else "labels have"
+            notes.append(f"{len(lonely)} {which} one training row only: {listed(lonely)}")
+    if task_type == "token" and "O" in labels and not is_bio(labels):
+        notes.append("the tags are not all O, B-x or I-x: words are measured, not entities")
+    if "test" not in splits:
+        notes.append("no test split: the validation metric is the final one")
+    return notes
+
+
+def label_doubts(task_type: TaskType, labels: Sequence[str], guessed: bool) -> list[str]:
+    """Labels that may be one label in two spellings, or numbers.
+
+    Args:
+        task_type: of the task.
+        labels: their names.
+        guessed: nobody said the task type.
+    """
+    notes = []
+    if task_type in ("single_label", "multi_label", "token"):
+        alike = defaultdict[str, list[str]](list)
+        for name in labels:
+            alike[" ".join(name.casefold().split())].append(name)
+        notes += [
+            f"the labels {listed(names)} differ in case or spaces alone" for names in alike.values() if len(names) > 1
+        ]
+    if guessed and task_type == "single_label" and len(labels) > 2 and all(map(is_number, labels)):
+        notes.append(
+            f"the labels are numbers and taken as {len(labels)} classes; --task-type regression takes them as numbers"
+        )
+    return notes
+
+
+def repetitions(splits: Mapping[str, Split], task_type: TaskType, train: Table) -> list[str]:
+    """Training rows that stand there twice, or once more with another label; texts of other splits among them.
+
+    Args:
+        splits: before rows are drawn or held out of them.
+        task_type: of the task.
+        train: the table of the training split, to name lines.
+    """
+    rows_of = defaultdict[Text, list[int]](list)
+    for row, text in enumerate(splits["train"].texts):
+        rows_of[text].append(row)
+    gold = [_hashable(one) for one in splits["train"].plain_gold()]
+    answers_to = {text: {gold[row] for row in rows} for text, rows in rows_of.items() if len(rows) > 1}
+    notes = []
+    if repeated := sum(len(rows_of[text]) - len(answers) for text, answers in answers_to.items()):
+        notes.append(f"{repeated:,} training rows repeat another row")
+    # One text with several numbers is usual in regression data: each is another person's judgement.
+    if task_type != "regression" and (torn := [text for text, answers in answers_to.items() if len(answers) > 1]):
+        which = "text has" if len(torn) == 1 else "texts have"
+        example = train.where(rows_of[torn[0]])
+        notes.append(f"{len(torn):,} training {which} different {_ANSWERS[task_type]}, for example {example}")
+    for name, split in splits.items():
+        if name != "train" and (leaked := sum(text in rows_of for text in split.texts)):
+            notes.append(f"{leaked:,} of {len(split):,} {name} rows have a text that is in the training split, too")
+    return notes
+
+
+_ANSWERS: Mapping[TaskType, str] = {
+    "single_label": "labels",
+    "multi_label": "labels",
+    "token": "tags",
+    "span": "answers",
+}
+
+
+def _hashable(gold: Any) -> Any:
+    return tuple(gold) if isinstance(gold, list) else gold
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names in quotes, the first few of many."""
+    quoted = [repr(name[:40]) for name in names]
+    rest = len(quoted) - MAX_SHOWN
+    return ", ".join(quoted[:MAX_SHOWN]) + (f" and {rest} more" if rest > 0 else "")

@@ -1,0 +1,212 @@
+"""Tables of cells to examples with gold labels; whatever is wrong with the data is said here, before any training."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from onebert_store.errors import InvalidData
+from onebert_store.file.manifest import TaskType
+from onebert_store.tables.columns import Columns, find_label
+from onebert_store.tables.table import Table
+from onebert_store.tables.tables import SPLITS, Source, read_source
+from onebert_training.data.cells import cells_are_indices, infer_task_type, join_label_columns
+from onebert_training.data.checks import check_seen, check_variety, label_doubts, repetitions, shortages
+from onebert_training.data.examples import Cells, Split, is_unlabeled
+from onebert_training.data.options import DataOptions
+from onebert_training.data.splitting import HELD_OUT, SPLIT_SEED, hold_out, subset
+from onebert_training.data.words import spans_of
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """What a run trains and is measured on.
+
+    Attributes:
+        labels: names by index; the one name `score` for a regression.
+        metric: the metric that the source names, if any.
+        splits: `train` and `validation`, and `test` where there is one.
+        notes: what a user should know about how the splits came to be.
+    """
+
+    name: str
+    task_type: TaskType
+    labels: tuple[str, ...]
+    metric: str | None
+    splits: Mapping[str, Split]
+    notes: tuple[str, ...] = ()
+
+    @cached_property
+    def digest(self) -> str:
+        """`sha256:…` over task type, labels and every example of every split."""
+        hasher = hashlib.sha256(json.dumps([self.task_type, self.labels]).encode())
+        for name, split in self.splits.items():
+            for i, (text, gold) in enumerate(zip(split.texts, split.plain_gold(), strict=True)):
+                words = split.words[i] if split.words else ()
+                # Only words that are not simply the text split at single spaces go into the digest.
+                unusual = [words] if words and isinstance(text, str) and words != spans_of(text.split(" ")) else []
+                hasher.update(json.dumps([name, text, gold, *unusual]).encode() + b"\n")
+        return f"sha256:{hasher.hexdigest()}"
+
+
+def load_dataset(
+    source: str | Source,
+    columns: Columns,
+    task_type: TaskType | None = None,
+    train_rows: int | None = None,
+    validation_share: float | None = None,
+    split_seed: int = SPLIT_SEED,
+    validation_rows: int | None = None,
+    encoding: str | None = None,
+    drop_unlabeled: bool = False,
+) -> Dataset:
+    """Loads data for training: a validation split is held out where there is none.
+
+    Args:
+        source: a file, a folder or `hf:dataset[/config]`; or what was read of one.
+        columns: where the texts and labels are.
+        task_type: None infers it from the source or the training labels.
+        train_rows: use only so many training rows, drawn evenly over the labels; 100 are among the 1,000.
+        validation_share: hold out this share of the training rows although there is a validation split, which then is
+            the test split in place of any other; for benchmarks that hide the labels of their test split (What
+            Parameters to Freeze, section III-B).
+        split_seed: draws the training rows and the rows held out; runs with different seeds of their own see the same
+            rows unless this one differs, too.
+        validation_rows: validate on at most so many rows, drawn evenly over the labels.
+        encoding: of CSV and JSON lines without a byte order mark; None is UTF-8.
+        drop_unlabeled: leave out rows without a label, which else are refused.
+
+    Raises:
+        InvalidData: one sentence on what is wrong, with the lines where there are some.
+        InvalidSettings: there is no such encoding.
+    """
+    if validation_share is not None and not 0 < validation_share < 1:
+        raise InvalidData("the share of the training rows to validate on is above 0 and below 1")
+    read = read_source(source, encoding) if isinstance(source, str) else source
+    if "train" not in read.tables:
+        raise InvalidData("the data has no training split")
+    read, columns = join_label_columns(read, columns)
+    tables, notes = _without_unlabeled_test(read, columns)
+    if validation_share is not None and "validation" in tables:
+        tables.pop("test", None)
+        notes = ["the validation split of the data is the test split"]
+    if drop_unlabeled:
+        tables, dropped = _without_unlabeled_rows(tables, columns)
+        notes += dropped
+        read = replace(read, tables=tables)
+    guessed = task_type is None and read.task_type is None
+    task_type = task_type or infer_task_type(read, columns)
+    by_index = cells_are_indices(tables.values(), columns, read, task_type)
+    cells = {split: Cells(split, table, columns, read, by_index) for split, table in tables.items()}
+    labels = cells["train"].label_names(task_type)
+    splits = {name: one.split(task_type, labels) for name, one in cells.items()}
+    check_seen(splits, task_type, labels)
+    if validation_share is not None and "validation" in splits:
+        splits["test"] = splits.pop("validation")
+    doubts = repetitions(splits, task_type, tables["train"])
+    rows_there = len(splits["train"])
+    splits["train"] = subset(splits["train"], task_type, train_rows, split_seed)
+    check_variety(splits["train"], task_type)
+    if "validation" in splits:
+        whole = splits["validation"]
+        splits["validation"] = subset(whole, task_type, validation_rows, split_seed)
+        if len(splits["validation"]) < len(whole):
+            notes.append(f"{len(splits['validation']):,} of {len(whole):,} validation rows are used")
+    else:
+        rows = len(splits["train"])
+        share = validation_share or 1 / HELD_OUT
+        splits["train"], held_out = hold_out(splits["train"], task_type, share, validation_rows, split_seed)
+        # Splits stand in the order of SPLITS, because the digest depends on it.
+        splits = {name: split for name in SPLITS if (split := {**splits, "validation": held_out}.get(name)) is not None}
+        why = "no validation split" if validation_share is None else "by the share asked for"
+        notes.append(f"{why}: {len(held_out)} of {rows} training rows are held out for it")
+        check_variety(splits["train"], task_type)
+    notes += shortages(splits, task_type, labels)
+    if train_rows is not None and rows_there < train_rows:
+        notes.append(f"only {rows_there:,} training rows are there, not {train_rows:,}")
+    notes += [*label_doubts(task_type, labels, guessed), *doubts]
+    return Dataset(read.name, task_type, labels, read.metric, splits, tuple(notes))
+
+
+def load_asked(source: str | Source, asked: DataOptions) -> Dataset:
+    """Loads data for training as a user asked; see `load_dataset`."""
+    return load_dataset(
+        source,
+        asked.columns,
+        asked.task_type,
+        asked.train_rows,
+        asked.validation_share,
+        validation_rows=asked.validation_rows,
+        encoding=asked.encoding,
+        drop_unlabeled=asked.drop_unlabeled,
+    )
+
+
+def load_split(
+    source: str | Source,
+    columns: Columns,
+    task_type: TaskType,
+    labels: Sequence[str],
+    split: str | None = None,
+    encoding: str | None = None,
+    drop_unlabeled: bool = False,
+) -> tuple[str, Split, str | None]:
+    """Loads one split to measure a trained delta on.
+
+    Args:
+        source: as for `load_dataset`; a single file is taken whole.
+        columns: where the texts and labels are.
+        task_type: of the delta.
+        labels: of the delta; the data's labels are matched by name.
+        split: None takes test, else validation, else training.
+        encoding: of CSV and JSON lines without a byte order mark; None is UTF-8.
+        drop_unlabeled: leave out rows without a label, which else are refused.
+
+    Returns:
+        The split's name, its examples, and the metric that the source names, if any.
+
+    Raises:
+        InvalidData: one sentence on what is wrong, with the row where there is one.
+    """
+    read = read_source(source, encoding) if isinstance(source, str) else source
+    read, columns = join_label_columns(read, columns)
+    tables, _ = _without_unlabeled_test(read, columns)
+    if drop_unlabeled:
+        tables, _ = _without_unlabeled_rows(tables, columns)
+    name = "train" if read.single_file else split or next(s for s in reversed(SPLITS) if s in tables)
+    if name not in tables:
+        raise InvalidData(f"the data has no labeled {name} split; it has {', '.join(tables)}")
+    cells = Cells(name, tables[name], columns, read, cells_are_indices(tables.values(), columns, read, task_type))
+    return ("all" if read.single_file else name), cells.split(task_type, tuple(labels)), read.metric
+
+
+def _without_unlabeled_test(read: Source, columns: Columns) -> tuple[dict[str, Table], list[str]]:
+    """Benchmarks hide the labels of their test split behind -1 or nothing; such a split measures nothing."""
+    tables = dict(read.tables)
+    if "test" in tables and len(tables) > 1:
+        label = find_label(tables["test"], columns)
+        if label is None or all(cell in (None, "", -1, "-1") for cell in tables["test"][label]):
+            del tables["test"]
+            return tables, ["the test split has no labels and is left out"]
+    return tables, []
+
+
+def _without_unlabeled_rows(tables: Mapping[str, Table], columns: Columns) -> tuple[dict[str, Table], list[str]]:
+    """The tables without rows that have no label, and how many these were.
+
+    Raises:
+        InvalidData: no row of a split has a label.
+    """
+    kept, notes = dict[str, Table](), []
+    for split, table in tables.items():
+        label = find_label(table, columns)
+        rows = [row for row, cell in enumerate(table[label] if label else ()) if not is_unlabeled(cell)]
+        if label is None or len(rows) == table.rows:
+            kept[split] = table
+            continue
+        if not rows:
+            raise InvalidData(f"{split} split: no row has a label")
+        kept[split] = table.take(rows)
+        notes.append(f"{table.rows - len(rows):,} of {table.rows:,} {split} rows have no label and are left out")
+    return kept, notes

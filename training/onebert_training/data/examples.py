@@ -1,0 +1,213 @@
+"""The cells of one split to examples: texts with their gold answers, or where the bad rows are."""
+
+import math
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onebert_encoder.text.tokens import Span, Text
+from onebert_store.errors import InvalidData
+from onebert_store.file.manifest import MAX_LABELS, SPAN_LABELS, TaskType
+from onebert_store.tables.columns import Columns, find_columns
+from onebert_store.tables.table import Table
+from onebert_store.tables.tables import Source
+from onebert_training.data.cells import AMBIGUOUS, index_of, plain, several
+from onebert_training.data.spans import GoldAnswer, answers_of
+from onebert_training.data.words import spans_of, tags_of, words_of
+
+REGRESSION_LABEL = "score"
+MAX_NUMBER = float(np.finfo(np.float32).max)
+MAX_PROBLEMS = 3  # kinds of bad rows that one message names
+NO_LABEL = "there is no label (--drop-unlabeled leaves such rows out)"
+
+_Read = TypeVar("_Read")
+
+
+@dataclass(frozen=True)
+class Split:
+    """Examples of one split.
+
+    Attributes:
+        texts: the inputs, a text or a pair each.
+        gold: [n] int64 label indices, [n, C] float32 zeros and ones, or [n] float32 numbers, by task type; for a token
+            task the label index of every word of every text, for a span task the acceptable answers to every question.
+        words: of a token task, where every word lies in its text.
+    """
+
+    texts: tuple[Text, ...]
+    gold: Any
+    words: tuple[tuple[Span, ...], ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def take(self, indices: NDArray[np.int64]) -> "Split":
+        """The examples by their indices."""
+        rows = indices.tolist()
+        return Split(
+            tuple(self.texts[i] for i in rows),
+            self.gold[indices] if isinstance(self.gold, np.ndarray) else tuple(self.gold[i] for i in rows),
+            tuple(self.words[i] for i in rows) if self.words else (),
+        )
+
+    def plain_gold(self) -> list[Any]:
+        """Gold answers as JSON can hold them."""
+        return self.gold.tolist() if isinstance(self.gold, np.ndarray) else list(self.gold)
+
+
+class _BadRow(Exception):
+    """What is wrong with one row."""
+
+
+class Cells:
+    """The text and label cells of one split, before they are known to be good.
+
+    Args:
+        by_index: what `cells_are_indices` says of all splits.
+    """
+
+    def __init__(self, split: str, table: Table, columns: Columns, read: Source, by_index: bool | None) -> None:
+        texts, label = find_columns(split, table, columns)
+        self.table = table
+        self.texts = [table[name] for name in texts]
+        self.names = read.label_names.get(label) or read.label_names.get("")
+        self.labels = table[label]
+        self.by_index = by_index
+
+    def label_names(self, task_type: TaskType) -> tuple[str, ...]:
+        """The source's label names, else the distinct labels here in order."""
+        if task_type == "regression":
+            return (REGRESSION_LABEL,)
+        if task_type == "span":
+            return tuple(SPAN_LABELS)
+        if self.names is not None:
+            return self.names
+        found = set[str]()
+        for cell in self.labels:
+            with suppress(_BadRow):  # said by `split`, together with what else is wrong
+                found.update(self._names(cell, task_type))
+        if len(found) > MAX_LABELS:
+            raise InvalidData(f"the labels have {len(found)} different values; a task has at most {MAX_LABELS}")
+        # int() refuses thousands of digits with an error of its own; no label is that long.
+        if all(name.isdecimal() and len(name) < 1000 for name in found):
+            return tuple(sorted(found, key=lambda name: (int(name), name)))
+        return tuple(sorted(found))
+
+    def split(self, task_type: TaskType, labels: tuple[str, ...]) -> Split:
+        """Texts and gold answers.
+
+        Raises:
+            InvalidData: bad rows, by what is wrong with them and where they are.
+        """
+        if task_type == "span":
+            asked = self._of_rows(self._asked)
+            return Split(tuple(text for text, _ in asked), tuple(answers for _, answers in asked))
+        index = {name: i for i, name in enumerate(labels)}
+        if task_type == "token":
+            tagged = self._of_rows(lambda row: self._tagged(row, index))
+            words = [words for words, _ in tagged]
+            return Split(tuple(map(" ".join, words)), tuple(tags for _, tags in tagged), tuple(map(spans_of, words)))
+        rows = self._of_rows(lambda row: (self._gold(row, task_type, index), self._text(row)))
+        gold = np.array([gold for gold, _ in rows], dtype=np.int64 if task_type == "single_label" else np.float32)
+        return Split(tuple(text for _, text in rows), gold)
+
+    def _of_rows(self, read: Callable[[int], _Read]) -> list[_Read]:
+        """What `read` gives for every row; refuses all bad ones in one sentence."""
+        found, bad = [], dict[str, list[int]]()
+        for row in range(len(self.labels)):
+            try:
+                found.append(read(row))
+            except _BadRow as problem:
+                bad.setdefault(str(problem), []).append(row)
+        if bad:
+            kinds = [f"{self.table.where(rows)}: {problem}" for problem, rows in islice(bad.items(), MAX_PROBLEMS)]
+            rest = sum(map(len, islice(bad.values(), MAX_PROBLEMS, None)))
+            raise InvalidData("; ".join(kinds) + (f"; and {rest:,} more bad rows" if rest else ""))
+        return found
+
+    def _text(self, row: int) -> Text:
+        cells = [column[row] for column in self.texts]
+        for cell in cells:
+            if not isinstance(cell, str) or not cell.strip() or not _is_unicode(cell):
+                raise _BadRow("the text is empty or not a text")
+        return cells[0] if len(cells) == 1 else (cells[0], cells[1])
+
+    def _tagged(self, row: int, index: Mapping[str, int]) -> tuple[list[str], tuple[int, ...]]:
+        if len(self.texts) == 2:
+            raise InvalidData("a token task has one column of words, not a pair of texts; say which with --text")
+        words = words_of(self.texts[0][row])
+        if not words or not all(words) or not all(map(_is_unicode, words)):
+            raise _BadRow("the words are missing, or one is empty or not a text")
+        tags = tuple(self._index(name, index) for name in self._names(self.labels[row], "token"))
+        if len(tags) != len(words):
+            raise _BadRow(f"{len(words)} words have {len(tags)} tags")
+        return words, tags
+
+    def _asked(self, row: int) -> tuple[Text, tuple[GoldAnswer, ...]]:
+        text = self._text(row)
+        if isinstance(text, str):
+            raise InvalidData("a span task has a question and a context; say which with --text and --text-pair")
+        try:
+            answers = answers_of(self.labels[row])
+        except ValueError as error:
+            raise _BadRow(str(error)) from None
+        if any(not text[1].startswith(answer, start) for start, answer in answers):
+            raise _BadRow("an answer's text is not at its answer_start in the context")
+        return text, answers
+
+    def _gold(self, row: int, task_type: TaskType, index: Mapping[str, int]) -> Any:
+        if task_type == "regression":
+            return self._number(self.labels[row])
+        indices = [self._index(name, index) for name in self._names(self.labels[row], task_type)]
+        if task_type == "single_label":
+            return indices[0]
+        return [float(i in indices) for i in range(len(index))]
+
+    def _number(self, cell: Any) -> float:
+        if is_unlabeled(cell):
+            raise _BadRow(NO_LABEL)
+        try:
+            value = float(cell)
+        except (TypeError, ValueError, OverflowError):
+            value = math.nan
+        # Numbers are kept as float32, in which a larger one would be infinite.
+        if not abs(value) <= MAX_NUMBER:
+            raise _BadRow("the label is not a number, or too large")
+        return value
+
+    def _names(self, cell: Any, task_type: TaskType) -> list[str]:
+        """The label names in a cell."""
+        cells = tags_of(cell) if task_type == "token" else several(cell) if task_type == "multi_label" else [cell]
+        return [self._name(cell) for cell in cells]
+
+    def _name(self, cell: Any) -> str:
+        spelled = plain(cell)
+        if not spelled:
+            raise _BadRow(NO_LABEL)
+        if self.by_index is None:
+            raise InvalidData(AMBIGUOUS)
+        if self.names is None or (spelled in self.names and not self.by_index):
+            return spelled
+        if (index := index_of(spelled, self.names)) is not None:
+            return self.names[index]
+        raise _BadRow(f"no label has the name or index {spelled[:40]!r}")
+
+    def _index(self, name: str, index: Mapping[str, int]) -> int:
+        if name not in index:
+            raise _BadRow(f"the label {name[:40]!r} is not one of the {len(index)} known")
+        return index[name]
+
+
+def is_unlabeled(cell: Any) -> bool:
+    """Whether a label cell is empty."""
+    return not plain(cell)
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether the text has no half surrogate pairs, which JSON can spell and a tokenizer cannot read."""
+    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)

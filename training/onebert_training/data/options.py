@@ -1,0 +1,59 @@
+"""What a user can say about data: which columns hold what, and which rows are used. No torch, so that help is quick."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from annotated_types import Ge, Gt, Lt
+from typing_extensions import Doc
+
+from onebert_store.file.manifest import TaskType
+from onebert_store.tables.columns import Columns
+from onebert_training.options import DATA
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How the files are read."""
+
+    text: Annotated[
+        str | None, Doc("Column of the text, a.b for a field of JSON objects; else found by name."), DATA
+    ] = None
+    text_pair: Annotated[str | None, Doc("Column of the second text of a pair."), DATA] = None
+    label: Annotated[
+        str | None,
+        Doc("Column of the label, or a,b,c: columns of 0 and 1, one for each label; else found by name."),
+        DATA,
+    ] = None
+    encoding: Annotated[
+        str | None, Doc("Of text files without a byte order mark, such as cp1252; else UTF-8."), DATA
+    ] = None
+    drop_unlabeled: Annotated[bool, Doc("Leave out rows that have no label."), DATA] = False
+
+    @property
+    def columns(self) -> Columns:
+        """Which columns hold what."""
+        return Columns(self.text, self.text_pair, self.label)
+
+
+@dataclass(frozen=True)
+class DataOptions(ReadOptions):
+    """How the files are read, what they mean, and which of their rows are used."""
+
+    task_type: Annotated[
+        TaskType | None,
+        Doc("Else from labels.json, the columns or the labels: a|b is multi_label, fractions are a regression."),
+        DATA,
+    ] = None
+    train_rows: Annotated[
+        int | None, Ge(2), Doc("Train on at most so many rows, drawn evenly over the labels."), DATA
+    ] = None
+    validation_rows: Annotated[
+        int | None, Ge(1), Doc("Validate on at most so many rows, drawn evenly over the labels."), DATA
+    ] = None
+    validation_share: Annotated[
+        float | None,
+        Gt(0),
+        Lt(1),
+        Doc("Validate on this share of the training rows; a validation split of the data is then the test split."),
+        DATA,
+    ] = None

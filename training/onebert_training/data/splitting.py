@@ -1,0 +1,66 @@
+"""Which rows train and which validate: fixed random choices that belong to the data, not to a run."""
+
+from collections import Counter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onebert_encoder.text.tokens import Text
+from onebert_store.errors import InvalidData
+from onebert_store.file.manifest import TaskType
+from onebert_training.data.examples import Split
+
+HELD_OUT = 10  # every tenth training row, where the data has no validation split
+SPLIT_SEED = 20240601  # of choices that belong to the data, so that runs with different seeds see the same rows
+
+
+def _even_order(split: Split, task_type: TaskType, seed: int) -> NDArray[np.int64]:
+    """A fixed random order; every stretch of it has the labels of a single_label task in their proportions."""
+    order = np.random.default_rng(seed).permutation(len(split))
+    if task_type != "single_label":
+        return order
+    gold = split.gold[order]
+    progress = np.zeros(len(split))
+    for label in np.unique(gold):
+        members = np.flatnonzero(gold == label)
+        progress[members] = (np.arange(len(members)) + 0.5) / len(members)
+    return order[np.argsort(progress, kind="stable")]
+
+
+def subset(train: Split, task_type: TaskType, rows: int | None, seed: int) -> Split:
+    """So many rows, drawn evenly over the labels; all where None or not so many are there."""
+    if rows is None or rows >= len(train):
+        return train
+    return train.take(np.sort(_even_order(train, task_type, seed)[:rows]))
+
+
+def hold_out(train: Split, task_type: TaskType, share: float, most: int | None, seed: int) -> tuple[Split, Split]:
+    """Training rows and validation rows; equal texts are never on both sides.
+
+    Args:
+        train: all rows.
+        task_type: of the task.
+        share: of the rows, to validate on.
+        most: rows to validate on, whatever the share is; None is no limit.
+        seed: draws them.
+
+    Raises:
+        InvalidData: too few rows, or all have the same text.
+    """
+    if len(train) < HELD_OUT:
+        raise InvalidData(f"without a validation split at least {HELD_OUT} training rows are needed")
+    order = _even_order(train, task_type, seed)
+    # In a span task many questions share one context: the context must not be in both splits.
+    keys = [train.texts[i][1] if task_type == "span" else train.texts[i] for i in order.tolist()]
+    sizes = Counter(keys)
+    if len(sizes) == 1:
+        raise InvalidData("all training rows have the same text, so no validation split can be held out")
+    room = max(1, min(int(len(train) * share + 1e-9), most or len(train)))
+    held_out = set[Text]()
+    for key in reversed(keys):
+        if sizes[key] <= room and key not in held_out:
+            held_out.add(key)
+            room -= sizes[key]
+    held_out = held_out or {min(sizes, key=sizes.__getitem__)}
+    chosen = np.array([key in held_out for key in keys])
+    return train.take(np.sort(order[~chosen])), train.take(np.sort(order[chosen]))

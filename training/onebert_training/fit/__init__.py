@@ -1,0 +1,1 @@
+"""Training runs: settings, state, the loop, and what a finished run leaves."""

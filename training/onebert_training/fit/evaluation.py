@@ -1,0 +1,34 @@
+"""Logits of many inputs for one row, without dropout: by length, in batches of a token budget."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from onebert_encoder.base.base import Base
+from onebert_encoder.maths.batch import pack
+from onebert_encoder.maths.predict import compute_logits
+from onebert_encoder.maths.rows import Row, stack_rows
+from onebert_training.fit.features import Features, token_batches
+
+Logits = np.ndarray[Any, np.dtype[np.float32]]
+
+
+def predict(base: Base, row: Row, features: Features) -> list[Logits]:
+    """Logits of many inputs for one row: [labels] or, for a per-token task, [tokens, labels]; in the inputs' order."""
+    tokens = features.tokens
+    logits: dict[int, Tensor] = {}
+    with torch.no_grad():
+        rows = stack_rows(base, [row])
+        for chosen in token_batches(sorted(range(len(tokens)), key=lambda i: len(tokens[i])), tokens):
+            batch = pack(base, [tokens[i] for i in chosen], [0] * len(chosen), layers=features.layers)
+            activations = joined(features.take(chosen))
+            logits.update(zip(chosen, compute_logits(base, rows, batch, activations=activations), strict=True))
+        return [logits[i].cpu().numpy() for i in range(len(tokens))]
+
+
+def joined(activations: Sequence[Tensor]) -> Tensor | None:
+    """[tokens, h] of several examples end to end; None where there are none to enter with."""
+    return torch.cat(list(activations)) if activations else None

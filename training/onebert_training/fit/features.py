@@ -1,0 +1,126 @@
+"""What a training step reads: tokens, or activations of the layers under the lowest trained one, computed once.
+
+Those layers compute what the bare base computes, for every example and in every epoch (AutoFreeze, Liu et al. 2021).
+"""
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from onebert_encoder.base.base import Base
+from onebert_encoder.maths.batch import pack
+from onebert_encoder.maths.encode import encode
+from onebert_encoder.maths.fold import fold
+from onebert_encoder.maths.heads import pool
+from onebert_encoder.maths.predict import tokens_of_ids
+from onebert_encoder.maths.rows import stack_rows
+from onebert_encoder.text.tokens import Tokens
+
+BATCH_TOKENS = 4096  # more is not faster on a CPU
+MAX_KEPT_BYTES = 1 << 30
+_BLOCK_TOKENS = 1024  # fast enough already, and little in vain where a run ends before it has seen all examples
+
+
+class Inputs:
+    """The examples of one split, shared by every run on them.
+
+    Args:
+        base: the frozen encoder.
+        tokens: of each example.
+    """
+
+    def __init__(self, base: Base, tokens: Sequence[Tokens]) -> None:
+        self.base, self.tokens = base, tokens
+        self._features: dict[tuple[int, str], Features] = {}
+
+    def features(self, low: int, pooling: str) -> "Features":
+        """What enters layer `low`; runs that ask for the same share it."""
+        key = (low, pooling if low == self.base.config.num_layers else "")
+        if key not in self._features:
+            self._features[key] = Features(self.base, self.tokens, *key)
+        return self._features[key]
+
+
+class Features:
+    """Activations that enter one layer, computed when they are first asked for and then kept, up to a limit of bytes.
+
+    What is kept is computed in fixed blocks of examples: in other company sums are rounded otherwise, and a run that
+    was interrupted meets its examples in another order.
+
+    Attributes:
+        tokens: the sequences that the layers from `low` on see; behind the last layer a pooled text is one token.
+        low: the layer that is entered; 0 means the embeddings, for which there are no activations.
+        seconds: spent on activations that were then kept: once for an example, however many steps take it.
+    """
+
+    def __init__(self, base: Base, tokens: Sequence[Tokens], low: int, pooling: str) -> None:
+        self._base, self._texts, self.low = base, tokens, low
+        self._pooling = pooling if pooling not in ("", "none") else None
+        self.tokens = [tokens_of_ids([0]) for _ in tokens] if self._pooling else tokens
+        self._ends = np.cumsum([len(text) for text in self.tokens])
+        self._bare = stack_rows(base, [fold(base, {})]) if low else None
+        size = int(self._ends[-1]) * base.config.hidden_size * (4 if self._pooling else base.dtype.itemsize)
+        self._kept: Tensor | None = None
+        if low and size <= MAX_KEPT_BYTES:
+            dtype = torch.float32 if self._pooling else base.dtype
+            self._kept = torch.empty(int(self._ends[-1]), base.config.hidden_size, dtype=dtype, device=base.device)
+        by_length = sorted(range(len(tokens)), key=lambda i: len(tokens[i]))
+        blocks = token_batches(by_length, tokens, _BLOCK_TOKENS) if self._kept is not None else []
+        self._block_of = {i: block for block in blocks for i in block}
+        self._has = np.zeros(len(tokens), dtype=bool)
+        self.seconds = 0.0
+
+    @property
+    def layers(self) -> range:
+        """The layers that are left to run."""
+        return range(self.low, self._base.config.num_layers)
+
+    def take(self, chosen: Sequence[int]) -> list[Tensor]:
+        """[tokens, h] of each chosen example; nothing where the embeddings are entered."""
+        if not self.low:
+            return []
+        if self._kept is None:
+            return [one for batch in token_batches(chosen, self._texts) for one in self._compute(batch)]
+        for i in chosen:
+            if not self._has[i]:
+                self._keep(self._kept, self._block_of[i])
+        return [self._kept[self._span(i)] for i in chosen]
+
+    def _keep(self, kept: Tensor, block: Sequence[int]) -> None:
+        started = time.perf_counter()
+        for i, activations in zip(block, self._compute(block), strict=True):
+            kept[self._span(i)] = activations
+            self._has[i] = True
+        self.seconds += time.perf_counter() - started
+
+    def _span(self, i: int) -> slice:
+        return slice(int(self._ends[i]) - len(self.tokens[i]), int(self._ends[i]))
+
+    @torch.no_grad()
+    def _compute(self, chosen: Sequence[int]) -> list[Tensor]:
+        if self._bare is None:
+            raise ValueError("the embeddings have no activations")
+        texts = [self._texts[i] for i in chosen]
+        batch = pack(self._base, texts, [0] * len(texts), layers=range(self.low))
+        x = encode(self._base, self._bare, batch)
+        if self._pooling:
+            pooled = pool(batch.first, batch.lengths, x, [self._pooling == "mean"] * len(texts))
+            return list(torch.split(pooled, 1))
+        starts = batch.first.tolist()
+        return [x[start : start + len(text)] for start, text in zip(starts, texts, strict=True)]
+
+
+def token_batches(order: Sequence[int], tokens: Sequence[Tokens], most: int = BATCH_TOKENS) -> list[list[int]]:
+    """Cuts the order into batches of at most so many tokens, or of one input."""
+    batches: list[list[int]] = []
+    total = 0
+    for i in order:
+        if not batches or total + len(tokens[i]) > most:
+            batches.append([])
+            total = 0
+        batches[-1].append(i)
+        total += len(tokens[i])
+    return batches

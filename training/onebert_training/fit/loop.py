@@ -1,0 +1,259 @@
+"""The whole training loop: many runs step together through one forward and one backward pass of the frozen weights.
+
+The loss is computed by the `fold` and `encode` that serve. A run beside others is the same run as alone, up to
+rounding: data order, dropout, optimizer, schedule and early stop are its own
+(docs/decisions/0008-runs-in-one-batch.md).
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from math import isfinite
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from onebert_encoder.layout.dropout import Dropout
+from onebert_encoder.maths.batch import pack
+from onebert_encoder.maths.predict import compute_logits
+from onebert_encoder.maths.rows import stack_rows
+from onebert_store.errors import NotFinite, OneBertError
+from onebert_training.fit.evaluation import joined
+from onebert_training.fit.result import SMALLER, Result, finish
+from onebert_training.fit.run import Run
+from onebert_training.fit.state import State
+from onebert_training.tasks.metrics import is_better
+
+CLIP = 1.0
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a run is.
+
+    Attributes:
+        loss: of the steps since the last evaluation, their mean; None before the first step.
+        validation: there after an evaluation, whose checkpoint is on disk by then.
+        best: the deciding metric of the best evaluation so far.
+        tokens_per_second: of all steps so far.
+        note: something that a user should know now.
+        testing: the steps are done; what is left is the test split.
+    """
+
+    step: int
+    steps: int
+    loss: float | None = None
+    validation: Mapping[str, float] | None = None
+    best: float | None = None
+    tokens_per_second: float = 0.0
+    note: str | None = None
+    testing: bool = False
+
+
+Report = Callable[[Run, Progress], None]
+
+
+def ignore(run: Run, progress: Progress) -> None:
+    """Reports to nobody."""
+
+
+def train(run: Run, report: Report = ignore, checkpoint_file: Path | None = None) -> Result:
+    """Trains one run; an equal run on the same machine and as many threads gives the same bytes.
+
+    On CUDA equal runs may differ in the last digits: sums there follow no fixed order.
+
+    Args:
+        run: what to do.
+        report: called after every step, before the first one where a checkpoint was found, and before the test.
+        checkpoint_file: kept up to date at every evaluation; an equal run continues from it.
+
+    Raises:
+        NotFinite: the loss is no longer a number.
+    """
+    ((_, result),) = train_together([run], 1, report, lambda _: checkpoint_file)
+    if isinstance(result, OneBertError):
+        raise result
+    return result
+
+
+def train_together(
+    runs: Sequence[Run], width: int, report: Report, checkpoint_of: Callable[[Run], Path | None]
+) -> Iterator[tuple[Run, Result | OneBertError]]:
+    """Trains many runs, up to `width` of them in one batch; yields each as it ends.
+
+    Runs step together that are on the same base and enter it at the same layer; a method that changes the base's
+    weights is alone. The place of a run that ends is taken by the next.
+    """
+    for together in groups(runs):
+        waiting = deque(together)
+        active: list[_Active] = []
+        while waiting or active:
+            while waiting and len(active) < (width if together[0].plan.shares_base else 1):
+                active.append(_Active.start(waiting.popleft(), report, checkpoint_of))
+            done = [one for one in active if one.is_done]
+            for one in done:
+                active.remove(one)
+                yield one.run, one.finish(report)
+            if not done:
+                advance(active, report)
+
+
+def groups(runs: Sequence[Run]) -> list[list[Run]]:
+    """Runs that can step together: those that share the base and the layer at which they enter it."""
+
+    def kind(run: Run) -> tuple[int, bool, int]:
+        return id(run.base), run.plan.shares_base, run.plan.lowest_layer
+
+    return [list(together) for _, together in groupby(sorted(runs, key=kind), key=kind)]
+
+
+@dataclass(eq=False)
+class _Active:
+    """A run that is being trained."""
+
+    run: Run
+    state: State
+    checkpoint_file: Path | None
+    resumed_at: int = 0
+    error: OneBertError | None = None
+
+    @classmethod
+    def start(cls, run: Run, report: Report, checkpoint_of: Callable[[Run], Path | None]) -> "_Active":
+        state, path = State(run.init_values()), checkpoint_of(run)
+        if path is not None and path.exists():
+            resumed = state.restore(path, run.fingerprint)
+            note = f"continued at step {state.step}" if resumed else "started anew: the checkpoint is not of this run"
+            report(run, Progress(state.step, run.steps, note=note))
+        return cls(run, state, path, resumed_at=state.step)
+
+    @property
+    def is_done(self) -> bool:
+        run, state = self.run, self.state
+        stopped = bool(run.patience) and state.stale >= run.patience
+        return self.error is not None or state.step >= run.steps or stopped
+
+    def finish(self, report: Report) -> Result | OneBertError:
+        if self.error is not None:
+            return self.error
+        report(self.run, Progress(self.state.step, self.run.steps, testing=True))
+        try:
+            return finish(self.run, self.state, self.resumed_at)
+        except OneBertError as error:
+            return error
+
+    def stepped(self, loss: float, seconds: float, once: float, report: Report) -> None:
+        """Counts a step, and evaluates when it is time; a run that is no longer finite ends here, the others go on.
+
+        Args:
+            loss: of the step.
+            seconds: that it took.
+            once: of these, spent on what no later step computes again; they are no part of the speed of training.
+            report: is told.
+        """
+        run, state = self.run, self.state
+        state.step_seconds += seconds - once
+        started = time.perf_counter()
+        validation = None
+        try:
+            if not isfinite(loss):
+                raise NotFinite(f"the loss is no longer a number at step {state.step}; {SMALLER}")
+            state.losses = [state.losses[0] + loss, state.losses[1] + 1]
+            mean = state.losses[0] / state.losses[1]
+            if state.step % run.eval_every == 0 or state.step == run.steps:
+                validation = validate(run, state)
+        except NotFinite as error:
+            self.error = error
+            return
+        state.seconds += seconds + time.perf_counter() - started
+        if validation is not None and self.checkpoint_file is not None:
+            state.save(self.checkpoint_file, run.fingerprint)
+        best, rate = state.validation.get(run.metric), state.tokens_per_second
+        report(run, Progress(state.step, run.steps, mean, validation, best, rate))
+
+
+def advance(active: Sequence[_Active], report: Report) -> None:
+    """One step of every run."""
+    # Runs on the same data share their features, whose seconds must be counted once.
+    features = {id(shared): shared for shared in (one.run.features("train") for one in active)}.values()
+    started, before = time.perf_counter(), sum(one.seconds for one in features)
+    losses = take_step([(one.run, one.state) for one in active])
+    seconds = (time.perf_counter() - started) / len(active)
+    once = (sum(one.seconds for one in features) - before) / len(active)
+    for one, loss in zip(active, losses, strict=True):
+        one.stepped(loss, seconds, once, report)
+
+
+def take_step(active: Sequence[tuple[Run, State]]) -> list[float]:
+    """One optimizer step of every run, in one batch; returns the loss of each.
+
+    A run's tokens meet only its own row, so the gradient of the sum is each run's own; one that is no longer finite
+    touches no other.
+    """
+    for run, state in active:
+        run.plan.advance(state.step, run.steps, state.values)
+    losses = compute_losses(active)
+    leaves = [leaf for _, state in active for leaf in state.leaves.values()]
+    # The bias of the keys cancels in the softmax, so autograd finds no path to it: its gradient is made a zero.
+    total = torch.stack(
+        [loss + run.plan.penalty(state.values) for loss, (run, state) in zip(losses, active, strict=True)]
+    )
+    grads = torch.autograd.grad(total.sum(), leaves, allow_unused=True, materialize_grads=True)
+    for leaf, grad in zip(leaves, grads, strict=True):
+        leaf.grad = grad
+    for run, state in active:
+        torch.nn.utils.clip_grad_norm_(state.leaves.values(), CLIP)
+        state.optimizer.param_groups[0]["lr"] = run.learning_rate_at(state.step)
+        state.optimizer.step()
+        state.step += 1
+        run.plan.advance(state.step, run.steps, state.values)
+    # Read at once: every number that is read from a GPU by itself waits for it.
+    return [float(loss) for loss in torch.stack(losses).tolist()]
+
+
+def compute_losses(active: Sequence[tuple[Run, State]]) -> list[Tensor]:
+    """The loss of every run on its next batch."""
+    tokens, activations, row_of, chosen = [], [], [], []
+    for row, (run, state) in enumerate(active):
+        features, own = run.features("train"), run.batch_at(state.step).tolist()
+        chosen.append(own)
+        tokens += [features.tokens[i] for i in own]
+        activations += features.take(own)
+        row_of += [row] * len(own)
+        state.tokens += sum(len(run.inputs.splits["train"].tokens[i]) for i in own)
+    first, state = active[0]
+    generators = [run.generator_at(state.step) for run, state in active]
+    config = first.base.config
+    dropout = Dropout(config.hidden_dropout, config.attention_dropout, generators)
+    view = first.view(state.values, training=True)
+    rows = stack_rows(view, [run.fold(view, state.values) for run, state in active])
+    batch = pack(view, tokens, row_of, layers=first.features("train").layers)
+    logits = iter(compute_logits(view, rows, batch, dropout, joined(activations)))
+    losses = []
+    for (run, _), own in zip(active, chosen, strict=True):
+        losses.append(run.objective.loss([next(logits) for _ in own], [run.targets["train"][i] for i in own]))
+    return losses
+
+
+def validate(run: Run, state: State) -> dict[str, float]:
+    """Evaluates on the validation split and keeps the leaves when they are the best so far; the loss breaks ties."""
+    try:
+        measured = run.evaluate(state.values, "validation")
+    except NotFinite:
+        raise NotFinite(f"the answers are no longer numbers at step {state.step}; {SMALLER}") from None
+    scores, loss = measured.scores, measured.loss
+    score, best = scores[run.metric], state.validation.get(run.metric)
+    # Early in training a metric often stays at the score of the commonest label while the loss already falls.
+    state.stale = 0 if is_better(run.metric, score, best) or loss < state.lowest_loss else state.stale + 1
+    state.lowest_loss = min(loss, state.lowest_loss)
+    if is_better(run.metric, score, best) or (score == best and loss < state.best_loss):
+        state.keep_best(loss, scores, run.judge(measured))
+    total, count = state.losses
+    epoch = round(state.step / run.steps_per_epoch, 4)
+    state.history.append(
+        {"step": state.step, "epoch": epoch, "loss": total / count, "validation": scores, "validation_loss": loss}
+    )
+    state.losses = [0.0, 0.0]
+    return scores

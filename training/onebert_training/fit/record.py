@@ -1,0 +1,83 @@
+"""The record of a finished run as JSON values: printed by `--json`, kept by `onebert sweep`, drawn by `report`."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from onebert_encoder.base.base import Base
+from onebert_store.file.canonical import Array
+from onebert_store.file.changes import changes
+from onebert_store.file.delta import DELTA, SCALE
+from onebert_training.fit.result import Result, to_arrays
+from onebert_training.fit.run import Run
+
+
+def make_record(
+    run: Run, result: Result, file_bytes: int | None, train_rows: int | None = None, experiment: str | None = None
+) -> dict[str, Any]:
+    """Everything that a reader of results may ask of one run.
+
+    Args:
+        run: what was asked.
+        result: what came of it.
+        file_bytes: of the delta file; None where there is none.
+        train_rows: the limit of training rows that was asked for.
+        experiment: name of the recipe.
+    """
+    return {
+        "task": run.task,
+        "task_type": run.data.task_type,
+        "method": run.method.text,
+        "base": run.base.spec.name,
+        "metric": result.metric,
+        "validation": dict(result.validation),
+        "test": dict(result.test) if result.test is not None else None,
+        "train": dict(result.train) if result.train is not None else None,
+        "rows": {name: len(split) for name, split in run.data.splits.items()},
+        "delta_parameters": run.delta_parameters,
+        "head_parameters": run.head_parameters,
+        "percent": round(run.percent, 4),
+        "learning_rate": run.learning_rate,
+        "seed": run.settings.seed,
+        "settings": {**asdict(run.settings), "pooling": run.pooling, "train_rows": train_rows},
+        "data": {"name": run.data.name, "digest": run.data.digest},
+        "experiment": experiment,
+        "fingerprint": run.fingerprint,
+        "steps": result.steps,
+        "planned_steps": run.steps,
+        "best_step": result.best_step,
+        "resumed_at": result.resumed_at,
+        "file_bytes": file_bytes,
+        "seconds": round(result.seconds, 3),
+        "tokens_per_second": round(result.tokens_per_second),
+        "device": str(run.base.device),
+        "dtype": str(run.base.dtype).removeprefix("torch."),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "notes": list(run.notes),
+        "warnings": list(result.verdict.warnings),
+        "useful": result.verdict.useful,
+        "history": list(result.history),
+        "change": changed_vectors(run.base, to_arrays(result.differences)),
+        "digest": result.delta.digest if result.delta else None,
+    }
+
+
+def changed_vectors(base: Base, tensors: Mapping[str, Array]) -> list[dict[str, Any]]:
+    """Mean absolute change of every vector that was trained (BitFit, Figure 1: ‖b₀ - b_F‖₁ / dim b).
+
+    Args:
+        base: gives the symbol and layer of each.
+        tensors: by the names of the delta file; of a scale it is the distance from one.
+    """
+    vectors = {name: tensor for name, tensor in tensors.items() if name.startswith((DELTA, SCALE))}
+    return [
+        {
+            "symbol": base.spec.symbols[change.name].replace("W_", "s_"),
+            "layer": change.layer,
+            "mean_abs": change.mean_abs,
+        }
+        for change in changes(vectors)
+    ]

@@ -1,0 +1,120 @@
+"""What a finished run gave: measured once more, and made into a delta where there can be one."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from pydantic import ValidationError
+from torch import Tensor
+
+from onebert_encoder.base.base import Base
+from onebert_encoder.maths.fold import fold
+from onebert_encoder.maths.predict import compute_golden
+from onebert_store.errors import NotFinite
+from onebert_store.file.delta import Delta, check
+from onebert_store.file.manifest import parse_manifest
+from onebert_training.fit.run import Run
+from onebert_training.fit.state import State
+from onebert_training.tasks.objectives import Verdict
+
+SMALLER = "try a smaller learning rate"
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run gave.
+
+    Attributes:
+        delta: with the best evaluation's tensors, provenance and golden logits; None where the method's result cannot
+            be a delta.
+        base: what the result is for: the run's base, or what the method made of it.
+        differences: what the best evaluation adds to it, and the head, by the names of the delta file.
+        metric: the deciding one of `validation`, `test` and `train`.
+        verdict: what the scores of the test split hide, or of validation where there is no test split.
+        history: one entry per evaluation: step, epoch, mean training loss since the last one, validation and its loss.
+        resumed_at: step of the checkpoint that the run continued from, 0 if from none.
+        seconds: wall clock, with the time before an interruption; of runs that share their steps, each has its share.
+    """
+
+    delta: Delta | None
+    base: Base
+    differences: Mapping[str, Tensor]
+    metric: str
+    validation: Mapping[str, float]
+    test: Mapping[str, float] | None
+    train: Mapping[str, float] | None
+    verdict: Verdict
+    history: Sequence[Mapping[str, Any]]
+    steps: int
+    best_step: int
+    resumed_at: int
+    seconds: float
+    tokens_per_second: float
+
+
+def finish(run: Run, state: State, resumed_at: int) -> Result:
+    """Evaluates the best values on the test split and makes the delta.
+
+    Raises:
+        NotFinite: an answer of the best values is not a number.
+        InvalidManifest: a metric is not.
+    """
+    started = time.perf_counter()
+    tested = run.evaluate(state.best, "test") if "test" in run.data.splits else None
+    test = tested.scores if tested else None
+    on_train = run.evaluate(state.best, "train").scores if run.settings.measure_train else None
+    with torch.no_grad():
+        servable = run.plan.servable
+        differences = run.tensors(state.best) if servable else run.row_tensors(state.best)
+    return Result(
+        delta=make_delta(run, state, differences, test) if servable else None,
+        base=run.base if servable else run.view(state.best, training=False),
+        differences=differences,
+        metric=run.metric,
+        validation=state.validation,
+        test=test,
+        train=on_train,
+        verdict=run.judge(tested) if tested else Verdict(tuple(state.warnings), state.useful),
+        history=state.history,
+        steps=state.step,
+        best_step=state.best_step,
+        resumed_at=resumed_at,
+        seconds=state.seconds + time.perf_counter() - started,
+        tokens_per_second=state.tokens_per_second,
+    )
+
+
+def make_delta(run: Run, state: State, tensors: Mapping[str, Tensor], test: Mapping[str, float] | None) -> Delta:
+    """The delta file of a run that is done.
+
+    Raises:
+        NotFinite: its golden logits are not numbers.
+    """
+    training = {
+        **run.provenance(),
+        "epochs": round(state.step / run.steps_per_epoch, 3),
+        "steps": state.step,
+        "best_step": state.best_step,
+        "validation": state.validation,
+        **({"test": test} if test is not None else {}),
+    }
+    base = run.inputs.exact_base
+    try:
+        with torch.no_grad():
+            golden = compute_golden(base, fold(base, tensors, run.pooling), run.inputs.max_length)
+    except ValidationError:
+        raise NotFinite(f"the answers are no longer numbers; {SMALLER}") from None
+    manifest = parse_manifest({**run.manifest.model_dump(), "training": training, "golden": golden.model_dump()})
+    delta = Delta(manifest, to_arrays(tensors))
+    check(delta, run.base.spec)
+    return delta
+
+
+def to_arrays(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Tensors as the file holds them: float32, indices as int32."""
+    return {
+        name: tensor.cpu().numpy().astype("float32" if tensor.is_floating_point() else "int32")
+        for name, tensor in tensors.items()
+    }

@@ -1,0 +1,261 @@
+"""What one training run is, from its first step to its last: settings, base, data, tokens, schedule, loss."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from importlib.metadata import version
+from math import ceil
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from onebert_encoder.base.base import Base
+from onebert_encoder.maths.fold import fold
+from onebert_encoder.maths.rows import Row
+from onebert_store.errors import InvalidData, InvalidSettings, TooLarge
+from onebert_store.file.delta import SPARSE_VALUE
+from onebert_store.file.format import MAX_FILE_BYTES, MAX_HEADER_BYTES
+from onebert_store.file.manifest import PER_TOKEN, Manifest, Pooling, parse_manifest
+from onebert_training.data.dataset import Dataset
+from onebert_training.fit.evaluation import Logits, predict
+from onebert_training.fit.features import Features, Inputs
+from onebert_training.fit.settings import Settings
+from onebert_training.methods.methods import parse_method
+from onebert_training.methods.plan import Plan
+from onebert_training.methods.trainables import Trainable
+from onebert_training.methods.weights import Weights
+from onebert_training.tasks.metrics import choose_metric
+from onebert_training.tasks.objectives import OBJECTIVES, Verdict
+
+WARMUP = 0.06
+
+
+class TaskInputs:
+    """A data set tokenized for one base and length; every run on it shares tokens, targets and kept activations.
+
+    Args:
+        base: whose tokenizer and lower layers are used.
+        data: the examples.
+        max_length: in tokens, at most what the base can do.
+
+    Attributes:
+        objective: what is learned and measured.
+        targets: by split, what the loss compares logits with.
+    """
+
+    def __init__(self, base: Base, data: Dataset, max_length: int) -> None:
+        self.base, self.data = base, data
+        self.max_length, self._asked_length = min(max_length, base.spec.max_length), max_length
+        per_token = data.task_type in PER_TOKEN
+        self.splits = {
+            name: Inputs(base, base.tokenizer.encode(split.texts, self.max_length, align=per_token))
+            for name, split in data.splits.items()
+        }
+        self.objective = OBJECTIVES[data.task_type](data.labels, data.splits["train"])
+        self.targets = {
+            name: self.objective.targets(split, self.splits[name].tokens) for name, split in data.splits.items()
+        }
+
+    def check_targets(self) -> None:
+        """Refuses data of which nothing is left to learn or measure once it is cut.
+
+        Raises:
+            InvalidData: names the split.
+        """
+        for name, targets in self.targets.items():
+            if not any(map(self.objective.has_target, targets)):
+                raise InvalidData(f"{name} split: the inputs are cut before every answer; allow more tokens")
+
+    def notes(self) -> list[str]:
+        """What was cut, and that not more was allowed."""
+        tokens = self.splits["train"].tokens
+        cut = sum(text.truncated for text in tokens)
+        notes = [f"{cut} of {len(tokens)} training texts are cut to {self.max_length} tokens"] if cut else []
+        if self._asked_length > self.max_length:
+            notes.append(f"the base takes at most {self.max_length} tokens, not {self._asked_length}")
+        return notes
+
+    @cached_property
+    def exact_base(self) -> Base:
+        """The same base computing in float32, whatever it trains in."""
+        return self.base if self.base.dtype == torch.float32 else self.base.in_dtype(torch.float32)
+
+
+class Run:
+    """What stays as it is from the first step to the last.
+
+    Args:
+        inputs: the tokenized data, with `train` and `validation` splits, and `test` where there is one; its base's
+            dtype is what the forward pass computes in, the delta is float32 always.
+        settings: what to do.
+        task: the task's name, for the provenance.
+
+    Raises:
+        InvalidMethod: not a method, or one that the base cannot take.
+        InvalidSettings: a setting that the base or the task type cannot take.
+        InvalidData: a metric that the task does not have.
+        InvalidManifest: a label or a name that a manifest cannot hold.
+        TooLarge: the delta file would be over the limit.
+    """
+
+    def __init__(self, inputs: TaskInputs, settings: Settings, task: str) -> None:
+        self.inputs, self.settings, self.task = inputs, settings, task
+        self.base, self.data = inputs.base, inputs.data
+        data, spec = self.data, self.base.spec
+        self.pooling: Pooling = settings.pooling or ("none" if data.task_type in PER_TOKEN else "mean")
+        possible = ("none",) if data.task_type in PER_TOKEN else spec.poolings
+        if self.pooling not in possible:
+            raise InvalidSettings(
+                f"the pooling of a {data.task_type} task here is {' or '.join(possible)}, not {self.pooling}"
+            )
+        self.method = parse_method(settings.method)
+        self.plan: Plan = self.method.plan(self.base.anatomy, self.pooling, spec.num_parameters)
+        self.delta_parameters = self.plan.num_parameters
+        self.head_parameters = len(data.labels) * (spec.hidden_size + 1)
+        self.percent = 100 * self.delta_parameters / spec.num_parameters
+        self.objective, self.targets = inputs.objective, inputs.targets
+        self.metric = choose_metric(self.objective.metrics, settings.metric or data.metric)
+        self.learning_rate = settings.learning_rate or self.plan.learning_rate
+        self.manifest = self._manifest()
+        if self.plan.servable and 4 * self._file_numbers() > MAX_FILE_BYTES - MAX_HEADER_BYTES:
+            raise TooLarge(f"the delta would be over the {MAX_FILE_BYTES >> 20} MiB of a file")
+        self.notes = (*data.notes, *inputs.notes())
+        self.num_train = len(data.splits["train"])
+        self._shuffled: tuple[int, NDArray[np.int64]] | None = None  # the epoch, and its order of the training rows
+        self.steps_per_epoch = ceil(self.num_train / settings.batch_size)
+        self.steps = min(settings.epochs * self.steps_per_epoch, settings.max_steps or 2**62)
+        self.eval_every = ceil(self.steps_per_epoch / settings.evals_per_epoch)
+        self.patience = 2 * settings.evals_per_epoch if settings.patience is None else settings.patience
+
+    def _manifest(self) -> Manifest:
+        """Made before training, so that a label or a name it cannot hold is refused at once."""
+        spec = self.base.spec
+        return parse_manifest(
+            {
+                "format": 1,
+                "base": {"name": spec.name, "model_type": spec.model_type, "digest": spec.digest},
+                "task_type": self.data.task_type,
+                "labels": list(self.data.labels),
+                "pooling": self.pooling,
+                "max_length": self.inputs.max_length,
+                "method": self.method.text,
+                "training": self.provenance(),
+            }
+        )
+
+    def _file_numbers(self) -> int:
+        """Numbers of the delta file; a sparse difference has an index for every value."""
+        trained: list[Trainable | Weights] = [
+            *self.plan.trainables,
+            *([self.plan.weights] if self.plan.weights else []),
+        ]
+        indices = sum(one.num_parameters for one in trained if one.prefix == SPARSE_VALUE)
+        return self.delta_parameters + self.head_parameters + indices
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """What must be equal for a checkpoint or a record to belong to this run."""
+        decides = [
+            *(asdict(self.settings), self.task, self.data.digest, self.base.spec.digest, str(self.base.dtype)),
+            *(self.base.device.type, torch.__version__, version("onebert")),
+        ]
+        return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
+
+    def features(self, split: str) -> Features:
+        """What the trained layers read of a split."""
+        return self.inputs.splits[split].features(self.plan.lowest_layer, self.pooling)
+
+    def batch_at(self, step: int) -> NDArray[np.int64]:
+        """Training rows of a step: each epoch is its own fixed shuffle, so a step needs no history."""
+        epoch, batch = divmod(step, self.steps_per_epoch)
+        # One permutation is kept for the whole epoch: drawing that of 400,000 rows takes 13 ms.
+        if self._shuffled is None or self._shuffled[0] != epoch:
+            order = np.random.default_rng([self.settings.seed, epoch]).permutation(self.num_train)
+            self._shuffled = epoch, order
+        size = self.settings.batch_size
+        return self._shuffled[1][batch * size : (batch + 1) * size]
+
+    def generator_at(self, step: int) -> torch.Generator:
+        """The randomness of a step's dropout, which needs no history, either."""
+        # The CPU's generator reads only 32 bits of a seed: seed and step are mixed into 32 bits.
+        mixed = np.random.SeedSequence([self.settings.seed, step]).generate_state(1)
+        return torch.Generator(self.base.device).manual_seed(int(mixed[0]))
+
+    def learning_rate_at(self, step: int) -> float:
+        """Linear warm-up, then linear decay to zero."""
+        warmup = max(1, ceil(WARMUP * self.steps))
+        rise, fall = (step + 1) / warmup, (self.steps - step) / max(1, self.steps - warmup)
+        return self.learning_rate * min(1.0, rise, fall)
+
+    def provenance(self) -> dict[str, Any]:
+        """What the manifest says about the run, as far as it is known before the first step."""
+        config = self.base.config
+        return {
+            "task": self.task,
+            "data": {
+                "name": self.data.name,
+                "digest": self.data.digest,
+                "rows": {name: len(split) for name, split in self.data.splits.items()},
+            },
+            "seed": self.settings.seed,
+            "learning_rate": self.learning_rate,
+            "batch_size": self.settings.batch_size,
+            "metric": self.metric,
+            "parameters": {
+                "delta": self.delta_parameters,
+                "head": self.head_parameters,
+                "percent": round(self.percent, 4),
+            },
+            "dropout": {"hidden": config.hidden_dropout, "attention": config.attention_dropout},
+            "dtype": str(self.base.dtype).removeprefix("torch."),
+            "onebert": version("onebert"),
+        }
+
+    def init_values(self) -> dict[str, Tensor]:
+        """Where training starts: leaves, and constants without a gradient."""
+        return self.plan.init(self.base, len(self.data.labels), self.settings.seed)
+
+    def view(self, values: Mapping[str, Tensor], training: bool) -> Base:
+        """The base that the run computes on: the shared one, unless its method changes weights."""
+        return self.plan.view(self.base, values, training)
+
+    def tensors(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The tensors that the delta file of a servable run holds."""
+        return self.plan.tensors(values, self.objective.target_scale)
+
+    def row_tensors(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """What is folded on top of `view`, by the names of the delta file; differentiable."""
+        return self.plan.row_tensors(values, self.objective.target_scale)
+
+    def fold(self, view: Base, values: Mapping[str, Tensor]) -> Row:
+        """The row of the values on `view`; differentiable."""
+        return fold(view, self.row_tensors(values), self.pooling)
+
+    def evaluate(self, values: Mapping[str, Tensor], split: str) -> "Measurement":
+        """Metrics and loss on a split, without dropout."""
+        with torch.no_grad():
+            view = self.view(values, training=False)
+            logits = predict(view, self.fold(view, values), self.features(split))
+            loss = self.objective.loss(list(map(torch.from_numpy, logits)), self.targets[split]).item()
+        examples, tokens = self.data.splits[split], self.inputs.splits[split].tokens
+        return Measurement(split, self.objective.evaluate(examples, tokens, logits), loss, logits)
+
+    def judge(self, measured: "Measurement") -> Verdict:
+        """What the scores of a split hide."""
+        examples, tokens = self.data.splits[measured.split], self.inputs.splits[measured.split].tokens
+        return self.objective.judge(examples, tokens, measured.logits, measured.scores, self.metric)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What a run answers on a split, and how good that is."""
+
+    split: str
+    scores: dict[str, float]
+    loss: float
+    logits: Sequence[Logits]

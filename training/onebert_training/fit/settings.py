@@ -1,0 +1,61 @@
+"""What a user can ask of one training run. No torch, so that help is quick."""
+
+from dataclasses import dataclass
+from math import inf
+from typing import Annotated
+
+from annotated_types import Ge, Gt, Le
+from typing_extensions import Doc
+
+from onebert_store.errors import InvalidSettings
+from onebert_store.file.manifest import Pooling
+from onebert_training.options import METHOD, STEPS, Flag
+
+MAX_SEED = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a run is asked to do.
+
+    Raises:
+        InvalidSettings: the learning rate is not a number above 0.
+    """
+
+    method: Annotated[str, Doc("What is trained beside the classifier head; `onebert methods` lists them."), METHOD] = (
+        "bitfit"
+    )
+    pooling: Annotated[
+        Pooling | None,
+        Doc("What the head reads: the first token (cls), the mean of all, the base's pooler; else mean."),
+        METHOD,
+    ] = None
+    max_length: Annotated[int, Ge(3), Doc("Longest input in tokens; the rest is cut off."), METHOD] = 128
+    epochs: Annotated[int, Ge(1), Doc("Passes over the training rows, at most."), STEPS] = 10
+    max_steps: Annotated[int | None, Ge(1), Doc("Optimizer steps, at most."), STEPS] = None
+    batch_size: Annotated[int, Ge(1), Doc("Training rows per step."), STEPS] = 16
+    learning_rate: Annotated[
+        float | None,
+        Gt(0),
+        Doc("Peak of the schedule; else the method's own, which falls with the width of the base."),
+        Flag("--lr"),
+        STEPS,
+    ] = None
+    seed: Annotated[int, Ge(0), Le(MAX_SEED), Doc("An equal seed repeats a run, to the byte on a CPU."), STEPS] = 0
+    evals_per_epoch: Annotated[int, Ge(1), Doc("Evaluations on the validation split per epoch."), STEPS] = 4
+    patience: Annotated[
+        int | None,
+        Ge(0),
+        Doc("Stop after so many evaluations without a better metric or loss; else two epochs' worth; 0 never stops."),
+        STEPS,
+    ] = None
+    metric: Annotated[
+        str | None,
+        Doc("Metric that decides which evaluation is kept, such as accuracy, macro_f1, matthews, micro_f1, pearson."),
+        STEPS,
+    ] = None
+    measure_train: Annotated[bool, Doc("Measure the result on the training rows, too."), STEPS] = False
+
+    def __post_init__(self) -> None:
+        if self.learning_rate is not None and not 0 < self.learning_rate < inf:
+            raise InvalidSettings("the learning rate (--lr) is a number above 0")

@@ -1,0 +1,108 @@
+"""What changes from step to step of a run, and what its checkpoint holds."""
+
+from dataclasses import dataclass, field
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onebert_training.fit import checkpoint
+from onebert_training.tasks.objectives import Verdict
+
+
+@dataclass
+class State:
+    """A run between two steps.
+
+    Attributes:
+        values: leaves, which have a gradient, and the constants of the method, which have none.
+        best: the values of the best evaluation on the validation split.
+        warnings, useful: the verdict on the best evaluation.
+        stale: evaluations since metric or loss last got better.
+        losses: sum of the training losses since the last evaluation, and how many.
+        history: one entry per evaluation.
+        tokens: trained on.
+        seconds: in steps and evaluations.
+        step_seconds: in steps, without what is computed once and kept for later ones.
+    """
+
+    values: dict[str, Tensor]
+    step: int = 0
+    best: dict[str, Tensor] = field(default_factory=dict)
+    best_step: int = 0
+    best_loss: float = inf
+    lowest_loss: float = inf
+    validation: dict[str, float] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    useful: bool = True
+    stale: int = 0
+    losses: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    history: list[dict[str, Any]] = field(default_factory=list)
+    tokens: int = 0
+    seconds: float = 0.0
+    step_seconds: float = 0.0
+
+    _FACTS = (
+        *(
+            "step",
+            "best_step",
+            "best_loss",
+            "lowest_loss",
+            "validation",
+            "warnings",
+            "useful",
+            "stale",
+            "losses",
+            "history",
+        ),
+        *("tokens", "seconds", "step_seconds"),
+    )
+    _MOMENTS = ("exp_avg", "exp_avg_sq")
+
+    def __post_init__(self) -> None:
+        self.leaves = {name: value for name, value in self.values.items() if value.requires_grad}
+        # Fused: a run has a hundred small leaves, and many runs may step together.
+        self.optimizer = torch.optim.AdamW(self.leaves.values(), weight_decay=0.0, fused=True)
+
+    @property
+    def tokens_per_second(self) -> float:
+        """How fast steps have been."""
+        return self.tokens / max(self.step_seconds, 1e-9)
+
+    def keep_best(self, loss: float, scores: dict[str, float], verdict: Verdict) -> None:
+        """Remembers where the run stands."""
+        self.best = {name: value.detach().clone() for name, value in self.values.items()}
+        self.best_step, self.best_loss, self.validation = self.step, loss, scores
+        self.warnings, self.useful = list(verdict.warnings), verdict.useful
+
+    def save(self, path: Path, fingerprint: str) -> None:
+        """Writes the checkpoint."""
+        tensors = {f"value.{name}": value.detach() for name, value in self.values.items()}
+        tensors |= {f"best.{name}": value for name, value in self.best.items()}
+        for name, leaf in self.leaves.items():
+            tensors |= {f"{moment}.{name}": self.optimizer.state[leaf][moment] for moment in self._MOMENTS}
+        facts = {name: getattr(self, name) for name in self._FACTS}
+        checkpoint.save(path, tensors, {"fingerprint": fingerprint, **facts})
+
+    def restore(self, path: Path, fingerprint: str) -> bool:
+        """Takes over the checkpoint if it is whole and of the same run, and nothing of it otherwise."""
+        loaded = checkpoint.load(path)
+        if loaded is None or loaded[1].get("fingerprint") != fingerprint:
+            return False
+        tensors, facts = loaded
+        shapes = {f"{kind}.{name}": value.shape for name, value in self.values.items() for kind in ("value", "best")}
+        shapes |= {f"{moment}.{name}": leaf.shape for name, leaf in self.leaves.items() for moment in self._MOMENTS}
+        if {name: tensor.shape for name, tensor in tensors.items()} != shapes or not facts.keys() >= set(self._FACTS):
+            return False
+        for name in self._FACTS:
+            setattr(self, name, facts[name])
+        for name, value in self.values.items():
+            with torch.no_grad():
+                value.copy_(tensors[f"value.{name}"])
+            self.best[name] = tensors[f"best.{name}"].to(value.device)
+        for name, leaf in self.leaves.items():
+            moments = {moment: tensors[f"{moment}.{name}"].to(leaf.device) for moment in self._MOMENTS}
+            self.optimizer.state[leaf] = {"step": torch.tensor(float(self.step), device=leaf.device), **moments}
+        return True

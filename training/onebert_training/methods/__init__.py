@@ -1,0 +1,1 @@
+"""What each method trains, from the name that a user writes to the tensors."""

@@ -1,0 +1,135 @@
+"""What is trained: each method is a rule over the base's anatomy, written as in `bitfit:bq,bm2+gamma:gLN1`."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from onebert_encoder.base.anatomy import Anatomy
+from onebert_store.errors import InvalidMethod
+from onebert_training.methods import rules
+from onebert_training.methods.grammar import plain
+from onebert_training.methods.plan import Plan
+from onebert_training.methods.rules import HEAD_LEARNING_RATE, LEARNING_RATE, Subject, Term
+from onebert_training.methods.trainables import Trainable
+from onebert_training.methods.weights import Weights
+
+__all__ = ["HEAD_LEARNING_RATE", "LEARNING_RATE", "METHODS", "Method", "parse_method"]
+
+REFERENCE_WIDTH = 384
+
+
+@dataclass(frozen=True)
+class Method:
+    """A sum of rules over the anatomy.
+
+    Attributes:
+        text: the method with all defaults written out; parsing it gives the same method.
+    """
+
+    text: str
+    terms: tuple[Term, ...]
+
+    def plan(self, anatomy: Anatomy, pooling: str, num_parameters: int) -> Plan:
+        """Applies the rules to a base.
+
+        The default learning rate is the smallest of the terms'. Above a hidden size of 384 it falls with the width:
+        the papers take 1e-4 to 1e-3 for bases two to three times as wide.
+
+        Args:
+            anatomy: of the base.
+            pooling: the pooler's bias takes part only when the pooler is used.
+            num_parameters: of the base, which shares are shares of.
+
+        Raises:
+            InvalidMethod: the base lacks a named part, has too few layers, is narrower than the rank or has too few
+                numbers for the share; or two terms train the same ones.
+        """
+        subject = Subject(anatomy, pooling, num_parameters)
+        made = [(term, tuple(term.trainables(subject)), term.weights and term.weights(subject)) for term in self.terms]
+        _refuse_overlap(
+            [(term.text, piece) for term, trainables, weights in made for piece in (*trainables, weights) if piece]
+        )
+        rate = min(term.learning_rate for term in self.terms) * min(1, REFERENCE_WIDTH / anatomy.hidden_size)
+        return Plan(
+            num_layers=anatomy.num_layers,
+            trainables=tuple(trainable for _, trainables, _ in made for trainable in trainables),
+            weights=next((weights for _, _, weights in made if weights), None),
+            reinit=any(term.reinit for term in self.terms),
+            learning_rate=float(f"{rate:.0e}"),
+        )
+
+
+def _refuse_overlap(pieces: list[tuple[str, Trainable | Weights]]) -> None:
+    """No tensor of the file is trained twice."""
+    owners: dict[str, str] = {}
+    for text, piece in pieces:
+        names = {f"{piece.prefix}{site.name}": site.symbol for site in piece.sites}
+        shared = {symbol: owners[name] for name, symbol in names.items() if name in owners}
+        if shared:
+            symbols = ", ".join(map(plain, shared))
+            raise InvalidMethod(f"{next(iter(shared.values()))} and {text} both train {symbols}; only one can")
+        owners |= dict.fromkeys(names, text)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One kind of method: how it is written, what it trains, and its parser."""
+
+    syntax: str
+    trains: str
+    parse: Callable[[str], Term]
+
+
+METHODS: Mapping[str, Entry] = {
+    "frozen": Entry("frozen", "only the classifier head", rules.frozen),
+    "bitfit": Entry("bitfit[:bq,bm2,…|:-bq,-bm2,…]", "every bias, the named ones, or all but those", rules.bitfit),
+    "init-bias": Entry("init-bias[:bq,…|:-bq,…]", "as bitfit, from biases that start at zero", rules.init_bias),
+    "random-bias": Entry("random-bias:0.04%", "bias numbers drawn at random, a share of the base", rules.random_bias),
+    "layernorm": Entry("layernorm", "gains and biases of every LayerNorm", rules.layernorm),
+    "gamma": Entry("gamma[:gLN1|gLN2]", "LayerNorm gains of the layers", rules.gamma),
+    "random": Entry("random:0.1%", "weights of the layers drawn at random, a share of the base", rules.random_entries),
+    "random-rows": Entry("random-rows:0.09%", "whole rows of these weights", rules.random_rows),
+    "random-cols": Entry("random-cols:0.09%", "whole columns of these weights", rules.random_columns),
+    "lora": Entry(
+        "lora[:I|II|r=8,alpha=16,targets=q,k,v[,o]]",
+        "low-rank differences of attention maps: I is q, k, v, II also o",
+        rules.lora,
+    ),
+    "spafit": Entry(
+        "spafit:N1-N2-I|II[,r=8,alpha=16]",
+        "nothing in layers 0 to N1, biases up to N2, above them low-rank q, k, v (II: and o) and the MLP's biases",
+        rules.spafit,
+    ),
+    "adapter": Entry("adapter:64", "Houlsby's bottlenecks of so many units, and every LayerNorm", rules.adapter),
+    "ia3": Entry("ia3", "factors of keys, values and the MLP's inner units", rules.ia3),
+    "diff-pruning": Entry(
+        "diff-pruning:0.5%", "weights of the layers, pruned half way to a share of the base", rules.diff_pruning
+    ),
+    "full": Entry("full", "everything; the result is a checkpoint, because a delta cannot hold it", rules.full),
+    "reinit": Entry("reinit+METHOD", "METHOD on a base without its pretraining; a checkpoint, too", rules.reinit),
+}
+
+
+def parse_method(text: str) -> Method:
+    """Reads a method, or several joined by `+`.
+
+    Raises:
+        InvalidMethod: says how the method is written.
+    """
+    terms: dict[str, Term] = {}
+    for part in text.split("+"):
+        name, _, arguments = part.strip().partition(":")
+        if name not in METHODS:
+            raise InvalidMethod(f"there is no method {name[:40]!r}; methods are {', '.join(METHODS)}")
+        if name in terms:
+            raise InvalidMethod(f"{name} is there twice")
+        terms[name] = METHODS[name].parse(arguments.strip())
+    trained = [term for term in terms.values() if not term.reinit]
+    if not trained:
+        raise InvalidMethod("reinit is written reinit+METHOD; by itself it trains nothing")
+    if len(trained) > 1 and (alone := next((term for term in trained if term.alone), None)):
+        raise InvalidMethod(
+            f"nothing adds to {alone.text}, which trains {METHODS[alone.text].trains.partition(';')[0]}"
+        )
+    # Terms are sorted, so that `a+b` and `b+a` are the same method.
+    ordered = sorted(terms, key=lambda name: (not terms[name].reinit, list(METHODS).index(name)))
+    return Method("+".join(terms[name].text for name in ordered), tuple(terms[name] for name in ordered))

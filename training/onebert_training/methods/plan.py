@@ -1,0 +1,119 @@
+"""What a method trains on one base: where it starts, the base and the tensors of a step, and what the file holds."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from onebert_encoder.base.anatomy import Module, Parameter
+from onebert_encoder.base.base import Base
+from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT, POOLER_SYMBOL
+from onebert_training.methods.trainables import Tensors, Trainable
+from onebert_training.methods.weights import Weights, reinitialized
+from onebert_training.target_scale import TargetScale
+
+FRESH = "fresh."
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a method trains on one base.
+
+    Attributes:
+        num_layers: of the base.
+        trainables: differences that a delta holds and `fold` reads.
+        weights: what else is trained of the base itself.
+        reinit: whether the base starts anew, without what it was pretrained to.
+        learning_rate: a good default for this method on a base so wide.
+    """
+
+    num_layers: int
+    trainables: tuple[Trainable, ...]
+    weights: Weights | None
+    reinit: bool
+    learning_rate: float
+
+    @property
+    def num_parameters(self) -> int:
+        """Trained numbers, the classifier head not counted (as the papers count)."""
+        return sum(trainable.num_parameters for trainable in self.trainables) + (
+            self.weights.num_parameters if self.weights else 0
+        )
+
+    @property
+    def shares_base(self) -> bool:
+        """Whether it trains on the base as it is, which others can then use in the same step."""
+        return self.weights is None and not self.reinit
+
+    @property
+    def servable(self) -> bool:
+        """Whether the result is a delta for the base; else the base itself has changed."""
+        return not self.reinit and (self.weights is None or self.weights.servable)
+
+    @property
+    def lowest_layer(self) -> int:
+        """Every layer below this one computes what it does on the bare base, whatever the seed and the values."""
+        if not self.shares_base:
+            return 0
+        sites = (site for trainable in self.trainables for site in trainable.sites)
+        return min((_layer(site, self.num_layers) for site in sites), default=self.num_layers)
+
+    def init(self, base: Base, num_labels: int, seed: int) -> Tensors:
+        """Where training starts, on the base's device; everything is drawn from the seed, alike for every device.
+
+        Returns:
+            Leaves: float32, requiring a gradient, the head's among them. Constants: drawn indices (int64) and the
+            parameters of a base that starts anew (float32).
+        """
+        generator = torch.Generator().manual_seed(seed)  # on the CPU, so that every device starts alike
+        fresh = reinitialized(base, generator) if self.reinit else {}
+        params, leaves = {**base.params, **fresh}, Tensors()
+        for trainable in self.trainables:
+            leaves |= trainable.init(params, generator)
+        if self.weights:
+            leaves |= self.weights.start(params, generator)
+        leaves[HEAD_WEIGHT] = torch.empty(num_labels, base.spec.hidden_size).normal_(0, 0.02, generator=generator)
+        leaves[HEAD_BIAS] = torch.zeros(num_labels)
+        constants = {f"{FRESH}{name}": value.to(base.device) for name, value in fresh.items()}
+        return constants | {
+            name: value.to(base.device).requires_grad_(value.is_floating_point()) for name, value in leaves.items()
+        }
+
+    def view(self, base: Base, values: Mapping[str, Tensor], training: bool) -> Base:
+        """What to encode with; `training` as a step does it, else as the result will compute."""
+        if self.shares_base:
+            return base
+        changed = {name.removeprefix(FRESH): value for name, value in values.items() if name.startswith(FRESH)}
+        if self.weights:
+            changed |= self.weights.changed({**base.params, **changed}, values, training)
+        return base.with_params(changed)
+
+    def row_tensors(self, values: Mapping[str, Tensor], scale: TargetScale) -> Tensors:
+        """What `fold` reads on top of `view`, by the names of the delta file; differentiable."""
+        out: Tensors = {}
+        for trainable in self.trainables:
+            out |= trainable.tensors(values)
+        out[HEAD_WEIGHT] = values[HEAD_WEIGHT] * scale.spread
+        out[HEAD_BIAS] = values[HEAD_BIAS] * scale.spread + scale.mean
+        return out
+
+    def tensors(self, values: Mapping[str, Tensor], scale: TargetScale) -> Tensors:
+        """What the delta file of a servable plan holds, on top of the bare base."""
+        return self.row_tensors(values, scale) | (self.weights.tensors(values) if self.weights else {})
+
+    def penalty(self, values: Mapping[str, Tensor]) -> Tensor | float:
+        """What is added to the loss of a step."""
+        return self.weights.penalty(values) if self.weights else 0.0
+
+    def advance(self, step: int, steps: int, values: Mapping[str, Tensor]) -> None:
+        """To be told before and after every step how many are done; may change the values in place."""
+        if self.weights:
+            self.weights.advance(step, steps, values)
+
+
+def _layer(site: Parameter | Module, num_layers: int) -> int:
+    """The layer of a site: the embeddings count as the first, the pooler as one above the last."""
+    if site.layer is not None:
+        return site.layer
+    return num_layers if site.symbol == POOLER_SYMBOL else 0

@@ -1,0 +1,287 @@
+"""The rule of each method: how its arguments are read, and what it trains on a base."""
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from onebert_encoder.base.anatomy import LINEAR, NORMS, Anatomy, Module, Parameter
+from onebert_store.errors import InvalidMethod
+from onebert_store.file.delta import ADAPTED, POOLER_SYMBOL, SCALED
+from onebert_training.methods.grammar import (
+    plain,
+    read_options,
+    read_rank_alpha,
+    read_share,
+    read_symbols,
+    refuse_arguments,
+)
+from onebert_training.methods.trainables import (
+    Adapters,
+    Differences,
+    LowRankDifferences,
+    RandomBiases,
+    RandomWeights,
+    Scales,
+    Shape,
+    Trainable,
+)
+from onebert_training.methods.weights import Full, Pruned, Weights
+
+BIASES = tuple(f"b_{part}" for part in (*LINEAR, *NORMS, "LN0", "e", "p"))
+GAINS = tuple(f"g_{part}" for part in NORMS)
+TARGETS: Mapping[str, str] = {"q": "W_q", "k": "W_k", "v": "W_v", "o": "W_m1"}
+# The two LoRA settings of SPAFIT, section 4.
+LORA_TARGETS: Mapping[str, str] = {"I": "q,k,v", "II": "q,k,v,o"}
+MLP_BIASES = ("b_m2", "b_m3", "b_LN2")
+
+# For bases of hidden size 384 and less. Small differences: the middle of 1e-3 to 1e-2, which differ little on small
+# samples of trec6, sms_spam and mrpc with the default base (one seed); full: the best of 3e-5, 1e-4 and 3e-4 on 640
+# rows of sst2 (one seed). The others carry over what their papers take.
+LEARNING_RATE = 3e-3
+HEAD_LEARNING_RATE = 5e-3
+WEIGHTS_LEARNING_RATE = 1e-3
+FULL_LEARNING_RATE = 1e-4
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What a rule is applied to; the pooler's bias takes part only where the pooler is used."""
+
+    anatomy: Anatomy
+    pooling: str
+    num_parameters: int
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Biases and gains in the path of an answer."""
+        return tuple(p for p in self.anatomy.parameters if p.symbol != POOLER_SYMBOL or self.pooling == "pooler")
+
+    @property
+    def biases(self) -> tuple[Parameter, ...]:
+        """What `bitfit` trains."""
+        return tuple(p for p in self.parameters if p.symbol in BIASES)
+
+    def modules(self, symbols: Collection[str]) -> tuple[Module, ...]:
+        """The linear maps of these symbols in all layers."""
+        return tuple(m for m in self.anatomy.modules if m.symbol in symbols)
+
+    def count(self, share: float, available: int, what: str) -> int:
+        """So many per cent of the base's parameters.
+
+        Raises:
+            InvalidMethod: none, or more than there are.
+        """
+        count = round(self.num_parameters * share / 100)
+        if not 1 <= count <= available:
+            most = 100 * available / self.num_parameters
+            raise InvalidMethod(
+                f"{share:g} % of this base are {count:,} numbers; {what} are {available:,}, {most:.2g} %"
+            )
+        return count
+
+
+@dataclass(frozen=True)
+class Term:
+    """One summand of a method.
+
+    Attributes:
+        text: with all defaults written out.
+        learning_rate: for bases of hidden size 384 and less; the smallest of a sum counts.
+        trainables: what it trains as a delta.
+        weights: what it trains of the base itself.
+        reinit: whether it only has the base start anew.
+        alone: whether nothing but a fresh start can be added.
+    """
+
+    text: str
+    learning_rate: float
+    trainables: Callable[[Subject], Sequence[Trainable]] = lambda _: ()
+    weights: Callable[[Subject], Weights] | None = None
+    reinit: bool = False
+    alone: bool = False
+
+
+def frozen(arguments: str) -> Term:
+    """Only the head."""
+    refuse_arguments("frozen", arguments)
+    return Term("frozen", HEAD_LEARNING_RATE, alone=True)
+
+
+def bitfit(arguments: str) -> Term:
+    """BitFit (Ben Zaken et al. 2022): biases."""
+    return _named("bitfit", arguments, BIASES)
+
+
+def init_bias(arguments: str) -> Term:
+    """BitFit whose biases start at zero (*What Parameters to Freeze?*, InitBias + BitFit)."""
+    return _named("init-bias", arguments, BIASES, from_zero=True)
+
+
+def gamma(arguments: str) -> Term:
+    """LayerNorm gains (BitFit+)."""
+    return _named("gamma", arguments or "gLN1,gLN2", GAINS)
+
+
+def layernorm(arguments: str) -> Term:
+    """Gains and biases of every LayerNorm (Lu et al. 2021)."""
+    refuse_arguments("layernorm", arguments, "; gamma and bitfit take subsets")
+    return Term("layernorm", LEARNING_RATE, lambda subject: [_layernorms(subject)])
+
+
+def random_bias(arguments: str) -> Term:
+    """So many bias scalars (BitFit+)."""
+    share = read_share("random-bias", arguments)
+
+    def trainables(subject: Subject) -> list[Trainable]:
+        available = sum(p.shape[0] for p in subject.biases)
+        return [RandomBiases(subject.biases, subject.count(share, available, "the biases"))]
+
+    return Term(f"random-bias:{share:g}%", LEARNING_RATE, trainables)
+
+
+def random(name: str, shape: Shape, arguments: str) -> Term:
+    """Random indices of the layers' weights (BitFit: rand uniform, rand row/col)."""
+    share = read_share(name, arguments)
+
+    def trainables(subject: Subject) -> list[Trainable]:
+        modules = subject.anatomy.modules
+        trainable = RandomWeights(modules, shape, subject.count(share, _size(modules), "the layers' weights"))
+        if not trainable.num_parameters:
+            raise InvalidMethod(
+                f"{share:g} % of this base are {trainable.budget:,} numbers, less than one of its {shape}"
+            )
+        return [trainable]
+
+    return Term(f"{name}:{share:g}%", LEARNING_RATE, trainables)
+
+
+def lora(arguments: str) -> Term:
+    """LoRA (Hu et al. 2022) of attention maps."""
+    setting, _, rest = arguments.partition(",")
+    if setting.strip() in LORA_TARGETS:
+        arguments = f"targets={LORA_TARGETS[setting.strip()]},{rest}"
+    options = read_options("lora", arguments, ("r", "alpha", "targets"))
+    rank, alpha = read_rank_alpha(options)
+    targets = [part.strip() for part in options.get("targets", LORA_TARGETS["I"]).split(",")]
+    if not set(targets) <= set(TARGETS):
+        raise InvalidMethod(f"the targets of lora are a comma-separated choice of {', '.join(TARGETS)}")
+    return Term(
+        f"lora:r={rank},alpha={alpha:g},targets={','.join(key for key in TARGETS if key in targets)}",
+        LEARNING_RATE,
+        lambda subject: [_low_rank(subject, subject.modules({TARGETS[key] for key in targets}), rank, alpha)],
+    )
+
+
+def spafit(arguments: str) -> Term:
+    """SPAFIT; layers count from 0, as in parameter names: only so do the counts of the paper's Table 2 come out."""
+    stratification, _, rest = arguments.partition(",")
+    words = stratification.strip().split("-")
+    if len(words) != 3 or not (words[0].isdecimal() and words[1].isdecimal()) or words[2] not in LORA_TARGETS:
+        raise InvalidMethod("spafit is written spafit:N1-N2-I or spafit:N1-N2-II, for example spafit:1-3-I,r=8")
+    first, second = int(words[0]), int(words[1])
+    if first > second:
+        raise InvalidMethod("the N1 of spafit is at most N2")
+    rank, alpha = read_rank_alpha(read_options("spafit", rest, ("r", "alpha")))
+    text = f"spafit:{first}-{second}-{words[2]},r={rank},alpha={alpha:g}"
+    weights = {TARGETS[key] for key in LORA_TARGETS[words[2]].split(",")}
+
+    def trainables(subject: Subject) -> list[Trainable]:
+        if second + 2 > subject.anatomy.num_layers:
+            raise InvalidMethod(f"{text} needs {second + 2} layers or more; the base has {subject.anatomy.num_layers}")
+        layered = [(p, p.layer) for p in subject.biases if p.layer is not None and p.layer > first]
+        biases = tuple(p for p, layer in layered if layer <= second or p.symbol in MLP_BIASES)
+        modules = tuple(m for m in subject.modules(weights) if m.layer > second)
+        return [Differences(biases), _low_rank(subject, modules, rank, alpha)]
+
+    return Term(text, LEARNING_RATE, trainables)
+
+
+def adapter(arguments: str) -> Term:
+    """Houlsby adapters; the LayerNorms are trained with them, as Houlsby et al. 2019 do (section 2)."""
+    if not (arguments.isdecimal() and 1 <= int(arguments) <= 4096):
+        raise InvalidMethod("adapter is written adapter:64, with 1 to 4096 units")
+    size = int(arguments)
+
+    def trainables(subject: Subject) -> list[Trainable]:
+        if size > subject.anatomy.hidden_size:
+            raise InvalidMethod(f"an adapter has at most the hidden size of the base, {subject.anatomy.hidden_size}")
+        return [Adapters(subject.modules(ADAPTED), size), _layernorms(subject)]
+
+    return Term(f"adapter:{size}", WEIGHTS_LEARNING_RATE, trainables)
+
+
+def ia3(arguments: str) -> Term:
+    """IA3 (Liu et al. 2022)."""
+    refuse_arguments("ia3", arguments)
+    return Term("ia3", LEARNING_RATE, lambda subject: [Scales(subject.modules(SCALED))])
+
+
+def diff_pruning(arguments: str) -> Term:
+    """Diff pruning (Guo et al. 2020) of the layers' weights; biases, norms and tables stay as they are."""
+    share = read_share("diff-pruning", arguments)
+
+    def weights(subject: Subject) -> Pruned:
+        modules = subject.anatomy.modules
+        return Pruned(modules, subject.count(share, _size(modules), "the layers' weights"))
+
+    return Term(f"diff-pruning:{share:g}%", WEIGHTS_LEARNING_RATE, weights=weights)
+
+
+def full(arguments: str) -> Term:
+    """Every parameter in the path of an answer."""
+    refuse_arguments("full", arguments)
+
+    def weights(subject: Subject) -> Full:
+        anatomy, h = subject.anatomy, subject.anatomy.hidden_size
+        unused = (
+            {anatomy.name(s) for s in ("W_p", POOLER_SYMBOL)}
+            if anatomy.has_pooler and subject.pooling != "pooler"
+            else {}
+        )
+        names = tuple(name for name in anatomy.weights if name not in unused)
+        return Full(names, subject.num_parameters - (h * h + h if unused else 0))
+
+    return Term("full", FULL_LEARNING_RATE, weights=weights, alone=True)
+
+
+def reinit(arguments: str) -> Term:
+    """A base that starts anew, for another method to train (*What Parameters to Freeze?*, section IV-D)."""
+    refuse_arguments("reinit", arguments)
+    return Term("reinit", math.inf, reinit=True)
+
+
+random_entries = partial(random, "random", "entries")
+random_rows = partial(random, "random-rows", "rows")
+random_columns = partial(random, "random-cols", "columns")
+
+
+def _layernorms(subject: Subject) -> Differences:
+    return Differences(tuple(p for p in subject.parameters if "_LN" in p.symbol))
+
+
+def _low_rank(subject: Subject, modules: tuple[Module, ...], rank: int, alpha: float) -> LowRankDifferences:
+    if rank > subject.anatomy.hidden_size:
+        raise InvalidMethod(f"r is at most the hidden size of the base, {subject.anatomy.hidden_size}")
+    return LowRankDifferences(modules, rank, alpha / rank)
+
+
+def _size(modules: Sequence[Module]) -> int:
+    return sum(m.shape[0] * m.shape[1] for m in modules)
+
+
+def _named(name: str, arguments: str, allowed: tuple[str, ...], from_zero: bool = False) -> Term:
+    """Trains all of the allowed symbols, the listed ones (`bq`, or `b_q`), or all but those listed with a minus."""
+    listed, without = read_symbols(name, arguments, allowed)
+    chosen = [symbol for symbol in allowed if (symbol in listed) != without] if listed else list(allowed)
+
+    def trainables(subject: Subject) -> list[Trainable]:
+        sites = tuple(p for p in subject.parameters if p.symbol in chosen)
+        missing = set() if without or not listed else set(chosen) - {p.symbol for p in sites}
+        if missing or not sites:
+            names = ", ".join(sorted(missing or chosen))
+            raise InvalidMethod(f"with {subject.pooling} pooling this base has no {names} to train")
+        return [Differences(sites, from_zero)]
+
+    names = ",".join(f"{'-' * without}{plain(symbol)}" for symbol in allowed if symbol in listed)
+    return Term(f"{name}:{names}" if names else name, LEARNING_RATE, trainables)

@@ -1,0 +1,282 @@
+"""The kinds of trained differences: how each starts, and how its leaves become the tensors of the delta file."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from onebert_encoder.base.anatomy import Module, Parameter
+from onebert_store.file.delta import (
+    ADAPTER_DOWN,
+    ADAPTER_UP,
+    DELTA,
+    LORA_A,
+    LORA_B,
+    SCALE,
+    SCALED,
+    SPARSE_INDEX,
+    SPARSE_VALUE,
+)
+
+Tensors = dict[str, Tensor]
+
+
+class Trainable(Protocol):
+    """One kind of difference on some sites of the base.
+
+    Attributes:
+        prefix: of the tensors that the trainable makes; no two trainables of a plan make the same one.
+    """
+
+    prefix: ClassVar[str]
+
+    @property
+    def sites(self) -> Sequence[Parameter | Module]:
+        """Where it may act."""
+
+    @property
+    def num_parameters(self) -> int:
+        """Trained numbers."""
+
+    def init(self, params: Mapping[str, Tensor], generator: torch.Generator) -> Tensors:
+        """Where training starts, on the CPU: float32 leaves, and int64 constants where indices are drawn.
+
+        Args:
+            params: of the base, by name.
+            generator: on the CPU.
+        """
+
+    def tensors(self, values: Mapping[str, Tensor]) -> Tensors:
+        """Leaves and constants as the delta file's tensors; differentiable."""
+
+
+@dataclass(frozen=True)
+class Differences:
+    """A difference for every number of some biases and gains.
+
+    Attributes:
+        from_zero: the changed parameter starts at zero rather than at the base's value.
+    """
+
+    sites: tuple[Parameter, ...]
+    from_zero: bool = False
+    prefix: ClassVar[str] = DELTA
+
+    @property
+    def num_parameters(self) -> int:
+        """Trained numbers."""
+        return sum(site.shape[0] for site in self.sites)
+
+    def init(self, params: Mapping[str, Tensor], generator: torch.Generator) -> Tensors:
+        """Zeros, or minus the base's values."""
+        if self.from_zero:
+            return {f"{DELTA}{site.name}": -params[site.name].cpu() for site in self.sites}
+        return {f"{DELTA}{site.name}": torch.zeros(site.shape) for site in self.sites}
+
+    def tensors(self, values: Mapping[str, Tensor]) -> Tensors:
+        """The leaves themselves."""
+        return {name: values[name] for name in (f"{DELTA}{site.name}" for site in self.sites)}
+
+
+@dataclass(frozen=True)
+class RandomBiases:
+    """A difference for `count` scalars, drawn uniformly among all of some vectors."""
+
+    sites: tuple[Parameter, ...]
+    count: int
+    prefix: ClassVar[str] = DELTA
+
+    @property
+    def num_parameters(self) -> int:
+        """Trained numbers."""
+        return self.count
+
+    def init(self, params: Mapping[str, Tensor], generator: torch.Generator) -> Tensors:
+        """Zeros at drawn indices; vectors of which nothing is drawn have no leaf."""
+        values: Tensors = {}
+        drawn = draw_indices([site.shape[0] for site in self.sites], self.count, numpy_generator(generator))
+        for site, indices in zip(self.sites, drawn, strict=True):
+            if len(indices):
+                values[f"index.{site.name}"] = torch.from_numpy(indices)
+                values[f"random.{site.name}"] = torch.zeros(len(indices))
+        return values
+
+    def tensors(self, values: Mapping[str, Tensor]) -> Tensors:
+        """Whole vectors, zero where nothing is drawn."""
+        out: Tensors = {}
+        for site in self.sites:
+            if (leaf := values.get(f"random.{site.name}")) is not None:
+                indices = values[f"index.{site.name}"]
+                out[f"{DELTA}{site.name}"] = leaf.new_zeros(site.shape).index_copy(0, indices, leaf)
+        return out
+
+
+@dataclass(frozen=True)
+class LowRankDifferences:
+    """A difference BA of rank `rank` for some linear maps, times `scale` (Hu et al. 2022: alpha / r)."""
+
+    sites: tuple[Module, ...]
+    rank: int
+    scale: float
+    prefix: ClassVar[str] = LORA_A
+
+    @property
+    def num_parameters(self) -> int:
+        """Trained numbers."""
+        return sum(self.rank * sum(site.shape) for site in self.sites)
+
+    def init(self, params: Mapping[str, Tensor], generator: torch.Generator) -> Tensors:
+        """LoRA's own: A Kaiming uniform with a = sqrt(5), B zero."""
+        values: Tensors = {}
+        for site in self.sites:
+            out, into = site.shape
+            bound = 1 / math.sqrt(into)
+            values[f"{LORA_A}{site.name}"] = torch.empty(self.rank, into).uniform_(-bound, bound, generator=generator)
+            values[f"{LORA_B}{site.name}"] = torch.zeros(out, self.rank)
+        return values
+
+    def tensors(self, values: Mapping[str, Tensor]) -> Tensors:
+        """A and B, with the scale inside B."""
+        names = [site.name for site in self.sites]
+        return {f"{LORA_A}{name}": values[f"{LORA_A}{name}"] for name in names} | {
+            f"{LORA_B}{name}": values[f"{LORA_B}{name}"] * self.scale for name in names
+        }
+
+
+Shape = Literal["entries", "rows", "columns"]
+
+
+@dataclass(frozen=True)
+class RandomWeights:
+    """Differences at random indices of the linear maps: single entries, whole rows or whole columns.
+
+    Lines are of two lengths, h and f. Of each length so many are drawn as its share of all entries asks for, uniformly
+    within the length, so that the trained numbers do not depend on the draw.
+
+    Attributes:
+        budget: trained numbers wanted; whole lines come as close as they can.
+    """
+
+    sites: tuple[Module, ...]
+    shape: Shape
+    budget: int
+    prefix: ClassVar[str] = SPARSE_VALUE
+
+    @property
+    def num_parameters(self) -> int:
+        """Trained numbers."""
+        return sum(length * self._count(sites) for length, sites in self._groups().items())
+
+    def init(self, params: Mapping[str, Tensor], generator: torch.Generator) -> Tensors:
+        """Zeros at drawn indices, which increase strictly; maps of which nothing is drawn have no leaf."""
+        rng, values = numpy_generator(generator), Tensors()
+        for sites in self._groups().values():
+            drawn = draw_indices([self._lines(site) for site in sites], self._count(sites), rng)
+            for site, lines in zip(sites, drawn, strict=True):
+                if len(lines):
+                    indices = self._indices(site, lines)
+                    values[f"{SPARSE_INDEX}{site.name}"] = torch.from_numpy(indices)
+                    values[f"{SPARSE_VALUE}{site.name}"] = torch.zeros(len(indices))
+        return values
+
+    def tensors(self, values: Mapping[str, Tensor]) -> Tensors:
+        """Indices and values themselves."""
+        names = [f"{prefix}{site.name}" for site in self.sites for prefix in (SPARSE_INDEX, SPARSE_VALUE)]
+        return {name: values[name] for name in names if name in values}
+
+    def _groups(self) -> dict[int, list[Module]]:
+        """The maps by the length of their lines; an entry is a line of one number."""
+        groups: dict[int, list[Module]] = {}
+        for site in self.sites:
+            groups.setdefault(math.prod(site.shape) // self._lines(site), []).append(site)
+        return groups
+
+    def _lines(self, site: Module) -> int:
+        return {"entries": math.prod(site.shape), "rows": site.shape[0], "columns": site.shape[1]}[self.shape]
+
+    def _count(self, sites: Iterable[Module]) -> int:
+        """How many of these maps' lines are drawn."""
+        entries = sum(math.prod(site.shape) for site in self.sites)
+        return round(self.budget * sum(map(self._lines, sites)) / entries)
+
+    def _indices(self, site: Module, lines: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Flat row-major indices of the lines."""
+        out, into = site.shape
+        if self.shape == "entries":
+            return lines
+        if self.shape == "rows":
+            return (lines[:, None] * into + np.arange(into)).ravel()
+        return (np.arange(out)[:, None] * into + lines).ravel()
+
+
+@dataclass(frozen=True)
+class Adapters:
+    """A Houlsby adapter of `size` units behind some linear maps (Houlsby et al. 2019, section 2.1)."""
+
+    sites: tuple[Module, ...]
+    size: int
+    prefix: ClassVar[str] = ADAPTER_DOWN
+
+    @property
+    def num_parameters(self) -> int:
+        """Trained numbers."""
+        return sum(2 * self.size * site.shape[0] + self.size + site.shape[0] for site in self.sites)
+
+    def init(self, params: Mapping[str, Tensor], generator: torch.Generator) -> Tensors:
+        """Down as in the paper, a normal of deviation 0.01 cut at two; up zero, so that nothing changes at first."""
+        values: Tensors = {}
+        for site in self.sites:
+            h, down = site.shape[0], torch.empty(self.size, site.shape[0])
+            torch.nn.init.trunc_normal_(down, std=0.01, a=-0.02, b=0.02, generator=generator)
+            values[f"{ADAPTER_DOWN}{site.name}.weight"] = down
+            values[f"{ADAPTER_DOWN}{site.name}.bias"] = torch.zeros(self.size)
+            values[f"{ADAPTER_UP}{site.name}.weight"] = torch.zeros(h, self.size)
+            values[f"{ADAPTER_UP}{site.name}.bias"] = torch.zeros(h)
+        return values
+
+    def tensors(self, values: Mapping[str, Tensor]) -> Tensors:
+        """The leaves themselves."""
+        maps = [f"{prefix}{site.name}" for site in self.sites for prefix in (ADAPTER_DOWN, ADAPTER_UP)]
+        return {name: values[name] for name in (f"{path}.{kind}" for path in maps for kind in ("weight", "bias"))}
+
+
+@dataclass(frozen=True)
+class Scales:
+    """A factor for every output of W_k and W_v and every input of W_m3 (IA3, Liu et al. 2022)."""
+
+    sites: tuple[Module, ...]
+    prefix: ClassVar[str] = SCALE
+
+    @property
+    def num_parameters(self) -> int:
+        """Trained numbers."""
+        return sum(map(_scaled, self.sites))
+
+    def init(self, params: Mapping[str, Tensor], generator: torch.Generator) -> Tensors:
+        """Ones."""
+        return {f"{SCALE}{site.name}": torch.ones(_scaled(site)) for site in self.sites}
+
+    def tensors(self, values: Mapping[str, Tensor]) -> Tensors:
+        """The leaves themselves."""
+        return {name: values[name] for name in (f"{SCALE}{site.name}" for site in self.sites)}
+
+
+def _scaled(site: Module) -> int:
+    return site.shape[SCALED[site.symbol]]
+
+
+def numpy_generator(generator: torch.Generator) -> np.random.Generator:
+    """A NumPy generator seeded from PyTorch's: only NumPy draws a few of many indices without listing them all."""
+    return np.random.default_rng(int(torch.randint(2**62, (), generator=generator)))
+
+
+def draw_indices(sizes: Sequence[int], count: int, rng: np.random.Generator) -> list[NDArray[np.int64]]:
+    """`count` indices drawn uniformly without repetition from vectors of these sizes: for each its own, in order."""
+    counts = rng.multivariate_hypergeometric(sizes, count, method="marginals")
+    drawn = (rng.choice(size, n, replace=False, shuffle=False) for size, n in zip(sizes, counts, strict=True))
+    return [np.sort(indices).astype(np.int64) for indices in drawn]

@@ -1,0 +1,229 @@
+"""Methods that change the base's own weights while they train: full fine-tuning, diff pruning, a fresh start."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import torch
+from torch import Tensor
+
+from onebert_encoder.base.anatomy import Module
+from onebert_encoder.base.base import Base
+from onebert_store.file.delta import SPARSE_INDEX, SPARSE_VALUE
+from onebert_training.methods.trainables import Tensors
+
+# The hard concrete distribution with the constants of Louizos et al. 2018, section 4.
+BETA, GAMMA, ZETA = 2 / 3, -0.1, 1.1
+# Gates start fully open, were there no noise: sigmoid(2.5) (ZETA - GAMMA) + GAMMA > 1.
+OPEN = 2.5
+# A gate has to go from OPEN to closed (about 5) while its difference changes by some 0.01, but Adam moves both leaves
+# by steps of the same size: so log alpha is this many times its leaf.
+GATE_SPEED = 100.0
+# What all gates open cost, in units of the loss. Per gate that is of the order of 1e-6 on the default base, about the
+# gradient that reaches a gate whose difference is of no use.
+L0_COST = 10.0
+NOISE = "noise"  # [seed, step] of the gates' noise, so that a step needs no history
+
+
+class Weights(Protocol):
+    """Trained weights of the base.
+
+    Attributes:
+        prefix: of the delta file's tensors that it makes.
+        servable: whether what it trains can be a delta.
+    """
+
+    prefix: ClassVar[str]
+    servable: ClassVar[bool]
+
+    @property
+    def sites(self) -> tuple[Module, ...]:
+        """The linear maps of which it makes those tensors."""
+
+    @property
+    def num_parameters(self) -> int:
+        """Trained numbers that remain at the end."""
+
+    def start(self, params: Mapping[str, Tensor], generator: torch.Generator) -> Tensors:
+        """Float32 leaves and int64 constants, on the CPU; with them the base computes what it did."""
+
+    def changed(self, params: Mapping[str, Tensor], values: Mapping[str, Tensor], training: bool) -> Tensors:
+        """The parameters that the leaves change, by name; differentiable.
+
+        Args:
+            params: of the base, by name.
+            values: by their names in `start`.
+            training: as a step has them, with noise where the method has some; else as the result will have them.
+        """
+
+    def penalty(self, values: Mapping[str, Tensor]) -> Tensor | float:
+        """What is added to the loss of a step."""
+
+    def advance(self, step: int, steps: int, values: Mapping[str, Tensor]) -> None:
+        """Told before and after every step how many are done; may change the values in place."""
+
+    def tensors(self, values: Mapping[str, Tensor]) -> Tensors:
+        """What the delta file holds of it."""
+
+
+@dataclass(frozen=True)
+class Full:
+    """Every parameter by these names is trained."""
+
+    names: tuple[str, ...]
+    num_parameters: int
+    sites: tuple[Module, ...] = ()
+    prefix: ClassVar[str] = "full."
+    servable: ClassVar[bool] = False
+
+    def start(self, params: Mapping[str, Tensor], generator: torch.Generator) -> Tensors:
+        """The base's own values."""
+        return {f"{self.prefix}{name}": params[name].cpu().clone() for name in self.names}
+
+    def changed(self, params: Mapping[str, Tensor], values: Mapping[str, Tensor], training: bool) -> Tensors:
+        """The leaves themselves."""
+        return {name: values[f"{self.prefix}{name}"] for name in self.names}
+
+    def penalty(self, values: Mapping[str, Tensor]) -> float:
+        """Nothing."""
+        return 0.0
+
+    def advance(self, step: int, steps: int, values: Mapping[str, Tensor]) -> None:
+        """Nothing changes."""
+
+    def tensors(self, values: Mapping[str, Tensor]) -> Tensors:
+        """Nothing: a changed base is not a delta."""
+        return {}
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """Diff pruning (Guo et al. 2020) of some linear maps: the difference is w times a gate z.
+
+    In the first half of the steps the gates are hard concrete (Louizos et al. 2018, equations 10 to 13) and open ones
+    cost; then the `count` largest |z w| of all maps stay, the others are zero, and training goes on with these indices.
+    From then on a gate is at plus or minus infinity, where neither noise nor the optimizer moves it, so that the leaves
+    alone say how far training is. Measured is always what the file would hold at that moment.
+    """
+
+    sites: tuple[Module, ...]
+    count: int
+    prefix: ClassVar[str] = SPARSE_VALUE
+    servable: ClassVar[bool] = True
+
+    @property
+    def num_parameters(self) -> int:
+        """Trained numbers that remain at the end."""
+        return self.count
+
+    def start(self, params: Mapping[str, Tensor], generator: torch.Generator) -> Tensors:
+        """Differences of zero behind open gates."""
+        values = {NOISE: torch.tensor([int(torch.randint(2**31, (), generator=generator)), 0])}
+        for site in self.sites:
+            values[f"pruned.{site.name}"] = torch.zeros(site.shape)
+            values[f"gate.{site.name}"] = torch.full(site.shape, OPEN / GATE_SPEED)
+        return values
+
+    def changed(self, params: Mapping[str, Tensor], values: Mapping[str, Tensor], training: bool) -> Tensors:
+        """W + z w with noisy gates; else W and the `count` largest of z w without noise."""
+        if training:
+            seed, step = values[NOISE].tolist()
+            # The CPU's generator reads only 32 bits of a seed, so seed and step are added.
+            noise = torch.Generator(values[NOISE].device).manual_seed(seed + step)
+            changes = {name: gate(values[f"gate.{name}"], noise) * values[f"pruned.{name}"] for name in self._names}
+        else:
+            changes = self._kept(values)
+        return {f"{name}.weight": params[f"{name}.weight"] + change for name, change in changes.items()}
+
+    def penalty(self, values: Mapping[str, Tensor]) -> Tensor | float:
+        """The share of gates that are expected to be open (Louizos et al. 2018, equation 12) times its cost."""
+        if self._settled(values):
+            return 0.0
+        gates = [values[f"gate.{name}"] for name in self._names]
+        return L0_COST * torch.cat([open_probability(leaf).view(-1) for leaf in gates]).mean()
+
+    @torch.no_grad()
+    def advance(self, step: int, steps: int, values: Mapping[str, Tensor]) -> None:
+        """Gives every step its own noise and, half way, fixes which indices stay."""
+        values[NOISE][1] = step
+        if 2 * step < steps or self._settled(values):
+            return
+        indices = self._indices(values)
+        for name, change in self._kept(values).items():
+            values[f"pruned.{name}"].copy_(change)
+            values[f"gate.{name}"].fill_(-math.inf).view(-1)[indices[name]] = math.inf
+
+    def tensors(self, values: Mapping[str, Tensor]) -> Tensors:
+        """The indices and values that stay; a map of which nothing stays has none."""
+        out: Tensors = {}
+        for name, indices in self._indices(values).items():
+            if len(indices):
+                out[f"{SPARSE_INDEX}{name}"] = indices
+                out[f"{SPARSE_VALUE}{name}"] = self._change(name, values).reshape(-1)[indices]
+        return out
+
+    @property
+    def _names(self) -> list[str]:
+        return [site.name for site in self.sites]
+
+    def _settled(self, values: Mapping[str, Tensor]) -> bool:
+        return bool(values[f"gate.{self.sites[0].name}"].view(-1)[0].isinf())
+
+    def _change(self, name: str, values: Mapping[str, Tensor]) -> Tensor:
+        return gate(values[f"gate.{name}"]) * values[f"pruned.{name}"]
+
+    def _size(self, name: str, values: Mapping[str, Tensor]) -> Tensor:
+        """|z w|; behind closed gates, where that is zero, the nearest to opening still come first."""
+        almost = torch.sigmoid(values[f"gate.{name}"] * GATE_SPEED) * values[f"pruned.{name}"]
+        return self._change(name, values).abs() + 1e-6 * almost.abs()
+
+    def _kept(self, values: Mapping[str, Tensor]) -> Tensors:
+        """The differences with zero wherever an index does not stay."""
+        out: Tensors = {}
+        for name, indices in self._indices(values).items():
+            change = self._change(name, values)
+            mask = torch.zeros(change.numel(), dtype=torch.bool, device=change.device).index_fill_(0, indices, True)
+            out[name] = torch.where(mask.view_as(change), change, 0.0)
+        return out
+
+    @torch.no_grad()
+    def _indices(self, values: Mapping[str, Tensor]) -> Tensors:
+        """The flat indices that stay, in order: those that were fixed, else the `count` largest of all maps."""
+        if self._settled(values):
+            return {name: (values[f"gate.{name}"].view(-1) > 0).nonzero()[:, 0] for name in self._names}
+        sizes = torch.cat([self._size(name, values).view(-1) for name in self._names])
+        largest = torch.zeros_like(sizes, dtype=torch.bool).index_fill_(0, sizes.topk(self.count).indices, True)
+        chosen = torch.split(largest, [math.prod(site.shape) for site in self.sites])
+        return {name: one.nonzero()[:, 0] for name, one in zip(self._names, chosen, strict=True)}
+
+
+def gate(leaf: Tensor, noise: torch.Generator | None = None) -> Tensor:
+    """The gate z of a leaf, from 0 to 1: a hard concrete sample, or its value without noise."""
+    sample = leaf * GATE_SPEED
+    if noise is not None:
+        # Uniform noise at exactly 0 or 1 would be infinite.
+        sample = (torch.rand(leaf.shape, generator=noise, device=leaf.device).logit(eps=1e-6) + sample) / BETA
+    return (sample.sigmoid() * (ZETA - GAMMA) + GAMMA).clamp(0, 1)
+
+
+def open_probability(leaf: Tensor) -> Tensor:
+    """How likely the noisy gate of a leaf is above zero."""
+    return torch.sigmoid(leaf * GATE_SPEED - BETA * math.log(-GAMMA / ZETA))
+
+
+def reinitialized(base: Base, generator: torch.Generator) -> Tensors:
+    """Every parameter of the base as before pretraining, on the CPU.
+
+    All supported architectures start alike: weights and tables normal with deviation 0.02, the padding token's
+    embedding zero, biases zero, gains one.
+    """
+    constants = {parameter.name: parameter.symbol[0] == "g" for parameter in base.anatomy.parameters}
+    params: Tensors = {}
+    for name in base.anatomy.weights:
+        if name in constants:
+            params[name] = torch.full(base.params[name].shape, float(constants[name]))
+        else:
+            params[name] = torch.empty(base.params[name].shape).normal_(0, 0.02, generator=generator)
+    params[f"{base.anatomy.path('word')}.weight"][base.config.padding_id] = 0
+    return params

@@ -1,0 +1,124 @@
+"""Options from annotated dataclasses: one list of fields gives a command's options, a recipe's fields and a docs table.
+
+A field is `name: Annotated[type, Doc("one sentence"), …] = default`; beside its sentence it may have bounds (`Ge`,
+`Gt`, `Le`, `Lt`), a `Flag` where its option is not called like the field, and a `Panel` of the command's help.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from functools import wraps
+from inspect import Parameter, Signature, signature
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+import typer
+from annotated_types import Ge, Le
+from rich.markup import escape
+from typing_extensions import Doc
+
+
+@dataclass(frozen=True)
+class Flag:
+    """How an option is written, where that is not its field's name."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Panel:
+    """The box of a command's help that an option stands in."""
+
+    title: str
+
+
+DATA = Panel("Data")
+METHOD = Panel("What is trained")
+STEPS = Panel("How long and how fast")
+OUTPUT = Panel("Machine and output")
+
+BaseName = Annotated[
+    str | None,
+    typer.Option("--base", help="Hub id or folder; else all-MiniLM-L6-v2.", rich_help_panel=OUTPUT.title),
+]
+Dtype = Annotated[
+    Literal["float32", "bfloat16"],
+    typer.Option(help="Numbers that the forward pass computes in; the delta is float32.", rich_help_panel=OUTPUT.title),
+]
+Device = Annotated[
+    str | None,
+    typer.Option(help="cpu, cuda or cuda:N; else cuda where there is one.", rich_help_panel=OUTPUT.title),
+]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object instead of a table.", rich_help_panel=OUTPUT.title)
+]
+
+
+def with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command an option for every field of each parameter that is a dataclass; it is called with the whole."""
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+    parameters: list[Parameter] = []
+    for parameter in signature(command).parameters.values():
+        if (group := groups.get(parameter.name)) is None:
+            parameters.append(parameter.replace(annotation=hints[parameter.name]))
+        else:
+            parameters += _options(group)
+
+    @wraps(command)
+    def run(**values: Any) -> None:
+        for name, group in groups.items():
+            values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
+        command(**values)
+
+    # typer reads the signature and the annotations of what it is given.
+    ordered = sorted(parameters, key=lambda parameter: parameter.default is not Parameter.empty)
+    run.__signature__ = Signature(  # type: ignore[attr-defined]
+        [parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in ordered], return_annotation=None
+    )
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in ordered} | {"return": None}
+    del run.__wrapped__
+    return run
+
+
+def annotated_fields(group: Any) -> Iterator[tuple[Field[Any], Any, tuple[Any, ...]]]:
+    """Every field of a dataclass of options with its type and what is annotated beside."""
+    hints = get_type_hints(group, include_extras=True)
+    for field in fields(group):
+        hint, *annotated = get_args(hints[field.name]) if _is_annotated(hints[field.name]) else (hints[field.name],)
+        yield field, hint, tuple(annotated)
+
+
+def options_markdown(*groups: Any) -> str:
+    """A Markdown table of the options of dataclasses: option, recipe field, default, sentence."""
+    lines = ["| option | in a recipe | default | |", "|---|---|---|---|"]
+    for group in groups:
+        for field, _, annotated in annotated_fields(group):
+            default = "" if field.default in (None, False, MISSING) else f"`{field.default}`"
+            lines.append(f"| `{_flag(field, annotated)}` | `{field.name}` | {default} | {_sentence(annotated)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _options(group: Any) -> Iterator[Parameter]:
+    for field, hint, annotated in annotated_fields(group):
+        bounds: dict[str, Any] = {}
+        for one in annotated:
+            bounds |= {"min": one.ge} if isinstance(one, Ge) else {"max": one.le} if isinstance(one, Le) else {}
+        panel = next((one.title for one in annotated if isinstance(one, Panel)), None)
+        # Short, so that 80 columns leave room for the sentences; the names to choose from stand behind the sentence.
+        metavar = None if hint is bool else "N" if int in (hint, *get_args(hint)) else "…"
+        choices = [name for one in get_args(hint) if get_origin(one) is Literal for name in get_args(one)]
+        sentence = escape(_sentence(annotated) + (f" One of {', '.join(choices)}." if choices else ""))
+        option = typer.Option(_flag(field, annotated), help=sentence, metavar=metavar, rich_help_panel=panel, **bounds)
+        yield Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=Annotated[hint, option])
+
+
+def _is_annotated(hint: Any) -> bool:
+    return get_origin(hint) is Annotated
+
+
+def _flag(field: Field[Any], annotated: tuple[Any, ...]) -> str:
+    named = next((one.name for one in annotated if isinstance(one, Flag)), None)
+    return named or f"--{field.name.replace('_', '-')}"
+
+
+def _sentence(annotated: tuple[Any, ...]) -> str:
+    return next(one.documentation for one in annotated if isinstance(one, Doc))

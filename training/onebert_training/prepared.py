@@ -1,0 +1,141 @@
+"""One training from data to file, without a word: what `onebert train` shows and `onebert.train` gives."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from onebert_store.errors import InvalidSettings
+from onebert_store.file.delta import ADAPTER_DOWN
+from onebert_store.file.format import save
+from onebert_store.registry.names import check_name
+from onebert_store.tables.tables import Source
+from onebert_training.data.dataset import load_asked
+from onebert_training.data.options import DataOptions
+from onebert_training.device import load_on
+from onebert_training.fit.checkpoint import checkpoint_path
+from onebert_training.fit.record import make_record
+from onebert_training.fit.result import Result
+from onebert_training.fit.run import Run, TaskInputs
+from onebert_training.fit.settings import Settings
+from onebert_training.interop.folders import check_free
+from onebert_training.interop.merged import HEAD_FILE, merge, write_checkpoint
+
+Busy = Callable[[str], AbstractContextManager[None]]
+
+
+def _unseen(_: str) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
+@dataclass(frozen=True)
+class PreparedRun:
+    """A training that can begin: whatever can be refused has been.
+
+    Attributes:
+        run: what will be trained.
+        out: the file to write; of a method that changes the base's weights a folder.
+        base: as it was named.
+        train_rows: the limit of training rows that was asked for.
+    """
+
+    run: Run
+    out: Path
+    base: str | None
+    train_rows: int | None
+
+    @property
+    def checkpoint(self) -> Path:
+        """Where an interrupted training continues from."""
+        return checkpoint_path(self.out)
+
+    def finish(self, result: Result) -> tuple[dict[str, Any], list[str]]:
+        """Writes what the training gave.
+
+        Returns:
+            The record, and what a user should know about what was written.
+
+        Raises:
+            StorageFull: the disk refused the file.
+        """
+        notes = write_result(self.run, result, self.out, self.base)
+        self.checkpoint.unlink(missing_ok=True)
+        files = [self.out] if self.out.is_file() else list(self.out.iterdir())
+        record = make_record(self.run, result, sum(file.stat().st_size for file in files), self.train_rows)
+        return record | {"out": str(self.out)}, notes
+
+
+def prepare(
+    task: str,
+    data: str | Source,
+    reading: DataOptions,
+    settings: Settings,
+    base: str | None = None,
+    dtype: str = "float32",
+    device: str | None = None,
+    out: Path | None = None,
+    busy: Busy = _unseen,
+) -> PreparedRun:
+    """Reads the data, loads the base and plans the run.
+
+    Args:
+        task: name of the task.
+        data: a file, a folder, `hf:dataset[/config]`, or what was read of one.
+        reading: which columns and rows.
+        settings: what to do.
+        base: Hub id or folder; None is the default base.
+        dtype: of the forward pass.
+        device: None is a GPU where there is one.
+        out: the file to write; None is `TASK.safetensors`, or the folder `TASK` where no file can hold the result.
+        busy: entered around each step that takes time, with what it does.
+
+    Raises:
+        OneBertError: a name, an option, the data or the base is refused; nothing is written.
+    """
+    check_name(task)
+    if out is not None:
+        _check_out(out)
+    with busy(f"reading {data if isinstance(data, str) else data.name}"):
+        dataset = load_asked(data, reading)
+    with busy("loading the base"):
+        loaded = load_on(base, dtype, device)
+    with busy(f"tokenizing {sum(map(len, dataset.splits.values())):,} rows"):
+        inputs = TaskInputs(loaded, dataset, settings.max_length)
+        inputs.check_targets()
+        run = Run(inputs, settings, task)
+    out = out or Path(f"{task}.safetensors" if run.plan.servable else task)
+    _check_result(run, out)
+    return PreparedRun(run, out, base, reading.train_rows)
+
+
+def write_result(run: Run, result: Result, out: Path, base: str | None) -> list[str]:
+    """Writes the delta file, or the Hugging Face checkpoint where a delta cannot hold what was trained.
+
+    Returns:
+        What a user should know about what was written.
+    """
+    if result.delta is not None:
+        save(out, result.delta)
+        return []
+    head = {name: tensor for name, tensor in result.differences.items() if name.startswith("head.")}
+    kind = write_checkpoint(out, base, merge(result.base, result.differences), head, run.manifest)
+    beside = f", its classifier in {HEAD_FILE} beside it" if kind == "AutoModel" else ""
+    return [f"{run.method.text} changes the base itself, which a delta cannot; {out} is for {kind}{beside}"]
+
+
+def _check_out(out: Path) -> None:
+    if not out.parent.is_dir():
+        raise InvalidSettings(f"the folder of --out {out} does not exist")
+    if out.is_dir():
+        raise InvalidSettings(f"--out {out} is a folder; it names what to write")
+
+
+def _check_result(run: Run, out: Path) -> None:
+    """Refuses what could not be written once training is over."""
+    if run.plan.servable:
+        _check_out(out)
+        return
+    check_free(out)
+    if any(trainable.prefix == ADAPTER_DOWN for trainable in run.plan.trainables):
+        raise InvalidSettings(f"{run.method.text} gives neither a delta nor a checkpoint that could be written")

@@ -1,0 +1,215 @@
+"""Recipes: one TOML file per experiment, a grid of settings that expands into runs (docs/experiments.md)."""
+
+import tomllib
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, fields
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, field_validator, model_validator
+
+from onebert_store.errors import InvalidSettings
+from onebert_training.data.options import DataOptions
+from onebert_training.fit.settings import Settings
+from onebert_training.methods.methods import parse_method
+
+STRICT = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+Scalar = bool | int | float | str
+Choices = Annotated[list[Scalar], Field(min_length=1)]
+# Fields of `Settings` and `DataOptions`, and which data; TOML has no null, so all rows are written "all". The share for
+# validation is one for the whole experiment.
+_HINTS = {
+    **get_type_hints(Settings, include_extras=True),
+    "data": str,
+    **get_type_hints(DataOptions, include_extras=True),
+}
+_HINTS["train_rows"] = _HINTS["train_rows"] | Literal["all"]
+del _HINTS["validation_share"]
+_DEFAULTS = {field.name: field.default for options in (Settings, DataOptions) for field in fields(options)}
+_FIELDS: dict[str, Any] = {name: (hint, _DEFAULTS.get(name, ...)) for name, hint in _HINTS.items()}
+_Point: type[BaseModel] = create_model("Point", __config__=STRICT, **_FIELDS)
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """One point of a grid.
+
+    Attributes:
+        experiment: name of the recipe.
+        data: the data set as the recipe names it.
+        source: where it is, for `load_dataset`.
+        reading: how it is read, and which rows are used.
+    """
+
+    experiment: str
+    data: str
+    source: str
+    settings: Settings
+    reading: DataOptions
+
+
+class Recipe(BaseModel):
+    """An experiment.
+
+    Every table maps field names (`data`, and those of `Settings` and `DataOptions`) to values. Later tables win:
+    `settings`, `grid`, one of `group`, then `task` of the run's data. Lists multiply.
+
+    Attributes:
+        paper: which paper, and which of its tables or figures.
+        bases: what the paper ran it on; says nothing to the program.
+        settings: one value for every run.
+        grid: lists of values.
+        group: parts of the grid with values of their own, such as the learning rates of one method; `skip` names data
+            that the part leaves out.
+        task: name of data -> values for it, such as its metric.
+    """
+
+    model_config = STRICT
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
+    paper: str
+    description: str
+    bases: list[str] = []
+    validation_share: Annotated[float, Field(gt=0, lt=1)] | None = None
+    settings: dict[str, Scalar] = {}
+    grid: dict[str, Choices] = {}
+    group: list[dict[str, Scalar | Choices]] = []
+    task: dict[str, dict[str, Scalar | Choices]] = {}
+
+    @field_validator("settings", mode="before")
+    @classmethod
+    def _single(cls, table: Any) -> Any:
+        if isinstance(table, dict) and (lists := [name for name, value in table.items() if isinstance(value, list)]):
+            raise ValueError(f"{lists[0]} is a list, which stands under grid, group or task")
+        return table
+
+    @field_validator("grid", mode="before")
+    @classmethod
+    def _lists(cls, table: Any) -> Any:
+        if isinstance(table, dict) and (single := [n for n, value in table.items() if not isinstance(value, list)]):
+            raise ValueError(f"{single[0]} is no list; one value for all stands under settings")
+        return table
+
+    @field_validator("settings", "grid")
+    @classmethod
+    def _known(cls, table: dict[str, Any]) -> dict[str, Any]:
+        return _check_names(table)
+
+    @field_validator("group")
+    @classmethod
+    def _groups_known(cls, groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [_check_names(group, "skip") for group in groups]
+
+    @field_validator("task")
+    @classmethod
+    def _tasks_known(cls, tasks: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        for table in tasks.values():
+            if "data" in _check_names(table):
+                raise ValueError("a task has no data of its own")
+        return tasks
+
+    @model_validator(mode="after")
+    def _data_known(self) -> "Recipe":
+        """A misspelled name would leave its runs without their settings."""
+        tables: list[Mapping[str, Any]] = [self.settings, self.grid, *self.group]
+        known = {name for table in tables for name in _as_list(table.get("data", []))}
+        named = {*self.task, *(name for group in self.group for name in _as_list(group.get("skip", [])))}
+        if known and (unknown := named - known):
+            raise ValueError(f"no run has the data {', '.join(sorted(map(str, unknown)))}")
+        return self
+
+    def runs(self, folder: Path | None = None, only: Collection[str] = ()) -> list[RunRequest]:
+        """Expands the grid.
+
+        Args:
+            folder: where the data sets lie by name; a name that is a path or `hf:…` is taken as it is.
+            only: names of data or methods as the recipe writes them; of each kind that is named, only these.
+
+        Raises:
+            InvalidSettings: a value of a wrong kind, two equal runs, or `only` names what the recipe does not have.
+            InvalidMethod: not a method.
+        """
+        points = [point for group in self.group or [{}] for point in self._points(group)]
+        for what, names in (("data", {p["data"] for p in points}), ("method", {p["method"] for p in points})):
+            if wanted := names & set(only):
+                points = [point for point in points if point[what] in wanted]
+            only = set(only) - names
+        if only:
+            raise InvalidSettings(f"{self.name} has neither data nor a method named {', '.join(sorted(only))}")
+        requests = [self._request(point, folder) for point in points]
+        if len(set(requests)) < len(requests):
+            raise InvalidSettings(f"{self.name}: two groups ask for the same run")
+        if not requests:
+            raise InvalidSettings(f"{self.name}: nothing is left to run, or no data is named")
+        return requests
+
+    def _points(self, group: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        common = {**self.settings, **self.grid, **group}
+        skip = _as_list(common.pop("skip", []))
+        for data in _as_list(common.get("data", [])):
+            if data in skip:
+                continue
+            lists = {name: _as_list(value) for name, value in ({**common, **self.task.get(data, {})}).items()}
+            lists["data"] = [data]
+            for values in product(*lists.values()):
+                yield _check_point(self.name, dict(zip(lists, values, strict=True)))
+
+    def _request(self, point: Mapping[str, Any], folder: Path | None) -> RunRequest:
+        data = point["data"]
+        parse_method(point["method"])
+        asked = {field.name: point[field.name] for field in fields(DataOptions) if field.name in point}
+        if asked["train_rows"] == "all":
+            asked["train_rows"] = None
+        is_name = not data.startswith("hf:") and Path(data).name == data
+        return RunRequest(
+            experiment=self.name,
+            data=data,
+            source=str(folder / data) if folder and is_name else data,
+            settings=Settings(**{field.name: point[field.name] for field in fields(Settings)}),
+            reading=DataOptions(**asked, validation_share=self.validation_share),
+        )
+
+
+def load_recipe(path: Path) -> Recipe:
+    """Reads a recipe and expands it once, so that whatever is wrong with it is said before the first run.
+
+    Raises:
+        InvalidSettings: not a recipe; one sentence that says where.
+        InvalidMethod: a method of it is none.
+    """
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidSettings(f"{path.name} is not TOML: {error}") from None
+    try:
+        recipe = Recipe.model_validate(content)
+    except ValidationError as error:
+        raise InvalidSettings(f"{path.name}: {_first(error)}") from None
+    recipe.runs()
+    return recipe
+
+
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _check_names(table: dict[str, Any], *others: str) -> dict[str, Any]:
+    unknown = sorted(set(table) - set(_HINTS) - set(others))
+    if unknown:
+        raise ValueError(f"there is no setting {', '.join(unknown)}; settings are {', '.join(_HINTS)}")
+    return table
+
+
+def _check_point(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        return _Point.model_validate(values).model_dump()
+    except ValidationError as error:
+        raise InvalidSettings(f"{name}: {_first(error)}") from None
+
+
+def _first(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    where = ".".join(str(part) for part in first["loc"])
+    return f"{where}{': ' * bool(where)}{first['msg'].removeprefix('Value error, ')}"

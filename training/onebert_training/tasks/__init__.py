@@ -1,0 +1,1 @@
+"""Task types: targets, loss and metrics of each."""

@@ -1,0 +1,49 @@
+"""Which tokens stand for a word, and which for an answer in a context."""
+
+from collections.abc import Sequence
+
+from onebert_encoder.text.tokens import Alignment, Span
+from onebert_training.data.spans import GoldAnswer
+
+CONTEXT = 1  # the half of the pair (question, context) that holds the answers
+
+
+def first_tokens(words: Sequence[Span], alignment: Alignment) -> list[int | None]:
+    """Position of the first token that starts inside each word; None where there is none, as in what was cut off.
+
+    Args:
+        words: spans in the text, in order.
+        alignment: of the text's tokens.
+    """
+    found: list[int | None] = [None] * len(words)
+    word = 0
+    for position, (start, end) in enumerate(alignment.offsets):
+        if start == end:  # a special token, or one of whitespace alone
+            continue
+        while word < len(words) and words[word][1] <= start:
+            word += 1
+        if word < len(words) and words[word][0] <= start and found[word] is None:
+            found[word] = position
+    return found
+
+
+def context_tokens(alignment: Alignment) -> range:
+    """Positions of the context's tokens in a pair."""
+    positions = [position for position, half in enumerate(alignment.sequences) if half == CONTEXT]
+    return range(positions[0], positions[-1] + 1) if positions else range(0)
+
+
+def answer_tokens(answer: GoldAnswer, alignment: Alignment, truncated: bool) -> tuple[int, int] | None:
+    """First and last token of an answer; None where it was cut off.
+
+    Args:
+        answer: in the context.
+        alignment: of the pair's tokens.
+        truncated: whether the pair was cut.
+    """
+    start, end = answer[0], answer[0] + len(answer[1])
+    context, offsets = context_tokens(alignment), alignment.offsets
+    if truncated and (not context or offsets[context[-1]][1] < end):
+        return None
+    inside = [position for position in context if max(start, offsets[position][0]) < min(end, offsets[position][1])]
+    return (inside[0], inside[-1]) if inside else None

@@ -1,0 +1,136 @@
+"""What is measured: every metric that makes sense for a task type, and which of them decides."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+from seqeval.metrics.sequence_labeling import precision_recall_fscore_support
+from sklearn.metrics import (
+    accuracy_score,
+    f1_score,
+    matthews_corrcoef,
+    mean_absolute_error,
+    r2_score,
+)
+
+from onebert_encoder.answering.answer import is_bio
+from onebert_store.errors import InvalidData, NotFinite
+
+LOWER_IS_BETTER = frozenset({"mae"})
+REGRESSION = ("pearson", "spearman", "r2", "mae")
+MULTI_LABEL = ("micro_f1", "macro_f1", "accuracy")
+ENTITIES = ("entity_f1", "entity_precision", "entity_recall")
+WORDS = ("token_accuracy", "macro_f1")
+ANSWERS = ("f1", "exact_match")
+
+# Other names of a metric -> ours; where there are several, the first that the task type has.
+_ALIASES: Mapping[str, tuple[str, ...]] = {
+    "matthews_correlation": ("matthews",),
+    "mcc": ("matthews",),
+    "acc": ("accuracy", "token_accuracy"),
+    "accuracy": ("accuracy", "token_accuracy"),
+    "f1": ("f1", "entity_f1"),
+    "span_f1": ("entity_f1",),
+    "squad_f1": ("f1",),
+    "em": ("exact_match",),
+}
+
+
+def single_label_metrics(num_labels: int) -> tuple[str, ...]:
+    """What `score_single_label` reports."""
+    return ("accuracy", "macro_f1", "matthews", *(("f1",) if num_labels == 2 else ()))
+
+
+def tag_metrics(labels: Sequence[str]) -> tuple[str, ...]:
+    """What `score_tags` reports."""
+    return (*ENTITIES, *WORDS) if is_bio(labels) else WORDS
+
+
+def choose_metric(names: Sequence[str], wanted: str | None = None) -> str:
+    """The deciding metric of `names`: `wanted` (of `f1/accuracy` the first counts), or the first.
+
+    Raises:
+        InvalidData: the task has no such metric.
+    """
+    if wanted is None:
+        return names[0]
+    name = wanted.split("/")[0].strip().lower()
+    found = next((known for known in _ALIASES.get(name, (name,)) if known in names), None)
+    if found is None:
+        raise InvalidData(f"the metrics of this task are {', '.join(names)}")
+    return found
+
+
+def is_better(metric: str, score: float, best: float | None) -> bool:
+    """Whether `score` beats the best so far; equal is not better."""
+    if best is None:
+        return True
+    return score < best if metric in LOWER_IS_BETTER else score > best
+
+
+def check_finite(logits: Iterable[NDArray[np.floating]]) -> None:
+    """Raises NotFinite where a logit is NaN or infinite."""
+    if not all(np.isfinite(values).all() for values in logits):
+        raise NotFinite("a logit is NaN or infinite")
+
+
+def score_single_label(gold: NDArray[np.generic], logits: NDArray[np.floating]) -> dict[str, float]:
+    """Of [n] label indices and [n, C] logits; the positive class of F1 is label 1."""
+    predicted = logits.argmax(axis=1)
+    scores = {
+        "accuracy": float(accuracy_score(gold, predicted)),
+        "macro_f1": float(f1_score(gold, predicted, average="macro", zero_division=0)),
+        # If gold and predicted labels are all the same class, the correlation is undefined and scikit-learn would warn.
+        "matthews": float(matthews_corrcoef(gold, predicted)) if np.unique([gold, predicted]).size > 1 else 0.0,
+    }
+    if logits.shape[1] == 2:
+        scores["f1"] = float(f1_score(gold, predicted, zero_division=0))
+    return scores
+
+
+def score_multi_label(gold: NDArray[np.generic], logits: NDArray[np.floating]) -> dict[str, float]:
+    """Of [n, C] zeros and ones and [n, C] logits; a label is on above 0."""
+    on = logits > 0
+    # scikit-learn takes one column for two classes and would count being right about "off".
+    labels = [1] if on.shape[1] == 1 else None
+    return {
+        "micro_f1": float(f1_score(gold, on, labels=labels, average="micro", zero_division=0)),
+        "macro_f1": float(f1_score(gold, on, labels=labels, average="macro", zero_division=0)),
+        "accuracy": float(accuracy_score(gold, on)),
+    }
+
+
+def score_regression(gold: NDArray[np.generic], logits: NDArray[np.floating]) -> dict[str, float]:
+    """Of [n] numbers and [n, 1] logits; a correlation with something constant counts as 0."""
+    gold, predicted = gold.astype(np.float64), logits[:, 0].astype(np.float64)
+    varies = np.ptp(gold) > 0 and np.ptp(predicted) > 0
+    return {
+        "pearson": float(stats.pearsonr(gold, predicted).statistic) if varies else 0.0,
+        "spearman": float(stats.spearmanr(gold, predicted).statistic) if varies else 0.0,
+        "r2": float(r2_score(gold, predicted)) if len(gold) > 1 else 0.0,
+        "mae": float(mean_absolute_error(gold, predicted)),
+    }
+
+
+def score_tags(
+    gold: Sequence[Sequence[int]], predicted: Sequence[Sequence[int]], labels: Sequence[str]
+) -> dict[str, float]:
+    """Of the tags of every word of every text; entities as seqeval's default mode finds them.
+
+    Args:
+        gold: label indices.
+        predicted: as many label indices; -1 is none of the labels.
+        labels: names by index.
+    """
+    flat, guessed = np.concatenate(gold), np.concatenate(predicted)
+    known = np.union1d(flat, guessed[guessed >= 0])
+    scores = {
+        "token_accuracy": float(accuracy_score(flat, guessed)),
+        "macro_f1": float(f1_score(flat, guessed, labels=known, average="macro", zero_division=0)),
+    }
+    if is_bio(labels):
+        named = [[[labels[tag] if tag >= 0 else "O" for tag in tags] for tags in side] for side in (gold, predicted)]
+        precision, recall, f1, _ = precision_recall_fscore_support(*named, average="micro", zero_division=0)
+        scores |= {"entity_f1": float(f1), "entity_precision": float(precision), "entity_recall": float(recall)}
+    return scores
