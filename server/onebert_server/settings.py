@@ -47,7 +47,7 @@ class Settings(BaseSettings):
     max_batch_tokens: Annotated[int, Field(ge=512)] = 8192
     bank_bytes: Annotated[int, Field(ge=2**20)] | None = None
     # The queue's bounds leave room for the largest request that the schemas allow: 1024 sequences of 512 tokens.
-    max_queue_sequences: Annotated[int, Field(ge=1024)] = 4096
+    max_queue_sequences: Annotated[int, Field(ge=1024)] = 16384
     max_queue_tokens: Annotated[int, Field(ge=2**19)] = 2**20
     max_queue_seconds: Annotated[float, Field(gt=0)] = 0.8
     request_timeout: Annotated[float, Field(gt=0, le=MAX_REQUEST_TIMEOUT)] = 30.0

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from onebert_store.errors import VersionNotFound
-from servers import Task, assert_answers, layouts, wait_until
+from servers import Server, Task, assert_answers, layouts, wait_until
 
 TEXTS = [f"my order {i} is late " + "and the parcel was broken " * (i % 4) for i in range(8)]
 # At least so many, and on until both versions have answered; the second number only ends a test that fails.
@@ -203,10 +203,17 @@ def test_deleted_version_answers_who_holds_it_and_nobody_else(server, client, ex
     assert client.task("shrinking")["versions"][0]["version"] == 1
 
 
-def test_full_queue_is_503_with_retry_after(server, expected):
-    """Requests of 1024 sequences, each of several batches: four of them are as many as may wait."""
-    task, text = max(expected, key=lambda asked: len(asked[1]))
-    body = {"text": text, "tasks": [task] * 1024}
+def test_full_queue_is_503_with_retry_after(tmp_path):
+    """Fan-outs of 1024 sequences, each of several batches, at a server where 2048 may wait."""
+    task = Task()
+    with Server(tmp_path, max_queue_sequences=2048) as server:
+        with server.client() as client:
+            client.push("task", task.file)
+        check_full_queue(server, max(TEXTS, key=len), task)
+
+
+def check_full_queue(server, text, task):
+    body = {"text": text, "tasks": ["task"] * 1024}
 
     def ask(_):
         with httpx.Client(base_url=server.url, timeout=60) as own:
@@ -221,7 +228,7 @@ def test_full_queue_is_503_with_retry_after(server, expected):
         assert int(answer.headers["retry-after"]) >= 1
     for answer in answers:
         if answer.status_code == 200:
-            assert_answers(answer.json()["results"][1023], expected[task, text])
+            assert_answers(answer.json()["results"][1023], task.scores(text))
     with httpx.Client(base_url=server.url) as own:
         wait_until(lambda: "onebert_queue_sequences 0.0" in own.get("/metrics").text)
         assert f'onebert_rejected_total{{code="queue-full"}} {len(full)}.0' in own.get("/metrics").text

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from onebert_server.context import RESERVED
 from onebert_server.engine.queue import MAX_STALE, QUANTUM, REQUEST_TURN, FairQueue, QueueLimits
+from onebert_server.settings import Settings
 from onebert_store.errors import DeadlineExceeded, OneBertError, OverShare, QueueFull, TooLarge
 
 BATCH = 1024
@@ -191,6 +192,16 @@ def test_a_principal_alone_may_wait_for_as_long_as_the_bound_says():
     assert (type(error), error.status, error.retry_after) == (QueueFull, 503, 2)
     waiting.take(10)
     put(waiting, Request("one"), seconds_per_token=0.01)
+
+
+def test_the_default_counts_leave_it_to_the_seconds_how_many_of_the_largest_fan_outs_may_wait():
+    """A machine that does a million tokens a second does eight fan-outs of 1024 short texts well within the bound."""
+    fields = Settings.model_fields
+    counts = (fields["max_queue_sequences"].default, fields["max_queue_tokens"].default)
+    waiting, per_token = queue(*counts, max_seconds=0.8), 1e-6
+    for _ in range(8):
+        put(waiting, Request("a", [24] * 1024), seconds_per_token=per_token)
+    assert waiting.tokens * per_token < 0.8
 
 
 def test_a_newcomer_is_let_in_beside_a_principal_that_fills_the_queue():
