@@ -50,6 +50,12 @@ class Batch:
     lengths: Array
     apart: bool
 
+    @property
+    def computed_tokens(self) -> float:
+        """Tokens computed, those of a stage by its share of the layers; fewer than `lengths` where texts are shared."""
+        layers = sum(len(stage.layers) for stage in self.stages)
+        return sum(len(stage.layers) * int(stage.lengths.sum()) for stage in self.stages) / layers
+
 
 Key = tuple[int, int]
 """What is computed once in a stage: (identity of a text, row)."""

@@ -138,7 +138,7 @@ class Engine:
         )
         logits = compute_logits(self._base, self._bank.rows, batch, graphs=self._graphs)
         answers = HostCopy(torch.cat([row.flatten() for row in logits]))
-        return Flight(waiting, [row.shape for row in logits], answers, started)
+        return Flight(waiting, [row.shape for row in logits], answers, batch.computed_tokens, started)
 
     def land(self, flight: Flight) -> None:
         """Hands out the answers, once they are there."""
@@ -333,9 +333,9 @@ class Engine:
         """Where batches overlap, one's time begins when the one before it is done."""
         now = time.monotonic()
         seconds, self._landed = now - max(flight.started, self._landed), now
-        tokens = sum(len(entry.item.tokens) for entry in flight.waiting)
-        self._speed.observe(tokens, seconds)
+        self._speed.observe(flight.computed_tokens, seconds)
         if self._observer is not None:
+            tokens = sum(len(entry.item.tokens) for entry in flight.waiting)
             self._observer.observe_batch(len(flight.waiting), tokens, seconds)
 
     def _observe_waits(self, waiting: Sequence[Waiting]) -> None:

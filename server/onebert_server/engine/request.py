@@ -75,11 +75,20 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Flight:
-    """A batch that the device computes, or has computed."""
+    """A batch that the device computes, or has computed.
+
+    Attributes:
+        waiting: its sequences.
+        shapes: of the logits of each sequence.
+        answers: all these logits, flat.
+        computed_tokens: what its time is to be compared with, see `Batch.computed_tokens`.
+        started: when it was launched, on the monotonic clock.
+    """
 
     waiting: Sequence[Waiting]
     shapes: Sequence[torch.Size]
     answers: HostCopy
+    computed_tokens: float
     started: float
 
     @property

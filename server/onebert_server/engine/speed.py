@@ -18,8 +18,9 @@ logger = logging.getLogger("onebert.engine")
 _SMOOTHING = 0.2
 # One batch counts as at most so many times slower than estimated: a process that was halted has not become slow.
 _MOST_SLOWER = 4.0
-# The correction never says that the machine is so much faster than measured: batches whose texts share layers are.
-_MOST_FASTER = 0.5
+# The correction makes the estimate at most ten times faster than what was measured at start. A measurement beside
+# other work that was ending can be that wrong; an estimate that could fall to nothing would no longer bound any wait.
+_MOST_FASTER = 0.1
 
 # Tokens of the batches that are measured at start, and of a sequence in them; the last is left out where the second
 # one takes so many seconds already.
@@ -42,7 +43,7 @@ class Speed:
         self._per_token = per_token
         self._correction = 1.0
 
-    def seconds(self, tokens: int) -> float:
+    def seconds(self, tokens: float) -> float:
         """Estimated seconds of a batch."""
         return self._correction * (self._overhead + tokens * self._per_token)
 
@@ -52,8 +53,13 @@ class Speed:
             return most
         return int((seconds / self._correction - self._overhead) / self._per_token) if self._per_token else 0
 
-    def observe(self, tokens: int, seconds: float) -> None:
-        """Corrects the estimate by a batch that was run."""
+    def observe(self, tokens: float, seconds: float) -> None:
+        """Corrects the estimate by a batch that was run.
+
+        Args:
+            tokens: that were computed; layers that texts of the batch share count once, or the batch would seem fast.
+            seconds: it took.
+        """
         if estimated := self.seconds(tokens):
             ratio = min(seconds / estimated, _MOST_SLOWER)
             self._correction = max(self._correction * (1 + _SMOOTHING * (ratio - 1)), _MOST_FASTER)

@@ -103,6 +103,7 @@ def test_a_shared_text_is_computed_once_up_to_where_its_tasks_part() -> None:
         (range(2), round_up(10)),
         (range(2, 3), round_up(80)),
     ]
+    assert batch.computed_tokens == (2 * 10 + 80) / 3
     frozen = pack(base(), [text] * 8, list(range(1, 9)), [LAYERS] * 8)
     assert [(stage.layers, len(stage.row_of_token)) for stage in frozen.stages] == [(range(3), round_up(10))]
 

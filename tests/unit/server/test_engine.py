@@ -14,6 +14,7 @@ import torch
 
 from bases import Reference, far_delta, tiny_base
 from onebert_encoder.base.base import Base, load_base
+from onebert_encoder.maths.encode import Pass
 from onebert_encoder.maths.fold import fold
 from onebert_encoder.text.tokens import Tokens
 from onebert_server.context import Context, own_work
@@ -23,6 +24,7 @@ from onebert_server.engine.engine import Engine, EngineLimits
 from onebert_server.engine.host_copy import HostCopy
 from onebert_server.engine.queue import QueueLimits
 from onebert_server.engine.request import Item
+from onebert_server.engine.speed import Speed
 from onebert_store.errors import DeadlineExceeded, EngineFailed, QueueFull, ShuttingDown, TooLarge
 
 KINDS = ("bitfit", "layernorm", "lora", "spafit", "frozen", "everything")
@@ -390,6 +392,34 @@ def test_one_text_for_many_tasks_runs_once_where_it_can(engine: Engine, gate: Ga
     text = item(1, length=12).tokens
     items = [Item(text, slot) for slot in bank()[1]]
     check(items, submit(engine, items).result(WAIT))
+
+
+def test_the_speed_is_learned_from_the_tokens_of_each_layer_that_really_ran(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks that leave the base at different layers share a text up to there; a batch of these is no faster machine."""
+    ran: list[int] = []
+    observed: list[float] = []
+    layer = Pass.layer
+
+    def counted(one: Pass, number: int, x: torch.Tensor) -> torch.Tensor:
+        ran.append(len(x) - one.stage.filling)
+        return layer(one, number, x)
+
+    class Noted(Speed):
+        def observe(self, tokens: float, seconds: float) -> None:
+            observed.append(tokens)
+
+    monkeypatch.setattr(Pass, "layer", counted)
+    monkeypatch.setattr(engine_module, "measure_speed", lambda base, rows: Noted())
+    running = Engine(base(), bank()[0], EngineLimits(1024, LIMITS.queue))
+    running.start()
+    text = item(1, length=12).tokens
+    for items in [Item(text, slot) for slot in bank()[1]], [item(1), item(2, length=30, seed=1)]:
+        check(items, submit(running, items).result(WAIT))
+    running.close(WAIT)
+    layers = base().config.num_layers
+    assert observed == [sum(ran[:layers]) / layers, sum(ran[layers:]) / layers]
+    assert observed[0] < 12 * len(bank()[1])
+    assert observed[1] == 38
 
 
 @pytest.mark.parametrize(("overlaps", "order"), [(False, "0a 0b 1a 1b 2a 2b 3a 3b"), (True, "0a 1a 0b 2a 1b 2b 3a 3b")])
