@@ -25,6 +25,7 @@ from onebert_server.receiving import Receiving
 from onebert_server.settings import Settings
 from onebert_server.versions.catalog import Catalog
 from onebert_server.versions.directory import Directory
+from onebert_server.versions.loader import Loader
 from onebert_server.versions.residents import Residents
 from onebert_store.errors import InvalidSettings, Unhealthy
 from onebert_store.registry.registry import Registry
@@ -57,6 +58,7 @@ class Runtime(Edge):
     engine: Engine
     catalog: Catalog
     residents: Residents
+    loader: Loader
     registry: Registry
     admission: Admission
     workers: Executor
@@ -77,7 +79,7 @@ class Runtime(Edge):
         """
         if self.engine.dead:
             raise Unhealthy("the engine's thread is dead")
-        if self.residents.dead:
+        if self.loader.dead:
             raise Unhealthy("the loader's thread is dead")
         if self.engine.pass_seconds > self.settings.engine_timeout:
             raise Unhealthy("a forward pass takes longer than ONEBERT_ENGINE_TIMEOUT")
@@ -111,8 +113,9 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
         limits = EngineLimits(settings.max_batch_tokens, queue, MAX_BATCH_SECONDS)
         engine = Engine(base, bank, limits, metrics, threads)
         residents = Residents(base, bank, engine, registry)
+        loader = Loader(residents, registry)
         catalog = Catalog(engine, registry, residents)
-        opened.callback(residents.close)
+        opened.callback(loader.close)
         workers, registrars, uploader = (
             _pool(opened, *arguments)
             for arguments in ((WORKERS, "onebert-worker"), (REGISTRARS, "onebert-registrar"), (1, "onebert-uploader"))
@@ -122,7 +125,7 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
         opened.callback(engine.close, CLOSE_TIMEOUT)
         engine.start()
         _on_a_thread(1, partial(catalog.load, progress))
-        residents.start()
+        loader.start()
         admission = Admission(base.tokenizer, residents, engine)
         _add_gauges(metrics, engine, bank, catalog)
         runtime = Runtime(
@@ -131,6 +134,7 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
             engine=engine,
             catalog=catalog,
             residents=residents,
+            loader=loader,
             registry=registry,
             admission=admission,
             answerer=Answerer(base.tokenizer, base.spec.max_length, admission, workers),

@@ -12,8 +12,8 @@ from onebert_server.context import Context
 from onebert_server.engine.engine import Engine
 from onebert_server.engine.request import Item
 from onebert_server.limits import MAX_FANOUT
-from onebert_server.versions.directory import Version
 from onebert_server.versions.residents import Residents
+from onebert_server.versions.version import Version
 from onebert_store.errors import InvalidInput
 
 

@@ -11,8 +11,8 @@ from typing import Protocol
 
 from onebert_encoder.answering.answer import Answer, Logits, answer
 from onebert_encoder.text.tokens import Cut, Pieces, Text, Tokenizer
-from onebert_server.versions.directory import Version
 from onebert_server.versions.facts import Facts
+from onebert_server.versions.version import Version
 
 # The role of a sequence whose logits are the answer.
 ANSWER = "answer"

@@ -6,8 +6,9 @@ from contextlib import contextmanager, suppress
 
 from onebert_server.engine.engine import Engine
 from onebert_server.progress import Progress
-from onebert_server.versions.directory import Directory, State, Version
+from onebert_server.versions.directory import Directory
 from onebert_server.versions.residents import PROVED_TOGETHER, Residents
+from onebert_server.versions.version import State, Version
 from onebert_store.command import console
 from onebert_store.errors import InvalidInput, NotFound, OneBertError, StoreCorrupt
 from onebert_store.file.format import loads

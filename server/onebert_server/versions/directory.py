@@ -1,110 +1,17 @@
 """What requests resolve against: tasks, aliases and versions in memory, how far each version is, and who uses which."""
 
 import heapq
-import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
-from enum import StrEnum
 from math import ceil
 
 from onebert_server.versions.facts import Facts
-from onebert_store.errors import AliasNotFound, InvalidInput, TaskNotFound, VersionNotFound, VersionUnavailable
+from onebert_server.versions.version import State, TaskEntry, Version
+from onebert_store.errors import AliasNotFound, InvalidInput, TaskNotFound, VersionUnavailable
 from onebert_store.registry.names import LIVE, parse_ref
-from onebert_store.registry.records import Alias, VersionEntry, VersionRecord
-
-
-class State(StrEnum):
-    """How far a version is; docs/architecture.md draws the transitions."""
-
-    REGISTERED = "registered"
-    LOADING = "loading"
-    RESIDENT = "resident"
-    EVICTED = "evicted"
-    UNAVAILABLE = "unavailable"
-
-
-class Version:
-    """One registered version. Only `Directory` changes it, under its lock; whoever has pinned it may read it without.
-
-    Attributes:
-        entry: what the registry says of it, without its manifest.
-        known_facts: what answering needs of its manifest; None where neither the registry nor the file could say it,
-            which lasts until the version is loaded.
-        method: how it was trained, from its manifest alike.
-        state: how far it is.
-        held_slot: its row in the bank while it is resident.
-        row_bytes: what its row takes on the device; 0 until that was seen once.
-        proved: whether its golden logits, or finite answers, were seen in this process; its content never changes.
-        loading: done once it is resident, or failed with why it is not; None where nobody loads it.
-        reason: why it is unavailable, or what is wrong with its stored file while it answers from memory.
-        next_try: when it is tried again, in seconds of `time.monotonic()`; None where trying again cannot help.
-        failures: how often it could not be loaded, one after the other.
-        damaged: whether its stored file was found damaged or unreadable when it was last looked at.
-    """
-
-    __slots__ = (
-        "damaged",
-        "entry",
-        "failures",
-        "held_slot",
-        "known_facts",
-        "loading",
-        "method",
-        "next_try",
-        "pins",
-        "proved",
-        "reason",
-        "retired",
-        "row_bytes",
-        "state",
-    )
-
-    def __init__(self, entry: VersionEntry, slot: int | None = None) -> None:
-        self.entry = entry
-        self.known_facts: Facts | None = None
-        self.method: str | None = None
-        if isinstance(entry, VersionRecord):
-            self.learn(entry)
-        self.state = State.REGISTERED if slot is None else State.RESIDENT
-        self.held_slot = slot
-        self.proved = slot is not None
-        self.loading: Future[None] | None = None
-        self.reason: str | None = None
-        self.next_try: float | None = None
-        self.failures = self.pins = self.row_bytes = 0
-        self.damaged = self.retired = False
-
-    @property
-    def facts(self) -> Facts:
-        """What answering needs of a version that is pinned."""
-        if self.known_facts is None:
-            raise ValueError("the manifest of this version is not known")
-        return self.known_facts
-
-    @property
-    def slot(self) -> int:
-        """The row of a version that is pinned, and resident since."""
-        if self.held_slot is None:
-            raise ValueError("this version is not in memory")
-        return self.held_slot
-
-    def learn(self, record: VersionRecord) -> None:
-        """Keeps what is needed of a manifest, and no more: ten thousand versions lie in memory."""
-        self.entry = VersionEntry(record.task, record.version, record.digest, record.size, record.created_at)
-        self.known_facts = Facts.of(record)
-        self.method = sys.intern(record.manifest.method)
-
-
-@dataclass
-class TaskEntry:
-    """A task: its versions by number and its aliases."""
-
-    name: str
-    versions: dict[int, Version] = field(default_factory=dict)
-    aliases: dict[str, Alias] = field(default_factory=dict)
+from onebert_store.registry.records import Alias, VersionRecord
 
 
 class Directory:
@@ -327,13 +234,13 @@ class Directory:
             TaskNotFound: no such task.
         """
         with self._lock:
-            return _copy(self._find(name))
+            return self._find(name).copy()
 
     def tasks(self, after: str, most: int) -> list[TaskEntry]:
         """Copies of the first `most` entries whose names come after `after`, by name."""
         with self._lock:
             names = heapq.nsmallest(most, (name for name in self._tasks if name > after))
-            return [_copy(self._tasks[name]) for name in names]
+            return [self._tasks[name].copy() for name in names]
 
     def version(self, name: str, version: int) -> Version:
         """One version.
@@ -342,7 +249,7 @@ class Directory:
             TaskNotFound, VersionNotFound: no such task or version.
         """
         with self._lock:
-            return _version(self._find(name), version)
+            return self._find(name).version(version)
 
     def find(self, name: str, digest: str) -> Version | None:
         """The version of a task that has this content, unless it is unavailable or its stored file is damaged."""
@@ -380,7 +287,7 @@ class Directory:
             if alias not in task.aliases:
                 raise AliasNotFound(f"{name} has no alias {alias}")
             number = task.aliases[alias].version
-        version = _version(task, number)
+        version = task.version(number)
         if version.state is State.UNAVAILABLE:
             raise self._unavailable(version)
         return version
@@ -422,13 +329,3 @@ class Directory:
     def _give_back(self, slot: int | None) -> None:
         if slot is not None:
             self._release(slot)
-
-
-def _copy(task: TaskEntry) -> TaskEntry:
-    return TaskEntry(task.name, dict(sorted(task.versions.items())), dict(sorted(task.aliases.items())))
-
-
-def _version(task: TaskEntry, number: int) -> Version:
-    if number not in task.versions:
-        raise VersionNotFound(f"{task.name} has no version {number}")
-    return task.versions[number]

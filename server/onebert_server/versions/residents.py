@@ -1,10 +1,8 @@
-"""Which versions lie in memory: they are loaded and proved on a thread of its own, evicted, tried again, checked."""
+"""Which versions lie in memory: they are read, folded, proved and evicted here; the loader says which, and when."""
 
 import asyncio
 import logging
-import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from math import isinf
@@ -18,14 +16,15 @@ from onebert_encoder.maths.fold import fold, to_tensors
 from onebert_encoder.maths.rows import Row
 from onebert_server.engine.bank import Bank
 from onebert_server.engine.engine import Engine
-from onebert_server.versions.directory import Directory, State, Version
+from onebert_server.versions.directory import Directory
+from onebert_server.versions.load_queue import LoadQueue
 from onebert_server.versions.proof import Proof
+from onebert_server.versions.version import Version
 from onebert_store.errors import (
     BankFull,
     DeadlineExceeded,
     EngineFailed,
     InvalidDelta,
-    NotFound,
     OneBertError,
     QueueFull,
     ShuttingDown,
@@ -41,8 +40,6 @@ logger = logging.getLogger("onebert.residents")
 
 # Versions whose golden sequences go through the engine together: some 70 tokens each, so a half of a full batch.
 PROVED_TOGETHER = 64
-# Versions that are loaded one after the other before anything else is looked at.
-LOADED_TOGETHER = 16
 # Rows that make room for one where the device refuses memory although the bank's bound is kept: somebody else may have
 # taken that memory, and no eviction brings it back.
 EVICTED_FOR_MEMORY = 8
@@ -50,8 +47,6 @@ EVICTED_FOR_MEMORY = 8
 MAX_WAITING = 1024
 # Seconds before a version that could not be loaded is tried again; doubled each time, up to the second number.
 RETRY_AFTER, RETRY_AT_MOST = 1.0, 300.0
-# Seconds between two stored files that are read and compared with their digests while nothing else is to be done.
-SCRUB_PAUSE = 1.0
 
 
 class Installed(NamedTuple):
@@ -67,12 +62,9 @@ class Installed(NamedTuple):
 class Residents:
     """Keeps the directory's versions in the bank, as many as it holds; the least recently used make room for others.
 
-    Everything slow happens on the one thread that `start` begins: versions are read, folded and written there one by
-    one, and requests for versions that are in memory never wait for it. That thread computes alone, since a team of its
-    own would slow the engine's batches down (see Engine).
-
     Attributes:
         directory: what requests resolve against.
+        queue: what requests have asked for and the loader is to load.
     """
 
     def __init__(
@@ -83,37 +75,14 @@ class Residents:
         registry: Registry,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.directory = Directory(bank.release, self._enqueue, clock)
+        self.queue = LoadQueue()
+        self.directory = Directory(bank.release, self.queue.put, clock)
         self._base = base
         self._bank = bank
         self._engine = engine
         self._registry = registry
         self._clock = clock
-        self._changed = threading.Condition()
-        self._wanted: deque[Version] = deque()
-        self._to_scrub: deque[Version] = deque()
         self._waiting = 0
-        self._closing = False
-        self._thread = threading.Thread(target=self._run, name="onebert-loader", daemon=True)
-
-    def start(self) -> None:
-        """Begins to load what is asked for."""
-        self._thread.start()
-
-    @property
-    def dead(self) -> bool:
-        """Whether the thread that loads versions has ended although nobody closed this."""
-        return self._thread.ident is not None and not self._thread.is_alive() and not self._closing
-
-    def close(self) -> None:
-        """Loads nothing more; to be called after the engine was closed, for whose answers the thread may wait."""
-        with self._changed:
-            self._closing = True
-            self._changed.notify()
-        if self._thread.is_alive():
-            self._thread.join()
-        for version in self._wanted:
-            self.directory.unloaded(version, ShuttingDown("the server is shutting down"))
 
     def load(self, versions: Sequence[Version], may_evict: bool = True) -> bool:
         """Loads and proves versions that are marked as loading; whether the bank had room for all of them.
@@ -188,82 +157,11 @@ class Residents:
             finally:
                 self._waiting -= 1
 
-    def look_again(self) -> None:
-        """Reads one stored file and compares it with its digest; each in its turn."""
-        if not self._to_scrub:
-            self._to_scrub.extend(self.directory.versions())
-        if self._to_scrub:
-            self.look_at(self._to_scrub.popleft())
-
-    def look_at(self, version: Version) -> None:
-        """Reads a version's stored file and compares it with its digest; what is wrong is logged, shown and counted.
-
-        Puts it off as soon as a version is to be loaded: requests wait for that one.
-        """
-        if version.retired or version.state is State.UNAVAILABLE:
-            return
-        try:
-            whole = self._registry.verify(version.entry, lambda: bool(self._wanted) or self._closing)
-        except NotFound:
-            return
-        except OneBertError as error:
-            self.found_damaged(version, error)
-        else:
-            if whole:
-                self.directory.mark_damaged(version, None)
-            else:
-                self._to_scrub.appendleft(version)
-
     def found_damaged(self, version: Version, error: OneBertError) -> None:
         """A version's stored file could not be read; what is in memory answers as before."""
         if not version.damaged:
             logger.error("the stored file with %s is damaged: %s", version.entry.digest, error.code)
         self.directory.mark_damaged(version, error.detail)
-
-    def _run(self) -> None:
-        torch.set_num_threads(1)  # counts for this thread
-        while not self._closing:
-            taken: list[Version] = []
-            try:
-                taken = [one for one in self._take() if not self.directory.give_up_unwanted(one)]
-                if taken:
-                    self.load(taken)
-                elif not self._closing:
-                    self.look_again()
-            except Exception as error:
-                logger.exception("the loader goes on after an unexpected error")
-                self._give_up(taken, error)
-
-    def _give_up(self, taken: Sequence[Version], error: Exception) -> None:
-        """Answers those who wait for versions that an unexpected error left half loaded; then takes a rest."""
-        reason = f"loading failed with {type(error).__name__}; the log says where"
-        for version in taken:
-            if version.state is State.LOADING:
-                self.directory.failed(version, reason, time.monotonic() + RETRY_AT_MOST)
-        with self._changed:
-            if not self._wanted and not self._closing:
-                self._changed.wait(SCRUB_PAUSE)
-
-    def _take(self) -> list[Version]:
-        """What is to be loaded next, waiting for it; nothing where there is time to look at a stored file."""
-        with self._changed:
-            if not self._wanted and not self._closing:
-                self._changed.wait(SCRUB_PAUSE)
-            if not self._wanted:
-                self._retry()
-            if self._closing:
-                return []  # `close` refuses what still waits
-            return [self._wanted.popleft() for _ in range(min(LOADED_TOGETHER, len(self._wanted)))]
-
-    def _retry(self) -> None:
-        now = self._clock()
-        due = [one for one in self.directory.versions() if one.next_try is not None and one.next_try <= now]
-        self._wanted.extend(one for one in due if self.directory.begin_loading(one))
-
-    def _enqueue(self, version: Version) -> None:
-        with self._changed:
-            self._wanted.append(version)
-            self._changed.notify()
 
     def _check_sum(self, versions: Sequence[Version]) -> None:
         """Refuses what no eviction makes room for; a version that was never in memory counts as the smallest row."""

@@ -32,8 +32,8 @@ from onebert_server.front_ends import desk, wire
 from onebert_server.front_ends.desk import FrontDesk
 from onebert_server.front_ends.remote import RemoteBackend
 from onebert_server.metrics import Metrics
-from onebert_server.versions.directory import Version
 from onebert_server.versions.residents import Residents
+from onebert_server.versions.version import Version
 from onebert_store.errors import AnswerNotFinite, InvalidInput, OneBertError, TaskNotFound, TooLarge
 from onebert_store.file.manifest import parse_manifest
 from onebert_store.registry.records import Alias, VersionRecord

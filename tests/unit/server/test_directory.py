@@ -8,7 +8,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, precondition, rule
 
-from onebert_server.versions.directory import Directory, State, Version
+from onebert_server.versions.directory import Directory
+from onebert_server.versions.version import State, Version
 from onebert_store.errors import AliasNotFound, InvalidInput, TaskNotFound, VersionNotFound, VersionUnavailable
 from onebert_store.file.manifest import parse_manifest
 from onebert_store.registry.records import Alias, VersionEntry, VersionRecord

@@ -19,8 +19,8 @@ from onebert_server.answering.backend import Wanted
 from onebert_server.context import own_work
 from onebert_server.runtime import open_runtime
 from onebert_server.settings import load_settings
-from onebert_server.versions.directory import State, Version
 from onebert_server.versions.residents import RETRY_AT_MOST
+from onebert_server.versions.version import State, Version
 from onebert_store.errors import BankFull, StoreCorrupt, Unhealthy, VersionUnavailable
 from onebert_store.file.format import loads
 from onebert_store.registry.records import VersionRecord
@@ -144,10 +144,10 @@ def test_the_loader_survives_an_error_that_nobody_expected(tmp_path, caplog):
         return time.monotonic()
 
     with opened(tmp_path) as runtime:
-        runtime.residents._clock = clock
+        runtime.loader._clock = clock
         broken.set()
         wait_until(lambda: "unexpected error" in caplog.text)
-        assert not runtime.residents.dead
+        assert not runtime.loader.dead
         broken.clear()
         away.rename(blob(tmp_path, records["gone"]))
         wait_until(lambda: state(runtime, "gone") is State.RESIDENT)
@@ -177,8 +177,8 @@ def test_a_loader_that_is_dead_makes_the_replica_unhealthy(tmp_path):
         def clock():
             raise SystemExit
 
-        runtime.residents._clock = clock
-        wait_until(lambda: runtime.residents.dead)
+        runtime.loader._clock = clock
+        wait_until(lambda: runtime.loader.dead)
         with pytest.raises(Unhealthy, match="loader"):
             runtime.check_health()
 

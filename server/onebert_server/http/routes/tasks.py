@@ -27,7 +27,7 @@ from onebert_server.http.schemas import (
 from onebert_server.http.strict import PROBLEMS, StrictRoute, require_media_type
 from onebert_server.limits import MAX_REF
 from onebert_server.runtime import Runtime
-from onebert_server.versions.directory import TaskEntry, Version
+from onebert_server.versions.version import TaskEntry, Version
 from onebert_store.errors import AliasNotFound, InvalidInput, OneBertError
 from onebert_store.file.strict_json import shown
 from onebert_store.registry.names import check_name

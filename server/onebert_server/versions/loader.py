@@ -1,0 +1,115 @@
+"""The thread that loads what is asked for, tries again what failed, and looks at stored files when it has time."""
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import torch
+
+from onebert_server.versions.residents import RETRY_AT_MOST, Residents
+from onebert_server.versions.version import State, Version
+from onebert_store.errors import NotFound, OneBertError, ShuttingDown
+from onebert_store.registry.registry import Registry
+
+logger = logging.getLogger("onebert.loader")
+
+# Versions that are loaded one after the other before anything else is looked at.
+LOADED_TOGETHER = 16
+# Seconds between two stored files that are read and compared with their digests while nothing else is to be done.
+SCRUB_PAUSE = 1.0
+
+
+class Loader:
+    """Everything slow that versions in memory need, on one thread, so that no request for another version waits for it.
+
+    The thread computes alone, since a team of its own would slow the engine's batches down (see Engine).
+    """
+
+    def __init__(self, residents: Residents, registry: Registry, clock: Callable[[], float] = time.monotonic) -> None:
+        self._residents = residents
+        self._directory = residents.directory
+        self._queue = residents.queue
+        self._registry = registry
+        self._clock = clock
+        self._to_scrub: deque[Version] = deque()
+        self._thread = threading.Thread(target=self._run, name="onebert-loader", daemon=True)
+
+    def start(self) -> None:
+        """Begins to load what is asked for."""
+        self._thread.start()
+
+    @property
+    def dead(self) -> bool:
+        """Whether the thread has ended although nobody closed the loader."""
+        return self._thread.ident is not None and not self._thread.is_alive() and not self._queue.closed
+
+    def close(self) -> None:
+        """Loads nothing more; to be called after the engine was closed, for whose answers the thread may wait."""
+        self._queue.close()
+        if self._thread.is_alive():
+            self._thread.join()
+        for version in self._queue.clear():
+            self._directory.unloaded(version, ShuttingDown("the server is shutting down"))
+
+    def look_again(self) -> None:
+        """Reads one stored file and compares it with its digest; each in its turn."""
+        if not self._to_scrub:
+            self._to_scrub.extend(self._directory.versions())
+        if self._to_scrub:
+            self.look_at(self._to_scrub.popleft())
+
+    def look_at(self, version: Version) -> None:
+        """Reads a version's stored file and compares it with its digest; what is wrong is logged, shown and counted.
+
+        Puts it off as soon as a version is to be loaded: requests wait for that one.
+        """
+        if version.retired or version.state is State.UNAVAILABLE:
+            return
+        try:
+            whole = self._registry.verify(version.entry, lambda: bool(self._queue) or self._queue.closed)
+        except NotFound:
+            return
+        except OneBertError as error:
+            self._residents.found_damaged(version, error)
+        else:
+            if whole:
+                self._directory.mark_damaged(version, None)
+            else:
+                self._to_scrub.appendleft(version)
+
+    def _run(self) -> None:
+        torch.set_num_threads(1)  # counts for this thread
+        while not self._queue.closed:
+            taken: list[Version] = []
+            try:
+                taken = [one for one in self._take() if not self._directory.give_up_unwanted(one)]
+                if taken:
+                    self._residents.load(taken)
+                elif not self._queue.closed:
+                    self.look_again()
+            except Exception as error:
+                logger.exception("the loader goes on after an unexpected error")
+                self._give_up(taken, error)
+
+    def _give_up(self, taken: Sequence[Version], error: Exception) -> None:
+        """Answers those who wait for versions that an unexpected error left half loaded; then takes a rest."""
+        reason = f"loading failed with {type(error).__name__}; the log says where"
+        for version in taken:
+            if version.state is State.LOADING:
+                self._directory.failed(version, reason, time.monotonic() + RETRY_AT_MOST)
+        self._queue.wait(SCRUB_PAUSE)
+
+    def _take(self) -> list[Version]:
+        """What is to be loaded next, waiting for it; nothing where there is time to look at a stored file."""
+        self._queue.wait(SCRUB_PAUSE)
+        if not self._queue and not self._queue.closed:
+            self._retry()
+        return self._queue.take(LOADED_TOGETHER)
+
+    def _retry(self) -> None:
+        now = self._clock()
+        for version in self._directory.versions():
+            if version.next_try is not None and version.next_try <= now and self._directory.begin_loading(version):
+                self._queue.put(version)

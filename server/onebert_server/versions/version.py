@@ -1,0 +1,116 @@
+"""A version in memory: how far it is, and what answering needs of it; a task with its versions and aliases."""
+
+import sys
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Self
+
+from onebert_server.versions.facts import Facts
+from onebert_store.errors import VersionNotFound
+from onebert_store.registry.records import Alias, VersionEntry, VersionRecord
+
+
+class State(StrEnum):
+    """How far a version is; docs/architecture.md draws the transitions."""
+
+    REGISTERED = "registered"
+    LOADING = "loading"
+    RESIDENT = "resident"
+    EVICTED = "evicted"
+    UNAVAILABLE = "unavailable"
+
+
+class Version:
+    """One registered version. Only `Directory` changes it, under its lock; whoever has pinned it may read it without.
+
+    Attributes:
+        entry: what the registry says of it, without its manifest.
+        known_facts: what answering needs of its manifest; None where neither the registry nor the file could say it,
+            which lasts until the version is loaded.
+        method: how it was trained, from its manifest alike.
+        state: how far it is.
+        held_slot: its row in the bank while it is resident.
+        row_bytes: what its row takes on the device; 0 until that was seen once.
+        proved: whether its golden logits, or finite answers, were seen in this process; its content never changes.
+        loading: done once it is resident, or failed with why it is not; None where nobody loads it.
+        reason: why it is unavailable, or what is wrong with its stored file while it answers from memory.
+        next_try: when it is tried again, in seconds of `time.monotonic()`; None where trying again cannot help.
+        failures: how often it could not be loaded, one after the other.
+        damaged: whether its stored file was found damaged or unreadable when it was last looked at.
+    """
+
+    __slots__ = (
+        "damaged",
+        "entry",
+        "failures",
+        "held_slot",
+        "known_facts",
+        "loading",
+        "method",
+        "next_try",
+        "pins",
+        "proved",
+        "reason",
+        "retired",
+        "row_bytes",
+        "state",
+    )
+
+    def __init__(self, entry: VersionEntry, slot: int | None = None) -> None:
+        self.entry = entry
+        self.known_facts: Facts | None = None
+        self.method: str | None = None
+        if isinstance(entry, VersionRecord):
+            self.learn(entry)
+        self.state = State.REGISTERED if slot is None else State.RESIDENT
+        self.held_slot = slot
+        self.proved = slot is not None
+        self.loading: Future[None] | None = None
+        self.reason: str | None = None
+        self.next_try: float | None = None
+        self.failures = self.pins = self.row_bytes = 0
+        self.damaged = self.retired = False
+
+    @property
+    def facts(self) -> Facts:
+        """What answering needs of a version that is pinned."""
+        if self.known_facts is None:
+            raise ValueError("the manifest of this version is not known")
+        return self.known_facts
+
+    @property
+    def slot(self) -> int:
+        """The row of a version that is pinned, and resident since."""
+        if self.held_slot is None:
+            raise ValueError("this version is not in memory")
+        return self.held_slot
+
+    def learn(self, record: VersionRecord) -> None:
+        """Keeps what is needed of a manifest, and no more: ten thousand versions lie in memory."""
+        self.entry = VersionEntry(record.task, record.version, record.digest, record.size, record.created_at)
+        self.known_facts = Facts.of(record)
+        self.method = sys.intern(record.manifest.method)
+
+
+@dataclass
+class TaskEntry:
+    """A task: its versions by number and its aliases."""
+
+    name: str
+    versions: dict[int, Version] = field(default_factory=dict)
+    aliases: dict[str, Alias] = field(default_factory=dict)
+
+    def version(self, number: int) -> Version:
+        """One of its versions.
+
+        Raises:
+            VersionNotFound: it has none of this number.
+        """
+        if number not in self.versions:
+            raise VersionNotFound(f"{self.name} has no version {number}")
+        return self.versions[number]
+
+    def copy(self) -> Self:
+        """What stays as it is when the directory changes: versions by number, aliases by name."""
+        return type(self)(self.name, dict(sorted(self.versions.items())), dict(sorted(self.aliases.items())))
