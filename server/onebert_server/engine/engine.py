@@ -19,10 +19,11 @@ from onebert_server.context import Context
 from onebert_server.engine.bank import Bank
 from onebert_server.engine.host_copy import HostCopy
 from onebert_server.engine.observer import Observer
-from onebert_server.engine.queue import INFINITY, FairQueue, QueueLimits
+from onebert_server.engine.queue import INFINITY, QueueLimits
 from onebert_server.engine.request import Flight, Item, Request, Waiting
+from onebert_server.engine.scheduler import Scheduler
 from onebert_server.engine.speed import Speed, measure_speed
-from onebert_store.errors import DeadlineExceeded, EngineFailed, OneBertError, ShuttingDown
+from onebert_store.errors import EngineFailed, ShuttingDown
 
 logger = logging.getLogger("onebert.engine")
 
@@ -73,17 +74,15 @@ class Engine:
         self._threads = threads
         self._overlaps = base.device.type != "cpu" if overlaps is None else overlaps
         self._graphs = Graphs(base, CudaRecorder(base.device)) if base.device.type == "cuda" else None
-        self._landed = 0.0
-        self._queue: FairQueue[Request] = FairQueue(limits.queue)
-        self._running: set[Request] = set()
-        self._pass_started: float | None = None
-        self._changed = threading.Condition()
+        self._scheduler = Scheduler(limits.queue, observer)
         self._speed = Speed()
-        self._closing = False
+        self._landed = 0.0
+        self._pass_started: float | None = None
         self._thread = threading.Thread(target=self._run, name="onebert-engine", daemon=True)
 
     def start(self) -> None:
         """Starts the owner thread."""
+        self._scheduler.open()
         self._thread.start()
 
     def check(self, context: Context) -> None:
@@ -92,9 +91,7 @@ class Engine:
         Raises:
             QueueFull, OverShare, ShuttingDown, EngineFailed: see `submit`.
         """
-        with self._changed:
-            self._check_open()
-            self._queue.check(context.principal, self._seconds_per_token)
+        self._scheduler.check(context.principal, self._seconds_per_token)
 
     def submit(self, items: Sequence[Item], context: Context) -> Future[list[Logits]]:
         """Queues items that are answered together; never blocks.
@@ -117,14 +114,11 @@ class Engine:
             ShuttingDown: the engine takes nothing new.
             EngineFailed: the engine does not run.
         """
-        request = Request(items, context, self._withdraw)
-        if not items:
+        request = Request(items, context, self._scheduler.withdraw)
+        if items:
+            self._scheduler.put(request, self._seconds_per_token)
+        else:
             request.set_result([])
-            return request
-        with self._changed:
-            self._check_open()
-            self._queue.put(request, request.submitted, self._seconds_per_token)
-            self._changed.notify()
         return request
 
     def launch(self, waiting: Sequence[Waiting]) -> Flight:
@@ -154,21 +148,19 @@ class Engine:
         Every future has ended then, even of a forward pass that hangs: it may still read its rows, but no row is given
         to another version any more.
         """
-        with self._changed:
-            self._closing = True
-            self._changed.notify()
+        self._scheduler.close()
         self._thread.join(timeout)
-        self._give_up(ShuttingDown("the server is shutting down"))
+        self._scheduler.end(ShuttingDown("the server is shutting down"))
 
     @property
     def alive(self) -> bool:
         """Whether the owner thread runs and takes work."""
-        return self._thread.is_alive() and not self._closing
+        return self._thread.is_alive() and not self._scheduler.closing
 
     @property
     def dead(self) -> bool:
         """Whether the owner thread has ended without being told to; never before it was started."""
-        return self._thread.ident is not None and not self._thread.is_alive() and not self._closing
+        return self._thread.ident is not None and not self._thread.is_alive() and not self._scheduler.closing
 
     @property
     def pass_seconds(self) -> float:
@@ -179,17 +171,17 @@ class Engine:
     @property
     def waiting_sequences(self) -> int:
         """Sequences that wait."""
-        return self._queue.sequences
+        return self._scheduler.sequences
 
     @property
     def waiting_tokens(self) -> int:
         """Tokens that wait."""
-        return self._queue.tokens
+        return self._scheduler.tokens
 
     @property
     def waiting_seconds(self) -> float:
         """Estimated seconds of work that waits."""
-        return self._queue.tokens * self._seconds_per_token
+        return self._scheduler.tokens * self._seconds_per_token
 
     @property
     def _seconds_per_token(self) -> float:
@@ -201,12 +193,6 @@ class Engine:
         most = self._limits.max_batch_tokens
         return max(self._speed.tokens_within(self._limits.max_batch_seconds, most), min(_MIN_BATCH_TOKENS, most))
 
-    def _check_open(self) -> None:
-        if self._closing:
-            raise ShuttingDown("the server is shutting down")
-        if not self._thread.is_alive():
-            raise EngineFailed("the engine does not run")
-
     def _run(self) -> None:
         if self._threads is not None:
             torch.set_num_threads(self._threads)  # counts for this thread
@@ -216,12 +202,12 @@ class Engine:
                 self._fly()
         except BaseException:
             logger.critical("the engine's thread dies", exc_info=True)
-            self._give_up(EngineFailed("the engine does not run"))
+            self._scheduler.end(EngineFailed("the engine does not run"))
 
     def _fly(self) -> None:
         """Batch after batch, until the engine is closed and nothing waits."""
         flight: Flight | None = None
-        while (waiting := self._take(only_full=flight is not None)) or flight:
+        while (waiting := self._scheduler.take(self._batch_tokens, only_full=flight is not None)) or flight:
             following = self._launched(waiting, flight) if waiting else None
             if flight:
                 self._land(flight, following)
@@ -248,86 +234,26 @@ class Engine:
     def _lose(self, requests: set[Request], running: Flight | None, error: BaseException) -> None:
         """One batch is lost, its callers are told, the engine lives on, unless it is to end."""
         logger.exception("a batch of %d requests failed", len(requests))
-        with self._changed:
-            # What is left of them must not run either: their rows may belong to somebody else by then.
-            for request in requests:
-                self._queue.remove(request)
-                request.left, request.error = True, EngineFailed("the forward pass failed")
+        self._scheduler.lose(requests)
         self._let_go(running)
         if not isinstance(error, Exception):
             raise error
+
+    def _let_go(self, running: Flight | None) -> None:
+        """After a batch, while another one may be `running`."""
+        self._pass_started = running.started if running else None
+        self._scheduler.release(running.requests if running else set())
 
     def _measure(self) -> None:
         try:
             self._pass_started = time.monotonic()
             self._speed = measure_speed(self._base, self._bank.rows)
         except Exception:
-            # Whatever it is, requests will meet it and their callers be told; the queue has no bound in time.
+            # Of any kind: a device that fails these batches may answer the next ones, and where it does not, the caller
+            # of each is told. Without a measured speed only sequences and tokens bound what waits.
             logger.exception("the speed of this machine could not be measured")
         finally:
             self._pass_started = None
-
-    def _take(self, only_full: bool) -> list[Waiting]:
-        """The next batch, waiting for work; empty when the engine is closed and nothing waits.
-
-        Where it is taken only if it is full, nothing is waited for.
-        """
-        while True:
-            with self._changed:
-                if only_full and self._queue.tokens <= self._batch_tokens:
-                    return []
-                while not (self._queue.sequences or self._closing):
-                    self._changed.wait()
-                late = self._queue.expire(time.monotonic())
-                taken = self._queue.take(self._batch_tokens)
-                self._running |= {request for request, _ in taken}
-            self._drop(late)
-            if taken or (self._closing and not self._queue.sequences):
-                waiting = [Waiting(request.items[position], request, position) for request, position in taken]
-                self._observe_waits(waiting)
-                return waiting
-
-    def _let_go(self, running: Flight | None) -> None:
-        """After a batch: requests that were left, lost or late while it ran end, unless `running` reads their rows."""
-        self._pass_started = running.started if running else None
-        still = running.requests if running else set()
-        with self._changed:
-            left = [request for request in self._running - still if request.left]
-            self._running &= still
-        for request in left:
-            if request.error is not None:
-                request.fail(request.error)
-            else:
-                Future.cancel(request)
-
-    def _withdraw(self, request: Request) -> bool:
-        """See `Request.cancel`; returns whether the future is cancelled, or will be."""
-        with self._changed:
-            if request.done():
-                return request.cancelled()
-            request.left = True
-            dropped = self._queue.remove(request)
-            running = request in self._running
-        if dropped and self._observer is not None:
-            self._observer.count_dropped("left")
-        return running or Future.cancel(request)
-
-    def _drop(self, late: Sequence[Request]) -> None:
-        for request in late:
-            # On a GPU a batch may be under way that reads its rows; only this thread changes what runs.
-            if request in self._running:
-                request.left, request.error = True, _late()
-            else:
-                request.fail(_late())
-            if self._observer is not None:
-                self._observer.count_dropped("deadline")
-
-    def _give_up(self, error: OneBertError) -> None:
-        """Tells everybody whose work is not done that nothing more will be computed."""
-        with self._changed:
-            left = {*self._queue.clear(), *self._running}
-        for request in left:
-            request.fail(error)
 
     def _observe(self, flight: Flight) -> None:
         """Where batches overlap, one's time begins when the one before it is done."""
@@ -337,13 +263,3 @@ class Engine:
         if self._observer is not None:
             tokens = sum(len(entry.item.tokens) for entry in flight.waiting)
             self._observer.observe_batch(len(flight.waiting), tokens, seconds)
-
-    def _observe_waits(self, waiting: Sequence[Waiting]) -> None:
-        now = time.monotonic()
-        for entry in waiting:
-            if self._observer is not None and entry.position == 0:
-                self._observer.observe_wait(now - entry.request.submitted)
-
-
-def _late() -> DeadlineExceeded:
-    return DeadlineExceeded("the request's time was over before its work was done")
