@@ -99,9 +99,11 @@ def gc(
         if as_json:
             removed = [asdict(blob) for blob in swept.removed]
             _print_json(removed=removed, kept=[_facts(opened, one) for one in swept.kept])
-            return
-        console.out.print(f"{_counted(swept.removed)} removed")
-        _print_orphans(opened, swept.kept)
+        else:
+            console.out.print(f"{_counted(swept.removed)} removed")
+            _print_orphans(opened, swept.kept)
+    if swept.failure:
+        raise swept.failure
 
 
 @store.command()

@@ -78,7 +78,10 @@ class BlobStore(Protocol):
         """
 
     def delete(self, digest: str) -> None:
-        """Removes the blob if it is there."""
+        """Removes the blob if it is there; until `sync`, a power cut may bring it back."""
+
+    def sync(self) -> None:
+        """Makes all removals so far durable."""
 
     def blobs(self) -> Iterator[BlobInfo]:
         """Every blob, in no order."""

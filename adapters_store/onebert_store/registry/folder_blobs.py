@@ -50,9 +50,13 @@ class FolderBlobs:
         return not any(stop() for _ in self._pieces(digest))
 
     def delete(self, digest: str) -> None:
-        """Removes the blob if it is there."""
+        """Removes the blob if it is there; durable after `sync`."""
         with storage_errors_are_typed():
             _path(self._folder, digest).unlink(missing_ok=True)
+
+    def sync(self) -> None:
+        """Makes all removals so far durable."""
+        with storage_errors_are_typed():
             sync(self._folder)
 
     def blobs(self) -> Iterator[BlobInfo]:

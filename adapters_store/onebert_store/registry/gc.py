@@ -4,12 +4,15 @@ The grace is what makes a restored database harmless: the blobs of versions that
 of versions deleted since, are still there, and `onebert store recover` makes versions of them.
 """
 
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import Connection, Select, delete, insert, select
 
+from onebert_store.errors import OneBertError
 from onebert_store.registry.blobs import BlobInfo
 from onebert_store.registry.database import ORPHANS, VERSIONS, reading, writing
 from onebert_store.registry.store import Store
@@ -17,6 +20,11 @@ from onebert_store.registry.store import Store
 GRACE = timedelta(hours=24)
 UNFINISHED_GRACE = timedelta(hours=1)
 """Nothing unfinished is removed sooner, whatever the grace: an upload may be writing to it."""
+
+BATCH_BLOBS = 50
+"""Orphans that a sweep looks at while it keeps uploads waiting."""
+PAUSE_S = 0.01
+"""Time between two batches, in which waiting uploads get in; were the lock taken again at once, they would not."""
 
 
 @dataclass(frozen=True)
@@ -29,21 +37,18 @@ class Orphan:
 
 @dataclass(frozen=True)
 class Swept:
-    """What a sweep removed, and the orphans that it kept."""
+    """What a sweep removed, the orphans that are left, and the error that ended the sweep early, if one did."""
 
     removed: tuple[BlobInfo, ...]
     kept: tuple[Orphan, ...]
+    failure: OneBertError | None = None
 
 
 def find_orphans(store: Store) -> list[Orphan]:
     """Every blob that no version names, by digest; one whose row is just being written may be among them."""
     # Listed first: a blob that is added after the listing is not looked for among the rows.
-    blobs = list(store.blobs.blobs())
-    with reading(store.database) as connection:
-        named = set(connection.scalars(select(VERSIONS.c.digest)))
-        since = {row.digest: row.since for row in connection.execute(select(ORPHANS))}
-    found = [blob for blob in blobs if blob.digest not in named]
-    return [Orphan(blob, _valid(since.get(blob.digest), blob)) for blob in sorted(found, key=lambda blob: blob.digest)]
+    blobs = sorted(store.blobs.blobs(), key=lambda blob: blob.digest)
+    return _orphans_among(store, blobs, select(VERSIONS.c.digest), select(ORPHANS))
 
 
 def mark_orphans(store: Store) -> None:
@@ -55,21 +60,82 @@ def mark_orphans(store: Store) -> None:
 def sweep(store: Store, grace: timedelta = GRACE) -> Swept:
     """Marks orphans and removes those marked for longer than `grace`; may run beside the store's owner.
 
+    An upload waits for one batch of orphans at most. Each batch is looked up again while uploads are kept out, so
+    that what a version has come to name since the listing stays.
+
+    Returns:
+        What was removed and what is left. Where the storage fails midway, `failure` is the error, and the sweep can
+        be repeated.
+
     Raises:
-        StorageFull, StorageUnavailable: the sweep ended early; it can be repeated.
+        StorageUnavailable, StoreCorrupt: the orphans could not be listed; nothing was removed.
     """
     now = datetime.now(UTC)
-    with store.blobs.sweeping():
-        orphans = find_orphans(store)
-        _mark(store, [orphan.blob for orphan in orphans if orphan.since is None])
-        due = [orphan for orphan in orphans if now - (orphan.since or now) >= grace]
-        for orphan in due:
-            store.blobs.delete(orphan.blob.digest)
-        with writing(store.database) as connection:
-            _forget(connection, [orphan.blob.digest for orphan in due])
-    store.blobs.drop_unfinished(now - max(grace, UNFINISHED_GRACE))
-    kept = tuple(orphan for orphan in orphans if orphan not in due)
-    return Swept(tuple(orphan.blob for orphan in due), kept)
+    found = find_orphans(store)
+    under_way = _Sweep(store, now, now - grace, {orphan.blob.digest: orphan for orphan in found}, [])
+    failure = None
+    try:
+        for start in range(0, len(found), BATCH_BLOBS):
+            if start:
+                time.sleep(PAUSE_S)
+            under_way.take([orphan.blob for orphan in found[start : start + BATCH_BLOBS]])
+        store.blobs.drop_unfinished(now - max(grace, UNFINISHED_GRACE))
+    except OneBertError as error:
+        failure = error
+    return Swept(tuple(under_way.removed), tuple(under_way.left.values()), failure)
+
+
+@dataclass(frozen=True)
+class _Sweep:
+    """A sweep under way; what it has done so far is right at every moment, whatever fails next.
+
+    Attributes:
+        store: whose blobs these are.
+        now: when the sweep began.
+        before: an orphan that was marked then or earlier is removed.
+        left: the orphans that are still there, by digest.
+        removed: the blobs that are gone.
+    """
+
+    store: Store
+    now: datetime
+    before: datetime
+    left: dict[str, Orphan]
+    removed: list[BlobInfo]
+
+    def take(self, blobs: list[BlobInfo]) -> None:
+        """Marks and removes what is due among a few blobs, while uploads wait."""
+        digests = [blob.digest for blob in blobs]
+        with self.store.blobs.sweeping():
+            named = select(VERSIONS.c.digest).where(VERSIONS.c.digest.in_(digests))
+            marks = select(ORPHANS).where(ORPHANS.c.digest.in_(digests))
+            orphans = _orphans_among(self.store, blobs, named, marks)
+            for digest in set(digests).difference(orphan.blob.digest for orphan in orphans):
+                del self.left[digest]
+            _mark(self.store, [orphan.blob for orphan in orphans if orphan.since is None])
+            self._remove([orphan.blob for orphan in orphans if (orphan.since or self.now) <= self.before])
+
+    def _remove(self, due: list[BlobInfo]) -> None:
+        gone: list[str] = []
+        try:
+            for blob in due:
+                self.store.blobs.delete(blob.digest)
+                gone.append(blob.digest)
+                self.removed.append(blob)
+                del self.left[blob.digest]
+        finally:
+            if gone:
+                with writing(self.store.database) as connection:
+                    _forget(connection, gone)
+                self.store.blobs.sync()
+
+
+def _orphans_among(store: Store, blobs: list[BlobInfo], named: Select[Any], marks: Select[Any]) -> list[Orphan]:
+    """The blobs whose digest the query `named` does not give, each with its time from the query `marks`."""
+    with reading(store.database) as connection:
+        digests = set(connection.scalars(named))
+        since = {row.digest: row.since for row in connection.execute(marks)}
+    return [Orphan(blob, _valid(since.get(blob.digest), blob)) for blob in blobs if blob.digest not in digests]
 
 
 def _valid(since: datetime | None, blob: BlobInfo) -> datetime | None:

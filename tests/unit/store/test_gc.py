@@ -1,14 +1,22 @@
 """Blobs that no version has: marked, kept for a time of grace, and back again if their database is."""
 
+import errno
+import hashlib
+import itertools
+import math
 import os
+import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
+from sqlalchemy import select
 
 from onebert_store.errors import StorageUnavailable
-from onebert_store.file.format import dumps
+from onebert_store.file.format import dumps, loads
 from onebert_store.registry import gc
-from onebert_store.registry.database import ORPHANS, writing
+from onebert_store.registry.database import ORPHANS, reading, writing
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import join_store
 from tiny_delta import make_delta
@@ -115,16 +123,68 @@ def test_unfinished_uploads_go_when_nobody_has_written_to_them_for_an_hour(store
         assert [blob.digest for blob in store.blobs.unfinished()] == [young._path.name]
 
 
-def test_a_sweep_that_the_disk_ends_can_be_repeated(store, monkeypatch):
-    orphans = {put(store, seed) for seed in (2, 3)}
+def test_an_upload_gets_in_between_two_batches_and_what_it_needs_survives(store, registry, monkeypatch):
+    """The upload begins while the first batch is being removed, and is stored before the last one is looked at."""
+    monkeypatch.setattr(gc, "BATCH_BLOBS", 2)
+    orphans = sorted(put(store, seed) for seed in range(2, 8))
+    needed = next(delta for delta in map(make_delta, range(2, 8)) if delta.digest == orphans[-1])
+    uploads = []
+    remove = Path.unlink
+    with ThreadPoolExecutor(1) as uploader:
+
+        def begin_and_remove(path, *arguments, **options):
+            if not uploads:
+                uploads.append(uploader.submit(registry.add, "ham", needed))
+            remove(path, *arguments, **options)
+
+        monkeypatch.setattr(Path, "unlink", begin_and_remove)
+        # The pause between batches, until the upload is done; it would never be if the lock were still held.
+        monkeypatch.setattr(time, "sleep", lambda _: uploads[0].result(timeout=60))
+        swept = gc.sweep(store, timedelta(0))
+    assert {blob.digest for blob in swept.removed} == set(orphans[:-1])
+    assert (swept.kept, swept.failure) == ((), None)
+    assert loads(registry.read(registry.version("ham", 1))).digest == needed.digest
+
+
+@pytest.mark.parametrize("orphans", [3, 50, 120])
+def test_uploads_wait_for_one_batch_and_a_batch_costs_one_sync_of_the_folder(store, monkeypatch, orphans):
+    for seed in range(orphans):
+        path = blob_path(store, "sha256:" + hashlib.sha256(str(seed).encode()).hexdigest())
+        path.write_bytes(b"")
+    syncs = []
+    fsync = os.fsync
+
+    def count(handle):
+        # SQLite's own syncs do not come by here.
+        syncs.append(os.readlink(f"/proc/self/fd/{handle}"))
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", count)
+    assert len(gc.sweep(store, timedelta(0)).removed) == orphans
+    assert syncs == [str(store.blobs._folder)] * math.ceil(orphans / 50)
+
+
+def test_a_sweep_that_the_disk_ends_halfway_says_what_went_and_can_be_repeated(store, monkeypatch):
+    """The disk becomes read-only with the 71st removal, in the second batch."""
+    orphans = {put(store, seed) for seed in range(2, 122)}
     gc.sweep(store)
+    removals = itertools.count(1)
+    remove = Path.unlink
+
+    def refuse_from_71(path, *arguments, **options):
+        if next(removals) > 70:
+            raise OSError(errno.EROFS, "Read-only file system")
+        remove(path, *arguments, **options)
+
     with monkeypatch.context() as patch:
-        patch.setattr("pathlib.Path.unlink", refuse)
-        with pytest.raises(StorageUnavailable):
-            gc.sweep(store, timedelta(0))
-    assert orphans < digests(store)
-    assert {blob.digest for blob in gc.sweep(store, timedelta(0)).removed} == orphans
-
-
-def refuse(*_, **__):
-    raise OSError(30, "Read-only file system")
+        patch.setattr(Path, "unlink", refuse_from_71)
+        swept = gc.sweep(store, timedelta(0))
+    assert isinstance(swept.failure, StorageUnavailable)
+    gone = {blob.digest for blob in swept.removed}
+    left = orphans & digests(store)
+    assert (len(gone), gone | left, gone & left) == (70, orphans, set())
+    assert {orphan.blob.digest for orphan in swept.kept} == left
+    # What went has no mark any more, what is left keeps the one it had.
+    with reading(store.database) as connection:
+        assert set(connection.scalars(select(ORPHANS.c.digest))) == left
+    assert {blob.digest for blob in gc.sweep(store, timedelta(0)).removed} == left

@@ -1,9 +1,11 @@
 """`onebert store`: what it says of a store, what it removes, what it brings back."""
 
+import errno
 import json
 import sqlite3
 import sys
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -108,6 +110,30 @@ def test_sweeping_keeps_what_is_young_and_takes_what_is_not(onebert, store):
     assert [one["digest"] for one in json.loads(out)["removed"]] == [make_delta(2).digest]
     assert not blob(store, make_delta(2)).exists()
     assert onebert("check")[0] == 0
+
+
+@pytest.mark.parametrize("as_json", [(), ("--json",)], ids=["table", "json"])
+def test_a_sweep_that_fails_halfway_prints_what_went_and_then_the_error(onebert, store, monkeypatch, as_json):
+    with Registry.open(store) as registry:
+        registry.delete_version("spam", 3)
+    first, last = sorted((make_delta(2), make_delta(3)), key=lambda delta: delta.digest)
+    remove = Path.unlink
+
+    def refuse_the_last(path, *arguments, **options):
+        if path == blob(store, last):
+            raise OSError(errno.EIO, "Input/output error")
+        remove(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "unlink", refuse_the_last)
+    code, out, err = onebert("gc", "--older-than", "0s", *as_json)
+    assert (code, err) == (1, "error: the store's disk refuses: Input/output error\n")
+    assert (blob(store, first).exists(), blob(store, last).exists()) == (False, True)
+    if as_json:
+        assert [one["digest"] for one in json.loads(out)["removed"]] == [first.digest]
+        assert [one["digest"] for one in json.loads(out)["kept"]] == [last.digest]
+    else:
+        assert out.startswith("1 files (1,024 bytes) removed\n1 files (1,024 bytes) of no version:\n")
+        assert short(last) in out
 
 
 @pytest.mark.parametrize("time", ["1", "h", "-1h", "1w", "24h ", "9999999d"])
