@@ -1,1 +1,1 @@
-"""The frozen base, the maths that serves and trains deltas, and the tokens that go in."""
+"""The frozen base, the maths that serves and trains deltas, and the tokenizer."""

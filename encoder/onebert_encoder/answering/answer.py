@@ -18,7 +18,7 @@ MULTI_LABEL_THRESHOLD = 0.5
 MAX_ANSWER_TOKENS = 30
 """Longest answer of a span task, as is usual with SQuAD."""
 MAX_ANSWERS = 20
-"""Most answers of a span task, likewise: a context has thousands of spans, and one request may ask a thousand tasks."""
+"""Most answers of a span task: a context has thousands of spans, and one request may ask a thousand tasks."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ Answer = Prediction | Labeling | Extraction
 
 
 class Outputs(Protocol):
-    """What is to be known of a task's outputs; a manifest says it."""
+    """What `answer` must know of a task; a manifest has it."""
 
     @property
     def task_type(self) -> TaskType: ...  # noqa: D102
@@ -98,8 +98,8 @@ class Question:
     Attributes:
         logits: [labels], or [tokens, labels] for a per-token task; float64.
         labels: names of the outputs.
-        text: what was asked.
-        alignment: where its tokens lie; None unless the task is per token.
+        text: the input text or pair.
+        alignment: where the text's tokens lie; None unless the task is per token.
         top_k: how many scores or spans to give; None is the task type's own default.
     """
 
@@ -111,7 +111,11 @@ class Question:
 
     @property
     def aligned(self) -> Alignment:
-        """The alignment of a per-token task."""
+        """The alignment, which a per-token task must have.
+
+        Raises:
+            ValueError: there is none.
+        """
         if self.alignment is None:
             raise ValueError("a per-token task is answered with the alignment of its tokens")
         return self.alignment
@@ -125,10 +129,13 @@ def answer(
     Args:
         logits: [labels] float32, or [tokens, labels] for a per-token task.
         outputs: the task type and the names of the outputs, such as a manifest.
-        text: what was asked; only per-token tasks read it and its alignment.
-        alignment: of the text's tokens.
+        text: the input text or pair; only per-token tasks read it and `alignment`.
+        alignment: where each token lies in the text.
         top_k: how many entries `scores` keeps (None: all), or how many spans are given (None: 1; at most
-            `MAX_ANSWERS`); words are all given.
+            `MAX_ANSWERS`); a token task always gives all words.
+
+    Raises:
+        ValueError: a per-token task without an alignment.
     """
     question = Question(logits.astype(np.float64), outputs.labels, text, alignment, top_k)
     return TASK_TYPES[outputs.task_type].answer(question)
@@ -175,7 +182,7 @@ def _token(question: Question) -> Labeling:
 
 
 def _words(alignment: Alignment) -> tuple[list[int], list[tuple[int, int]]]:
-    """The first token and the span of every word that can be seen."""
+    """The first token and the span of every word; special tokens and whitespace are no words."""
     starts, spans = [], []
     seen = [i for i, (start, end) in enumerate(alignment.offsets) if start < end]
     for _, group in groupby(seen, key=lambda i: (alignment.sequences[i], alignment.words[i])):
@@ -186,7 +193,7 @@ def _words(alignment: Alignment) -> tuple[list[int], list[tuple[int, int]]]:
 
 
 def _entities(words: Sequence[Labeled]) -> list[Labeled]:
-    """Joins words as seqeval's default mode does: an I-x that continues nothing of its kind begins an entity."""
+    """Joins words as seqeval's default mode does: an I-x that does not follow a B-x or I-x begins an entity."""
     found: list[list[Labeled]] = []
     before = "O"
     for word in words:
@@ -209,25 +216,26 @@ def _span(question: Question) -> Extraction:
     if not len(inside):
         return Extraction([])
     start, end = _log_softmax(question.logits[inside].T)
-    # Row i holds the spans that start at token i, by their length.
+    # scores[i, n] is the log-probability of the span from token i to token i + n.
     longest = min(MAX_ANSWER_TOKENS, len(inside))
     ends = np.lib.stride_tricks.sliding_window_view(np.pad(end, (0, longest - 1), constant_values=-np.inf), longest)
     scores = start[:, None] + ends
     answers: dict[tuple[int, int], FoundSpan] = {}
     wanted = min(question.top_k or 1, MAX_ANSWERS)
-    for place in np.argsort(-scores, axis=None, kind="stable").tolist():
-        first, more = divmod(place, longest)
+    for index in np.argsort(-scores, axis=None, kind="stable").tolist():
+        first, more = divmod(index, longest)
         if len(answers) == wanted or np.isneginf(scores[first, more]):
             break
         (a, a_end), (b_start, b) = alignment.offsets[inside[first]], alignment.offsets[inside[first + more]]
-        # Several tokens may be one character, and the best of them stands for it; whitespace begins and ends nothing.
+        # Tokens that are bytes of one character give the same span: the first, which is the best, is kept. A token of
+        # whitespace, whose offsets are empty, neither begins nor ends an answer.
         if a < a_end and b_start < b and (a, b) not in answers:
             answers[a, b] = FoundSpan(a, b, context[a:b], float(np.exp(scores[first, more])))
     return Extraction(list(answers.values()))
 
 
 def _log_softmax(logits: Array) -> Array:
-    """Over the last dimension."""
+    """Logarithm of the softmax over the last dimension."""
     shifted = logits - logits.max(axis=-1, keepdims=True)
     logarithms: Array = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
     return logarithms
@@ -239,9 +247,9 @@ class TaskKind:
 
     Attributes:
         answer: makes the answer.
-        takes_text: whether one text is a question.
-        takes_pair: whether a pair of texts is.
-        question: what it takes, for people.
+        takes_text: whether one text is an input.
+        takes_pair: whether a pair of texts is an input.
+        question: what the input must be, as error messages say it.
     """
 
     answer: Callable[[Question], Answer]
@@ -250,7 +258,7 @@ class TaskKind:
     question: str = "a text or a pair of texts"
 
     def takes(self, pair: bool) -> bool:
-        """Whether a pair of texts, or one text, is a question for the task type."""
+        """Whether the task type takes a pair of texts, or, where `pair` is False, one text."""
         return self.takes_pair if pair else self.takes_text
 
 

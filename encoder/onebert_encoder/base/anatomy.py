@@ -18,11 +18,11 @@ NORMS = ("LN1", "LN2")
 
 @dataclass(frozen=True)
 class SequenceHead:
-    """The classifier on whole texts of an architecture's Hugging Face class: two linear maps on the first token.
+    """The head of an architecture's `…ForSequenceClassification` class: two linear maps on the first token.
 
     Attributes:
         dense: module of the first map.
-        activation: between the two.
+        activation: between the two maps.
         linear: module of the second map.
     """
 
@@ -33,18 +33,18 @@ class SequenceHead:
 
 @dataclass(frozen=True)
 class Family:
-    """Where one architecture keeps its parts; a new architecture is one more entry of `FAMILIES`.
+    """Names of modules and configuration values in one architecture; a new one is one more entry of `FAMILIES`.
 
     Attributes:
         prefix: what checkpoints with a head put before every encoder parameter.
         layer: path of a layer, with `{}` for its index.
-        parts: part of a layer -> module path inside it.
-        outside: parts outside the layers -> module path: the tables `word`, `position` and, where there is one, `type`;
-            `LN0`; and where they exist `e` and `p`.
+        parts: part of a layer -> its module path inside the layer.
+        outside: part outside the layers -> its module path: the tables `word`, `position` and, where there is one,
+            `type`; `LN0`; and where they exist `e` and `p`.
         positions_after_padding: positions start behind the padding id (RoBERTa) rather than at 0.
         drops_attention_output: training drops out the attention sublayer's output (all but DistilBERT).
         config: our name -> the architecture's own name of a configuration value.
-        sequence_head: of its class for whole texts; None where nobody has said.
+        sequence_head: the head of its class for sequence classification; None where OneBERT does not know it.
     """
 
     prefix: str
@@ -154,7 +154,7 @@ def family_of(model_type: str) -> Family:
     """The table's entry for a Hugging Face `model_type`.
 
     Raises:
-        UnsupportedBase: names the supported ones.
+        UnsupportedBase: no entry; the message names the supported types.
     """
     try:
         return FAMILIES[model_type]

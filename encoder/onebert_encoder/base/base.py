@@ -22,13 +22,13 @@ from onebert_store.spec import BaseSpec
 __all__ = ["DEFAULT_BASE", "Base", "load_base"]
 
 
-# One of these carries a tokenizer's vocabulary.
+# A folder with a tokenizer has at least one of these files, which hold its vocabulary.
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model")
 
 
 @dataclass(frozen=True)
 class LayerWeights:
-    """What every task shares in one layer; gains are [h] in the compute dtype."""
+    """The weights of one layer, which every task shares; gains are [h] in the compute dtype."""
 
     W_qkv: Linear
     W_m1: Linear
@@ -40,14 +40,14 @@ class LayerWeights:
 
 @dataclass(frozen=True)
 class EmbeddingWeights:
-    """The input side.
+    """The weights below the first layer; V is the size of the vocabulary, e the width of embeddings.
 
     Attributes:
         word: [V, e].
         position: [types * positions, e], position plus segment embedding.
-        no_bias: [1, e] of zeros, where a layer has the row's bias: this LayerNorm's is folded into the first layer.
-        g_LN0: [e].
-        W_e: ELECTRA's projection from e to h.
+        no_bias: [1, e] of zeros, which the embedding LayerNorm adds: `fold` has moved its bias into the first layer.
+        g_LN0: [e], the gain of the embedding LayerNorm.
+        W_e: ELECTRA's projection from e to h; None elsewhere.
     """
 
     word: Tensor
@@ -64,8 +64,8 @@ class Base:
         spec: what a delta may touch.
         params: float32 parameters by Hugging Face name without prefix; `fold` reads them.
         layers: weights of each layer in the compute dtype, packed for the device.
-        precision: of the matrix products.
-        dtype: of everything else: `precision`, or bfloat16 around products in int8.
+        precision: dtype of the matrix products.
+        dtype: dtype of everything else: `precision`, or bfloat16 around products in int8.
         batch_invariant: whether a text gets the same bits alone and in every batch; for answering, not for training.
     """
 
@@ -96,13 +96,13 @@ class Base:
     def with_params(self, changed: Mapping[str, Tensor]) -> "Base":
         """The same encoder with some parameters replaced; the gradient flows to those that require one.
 
-        It is no longer the base of `spec`: a delta trained on it is for nobody else. Products in int8, which have no
-        gradient, become bfloat16.
+        A delta that is trained on the changed encoder fits no other base, although `spec` is still the old one.
+        Products in int8, which have no gradient, become bfloat16.
         """
         return self._like(params={**self.params, **changed}, precision=self.dtype)
 
     def in_dtype(self, dtype: torch.dtype) -> "Base":
-        """The same encoder computing in another dtype: one that `load_base` takes."""
+        """The same encoder computing in another dtype, one of those that `load_base` takes."""
         return self._like(params=self.params, precision=dtype)
 
     def _like(self, params: dict[str, Tensor], precision: torch.dtype) -> "Base":
@@ -128,7 +128,7 @@ class Base:
 
     def _weight(self, symbols: Sequence[str], layer: int | None) -> Tensor:
         weights = [self.param(symbol, layer) for symbol in symbols]
-        # A copy only where several are joined: one alone in float32 stays the tensor that `params` holds.
+        # A single float32 weight is not copied: it stays the tensor that `params` holds.
         return weights[0] if len(weights) == 1 else torch.cat(weights)
 
     def _layer(self, layer: int) -> LayerWeights:
@@ -173,7 +173,7 @@ def load_base(
     Raises:
         BaseNotFound: nothing of that name can be had.
         UnsupportedBase: another architecture, no safetensors weights, or weights that are not all there.
-        InvalidSettings: this machine cannot compute int8, or not fast.
+        InvalidSettings: int8 where this machine cannot compute it, or not fast.
     """
     name = name or DEFAULT_BASE
     folder = find_base(name)
@@ -219,7 +219,11 @@ def _load(folder: Path, name: str, dtype: torch.dtype, device: str, batch_invari
 
 
 def _checked_params(found: Mapping[str, Tensor], anatomy: Anatomy, config: EncoderConfig) -> dict[str, Tensor]:
-    """The tensors that the encoder reads, each there and of the shape that the configuration says."""
+    """The tensors that the encoder reads.
+
+    Raises:
+        UnsupportedBase: one is missing or has another shape than the configuration says.
+    """
     missing = [name for name in anatomy.weights if name not in found]
     if missing:
         raise UnsupportedBase(f"{len(missing)} parameters are missing, {missing[0]} among them")

@@ -14,7 +14,7 @@ from transformers import AutoConfig
 from onebert_encoder.base.anatomy import Family, family_of
 from onebert_store.errors import UnsupportedBase
 
-# By the names of Hugging Face configurations.
+# Keys are the names that Hugging Face configurations use.
 ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
     "gelu_new": partial(F.gelu, approximate="tanh"),
@@ -54,7 +54,7 @@ def read_config(folder: Path) -> tuple[EncoderConfig, Family]:
     """The configuration of a base in a folder.
 
     Raises:
-        UnsupportedBase: it cannot be read, or is of another architecture.
+        UnsupportedBase: config.json cannot be read, or names an architecture that is not supported.
     """
     try:
         raw = json.loads((folder / "config.json").read_text(encoding="utf-8"))

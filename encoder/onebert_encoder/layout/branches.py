@@ -1,4 +1,4 @@
-"""What one task adds to the shared products on its own tokens: low-rank, sparse and bottleneck branches."""
+"""Branches, which add a task's own matrices to a shared product on its tokens: low-rank, sparse and bottleneck."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -13,13 +13,14 @@ from torch.nn import functional as F
 
 from onebert_encoder.layout.upload import Array
 
-# A number for each of them and each token is held for a moment, as much as the widest activations.
+# Entries of a sparse difference that are computed at a time: each takes a number for every token, so this many take
+# as much memory as the widest activations.
 _ENTRIES_AT_ONCE = 4096
 
 
 @dataclass(frozen=True)
 class LowRank:
-    """x (B A)ᵀ for A [r, in] and B [out, r] (LoRA, Hu et al. 2022, equation 3, its scale inside B)."""
+    """x (B A)ᵀ for A [r, in] and B [out, r] (LoRA, Hu et al. 2022, equation 3; B contains the scale α / r)."""
 
     A: Tensor
     B: Tensor
@@ -34,7 +35,7 @@ class LowRank:
 
     @cached_property
     def native(self) -> tuple[int, ...]:
-        """What branches.cpp reads: rank and addresses."""
+        """What compiled kernels read: the rank and the addresses of A, B and no bias."""
         return len(self.A), self.A.data_ptr(), self.B.data_ptr(), 0
 
     @property
@@ -48,51 +49,51 @@ class Sparse:
     """x Sᵀ for a weight difference S that is zero nearly everywhere.
 
     Attributes:
-        places: [2, n] int64, rows and columns of the entries, in order.
-        values: [n].
-        shape: of S, (out, in).
+        indices: [2, n] int64, row and column of each entry, in ascending order.
+        values: [n], the entries.
+        shape: (out, in) of S.
     """
 
-    places: Tensor
+    indices: Tensor
     values: Tensor
     shape: tuple[int, int]
 
     def __call__(self, x: Tensor) -> Tensor:
         """[tokens, in] -> [tokens, out]; summed in float32."""
-        out: Tensor = _SparseProduct.apply(x.float(), self.values.float(), self.places, self.shape)  # type: ignore[no-untyped-call]
+        out: Tensor = _SparseProduct.apply(x.float(), self.values.float(), self.indices, self.shape)  # type: ignore[no-untyped-call]
         return out.to(x.dtype)
 
     def to(self, dtype: torch.dtype) -> "Sparse":
         """The same with its values in the compute dtype."""
-        return Sparse(self.places, self.values.to(dtype), self.shape)
+        return Sparse(self.indices, self.values.to(dtype), self.shape)
 
     @cached_property
     def native(self) -> tuple[int, ...]:
-        """What branches.cpp reads: entries and addresses."""
-        rows, columns = self.places
+        """What branches.cpp reads: the number of entries and the addresses of rows, columns and values."""
+        rows, columns = self.indices
         return len(self.values), rows.data_ptr(), columns.data_ptr(), self.values.data_ptr()
 
     @property
     def nbytes(self) -> int:
         """Bytes on the device."""
-        return self.places.nbytes + self.values.nbytes
+        return self.indices.nbytes + self.values.nbytes
 
 
 class _SparseProduct(torch.autograd.Function):
-    """x Sᵀ and its gradients, of which PyTorch's own would keep a number for every token and entry."""
+    """x Sᵀ with gradients; PyTorch's own would keep a number for every token and entry until the backward pass."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, values: Tensor, places: Tensor, shape: tuple[int, int]) -> Tensor:
-        ctx.save_for_backward(x, values, places)
+    def forward(ctx: Any, x: Tensor, values: Tensor, indices: Tensor, shape: tuple[int, int]) -> Tensor:
+        ctx.save_for_backward(x, values, indices)
         ctx.shape = shape
-        rows, columns = places
+        rows, columns = indices
         return _scatter(x, columns, values, rows, shape[0])
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
-        x, values, places = ctx.saved_tensors
+        x, values, indices = ctx.saved_tensors
         of_x, of_values = ctx.needs_input_grad[:2]
-        rows, columns = places
+        rows, columns = indices
         grad = grads[0]
         return (
             _scatter(grad, rows, values, columns, ctx.shape[1]) if of_x else None,
@@ -103,7 +104,7 @@ class _SparseProduct(torch.autograd.Function):
 
 
 def _scatter(x: Tensor, source: Tensor, values: Tensor, target: Tensor, width: int) -> Tensor:
-    """[tokens, width], at `target` the sums of the entries' products with x at `source`."""
+    """[tokens, width] of zeros, to whose columns `target` the columns `source` of x, times `values`, are added."""
     out = x.new_zeros(len(x), width)
     entries = zip(*(one.split(_ENTRIES_AT_ONCE) for one in (source, values, target)), strict=True)
     for of_x, value, of_out in entries:
@@ -113,11 +114,13 @@ def _scatter(x: Tensor, source: Tensor, values: Tensor, target: Tensor, width: i
 
 @dataclass(frozen=True)
 class Bottleneck:
-    """U gelu(D x + c), what a Houlsby adapter adds to its input (Houlsby et al. 2019, Figure 2); `u` is folded.
+    """U gelu(D x + c), what an adapter adds to its input (Houlsby et al. 2019, Figure 2).
+
+    The adapter's last bias is not here: `fold` has moved it into the row's shift.
 
     Attributes:
         D: [r, h].
-        c: [r], with what the input's missing bias would give.
+        c: [r], with D times the bias that `fold` has taken out of the input.
         U: [h, r].
     """
 
@@ -135,7 +138,7 @@ class Bottleneck:
 
     @cached_property
     def native(self) -> tuple[int, ...]:
-        """What branches.cpp reads: rank and addresses."""
+        """What compiled kernels read: the rank and the addresses of D, U and c."""
         return len(self.D), self.D.data_ptr(), self.U.data_ptr(), self.c.data_ptr()
 
     @property
@@ -159,18 +162,18 @@ LayerSite = tuple[int, str]
 product gives, dropout included."""
 
 BranchesOf = Mapping[LayerSite, tuple[Branch, ...]]
-"""What one row adds to the shared products."""
+"""All branches of one row."""
 
 
 class Branches(dict[LayerSite, tuple[Branch, ...]]):
-    """The same in the compute dtype, with what kernels read of it, worked out once; not changed any more."""
+    """All branches of one row in the compute dtype; never changed, since what kernels read of them is cached."""
 
     @cached_property
     def dense(self) -> tuple[tuple[tuple[LayerSite, int], ...], Array]:
-        """Low-rank branches and adapters: (place, how many come before it there) of each, and [n, 4] of `native`."""
+        """Of the n low-rank branches and adapters: (site, how many come before it there), and [n, 4] of `native`."""
         found = [
-            ((place, turn), branch.native)
-            for place, branches in self.items()
+            ((site, turn), branch.native)
+            for site, branches in self.items()
             for turn, branch in enumerate(one for one in branches if not isinstance(one, Sparse))
         ]
         turns, numbers = zip(*found, strict=True) if found else ((), ())
@@ -178,15 +181,15 @@ class Branches(dict[LayerSite, tuple[Branch, ...]]):
 
     @cached_property
     def sparse(self) -> Mapping[LayerSite, tuple[Branch, ...]]:
-        """The others, by place."""
-        found = {place: tuple(one for one in own if isinstance(one, Sparse)) for place, own in self.items()}
-        return {place: own for place, own in found.items() if own}
+        """The sparse branches, by layer and site."""
+        found = {site: tuple(one for one in own if isinstance(one, Sparse)) for site, own in self.items()}
+        return {site: own for site, own in found.items() if own}
 
 
 def join(of_row: Callable[[int], BranchesOf], spans: Sequence[tuple[int, int, int]]) -> dict[LayerSite, list[Joined]]:
-    """By layer and site the spans of tokens, (row, start, stop), whose row has branches there."""
+    """By layer and site, the spans whose row has branches there; `spans` are (row, start, stop)."""
     joined: defaultdict[LayerSite, list[Joined]] = defaultdict(list)
     for row, start, stop in spans:
-        for place, found in of_row(row).items():
-            joined[place].append((start, stop, found))
+        for site, found in of_row(row).items():
+            joined[site].append((start, stop, found))
     return joined

@@ -21,7 +21,7 @@ class Dropout:
     Attributes:
         hidden: on the embeddings and on the sublayers' outputs without their biases.
         attention: on the attention probabilities.
-        generators: by row; on the device of the base.
+        generators: the generator of each row, on the base's device.
     """
 
     hidden: float
@@ -29,7 +29,7 @@ class Dropout:
     generators: Sequence[torch.Generator] = ()
 
     def on_tokens(self, x: Tensor, stage: Stage) -> Tensor:
-        """Drops out of [tokens, h]."""
+        """Drops out of activations [tokens, h]."""
         if not self.hidden:
             return x
         mask = torch.ones_like(x)
@@ -43,22 +43,25 @@ class Dropout:
         return x * mask
 
     def on_attention(self, probabilities: Tensor, bucket: Bucket) -> Tensor:
-        """Drops out of [sequences, heads, length, length]; what lies behind a sequence's end is masked anyway."""
+        """Drops out of attention probabilities [sequences, heads, length, length].
+
+        Masks are drawn up to the longest sequence of a row: probabilities behind it are zero.
+        """
         if not self.attention:
             return probabilities
         mask = torch.ones_like(probabilities)
         for row, own in groupby(range(bucket.count), key=lambda i: int(bucket.rows[i])):
-            places = list(own)
-            low, high = places[0], places[-1] + 1
+            sequences = list(own)
+            low, high = sequences[0], sequences[-1] + 1
             longest = int(bucket.lengths[low:high].max())
             shape = (high - low, probabilities.shape[1], longest, longest)
             mask[low:high, :, :longest, :longest] = self._draw(row, shape, self.attention, probabilities)
         return probabilities * mask
 
     def _draw(self, row: int, shape: tuple[int, ...], drop: float, like: Tensor) -> Tensor:
-        """Zero with probability `drop`, else 1 / (1 - drop)."""
-        # Four numbers of 16 bits out of one of 64: several times as fast as `bernoulli_`, whose masks were an eighth of
-        # a training step. The probability is rounded to 2^-16, and the scale is that of the rounded one.
+        """A mask that is zero with probability `drop`, else 1 / (1 - drop)."""
+        # One random number of 64 bits is used as four of 16: several times as fast as `bernoulli_`, which took an
+        # eighth of a training step. The probability is rounded to a multiple of 2^-16; the scale fits the rounded one.
         count = math.prod(shape)
         words = torch.empty(-(-count // 4), dtype=torch.int64, device=like.device)
         words.random_(-(2**63), None, generator=self.generators[row])

@@ -1,4 +1,4 @@
-"""One packing of tokens: which are a sequence, and whose row they take; what kernels read."""
+"""One packing of tokens, as kernels read it: which tokens are a sequence, and which row each takes."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,14 +13,14 @@ from onebert_encoder.layout.upload import Array, upload
 
 @dataclass(frozen=True)
 class Bucket:
-    """Sequences of similar length, tokens `start:stop` of the stage.
+    """Sequences of similar length, which are tokens `start:stop` of the stage.
 
     Attributes:
-        count: sequences.
-        length: the longest, to which attention pads.
-        slots: [tokens], place of each token in the padded [count * length], or None when all are equally long.
-        mask: [count, 1, 1, length], 0 where there is a token and -inf where not, or None likewise.
-        rows: [count], row of each sequence; its neighbors of one row lie together.
+        count: number of sequences.
+        length: tokens of the longest, to which attention pads.
+        slots: [tokens], index of each token in the padded [count * length]; None when all are equally long.
+        mask: [count, 1, 1, length], 0 where there is a token and -inf where not; None when all are equally long.
+        rows: [count], row of each sequence; sequences of one row are neighbors.
         lengths: [count], tokens of each sequence.
     """
 
@@ -40,12 +40,12 @@ class Stage:
 
     Attributes:
         layers: which layers run on it.
-        source: [tokens], where each token lies in the stage before; None in the first stage, or, where the batch enters
-            above the embeddings, its place in the activations laid end to end in the caller's order.
-        filling: tokens at the end that belong to nobody.
+        source: [tokens], index of each token in the stage before. In the first stage it is None, or, for a batch that
+            enters above the embeddings, the index into its activations, laid end to end in the caller's order.
+        filling: tokens at the end that belong to no sequence.
         row_of_token: [tokens], index into `Rows`; the filling takes row 0, whatever that is.
-        spans: (row, start, stop) of each run of tokens with one row, the filling last.
-        edges: [sequences + 1] int32, where each sequence starts; the last entry is where the filling does.
+        spans: (row, start, stop) of neighboring tokens that take one row; the filling last.
+        edges: [sequences + 1] int32, where each sequence starts; the last entry is where the filling starts.
         rows: [sequences], row of each sequence.
         lengths: [sequences], tokens of each sequence.
         dtype: of the computation, for the masks of the buckets.
@@ -63,7 +63,7 @@ class Stage:
 
     @cached_property
     def buckets(self) -> list[Bucket]:
-        """The sequences by length class; made when first read, since not every attention pads."""
+        """The sequences by length class; made when first read, since only the plain kernels pad."""
         classes = [length_class(length) for length in self.lengths.tolist()]
         edges = [0, *(i for i, (a, b) in enumerate(pairwise(classes), 1) if a != b), len(classes)]
         return [self._bucket(low, high) for low, high in pairwise(edges)]
@@ -83,5 +83,5 @@ class Stage:
 
 
 def length_class(length: int) -> int:
-    """Length class: up to 16 tokens, 32, 64, 128, ..."""
+    """A number that grows with the length class: up to 16 tokens, 32, 64, 128, ..."""
     return max(length - 1, 15).bit_length()

@@ -1,4 +1,4 @@
-"""Index arrays that numpy made, as tensors where the encoder computes: on a GPU by one copy that nothing waits for."""
+"""Copies numpy's index arrays to the encoder's device: to a GPU in one transfer that nothing waits for."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -10,23 +10,23 @@ from torch import Tensor
 Array = np.ndarray[Any, np.dtype[Any]]
 Key = TypeVar("Key")
 
-# Arrays in a shared buffer begin at multiples of so many bytes, the widest that a GPU loads at once.
+# Arrays in the shared buffer begin at multiples of this many bytes, the most that a GPU loads at once.
 _ALIGNMENT = 16
 _DTYPES = {np.dtype(name): getattr(torch, name) for name in ("bool", "int32", "int64", "float32")}
 
 
 def upload(arrays: Mapping[Key, Array], device: torch.device) -> dict[Key, Tensor]:
-    """The arrays on a device; on a CPU they share their memory."""
+    """The arrays (bool, int32, int64 or float32) as tensors on a device; on a CPU they share the arrays' memory."""
     if device.type == "cpu":
         return {key: torch.from_numpy(array) for key, array in arrays.items()}
     return upload_at_once(arrays, device)
 
 
 def upload_at_once(arrays: Mapping[Key, Array], device: torch.device) -> dict[Key, Tensor]:
-    """By way of one buffer.
+    """The arrays as tensors on a device, copied through one buffer.
 
-    For a GPU it lies in pinned memory: from other memory the driver copies in its own time, while the caller waits, and
-    every array would cost a copy of its own. PyTorch keeps pinned memory and hands it out again after the copy.
+    For a GPU the buffer is pinned memory: from other memory the driver copies while the caller waits. PyTorch keeps
+    pinned memory and hands it out again once the copy is done.
     """
     if not arrays:
         return {}

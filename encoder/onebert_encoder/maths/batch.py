@@ -1,12 +1,12 @@
 """Packing: sequences laid end to end, so that no linear layer ever sees a padding token.
 
 Sequences are ordered by length bucket (powers of two), then by row: attention pads only inside a bucket, and the tokens
-of one row lie together, which is what low-rank differences need. When several sequences are the same text for different
-tasks (fan-out), the layers that their rows leave as the base has them are computed once: the batch gets more than one
-stage, and a later stage takes each of its tokens from the stage before.
+of one row lie together, as branches need them. When several sequences are the same text for different tasks (fan-out),
+the layers that their rows do not change are computed once: the batch gets more than one stage, and a later stage takes
+each of its tokens from the stage before.
 
-A stage is filled up to a round number of tokens that belong to nobody: matrix kernels are made anew for every shape,
-and few shapes keep them few (docs/decisions/0007-round-shapes.md).
+Every stage is filled up to a round number of tokens with tokens of no sequence: matrix kernels are prepared for each
+shape, and this keeps the shapes few (docs/decisions/0007-round-shapes.md).
 """
 
 from collections import Counter
@@ -34,12 +34,13 @@ class Batch:
     Attributes:
         word: [tokens], token ids of the first stage.
         position: [tokens], index into the base's table of position plus segment embeddings.
-        stages: one, or several where texts are shared.
+        stages: one, or several where sequences share a text.
         rows: row of each sequence, in the caller's order.
-        first: [sequences], place of each sequence's first token in the last stage, in the caller's order.
-        lengths: [sequences], tokens of each sequence, in the caller's order; like `first` in the computer's own memory,
-            where the heads work out what a GPU is to read.
-        apart: whether nothing is computed for two sequences together, so that a text has the same bits in every batch.
+        first: [sequences], index of each sequence's first token in the last stage, in the caller's order.
+        lengths: [sequences], tokens of each sequence, in the caller's order. Like `first` it is a numpy array: heads
+            work out from both what a GPU has to read.
+        apart: whether heads and branches are computed for each sequence alone, so that a text has the same bits in
+            every batch.
     """
 
     word: Tensor
@@ -58,10 +59,10 @@ class Batch:
 
 
 Key = tuple[int, int]
-"""What is computed once in a stage: (identity of a text, row)."""
+"""One sequence of a stage: (identity of a text, row). Inputs with the same key are computed once."""
 
 _Index = tuple[str, int]
-"""What an index is called, and the stage that reads it."""
+"""The name of an index array, and the number of the stage that reads it."""
 
 
 def pack(
@@ -75,11 +76,11 @@ def pack(
 
     Args:
         base: gives positions, dtype and device.
-        tokens: the inputs; one object given several times is one text that several tasks share.
+        tokens: the inputs; the same object several times is one text that several tasks share.
         rows: index into `Rows` of each sequence.
         diverges_at: for each sequence the lowest layer at which its row differs from row `BASE_ROW`; None
             shares nothing.
-        layers: those to run; None is all. A batch that does not begin with the first one enters from activations.
+        layers: the layers to run; None is all. A batch that begins above layer 0 starts from activations.
     """
     layers = range(base.config.num_layers) if layers is None else layers
     shared_until = _shared_until(tokens, diverges_at)
@@ -93,9 +94,9 @@ def pack(
             for text, row, until in zip(tokens, rows, shared_until, strict=True)
         ]
         layout = _Layout(keys, texts)
-        given = _places_given(tokens, layout) if layers.start else None
-        places = layout.places_in(layouts[-1]) if layouts else given
-        arrays |= {(name, len(layouts)): array for name, array in layout.indices(places).items()}
+        given = _starts_given(tokens, layout) if layers.start else None
+        parents = layout.starts_in(layouts[-1]) if layouts else given
+        arrays |= {(name, len(layouts)): array for name, array in layout.indices(parents).items()}
         layouts.append(layout)
     arrays["word", 0], arrays["position", 0] = _embedding_indices(base, texts, layouts[0])
     tensors = upload(arrays, base.device)
@@ -114,15 +115,15 @@ def pack(
 
 
 def _shared_until(tokens: Sequence[Tokens], diverges_at: Sequence[int] | None) -> list[int]:
-    """The layer at which each sequence leaves the base's row: 0 for a text that nothing else in the batch shares."""
+    """The layer up to which each sequence runs as the bare base: 0 for a text that is in the batch only once."""
     if diverges_at is None:
         return [0] * len(tokens)
     uses = Counter(map(id, tokens))
     return [layer if uses[id(text)] > 1 else 0 for text, layer in zip(tokens, diverges_at, strict=True)]
 
 
-def _places_given(tokens: Sequence[Tokens], layout: "_Layout") -> list[int]:
-    """Where each sequence to compute starts when the inputs are laid end to end in the caller's order."""
+def _starts_given(tokens: Sequence[Tokens], layout: "_Layout") -> list[int]:
+    """Where each sequence of the layout starts in the inputs, laid end to end in the caller's order."""
     starts = np.cumsum([0, *map(len, tokens)]).tolist()
     given = dict(zip(reversed(layout.keys), reversed(starts[:-1]), strict=True))
     return [given[key] for key in layout.order]
@@ -141,13 +142,13 @@ class _Layout:
     """The sequences of one stage, laid end to end.
 
     Args:
-        keys: what each input is in this stage, in the caller's order.
-        texts: by identity.
+        keys: the sequence that each input is in this stage, in the caller's order.
+        texts: the inputs by their `id`.
     """
 
     def __init__(self, keys: Sequence[Key], texts: Mapping[int, Tokens]) -> None:
         self.keys = keys
-        # By first appearance where length class and row are equal: an equal call packs equally, bit for bit.
+        # Sequences of one length class and row keep the order of the call, so that equal calls are packed equally.
         self.order = sorted(dict.fromkeys(keys), key=lambda key: (length_class(len(texts[key[0]])), key[1]))
         self.rows = np.array([row for _, row in self.order], dtype=np.int64)
         self.lengths = np.array([len(texts[text]) for text, _ in self.order], dtype=np.int64)
@@ -159,18 +160,18 @@ class _Layout:
         self.position = np.zeros(self.num_tokens + self.filling, dtype=np.int64)
         self.position[: self.num_tokens] = np.arange(self.num_tokens) - np.repeat(self.starts, self.lengths)
 
-    def places_in(self, before: "_Layout") -> list[int]:
-        """Where each sequence started in the stage before."""
+    def starts_in(self, before: "_Layout") -> list[int]:
+        """Where each sequence starts in the stage before."""
         parent = dict(zip(self.keys, before.keys, strict=True))
         return [before.start_of[parent[key]] for key in self.order]
 
     def tokens_from(self, parents: Sequence[int]) -> Array:
-        """Place in the stage before of each token, from the place where its sequence started there."""
-        places: Array = self._filled(np.repeat(np.array(parents, dtype=np.int64), self.lengths)) + self.position
-        return places
+        """[tokens], index of each token in the stage before, where its sequence starts at one of `parents`."""
+        source: Array = self._filled(np.repeat(np.array(parents, dtype=np.int64), self.lengths)) + self.position
+        return source
 
     def indices(self, parents: Sequence[int] | None) -> dict[str, Array]:
-        """What the stage reads on the device; `parents` are the places that its sequences are taken from, if any."""
+        """The stage's index arrays; `parents` says where each sequence starts in the stage before, if there is one."""
         return {
             "row_of_token": self._filled(np.repeat(self.rows, self.lengths)),
             "edges": np.concatenate([[0], self.stops]).astype(np.int32),
@@ -191,12 +192,12 @@ class _Layout:
         )
 
     def spans(self, apart: bool) -> list[tuple[int, int, int]]:
-        """(row, start, stop) of neighboring sequences with one row, or of each sequence."""
+        """(row, start, stop) of neighboring sequences with one row, or of each sequence where they stay apart."""
         rows, starts, stops = self.rows.tolist(), self.starts.tolist(), self.stops.tolist()
         edges = [0, *(i for i, (a, b) in enumerate(pairwise(rows), 1) if apart or a != b), len(rows)]
         spans = [(rows[low], starts[low], stops[high - 1]) for low, high in pairwise(edges)]
         return [*spans, (0, self.num_tokens, self.num_tokens + self.filling)] if self.filling else spans
 
     def _filled(self, of_tokens: Array) -> Array:
-        """[tokens] with zeros for the filling."""
+        """`of_tokens` with zeros for the filling behind."""
         return np.concatenate([of_tokens, np.zeros(self.filling, dtype=np.int64)])

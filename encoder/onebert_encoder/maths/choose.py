@@ -1,4 +1,4 @@
-"""Which kernels compute a batch: the one place that decides."""
+"""The one file that decides which kernels compute a batch."""
 
 import torch
 
@@ -13,20 +13,20 @@ from onebert_encoder.maths.heads import HeadKernels
 
 
 def choose_kernels(base: Base, dropout: Dropout) -> Kernels:
-    """The fastest that can do it: only the plain ones have gradients, dropout and every activation."""
+    """The fastest kernels that can compute the pass: only the plain ones have gradients, dropout and any activation."""
     if torch.is_grad_enabled() or dropout.attention:
         return PlainKernels(base.activation, dropout)
     return answering_kernels(base)
 
 
 def answering_kernels(base: Base) -> Kernels:
-    """Those that compute answers, without gradient and dropout."""
+    """The fastest kernels for answers, without gradients and dropout."""
     fast = _fast(base) if base.config.activation == "gelu" else None
     return PlainKernels(base.activation) if fast is None else fast
 
 
 def choose_heads(base: Base) -> HeadKernels | None:
-    """What pools and classifies faster than PyTorch's operations, which have gradients; None where nothing does."""
+    """Kernels that pool and classify faster than PyTorch; None where there are none, or gradients are needed."""
     if torch.is_grad_enabled() or base.device.type != "cuda":
         return None
     return load_heads(base.device)

@@ -1,7 +1,7 @@
-"""The encoder's forward pass, the one that trains and the one that serves: shared weights, a gathered row per sequence.
+"""The encoder's forward pass, for training and for serving: shared weights, a gathered row per sequence.
 
-`x` is [tokens, h] and never carries the bias of the LayerNorm that made it: that bias is folded into what reads it (see
-fold.py). What lies between the matrix products is computed by one of the `kernels`.
+`x` is [tokens, h] and never contains the bias of the LayerNorm that made it: that bias is folded into the vectors that
+are added next (see fold.py). What lies between the matrix products is computed by one of the `kernels`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,12 +27,12 @@ from onebert_encoder.maths.rows import Rows
 
 @dataclass(frozen=True)
 class Gathered:
-    """What the rows of one stage have beside biases, gathered once for all its layers.
+    """What the rows of one stage change beside biases, gathered once for all its layers.
 
     Attributes:
-        gains: [tokens], index into the table of gains, or None where every row keeps the base's.
-        scales: [tokens], index into the table of scales, or None likewise.
-        branches: by layer and site, what the kernels are to add to a product there.
+        gains: [tokens], index into the table of gains; None where every row keeps the base's gains.
+        scales: [tokens], index into the table of scales; None where no row has scales.
+        branches: by layer and site, what the kernels' `add_branches` takes.
     """
 
     gains: Tensor | None
@@ -41,7 +41,7 @@ class Gathered:
 
     @classmethod
     def of(cls, rows: Rows, stage: Stage, kernels: Kernels) -> "Gathered":
-        """For the rows that the stage's tokens take."""
+        """Gathers for the rows that the stage's tokens take."""
         tables = {"gains": rows.gain_of_row, "scales": rows.scale_of_row}
         needed = {name: _of_token(table, stage) for name, table in tables.items()}
         found = upload({name: index for name, index in needed.items() if index is not None}, stage.row_of_token.device)
@@ -59,11 +59,11 @@ class Pass:
 
     Attributes:
         base: the frozen encoder.
-        rows: what `stage` indexes.
+        rows: the rows that `stage` refers to.
         stage: the tokens, and the row of each.
-        gathered: what these rows have beside biases.
-        kernels: what computes between the matrix products.
-        dropout: for training.
+        gathered: what these rows change beside biases.
+        kernels: compute what lies between the matrix products.
+        dropout: used in training.
     """
 
     base: Base
@@ -102,15 +102,15 @@ class Pass:
         return self._add_branches(linear(x), x, layer, site)
 
     def adapt(self, y: Tensor, layer: int, site: str) -> Tensor:
-        """`y`, which the caller gives up, with what the adapter of each token's row makes of it."""
+        """`y` plus the adapter of each token's row, applied to `y`; may overwrite `y`."""
         return self._add_branches(y, y, layer, site)
 
     def gain(self, shared: Tensor, layer: int, norm: int) -> Gain:
-        """A LayerNorm's gain: the base's, and that of the tokens whose row has its own."""
+        """A LayerNorm's gain: the base's, and the gains of the rows that have their own."""
         return Gain(shared, self.rows.gain[:, layer, norm], self.gathered.gains)
 
     def add_norm(self, y: Tensor, x: Tensor, b: Tensor, gain: Gain) -> Tensor:
-        """LayerNorm(y + x + b) without the LayerNorm's own bias; `y` is the caller's to give up."""
+        """LayerNorm(y + x + b) without the LayerNorm's own bias; may overwrite `y`."""
         return self.kernels.add_norm(y, x, b, self.stage, gain, self.base.config.eps)
 
     def scale_keys_and_values(self, qkv: Tensor, layer: int) -> Tensor:
@@ -128,7 +128,7 @@ class Pass:
         return a * self.rows.scale[:, layer, 2 * self.base.config.hidden_size :].index_select(0, self.gathered.scales)
 
     def drop_attention_output(self, y: Tensor) -> Tensor:
-        """Dropout where the family has it there."""
+        """Dropout on the attention sublayer's output, for families that have it."""
         return self.dropout.on_tokens(y, self.stage) if self.base.anatomy.family.drops_attention_output else y
 
     def _add_branches(self, y: Tensor, x: Tensor, layer: int, site: str) -> Tensor:
@@ -143,10 +143,11 @@ def encode(
 
     Args:
         base: the frozen encoder.
-        rows: what `batch` indexes.
+        rows: the rows that `batch` refers to.
         batch: the packed sequences.
-        dropout: for training.
-        activations: [tokens, h], of the inputs laid end to end, where the batch enters above the embeddings.
+        dropout: used in training.
+        activations: [tokens, h] of the inputs, laid end to end in the caller's order, for a batch that begins above
+            layer 0; else None.
 
     Returns:
         [tokens, h] in the compute dtype: the last stage's tokens, without the bias of the last LayerNorm, which
@@ -161,7 +162,7 @@ def passes_of(base: Base, rows: Rows, batch: Batch, kernels: Kernels, dropout: D
 
 
 def run_passes(passes: Sequence[Pass], batch: Batch, activations: Tensor | None = None) -> Tensor:
-    """What `encode` returns, from passes that are made already."""
+    """What `encode` returns, computed with existing passes."""
     x = passes[0].embed(batch) if activations is None else activations
     for one in passes:
         if one.stage.source is not None:

@@ -1,17 +1,18 @@
 """Folding: a task's bias differences moved through the network into the few vectors that `encode` adds.
 
-Exact algebra for a post-LayerNorm encoder without dropout (docs/decisions/0001-fold.md derives each line). The stream
-between layers is kept without the bias of the LayerNorm that made it; `prev` below is that missing bias. For layer l:
+Exact algebra for a post-LayerNorm encoder without dropout (docs/decisions/0001-fold.md derives each line). Activations
+between layers are kept without the bias of the LayerNorm that made them; `prev` is that missing bias. In each layer:
 
     b_q'  = b_q  + W_q  prev                      the key's bias cancels in the softmax
     β     = b_m1 + W_m1 (b_v + W_v prev)          attention rows sum to 1, so the value's bias passes through
     b_m1' = β + prev
     b_m2' = b_m2 + W_m2 b_LN1
     b_m3' = b_m3 + b_LN1
-    prev  = b_LN2                                 the last one goes into what reads the pooled vector
+    prev  = b_LN2                                 the last layer's goes into the head
 
-Every W is W + BA + S where the task has a low-rank or sparse difference. A scale of the value multiplies the bias that
-passes through. An adapter's first map takes in the bias that its input lacks (β, b_m3), its last bias joins the shift.
+Every W is W + BA + S where the task has a low-rank or sparse difference. A task's scale of the value multiplies the
+value's bias too. The bias that an adapter's input lacks (β, b_m3) goes into the adapter's first bias; the adapter's
+last bias goes into the row's shift (b_m1', b_m3').
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,12 +40,12 @@ from onebert_store.file.delta import (
     Delta,
 )
 
-# The matrix products of a layer that a task's branches may join, and the maps that each one computes.
+# The shared matrix products of a layer, to which a task's branches may add, and the maps that each one computes.
 SITES: Mapping[str, tuple[str, ...]] = {"qkv": ("q", "k", "v"), "m1": ("m1",), "m2": ("m2",), "m3": ("m3",)}
 
 
 def to_tensors(delta: Delta, base: Base) -> dict[str, Tensor]:
-    """A delta's tensors on the base's device, by their names in the file: float32, places as int64."""
+    """A delta's tensors on the base's device, by their names in the file: float32, indices as int64."""
     return {
         name: torch.from_numpy(array.astype("int64" if name.startswith(SPARSE_INDEX) else "float32")).to(base.device)
         for name, array in delta.tensors.items()
@@ -56,14 +57,14 @@ def fold(base: Base, tensors: Mapping[str, Tensor], pooling: str = "mean") -> Ro
 
     Args:
         base: the frozen encoder.
-        tensors: named as in the delta file; without `head.weight` the row is the bare encoder.
+        tensors: named as in the delta file; without `head.weight` the row has no head.
         pooling: `cls`, `mean`, `pooler` or `none`.
     """
     return _Folding(base, tensors).row(pooling)
 
 
 class _Folding:
-    """The changed parameters of one task, read by symbol."""
+    """Computes one task's row; reads the task's parameters by symbol."""
 
     def __init__(self, base: Base, tensors: Mapping[str, Tensor]) -> None:
         self.base = base
@@ -145,33 +146,33 @@ class _Folding:
         return torch.stack(rows)
 
     def joining(self, site: str, layer: int) -> tuple[Branch, ...]:
-        """The branches of the maps that one product computes."""
+        """The branches that add to one product."""
         joined = (self.join_low_rank(layer, SITES[site]), self.join_sparse(layer, SITES[site]))
         return tuple(branch for branch in joined if branch is not None)
 
     def join_low_rank(self, layer: int, parts: Sequence[str]) -> LowRank | None:
-        """The low-rank differences of several maps as one: A stacked, B block by block."""
+        """The low-rank differences of several maps as one: the As stacked, the Bs as a block-diagonal matrix."""
         found = [self.low_rank(part, layer) for part in parts]
         if not any(found):
             return None
-        # A map without a difference contributes an empty block, which keeps the rows of the others in place.
+        # A map without a difference becomes a block of no columns, so that the rows of the other blocks stay right.
         empty = torch.zeros(self.base.config.hidden_size, 0, device=self.base.device)
         A = torch.cat([pair.A for pair in found if pair is not None])
         B: Tensor = torch.block_diag(*(empty if pair is None else pair.B for pair in found))
         return LowRank(A, B)
 
     def join_sparse(self, layer: int, parts: Sequence[str]) -> Sparse | None:
-        """The sparse differences of several maps as one, their rows below each other."""
+        """The sparse differences of several maps as one, stacked by rows."""
         found = [(i, one) for i, part in enumerate(parts) if (one := self.sparse(part, layer)) is not None]
         if not found:
             return None
         out, into = found[0][1].shape
         below = torch.tensor([[1], [0]], device=self.base.device)
-        places = torch.cat([one.places + i * out * below for i, one in found], dim=1)
-        return Sparse(places, torch.cat([one.values for _, one in found]), (len(parts) * out, into))
+        indices = torch.cat([one.indices + i * out * below for i, one in found], dim=1)
+        return Sparse(indices, torch.cat([one.values for _, one in found]), (len(parts) * out, into))
 
     def adapter(self, part: str, layer: int, bias: Tensor) -> Bottleneck | None:
-        """The adapter behind a map, told what its input lacks."""
+        """The adapter behind a map; `bias` is what `fold` has taken out of the adapter's input."""
         path = self.base.anatomy.path(part, layer)
         D = self.tensors.get(f"{ADAPTER_DOWN}{path}.weight")
         if D is None:
@@ -180,12 +181,12 @@ class _Folding:
         return Bottleneck(D, c + D @ bias, self.tensors[f"{ADAPTER_UP}{path}.weight"])
 
     def after(self, part: str, layer: int, bias: Tensor) -> Tensor:
-        """A sublayer's bias with that of the adapter behind it."""
+        """A sublayer's bias plus the last bias of the adapter behind it."""
         u = self.tensors.get(f"{ADAPTER_UP}{self.base.anatomy.path(part, layer)}.bias")
         return bias if u is None else bias + u
 
     def head(self, pooling: str, prev: Tensor) -> Head | None:
-        """The head with the last LayerNorm's bias moved into the first map that reads the pooled vector."""
+        """The head, with the last LayerNorm's bias `prev` moved into its first map; None for the bare encoder."""
         if HEAD_WEIGHT not in self.tensors:
             return None
         maps = []

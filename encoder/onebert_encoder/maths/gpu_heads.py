@@ -13,13 +13,13 @@ from onebert_encoder.maths.rows import Head
 
 logger = logging.getLogger("onebert.kernels")
 
-# Tokens at a time and columns of one program of `pool`; labels of one program of `classify`.
+# One program of `pool` takes C_BLOCK columns, T_BLOCK tokens at a time; one of `classify` takes _LABELS labels.
 _POOL = {"T_BLOCK": 16, "C_BLOCK": 128}
 _LABELS = 4
 
 
 class GpuHeads:
-    """For answering: no gradients."""
+    """Pools and classifies with Triton programs, without gradients."""
 
     def __init__(self) -> None:
         from onebert_encoder.compute.kernels import gpu_head_programs  # noqa: PLC0415
@@ -36,7 +36,7 @@ class GpuHeads:
         return pooled
 
     def classify(self, heads: Sequence[Head], pooled: Tensor) -> list[Tensor]:
-        """[labels] of each sequence by its own head, whose matrices are contiguous."""
+        """Logits [labels] of each sequence by its own head, whose matrices are contiguous."""
         counts = [len(head.bias) for head in heads]
         starts = np.cumsum([0, *counts])
         addresses = [(head.weight.data_ptr(), head.bias.data_ptr()) for head in heads]
@@ -53,11 +53,11 @@ class GpuHeads:
 
 @cache
 def load_heads(device: torch.device) -> GpuHeads | None:
-    """The programs, compiled; or None, with a line in the log, where they do not work."""
+    """The programs, compiled; None where they do not work."""
     try:
         heads = GpuHeads()
         right = _matches_plain(heads, device)
-    except ImportError:  # of which the encoder's kernels tell
+    except ImportError:  # no Triton; load_gpu has logged it
         return None
     except Exception as error:  # whatever Triton's compilers and drivers raise
         logger.warning("the GPU's programs for heads do not run (%s), so plain PyTorch is used", type(error).__name__)
@@ -70,7 +70,7 @@ def load_heads(device: torch.device) -> GpuHeads | None:
 
 @torch.no_grad()
 def _matches_plain(heads: GpuHeads, device: torch.device) -> bool:
-    """Compares with sums written out, on two sequences of two tasks."""
+    """Compares with PyTorch, on two sequences of two tasks."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(60, 200, generator=generator).to(device)
     own = [

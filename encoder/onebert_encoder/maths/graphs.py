@@ -1,7 +1,7 @@
-"""Small batches on a GPU: what the encoder launches is recorded once for each size, and replayed as one.
+"""CUDA graphs of small batches: the encoder's launches are recorded once for each batch size and replayed together.
 
-Launching takes the host longer than a small batch takes the GPU. A recording reads and writes at fixed addresses, so
-every batch is copied to where it reads (docs/decisions/0013-gpu-kernels.md).
+Launching kernels takes the host longer than a small batch takes the GPU. A recording reads and writes at fixed
+addresses, so every batch is first copied to the recording's inputs (docs/decisions/0013-gpu-kernels.md).
 """
 
 import logging
@@ -23,43 +23,44 @@ from onebert_encoder.maths.rows import Rows
 
 logger = logging.getLogger("onebert.graphs")
 
-# Beyond this a GPU is kept busy without; each size is one recording.
+# Larger batches keep a GPU busy without recordings. Every size up to this one may have a recording.
 _MOST_TOKENS = 2048
 
-# A recording has room for a sequence for so many tokens; a batch of shorter ones is launched as any other.
+# A recording has room for one sequence for every 8 of its tokens; a batch of more sequences is not replayed.
 _TOKENS_PER_SEQUENCE = 8
 
-# Filling is less than this (shapes.py).
+# `round_up` (shapes.py) adds fewer filling tokens than this.
 _MOST_FILLING = 128
 
-# The batch of one size that is recorded: a table that grows while tasks are loaded makes recordings useless.
+# The third batch of a size is recorded, not the first: while a server loads its tasks its tables still move, which
+# makes recordings useless.
 _RECORDED_AT = 3
 
 
 class Recorder(Protocol):
-    """Records what is launched."""
+    """Records launches on the device and repeats them."""
 
     def record(self, run: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        """What does again on the device what `run` has done, at the same addresses."""
+        """Runs `run` and records its launches; the result repeats them at the same addresses and returns the output."""
         ...
 
 
 class CudaRecorder:
-    """CUDA graphs, which share one pool of memory: no two are ever replayed at once."""
+    """Records CUDA graphs, which share one pool of memory; so no two may be replayed at once."""
 
     def __init__(self, device: torch.device) -> None:
         self._device, self._stream = device, torch.cuda.Stream(device)
         self._pool = torch.cuda.graph_pool_handle()
 
     def record(self, run: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        """After a run that is not recorded, in which programs are compiled and libraries take their memory."""
+        """Runs twice: programs are compiled and libraries allocate in the first run, and the second is recorded."""
         current = torch.cuda.current_stream(self._device)
         self._stream.wait_stream(current)
         with torch.cuda.stream(self._stream):
             run()
         current.wait_stream(self._stream)
         graph = torch.cuda.CUDAGraph()
-        # Other threads, which load tasks, may go on meanwhile.
+        # `thread_local`: other threads, which load tasks, may go on using the GPU while this one records.
         with (
             torch.cuda.device(self._device),
             torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"),
@@ -74,11 +75,11 @@ class CudaRecorder:
 
 
 class Graphs:
-    """The encoder for one thread that answers; what it returns holds until it is called again.
+    """The encoder with recordings, for one thread; the tensor that it returns is overwritten by the next call.
 
     Args:
         base: the frozen encoder.
-        recorder: of the base's device.
+        recorder: records on the base's device.
     """
 
     def __init__(self, base: Base, recorder: Recorder) -> None:
@@ -89,11 +90,11 @@ class Graphs:
 
     @property
     def sizes(self) -> set[int]:
-        """The numbers of tokens that are replayed."""
+        """The numbers of tokens for which there is a recording."""
         return {size for size, graph in self._graphs.items() if graph is not None}
 
     def encode(self, rows: Rows, batch: Batch) -> Tensor:
-        """As `encode`, without dropout."""
+        """The same as the function `encode`, without dropout."""
         kernels = answering_kernels(self._base)
         passes = passes_of(self._base, rows, batch, kernels)
         if kernels.name != "gpu" or not _fits(batch, passes):
@@ -110,7 +111,10 @@ class Graphs:
         return x
 
     def _forget_other_tables(self, rows: Rows) -> None:
-        """Recordings read the tables that they were made with; held here, so that nothing else takes their place."""
+        """Drops all recordings when the tables of rows have moved, since recordings read fixed addresses.
+
+        The tables are kept referenced, so that their memory is not given to something else meanwhile.
+        """
         tables = (rows.shift, rows.gain, rows.g_LN0)
         if [table.data_ptr() for table in tables] != [table.data_ptr() for table in self._tables]:
             self._graphs.clear()
@@ -118,7 +122,7 @@ class Graphs:
             self._tables = tables
 
     def _recorded(self, eager: Pass, batch: Batch, x: Tensor) -> "_Graph | None":
-        """A recording that has given this batch the bits that it has without; None where that fails."""
+        """A recording of this batch's size that gives the bits of `x`, computed without it; None where that fails."""
         try:
             graph = _Graph(eager, len(batch.word), self._recorder)
             got = graph.replay(batch, eager.gathered)
@@ -133,7 +137,7 @@ class Graphs:
 
 
 def _fits(batch: Batch, passes: Sequence[Pass]) -> bool:
-    """Whether a batch has nothing but rows of biases and gains, and is small."""
+    """Whether a batch is small and its rows change nothing but biases and gains."""
     size = len(batch.word)
     return (
         size <= _MOST_TOKENS
@@ -147,18 +151,18 @@ def _fits(batch: Batch, passes: Sequence[Pass]) -> bool:
 
 @dataclass(frozen=True)
 class _StaticInputs:
-    """Where a recording reads: a batch of one size with as many sequences as it has room for."""
+    """The inputs that a recording reads: a batch of one size with as many sequences as there is room for."""
 
     batch: Batch
     gathered: Gathered
 
     @classmethod
     def of(cls, base: Base, size: int) -> "_StaticInputs":
-        """Zeros: every sequence is empty, all tokens belong to nobody."""
+        """Inputs of zeros: every sequence is empty, and no token belongs to one."""
         word, position, row_of_token, gains = torch.zeros(4, size, dtype=torch.int64, device=base.device)
         sequences = max(1, size // _TOKENS_PER_SEQUENCE)
         edges = torch.zeros(sequences + 1, dtype=torch.int32, device=base.device)
-        # The longest that there may be: programs for what a sequence does not have end at once.
+        # Programs are launched for the longest possible sequence; those behind a sequence's end do nothing.
         lengths = np.full(sequences, min(size, base.config.max_length))
         filling, layers = min(size, _MOST_FILLING), range(base.config.num_layers)
         gathered = Gathered(gains, None, {})
@@ -167,13 +171,13 @@ class _StaticInputs:
         return cls(Batch(word, position, [stage], [], rows, lengths, base.batch_invariant), gathered)
 
     def load(self, batch: Batch, gathered: Gathered) -> None:
-        """Copies a batch here, on the device."""
+        """Copies a batch into these inputs, on the device."""
         (stage,), (here,) = batch.stages, self.batch.stages
         self.batch.word.copy_(batch.word)
         self.batch.position.copy_(batch.position)
         here.row_of_token.copy_(stage.row_of_token)
         here.edges[: len(stage.edges)].copy_(stage.edges)
-        # Sequences that this batch does not have begin and end where its filling begins.
+        # The recording's sequences beyond those of this batch are empty: they begin and end where the filling begins.
         here.edges[len(stage.edges) :].copy_(stage.edges[-1:].expand(len(here.edges) - len(stage.edges)))
         if self.gathered.gains is not None:
             self.gathered.gains.zero_() if gathered.gains is None else self.gathered.gains.copy_(gathered.gains)
@@ -189,6 +193,6 @@ class _Graph:
         self._replay = recorder.record(lambda: run_passes([recorded], batch))
 
     def replay(self, batch: Batch, gathered: Gathered) -> Tensor:
-        """[tokens, h]."""
+        """The encoder's output [tokens, h] for a batch of the recorded size."""
         self._inputs.load(batch, gathered)
         return self._replay()

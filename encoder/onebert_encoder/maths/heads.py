@@ -13,20 +13,20 @@ from onebert_encoder.layout.upload import Array, upload
 from onebert_encoder.maths.batch import Batch
 from onebert_encoder.maths.rows import Head
 
-# Up to so many numbers a weight is copied for every sequence, which makes one product of many small ones; beyond it
-# (many labels, many sequences) each task has its own product.
+# While the copies have at most this many numbers in all, the classifier's weight is copied for every sequence, so that
+# one batched product computes all; beyond (many labels, many sequences) each task has its own product.
 _STACKED_NUMBERS = 2**22
 
 
 class HeadKernels(Protocol):
-    """A faster way to answer than PyTorch's operations, for sequences of any mix of tasks."""
+    """Pooling and classifiers faster than PyTorch's operations, without gradients, for any mix of tasks."""
 
     def pool(self, first: Array, lengths: Array, x: Tensor, mean: Sequence[bool]) -> Tensor:
-        """As the function `pool`."""
+        """The same as the function `pool`."""
         ...
 
     def classify(self, heads: Sequence[Head], pooled: Tensor) -> list[Tensor]:
-        """[labels] of each sequence by its own head, whose matrices are contiguous, for pooled [sequences, h]."""
+        """Logits [labels] of each sequence by its own head, whose matrices are contiguous; `pooled` [sequences, h]."""
         ...
 
 
@@ -35,9 +35,9 @@ def classify(heads: Sequence[Head], batch: Batch, x: Tensor, fast: HeadKernels |
 
     Args:
         heads: the head of each sequence, in the caller's order.
-        batch: what `x` was encoded from.
+        batch: the batch that `x` was encoded from.
         x: [tokens, h] from `encode`.
-        fast: what pools and classifies where there is such; else PyTorch does.
+        fast: pools and classifies; None leaves it to PyTorch.
 
     Returns:
         One tensor per sequence, in the caller's order: [labels], or [length, labels] where the head reads every token.
@@ -54,12 +54,12 @@ def classify(heads: Sequence[Head], batch: Batch, x: Tensor, fast: HeadKernels |
 
 
 def _classify_tokens(heads: Sequence[Head], batch: Batch, x: Tensor, chosen: Sequence[int]) -> Iterator[Tensor]:
-    """[length, labels] of each chosen sequence: one gather for all, one product for each task."""
+    """Logits [length, labels] of each chosen sequence: one gather for all, one product for each task."""
     tasks = [[chosen[i] for i in members] for members in _groups((id(heads[i]) for i in chosen), batch.apart)]
     order = [i for members in tasks for i in members]
     lengths = batch.lengths[order]
     counts = dict(zip(order, lengths.tolist(), strict=True))
-    tokens = x[_index(_places(batch.first[order], lengths), x)].float()
+    tokens = x[_index(_token_indices(batch.first[order], lengths), x)].float()
     logits: dict[int, Tensor] = {}
     shares = torch.split(tokens, [sum(counts[i] for i in members) for members in tasks])
     for members, share in zip(tasks, shares, strict=True):
@@ -74,7 +74,7 @@ def _classify_tokens(heads: Sequence[Head], batch: Batch, x: Tensor, chosen: Seq
 def _classify_sequences(
     heads: Sequence[Head], first: Array, lengths: Array, x: Tensor, apart: bool, fast: HeadKernels | None
 ) -> list[Tensor]:
-    """[labels] of each sequence, from its pooled vector."""
+    """Logits [labels] of each sequence, from its pooled vector."""
     mean = [head.pooling == "mean" for head in heads]
     pooled = pool(first, lengths, x, mean) if fast is None else fast.pool(first, lengths, x, mean)
     for depth in range(max(len(head.dense) for head in heads)):
@@ -93,23 +93,24 @@ def pool(first: Array, lengths: Array, x: Tensor, mean: Sequence[bool]) -> Tenso
     if not any(mean):
         return x[_index(first, x)].float()
     starts = np.cumsum(lengths) - lengths
-    arrays = {"places": _places(first, lengths), "starts": starts, "first": first, "mean": np.array(mean)[:, None]}
+    tokens = _token_indices(first, lengths)
+    arrays = {"tokens": tokens, "starts": starts, "first": first, "mean": np.array(mean)[:, None]}
     on_device = upload(arrays, x.device)
-    # Its sum gathers as it goes: a tenth of the time of a gather and a segment sum, and of their gradients a fifteenth.
-    means = F.embedding_bag(on_device["places"], x.float(), on_device["starts"], mode="mean")
+    # `embedding_bag` gathers while it sums: a tenth of the time of a gather and a segment sum, backward a fifteenth.
+    means = F.embedding_bag(on_device["tokens"], x.float(), on_device["starts"], mode="mean")
     return means if all(mean) else torch.where(on_device["mean"], means, x[on_device["first"]].float())
 
 
-def _places(first: Array, lengths: Array) -> Array:
-    """Where the tokens of some sequences lie, sequence by sequence: [the sum of their lengths]."""
+def _token_indices(first: Array, lengths: Array) -> Array:
+    """[sum of lengths], the index of every token of some sequences, sequence by sequence."""
     before = np.cumsum(lengths) - lengths
-    places: Array = np.arange(lengths.sum()) + np.repeat(first - before, lengths)
-    return places
+    indices: Array = np.arange(lengths.sum()) + np.repeat(first - before, lengths)
+    return indices
 
 
-def _index(places: Array | Sequence[int], x: Tensor) -> Tensor:
-    """Indices into the first dimension of something that lies beside `x`."""
-    return upload({0: np.asarray(places, dtype=np.int64)}, x.device)[0]
+def _index(positions: Array | Sequence[int], x: Tensor) -> Tensor:
+    """Positions as an int64 index on the device of `x`."""
+    return upload({0: np.asarray(positions, dtype=np.int64)}, x.device)[0]
 
 
 def _tanh_layer(heads: Sequence[Head], pooled: Tensor, depth: int, apart: bool) -> Tensor:
@@ -118,14 +119,14 @@ def _tanh_layer(heads: Sequence[Head], pooled: Tensor, depth: int, apart: bool) 
     having = [i for i, head in enumerate(heads) if len(head.dense) > depth]
     for members in _groups((id(heads[i].dense[depth][0]) for i in having), apart):
         chosen = [having[i] for i in members]
-        weight, places = heads[chosen[0]].dense[depth][0], _index(chosen, pooled)
+        weight, index = heads[chosen[0]].dense[depth][0], _index(chosen, pooled)
         bias = torch.stack([heads[i].dense[depth][1] for i in chosen])
-        out[places] = torch.tanh(F.linear(pooled[places], weight) + bias)
+        out[index] = torch.tanh(F.linear(pooled[index], weight) + bias)
     return out
 
 
 def _linear(heads: Sequence[Head], pooled: Tensor) -> Tensor:
-    """Classifiers with one label count: [sequences, h] -> [sequences, labels]."""
+    """Classifiers of equally many labels: [sequences, h] -> [sequences, labels]."""
     tasks = _groups(map(id, heads))
     if len(tasks) == 1:
         return F.linear(pooled, heads[0].weight, heads[0].bias)
@@ -135,13 +136,13 @@ def _linear(heads: Sequence[Head], pooled: Tensor) -> Tensor:
         return torch.baddbmm(bias[..., None], weight, pooled[..., None]).squeeze(-1)
     out = pooled.new_empty(len(heads), len(heads[0].bias))
     for members in tasks:
-        head, places = heads[members[0]], _index(members, pooled)
-        out[places] = F.linear(pooled[places], head.weight, head.bias)
+        head, index = heads[members[0]], _index(members, pooled)
+        out[index] = F.linear(pooled[index], head.weight, head.bias)
     return out
 
 
 def _groups(keys: Iterable[Hashable], apart: bool = False) -> list[list[int]]:
-    """Positions that share a key, in order of first appearance; each position alone where they shall stay apart."""
+    """Positions with equal keys, grouped in order of first appearance; each position alone if `apart`."""
     found: defaultdict[Hashable, list[int]] = defaultdict(list)
     for i, key in enumerate(keys):
         found[i if apart else key].append(i)

@@ -1,4 +1,4 @@
-"""Which precision a machine computes fast in, and whether it may be trusted with it."""
+"""Which precision a machine computes fast in, and whether its results in that precision are right."""
 
 import logging
 
@@ -13,8 +13,8 @@ from onebert_encoder.maths.rows import stack_rows
 
 logger = logging.getLogger("onebert.precision")
 
-# Of the last layer's vectors, relative to their length. Rounding to bfloat16 gives 0.026 after MiniLM's six layers,
-# int8 0.19, and both grow like the root of their number; a kernel that computes something else gives about 1.
+# Largest error of the last layer's vectors, relative to their length. Rounding to bfloat16 gives 0.026 after MiniLM's
+# six layers, int8 0.19, and both grow like the root of the number of layers; a broken kernel gives about 1.
 _MOST_ERROR = {torch.bfloat16: 0.1, torch.int8: 0.5}
 
 
@@ -23,14 +23,14 @@ def fast_dtype(device: str) -> torch.dtype:
     if device != "cpu":
         with torch.cuda.device(device):
             return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float32
-    # Younger than the oldest PyTorch that is supported.
+    # The oldest supported PyTorch does not have `get_capabilities`.
     found = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
     multiplies = any(found.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))
     return torch.bfloat16 if multiplies else torch.float32
 
 
 def trusted(base: Base) -> Base:
-    """The base, or the same one in float32 where this machine's results in its precision stray from float32's."""
+    """The base, or the same base in float32 where this machine's results differ from float32's by too much."""
     if base.precision == torch.float32:
         return base
     exact = base.in_dtype(torch.float32)
@@ -42,7 +42,10 @@ def trusted(base: Base) -> Base:
 
 
 def relative_error(base: Base, exact: Base) -> float:
-    """The largest difference of a token's last vector, relative to its length, on the golden token sequences."""
+    """The largest difference of a token's last vector between two bases, relative to its length in `exact`.
+
+    Measured on the golden token sequences.
+    """
     got, want = _vectors(base), _vectors(exact)
     return float(((got - want).norm(dim=1) / want.norm(dim=1)).max())
 

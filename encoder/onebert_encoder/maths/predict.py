@@ -1,4 +1,4 @@
-"""From rows and tokens to logits, and the golden logits that tie a file to its trainer."""
+"""From rows and tokens to logits; golden logits, which show that a file is folded and computed as its trainer did."""
 
 from collections.abc import Sequence
 
@@ -17,13 +17,14 @@ from onebert_encoder.maths.rows import Head, Row, Rows, stack_rows
 from onebert_encoder.text.tokens import Tokens
 from onebert_store.file.manifest import Golden
 
-# The last is left out where there are logits for every token, which would make the file's header large.
+# Tokens of the golden sequences. A per-token task, which has logits for every token, has no third sequence: its logits
+# would make the file's header large.
 _GOLDEN_LENGTHS = (4, 17, 48)
 _GOLDEN_SEED = 20240601
 
-# Relative to the largest part of a logit that the encoder decides (at least 1). float32: the trainer and this machine
-# may sum in another order, on other kernels. bfloat16: 8 bits of mantissa, rounded again at every one of a layer's
-# sums. int8: 8 bits for a token's whole range. docs/decisions/0004-golden.md has the deviations measured.
+# Largest deviation, relative to the largest logit without its bias (at least 1). float32: the trainer and this machine
+# may sum in another order, on other kernels. bfloat16: 8 bits of mantissa, rounded again at each sum of a layer. int8:
+# 8 bits for the whole range of a token. docs/decisions/0004-golden.md has measured deviations.
 _GOLDEN_TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.15, torch.int8: 0.6}
 
 
@@ -35,15 +36,15 @@ def compute_logits(
     activations: Tensor | None = None,
     graphs: Graphs | None = None,
 ) -> list[Tensor]:
-    """Logits of every sequence: gather, encode, classify; the arguments are those of `encode`.
+    """Logits of every sequence: gather, encode, classify.
 
-    Given `graphs`, these encode, without dropout or activations.
+    The arguments are those of `encode`. With `graphs` the encoder runs on recordings, without dropout or activations.
 
     Returns:
         One float32 tensor per sequence, in the caller's order: [labels], or [length, labels] for a per-token task.
 
     Raises:
-        ValueError: a sequence's row is the bare base, which has no head.
+        ValueError: a sequence's row has no head, like the bare base's.
     """
     heads = [_head(rows, row) for row in batch.rows]
     x = graphs.encode(rows, batch) if graphs else encode(base, rows, batch, dropout, activations)
@@ -58,7 +59,13 @@ def _head(rows: Rows, row: int) -> Head:
 
 
 def golden_tokens(base: Base, max_length: int, per_token: bool) -> list[Tokens]:
-    """Token sequences from a fixed seed: never anybody's text, the same for every delta of a base and kind."""
+    """Random token sequences from a fixed seed: nobody's text, and the same for all deltas of a base.
+
+    Args:
+        base: gives the vocabulary.
+        max_length: in tokens; longer sequences are cut to it.
+        per_token: whether the task has logits for every token.
+    """
     generator = np.random.default_rng(_GOLDEN_SEED)
     lengths = [min(length, max_length) for length in _GOLDEN_LENGTHS]
     drawn = [generator.integers(0, base.config.vocab_size, length).tolist() for length in lengths]
@@ -71,7 +78,7 @@ def tokens_of_ids(ids: Sequence[int]) -> Tokens:
 
 
 def compute_golden(base: Base, row: Row, max_length: int) -> Golden:
-    """The golden sequences with the logits that this base, which should compute in float32, gives for them."""
+    """The golden sequences with this base's logits for them; the base should compute in float32."""
     rows = stack_rows(base, [row])
     tokens = golden_tokens(base, max_length, per_token=_head(rows, 0).pooling == "none")
     with torch.inference_mode():
@@ -80,12 +87,13 @@ def compute_golden(base: Base, row: Row, max_length: int) -> Golden:
 
 
 def golden_tolerance(precision: torch.dtype, logits: Sequence[Sequence[float]], bias: Sequence[float]) -> float:
-    """Largest difference from recorded float32 logits that a base of this precision may show.
+    """The largest difference from recorded float32 logits that a base of this precision may show.
 
     Args:
-        precision: of the base.
-        logits: [sequences, labels] as recorded, or of each sequence its tokens' labels, flat.
-        bias: [labels], the head's bias, which rounding does not touch: a regression's values may lie far from zero.
+        precision: the base's.
+        logits: as recorded: [labels] for each sequence, or its tokens' logits, [tokens * labels].
+        bias: [labels], the head's bias. Rounding does not touch it, and a regression's may be large; so it is left out
+            of the scale that the tolerance is relative to.
     """
     by_label = np.concatenate([np.reshape(row, (-1, len(bias))) for row in logits])
     decided = np.abs(by_label - np.asarray(bias)).max(initial=0.0)

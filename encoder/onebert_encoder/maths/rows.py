@@ -1,4 +1,4 @@
-"""Rows: folded tasks, alone as `fold` makes them and stacked as `encode` gathers from them."""
+"""Rows: folded tasks, single ones as `fold` makes them, and stacked ones from which `encode` gathers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ class Head:
     """What reads the encoder's last layer: zero or more tanh layers on the pooled vector, then the classifier.
 
     Attributes:
-        pooling: `mean` reads the mean over tokens, `none` every token for itself, the others the first token.
+        pooling: `mean` reads the mean over tokens, `none` every token by itself, `cls` and `pooler` the first token.
         dense: (W [h, h], b [h]) of each tanh layer; the base's pooler is the first where the task uses it.
         weight: [labels, h], float32.
         bias: [labels], float32.
@@ -27,7 +27,7 @@ class Head:
     bias: Tensor
 
     def copied(self) -> "Head":
-        """The same in memory of its own, but for the matrices of the tanh layers, which may be the base's."""
+        """A copy in memory of its own, except for the matrices of the tanh layers, which may be the base's."""
         dense = tuple((W, b.clone()) for W, b in self.dense)
         return replace(self, dense=dense, weight=self.weight.clone(), bias=self.bias.clone())
 
@@ -38,9 +38,9 @@ class Row:
 
     Attributes:
         shift: [layers, 3h + f], the vectors b_q' b_m1' b_m3' (h each) and b_m2' (f) of each layer.
-        g_LN0: [e], the embedding LayerNorm's gain, or None where the base's holds.
-        gain: [layers, 2, h], g_LN1 and g_LN2, or None where the base's hold.
-        scale: [layers, 2h + f], of the key, the value and what W_m3 reads, or None where all are one.
+        g_LN0: [e], the embedding LayerNorm's gain; None for the base's.
+        gain: [layers, 2, h], g_LN1 and g_LN2; None for the base's.
+        scale: [layers, 2h + f], scales of the key, the value and the input of W_m3; None where all are one.
         branches: what the task adds to the shared products.
         head: the classifier, or None for the bare base.
     """
@@ -61,9 +61,9 @@ class Rows:
         shift: [rows, layers, 3h + f], compute dtype.
         g_LN0: [gains, e], compute dtype; entry 0 is the base's.
         gain: [gains, layers, 2, h], compute dtype; entry 0 is the base's.
-        gain_of_row: index into the gains for each row; 0 where the base's hold.
+        gain_of_row: index into `g_LN0` and `gain` for each row; 0 is the base's.
         scale: [scales, layers, 2h + f], compute dtype; entry 0 is all ones.
-        scale_of_row: index into the scales for each row.
+        scale_of_row: index into `scale` for each row.
         branches: for each row its branches in the compute dtype, mostly none.
         heads: the classifier of each row.
     """
@@ -97,18 +97,18 @@ def stack_rows(base: Base, rows: Sequence[Row]) -> Rows:
 
 
 def _stacked(own: Sequence[Tensor | None], default: Tensor) -> tuple[Tensor, list[int]]:
-    """What rows have of their own behind the default, and where each row's is."""
+    """The default followed by the tensors of the rows that have one, and the index of each row's tensor among them."""
     found = [one for one in own if one is not None]
-    places: list[int] = []
+    indices: list[int] = []
     for one in own:
-        places.append(0 if one is None else 1 + max(places, default=0))
-    return torch.stack([default, *found]), places
+        indices.append(0 if one is None else 1 + max(indices, default=0))
+    return torch.stack([default, *found]), indices
 
 
 def diverges_at(row: Row, bare: Row, base: Base) -> int:
-    """The lowest layer that computes something else than it does on the bare base; the number of layers if none does.
+    """The lowest layer that a row computes differently from the bare base; the number of layers if there is none.
 
-    Folding is the same sequence of operations for every row, so what does not differ is equal bit for bit.
+    Every row is folded by the same sequence of operations, so layers that the task does not change are equal in bits.
     """
     defaults = Defaults.of(base)
     if row.g_LN0 is not None and (row.g_LN0 != defaults.g_LN0).any():
@@ -124,7 +124,7 @@ def diverges_at(row: Row, bare: Row, base: Base) -> int:
 
 @dataclass(frozen=True)
 class Defaults:
-    """What holds for rows that have nothing of their own, in the layout of `Row`, float32."""
+    """The gains and scales of a row that has none of its own, in the layout of `Row`, float32."""
 
     g_LN0: Tensor
     gain: Tensor
@@ -132,7 +132,7 @@ class Defaults:
 
     @classmethod
     def of(cls, base: Base) -> "Defaults":
-        """Those of a base."""
+        """The defaults on a base."""
         config = base.config
         layers = range(config.num_layers)
         gain = [torch.stack([base.param("g_LN1", layer), base.param("g_LN2", layer)]) for layer in layers]
@@ -142,4 +142,4 @@ class Defaults:
 
 def cast_branches(row: Row, dtype: torch.dtype) -> Branches:
     """A row's branches in the compute dtype."""
-    return Branches((place, tuple(branch.to(dtype) for branch in found)) for place, found in row.branches.items())
+    return Branches((site, tuple(branch.to(dtype) for branch in found)) for site, found in row.branches.items())

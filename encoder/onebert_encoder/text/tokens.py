@@ -1,4 +1,4 @@
-"""Text to token ids: the base's own tokenizer; what it makes of a text can be cut to any task's length afterwards."""
+"""Text to token ids by the base's tokenizer; a text is split once and cut to any task's length afterwards."""
 
 import json
 from collections.abc import Sequence
@@ -12,9 +12,9 @@ from onebert_store.errors import InvalidInput
 Text = str | tuple[str, str]
 Span = tuple[int, int]
 Cut = tuple[Span, ...]
-"""Which pieces of each half are kept: from the first number up to the second."""
+"""The range of pieces that is kept of each half: from the first number up to the second."""
 
-# Gives every tokenizer something to split, so that one can see where the special tokens stand around it.
+# Any text that every tokenizer splits into tokens: encoded once, it shows where the special tokens stand around it.
 _PROBE = "a 1."
 
 
@@ -23,10 +23,10 @@ class Alignment:
     """Where each token lies in the text.
 
     Attributes:
-        offsets: `text[a:b]` of the token's own half, in code points, without whitespace around it; empty for special
-            tokens, and for whitespace alone, which lies at the end of the token before.
-        words: the tokenizer's word number within the half; None for special tokens.
-        sequences: which half, 0 or 1; None for special tokens. Not the segment, which is 0 in every RoBERTa.
+        offsets: (a, b) such that the token is `text[a:b]` of its half, in code points, without whitespace around it.
+            Empty for special tokens, and for a token of whitespace alone, where both are the end of the token before.
+        words: number of the token's word within the half; None for special tokens.
+        sequences: which half, 0 or 1; None for special tokens. `type_ids` cannot say: in RoBERTa they are all 0.
     """
 
     offsets: list[Span]
@@ -55,7 +55,7 @@ class Tokens:
 
 
 class Placed(Protocol):
-    """Where the pieces of a half lie: their spans in code points, and the numbers of their words."""
+    """Spans of a half's pieces in code points, and the numbers of their words; a `tokenizers.Encoding` is one."""
 
     @property
     def offsets(self) -> list[Span]: ...  # noqa: D102
@@ -65,7 +65,7 @@ class Placed(Protocol):
 
 
 class _Beginning(NamedTuple):
-    """The beginning of a long half, for which its whole encoding would take too much memory."""
+    """Spans and words of the beginning of a long half, whose whole encoding would take too much memory."""
 
     offsets: list[Span]
     word_ids: list[int | None]
@@ -73,7 +73,7 @@ class _Beginning(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """Where one half's pieces come from; what the tokenizer made of it is read only where a task asks for places."""
+    """The text of a half and where its pieces lie in it; needed only for tasks that answer with offsets."""
 
     half: str
     placed: Placed
@@ -84,9 +84,9 @@ class Pieces:
     """One text or pair as the tokenizer splits it: without special tokens, and not yet cut to a task's length.
 
     Attributes:
-        ids: of each half; of a very long half only the beginning.
-        lengths: of each half in pieces, the pieces that are left out included.
-        sources: of each half; empty where a process only computes and never saw the text.
+        ids: token ids of each half; of a very long half only the beginning.
+        lengths: number of pieces of each half, those that `ids` leaves out included.
+        sources: the text of each half; empty in a process that was sent the ids alone.
     """
 
     ids: tuple[list[int], ...]
@@ -96,7 +96,7 @@ class Pieces:
 
 @dataclass(frozen=True)
 class _Template:
-    """The special tokens before, between and after the halves, and everyone's segment."""
+    """The special tokens before, between and after the halves, with their segments, and the segments of the halves."""
 
     ids: list[list[int]]
     types: list[list[int]]
@@ -105,10 +105,10 @@ class _Template:
 
 
 class Tokenizer:
-    """The base's fast tokenizer; safe in threads.
+    """The base's tokenizer; may be used by several threads at once.
 
-    A text is split once (`split`) and cut to the length of each task that it is for (`fit`, `cut`): that needs neither
-    the text nor the tokenizer's own truncation, which is a state shared by all threads.
+    A text is split once (`split`) and then cut to the length of each task (`fit`, `cut`). Cutting needs neither the
+    text nor the library's own truncation, a setting that all threads would share.
     """
 
     def __init__(self, backend: tokenizers.Tokenizer, has_types: bool) -> None:
@@ -119,7 +119,7 @@ class Tokenizer:
         self._templates = [_template(backend.encode(_PROBE)), _template(backend.encode(_PROBE, _PROBE))]
 
     def dumps(self) -> str:
-        """All of it as JSON, for a process that has tokens to make but no base."""
+        """The tokenizer as JSON, for a process that tokenizes but has no base."""
         return json.dumps({"tokenizer": self._backend.to_str(), "has_types": self._has_types})
 
     @classmethod
@@ -148,7 +148,7 @@ class Tokenizer:
         return [_pieces(_halves(text), [next(encodings) for _ in _halves(text)], most) for text in texts]
 
     def fit(self, pieces: Pieces, max_length: int) -> Cut:
-        """What is kept of an input where `max_length` tokens may be: its beginning, a pair's longer half gives first.
+        """The beginning of an input that fits into `max_length` tokens; a pair loses from its longer half first.
 
         Raises:
             InvalidInput: not even the special tokens fit.
@@ -159,11 +159,11 @@ class Tokenizer:
         return tuple((0, kept) for kept in longest_first(pieces.lengths, room))
 
     def cut(self, pieces: Pieces, kept: Cut, align: bool = False) -> Tokens:
-        """The tokens of what is kept, special tokens around it.
+        """The tokens of the pieces that are kept, with special tokens.
 
         Args:
-            pieces: of `split` or, unless `align` is set, of another process.
-            kept: of `fit`, or any other range of each half's pieces.
+            pieces: from `split`; without `align` they may come from another process, which does not send the text.
+            kept: from `fit`, or any other range of each half's pieces.
             align: whether to say where each token lies in its text.
         """
         template = self._templates[len(pieces.ids) - 1]
@@ -176,7 +176,7 @@ class Tokenizer:
         return Tokens(input_ids, type_ids, self.measure(pieces, kept)[1], alignment)
 
     def measure(self, pieces: Pieces, kept: Cut) -> tuple[int, bool]:
-        """How many tokens `cut` gives, and whether pieces were left out; without making them."""
+        """How many tokens `cut` would give, and whether it would leave pieces out."""
         count = 0
         for start, stop in kept:
             count += stop - start
@@ -209,7 +209,7 @@ def _placed(encoding: tokenizers.Encoding, most: int) -> Placed:
 
 
 def _template(probe: tokenizers.Encoding) -> _Template:
-    """Reads from one encoded probe where the special tokens stand."""
+    """Reads from the encoded probe, one text or a pair, where the special tokens stand."""
     ids: list[list[int]] = [[]]
     types: list[list[int]] = [[]]
     half_types: list[int] = []
@@ -225,11 +225,11 @@ def _template(probe: tokenizers.Encoding) -> _Template:
 
 
 def _alignment(sources: Sequence[Source], kept: Cut, specials: Sequence[int]) -> Alignment:
-    """Takes the whitespace off the spans, which some tokenizers count in.
+    """Where the kept tokens lie in the text; whitespace, which some tokenizers include in a token, is taken off.
 
     Args:
-        sources: of each half.
-        kept: the pieces of each half.
+        sources: the text of each half.
+        kept: the range of pieces of each half.
         specials: how many special tokens stand before, between and after the halves.
     """
     found = Alignment([], [], [])
@@ -255,7 +255,7 @@ def _alignment(sources: Sequence[Source], kept: Cut, specials: Sequence[int]) ->
 
 
 def longest_first(lengths: Sequence[int], room: int) -> list[int]:
-    """How much of one or two sequences to keep so that they fill `room`: the longer gives first.
+    """How many tokens to keep of one or two sequences so that they fit into `room`: the longer one is cut first.
 
     The last token of an odd room goes to the half that was longer (to the second when they were equal), as the
     `longest_first` strategy of Hugging Face tokenizers does.

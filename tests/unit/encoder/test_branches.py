@@ -49,7 +49,7 @@ def exact(branch: Branch, x: Tensor) -> Tensor:
         return x @ (branch.B.double() @ branch.A.double()).T
     if isinstance(branch, Sparse):
         dense = torch.zeros(branch.shape, dtype=torch.float64)
-        dense[branch.places[0], branch.places[1]] = branch.values.double()
+        dense[branch.indices[0], branch.indices[1]] = branch.values.double()
         return x @ dense.T
     z = x @ branch.D.double().T + branch.c.double()
     return z * torch.special.ndtr(z) @ branch.U.double().T

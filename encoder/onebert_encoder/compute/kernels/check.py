@@ -1,4 +1,4 @@
-"""Whether fast kernels do what the plain ones do: looked at once, before they are used."""
+"""Whether fast kernels give the numbers of the plain ones: checked once, before they are used."""
 
 import numpy as np
 import torch
@@ -10,15 +10,15 @@ from onebert_encoder.compute.kernels.protocol import Gain, Kernels
 from onebert_encoder.layout.branches import Bottleneck, Branches, LowRank, Sparse
 from onebert_encoder.layout.stage import Stage
 
-# Absolute for values of order 1, relative for larger ones. bfloat16 keeps 8 bits, and the plain kernels round to them
-# several times.
+# Both the absolute and the relative tolerance. bfloat16 keeps 8 bits, and the plain kernels round to them several times
+# where a fast kernel rounds once.
 _TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.1}
 
 
 def matches_plain(
     kernels: Kernels, device: torch.device, dtype: torch.dtype, hidden_size: int = 48, num_heads: int = 2
 ) -> bool:
-    """Compares every kernel on two small sequences."""
+    """Compares the outputs of every kernel, for two small sequences, with those of `PlainKernels`."""
     got, want = (
         _sample(each, device, dtype, hidden_size, num_heads).float() for each in (kernels, PlainKernels(F.gelu))
     )
@@ -27,7 +27,7 @@ def matches_plain(
 
 @torch.no_grad()
 def _sample(kernels: Kernels, device: torch.device, dtype: torch.dtype, h: int, num_heads: int) -> Tensor:
-    """What kernels make of two sequences with a row each, and some filling: every number, flat."""
+    """The outputs of all kernels for two sequences of different rows and some filling, joined into one vector."""
     lengths, rows, filling = np.array([5, 80]), np.array([1, 0]), 3
     tokens = int(lengths.sum()) + filling
     of_token = torch.tensor([*np.repeat(rows, lengths), *[0] * filling], device=device)
@@ -40,11 +40,11 @@ def _sample(kernels: Kernels, device: torch.device, dtype: torch.dtype, h: int, 
         return torch.randn(count, width, generator=generator).to(device, dtype)
 
     b, gains, (shared,) = draw(2, h), draw(2, h), draw(1, h)
-    places = torch.tensor([[0, 0, h - 1], [1, h - 1, 2]], device=device)
+    indices = torch.tensor([[0, 0, h - 1], [1, h - 1, 2]], device=device)
     branches = (
         LowRank(draw(3, h) / h, draw(h, 3)).to(dtype),
         Bottleneck(draw(5, h) / h, draw(1, 5)[0], draw(h, 5)).to(dtype),
-        Sparse(places, draw(1, 3)[0], (h, h)),
+        Sparse(indices, draw(1, 3)[0], (h, h)),
     )
     joined = kernels.join([Branches({(0, "qkv"): branches})], stage)[0, "qkv"]
     found = (

@@ -1,7 +1,7 @@
-"""The kernels for GPUs: Triton's, compiled when first needed, and used only if they agree (gpu_programs.py).
+"""The kernels for GPUs: Triton programs, compiled when first needed, and used only if they agree with the plain ones.
 
-Triton comes with the CUDA and ROCm builds of PyTorch; without it the plain kernels take over. Why Triton, and what has
-never been measured: docs/decisions/0013-gpu-kernels.md.
+Triton comes with the CUDA and ROCm builds of PyTorch; without it the plain kernels compute. Why Triton:
+docs/decisions/0013-gpu-kernels.md.
 """
 
 import logging
@@ -23,22 +23,22 @@ from onebert_encoder.layout.upload import upload
 
 logger = logging.getLogger("onebert.kernels")
 
-# Queries, and keys at a time, of one program of `attend`: 64 in bfloat16; 32 in float32, which is exact only without
-# tensor cores and fills the registers sooner. The same in every batch, so that the sums of a text have one order
-# whatever it is computed beside.
+# Bytes of one column of a block: one program of `attend` takes 64 queries, and 64 keys at a time, in bfloat16, and 32
+# in float32, which is exact only without tensor cores and fills the registers sooner. The size is the same in every
+# batch, so that the sums of a text have one order whatever it is computed beside.
 _BLOCK_BYTES = 128
 
 # Columns of one program of `add_activate`.
 _ACTIVATED = 1024
 
-# Numbers of the input and of the rank at a time of one program of `shrink`, which should read a token once, whatever
-# the rank; columns of one program of `expand`.
+# One program of `shrink` takes K_BLOCK columns of the input at a time, for R_BLOCK of the rank: more than most ranks,
+# so that a token is read once. Below that, the columns of one program of `expand`.
 _SHRINK = {"K_BLOCK": 64, "R_BLOCK": 64}
 _EXPANDED = 128
 
 
 class GpuKernels:
-    """Each one launch and one pass over memory, in float32 inside whatever the dtype; attention without padding."""
+    """Kernels of one launch and one pass over memory each; sums are float32 in any dtype; attention has no padding."""
 
     name = "gpu"
     batch_invariant = True
@@ -49,7 +49,7 @@ class GpuKernels:
         self._programs, self._branches = gpu_programs, gpu_branches
 
     def attend(self, qkv: Tensor, b_q: Tensor, stage: Stage, num_heads: int) -> Tensor:
-        """Programs for every block of the longest sequence; those that find theirs shorter end at once."""
+        """Starts programs for every block of the longest sequence; those behind the end of a shorter one do nothing."""
         tokens, h = len(qkv), b_q.shape[1]
         d, block, sequences = h // num_heads, _BLOCK_BYTES // qkv.element_size(), len(stage.lengths)
         out = qkv.new_empty(tokens, h)
@@ -62,7 +62,7 @@ class GpuKernels:
         return out
 
     def add_norm(self, y: Tensor, x: Tensor, b: Tensor, stage: Stage, gain: Gain, eps: float) -> Tensor:
-        """In place of `y`."""
+        """Writes into `y`."""
         tokens, h = y.shape
         table = gain.shared if gain.of_token is None else gain.table
         with torch.cuda.device_of(y):
@@ -73,7 +73,7 @@ class GpuKernels:
         return y
 
     def add_activate(self, z: Tensor, b: Tensor, stage: Stage) -> Tensor:
-        """GELU, in place of `z`."""
+        """GELU, written into `z`."""
         tokens, f = z.shape
         with torch.cuda.device_of(z):
             self._programs.add_activate[(tokens, -(-f // _ACTIVATED))](
@@ -82,26 +82,29 @@ class GpuKernels:
         return z
 
     def join(self, branches: Sequence[Branches], stage: Stage) -> Mapping[LayerSite, "GpuJoined"]:
-        """Tiles for low-rank branches and adapters, all in one copy; the spans themselves for sparse branches."""
+        """Tiles for low-rank branches and adapters, uploaded in one copy; spans for sparse branches.
+
+        Where a matrix does not begin at a multiple of 16 bytes, all branches stay spans.
+        """
         found = tiles_of(branches, stage.spans)
         if not all(are_aligned(tiles) for turns in found.values() for tiles in turns):
-            return {place: GpuJoined((), spans) for place, spans in join(branches.__getitem__, stage.spans).items()}
-        arrays = {(place, turn): tiles for place, turns in found.items() for turn, tiles in enumerate(turns)}
+            return {site: GpuJoined((), spans) for site, spans in join(branches.__getitem__, stage.spans).items()}
+        arrays = {(site, turn): tiles for site, turns in found.items() for turn, tiles in enumerate(turns)}
         on_device = upload(arrays, stage.row_of_token.device)
         sparse = join(lambda row: branches[row].sparse, stage.spans)
         return {
-            place: GpuJoined(
+            site: GpuJoined(
                 [
-                    (on_device[place, turn], -(-int(tiles[:, Tile.RANK].max()) // RANK_BLOCK))
-                    for turn, tiles in enumerate(found.get(place, ()))
+                    (on_device[site, turn], -(-int(tiles[:, Tile.RANK].max()) // RANK_BLOCK))
+                    for turn, tiles in enumerate(found.get(site, ()))
                 ],
-                sparse.get(place, ()),
+                sparse.get(site, ()),
             )
-            for place in found.keys() | sparse.keys()
+            for site in found.keys() | sparse.keys()
         }
 
     def add_branches(self, y: Tensor, x: Tensor, joined: "GpuJoined") -> Tensor:
-        """Low-rank branches and adapters of all rows in two launches; sparse ones one run after the other."""
+        """Low-rank branches and adapters of all rows in two launches; sparse branches span by span."""
         for tiles, low_blocks in joined.turns:
             self._add_tiles(y, x, tiles, low_blocks)
         return add_in_place(y, x, joined.spans)
@@ -119,11 +122,11 @@ class GpuKernels:
 
 @dataclass(frozen=True)
 class GpuJoined:
-    """What the rows of a stage add at one place.
+    """The branches of a stage's rows at one site.
 
     Attributes:
-        turns: tiles on the device, computed one after the other, and the largest rank of each, in blocks.
-        spans: what the programs do not do.
+        turns: (tiles on the device, their largest rank in blocks of `RANK_BLOCK`), to be computed one after the other.
+        spans: spans with the branches that PyTorch computes.
     """
 
     turns: Sequence[tuple[Tensor, int]]
@@ -131,13 +134,13 @@ class GpuJoined:
 
 
 def _power_of_two(n: int) -> int:
-    """The lowest that is not below `n`."""
+    """The lowest power of two that is not below `n`."""
     return 1 << (n - 1).bit_length()
 
 
 @cache
 def load_gpu(device: torch.device, dtype: torch.dtype, hidden_size: int, num_heads: int) -> GpuKernels | None:
-    """The kernels for the bases of one shape, compiled; or None, with a line in the log, where they do not work."""
+    """The kernels for bases of one shape, compiled; None, with a warning in the log, where they do not work."""
     try:
         kernels = GpuKernels()
         right = matches_plain(kernels, device, dtype, hidden_size, num_heads)

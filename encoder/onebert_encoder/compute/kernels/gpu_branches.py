@@ -32,7 +32,7 @@ def shrink(
     K_BLOCK: tl.constexpr,
     R_BLOCK: tl.constexpr,
 ) -> None:
-    """low = x Aᵀ, or, where a branch has a bias, gelu(x Aᵀ + c): the tokens of a tile, some of the rank."""
+    """low = x Aᵀ, or gelu(x Aᵀ + c) where the branch has a bias; one program: a tile's tokens, R_BLOCK of the rank."""
     tile = tiles + tl.program_id(0) * _FIELDS
     start, stop, rank = tl.load(tile + _START), tl.load(tile + _STOP), tl.load(tile + _RANK)
     first = tl.program_id(1) * R_BLOCK
@@ -47,17 +47,17 @@ def shrink(
         column = begin + tl.arange(0, K_BLOCK)
         inside = column < WIDTH
         x_part = tl.load(x + token[:, None] * WIDTH + column[None, :], mask=is_token & inside[None, :], other=0.0)
-        place = down + of_rank[None, :] * WIDTH + column[:, None]
-        down_part = tl.load(place, mask=in_rank[None, :] & inside[:, None], other=0.0)
+        address = down + of_rank[None, :] * WIDTH + column[:, None]
+        down_part = tl.load(address, mask=in_rank[None, :] & inside[:, None], other=0.0)
         total = tl.dot(x_part, down_part, total, input_precision="ieee")
     if bias != 0:
         c = tl.load(bias.to(tl.pointer_type(x.dtype.element_ty)) + of_rank, mask=in_rank, other=0.0)
         total += c.to(tl.float32)[None, :]
         total = 0.5 * total * (1.0 + tl.erf(total * 0.7071067811865476))
-    # What lies between the rank and the next block's edge is zero, and is written, so that `expand` may read it.
+    # Columns from the rank up to the end of its block are written as zeros, since `expand` reads whole blocks.
     low_width = low_blocks * _BLOCK
-    place = low + token[:, None] * low_width + of_rank[None, :]
-    tl.store(place, total.to(low.dtype.element_ty), mask=is_token & (of_rank < low_width)[None, :])
+    address = low + token[:, None] * low_width + of_rank[None, :]
+    tl.store(address, total.to(low.dtype.element_ty), mask=is_token & (of_rank < low_width)[None, :])
 
 
 @triton.jit(do_not_specialize=["low_blocks"])
@@ -69,7 +69,7 @@ def expand(
     WIDTH: tl.constexpr,
     C_BLOCK: tl.constexpr,
 ) -> None:
-    """y += low Bᵀ: the tokens of a tile, some of the columns."""
+    """y += low Bᵀ; one program: a tile's tokens, C_BLOCK columns of y."""
     tile = tiles + tl.program_id(0) * _FIELDS
     start, stop, rank = tl.load(tile + _START), tl.load(tile + _STOP), tl.load(tile + _RANK)
     if rank == 0:
@@ -81,9 +81,9 @@ def expand(
     for begin in range(0, rank, _BLOCK):
         of_rank = begin + tl.arange(0, _BLOCK)
         low_part = tl.load(low + token[:, None] * (low_blocks * _BLOCK) + of_rank[None, :], mask=is_token, other=0.0)
-        place = up + of_rank[:, None] * WIDTH + column[None, :]
-        up_part = tl.load(place, mask=(of_rank < rank)[:, None] & inside, other=0.0)
+        address = up + of_rank[:, None] * WIDTH + column[None, :]
+        up_part = tl.load(address, mask=(of_rank < rank)[:, None] & inside, other=0.0)
         total = tl.dot(low_part, up_part, total, input_precision="ieee")
-    place = y + token[:, None] * WIDTH + column[None, :]
-    total += tl.load(place, mask=is_token & inside, other=0.0).to(tl.float32)
-    tl.store(place, total.to(y.dtype.element_ty), mask=is_token & inside)
+    address = y + token[:, None] * WIDTH + column[None, :]
+    total += tl.load(address, mask=is_token & inside, other=0.0).to(tl.float32)
+    tl.store(address, total.to(y.dtype.element_ty), mask=is_token & inside)

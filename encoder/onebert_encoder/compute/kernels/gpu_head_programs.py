@@ -1,6 +1,6 @@
-"""What reads the encoder's last layer, as Triton programs; whoever imports this file needs Triton.
+"""Pooling and classifiers as Triton programs; whoever imports this file needs Triton.
 
-All in float32. Blocks are the same in every batch, so a text's sums have one order.
+All sums are float32. Blocks are the same in every batch, so a text's sums have one order.
 """
 
 # mypy: disable-error-code="untyped-decorator"
@@ -12,7 +12,7 @@ import triton.language as tl
 
 
 class Reader(IntEnum):
-    """The fields of a reader, the head of one sequence: where its matrices lie and where its logits go."""
+    """The fields of a reader, the record of one sequence's head: where its matrices lie and where its logits go."""
 
     WEIGHT = 0
     BIAS = 1
@@ -36,16 +36,16 @@ def pool(
     T_BLOCK: tl.constexpr,
     C_BLOCK: tl.constexpr,
 ) -> None:
-    """The mean over the tokens of a span, (first, how many): some columns of one sequence."""
+    """The mean over the tokens of a span, (first, how many); one program: C_BLOCK columns of one sequence."""
     sequence = tl.program_id(0).to(tl.int64)
     first, length = tl.load(spans + 2 * sequence), tl.load(spans + 2 * sequence + 1)
     column = tl.program_id(1) * C_BLOCK + tl.arange(0, C_BLOCK)
     inside = column < WIDTH
     total = tl.zeros([C_BLOCK], tl.float32)
     for begin in range(0, length, T_BLOCK):
-        place = begin + tl.arange(0, T_BLOCK)
-        part = x + (first + place)[:, None] * WIDTH + column[None, :]
-        total += tl.sum(tl.load(part, mask=(place < length)[:, None] & inside[None, :], other=0.0).to(tl.float32), 0)
+        index = begin + tl.arange(0, T_BLOCK)
+        part = x + (first + index)[:, None] * WIDTH + column[None, :]
+        total += tl.sum(tl.load(part, mask=(index < length)[:, None] & inside[None, :], other=0.0).to(tl.float32), 0)
     tl.store(pooled + sequence * WIDTH + column, total / length.to(tl.float32), mask=inside)
 
 
@@ -58,7 +58,7 @@ def classify(
     WIDTH_BLOCK: tl.constexpr,
     L_BLOCK: tl.constexpr,
 ) -> None:
-    """Some logits of one sequence, by the head of its task."""
+    """The logits of each sequence by the head of its task; one program: L_BLOCK labels of one sequence."""
     sequence = tl.program_id(0).to(tl.int64)
     reader = readers + sequence * _FIELDS
     labels = tl.load(reader + _LABELS)

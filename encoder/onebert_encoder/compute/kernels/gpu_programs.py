@@ -1,7 +1,7 @@
 """The kernels for GPUs as Triton programs; whoever imports this file needs Triton.
 
-Offsets into tables and tokens are 64 bits wide: 10,000 rows of a BERT-base have 3 · 10⁸ numbers, 10,000 of a larger
-one more than 2³¹. Counts that differ from batch to batch are not specialized, so nothing is compiled twice.
+Offsets into tables and tokens are 64 bits wide: 10,000 rows of a BERT-base have 3 · 10⁸ numbers, 10,000 rows of a
+larger base more than 2³¹. Counts that differ from batch to batch are not specialized, so nothing is compiled twice.
 """
 
 # mypy: disable-error-code="untyped-decorator"
@@ -26,9 +26,10 @@ def attend(
     D_BLOCK: tl.constexpr,
     T_BLOCK: tl.constexpr,
 ) -> None:
-    """A block of queries of one head of one sequence, softmax as it goes (FlashAttention-2, Dao 2023, algorithm 1).
+    """Attention with an online softmax (FlashAttention-2, Dao 2023, algorithm 1).
 
-    The filling comes as one sequence more, with no keys. `scale` holds log2(e) besides 1 / sqrt(D): powers are of two.
+    One program: T_BLOCK queries of one head of one sequence. The filling is one more sequence, without keys. `scale` is
+    log2(e) / sqrt(D), since the softmax is computed with powers of two.
     """
     sequence, head, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     start = tl.load(edges + sequence)
@@ -55,9 +56,9 @@ def attend(
     for first in range(0, num_keys, T_BLOCK):
         key = first + step
         is_key = key < num_keys
-        place = qkv + (start + key).to(tl.int64)[:, None] * (3 * H) + column[None, :]
-        k = tl.load(place + H, mask=is_key[:, None] & in_head, other=0.0)
-        v = tl.load(place + 2 * H, mask=is_key[:, None] & in_head, other=0.0)
+        address = qkv + (start + key).to(tl.int64)[:, None] * (3 * H) + column[None, :]
+        k = tl.load(address + H, mask=is_key[:, None] & in_head, other=0.0)
+        v = tl.load(address + 2 * H, mask=is_key[:, None] & in_head, other=0.0)
         scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
         scores = tl.where(is_key[None, :], scores, float("-inf"))
         higher = tl.maximum(highest, tl.max(scores, 1))
@@ -66,7 +67,7 @@ def attend(
         total = total * shrink + tl.sum(p, 1)
         context = context * shrink[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
         highest = higher
-    # The highest score alone adds one to a total: it is less only where there are no keys, and the context is zero.
+    # The highest score adds 2^0 = 1 to the total, so a total below 1 means no keys: the context then is zero.
     context = context / tl.maximum(total, 1.0)[:, None]
     tl.store(out + offset, context.to(out.dtype.element_ty), mask=is_query)
 
@@ -85,13 +86,13 @@ def add_norm(
     WIDTH: tl.constexpr,
     WIDTH_BLOCK: tl.constexpr,
 ) -> None:
-    """One token."""
+    """LayerNorm without bias of y + x + b, written into y; one program: one token."""
     token = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, WIDTH_BLOCK)
     inside = column < WIDTH
-    place = y + token * WIDTH + column
+    address = y + token * WIDTH + column
     row = tl.load(row_of_token + token)
-    total = tl.load(place, mask=inside, other=0.0).to(tl.float32)
+    total = tl.load(address, mask=inside, other=0.0).to(tl.float32)
     total += tl.load(x + token * WIDTH + column, mask=inside, other=0.0).to(tl.float32)
     total += tl.load(b + row * b_stride + column, mask=inside, other=0.0).to(tl.float32)
     centered = tl.where(inside, total - tl.sum(total, 0) / WIDTH, 0.0)
@@ -99,7 +100,7 @@ def add_norm(
     if gain_of_token is not None:
         gain += tl.load(gain_of_token + token) * gain_stride
     normed *= tl.load(gain + column, mask=inside, other=0.0).to(tl.float32)
-    tl.store(place, normed.to(y.dtype.element_ty), mask=inside)
+    tl.store(address, normed.to(y.dtype.element_ty), mask=inside)
 
 
 @triton.jit
@@ -111,13 +112,13 @@ def add_activate(
     WIDTH: tl.constexpr,
     WIDTH_BLOCK: tl.constexpr,
 ) -> None:
-    """Some of the columns of one token; GELU as it is defined, by the error function."""
+    """gelu(z + b), by the error function, written into z; one program: WIDTH_BLOCK columns of one token."""
     token = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * WIDTH_BLOCK + tl.arange(0, WIDTH_BLOCK)
     inside = column < WIDTH
-    place = z + token * WIDTH + column
+    address = z + token * WIDTH + column
     row = tl.load(row_of_token + token)
-    total = tl.load(place, mask=inside, other=0.0).to(tl.float32)
+    total = tl.load(address, mask=inside, other=0.0).to(tl.float32)
     total += tl.load(b + row * b_stride + column, mask=inside, other=0.0).to(tl.float32)
     activated = 0.5 * total * (1.0 + tl.erf(total * 0.7071067811865476))
-    tl.store(place, activated.to(z.dtype.element_ty), mask=inside)
+    tl.store(address, activated.to(z.dtype.element_ty), mask=inside)

@@ -1,8 +1,7 @@
-"""The kernels in C++ for CPUs: compiled for this machine when first needed, kept, and used only if they agree.
+"""The kernels for CPUs in C++: compiled when first needed, cached, and used only if they agree with the plain ones.
 
 The C++ beside this file needs a C++20 compiler (GCC 10 or later) and nothing of PyTorch; its loops run on the OpenMP
-threads that PyTorch has loaded. Without a compiler the plain kernels take over
-(docs/decisions/0012-native-kernels.md).
+threads that PyTorch has loaded. Without a compiler the plain kernels compute (docs/decisions/0012-native-kernels.md).
 """
 
 import ctypes
@@ -31,14 +30,14 @@ logger = logging.getLogger("onebert.kernels")
 
 _SOURCES = tuple(Path(__file__).with_name(name) for name in ("native.cpp", "branches.cpp", "quantize.cpp"))
 _HEADERS = tuple(Path(__file__).with_name(name) for name in ("numbers.h", "scratch.h"))
-# GCC, or what calls itself so: its loops ask for the OpenMP that PyTorch brings; those of Clang ask for another one.
+# GCC's names. Code of GCC calls the OpenMP library that PyTorch brings; code of Clang would need another one.
 _COMPILERS = ("g++", "c++")
-# IEEE arithmetic is kept: what is given up is errno and floating-point traps, which would forbid vector code.
+# Arithmetic stays IEEE's. Only errno and floating-point traps are given up, which would forbid vector code.
 _FLAGS = ("-std=c++20", "-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fopenmp", "-fPIC")
 _TIMEOUT_SECONDS = 120
 
 _SUFFIX = {torch.float32: "f32", torch.bfloat16: "bf16"}
-# Start, stop, and what `native` of a branch gives: the fields of the structs in branches.cpp.
+# The structs of branches.cpp have six 64-bit fields: start and stop of the span, and the four numbers of `native`.
 _NUMBERS_OF_BRANCH = 6
 
 _POINTER, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
@@ -54,7 +53,15 @@ _SIGNATURES = {
 
 
 class NativeKernels:
-    """Each in one pass over memory, in float32 inside whatever the dtype; attention without padding."""
+    """Kernels of one pass over memory each; sums are float32 in any dtype; attention has no padding.
+
+    Args:
+        library: the compiled kernels.
+        dtype: float32 or bfloat16, of all activations, rows and branches.
+
+    Raises:
+        MemoryError: by every kernel, where its working memory cannot be had; nothing is computed then.
+    """
 
     name = "native"
     batch_invariant = True
@@ -67,7 +74,7 @@ class NativeKernels:
         self._add_low_rank, self._add_sparse, self._quantize, self._dequantize = others
 
     def attend(self, qkv: Tensor, b_q: Tensor, stage: Stage, num_heads: int) -> Tensor:
-        """One head of one sequence at a time, its scores in the processor's cache."""
+        """Each thread takes one head of one sequence at a time, whose scores fit into the processor's cache."""
         h = b_q.shape[1]
         out = qkv.new_empty(len(qkv), h)
         out[len(qkv) - stage.filling :] = 0
@@ -78,7 +85,7 @@ class NativeKernels:
         return out
 
     def add_norm(self, y: Tensor, x: Tensor, b: Tensor, stage: Stage, gain: Gain, eps: float) -> Tensor:
-        """In place of `y`."""
+        """Writes into `y`."""
         own = gain.of_token is not None
         table = gain.table if own else gain.shared
         of_token = gain.of_token.data_ptr() if gain.of_token is not None else None
@@ -89,7 +96,7 @@ class NativeKernels:
         return y
 
     def add_activate(self, z: Tensor, b: Tensor, stage: Stage) -> Tensor:
-        """GELU, in place of `z`."""
+        """GELU, written into `z`."""
         self._add_activate(
             *(z.data_ptr(), *z.shape, b.data_ptr(), b.stride(0), stage.row_of_token.data_ptr()),
             torch.get_num_threads(),
@@ -97,11 +104,11 @@ class NativeKernels:
         return z
 
     def join(self, branches: Sequence[Branches], stage: Stage) -> Mapping[LayerSite, Sequence[Joined]]:
-        """The spans themselves."""
+        """The spans of each site with their branches."""
         return join(branches.__getitem__, stage.spans)
 
     def add_branches(self, y: Tensor, x: Tensor, joined: Sequence[Joined]) -> Tensor:
-        """In place of `y`; all spans of one kind in one call."""
+        """Writes into `y`: one call for all low-rank branches and adapters, one for all sparse branches."""
         low_rank, sparse = array("q"), array("q")
         for start, stop, branches in joined:
             for branch in branches:
@@ -116,22 +123,22 @@ class NativeKernels:
         return y
 
     def quantize(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Each token in 8 bits over its own range: q [tokens, in] uint8, s and o [tokens, 2]; x = s (q - 128) - o."""
+        """Quantizes each token over its own range: q [tokens, in] uint8 and (s, o) [tokens, 2], x = s (q - 128) - o."""
         q, ranges = torch.empty(x.shape, dtype=torch.uint8), torch.empty(len(x), 2)
         self._quantize(x.data_ptr(), *x.shape, q.data_ptr(), ranges.data_ptr(), torch.get_num_threads())
         return q, ranges
 
     def dequantize(self, y: Tensor, ranges: Tensor, sums: Tensor) -> Tensor:
-        """W (q - 128) [tokens, out] to W x, in place; `sums` [out] are those of the rows of W."""
+        """Turns y = W (q - 128) [tokens, out] into W x, in place; `sums` [out] are the sums of the rows of W."""
         self._dequantize(y.data_ptr(), *y.shape, ranges.data_ptr(), sums.data_ptr(), torch.get_num_threads())
         return y
 
 
 def _check(status: int, *_: object) -> None:
-    """The status that a kernel returns: not 0 where its working memory could not be had.
+    """Turns the status that a kernel returns, 0 for success, into an error.
 
     Raises:
-        MemoryError: nothing was computed.
+        MemoryError: the kernel's working memory could not be had, and nothing was computed.
     """
     if status:
         raise MemoryError("there is no memory for a kernel to work in")
@@ -139,7 +146,7 @@ def _check(status: int, *_: object) -> None:
 
 @cache
 def load_native(device: str, dtype: torch.dtype) -> NativeKernels | None:
-    """The kernels for a dtype, or None, with a line in the log, where they cannot be built or are wrong."""
+    """The kernels for a dtype; None, with a warning in the log, where they cannot be built or are wrong."""
     if device != "cpu" or dtype not in _SUFFIX:
         return None
     try:
@@ -155,13 +162,18 @@ def load_native(device: str, dtype: torch.dtype) -> NativeKernels | None:
 
 @cache
 def _library() -> ctypes.CDLL:
-    """Compiled for exactly this source, compiler and processor; from the cache where that has been done before."""
+    """The library for exactly this source, compiler and processor: from the cache, or compiled.
+
+    Raises:
+        OSError: no compiler is installed, or the library cannot be loaded.
+        subprocess.SubprocessError: the compiler fails or takes too long.
+    """
     compiler = next(filter(None, map(shutil.which, _COMPILERS)), None)
     if compiler is None:
         raise FileNotFoundError(f"neither {' nor '.join(_COMPILERS)} is installed")
     cache_folder, name = _cache_folder(), f"kernels-{_fingerprint(compiler)}.so"
     if cache_folder is not None:
-        with suppress(OSError):  # not there, or damaged
+        with suppress(OSError):  # not in the cache, or damaged
             if _own_alone(cache_folder / name):
                 return ctypes.CDLL(str(cache_folder / name))
     with tempfile.TemporaryDirectory(prefix="onebert-kernels-") as folder:
@@ -173,13 +185,14 @@ def _compile(compiler: str, library: Path) -> Path:
     objects = [str(library.with_name(f"{source.stem}.o")) for source in _SOURCES]
     for source, compiled in zip(_SOURCES, objects, strict=True):
         _run(compiler, *_FLAGS, "-c", str(source), "-o", compiled)
-    # Linked without -fopenmp: its symbols are found in the OpenMP that PyTorch has loaded, so there is one pool.
+    # Linked without -fopenmp: OpenMP's symbols are then found in the library that PyTorch has loaded, and both use its
+    # threads.
     _run(compiler, "-shared", *objects, "-o", str(library))
     return library
 
 
 def _keep(built: Path, cache_folder: Path) -> Path:
-    """Where it lies for the next start, or, on a full disk, where it was built."""
+    """Moves the library into the cache and returns its new path; on a full disk, the path where it was built."""
     try:
         with tempfile.TemporaryDirectory(dir=cache_folder) as folder:
             copied = Path(shutil.copy(built, folder))
@@ -191,17 +204,17 @@ def _keep(built: Path, cache_folder: Path) -> Path:
 
 
 def _cache_folder() -> Path | None:
-    """A folder that nobody else writes to, since what lies there is run; None where there is no such."""
+    """A folder that only this user can write to, since its files are executed; None where there is none."""
     try:
         folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "onebert"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return folder if _own_alone(folder) else None
-    except (OSError, RuntimeError):  # a user without a home, or one that cannot be written
+    except (OSError, RuntimeError):  # the user has no home folder, or cannot write to it
         return None
 
 
 def _own_alone(path: Path) -> bool:
-    """Whether nobody else can write to it."""
+    """Whether the path belongs to this user and nobody else can write to it."""
     about = path.stat()
     return about.st_uid == os.geteuid() and not about.st_mode & 0o022
 

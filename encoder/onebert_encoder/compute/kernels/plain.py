@@ -1,4 +1,4 @@
-"""PyTorch's own operations: on every device, differentiable, with dropout; what the fast kernels are tested against."""
+"""The kernels in PyTorch's own operations: on every device, differentiable, with dropout; the reference in tests."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
@@ -12,18 +12,18 @@ from onebert_encoder.layout.branches import Branches, Joined, LayerSite, join
 from onebert_encoder.layout.dropout import NO_DROPOUT, Dropout
 from onebert_encoder.layout.stage import Bucket, Stage
 
-# Up to this length plain matrix products beat fused attention on CPU; beyond it their scores cost too much memory.
+# Up to this length two matrix products beat fused attention on a CPU; beyond it the scores take too much memory.
 _PLAIN_ATTENTION_LENGTH = 256
 
 
 class PlainKernels:
-    """The reference.
+    """The reference kernels.
 
-    Adding in place is safe under autograd here, because no operation keeps the outputs that are added to.
+    They add in place even under autograd: no operation keeps for its gradient an output that is added to.
 
     Args:
-        activation: of the base.
-        dropout: on the attention probabilities.
+        activation: the base's activation function.
+        dropout: drops out of the attention probabilities.
     """
 
     name = "plain"
@@ -34,29 +34,29 @@ class PlainKernels:
         self._dropout = dropout
 
     def attend(self, qkv: Tensor, b_q: Tensor, stage: Stage, num_heads: int) -> Tensor:
-        """Pads inside a bucket only."""
+        """Pads every sequence to the longest of its bucket."""
         h = b_q.shape[1]
         qkv[:, :h] += b_q.index_select(0, stage.row_of_token)
         parts = [self._attend_bucket(qkv[bucket.start : bucket.stop], bucket, num_heads) for bucket in stage.buckets]
         return torch.cat([*parts, qkv.new_zeros(stage.filling, h)])
 
     def add_norm(self, y: Tensor, x: Tensor, b: Tensor, stage: Stage, gain: Gain, eps: float) -> Tensor:
-        """Three passes over memory, four where a row has a gain of its own."""
+        """Takes three passes over memory, four where a row has a gain of its own."""
         y += x
         y += b.index_select(0, stage.row_of_token)
         return normalize(y, gain, eps)
 
     def add_activate(self, z: Tensor, b: Tensor, stage: Stage) -> Tensor:
-        """Two passes over memory."""
+        """Takes two passes over memory."""
         z += b.index_select(0, stage.row_of_token)
         return self._activation(z)
 
     def join(self, branches: Sequence[Branches], stage: Stage) -> Mapping[LayerSite, Sequence[Joined]]:
-        """The spans themselves."""
+        """The spans of each site with their branches."""
         return join(branches.__getitem__, stage.spans)
 
     def add_branches(self, y: Tensor, x: Tensor, joined: Sequence[Joined]) -> Tensor:
-        """One span after the other; in place where there are no gradients."""
+        """Takes one span after the other; writes into `y` where there are no gradients."""
         return _add_apart(y, x, joined) if torch.is_grad_enabled() else add_in_place(y, x, joined)
 
     def _attend_bucket(self, qkv: Tensor, bucket: Bucket, num_heads: int) -> Tensor:
@@ -65,7 +65,7 @@ class PlainKernels:
         if bucket.slots is not None:
             qkv = qkv.new_zeros(slots, 3 * h).index_copy(0, bucket.slots, qkv)
         q, k, v = qkv.view(bucket.count, bucket.length, 3, num_heads, d).permute(2, 0, 3, 1, 4)
-        # Fused attention has a dropout of its own, which does not know whose sequence it is.
+        # Fused attention's own dropout draws for the whole batch, not from the generator of each row.
         if not self._dropout.attention and (qkv.device.type != "cpu" or bucket.length > _PLAIN_ATTENTION_LENGTH):
             context = F.scaled_dot_product_attention(q, k, v, attn_mask=bucket.mask)
         else:
@@ -78,14 +78,14 @@ class PlainKernels:
 
 
 def normalize(x: Tensor, gain: Gain, eps: float) -> Tensor:
-    """LayerNorm without bias of [tokens, h]."""
+    """LayerNorm without bias: [tokens, h] -> [tokens, h]."""
     if gain.of_token is None:
         return F.layer_norm(x, gain.shared.shape, gain.shared, None, eps)
     return F.layer_norm(x, gain.shared.shape, None, None, eps) * gain.table.index_select(0, gain.of_token)
 
 
 def add_in_place(y: Tensor, x: Tensor, joined: Sequence[Joined]) -> Tensor:
-    """One run after the other, without gradients."""
+    """Adds the branches of one span after the other to `y` itself, without gradients."""
     for start, stop, branches in joined:
         for branch in branches:
             y[start:stop] += branch(x[start:stop])
@@ -93,11 +93,14 @@ def add_in_place(y: Tensor, x: Tensor, joined: Sequence[Joined]) -> Tensor:
 
 
 def _add_apart(y: Tensor, x: Tensor, joined: Sequence[Joined]) -> Tensor:
-    """Split and joined again, because the gradient of a sum into a slice is as large as the whole, for every slice."""
+    """Adds the branches to the spans of `y` split apart, then joins them, for gradients.
+
+    The gradient of an addition to a slice is as large as all of `y`, for every slice.
+    """
     edges = [0, *(edge for start, stop, _ in joined for edge in (start, stop)), len(y)]
     lengths = [stop - start for start, stop in pairwise(edges)]
     parts, own_x = list(torch.split(y, lengths)), torch.split(x, lengths)
-    # Every second part is one that is joined; the others, which may be empty, lie between.
+    # Parts 1, 3, 5, ... are the spans with branches; the others, which may be empty, lie between them.
     for i, (_, _, branches) in zip(range(1, len(parts), 2), joined, strict=True):
         for branch in branches:
             parts[i] = parts[i] + branch(own_x[i])

@@ -1,4 +1,4 @@
-"""The signature that every way to compute what lies between the matrix products has."""
+"""The signature of kernels, which compute what lies between the matrix products of a layer."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ class Gain:
 
     Attributes:
         shared: [h], the base's.
-        table: [gains, h], those of the rows that have their own.
-        of_token: [tokens], which of the table each token takes, or None where all take the base's.
+        table: [gains, h]: the base's, and the gains of the rows that have their own.
+        of_token: [tokens], index into `table` for each token; None where all take the base's.
     """
 
     shared: Tensor
@@ -26,11 +26,11 @@ class Gain:
 
 
 class Kernels(Protocol):
-    """May write into their first argument, which the caller gives up.
+    """The operations of a layer between its matrix products; each may overwrite its first argument.
 
     Attributes:
-        name: what operators are shown.
-        batch_invariant: whether what a sequence gives depends on itself alone, to the bit.
+        name: the implementation's name in logs and metrics.
+        batch_invariant: whether a sequence gives the same bits alone and in every batch.
     """
 
     name: str
@@ -41,9 +41,9 @@ class Kernels(Protocol):
 
         Args:
             qkv: [tokens, 3h], the filling included.
-            b_q: [rows, h], added to the queries.
-            stage: which tokens are a sequence, and its row.
-            num_heads: heads of h / num_heads numbers.
+            b_q: [rows, h], added to the queries of each token's row.
+            stage: says which tokens are one sequence, and its row.
+            num_heads: number of heads, of h / num_heads numbers each.
 
         Returns:
             [tokens, h], zero for the filling.
@@ -51,17 +51,17 @@ class Kernels(Protocol):
         ...
 
     def add_norm(self, y: Tensor, x: Tensor, b: Tensor, stage: Stage, gain: Gain, eps: float) -> Tensor:
-        """LayerNorm without bias of y + x + b, b of each token's row: [tokens, h] for b [rows, h]."""
+        """LayerNorm without bias of y + x + b: [tokens, h]; `b` is [rows, h], and each token takes its row's."""
         ...
 
     def add_activate(self, z: Tensor, b: Tensor, stage: Stage) -> Tensor:
-        """The activation of z + b, b of each token's row: [tokens, f] for b [rows, f]."""
+        """The activation of z + b: [tokens, f]; `b` is [rows, f], and each token takes its row's."""
         ...
 
     def join(self, branches: Sequence[Branches], stage: Stage) -> Mapping[LayerSite, Any]:
-        """What `add_branches` takes, by place: the branches of the rows of a stage, worked out once for all layers."""
+        """What `add_branches` takes at each site: the branches of a stage's rows, prepared once for all layers."""
         ...
 
     def add_branches(self, y: Tensor, x: Tensor, joined: Any) -> Tensor:
-        """Every run of y with what its branches make of x, which may be y: [tokens, out] for x [tokens, in]."""
+        """`y` [tokens, out] plus, in every span, its branches of `x` [tokens, in]; `x` may be `y`."""
         ...

@@ -10,12 +10,13 @@ from onebert_encoder.layout.upload import Array
 
 TILE_TOKENS = 64
 
-# A product on tensor cores is 16 wide at least, which is also the rank of LoRA's usual two matrices of 8 together.
+# Ranks are rounded up to this, the least width of a product on tensor cores; LoRA of rank 8 on query and value has
+# just this rank together.
 RANK_BLOCK = 16
 
 
 class Tile(IntEnum):
-    """The fields of a tile: some tokens of one run and a branch of its row, from RANK on as its `native` has them."""
+    """The fields of a tile: some tokens of one span, and a branch of its row, whose `native` is RANK to BIAS."""
 
     START = 0
     STOP = 1
@@ -26,10 +27,10 @@ class Tile(IntEnum):
 
 
 def tiles_of(branches: Sequence[Branches], spans: Sequence[tuple[int, int, int]]) -> dict[LayerSite, list[Array]]:
-    """By place, [tiles, fields] of the first low-rank branch of every run, then of the second, until no run has more.
+    """Tiles by site: an array [tiles, fields] of the first low-rank branch of every span, one of the second, and so on.
 
-    Two branches of one run are never computed at once: both would add to the same numbers. A run, (row, start, stop),
-    whose row has none has tiles of no rank.
+    Two branches of one span stand in different arrays, since both add to the same numbers and must not be computed at
+    once. A span, (row, start, stop), that has fewer branches at a site than others has tiles of rank 0.
     """
     own = [(start, stop, *branches[row].dense) for row, start, stop in spans if branches[row]]
     turns = sorted({turn for _, _, found, _ in own for turn in found}, key=lambda turn: (turn[1], turn[0]))
@@ -42,21 +43,21 @@ def tiles_of(branches: Sequence[Branches], spans: Sequence[tuple[int, int, int]]
         span[:, : Tile.RANK] = start, stop
         span[columns[found], Tile.RANK :] = numbers
     tiles = np.ascontiguousarray(_cut(of_spans).transpose(1, 0, 2))
-    by_place: dict[LayerSite, list[Array]] = {}
-    for column, (place, _) in enumerate(turns):
-        by_place.setdefault(place, []).append(tiles[column])
-    return by_place
+    by_site: dict[LayerSite, list[Array]] = {}
+    for column, (site, _) in enumerate(turns):
+        by_site.setdefault(site, []).append(tiles[column])
+    return by_site
 
 
 def are_aligned(tiles: Array) -> bool:
-    """Whether every matrix begins where a GPU can load 16 bytes at a time; a slice of another tensor may not."""
+    """Whether every matrix begins at a multiple of 16 bytes, from which a GPU loads 16 at a time; a slice may not."""
     return not (tiles[:, [Tile.DOWN, Tile.UP]] % 16).any()
 
 
 def _cut(spans: Array) -> Array:
-    """[spans, turns, fields] into pieces of so many tokens."""
+    """Cuts spans [spans, turns, fields] into tiles of at most `TILE_TOKENS` tokens: [tiles, turns, fields]."""
     blocks = -(-(spans[:, 0, Tile.STOP] - spans[:, 0, Tile.START]) // TILE_TOKENS)
     tiles = np.repeat(spans, blocks, axis=0)
-    block_in_run = np.arange(len(tiles)) - np.repeat(np.cumsum(blocks) - blocks, blocks)
-    tiles[:, :, Tile.START] += TILE_TOKENS * block_in_run[:, None]
+    block_in_span = np.arange(len(tiles)) - np.repeat(np.cumsum(blocks) - blocks, blocks)
+    tiles[:, :, Tile.START] += TILE_TOKENS * block_in_span[:, None]
     return tiles
