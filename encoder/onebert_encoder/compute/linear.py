@@ -48,8 +48,7 @@ class FrozenLinear:
     def __call__(self, x: Tensor) -> Tensor:
         """[tokens, in] -> [tokens, out]."""
         if torch.is_grad_enabled() and x.requires_grad and not self._differentiable:
-            out: Tensor = _FrozenProduct.apply(x, self)  # type: ignore[no-untyped-call]
-            return out
+            return _frozen_product(x, self)
         if torch.is_grad_enabled() or self._piece is None or (len(x) <= self._piece and not self._padded):
             return self._product(x)
         return self._in_pieces(x, self._piece)
@@ -81,6 +80,9 @@ class _FrozenProduct(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         return ctx.linear.backward(grads[0]), None
+
+
+_frozen_product: Callable[[Tensor, FrozenLinear], Tensor] = _FrozenProduct.apply
 
 
 def _pack(weight: Tensor) -> Tensor:

@@ -60,8 +60,7 @@ class Sparse:
 
     def __call__(self, x: Tensor) -> Tensor:
         """[tokens, in] -> [tokens, out]; summed in float32."""
-        out: Tensor = _SparseProduct.apply(x.float(), self.values.float(), self.indices, self.shape)  # type: ignore[no-untyped-call]
-        return out.to(x.dtype)
+        return _sparse_product(x.float(), self.values.float(), self.indices, self.shape).to(x.dtype)
 
     def to(self, dtype: torch.dtype) -> "Sparse":
         """The same with its values in the compute dtype."""
@@ -101,6 +100,9 @@ class _SparseProduct(torch.autograd.Function):
             None,
             None,
         )
+
+
+_sparse_product: Callable[[Tensor, Tensor, Tensor, tuple[int, int]], Tensor] = _SparseProduct.apply
 
 
 def _scatter(x: Tensor, source: Tensor, values: Tensor, target: Tensor, width: int) -> Tensor:
