@@ -92,8 +92,8 @@ class Outputs(Protocol):
 
 
 @dataclass(frozen=True)
-class Question:
-    """What an answer is made from.
+class RawAnswer:
+    """Logits, and what it takes to read an answer from them.
 
     Attributes:
         logits: [labels], or [tokens, labels] for a per-token task; float64.
@@ -137,8 +137,8 @@ def answer(
     Raises:
         ValueError: a per-token task without an alignment.
     """
-    question = Question(logits.astype(np.float64), outputs.labels, text, alignment, top_k)
-    return TASK_TYPES[outputs.task_type].answer(question)
+    raw = RawAnswer(logits.astype(np.float64), outputs.labels, text, alignment, top_k)
+    return TASK_TYPES[outputs.task_type].answer(raw)
 
 
 def is_bio(labels: Sequence[str]) -> bool:
@@ -147,38 +147,38 @@ def is_bio(labels: Sequence[str]) -> bool:
     return "O" in labels and "B-" in kinds and all(kind in ("B-", "I-") for kind in kinds)
 
 
-def _single_label(question: Question) -> Prediction:
-    return _ranked(np.exp(_log_softmax(question.logits)), question)
+def _single_label(raw: RawAnswer) -> Prediction:
+    return _ranked(np.exp(_log_softmax(raw.logits)), raw)
 
 
-def _multi_label(question: Question) -> Prediction:
-    scores = 0.5 * (1.0 + np.tanh(0.5 * question.logits))
-    found = _ranked(scores, question)
+def _multi_label(raw: RawAnswer) -> Prediction:
+    scores = 0.5 * (1.0 + np.tanh(0.5 * raw.logits))
+    found = _ranked(scores, raw)
     order = np.argsort(-scores, kind="stable").tolist()
-    labels = [question.labels[i] for i in order if scores[i] > MULTI_LABEL_THRESHOLD]
+    labels = [raw.labels[i] for i in order if scores[i] > MULTI_LABEL_THRESHOLD]
     return Prediction(found.label, found.score, found.scores, labels)
 
 
-def _regression(question: Question) -> Prediction:
-    scores = dict(zip(question.labels, question.logits.tolist(), strict=True))
-    return Prediction(question.labels[0], scores[question.labels[0]], scores)
+def _regression(raw: RawAnswer) -> Prediction:
+    scores = dict(zip(raw.labels, raw.logits.tolist(), strict=True))
+    return Prediction(raw.labels[0], scores[raw.labels[0]], scores)
 
 
-def _ranked(scores: Array, question: Question) -> Prediction:
+def _ranked(scores: Array, raw: RawAnswer) -> Prediction:
     order = np.argsort(-scores, kind="stable").tolist()
-    best = {question.labels[i]: float(scores[i]) for i in order[: question.top_k]}
-    return Prediction(question.labels[order[0]], float(scores[order[0]]), best)
+    best = {raw.labels[i]: float(scores[i]) for i in order[: raw.top_k]}
+    return Prediction(raw.labels[order[0]], float(scores[order[0]]), best)
 
 
-def _token(question: Question) -> Labeling:
-    starts, spans = _words(question.aligned)
-    scores = np.exp(_log_softmax(question.logits[starts]))
+def _token(raw: RawAnswer) -> Labeling:
+    starts, spans = _words(raw.aligned)
+    scores = np.exp(_log_softmax(raw.logits[starts]))
     best = scores.argmax(axis=-1)
     words = [
-        Labeled(start, end, question.labels[label], score)
+        Labeled(start, end, raw.labels[label], score)
         for (start, end), label, score in zip(spans, best.tolist(), scores.max(axis=-1).tolist(), strict=True)
     ]
-    return Labeling(words, _entities(words) if is_bio(question.labels) else None)
+    return Labeling(words, _entities(words) if is_bio(raw.labels) else None)
 
 
 def _words(alignment: Alignment) -> tuple[list[int], list[tuple[int, int]]]:
@@ -210,18 +210,18 @@ def _entities(words: Sequence[Labeled]) -> list[Labeled]:
     ]
 
 
-def _span(question: Question) -> Extraction:
-    alignment, context = question.aligned, question.text[1]
+def _span(raw: RawAnswer) -> Extraction:
+    alignment, context = raw.aligned, raw.text[1]
     inside = np.array([i for i, half in enumerate(alignment.sequences) if half == 1], dtype=np.int64)
     if not len(inside):
         return Extraction([])
-    start, end = _log_softmax(question.logits[inside].T)
+    start, end = _log_softmax(raw.logits[inside].T)
     # scores[i, n] is the log-probability of the span from token i to token i + n.
     longest = min(MAX_ANSWER_TOKENS, len(inside))
     ends = np.lib.stride_tricks.sliding_window_view(np.pad(end, (0, longest - 1), constant_values=-np.inf), longest)
     scores = start[:, None] + ends
     answers: dict[tuple[int, int], FoundSpan] = {}
-    wanted = min(question.top_k or 1, MAX_ANSWERS)
+    wanted = min(raw.top_k or 1, MAX_ANSWERS)
     for index in np.argsort(-scores, axis=None, kind="stable").tolist():
         first, more = divmod(index, longest)
         if len(answers) == wanted or np.isneginf(scores[first, more]):
@@ -252,7 +252,7 @@ class TaskKind:
         question: what the input must be, as error messages say it.
     """
 
-    answer: Callable[[Question], Answer]
+    answer: Callable[[RawAnswer], Answer]
     takes_text: bool = True
     takes_pair: bool = True
     question: str = "a text or a pair of texts"

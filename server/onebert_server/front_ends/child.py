@@ -77,7 +77,7 @@ class FrontEnd(uvicorn.Server):
         )
         self._backend.channel = self._counts.channel = channel
         await super().startup(sockets)
-        channel.send(wire.Listening())
+        channel.send(wire.Accepting())
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """See `main`."""

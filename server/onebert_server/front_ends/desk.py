@@ -61,11 +61,11 @@ class FrontDesk:
                 # The reply may have crossed with it.
                 if computing := self._computing.get(number):
                     computing.cancel()
-            case wire.Answered():
+            case wire.RequestEnded():
                 self._metrics.observe_request(*msgspec.structs.astuple(frame))
             case wire.InProgress(count):
                 self._set_in_progress(count)
-            case wire.Listening():
+            case wire.Accepting():
                 self._listens(self)
 
     def _gone(self) -> None:
@@ -94,7 +94,7 @@ class FrontDesk:
             wire.Answer(
                 one.facts.ref,
                 one.input,
-                [wire.Computed(each.kept, each.role, each.logits.tobytes()) for each in one.computed],
+                [wire.SequenceLogits(each.kept, each.role, each.logits.tobytes()) for each in one.computed],
             )
             for one in results
         ]

@@ -115,7 +115,7 @@ class RemoteCounts:
         """See RequestCounts."""
         self._in_progress -= 1
         self._tell_later()
-        self.channel.send(wire.Answered(method, route, status, seconds, problem))
+        self.channel.send(wire.RequestEnded(method, route, status, seconds, problem))
 
     def _tell_later(self) -> None:
         if self._timer is None:
@@ -148,7 +148,7 @@ def _question(number: int, context: Context, wanted: Wanted, inputs: Sequence[Pi
         refs=None if wanted.refs is None else list(wanted.refs),
         pair=wanted.pair,
         top_k=wanted.top_k,
-        inputs=[wire.Pieces(list(one.ids), list(one.lengths)) for one in distinct.values()],
+        inputs=[wire.SplitInput(list(one.ids), list(one.lengths)) for one in distinct.values()],
         order=[indexes[id(one)] for one in inputs] if len(inputs) > 1 else [],
     )
 

@@ -37,7 +37,7 @@ class Setup(msgspec.Struct, frozen=True):
     log_level: str
 
 
-class Listening(msgspec.Struct, tag=True, frozen=True, array_like=True):
+class Accepting(msgspec.Struct, tag=True, frozen=True, array_like=True):
     """From a front end: it accepts connections now."""
 
 
@@ -49,7 +49,7 @@ class Stop(msgspec.Struct, tag=True, frozen=True, array_like=True):
     """To a front end: accept nothing more, answer the requests that are there, and end."""
 
 
-class Pieces(msgspec.Struct, frozen=True, array_like=True):
+class SplitInput(msgspec.Struct, frozen=True, array_like=True):
     """One input: the ids of its halves, without special tokens and not yet cut, and how long the halves are in all."""
 
     ids: list[list[int]]
@@ -78,7 +78,7 @@ class Compute(msgspec.Struct, tag=True, frozen=True, array_like=True):
     refs: list[str] | None
     pair: bool
     top_k: int | None
-    inputs: list[Pieces]
+    inputs: list[SplitInput]
     order: list[int]
 
 
@@ -88,7 +88,7 @@ class Cancel(msgspec.Struct, tag=True, frozen=True, array_like=True):
     number: int
 
 
-class Computed(msgspec.Struct, frozen=True, array_like=True):
+class SequenceLogits(msgspec.Struct, frozen=True, array_like=True):
     """One sequence that was run: the pieces of each half that it kept, its role, and its float32 logits."""
 
     kept: tuple[tuple[int, int], ...]
@@ -101,7 +101,7 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
 
     version: str
     input: int
-    computed: list[Computed]
+    computed: list[SequenceLogits]
 
 
 class Logits(msgspec.Struct, tag=True, frozen=True, array_like=True):
@@ -143,7 +143,7 @@ class InProgress(msgspec.Struct, tag=True, frozen=True, array_like=True):
     count: int
 
 
-class Answered(msgspec.Struct, tag=True, frozen=True, array_like=True):
+class RequestEnded(msgspec.Struct, tag=True, frozen=True, array_like=True):
     """From a front end: one request that it has answered, to be counted; see RequestCounts."""
 
     method: str
@@ -154,7 +154,7 @@ class Answered(msgspec.Struct, tag=True, frozen=True, array_like=True):
 
 
 FromEngine = Drain | Stop | Logits | Refused
-FromFrontEnd = Listening | Compute | Cancel | InProgress | Answered
+FromFrontEnd = Accepting | Compute | Cancel | InProgress | RequestEnded
 
 _encode = msgspec.msgpack.Encoder().encode
 

@@ -13,7 +13,7 @@ from onebert_server.front_ends import wire
 
 numbers = st.integers(0, 2**40)
 ids = st.lists(st.integers(0, 2**31 - 1))
-pieces = st.builds(wire.Pieces, st.lists(ids), st.lists(numbers))
+pieces = st.builds(wire.SplitInput, st.lists(ids), st.lists(numbers))
 seconds = st.floats(allow_nan=False)
 questions = st.builds(
     wire.Compute,
@@ -31,9 +31,9 @@ questions = st.builds(
 frames = (
     questions
     | st.builds(wire.Cancel, numbers)
-    | st.just(wire.Listening())
+    | st.just(wire.Accepting())
     | st.builds(wire.InProgress, numbers)
-    | st.builds(wire.Answered, st.text(), st.text(), numbers, seconds, st.none() | st.text())
+    | st.builds(wire.RequestEnded, st.text(), st.text(), numbers, seconds, st.none() | st.text())
 )
 
 

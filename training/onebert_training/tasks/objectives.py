@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
-from onebert_encoder.answering.answer import TASK_TYPES, Extraction, Question
+from onebert_encoder.answering.answer import TASK_TYPES, Extraction, RawAnswer
 from onebert_encoder.text.tokens import Alignment, Tokens
 from onebert_store.file.manifest import TaskType
 from onebert_training.data.checks import listed
@@ -282,7 +282,7 @@ class AnswerSpan(Objective):
 
     def _answer(self, text: Any, pair: Tokens, logits: Logits) -> str:
         """As the server would answer."""
-        found = TASK_TYPES["span"].answer(Question(logits.astype(np.float64), self.labels, text, _aligned(pair), 1))
+        found = TASK_TYPES["span"].answer(RawAnswer(logits.astype(np.float64), self.labels, text, _aligned(pair), 1))
         return found.answers[0].text if isinstance(found, Extraction) and found.answers else ""
 
 
