@@ -1,9 +1,10 @@
 """Changes to what is registered: uploads, aliases, deletions; in the registry first, and then in memory."""
 
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 
+from onebert_server.context import Context
 from onebert_server.engine.engine import Engine
 from onebert_server.progress import Progress
 from onebert_server.versions.directory import Directory
@@ -25,7 +26,8 @@ STORAGE_CODES = frozenset({"storage-full", "storage-unavailable"})
 class Catalog:
     """Keeps registry and directory in step: every change is in the registry before a request can see it.
 
-    All methods block; the event loop calls them through threads. Uploads come one at a time, from one thread.
+    All methods but `in_memory` block; the event loop calls them through threads. Uploads come one at a time, from one
+    thread.
 
     Attributes:
         storage: "ok", or the code of the error with which the disk refused the last change.
@@ -93,27 +95,39 @@ class Catalog:
                 raise
             return record, created
 
-    def move_alias(self, task: str, alias: str, version: int, expected: int | None) -> Alias:
-        """Compare-and-set; in effect for every request that is admitted after it returns.
+    @asynccontextmanager
+    async def in_memory(self, task: str, version: int, context: Context) -> AsyncIterator[None]:
+        """Holds a version in memory while the block runs; waits for its loading on the event loop, and on no thread.
 
-        The version is in memory before anybody is sent to it.
+        Nothing is held where there is no such version: `move_alias` says what is wrong.
 
         Raises:
-            VersionUnavailable: it cannot be loaded; the alias stays where it is.
+            VersionUnavailable: it cannot be loaded.
+            DeadlineExceeded: it was not loaded within the request's time.
+            QueueFull: as many requests wait for versions as may.
         """
         try:
             pinned = self.directory.pin([f"{task}@{version}"])
         except (NotFound, InvalidInput):
-            pinned = []  # the registry says it better
+            pinned = []
         try:
-            for loading in self.directory.awaited(pinned):
-                loading.result()
-            with self._changing():
-                moved = self._registry.move_alias(task, alias, version, expected)
-                self.directory.set_alias(task, alias, moved)
-                return moved
+            await self._residents.ready(pinned, context.deadline)
+            yield
         finally:
             self.directory.unpin(pinned)
+
+    def move_alias(self, task: str, alias: str, version: int, expected: int | None) -> Alias:
+        """Compare-and-set; in effect for every request that is admitted after it returns.
+
+        To be called inside `in_memory`, so that nobody is sent to a version that cannot answer.
+
+        Raises:
+            InvalidInput, NotFound, AliasConflict: see `Registry.move_alias`.
+        """
+        with self._changing():
+            moved = self._registry.move_alias(task, alias, version, expected)
+            self.directory.set_alias(task, alias, moved)
+            return moved
 
     def delete_alias(self, task: str, alias: str, expected: int) -> None:
         """Deletes an alias if it is where it is said to be."""

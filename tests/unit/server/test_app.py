@@ -2,6 +2,7 @@
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from threading import Event
 
 import httpx
@@ -14,8 +15,9 @@ from onebert_server.context import own_work
 from onebert_server.engine.request import Item
 from onebert_server.metrics import Metrics
 from onebert_server.receiving import MAX_UPLOADS
-from onebert_server.runtime import open_runtime
+from onebert_server.runtime import REGISTRARS, open_runtime
 from onebert_server.settings import load_settings
+from onebert_server.versions.version import State
 from onebert_store.file.format import loads
 from onebert_store.registry.registry import Registry
 from servers import Task
@@ -26,6 +28,24 @@ HEADERS = {"Content-Type": "application/octet-stream"}
 
 def opened(folder):
     return open_runtime(load_settings(base=str(tiny_base()), data_dir=folder, shutdown_timeout=10_000.0))
+
+
+@contextmanager
+def held_device(runtime, monkeypatch):
+    """The engine's thread computes nothing more until the event is set, or the block ends; `task` has to be live."""
+    entered, goes_on = Event(), Event()
+
+    def hold(*_):
+        entered.set()
+        goes_on.wait()
+
+    monkeypatch.setattr(Metrics, "observe_batch", hold)
+    runtime.engine.submit([Item(Tokens([5], [0]), runtime.directory.version("task", 1).slot)], own_work("test"))
+    assert entered.wait(20)
+    try:
+        yield goes_on
+    finally:
+        goes_on.set()
 
 
 def upload_while_the_uploader_does_nothing(runtime, files, until):
@@ -65,6 +85,55 @@ def test_more_uploads_than_may_wait_are_refused_at_once(tmp_path):
         answers = upload_while_the_uploader_does_nothing(runtime, [Task().file] * (MAX_UPLOADS + 3), refused)
         assert sorted(answer.status_code for answer in answers) == [200] * (MAX_UPLOADS - 1) + [201] + [503] * 3
         assert all(int(answer.headers["retry-after"]) >= 1 for answer in answers if answer.status_code == 503)
+
+
+def test_aliases_that_wait_for_their_versions_hold_no_thread_that_others_need(tmp_path, monkeypatch):
+    """More aliases than there are registrars wait for the device; a list of tasks needs a registrar and has it."""
+    count = REGISTRARS + 1
+    with Registry.open(tmp_path) as registry:
+        for seed in range(count + 1):
+            registry.add("task", loads(Task(seed=seed).file))
+
+    def all_load(runtime):
+        versions = runtime.directory.task("task").versions.values()
+        return sum(one.state is State.LOADING for one in versions) >= REGISTRARS
+
+    async def live(runtime, goes_on):
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(create_app(runtime))) as web:
+            urls = [(f"http://localhost/v1/tasks/task/aliases/a{number}", number) for number in range(2, count + 2)]
+            new = {"If-None-Match": "*"}
+            moves = asyncio.gather(*(web.put(url, json={"version": number}, headers=new) for url, number in urls))
+            try:
+                async with asyncio.timeout(30):
+                    while not all_load(runtime):
+                        await asyncio.sleep(0)
+                    listed = await web.get("http://localhost/v1/tasks")
+                    waited = not moves.done()
+            finally:
+                goes_on.set()
+            return listed, waited, await moves
+
+    with opened(tmp_path) as runtime, held_device(runtime, monkeypatch) as goes_on:
+        listed, waited, moved = asyncio.run(live(runtime, goes_on))
+    assert listed.json()["tasks"][0]["aliases"] == {"live": 1}
+    assert waited
+    assert [answer.status_code for answer in moved] == [200] * count
+
+
+def test_an_alias_whose_version_is_not_loaded_in_time_stays_where_it_is(tmp_path, monkeypatch):
+    with Registry.open(tmp_path) as registry:
+        for seed in range(2):
+            registry.add("task", loads(Task(seed=seed).file))
+
+    async def move(runtime):
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(create_app(runtime))) as web:
+            headers = {"If-Match": '"1"', "X-Request-Timeout": "0.1"}
+            return await web.put("http://localhost/v1/tasks/task/aliases/live", json={"version": 2}, headers=headers)
+
+    with opened(tmp_path) as runtime, held_device(runtime, monkeypatch):
+        refused = asyncio.run(move(runtime))
+        assert (refused.status_code, refused.json()["code"]) == (504, "deadline-exceeded")
+        assert runtime.directory.task("task").aliases["live"].version == 1
 
 
 def test_a_batch_that_hangs_does_not_hold_the_end(tmp_path, monkeypatch):

@@ -55,6 +55,16 @@ def ask(runtime, *refs):
     return [result.computed[0].logits for result in results]
 
 
+def move(runtime, name, alias, version, expected):
+    """Moves an alias as the route does."""
+
+    async def moved():
+        async with runtime.catalog.in_memory(name, version, own_work("test")):
+            return runtime.catalog.move_alias(name, alias, version, expected)
+
+    return asyncio.run(moved())
+
+
 def state(runtime, name):
     return runtime.directory.version(name, 1).state
 
@@ -227,7 +237,7 @@ def test_an_alias_is_not_moved_to_a_version_that_cannot_answer(tmp_path):
         wrong, _ = registry.add("task", loads(Task(seed=2).with_golden(shift=1.0).file))
     with opened(tmp_path) as runtime:
         with pytest.raises(VersionUnavailable):
-            runtime.catalog.move_alias("task", "live", wrong.version, expected=1)
+            move(runtime, "task", "live", wrong.version, expected=1)
         assert_answers(runtime, task=first)
         assert runtime.registry.task("task").aliases["live"].version == 1
 
@@ -276,7 +286,7 @@ def test_a_rollback_does_not_wait_for_an_upload_that_waits_for_a_sweep(tmp_path)
                 rows = runtime.metrics.registry.get_sample_value("onebert_bank_rows")
                 upload = clients.submit(runtime.catalog.upload, "task", body)
                 wait_until(lambda: runtime.metrics.registry.get_sample_value("onebert_bank_rows") > rows)
-                moved = clients.submit(runtime.catalog.move_alias, "task", "live", 2, 1)
+                moved = clients.submit(move, runtime, "task", "live", 2, 1)
                 wait_until(moved.done)
                 assert not upload.done()
             assert upload.result()[0].version == 3

@@ -24,7 +24,7 @@ from onebert_server.http.schemas import (
     VersionResponse,
     VersionSummary,
 )
-from onebert_server.http.strict import PROBLEMS, StrictRoute, require_media_type
+from onebert_server.http.strict import PROBLEMS, ContextOf, StrictRoute, require_media_type
 from onebert_server.limits import MAX_REF
 from onebert_server.runtime import Runtime
 from onebert_server.versions.version import TaskEntry, Version
@@ -145,11 +145,21 @@ async def alias(task: Name, alias: AliasName, response: Response, runtime: Runti
 
 @router.put("/v1/tasks/{task}/aliases/{alias}", openapi_extra={"parameters": [AT, NEW]})
 async def move_alias(
-    task: Name, alias: AliasName, body: AliasRequest, request: Request, response: Response, runtime: RuntimeOf
+    task: Name,
+    alias: AliasName,
+    body: AliasRequest,
+    request: Request,
+    response: Response,
+    runtime: RuntimeOf,
+    context: ContextOf,
 ) -> AliasResponse:
-    """Points an alias at a version if it is where `If-Match: "<version>"` says, or new with `If-None-Match: *`."""
+    """Points an alias at a version if it is where `If-Match: "<version>"` says, or new with `If-None-Match: *`.
+
+    A version that is not in memory is loaded first.
+    """
     expected = _expected(request)
-    moved = await _in_thread(runtime, runtime.catalog.move_alias, task, alias, body.version, expected)
+    async with runtime.catalog.in_memory(task, body.version, context):
+        moved = await _in_thread(runtime, runtime.catalog.move_alias, task, alias, body.version, expected)
     return _alias_response(task, alias, moved, response)
 
 
