@@ -41,7 +41,8 @@ class Classifier:
         with torch.no_grad():
             self._row = fold(base, to_tensors(delta, base), delta.manifest.pooling)
 
-    # A text is a sequence of texts to the type checker, too; the first signature that fits counts.
+    # A text or a pair is a sequence of texts, too, and Python has no type for the sequences that are neither: the
+    # signatures overlap, and the first that fits counts, as it does when the method runs.
     @overload
     def classify(self, inputs: Input, top_k: int | None = None) -> Result: ...  # type: ignore[overload-overlap]
     @overload

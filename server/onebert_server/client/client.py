@@ -129,7 +129,8 @@ class Client:
         """
         self._run(calls.delete_version(task, version, self._timeout))
 
-    # A text is a sequence of texts to the type checker, too; the first signature that fits counts.
+    # A text or a pair is a sequence of texts, too, and Python has no type for the sequences that are neither: the
+    # signatures overlap, and the first that fits counts, as it does when the method runs.
     @overload
     def classify(self, ref: str, inputs: Input, top_k: int | None = None) -> TaskResult: ...  # type: ignore[overload-overlap]
     @overload
@@ -243,6 +244,8 @@ class AsyncClient:
         """See `Client.delete_version`."""
         await self._run(calls.delete_version(task, version, self._timeout))
 
+    # A text or a pair is a sequence of texts, too, and Python has no type for the sequences that are neither: the
+    # signatures overlap, and the first that fits counts, as it does when the method runs.
     @overload
     async def classify(self, ref: str, inputs: Input, top_k: int | None = None) -> TaskResult: ...  # type: ignore[overload-overlap]
     @overload

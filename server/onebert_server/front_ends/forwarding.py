@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from onebert_server.front_ends.wire import framed, read_message
 from onebert_server.http.problems import problem_response
-from onebert_server.http.protocol import REFUSAL
+from onebert_server.http.refusals import REFUSAL
 from onebert_store.errors import ShuttingDown
 
 logger = logging.getLogger("onebert.forwarding")

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from onebert_server.context import Context
 from onebert_server.edge import Listening
 from onebert_server.http.problems import internal_error, problem_response
-from onebert_server.http.protocol import REFUSAL
+from onebert_server.http.refusals import REFUSAL
 from onebert_server.limits import MAX_REQUEST_TIMEOUT
 from onebert_server.logs import log_failure
 from onebert_store.errors import InvalidInput, OneBertError

@@ -5,21 +5,33 @@ order, with the refusal in its state, so that it has an id, is counted, and come
 """
 
 import asyncio
-from collections.abc import MutableMapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import httptools
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp
 from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from onebert_server.http.connections import Connections
+from onebert_server.http.refusals import (
+    MALFORMED,
+    MAX_HEAD_BYTES,
+    MAX_HEADER_LINES,
+    NO_HOST,
+    REFUSAL,
+    TOO_LARGE,
+    TOO_MANY,
+    TOO_SLOW,
+    Refusal,
+    told_of_refusals,
+)
+from onebert_server.http.transport import LingeringTransport
 
-# Bytes of a request's target and header lines together, and the number of these lines.
-MAX_HEAD_BYTES = 2**15
-MAX_HEADER_LINES = 100
+if TYPE_CHECKING:
+    from uvicorn._types import ASGI3Application
+
 # Bytes of an answer that its client has to take in `Connections.send_timeout`.
 MIN_SENT_BYTES = 2**15
 # How much of a refused body is still read, and for how long, so that its sender gets to the answer.
@@ -28,18 +40,7 @@ LINGER_TIMEOUT = 10.0
 # A chunk of a chunked body may have so many bytes of framing for each byte of its content.
 CHUNK_OVERHEAD = 8
 
-Refusal = tuple[int, str]
-"""Status and detail of the problem that answers a request which cannot be read."""
-
-REFUSAL = "refusal"
-"""Where a stand-in's state, and a message in place of a body's next part, hold a Refusal."""
-
-MALFORMED = (400, "this is not HTTP/1.1")
-TOO_LARGE = (431, f"a request has at most {MAX_HEAD_BYTES} bytes of header fields, in {MAX_HEADER_LINES} lines")
-TOO_SLOW = (408, "the header fields did not come in time")
-TOO_MANY = (503, "as many connections are open as the server takes")
-NO_HOST = (400, "a request has one Host field")
-
+# What the parser is given in place of a request that it cannot read.
 STAND_IN = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 
 
@@ -72,10 +73,10 @@ class LimitedProtocol(HttpToolsProtocol):
 
     # The connection
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begins to wait for a head; the connection that waits longest makes room for one too many."""
-        self._socket = transport
-        super().connection_made(_Lingering(transport, self))
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begins to wait for a head; where one connection too many is open, the one that waits longest is closed."""
+        self._socket = cast(asyncio.Transport, transport)
+        super().connection_made(LingeringTransport(self._socket, self))
         if len(self.connections) > self._shared.most and not self._shared.make_room():
             self._refuse(TOO_MANY)
             return
@@ -247,9 +248,9 @@ class LimitedProtocol(HttpToolsProtocol):
             self.cycle.scope["state"][REFUSAL] = refusal
         self._deaf = True
 
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGIApp) -> None:  # type: ignore[override]
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: "ASGI3Application") -> None:
         """Answers a request; the app is told where its body breaks off."""
-        super()._start_asgi_task(cycle, partial(_told_of_refusals, app))
+        super()._start_asgi_task(cycle, partial(told_of_refusals, cast(ASGIApp, app)))
 
     def on_response_complete(self) -> None:
         """Waits for the next request, and for the rest of this one's body no longer than for a head."""
@@ -280,41 +281,3 @@ class LimitedProtocol(HttpToolsProtocol):
             self._refuse(TOO_SLOW)
         else:
             self.abandon()
-
-
-class _Lingering(asyncio.Transport):
-    """The transport as uvicorn sees it: what closes it closes by the protocol's rules."""
-
-    def __init__(self, transport: asyncio.Transport, protocol: LimitedProtocol) -> None:
-        super().__init__()
-        self._transport = transport
-        self._protocol = protocol
-        # Nothing between uvicorn and the socket where there is nothing to say.
-        self.get_extra_info = transport.get_extra_info  # type: ignore[method-assign]
-        self.pause_reading = transport.pause_reading  # type: ignore[method-assign]
-        self.resume_reading = transport.resume_reading  # type: ignore[method-assign]
-
-    def close(self) -> None:
-        """See LimitedProtocol.close."""
-        self._protocol.close()
-
-    def is_closing(self) -> bool:
-        """Whether nothing more will be answered."""
-        return self._protocol.closing
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Sends, unless the client has left: of several requests uvicorn tells only the last one so."""
-        if not self._transport.is_closing():
-            self._transport.write(data)
-
-
-async def _told_of_refusals(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-    """Runs the app; a message of its body says why there is no more of it, where that is so."""
-    state: MutableMapping[str, Any] = scope["state"]
-
-    async def told() -> Message:
-        message = await receive()
-        refusal = state.get(REFUSAL)
-        return message if refusal is None else {**message, REFUSAL: refusal}
-
-    await app(scope, told, send)

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from starlette.exceptions import HTTPException
 
 from onebert_server.http.digests import SentDigests
-from onebert_server.http.runtime_of import RuntimeOf
+from onebert_server.http.routes.runtime_of import RuntimeOf
 from onebert_server.http.schemas import (
     ALIAS,
     NAME,
