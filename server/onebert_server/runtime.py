@@ -178,7 +178,7 @@ def _add_gauges(metrics: Metrics, engine: Engine, bank: Bank, catalog: Catalog) 
 
 
 def _load(settings: Settings) -> tuple[Base, Bank]:
-    device = _device(settings.device)
+    device = device_for(settings.device)
     auto = settings.dtype == "auto"
     dtype = fast_dtype(device) if auto else getattr(torch, settings.dtype)
     base = load_base(settings.base, dtype=dtype, device=device, batch_invariant=settings.batch_invariant)
@@ -192,8 +192,12 @@ def _load(settings: Settings) -> tuple[Base, Bank]:
     return base, Bank(base, settings.bank_bytes)
 
 
-def _device(wanted: str) -> str:
-    """The device that a setting means: `auto` is a GPU where there is one."""
+def device_for(wanted: str) -> str:
+    """The device that ONEBERT_DEVICE means here: `auto` is a GPU where there is one, else the CPU.
+
+    Raises:
+        InvalidSettings: a GPU is asked for, and there is none.
+    """
     if wanted == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     if wanted.startswith("cuda") and not torch.cuda.is_available():

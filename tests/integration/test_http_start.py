@@ -6,9 +6,11 @@ import signal
 import socket
 import subprocess
 from contextlib import contextmanager
+from pathlib import Path
 
 import httpx
 import pytest
+import torch
 
 from bases import tiny_base
 from onebert_server.run.serve import bind
@@ -46,6 +48,17 @@ def _answers(port):
         return httpx.get(f"http://127.0.0.1:{port}/healthz").status_code == 200
     except httpx.TransportError:
         return False
+
+
+@pytest.mark.parametrize("hidden", [False, True], ids=["as it is", "GPUs hidden"])
+def test_auto_takes_a_gpu_where_there_is_one_and_the_cpu_otherwise(tmp_path, monkeypatch, hidden):
+    """Whether there is one, the driver says, not the library that the server asks."""
+    there_is_one = Path("/dev/nvidia0").exists() and torch.version.cuda is not None
+    if hidden:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with Server(tmp_path, device="auto") as server, server.client() as client:
+        device = client.base()["device"]
+    assert re.fullmatch(r"cuda(:0)?" if there_is_one and not hidden else "cpu", device)
 
 
 @pytest.mark.parametrize("front_ends", **LAYOUTS)

@@ -5,7 +5,9 @@ import os
 from pathlib import Path
 
 import pytest
+import torch
 
+from onebert_server.runtime import device_for
 from onebert_server.settings import Settings, is_loopback, load_settings
 from onebert_store.errors import InvalidSettings
 
@@ -78,10 +80,19 @@ def test_a_key_that_clients_would_send_in_different_ways_is_refused(monkeypatch,
     assert key not in caught.value.detail
 
 
-def test_a_gpu_is_taken_where_there_is_one():
-    """By default; which device `auto` is, is seen where the server runs (`GET /v1/base`)."""
+@pytest.mark.parametrize(("there_is_one", "taken"), [(True, "cuda"), (False, "cpu")])
+def test_a_gpu_is_taken_where_there_is_one(monkeypatch, there_is_one, taken):
+    """By default; tests/integration/test_http_start.py sees it on a server, with what the machine has."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: there_is_one)
     assert load_settings().device == "auto"
-    assert load_settings(device="cuda:1").device == "cuda:1"
+    assert device_for(load_settings().device) == taken
+    assert device_for("cpu") == "cpu"
+
+
+def test_a_gpu_that_is_not_there_is_refused(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(InvalidSettings, match="no CUDA device"):
+        device_for(load_settings(device="cuda:1").device)
 
 
 def test_keys_are_kept_as_digests_and_never_shown(monkeypatch):
