@@ -1,0 +1,82 @@
+"""The pages of docs name nothing that does not exist: files, options, variables, other pages, messages."""
+
+import ast
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "adapters_store/FORMAT.md", *ROOT.glob("docs/**/*.md")]
+SOURCES = [
+    path
+    for folder in ("adapters_store", "encoder", "training", "server", "api", "demo", "benchmarks")
+    for path in (ROOT / folder).rglob("*.py")
+]
+FILES = [f"/{path}" for path in subprocess.check_output(["git", "ls-files"], cwd=ROOT, text=True).splitlines()]
+# Not ours: curl's, and Ray's `ray start --head`.
+FOREIGN_OPTIONS = {"--header", "--data", "--silent", "--show-error", "--fail", "--head"}
+
+pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+
+
+def _literals() -> list[str]:
+    """Every piece of text between the values of a string in the source."""
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in SOURCES]
+    return [
+        node.value
+        for tree in trees
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+
+
+LITERALS = _literals()
+CODE = "\n".join(path.read_text(encoding="utf-8") for path in SOURCES)
+
+
+@pages
+def test_every_file_that_is_named_exists(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    named = set(re.findall(r"`((?:[\w-]+/)*[\w-]+\.(?:py|cpp|sql))`", text))
+    assert {name for name in named if not any(path.endswith(f"/{name}") for path in FILES)} == set()
+
+
+@pages
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)(#[^)\s]+)?\)", page.read_text(encoding="utf-8")):
+        if target.startswith(("http:", "https:")):
+            continue
+        there = page.parent / target if target else page
+        assert there.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.+)$", there.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor[1:] in {_anchor(heading) for heading in headings}, f"{target}{anchor}"
+
+
+def _anchor(heading: str) -> str:
+    """As GitHub makes one of a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+@pages
+def test_every_option_and_variable_that_is_named_exists(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    options = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)) - FOREIGN_OPTIONS
+    # Options that are made of fields have their names, with dashes for the fields' underscores.
+    fields = {f"--{name.replace('_', '-')}" for name in re.findall(r"^    (\w+): Annotated\[", CODE, re.MULTILINE)}
+    written = set(re.findall(r"--[a-z][a-z-]+", CODE))
+    assert options - written - fields - {"--install-completion"} == set()
+    variables = set(re.findall(r"\bONEBERT_([A-Z_]+)\b", text))
+    settings = (ROOT / "server/onebert_server/settings.py").read_text(encoding="utf-8")
+    assert {name for name in variables if f"    {name.lower()}:" not in settings} <= {"URL", "API_KEY"}
+
+
+def test_every_message_of_the_troubleshooting_page_is_one_of_the_code() -> None:
+    page = (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8")
+    cells = re.findall(r"^\| (`.+?) \| ", page, re.MULTILINE)
+    messages = [message for cell in cells for message in re.findall(r"`([^`]+)`", cell)]
+    assert len(messages) > 35
+    pieces = [piece.strip(" ;:'") for message in messages for piece in message.split("…")]
+    assert {piece for piece in pieces if not any(piece in literal for literal in LITERALS)} == set()
