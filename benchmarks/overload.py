@@ -12,7 +12,6 @@ import math
 import multiprocessing
 import os
 import platform
-import re
 import tempfile
 import threading
 import time
@@ -45,6 +44,11 @@ PROBES = 10.0
 AFTER = 5.0
 # Clients who do not wait for what takes longer.
 PATIENCE = 0.5
+# What the server counts: sequences computed, and those of clients who left by what had become of them.
+COUNTED = (
+    "onebert_batch_sequences_sum",
+    *(f'onebert_left_sequences_total{{state="{state}"}}' for state in ("waiting", "running", "computed")),
+)
 KEYS = {"flood": "key-of-who-floods", "other": "key-of-somebody-else"}
 
 
@@ -112,7 +116,7 @@ class Overload:
         rows += self.others(alone, busy["other"], found["other"])
         rows.append(("the flooder's own short texts are answered again", recovery(found["after"], end)))
         rows.append(("memory before, and the most during it", f"{before / 1e6:.0f} MB, {memory.most / 1e6:.0f} MB"))
-        rows += self.left(flood, rate)
+        rows += self.left(flood, rate, peak)
         return rows
 
     def requests(self, who: str, each: int) -> list[bytes]:
@@ -160,31 +164,44 @@ class Overload:
         worse = p99(flooded) / p99(busy)
         return [*rows, ("its p99 beside the flood, against that beside 0.9 of the peak", f"{worse:.2f}")]
 
-    def left(self, flood: Sequence[bytes], rate: float) -> list[tuple[str, str]]:
-        """What is computed for clients who leave after `PATIENCE` seconds."""
-        before = self.counters()
-        replies = self.open({"flood": Stream(flood, rate, 0, self.seconds / 3, PATIENCE)})["flood"]
+    def left(self, flood: Sequence[bytes], rate: float, peak: float) -> list[tuple[str, str]]:
+        """What is computed for clients who leave after `PATIENCE` seconds.
+
+        The server counts the sequences of a request by what had become of them at the moment at which it saw the client
+        leave; nothing begins after that. What was computed and neither answered nor counted there was done before the
+        server saw it: the answer crossed the end of the connection.
+        """
+        seconds = self.seconds / 3
+        before = self.sequences()
+        replies = self.open({"flood": Stream(flood, rate, 0, seconds, PATIENCE)})["flood"]
         time.sleep(1.0)
-        computed, dropped = (after - then for after, then in zip(self.counters(), before, strict=True))
+        after = self.sequences()
+        all_computed, waiting, running, computed = (after[name] - before[name] for name in COUNTED)
         good = sum(reply.status == 200 for reply in replies)
         left = sum(reply.status == LEFT for reply in replies)
-        wasted = 1 - good * TEXTS_EACH / computed if computed else math.nan
+        unseen = all_computed - good * TEXTS_EACH - running - computed
+        wasted = 1 - good * TEXTS_EACH / all_computed if all_computed else math.nan
         return [
             (
                 f"clients who leave after {PATIENCE * 1e3:.0f} ms",
-                f"{left} of {len(replies)}; {good} were answered before",
+                f"{left} of {len(replies)}; {good} were answered before, the others refused",
             ),
-            ("of these, dropped before their work was done", f"{dropped:.0f}"),
-            ("sequences computed for who had left, share of all computed", f"{wasted:.2f}"),
+            ("goodput of these: share of the peak", f"{good / seconds / peak:.2f}"),
+            (
+                "sequences of who left, when the server saw it",
+                f"{waiting:.0f} waited and were dropped, {running:.0f} were being computed, {computed:.0f} had been",
+            ),
+            ("sequences whose answer crossed the client's leaving", f"{unseen:.0f}"),
+            ("sequences computed for who had left by the end, share of all computed", f"{wasted:.2f}"),
         ]
 
-    def counters(self) -> tuple[float, float]:
-        """Sequences computed and requests dropped, since the server's start."""
+    def sequences(self) -> dict[str, float]:
+        """Sequences computed, and those of clients who left, since the server's start."""
         headers = {"Authorization": f"Bearer {KEYS['other']}"}
         text = httpx.get(f"{self.server.url}/metrics", headers=headers, timeout=60).text
-        sequences = re.findall(r"^onebert_batch_sequences_sum (\S+)", text, re.MULTILINE)
-        dropped = re.findall(r"^onebert_dropped_total\{.*\} (\S+)", text, re.MULTILINE)
-        return sum(map(float, sequences)), sum(map(float, dropped))
+        lines = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
+        found = {name: float(value) for name, _, value in lines}
+        return {name: found.get(name, 0.0) for name in COUNTED}
 
 
 class Memory:

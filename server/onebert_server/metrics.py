@@ -68,6 +68,13 @@ class Metrics:
             "onebert_dropped", "Requests whose waiting work was dropped.", ("why",), registry=self.registry
         )
 
+        self._left = Counter(
+            "onebert_left_sequences",
+            "Sequences of requests whose client left, by what had become of them until then.",
+            ("state",),
+            registry=self.registry,
+        )
+
     def gauge(self, name: str, text: str, read: Callable[[], float]) -> None:
         """Adds a gauge that is read when it is scraped."""
         Gauge(f"onebert_{name}", text, registry=self.registry).set_function(read)
@@ -105,6 +112,11 @@ class Metrics:
     def count_dropped(self, why: str) -> None:
         """Counts one request whose work was dropped: `deadline`, or `left` where the client had."""
         self._dropped.labels(why).inc()
+
+    def count_left(self, waiting: int, running: int, computed: int) -> None:
+        """Counts the sequences of a request that nobody waits for: what waited is dropped, the rest was in vain."""
+        for state, sequences in (("waiting", waiting), ("running", running), ("computed", computed)):
+            self._left.labels(state).inc(sequences)
 
     def count_upload(self, result: str) -> None:
         """Counts one upload: `created`, `existing` or the code of the error."""

@@ -84,7 +84,7 @@ def test_an_answer_that_is_late_is_504_and_its_work_is_dropped(tmp_path):
         await held.wait_for_work(0)
         held.opened.set()
         assert (await held.ask()).status_code == 200
-        assert 'onebert_dropped_total{why="left"} 1.0' in await held.metrics()
+        assert 'onebert_dropped_total{why="deadline"} 1.0' in await held.metrics()
 
     lived(tmp_path, test)
 
@@ -123,6 +123,8 @@ def test_who_leaves_is_no_longer_worked_for(tmp_path):
         assert (await held.ask()).status_code == 200
         metrics = await held.metrics()
         assert 'onebert_dropped_total{why="left"} 1.0' in metrics
+        assert 'onebert_left_sequences_total{state="waiting"} 3.0' in metrics
+        assert 'onebert_left_sequences_total{state="running"} 0.0' in metrics
         assert 'status="499"' in metrics
         # Of the upload's proof, the batch that held the engine, and the last question.
         assert "onebert_queue_wait_seconds_count 3.0" in metrics

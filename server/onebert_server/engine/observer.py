@@ -17,3 +17,6 @@ class Observer(Protocol):
 
     def count_dropped(self, why: Dropped) -> None:
         """For each request of which something was dropped."""
+
+    def count_left(self, waiting: int, running: int, computed: int) -> None:
+        """For each request that nobody waits for any more: its sequences, by what had become of them until then."""

@@ -26,6 +26,12 @@ REQUEST_TURN = 2048
 # Deadlines that may be kept of requests that no longer wait, beside as many as there are requests.
 MAX_STALE = 1024
 
+# How long it is remembered, in seconds, that a principal's clients leave; of how many principals; and what share of the
+# longest wait is left to such a principal at least, so that one client who leaves at once never shuts out the others.
+REMEMBERED = 10.0
+MAX_REMEMBERED = 1024
+LEAST_WAIT = 0.25
+
 INFINITY = float("inf")
 
 
@@ -116,6 +122,8 @@ class FairQueue(Generic[R]):
         self._deadlines: list[tuple[float, int]] = []
         self._waiting: dict[int, R] = {}
         self._numbers = itertools.count()
+        # Of principals whose clients left: how long the last of them had waited, and when it did.
+        self._patience: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def check(self, principal: str, seconds_per_token: float) -> None:
         """Refuses what `put` would refuse of this principal however small it were: quick, for before any other work.
@@ -182,7 +190,9 @@ class FairQueue(Generic[R]):
         return taken
 
     def expire(self, now: float) -> list[R]:
-        """Removes and returns every request whose deadline has passed."""
+        """Removes and returns every request whose deadline has passed; forgets who left long ago."""
+        while self._patience and next(iter(self._patience.values()))[1] < now - REMEMBERED:
+            self._patience.popitem(last=False)
         late = []
         while self._deadlines and self._deadlines[0][0] <= now:
             _, number = heapq.heappop(self._deadlines)
@@ -191,15 +201,26 @@ class FairQueue(Generic[R]):
                 late.append(request)
         return late
 
-    def remove(self, request: R) -> bool:
-        """Removes what waits of a request; whether anything did."""
+    def note_left(self, principal: str, waited: float, now: float) -> None:
+        """A client left after so many seconds: for a while its principal's requests may find half of that wait at most.
+
+        The other half is for the batch under way and for their own work. What would wait for longer is refused at once
+        instead of being computed for clients who leave before they are answered.
+        """
+        self._patience[principal] = waited, now
+        self._patience.move_to_end(principal)
+        if len(self._patience) > MAX_REMEMBERED:
+            self._patience.popitem(last=False)
+
+    def remove(self, request: R) -> int:
+        """Removes what waits of a request; returns how many sequences that were."""
         if not self._waits(request):
-            return False
+            return 0
         progress = self._flows[request.principal].requests.pop(request)
         del self._waiting[progress.number]
         left = request.lengths[progress.next :]
         self._count(request.principal, -len(left), -sum(left))
-        return True
+        return len(left)
 
     def clear(self) -> list[R]:
         """Removes and returns everything."""
@@ -226,6 +247,12 @@ class FairQueue(Generic[R]):
         if not flow.sequences:
             del self._flows[principal]
 
+    def _longest_wait(self, principal: str) -> float:
+        """Seconds of work that a request of this principal may find before its own."""
+        longest = self._limits.max_seconds
+        waited, _ = self._patience.get(principal, (INFINITY, 0.0))
+        return min(longest, max(waited / 2, longest * LEAST_WAIT))
+
     def _refuse(self, principal: str, sequences: int, tokens: int, patience: float, seconds_per_token: float) -> None:
         """Raises what speaks against so much more of a principal, for an answer within `patience` seconds."""
         flows = [flow for name, flow in self._flows.items() if name != RESERVED]
@@ -238,7 +265,7 @@ class FairQueue(Generic[R]):
         wait = sum(min(flow.tokens, own.tokens) for flow in flows) * seconds_per_token
         done = (sum(min(flow.tokens, own.tokens + tokens) for flow in flows) + tokens) * seconds_per_token
         fits = own.sequences + sequences <= free_sequences and own.tokens + tokens <= free_tokens
-        if fits and wait < self._limits.max_seconds and done <= patience:
+        if fits and wait < self._longest_wait(principal) and done <= patience:
             return
         error: QueueFull | OverShare
         if own.tokens * len(flows) > sum(flow.tokens for flow in flows):

@@ -46,6 +46,11 @@ class Request(Future[list[Logits]]):
         self._withdraw = withdraw
         self._answers: dict[int, Logits] = {}
 
+    @property
+    def computed(self) -> int:
+        """Items whose answers are kept until the last one is there."""
+        return len(self._answers)
+
     def cancel(self) -> bool:
         """Takes back at once what waits; what runs is let finish first, since the engine reads its rows."""
         return self._withdraw(self)

@@ -112,15 +112,23 @@ class Scheduler:
                 Future.cancel(request)
 
     def withdraw(self, request: Request) -> bool:
-        """The client of a request has left; returns whether its future is cancelled, or will be."""
+        """Nobody waits for a request any more; returns whether its future is cancelled, or will be.
+
+        Before its deadline that is because its client has left, which says how long this principal's clients wait.
+        """
+        now = time.monotonic()
         with self._changed:
             if request.done():
                 return request.cancelled()
             request.left = True
-            dropped = self._queue.remove(request)
+            waiting = self._queue.remove(request)
             running = request in self._running
-        if dropped and self._observer is not None:
-            self._observer.count_dropped("left")
+            if left := now < request.deadline:
+                self._queue.note_left(request.principal, now - request.submitted, now)
+        if self._observer is not None:
+            if waiting:
+                self._observer.count_dropped("left" if left else "deadline")
+            self._observer.count_left(waiting, len(request.items) - waiting - request.computed, request.computed)
         return running or Future.cancel(request)
 
     def close(self) -> None:

@@ -72,6 +72,9 @@ class Batches:
     def count_dropped(self, why):
         pass
 
+    def count_left(self, waiting, running, computed):
+        pass
+
 
 class Parts:
     """A running engine with the tasks above, and answerers on it."""

@@ -55,6 +55,7 @@ class Gate:
         self.batches: list[tuple[int, int]] = []
         self.waits: list[float] = []
         self.dropped: list[str] = []
+        self.left: list[tuple[int, int, int]] = []
 
     def observe_batch(self, sequences: int, tokens: int, seconds: float) -> None:
         self.batches.append((sequences, tokens))
@@ -66,6 +67,9 @@ class Gate:
 
     def count_dropped(self, why: str) -> None:
         self.dropped.append(why)
+
+    def count_left(self, waiting: int, running: int, computed: int) -> None:
+        self.left.append((waiting, running, computed))
 
 
 @pytest.fixture
@@ -186,6 +190,7 @@ def test_a_caller_who_left_costs_nothing_and_makes_room_at_once(engine: Engine, 
     engine.close(WAIT)
     assert gate.batches == [(1, 8), (1, 8)]
     assert gate.dropped == ["left"]
+    assert gate.left == [(3, 0, 0)]
     with pytest.raises(CancelledError):
         leaving.result(WAIT)
 
@@ -205,6 +210,33 @@ def test_who_leaves_while_a_part_runs_is_let_go_only_when_the_rows_are_no_longer
     engine.close(WAIT)
     # An engine that overlaps has launched the next one by then, too.
     assert gate.batches == [(1, 100)] * (1 + engine._overlaps)
+    assert gate.left == [(2 - engine._overlaps, int(engine._overlaps), 1)], "waiting, running and computed"
+
+
+def test_who_leaves_says_how_long_its_principals_requests_are_worth_queueing(
+    monkeypatch: pytest.MonkeyPatch, gate: Gate
+) -> None:
+    """A client who left before the deadline: its principal's requests may find a quarter of the longest wait."""
+    monkeypatch.setattr(engine_module, "measure_speed", lambda base, rows: Speed(0.0, 0.001))
+    engine = Engine(base(), bank()[0], EngineLimits(128, QueueLimits(10**6, 10**9, max_seconds=100.0)), gate)
+    engine.start()
+    hold(engine, gate)
+    late, left = asker("late", seconds=0.001), asker("left")
+    leaving = submit(engine, [item(1)], late), submit(engine, [item(1)], left)
+    while time.monotonic() < late.deadline:
+        pass
+    assert all(future.cancel() for future in leaving)
+    assert gate.dropped == ["deadline", "left"]
+
+    def fill(principal: str, seconds: float) -> None:
+        while engine.waiting_seconds < seconds:
+            submit(engine, [item(1)] * 100, asker(principal))
+
+    with pytest.raises(QueueFull):
+        fill("left", 50)
+    fill("late", 75)
+    gate.opened.set()
+    engine.close(0)
 
 
 def test_what_is_late_is_dropped_before_it_costs_a_pass(engine: Engine, gate: Gate) -> None:
@@ -544,6 +576,8 @@ class Threads:
     def observe_wait(self, seconds: float) -> None: ...
 
     def count_dropped(self, why: str) -> None: ...
+
+    def count_left(self, waiting: int, running: int, computed: int) -> None: ...
 
 
 def test_the_engine_alone_computes_on_the_threads_it_is_given() -> None:

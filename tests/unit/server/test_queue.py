@@ -9,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onebert_server.context import RESERVED
-from onebert_server.engine.queue import MAX_STALE, QUANTUM, REQUEST_TURN, FairQueue, QueueLimits
+from onebert_server.engine.queue import (
+    MAX_REMEMBERED,
+    MAX_STALE,
+    QUANTUM,
+    REMEMBERED,
+    REQUEST_TURN,
+    FairQueue,
+    QueueLimits,
+)
 from onebert_server.settings import Settings
 from onebert_store.errors import DeadlineExceeded, OneBertError, OverShare, QueueFull, TooLarge
 
@@ -106,7 +114,7 @@ def test_takes_what_its_twin_takes(done):
             twin.put(value)
         elif what == "remove" and known:
             gone = known[value % len(known)]
-            assert real.remove(gone) == any(entry[1] is gone for entry in twin.entries)
+            assert real.remove(gone) == sum(entry[1] is gone for entry in twin.entries)
             twin.remove(gone)
         elif what == "take":
             assert real.take(value) == twin.take(value)
@@ -218,6 +226,44 @@ def test_who_holds_more_than_others_is_told_so_and_by_429():
     assert (type(error), error.status) == (OverShare, 429)
     assert error.retry_after == 2, "a second of its own, and the other's tenth"
     put(waiting, Request("other"), seconds_per_token=0.01)
+
+
+def fill(waiting, principal):
+    """Seconds of one principal's work that are let in where a token takes a millisecond."""
+    before = waiting.tokens
+    try:
+        while True:
+            put(waiting, Request(principal), seconds_per_token=0.001)
+    except (QueueFull, OverShare):
+        return (waiting.tokens - before) * 0.001
+
+
+@pytest.mark.parametrize(("waited", "longest"), [(0.0, 0.25), (0.6, 0.3), (60.0, 1.0)])
+def test_a_principal_whose_clients_leave_queues_for_half_of_what_they_waited(waited, longest):
+    """Never for less than a quarter of the bound; for all of it again when nobody has left for a while."""
+    waiting = queue(max_seconds=1.0)
+    waiting.note_left("a", waited, now=0.0)
+    assert waiting.expire(REMEMBERED) == []
+    assert fill(waiting, "a") == pytest.approx(longest)
+    waiting.clear()
+    waiting.expire(REMEMBERED + 0.1)
+    assert fill(waiting, "a") == pytest.approx(1.0)
+
+
+def test_who_leaves_takes_no_room_from_other_principals():
+    waiting = queue(max_seconds=1.0)
+    waiting.note_left("a", 0.1, now=0.0)
+    assert fill(waiting, "a") == pytest.approx(0.25)
+    assert fill(waiting, "b") == pytest.approx(0.75), "what it would hold beside anybody who has 0.25 s waiting"
+
+
+def test_of_principals_whose_clients_left_the_latest_are_remembered():
+    waiting = queue(max_seconds=1.0)
+    for number in range(MAX_REMEMBERED + 1):
+        waiting.note_left(f"principal {number}", 0.0, now=0.0)
+    assert fill(waiting, "principal 0") == pytest.approx(1.0)
+    waiting.clear()
+    assert fill(waiting, f"principal {MAX_REMEMBERED}") == pytest.approx(0.25)
 
 
 @pytest.mark.parametrize("principals", [1, 2, 5])
