@@ -36,7 +36,7 @@ class Held:
             if end is not None:
                 raise end
 
-        [resident] = self.runtime.directory.pin(["task"])
+        [resident] = self.runtime.directory.pin(["task"], "test")
         future = self.runtime.engine.submit([Item(Tokens([5], [0]), resident.slot)], own_work("test"))
         future.add_done_callback(answered)
         await asyncio.to_thread(self.entered.wait)

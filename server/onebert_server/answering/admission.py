@@ -33,9 +33,9 @@ class Admission:
 
     async def compute(self, context: Context, wanted: Wanted, inputs: Sequence[Pieces]) -> list[Result]:
         """See Backend; the versions stay what they are until the engine is done, whatever is moved or deleted."""
-        versions = self._pin(wanted)
+        versions = self._pin(wanted, context.principal)
         try:
-            await self._residents.ready(versions, context.deadline)
+            await self._residents.ready(versions, context)
             expanded = self._expand(versions, inputs, AnswerSize(wanted.top_k))
             items = [item for question in expanded for item in question.items]
             future = self._engine.submit(items, context)
@@ -56,10 +56,11 @@ class Admission:
             for question in expanded
         ]
 
-    def _pin(self, wanted: Wanted) -> list[Version]:
+    def _pin(self, wanted: Wanted, principal: str) -> list[Version]:
         if wanted.refs is not None:
-            return self._directory.pin(wanted.refs)
-        return self._directory.pin_live(lambda facts: TASK_TYPES[facts.task_type].takes(wanted.pair), most=MAX_FANOUT)
+            return self._directory.pin(wanted.refs, principal)
+        takes = lambda facts: TASK_TYPES[facts.task_type].takes(wanted.pair)  # noqa: E731
+        return self._directory.pin_live(takes, MAX_FANOUT, principal)
 
     def _expand(self, versions: Sequence[Version], inputs: Sequence[Pieces], size: AnswerSize) -> list["_Expanded"]:
         tokens = _CutOnce(self._tokenizer)

@@ -104,14 +104,14 @@ class Catalog:
         Raises:
             VersionUnavailable: it cannot be loaded.
             DeadlineExceeded: it was not loaded within the request's time.
-            QueueFull: as many requests wait for versions as may.
+            QueueFull, OverShare: as many requests wait for versions as may.
         """
         try:
-            pinned = self.directory.pin([f"{task}@{version}"])
+            pinned = self.directory.pin([f"{task}@{version}"], context.principal)
         except (NotFound, InvalidInput):
             pinned = []
         try:
-            await self._residents.ready(pinned, context.deadline)
+            await self._residents.ready(pinned, context)
             yield
         finally:
             self.directory.unpin(pinned)

@@ -22,12 +22,13 @@ class Directory:
 
     Args:
         release: called with the slot of a version that was retired, once nobody uses it.
-        load: called with every version that is to be loaded; it ends with `loaded`, `failed` or `unloaded`.
+        load: called with every version that is to be loaded, and with the principal who asked for it; again for each
+            other principal who asks meanwhile. Loading ends with `loaded`, `failed`, `unloaded` or `give_up_unwanted`.
         clock: seconds, as `time.monotonic` gives them.
     """
 
     def __init__(
-        self, release: Callable[[int], None], load: Callable[[Version], None], clock: Callable[[], float]
+        self, release: Callable[[int], None], load: Callable[[Version, str], None], clock: Callable[[], float]
     ) -> None:
         self._release = release
         self._load = load
@@ -73,10 +74,10 @@ class Directory:
                 del self._tasks[name]
         self._give_back(unused)
 
-    def pin(self, refs: Sequence[str]) -> list[Version]:
+    def pin(self, refs: Sequence[str], principal: str) -> list[Version]:
         """Resolves all references at one moment; every pin is given back by `unpin`.
 
-        What is not resident is loaded from now on: `Version.loading` says when it is.
+        What is not resident is loaded from now on, in turns of the principal: `Version.loading` says when it is.
 
         Raises:
             InvalidInput: not a reference.
@@ -88,10 +89,10 @@ class Directory:
             versions = [found[ref] for ref in refs]
             cold = self._pin(versions)
         for version in cold:
-            self._load(version)
+            self._load(version, principal)
         return versions
 
-    def pin_live(self, wanted: Callable[[Facts], bool], most: int) -> list[Version]:
+    def pin_live(self, wanted: Callable[[Facts], bool], most: int, principal: str) -> list[Version]:
         """Pins the wanted of the tasks' live versions, by name.
 
         Left out are versions that are unavailable, and versions whose manifest could not be read yet.
@@ -114,7 +115,7 @@ class Directory:
             versions.sort(key=lambda version: version.facts.task)
             cold = self._pin(versions)
         for version in cold:
-            self._load(version)
+            self._load(version, principal)
         return versions
 
     def unpin(self, versions: Sequence[Version]) -> None:
@@ -126,7 +127,7 @@ class Directory:
         for slot in unused:
             self._release(slot)
 
-    def awaited(self, versions: Sequence[Version]) -> list[Future[None]]:
+    def awaited(self, versions: Sequence[Version], principal: str) -> list[Future[None]]:
         """What pinned versions still wait for: done when they are resident, or failed.
 
         Raises:
@@ -142,7 +143,7 @@ class Directory:
                 self._begin_loading(version)
             loading = [version.loading for version in dict.fromkeys(versions) if version.loading is not None]
         for version in cold:
-            self._load(version)
+            self._load(version, principal)
         return loading
 
     def know(self, version: Version, record: VersionRecord) -> None:
@@ -300,16 +301,17 @@ class Directory:
         return error
 
     def _pin(self, versions: Sequence[Version]) -> list[Version]:
-        """Pins; returns those that somebody has to load."""
-        cold = []
+        """Pins; returns those that are not in memory yet."""
+        cold: dict[Version, None] = {}
         for version in versions:
             version.pins += 1
             if version.state is State.RESIDENT:
                 self._residents.move_to_end(version)
-            elif version.state is not State.LOADING:
-                self._begin_loading(version)
-                cold.append(version)
-        return cold
+            else:
+                if version.state is not State.LOADING:
+                    self._begin_loading(version)
+                cold[version] = None
+        return list(cold)
 
     def _begin_loading(self, version: Version) -> None:
         version.state, version.loading = State.LOADING, Future()

@@ -1,13 +1,15 @@
-"""Which versions wait to be loaded; requests put them in, the loader's thread takes them out."""
+"""Which versions wait to be loaded: requests put them in, the loader's thread takes them in turns of principals."""
 
 import threading
-from collections import deque
+from collections import OrderedDict
 
-from onebert_server.versions.version import Version
+from onebert_server.versions.version import State, Version
 
 
 class LoadQueue:
-    """Versions in the order in which they were asked for; thread-safe.
+    """Versions that were asked for, each principal's in their order, one of each principal in its turn; thread-safe.
+
+    A version that several principals have asked for waits for the first of their turns, and is given out once.
 
     Attributes:
         closed: whether nothing is given out any more.
@@ -16,27 +18,41 @@ class LoadQueue:
     def __init__(self) -> None:
         self.closed = False
         self._changed = threading.Condition()
-        self._versions: deque[Version] = deque()
+        # In the order of their turns; only principals of whom something waits.
+        self._of: OrderedDict[str, OrderedDict[Version, None]] = OrderedDict()
 
     def __bool__(self) -> bool:
-        return bool(self._versions)
+        return bool(self._of)
 
-    def put(self, version: Version) -> None:
-        """Lets a version wait."""
+    def put(self, version: Version, principal: str) -> None:
+        """Lets a version wait in the turns of a principal; a second call for the same two changes nothing."""
         with self._changed:
-            self._versions.append(version)
+            self._of.setdefault(principal, OrderedDict())[version] = None
             self._changed.notify()
 
     def wait(self, seconds: float) -> None:
         """Returns when a version waits, when the queue is closed, or after so many seconds."""
         with self._changed:
-            if not self._versions and not self.closed:
+            if not self._of and not self.closed:
                 self._changed.wait(seconds)
 
     def take(self, most: int) -> list[Version]:
-        """The next versions, at most so many; none once the queue is closed."""
+        """The next versions, at most so many; none once the queue is closed.
+
+        A version whose state is no longer `loading` was given out in another principal's turn, and is left out.
+        """
+        taken: dict[Version, None] = {}
         with self._changed:
-            return [] if self.closed else [self._versions.popleft() for _ in range(min(most, len(self._versions)))]
+            while self._of and len(taken) < most and not self.closed:
+                principal, versions = self._of.popitem(last=False)
+                while versions:
+                    version, _ = versions.popitem(last=False)
+                    if version not in taken and version.state is State.LOADING:
+                        taken[version] = None
+                        break
+                if versions:
+                    self._of[principal] = versions
+        return list(taken)
 
     def close(self) -> None:
         """Gives nothing out any more, and wakes who waits."""
@@ -45,8 +61,8 @@ class LoadQueue:
             self._changed.notify()
 
     def clear(self) -> list[Version]:
-        """Removes and returns everything."""
+        """Removes everything, and returns each version once that still has to be loaded."""
         with self._changed:
-            left = list(self._versions)
-            self._versions.clear()
-            return left
+            left = dict.fromkeys(version for versions in self._of.values() for version in versions)
+            self._of.clear()
+            return [version for version in left if version.state is State.LOADING]

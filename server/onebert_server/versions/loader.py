@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from onebert_server.context import RESERVED
 from onebert_server.versions.residents import RETRY_AT_MOST, Residents
 from onebert_server.versions.version import State, Version
 from onebert_store.errors import NotFound, OneBertError, ShuttingDown
@@ -104,7 +105,7 @@ class Loader:
     def _take(self) -> list[Version]:
         """What is to be loaded next, waiting for it; nothing where there is time to look at a stored file."""
         self._queue.wait(SCRUB_PAUSE)
-        if not self._queue and not self._queue.closed:
+        if not self._queue.closed:
             self._retry()
         return self._queue.take(LOADED_TOGETHER)
 
@@ -112,4 +113,4 @@ class Loader:
         now = self._clock()
         for version in self._directory.versions():
             if version.next_try is not None and version.next_try <= now and self._directory.begin_loading(version):
-                self._queue.put(version)
+                self._queue.put(version, RESERVED)

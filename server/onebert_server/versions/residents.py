@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from math import isinf
@@ -14,6 +15,7 @@ from onebert_encoder.answering.answer import Logits
 from onebert_encoder.base.base import Base
 from onebert_encoder.maths.fold import fold, to_tensors
 from onebert_encoder.maths.rows import Row
+from onebert_server.context import Context
 from onebert_server.engine.bank import Bank
 from onebert_server.engine.engine import Engine
 from onebert_server.versions.directory import Directory
@@ -26,6 +28,7 @@ from onebert_store.errors import (
     EngineFailed,
     InvalidDelta,
     OneBertError,
+    OverShare,
     QueueFull,
     ShuttingDown,
     StoreCorrupt,
@@ -43,7 +46,7 @@ PROVED_TOGETHER = 64
 # Rows that make room for one where the device refuses memory although the bank's bound is kept: somebody else may have
 # taken that memory, and no eviction brings it back.
 EVICTED_FOR_MEMORY = 8
-# Requests that may wait for versions to be loaded.
+# Requests that may wait for versions to be loaded, and beside them one of each principal of whom none waits.
 MAX_WAITING = 1024
 # Seconds before a version that could not be loaded is tried again; doubled each time, up to the second number.
 RETRY_AFTER, RETRY_AT_MOST = 1.0, 300.0
@@ -82,7 +85,8 @@ class Residents:
         self._engine = engine
         self._registry = registry
         self._clock = clock
-        self._waiting = 0
+        # Requests that wait for versions, by principal; only the event loop reads and writes it.
+        self._waiting: Counter[str] = Counter()
 
     def load(self, versions: Sequence[Version], may_evict: bool = True) -> bool:
         """Loads and proves versions that are marked as loading; whether the bank had room for all of them.
@@ -131,23 +135,24 @@ class Residents:
         """What has to be seen of a delta before it may answer."""
         return Proof.of(self._base, delta)
 
-    async def ready(self, versions: Sequence[Version], deadline: float) -> None:
+    async def ready(self, versions: Sequence[Version], context: Context) -> None:
         """Waits until pinned versions are resident; most requests find them so, and wait for nothing.
 
         Args:
             versions: pinned by the caller.
-            deadline: when to give up, in seconds of `time.monotonic()`; infinite where there is no limit.
+            context: of the request; who asks, and when to give up.
 
         Raises:
             VersionUnavailable: one of them could not be loaded, or they are larger than the bank together.
             DeadlineExceeded: they were not loaded in time.
             QueueFull: as many requests wait for versions as may.
+            OverShare: the same, and more of this principal than of others.
         """
-        while awaited := self.directory.awaited(versions):
+        principal, deadline = context.principal, context.deadline
+        while awaited := self.directory.awaited(versions, principal):
             self._check_sum(versions)
-            if self._waiting >= MAX_WAITING:
-                raise QueueFull("as many requests wait for versions to be loaded as the server holds; try again soon")
-            self._waiting += 1
+            self._check_share(principal)
+            self._waiting[principal] += 1
             try:
                 # A request that leaves takes nothing along: others may wait for the same version.
                 loading = asyncio.gather(*(asyncio.shield(asyncio.wrap_future(one)) for one in awaited))
@@ -155,7 +160,9 @@ class Residents:
             except TimeoutError:
                 raise DeadlineExceeded("the request's time was over before its versions were loaded") from None
             finally:
-                self._waiting -= 1
+                self._waiting[principal] -= 1
+                if not self._waiting[principal]:
+                    del self._waiting[principal]
 
     def found_damaged(self, version: Version, error: OneBertError) -> None:
         """A version's stored file could not be read; what is in memory answers as before."""
@@ -171,6 +178,15 @@ class Residents:
                 f"the versions of this request take {total} bytes of memory together, and there is room for"
                 f" {self._bank.max_row_bytes}: ask for fewer at once"
             )
+
+    def _check_share(self, principal: str) -> None:
+        """Refuses a principal of whom more requests wait than it leaves free; one of whom none waits is let in."""
+        own, total = self._waiting[principal], self._waiting.total()
+        if own == 0 or own < MAX_WAITING - total:
+            return
+        if own * len(self._waiting) > total:
+            raise OverShare("more of this caller's requests wait for versions to be loaded than of others'")
+        raise QueueFull("as many requests wait for versions to be loaded as the server holds; try again soon")
 
     def _fold(self, delta: Delta) -> Row:
         check(delta, self._base.spec)

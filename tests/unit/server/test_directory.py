@@ -16,6 +16,7 @@ from onebert_store.registry.records import Alias, VersionEntry, VersionRecord
 from tiny_delta import manifest_dict
 
 MANIFEST = parse_manifest(manifest_dict())
+ASKS = "a principal"
 
 
 def _record(task, version):
@@ -29,7 +30,7 @@ def _resident(task, version, slot):
 
 def _directory(released=None, asked=None, clock=lambda: 0.0):
     released, asked = ([] if given is None else given for given in (released, asked))
-    return Directory(released.append, asked.append, clock)
+    return Directory(released.append, lambda version, _: asked.append(version), clock)
 
 
 def _publish_broken(directory, task, number, **of_failure):
@@ -52,7 +53,7 @@ def directory():
 
 def test_references(directory):
     refs = ["a", "a@live", "a@next", "a@2", "broken@2", "a"]
-    assert [version.slot for version in directory.pin(refs)] == [1, 1, 2, 2, 3, 1]
+    assert [version.slot for version in directory.pin(refs, ASKS)] == [1, 1, 2, 2, 3, 1]
 
 
 @pytest.mark.parametrize(
@@ -71,7 +72,7 @@ def test_one_bad_reference_pins_nothing(ref, error):
     directory.publish(_resident("a", 1, 1), {"live": Alias(1)})
     _publish_broken(directory, "broken", 1)
     with pytest.raises(error):
-        directory.pin(["a", ref])
+        directory.pin(["a", ref], ASKS)
     directory.retire("a", 1)
     assert released == [1]
 
@@ -82,9 +83,9 @@ def test_live_leaves_out_what_nobody_knows_yet(directory):
     unknown = Version(entry)
     directory.publish(unknown, {"live": Alias(1)})
     directory.begin_loading(unknown)
-    assert [version.facts.task for version in directory.pin_live(lambda _: True, most=9)] == ["a"]
+    assert [version.facts.task for version in directory.pin_live(lambda _: True, most=9, principal=ASKS)] == ["a"]
     directory.unloaded(unknown, VersionUnavailable("no room"))
-    assert [version.facts.task for version in directory.pin_live(lambda _: True, most=9)] == ["a"]
+    assert [version.facts.task for version in directory.pin_live(lambda _: True, most=9, principal=ASKS)] == ["a"]
 
 
 def test_only_what_nobody_wants_any_more_is_given_up():
@@ -92,12 +93,12 @@ def test_only_what_nobody_wants_any_more_is_given_up():
     directory = _directory(asked=asked)
     version = Version(_record("task", 1))
     directory.publish(version, {"live": Alias(1)})
-    pinned = directory.pin(["task"])
+    pinned = directory.pin(["task"], ASKS)
     assert not directory.give_up_unwanted(version)
     directory.unpin(pinned)
     assert directory.give_up_unwanted(version)
     assert version.state is State.REGISTERED
-    directory.pin(["task"])
+    directory.pin(["task"], ASKS)
     assert asked == [version, version]
     retried = _publish_broken(directory, "broken", 1, next_try=1.0)
     directory.begin_loading(retried)
@@ -113,7 +114,7 @@ def test_what_was_not_loaded_is_no_longer_unavailable_for_a_reason_of_before():
 
 
 def test_live_leaves_out_what_is_unavailable(directory):
-    assert [version.facts.task for version in directory.pin_live(lambda _: True, most=9)] == ["a"]
+    assert [version.facts.task for version in directory.pin_live(lambda _: True, most=9, principal=ASKS)] == ["a"]
 
 
 def test_live_tasks_that_are_not_wanted_are_not_pinned():
@@ -121,7 +122,9 @@ def test_live_tasks_that_are_not_wanted_are_not_pinned():
     directory = _directory(released)
     for slot, name in enumerate(("a", "b"), 1):
         directory.publish(_resident(name, 1, slot), {"live": Alias(1)})
-    assert [version.slot for version in directory.pin_live(lambda facts: facts.task != "a", most=9)] == [2]
+    assert [
+        version.slot for version in directory.pin_live(lambda facts: facts.task != "a", most=9, principal=ASKS)
+    ] == [2]
     directory.retire("a", 1)
     directory.retire("b", 1)
     assert released == [1]
@@ -133,28 +136,28 @@ def test_more_live_tasks_than_wanted_are_refused_without_looking_at_all_of_them(
     directory = _directory()
     for slot in range(1, 13):
         directory.publish(_resident(f"task-{slot}", 1, slot), {"live": Alias(1)})
-    everything = directory.pin_live(lambda _: True, most=12)
+    everything = directory.pin_live(lambda _: True, most=12, principal=ASKS)
     assert len(everything) == 12
     directory.unpin(everything)
     with pytest.raises(InvalidInput, match="more than 3 tasks"):
-        directory.pin_live(lambda facts: not looked_at.append(facts.task), most=3)
+        directory.pin_live(lambda facts: not looked_at.append(facts.task), most=3, principal=ASKS)
     assert len(looked_at) == 4
     assert sorted(directory.evict() for _ in range(12)) == list(range(1, 13))
 
 
 def test_a_task_without_live_is_no_live_task(directory):
     directory.set_alias("a", "live", None)
-    assert directory.pin_live(lambda _: True, most=9) == []
+    assert directory.pin_live(lambda _: True, most=9, principal=ASKS) == []
     with pytest.raises(AliasNotFound):
-        directory.pin(["a"])
-    assert [version.slot for version in directory.pin(["a@next"])] == [2]
+        directory.pin(["a"], ASKS)
+    assert [version.slot for version in directory.pin(["a@next"], ASKS)] == [2]
 
 
 def test_a_task_goes_with_its_last_version(directory):
     directory.retire("a", 1)
     directory.retire("a", 2)
     with pytest.raises(TaskNotFound):
-        directory.pin(["a@2"])
+        directory.pin(["a@2"], ASKS)
     assert [task.name for task in directory.tasks("", 10)] == ["broken"]
     assert directory.counts()["tasks"] == 1
 
@@ -169,7 +172,7 @@ def test_content_whose_file_is_damaged_is_not_found_so_that_an_upload_heals_it(d
     version = directory.version("a", 2)
     directory.mark_damaged(version, "other content than its digest says")
     assert directory.find("a", version.entry.digest) is None
-    assert directory.pin(["a@2"]) == [version]
+    assert directory.pin(["a@2"], ASKS) == [version]
     assert directory.counts()["damaged"] == 1
     directory.mark_damaged(version, None)
     assert directory.find("a", version.entry.digest) is version
@@ -179,7 +182,7 @@ def test_the_refusal_says_why_and_when_to_come_back():
     directory = _directory(clock=lambda: 100.0)
     _publish_broken(directory, "task", 1, next_try=107.5)
     with pytest.raises(VersionUnavailable, match="its file is damaged") as refused:
-        directory.pin(["task"])
+        directory.pin(["task"], ASKS)
     assert refused.value.retry_after == 8
 
 
@@ -188,14 +191,14 @@ def test_a_cold_version_is_asked_for_once_and_whoever_waits_hears_of_it():
     directory = _directory(asked=asked)
     version = Version(_record("task", 1))
     directory.publish(version, {"live": Alias(1)})
-    pinned = directory.pin(["task", "task@1"])
-    directory.pin(["task"])
-    assert asked == [version]
-    [loading] = directory.awaited(pinned)
+    pinned = directory.pin(["task", "task@1"], ASKS)
+    directory.pin(["task"], ASKS)
+    assert asked == [version, version]
+    [loading] = directory.awaited(pinned, ASKS)
     assert not loading.done()
     directory.loaded(version, 7, _record("task", 1))
     assert loading.result() is None
-    assert directory.awaited(pinned) == []
+    assert directory.awaited(pinned, ASKS) == []
     assert (version.state, version.slot) == (State.RESIDENT, 7)
 
 
@@ -203,13 +206,13 @@ def test_a_version_that_fails_while_requests_wait_refuses_them():
     directory = _directory()
     version = Version(_record("task", 1))
     directory.publish(version, {"live": Alias(1)})
-    pinned = directory.pin(["task"])
-    [loading] = directory.awaited(pinned)
+    pinned = directory.pin(["task"], ASKS)
+    [loading] = directory.awaited(pinned, ASKS)
     directory.failed(version, "no such file", next_try=None)
     with pytest.raises(VersionUnavailable, match="no such file"):
         loading.result()
     with pytest.raises(VersionUnavailable, match="no such file"):
-        directory.awaited(pinned)
+        directory.awaited(pinned, ASKS)
 
 
 def test_the_least_recently_used_goes_first_and_comes_back_when_it_is_asked_for():
@@ -217,9 +220,9 @@ def test_the_least_recently_used_goes_first_and_comes_back_when_it_is_asked_for(
     directory = _directory(asked=asked)
     for number in (1, 2, 3):
         directory.publish(_resident("task", number, number), {"live": Alias(1)})
-    directory.unpin(directory.pin(["task@1"]))
+    directory.unpin(directory.pin(["task@1"], ASKS))
     assert [directory.evict(), directory.evict()] == [2, 3]
-    [back] = directory.pin(["task@3"])
+    [back] = directory.pin(["task@3"], ASKS)
     assert asked == [back]
     assert back.state is State.LOADING
 
@@ -227,7 +230,7 @@ def test_the_least_recently_used_goes_first_and_comes_back_when_it_is_asked_for(
 def test_what_is_pinned_is_never_evicted():
     directory = _directory()
     directory.publish(_resident("task", 1, 1), {"live": Alias(1)})
-    pinned = directory.pin(["task"])
+    pinned = directory.pin(["task"], ASKS)
     assert directory.evict() is None
     directory.unpin(pinned)
     assert directory.evict() == 1
@@ -239,7 +242,7 @@ def test_a_version_that_is_deleted_while_it_is_loaded_gives_its_slot_back():
     directory = _directory(released)
     version = Version(_record("task", 1))
     directory.publish(version, {"live": Alias(1)})
-    pinned = directory.pin(["task"])
+    pinned = directory.pin(["task"], ASKS)
     directory.retire("task", 1)
     directory.loaded(version, 4, _record("task", 1))
     assert version.slot == 4
@@ -257,12 +260,16 @@ class Residency(RuleBasedStateMachine):
         super().__init__()
         self.released = Counter()
         self.asked = []
-        self.directory = Directory(lambda slot: self.released.update([slot]), self.asked.append, lambda: 0.0)
+        self.directory = Directory(lambda slot: self.released.update([slot]), self.ask, lambda: 0.0)
         self.held = Counter()
         self.present = {}
         self.published = self.slots = 0
         self.owned = {}  # slot -> version, as long as the directory has it
         self.evicted = set()
+
+    def ask(self, version, principal):
+        if version not in self.asked:
+            self.asked.append(version)
 
     def new_slot(self, version):
         self.slots += 1
@@ -285,9 +292,9 @@ class Residency(RuleBasedStateMachine):
         refs = [f"task@{number}" for number in numbers]
         if any(self.present[number].state is State.UNAVAILABLE for number in numbers):
             with pytest.raises(VersionUnavailable):
-                self.directory.pin(refs)
+                self.directory.pin(refs, ASKS)
             return []
-        versions = self.directory.pin(refs)
+        versions = self.directory.pin(refs, ASKS)
         self.held.update(versions)
         return versions
 

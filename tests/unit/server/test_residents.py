@@ -16,12 +16,14 @@ import torch
 
 from bases import tiny_base
 from onebert_server.answering.backend import Wanted
-from onebert_server.context import own_work
+from onebert_server.context import Context, own_work
 from onebert_server.runtime import open_runtime
 from onebert_server.settings import load_settings
+from onebert_server.versions import residents
+from onebert_server.versions.loader import Loader
 from onebert_server.versions.residents import RETRY_AT_MOST
 from onebert_server.versions.version import State, Version
-from onebert_store.errors import BankFull, StoreCorrupt, Unhealthy, VersionUnavailable
+from onebert_store.errors import BankFull, OverShare, QueueFull, StoreCorrupt, Unhealthy, VersionUnavailable
 from onebert_store.file.format import loads
 from onebert_store.registry.records import VersionRecord
 from onebert_store.registry.registry import Registry
@@ -214,6 +216,41 @@ def test_a_deleted_version_that_cannot_be_loaded_is_no_error(tmp_path, caplog):
         runtime.residents.failed(version, StoreCorrupt("it is gone"))
         assert not caplog.records
         assert version.state is not State.UNAVAILABLE
+
+
+def test_a_principal_that_waits_for_many_versions_leaves_room_for_others(tmp_path, monkeypatch):
+    """Of eight requests that may wait, one principal has four, and another one is still let in."""
+    monkeypatch.setattr(residents, "MAX_WAITING", 8)
+    with Registry.open(tmp_path) as registry:
+        for seed in range(2):
+            registry.add("task", loads(Task(seed=seed).file))
+
+    def context(principal):
+        return Context(principal, time.monotonic() + 60, time.monotonic(), "test")
+
+    async def live(runtime):
+        pinned = runtime.directory.pin(["task@2"] * 8, "greedy")  # nothing loads it: the loader has not begun
+        try:
+            wait = runtime.residents.ready
+            waiting = [asyncio.ensure_future(wait(pinned[:1], context("greedy"))) for _ in range(4)]
+            await asyncio.sleep(0)
+            with pytest.raises(QueueFull):
+                await wait(pinned[:1], context("greedy"))
+            waiting.append(asyncio.ensure_future(wait(pinned[:1], context("modest"))))
+            await asyncio.sleep(0)
+            with pytest.raises(OverShare):
+                await wait(pinned[:1], context("greedy"))
+            assert not any(one.done() for one in waiting)
+            runtime.directory.unloaded(pinned[0], VersionUnavailable("for a test"))
+            for one in waiting:
+                with pytest.raises(VersionUnavailable, match="for a test"):
+                    await one
+        finally:
+            runtime.directory.unpin(pinned)
+
+    monkeypatch.setattr(Loader, "start", lambda self: None)
+    with opened(tmp_path) as runtime:
+        asyncio.run(live(runtime))
 
 
 def test_only_versions_that_an_alias_points_at_are_loaded_at_the_start(tmp_path):

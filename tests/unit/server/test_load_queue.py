@@ -1,0 +1,84 @@
+"""Versions that wait to be loaded: fair between principals, each given out once, none lost."""
+
+from collections import Counter
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onebert_server.versions.directory import Directory
+from onebert_server.versions.load_queue import LoadQueue
+from onebert_server.versions.version import State, Version
+from onebert_store.registry.records import Alias, VersionEntry
+
+
+def filled(count):
+    """A directory of so many tasks of which none is in memory, and the queue that they wait in."""
+    queue = LoadQueue()
+    directory = Directory(lambda slot: None, queue.put, lambda: 0.0)
+    for number in range(count):
+        entry = VersionEntry(f"task{number}", 1, f"sha256:{number:064x}", 1, datetime(2026, 1, 1, tzinfo=UTC))
+        directory.publish(Version(entry), {"live": Alias(1)})
+    return directory, queue
+
+
+def refs(first, last):
+    return [f"task{number}" for number in range(first, last)]
+
+
+def names(versions):
+    return [version.entry.task for version in versions]
+
+
+def test_a_principal_with_a_thousand_cold_tasks_does_not_delay_anothers_one():
+    directory, queue = filled(1001)
+    directory.pin(refs(0, 1000), "greedy")
+    directory.pin(refs(1000, 1001), "modest")
+    assert names(queue.take(3)) == ["task0", "task1000", "task1"]
+
+
+def test_a_task_that_waits_for_one_principal_is_taken_in_the_turn_of_another_who_needs_it():
+    directory, queue = filled(1000)
+    directory.pin(refs(0, 1000), "greedy")
+    directory.pin(refs(999, 1000), "modest")
+    assert names(queue.take(2)) == ["task0", "task999"]
+
+
+def test_what_was_loaded_in_anothers_turn_costs_nobody_a_turn():
+    directory, queue = filled(3)
+    directory.pin(refs(0, 3), "one")
+    directory.pin(refs(0, 2), "two")
+    for version in queue.take(2):
+        directory.failed(version, "for a test", None)
+    assert names(queue.take(9)) == ["task2"]
+    assert not queue
+
+
+def test_what_still_waits_when_all_ends_is_given_back_once():
+    directory, queue = filled(3)
+    directory.pin(refs(0, 2), "one")
+    directory.pin(refs(1, 3), "two")
+    queue.close()
+    assert queue.take(9) == []
+    assert sorted(names(queue.clear())) == refs(0, 3)
+    assert not queue
+
+
+@pytest.mark.parametrize("batch", [1, 2, 5])
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 9)), max_size=40))
+def test_everything_is_given_out_once_and_no_principal_waits_longer_than_its_turns(batch, asked):
+    directory, queue = filled(10)
+    for principal, number in asked:
+        directory.pin(refs(number, number + 1), principal)
+    wanted = {p: list(dict.fromkeys(number for q, number in asked if p == q)) for p, _ in asked}
+    order = []
+    while taken := queue.take(batch):
+        for version in taken:
+            assert version.state is State.LOADING
+            directory.failed(version, "for a test", None)
+        order += [int(name.removeprefix("task")) for name in names(taken)]
+    assert Counter(order) == Counter({number: 1 for _, number in asked})
+    for numbers in wanted.values():
+        for place, number in enumerate(numbers):
+            assert order.index(number) < (place + 1) * len(wanted)
