@@ -25,7 +25,7 @@ def full_disk_is_typed() -> Iterator[None]:
 def storage_errors_are_typed() -> Iterator[None]:
     """Turns every error of the operating system into `StorageFull` or `StorageUnavailable`.
 
-    For the files of a store, whose paths mean nothing to a client. A file that the user named keeps its OSError.
+    For the files of a store, whose paths mean nothing to a client. Errors of a file that the user named stay OSErrors.
     """
     try:
         with full_disk_is_typed():
@@ -66,7 +66,7 @@ def write_whole(path: Path, data: bytes) -> None:
 
 @contextmanager
 def _blamed_on(path: Path) -> Iterator[None]:
-    """The temporary's name in an error would say nothing to whoever named the file."""
+    """Makes errors name the file that the user named, and not the temporary file."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,6 @@
-"""Every error a user can meet; the edges (HTTP, command line) turn them into answers.
+"""Every error a user can meet; the edges (HTTP, command line) turn errors into answers.
+
+One file although it is long: the tree below is what a reader looks for, and each class is only its row of that tree.
 
     OneBertError                      500  internal
     ├── InvalidDelta                  422  (abstract)
@@ -16,8 +18,8 @@
     │   ├── VersionNotFound           404  version-not-found
     │   └── AliasNotFound             404  alias-not-found
     ├── AliasConflict                 412  alias-conflict        the alias is not where If-Match says
-    ├── VersionInUse                  409  version-in-use        an alias points at it
-    ├── VersionUnavailable            503  version-unavailable   registered, but it could not be loaded
+    ├── VersionInUse                  409  version-in-use        an alias points at the version
+    ├── VersionUnavailable            503  version-unavailable   registered, but could not be loaded
     ├── StoreLocked                   503  store-locked          another process owns the folder
     ├── StoreCorrupt                  500  store-corrupt         a blob or a row is missing or damaged
     ├── StorageUnavailable            503  storage-unavailable   the disk cannot be read or written; with Retry-After
@@ -40,7 +42,8 @@
     ├── InvalidSettings               422  invalid-settings
     └── ServerUnreachable             503  server-unreachable    (client)
 
-Inner code raises them and knows nothing of HTTP; an edge reads `status`, `code`, `title`, `detail` and `retry_after`.
+Inner code raises these errors and knows nothing of HTTP; an edge reads
+`status`, `code`, `title`, `detail` and `retry_after`.
 """
 
 

@@ -1,4 +1,4 @@
-"""The `onebert` command: commands plug in by the entry points group `onebert.commands`; `inspect` is ours."""
+"""The `onebert` command: commands plug in by the entry points group `onebert.commands`; `inspect` is defined here."""
 
 import os
 import sys
@@ -17,7 +17,8 @@ GROUP = "onebert.commands"
 
 def main() -> None:
     """Runs the command line: 0 is success, 1 an error, 2 wrong usage, 130 an interrupt; errors are one line."""
-    # Before torch is loaded: its threads wait briefly awake, then sleep (docs/decisions/0006-brief-spinning.md).
+    # Set before torch is loaded, so that its threads wait awake only briefly, then sleep
+    # (docs/decisions/0006-brief-spinning.md).
     os.environ.setdefault("GOMP_SPINCOUNT", "2000")
     try:
         status = build_app()(standalone_mode=False)
@@ -25,7 +26,7 @@ def main() -> None:
         console.print_error(error.detail)
         status = 1
     except typer.TyperException as error:
-        # Called with nothing, the help is already out and the message is empty.
+        # Where there were no arguments, the help has been printed and the message is empty.
         if message := error.format_message():
             console.print_error(f"{message} (see --help)")
         status = error.exit_code
@@ -58,7 +59,7 @@ def inspect(
 ) -> None:
     """Show what a delta file holds: base, labels, method, sizes, provenance, and what it changes.
 
-    It is read as strictly as the server reads it; whether it fits a base is checked when it is served.
+    The file is read as strictly as the server reads it; whether the delta fits a base is checked at the upload.
     """
     # Imported here because every command starts through this file.
     from onebert_store.command.inspection import inspect_file, render  # noqa: PLC0415

@@ -23,7 +23,7 @@ from rich.table import Table
 
 HEARTBEAT_S = 30.0
 
-# Client text may look like markup or an emoji code; it is shown as it is.
+# Client text may look like markup or an emoji code; it is shown unchanged.
 out = Console(markup=False, emoji=False, highlight=False)
 err = Console(markup=False, emoji=False, highlight=False, stderr=True)
 
@@ -38,7 +38,7 @@ def table(*columns: str, numbers: Collection[str] = ()) -> Table:
 
     Args:
         columns: what the head says.
-        numbers: those of the columns that are set to the right.
+        numbers: which of the columns are aligned to the right.
     """
     made = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for name in columns:
@@ -47,7 +47,7 @@ def table(*columns: str, numbers: Collection[str] = ()) -> Table:
 
 
 def facts() -> Table:
-    """An empty table of two columns without a head: names, and what is said of each."""
+    """An empty table of two columns without a head: names and values."""
     made = Table(box=None, show_header=False, pad_edge=False)
     made.add_column(no_wrap=True)
     made.add_column(overflow="fold")
@@ -61,7 +61,7 @@ def print_error(detail: str) -> None:
 
 @contextmanager
 def busy(what: str) -> Iterator[None]:
-    """A spinner with a clock on standard error, for what has no count; elsewhere than on a terminal `heartbeat`."""
+    """A spinner with a clock on standard error, for work without steps to count; without a terminal, a `heartbeat`."""
     started = time.monotonic()
     spinner = Progress(
         SpinnerColumn(),
@@ -103,14 +103,14 @@ def heartbeat(describe: Callable[[], str]) -> Iterator[None]:
 
 
 def progress(with_results: bool = False) -> Progress:
-    """A progress bar on standard error, gone when done; nothing where that is not a terminal.
+    """A progress bar on standard error, removed when the work is done; nothing is shown without a terminal.
 
     Args:
         with_results: whether the command prints results meanwhile; on a terminal they take the place of the bar.
     """
     return Progress(
         TextColumn("{task.description}"),
-        BarColumn(bar_width=10),  # 80 columns are for what the description says
+        BarColumn(bar_width=10),  # leaves room for the description in 80 columns
         MofNCompleteColumn(),
         TimeRemainingColumn(),
         TextColumn("left"),

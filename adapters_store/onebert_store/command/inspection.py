@@ -34,13 +34,13 @@ def inspect_file(path: Path) -> dict[str, Any]:
 
     Raises:
         InvalidDelta: the file is refused.
-        TooLarge: the same.
-        InvalidInput: it cannot be read.
+        TooLarge: the file is over a limit.
+        InvalidInput: the file cannot be read.
     """
     data = read_file(path)
     delta = loads(data)
     manifest = delta.manifest.model_dump(exclude={"golden"})
-    # Where a sparse value lies is no number of its own.
+    # The index of a sparse value is not counted as a parameter.
     sizes = {name: tensor.size for name, tensor in delta.tensors.items() if not name.startswith(SPARSE_INDEX)}
     head = sum(size for name, size in sizes.items() if name.startswith("head."))
     return manifest | {

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO
 
-# By module and not by path: the command need not be installed where the caller looks for it.
+# Started by module and not by path, so that the script `onebert` need not be on the caller's PATH.
 ONEBERT = (sys.executable, "-c", "from onebert_store.command.cli import main; main()")
 
 STOP_TIMEOUT_S = 60.0
@@ -17,12 +17,12 @@ STOP_TIMEOUT_S = 60.0
 def running(
     *arguments: str, stderr: IO[str] | int | None = None, **settings: object
 ) -> Iterator[subprocess.Popen[str]]:
-    """A child that does not outlive the block; it is asked to stop, then killed.
+    """A child that does not outlive the block: it is asked to stop, and killed where it does not.
 
     Args:
         arguments: the command line after `onebert`.
-        stderr: as for subprocess; None shares the caller's.
-        settings: `ONEBERT_…` variables by their lower-case names; those of the caller are not passed on.
+        stderr: as for `subprocess.Popen`; None shares the caller's standard error.
+        settings: `ONEBERT_…` variables by their lower-case names; the caller's own ones are not passed on.
     """
     environment = {name: value for name, value in os.environ.items() if not name.startswith("ONEBERT_")}
     environment |= {f"ONEBERT_{name.upper()}": str(value) for name, value in settings.items() if value is not None}

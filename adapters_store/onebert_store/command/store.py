@@ -40,13 +40,13 @@ DEFAULT = Path("onebert-data")
 def check(
     data_dir: DataDir = DEFAULT,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Write damaged manifests of the database anew, from the files.")
+        bool, typer.Option("--repair", help="Write damaged manifests in the database again, from the files.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Read every version's file and row; say what is missing, damaged, or of no version. May run beside a server.
+    """Say which versions are missing or damaged, and which files have no version. May run beside a server.
 
-    Exit code 1 where something is missing or damaged. A missing or damaged file comes back by pushing it again.
+    Exit code 1 where something is missing or damaged. Pushing a delta again replaces its missing or damaged file.
     """
     from onebert_store.registry.check import check_database, check_versions  # noqa: PLC0415 - see `inspect`
     from onebert_store.registry.database import reading  # noqa: PLC0415
@@ -82,13 +82,16 @@ def check(
 def gc(
     data_dir: DataDir = DEFAULT,
     older_than: Annotated[
-        str, typer.Option("--older-than", metavar="TIME", help="For how long no version has had it, as 90m, 24h or 7d.")
+        str,
+        typer.Option(
+            "--older-than", metavar="TIME", help="How long a file must have been without a version, as 90m, 24h or 7d."
+        ),
     ] = "24h",
     as_json: AsJson = False,
 ) -> None:
-    """Remove what no version has had for a time: files of deleted versions and broken uploads. May run beside a server.
+    """Remove files that no version has had for a time: of deleted versions, of broken uploads. May run beside a server.
 
-    A restored database finds the files of the versions it knows as long as they have not been removed.
+    An older database that is restored finds the files of its versions only as long as none has been removed.
     """
     from onebert_store.registry.gc import sweep  # noqa: PLC0415
     from onebert_store.registry.store import join_store  # noqa: PLC0415
@@ -113,13 +116,13 @@ def recover(
         typer.Argument(help="Digests of files, or their first digits; none stands for all.", metavar="[DIGEST]..."),
     ] = None,
     task: Annotated[
-        str | None, typer.Option("--task", help="The task they are versions of; by default recovered-DIGEST.")
+        str | None, typer.Option("--task", help="The task that gets the versions; by default recovered-DIGEST.")
     ] = None,
     data_dir: DataDir = DEFAULT,
 ) -> None:
     """Make versions of files that no version has, also where the database is lost. The server must not run.
 
-    A file does not know the task it was of. `onebert store check` lists what is there, with labels to tell it by.
+    A file does not hold the name of its task. `onebert store check` lists the files with the labels of each.
     """
     from onebert_store.registry.check import find_digest  # noqa: PLC0415
     from onebert_store.registry.check import recover as recover_one  # noqa: PLC0415
@@ -162,7 +165,7 @@ def _facts(opened: "Store", orphan: "Orphan") -> dict[str, Any]:
 
 
 def _content(opened: "Store", digest: str) -> str:
-    """What tells a file from others where its task's name is not known."""
+    """What a person can tell a file by, since it does not hold the name of its task."""
     try:
         manifest = loads(opened.blobs.get(digest)).manifest
     except OneBertError as error:

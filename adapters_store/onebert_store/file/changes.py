@@ -49,9 +49,9 @@ class Change:
 
 
 def changes(tensors: Mapping[str, Array]) -> list[Change]:
-    """Every change, in the order of the tensors; what is no change (heads, indices, halves of a pair) is left out.
+    """Every change, in the order of the tensors, without heads, indices and tensors whose other half is missing.
 
-    Memory is a few tiles of a million numbers, whatever shapes the tensors have: nothing is computed whole.
+    Memory is a few tiles of a million numbers, whatever shapes the tensors have: no product is computed whole.
 
     Args:
         tensors: by the names of FORMAT.md; they need not fit any base.

@@ -26,7 +26,7 @@ HEAD_BIAS = "head.bias"
 HEAD_DENSE_WEIGHT = "head.dense.weight"
 HEAD_DENSE_BIAS = "head.dense.bias"
 POOLER_SYMBOL = "b_p"
-# The last map of each sublayer: Houlsby et al. 2019 (Figure 2) put their adapters behind it.
+# The last map of each sublayer: Houlsby et al. 2019 (Figure 2) put their adapters behind this map.
 ADAPTED = ("W_m1", "W_m3")
 # (IA)³ scales the outputs of W_k and W_v and the inputs of W_m3: dimension 0 or 1 of the weight's shape.
 SCALED = {"W_k": 0, "W_v": 0, "W_m3": 1}
@@ -42,7 +42,7 @@ class Delta:
 
     Attributes:
         manifest: what the tensors are for.
-        tensors: by the names of FORMAT.md; read-only arrays of float32, float16, ml_dtypes.bfloat16; indices of int32.
+        tensors: by the names of FORMAT.md; read-only arrays of float32, float16, ml_dtypes.bfloat16; indices are int32.
     """
 
     manifest: Manifest
@@ -125,7 +125,7 @@ def _check_tensors(delta: Delta, spec: BaseSpec) -> None:
 
 
 def _check_indices(tensors: Mapping[str, Array], spec: BaseSpec) -> None:
-    """Only indices are integers; those of one weight lie inside it and strictly increase."""
+    """Only indices are integers; the indices of one weight lie inside that weight and strictly increase."""
     wrong = [name for name, tensor in tensors.items() if (tensor.dtype == np.int32) != name.startswith(SPARSE_INDEX)]
     if wrong:
         raise TensorMismatch(f"{SPARSE_INDEX}* is I32 and nothing else is: {listed(wrong)}")
@@ -186,6 +186,6 @@ def _delta_shapes(pooling: str, spec: BaseSpec) -> Shapes:
     return {
         DELTA + name: shape
         for name, shape in spec.parameters.items()
-        # Another pooling never reads the pooler's bias.
+        # With any other pooling the pooler's bias is never read.
         if pooling == "pooler" or spec.symbols[name] != POOLER_SYMBOL
     }

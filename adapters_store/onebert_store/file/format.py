@@ -60,7 +60,7 @@ def dumps(delta: Delta) -> bytes:
 
     Raises:
         InvalidDelta: `loads` would refuse the file, for the same reason.
-        TooLarge: the same.
+        TooLarge: `loads` would refuse the file as too large.
     """
     data = canonical_bytes(delta.manifest, delta.tensors)
     loads(data)
@@ -179,5 +179,5 @@ def _check_entry(name: str, entry: Any) -> np.dtype[Any]:
 
 
 def _integers(values: Any, lowest: int) -> bool:
-    """Whether it is a list of integers in bounds; JSON's true and 1.0 are not integers."""
+    """Whether `values` is a list of integers in bounds; JSON's true and 1.0 are not integers."""
     return isinstance(values, list) and all(type(value) is int and lowest <= value <= MAX_DIMENSION for value in values)

@@ -57,7 +57,7 @@ class BaseRef(_Strict):
 
 
 class Golden(_Strict):
-    """Token-id sequences and the float32 logits that the trainer computed for them; token by token where per token."""
+    """Token-id sequences and the float32 logits that the trainer computed: per sequence, or per token."""
 
     input_ids: Annotated[
         list[list[Annotated[int, Field(ge=0, le=MAX_TOKEN)]]], Field(min_length=1, max_length=MAX_GOLDEN)
@@ -74,7 +74,7 @@ class Golden(_Strict):
 
 
 class Manifest(_Strict):
-    """What the tensors of a delta are for; `training` is free provenance."""
+    """What the tensors of a delta are for; `training` is for people and changes no answer."""
 
     # Not Literal[1], which takes true and 1.0 for 1.
     format: Annotated[int, Field(ge=FORMAT, le=FORMAT)]

@@ -70,7 +70,7 @@ class BlobStore(Protocol):
         """Reads the blob in pieces, never whole; raises StoreCorrupt where it is missing or damaged.
 
         Args:
-            digest: of the blob.
+            digest: names the blob.
             stop: asked after each piece; true ends the reading.
 
         Returns:
@@ -87,7 +87,7 @@ class BlobStore(Protocol):
         """Every blob, in no order."""
 
     def unfinished(self) -> Iterator[BlobInfo]:
-        """What writers hold that have not committed, also those of processes that are gone; `digest` is no digest."""
+        """Files of writers that have not committed, also of processes that are gone; `digest` is a file's name."""
 
     def drop_unfinished(self, before: datetime) -> None:
         """Removes what no writer has touched since `before`."""

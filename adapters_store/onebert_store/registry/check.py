@@ -22,7 +22,7 @@ _SHOWN_DIGITS = 12
 
 @dataclass(frozen=True)
 class Checked:
-    """One version after its check; `problem` is None where row and blob are whole, `repaired` where they are so now."""
+    """One version after its check; `problem` is None where row and blob are whole, `repaired` if the row now is."""
 
     entry: VersionEntry
     problem: str | None
@@ -30,10 +30,10 @@ class Checked:
 
 
 def check_database(store: Store) -> None:
-    """Has the database look at itself.
+    """Runs the database's own checks.
 
     Raises:
-        StoreCorrupt: it found pages or references that do not fit.
+        StoreCorrupt: pages or references are damaged.
     """
     with reading(store.database) as connection:
         if errors := integrity_errors(connection):
@@ -46,7 +46,7 @@ def check_versions(store: Store, entries: list[VersionEntry], repair: bool = Fal
     Args:
         store: may have an owner beside this process.
         entries: what to look at.
-        repair: whether a damaged manifest is written anew from the file, which holds the same one.
+        repair: whether a damaged manifest is written anew from the file, which holds the same manifest.
     """
     for digest, same in groupby(sorted(entries, key=lambda entry: entry.digest), lambda entry: entry.digest):
         blob_problem = _problem_of_blob(store, digest)
@@ -58,11 +58,11 @@ def check_versions(store: Store, entries: list[VersionEntry], repair: bool = Fal
 
 
 def find_digest(store: Store, start: str) -> str:
-    """The blob whose digest begins so, with or without `sha256:`.
+    """The digest of the one blob whose digest begins with `start`, with or without `sha256:`.
 
     Raises:
-        InvalidInput: too few digits, or several blobs begin so.
-        NotFound: none does.
+        InvalidInput: too few digits, or several blobs have such a digest.
+        NotFound: no blob has such a digest.
     """
     digits = start.removeprefix("sha256:")
     if len(digits) < MIN_DIGEST_DIGITS:
@@ -76,18 +76,18 @@ def find_digest(store: Store, start: str) -> str:
 
 
 def recover(store: Store, digest: str, task: str | None = None) -> tuple[VersionRecord, bool]:
-    """Makes a version of a blob; its file does not know which task it was of.
+    """Makes a version of a blob; the file does not hold the name of the task that it belonged to.
 
     Args:
         store: owned by this process.
-        digest: of the blob.
-        task: None names it by its digest, `recovered-…`.
+        digest: names the blob.
+        task: which task gets the version; None is a task named after the digest, `recovered-…`.
 
     Returns:
         As `Registry.add`.
 
     Raises:
-        InvalidInput: the task's name.
+        InvalidInput: the task's name breaks the rule.
         StoreCorrupt: the blob is missing or damaged.
         InvalidDelta: the blob is no delta file.
     """
@@ -124,7 +124,7 @@ def _write_manifest(store: Store, entry: VersionEntry) -> None:
 
 
 def _exists(store: Store, entry: VersionEntry) -> bool:
-    """Whether it was not deleted since it was listed, and its blob swept."""
+    """Whether the version still exists; one that was deleted since the listing may have lost its blob to a sweep."""
     try:
         with reading(store.database) as connection:
             require_version(connection, entry.task, entry.version)

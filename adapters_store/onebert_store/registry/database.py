@@ -31,11 +31,11 @@ class UtcDateTime(TypeDecorator[datetime]):
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """Naive UTC for the database."""
+        """The time in UTC without its zone, for the database."""
         return value and value.astimezone(UTC).replace(tzinfo=None)
 
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """Aware UTC for us."""
+        """The same time, with its zone."""
         return value and value.replace(tzinfo=UTC)
 
 
@@ -93,8 +93,8 @@ def reading(engine: Engine) -> Iterator[Connection]:
 def writing(engine: Engine) -> Iterator[Connection]:
     """A transaction that changes rows, durable when the block ends without an error.
 
-    Several writers, threads or processes, are right by the statements alone: each changes what it finds, and decides
-    by how many rows it changed. None reads first and writes what it computed from that.
+    Several writers, threads or processes, are right by the statements alone: each statement changes the rows it finds,
+    and the code decides by how many rows changed. No transaction reads first and writes what it computed from that.
     """
     with typed_database_errors(), engine.execution_options(**WRITES).begin() as connection:
         yield connection

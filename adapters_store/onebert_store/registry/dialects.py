@@ -1,4 +1,4 @@
-"""What differs between databases: how SQLite is opened and locked, how it reports errors; nothing else knows it."""
+"""What differs between databases: how SQLite is opened, locked, and reports errors; no other file knows SQLite."""
 
 import sqlite3
 from collections.abc import Iterator, Mapping
@@ -44,7 +44,7 @@ def upsert(table: Table) -> Insert:
 
 @contextmanager
 def typed_database_errors() -> Iterator[None]:
-    """Turns the database's errors that an operator can mend into ours; mistakes of this code pass.
+    """Turns the database errors that an operator can mend into typed errors; mistakes of this code pass.
 
     Raises:
         StorageFull: the disk is full.
@@ -54,7 +54,7 @@ def typed_database_errors() -> Iterator[None]:
     try:
         yield
     except DBAPIError as error:
-        # The low byte is the primary code; the rest says where it happened.
+        # The low byte is the kind of error; the other bytes say where the error happened.
         code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
         if code == sqlite3.SQLITE_FULL:
             raise StorageFull("the disk has no room for this") from error

@@ -22,7 +22,7 @@ _PIECE_BYTES = 2**20
 
 
 class FolderBlobs:
-    """A BlobStore in a folder. Opening it removes nothing: processes may share the folder."""
+    """A BlobStore in a folder. Opening the folder removes nothing: processes may share it."""
 
     def __init__(self, folder: Path, max_bytes: int) -> None:
         self._folder = folder
@@ -66,7 +66,7 @@ class FolderBlobs:
                 yield BlobInfo(DIGEST_PREFIX + name, size, modified)
 
     def unfinished(self) -> Iterator[BlobInfo]:
-        """What writers hold that have not committed, also those of processes that are gone."""
+        """The files of writers that have not committed, also of processes that are gone."""
         for name, size, modified in self._files():
             if name.startswith(_UNFINISHED):
                 yield BlobInfo(name, size, modified)
@@ -88,7 +88,7 @@ class FolderBlobs:
 
     @contextmanager
     def _locked(self, kind: int) -> Iterator[None]:
-        # A descriptor of its own for each holder: such a lock is between processes and between threads alike.
+        # Each holder opens a descriptor of its own, so that the lock is between threads as well as between processes.
         with storage_errors_are_typed():
             handle = os.open(self._folder, os.O_RDONLY)
         try:

@@ -1,4 +1,4 @@
-"""Blobs that no version names: marked when that is seen, removed after a time of grace.
+"""Blobs that no version names: each is marked when it is first seen, and removed after a time of grace.
 
 The grace is what makes a restored database harmless: the blobs of versions that an older database does not know, and
 of versions deleted since, are still there, and `onebert store recover` makes versions of them.
@@ -29,7 +29,7 @@ PAUSE_S = 0.01
 
 @dataclass(frozen=True)
 class Orphan:
-    """A blob that no version names, and since when that is known; None where it was not seen before."""
+    """A blob that no version names, and since when that is known; None where the blob was not seen before."""
 
     blob: BlobInfo
     since: datetime | None
@@ -52,7 +52,7 @@ def find_orphans(store: Store) -> list[Orphan]:
 
 
 def mark_orphans(store: Store) -> None:
-    """Notes of every orphan that it is one now, if that is not known; removes nothing."""
+    """Marks every orphan that has no mark yet, with the time now; removes nothing."""
     with store.blobs.sweeping():
         _mark(store, [orphan.blob for orphan in find_orphans(store) if orphan.since is None])
 
@@ -139,8 +139,8 @@ def _orphans_among(store: Store, blobs: list[BlobInfo], named: Select[Any], mark
 
 
 def _valid(since: datetime | None, blob: BlobInfo) -> datetime | None:
-    # A mark from before the bytes were written is of an earlier orphan of this digest: a database that was restored
-    # may hold such a mark.
+    # A mark that is older than the file belongs to an earlier orphan with this digest: a restored database may hold
+    # such a mark.
     return since if since and since >= blob.modified else None
 
 

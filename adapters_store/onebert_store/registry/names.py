@@ -8,7 +8,7 @@ from onebert_store.file.strict_json import shown
 
 LIVE = "live"
 
-# ASCII only, so that no two names look alike and none is a path.
+# ASCII only, so that no two names look alike and no name is a path.
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 
@@ -35,7 +35,7 @@ def check_name(name: str) -> None:
 
 
 def check_alias(alias: str) -> None:
-    """Refuses what is not the name of an alias: as a task's, but not all digits.
+    """Refuses what is not the name of an alias: the rule of task names, and not all digits.
 
     Raises:
         InvalidInput: the name breaks the rule.
@@ -49,7 +49,7 @@ def parse_ref(text: str) -> TaskRef:
     """Reads `name` (its alias `live`), `name@3` or `name@alias`.
 
     Raises:
-        InvalidInput: it is none of them.
+        InvalidInput: the text is none of the three.
     """
     task, at, pointer = text.partition("@")
     check_name(task)

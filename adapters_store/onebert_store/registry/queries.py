@@ -1,4 +1,4 @@
-"""What the registry reads: each function is asked inside a transaction and never changes a row."""
+"""What the registry reads: each function runs inside its caller's transaction and never changes a row."""
 
 from pydantic import ValidationError
 from sqlalchemy import ColumnElement, Connection, select
@@ -41,8 +41,8 @@ def version_record(connection: Connection, task: str, n: int) -> VersionRecord:
     """Version `n` of a task.
 
     Raises:
-        InvalidInput: that is not a name.
-        TaskNotFound: no task has it.
+        InvalidInput: the task's name breaks the rule.
+        TaskNotFound: no task has this name.
         VersionNotFound: the task has no such version.
         StoreCorrupt: its manifest is damaged.
     """
@@ -56,11 +56,11 @@ def version_record(connection: Connection, task: str, n: int) -> VersionRecord:
 
 
 def require_version(connection: Connection, task: str, n: int) -> None:
-    """Refuses a version that is not there; its manifest is not looked at.
+    """Refuses a version that does not exist; the manifest is not looked at.
 
     Raises:
-        InvalidInput: that is not a name.
-        TaskNotFound: no task has it.
+        InvalidInput: the task's name breaks the rule.
+        TaskNotFound: no task has this name.
         VersionNotFound: the task has no such version.
     """
     require_task(connection, task)
@@ -73,8 +73,8 @@ def require_task(connection: Connection, name: str) -> None:
     """Refuses a task without versions.
 
     Raises:
-        InvalidInput: that is not a name.
-        TaskNotFound: no task has it.
+        InvalidInput: the task's name breaks the rule.
+        TaskNotFound: no task has this name.
     """
     check_name(name)
     if not _exists(connection, VERSIONS.c.task == name):

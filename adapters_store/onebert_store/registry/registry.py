@@ -49,7 +49,7 @@ class Registry:
 
     @classmethod
     def open(cls, folder: Path) -> Self:
-        """The registry of a folder, which it owns until it is closed; the folder is made where there is none.
+        """The registry of a folder, which it owns until it is closed; a missing folder is made.
 
         Raises:
             StoreLocked: another process (or another Registry) owns the folder.
@@ -86,18 +86,18 @@ class Registry:
         is a blob without a row, which `gc.sweep` removes.
 
         Args:
-            task: created if it does not exist.
-            delta: its canonical bytes are stored.
-            body: what `delta` was read from; used as it is where it is canonical, discarded otherwise.
+            task: the task's name; the task is made if there is none.
+            delta: what is stored, in canonical bytes.
+            body: the upload that `delta` was read from; kept where its bytes are canonical, discarded otherwise.
 
         Returns:
             The record, and whether it is new: the same content is the same version. A damaged blob or manifest of
             that version is replaced.
 
         Raises:
-            InvalidInput: the task's name.
+            InvalidInput: the task's name breaks the rule.
             InvalidDelta: the delta cannot be written.
-            TooLarge: the same.
+            TooLarge: the file would be over the limit.
         """
         with body or nullcontext():
             check_name(task)
@@ -109,7 +109,7 @@ class Registry:
     def storing(self, delta: Delta, body: BlobWriter | None = None) -> Iterator[int]:
         """The first half of `add`: the bytes are durable, and no sweep removes them while the block runs.
 
-        Waits for a sweep that is under way.
+        Waits while a sweep removes a batch of blobs.
 
         Yields:
             The size of the stored file in bytes.
@@ -127,13 +127,13 @@ class Registry:
             yield len(data)
 
     def add_stored(self, task: str, delta: Delta, size: int) -> tuple[VersionRecord, bool, Mapping[str, Alias]]:
-        """The second half of `add`: the row, inside of `storing`, which gives the size.
+        """The second half of `add`: writes the row, inside a `storing` block, which gives the size.
 
         Returns:
             The record, whether it is new, and the task's aliases as this transaction leaves them.
 
         Raises:
-            InvalidInput: the task's name.
+            InvalidInput: the task's name breaks the rule.
         """
         check_name(task)
         with writing(self._store.database) as connection:
@@ -149,8 +149,8 @@ class Registry:
         """One task.
 
         Raises:
-            InvalidInput: that is not a name.
-            TaskNotFound: no task has it.
+            InvalidInput: the task's name breaks the rule.
+            TaskNotFound: no task has this name.
         """
         with reading(self._store.database) as connection:
             require_task(connection, name)
@@ -160,18 +160,18 @@ class Registry:
         """Version `n` of a task.
 
         Raises:
-            InvalidInput: that is not a name.
-            TaskNotFound: no task has it.
+            InvalidInput: the task's name breaks the rule.
+            TaskNotFound: no task has this name.
             VersionNotFound: the task has no such version.
-            StoreCorrupt: its manifest is damaged; that of other versions may be whole.
+            StoreCorrupt: the manifest of this version is damaged; manifests of others may be whole.
         """
         with reading(self._store.database) as connection:
             return version_record(connection, name, n)
 
     def entries(self) -> list[VersionEntry]:
-        """Every version of every task, by task and number, without manifests: a damaged one stops none of the others.
+        """Every version of every task, by task and number, without manifests, of which one may be damaged.
 
-        `version` gives the manifest of one, and so does the file that `read` returns.
+        `version` gives the manifest of one version, and so does the file that `read` returns.
         """
         with reading(self._store.database) as connection:
             return version_entries(connection)
@@ -206,7 +206,7 @@ class Registry:
             return self._store.blobs.verify(version.digest, stop)
 
     def move_alias(self, task: str, alias: str, version: int, expected: int | None) -> Alias:
-        """Points `alias` at `version` if it points at `expected` now (None: if it does not exist).
+        """Points `alias` at `version` if the alias points at `expected` now (None: if there is no such alias).
 
         Returns:
             The alias as it is now.
@@ -222,7 +222,7 @@ class Registry:
         try:
             with writing(self._store.database) as connection:
                 moved = statements.move_alias(connection, task, alias, version, expected)
-        # Nothing but the foreign key: there is no such version.
+        # Only the foreign key is broken here: there is no such version.
         except IntegrityError:
             moved = None
         if moved is None:
@@ -232,7 +232,7 @@ class Registry:
         return moved
 
     def delete_alias(self, task: str, alias: str, expected: int) -> None:
-        """Deletes `alias` if it points at `expected` now.
+        """Deletes `alias` if the alias points at `expected` now.
 
         Raises:
             InvalidInput: a name breaks the rule.
@@ -251,13 +251,13 @@ class Registry:
             raise _conflict(connection, task, alias)
 
     def delete_version(self, task: str, n: int) -> None:
-        """Deletes version `n`; its number is never used again, its blob is an orphan if no other version has it.
+        """Deletes version `n`; the number is never used again; the blob is an orphan if no other version has it.
 
         The blob stays until `gc.sweep` removes it, so a disk that fails here leaves rows and blobs as they were.
         With its last version a task is gone, until a version is added to it again.
 
         Raises:
-            InvalidInput: that is not a name.
+            InvalidInput: the task's name breaks the rule.
             TaskNotFound: no such task.
             VersionNotFound: the task has no such version.
             VersionInUse: an alias points at it.
@@ -266,7 +266,7 @@ class Registry:
             with writing(self._store.database) as connection:
                 if statements.delete_version(connection, task, n):
                     return
-        # Nothing but the foreign key: an alias points at it, and the reading below says which.
+        # Only the foreign key is broken here: an alias points at the version. The transaction below reads which one.
         except IntegrityError:
             pass
         with reading(self._store.database) as connection:
@@ -278,7 +278,7 @@ class Registry:
         """Deletes a task with all of its aliases and versions, at one moment; see `delete_version`.
 
         Raises:
-            InvalidInput: that is not a name.
+            InvalidInput: the task's name breaks the rule.
             TaskNotFound: no such task.
             VersionInUse: another process moved an alias at the same time; nothing is deleted.
         """

@@ -14,8 +14,8 @@ from onebert_store.registry.records import Alias, VersionRecord
 
 
 def add_version(connection: Connection, task: str, delta: Delta, size: int) -> tuple[VersionRecord, bool]:
-    """The version of a task that has this content, and whether it is new; a first version becomes `live`."""
-    # Holds the task's row until the transaction ends: of several who add to one task, one goes on.
+    """Adds a version unless the task has this content; gives it, and whether it is new. A first one becomes `live`."""
+    # Holds the task's row until the transaction ends: of several transactions that add to one task, one goes on.
     kept = {"last_version": TASKS.c.last_version}
     connection.execute(upsert(TASKS).values(name=task, last_version=0).on_conflict_do_update(["name"], set_=kept))
     connection.execute(delete(ORPHANS).where(ORPHANS.c.digest == delta.digest))
@@ -36,7 +36,7 @@ def add_version(connection: Connection, task: str, delta: Delta, size: int) -> t
 
 
 def move_alias(connection: Connection, task: str, alias: str, version: int, expected: int | None) -> Alias | None:
-    """The alias as it is now; None where it did not point at `expected`.
+    """Moves an alias that points at `expected`; gives the alias as it is then, or None where it points elsewhere.
 
     Raises:
         IntegrityError: there is no such version.
@@ -52,7 +52,7 @@ def move_alias(connection: Connection, task: str, alias: str, version: int, expe
 
 
 def delete_version(connection: Connection, task: str, n: int) -> bool:
-    """Whether there was such a version; its blob is marked where no other version has it.
+    """Deletes a version, marks its blob where no other version has it, and says whether there was such a version.
 
     Raises:
         IntegrityError: an alias points at it.
@@ -71,7 +71,7 @@ def delete_version(connection: Connection, task: str, n: int) -> bool:
 
 
 def delete_alias(connection: Connection, task: str, alias: str, expected: int) -> bool:
-    """Whether the alias pointed at `expected`, and is gone."""
+    """Deletes an alias that points at `expected`, and says whether it did."""
     return bool(connection.execute(delete(ALIASES).where(*_at(task, alias, expected))).rowcount)
 
 

@@ -29,12 +29,12 @@ class Store:
 
 @contextmanager
 def open_store(folder: Path, new_database: bool = False) -> Iterator[Store]:
-    """Opens a folder, or makes it; its only owner until the block ends.
+    """Opens a store's folder, or makes it; this process alone owns the folder until the block ends.
 
     Args:
         folder: the store.
         new_database: whether an empty database may be made although there are blobs. Otherwise that is refused:
-            with a new database, the blobs that a backup has just brought back would be nobody's.
+            with a new database, the blobs that a backup has just brought back would belong to no version.
 
     Raises:
         StoreLocked: another process (or this one, elsewhere) owns the folder.
@@ -52,7 +52,7 @@ def open_store(folder: Path, new_database: bool = False) -> Iterator[Store]:
 
 @contextmanager
 def join_store(folder: Path) -> Iterator[Store]:
-    """Opens a folder beside the process that owns it, for work that disturbs nobody; makes nothing new.
+    """Opens a folder beside the process that owns it, for work that does not disturb that process; makes no new store.
 
     Raises:
         StoreCorrupt: there is no store, or one that `open_store` would refuse; or another process owns it and its
@@ -70,7 +70,7 @@ def join_store(folder: Path) -> Iterator[Store]:
         except StoreLocked:
             alone = False
         ensure_schema(store.database, may_create=False, may_migrate=alone)
-        # A server may start while this goes on.
+        # Given up now, so that a server may start while the block runs.
         owned.close()
         yield store
 

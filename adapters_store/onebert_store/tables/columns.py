@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from onebert_store.errors import InvalidData
 from onebert_store.tables.table import Table
 
-# Pairs stand before single texts, and of several that fit the first wins.
+# Pairs come before single texts, and the first entry whose columns are all there is taken.
 TEXT_COLUMNS: Sequence[tuple[str, ...]] = (
     *(("text", "text_pair"), ("sentence1", "sentence2"), ("question1", "question2"), ("text1", "text2")),
     *(("premise", "hypothesis"), ("question", "sentence"), ("query", "passage"), ("question", "context")),
@@ -22,7 +22,7 @@ LABEL_COLUMNS = ("label", "labels", "target", "score", "class", "category", "int
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns hold what; None is found by name.
+    """Which columns hold what; where it is None, the column is found by the names that data sets use.
 
     Attributes:
         text: a name, or `a.b` for the field `b` of the objects in a column `a`.
@@ -41,7 +41,7 @@ class Columns:
 
 
 def named(table: Table, name: str) -> str | None:
-    """The column that a person means by a name: this one, else the one that differs in case or outer spaces alone."""
+    """The column that a person means by a name: of that name, else the one that differs in case or outer spaces."""
     if name in table:
         return name
     alike = [column for column in table if column.strip().lower() == name.strip().lower()]
@@ -49,7 +49,7 @@ def named(table: Table, name: str) -> str | None:
 
 
 def find_label(table: Table, columns: Columns) -> str | None:
-    """Name of the column that holds the labels; None where it is not there."""
+    """Name of the column that holds the labels; None where there is no such column."""
     if columns.label is not None:
         return named(table, columns.label)
     return next((found for name in LABEL_COLUMNS if (found := named(table, name)) is not None), None)
@@ -64,10 +64,10 @@ def find_label_columns(table: Table, columns: Columns) -> tuple[str, ...]:
 
 
 def find_texts(table: Table, columns: Columns) -> tuple[str, ...] | None:
-    """Names of the one or two columns that hold the text; None where they are not there."""
+    """Names of the one or two columns that hold the text; None where there are no such columns."""
     if columns.text is not None:
         return _all_named(table, (columns.text,) if columns.text_pair is None else (columns.text, columns.text_pair))
-    # Tags are of words; a text beside them may be split otherwise.
+    # Tags belong to the listed words: a column with the whole text might be split into other words.
     tagged = (find_label(table, columns) or "").strip().lower() in TAG_COLUMNS
     ranked = (*WORD_COLUMNS, *TEXT_COLUMNS) if tagged else (*TEXT_COLUMNS, *WORD_COLUMNS)
     return next((found for names in ranked if (found := _all_named(table, names)) is not None), None)
@@ -82,7 +82,7 @@ def find_columns(split: str, table: Table, columns: Columns) -> tuple[tuple[str,
     """Names of the text columns and of the label column.
 
     Raises:
-        InvalidData: one is missing; the sentence lists the columns that are there.
+        InvalidData: a column is missing; the message lists the columns that are there.
     """
     texts, label = find_texts(table, columns), find_label(table, columns)
     if texts is None:
@@ -96,7 +96,7 @@ def _missing(split: str, table: Table, option: str, *names: str | None) -> str:
     lacking = [name for name in names if name and named(table, name) is None]
     which = f"no column {', '.join(lacking)}" if lacking else f"no {option} column; say which with --{option}"
     there = ", ".join(name[:40] for name in list(table)[:10])
-    # A first row of data in place of names: it is long, or stands among the cells under it.
+    # Without a header the first row of data is taken for names: such a name is long, or equals a cell below it.
     headless = any(len(name) > LONGEST_NAME or name in table[name] for name in table)
     hint = "; is the first line not a header?" if headless else ""
     return f"{split} split: {which} (the columns are {there}){hint}"

@@ -21,7 +21,7 @@ from onebert_store.tables.table import Table
 
 MAX_CELL_CHARACTERS = 16 * 2**20
 
-# UTF-32 stands first: its mark begins with that of UTF-16.
+# UTF-32 comes first: its byte order mark begins with that of UTF-16.
 _MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),
@@ -37,10 +37,10 @@ def read_file(path: Path, encoding: str | None = None) -> Table:
 
     Args:
         path: the file.
-        encoding: of CSV and JSON lines; None is UTF-8. A byte order mark in the file says better.
+        encoding: of CSV and JSON lines; None is UTF-8. A byte order mark in the file takes precedence.
 
     Raises:
-        InvalidData: not readable, or not a table; with the line where there is one.
+        InvalidData: the file is not readable, or not a table; the message names the line where there is one.
         InvalidSettings: there is no such encoding.
     """
     if encoding is not None:
@@ -53,7 +53,7 @@ def read_file(path: Path, encoding: str | None = None) -> Table:
     except UnicodeDecodeError as error:
         raise InvalidData(_undecodable(path, error, encoding)) from None
     except (OSError, EOFError, UnicodeError, zlib.error, pyarrow.ArrowException) as error:
-        # The messages of gzip and pyarrow may quote the content or the path; the kind of error is enough.
+        # Messages of gzip and pyarrow may quote the content or the path, so that only the kind of error is told.
         raise InvalidData(f"{path.name} is not readable ({type(error).__name__})") from None
     if not table.rows:
         raise InvalidData(f"{path.name} has no rows")
@@ -61,7 +61,7 @@ def read_file(path: Path, encoding: str | None = None) -> Table:
 
 
 def extension_of(path: Path) -> str:
-    """The ending by which a file is read; empty where it has none of them."""
+    """The ending of a file's name that says how it is read; empty where the name has no known ending."""
     name = path.name.lower()
     return next((extension for extension in READERS if name.endswith(extension)), "")
 
@@ -70,7 +70,7 @@ def parse_json(text: str) -> Any:
     """Decodes JSON.
 
     Raises:
-        ValueError: it is none, or is nested too deeply.
+        ValueError: the text is not JSON, or is nested too deeply.
     """
     try:
         return json.loads(text)
@@ -79,7 +79,7 @@ def parse_json(text: str) -> Any:
 
 
 def join_tables(tables: list[Table], origin: str) -> Table:
-    """The rows of several tables one after the other; a column that one of them lacks is empty there."""
+    """The rows of several tables one after the other; a column that a table lacks is empty in that table's rows."""
     if len(tables) == 1:
         return tables[0]
     names = dict.fromkeys(name for table in tables for name in table)
@@ -92,10 +92,10 @@ def join_tables(tables: list[Table], origin: str) -> Table:
 
 
 def label_names_of(features: Any) -> dict[str, tuple[str, ...]]:
-    """Names by label index of every column that the features of a Hugging Face data set name any for.
+    """The label names, by label index, of every column for which a Hugging Face data set's features list names.
 
     Args:
-        features: as JSON has them: column -> `{"names": […], "_type": "ClassLabel"}`, or a list of such.
+        features: as decoded from JSON: column -> `{"names": […], "_type": "ClassLabel"}`, or a list of such.
     """
     found = {}
     for column, feature in features.items() if isinstance(features, dict) else ():
@@ -180,7 +180,7 @@ def _read_csv(path: Path, encoding: str) -> Table:
 
 
 def _delimiter(header: str, usual: str) -> str:
-    """What separates the columns: what is usual, unless the header is then one column and with another it is more."""
+    """The character between columns: the usual one, unless another splits a header that the usual one leaves whole."""
 
     def columns(delimiter: str) -> int:
         return len(next(csv.reader([header], delimiter=delimiter), []))
@@ -215,7 +215,7 @@ def _columns(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
 def _read_parquet(path: Path, encoding: str) -> Table:
     table = pyarrow.parquet.read_table(path)
     names = {}
-    with suppress(KeyError, ValueError, TypeError):  # they are there where Hugging Face's library wrote the file
+    with suppress(KeyError, ValueError, TypeError):  # only files of Hugging Face's library have names
         names = label_names_of(parse_json((table.schema.metadata or {})[b"huggingface"].decode())["info"]["features"])
     return Table(table.to_pydict(), path.name, label_names=names)
 

@@ -10,18 +10,18 @@ MAX_REASON = 200  # characters
 
 
 def read_hub(name: str, splits: tuple[str, ...]) -> dict[str, Table]:
-    """Loads tables by split; of several splits that begin with one's name, the first by name.
+    """Loads tables by split; where several splits of the data set begin with a wanted name, the first by name.
 
-    `owner/dataset`, `dataset/config` and `owner/dataset/config` are told apart by what the Hub has.
+    `owner/dataset`, `dataset/config` and `owner/dataset/config` are told apart by what exists on the Hub.
 
     Raises:
-        InvalidData: the package is missing, or the data set cannot be loaded; with the reason.
+        InvalidData: the package is missing, or the data set cannot be loaded; the message says why.
     """
     try:
         import datasets  # noqa: PLC0415 - an optional dependency
     except ImportError:
         raise InvalidData("hf: data needs the package datasets: pip install 'onebert[hub]'") from None
-    # The retries of an unreachable Hub are not news for the user.
+    # Hides a warning for each retry where the Hub cannot be reached; the error says it once.
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     loaded = _load(datasets, name)
     features = next(iter(loaded.values())).features
@@ -44,8 +44,8 @@ def _load(datasets: Any, name: str) -> Any:
     for dataset, config in candidates:
         try:
             return datasets.load_dataset(dataset, config)
-        except (FileNotFoundError, ValueError) as error:  # no such data set or config; the next may be one
-            # What the first candidate lacks is what the user wrote; the second is only another way to read it.
+        except (FileNotFoundError, ValueError) as error:  # no such data set or config; the next candidate may exist
+            # The first candidate is what the user wrote; the second is only another way to read the name.
             problem = problem or _reason(error)
         except Exception as error:  # the Hub client raises many kinds
             problem = _reason(error)

@@ -12,9 +12,9 @@ class Table(Mapping[str, list[Any]]):
     Args:
         columns: name -> cells, all of one length.
         origin: the file, for messages.
-        numbers: of the rows in the file, from 1; empty counts them.
+        numbers: each row's number in the file, from 1; where empty, rows are counted.
         unit: what the numbers count: lines of a text file, or rows.
-        label_names: column -> names by label index, where the file says so.
+        label_names: column -> names by label index, where the file has such names.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Table(Mapping[str, list[Any]]):
         return len(self._columns)
 
     def where(self, rows: Sequence[int]) -> str:
-        """Names rows, counted from 0, as a person finds them: `data.csv line 7`, `data.csv lines 7, 9 and 30 more`."""
+        """Names rows (counted from 0) as people find them: `data.csv line 7`, `data.csv lines 7, 9 and 30 more`."""
         named = [str(self._numbers[row]) for row in rows[:MAX_NAMED]]
         if (rest := len(rows) - len(named)) > 0:
             named.append(f"{rest:,} more")
@@ -55,7 +55,7 @@ class Table(Mapping[str, list[Any]]):
         return f"{self.origin} {self._unit}{'s' * (len(rows) > 1)} {listed}"
 
     def place(self, row: int) -> dict[str, int]:
-        """Where a row, counted from 0, stands, for programs: `{"line": 7}` or `{"row": 7}`."""
+        """The number of a row (rows count from 0) for programs: `{"line": 7}` or `{"row": 7}`."""
         return {self._unit: self._numbers[row]}
 
     def take(self, rows: Sequence[int]) -> "Table":
@@ -64,7 +64,7 @@ class Table(Mapping[str, list[Any]]):
         return Table(columns, self.origin, [self._numbers[row] for row in rows], self._unit, self.label_names)
 
     def with_column(self, name: str, cells: list[Any], label_names: tuple[str, ...]) -> "Table":
-        """The table with one more column of labels, or with this one in place of the column of that name."""
+        """The table with one more column of labels, which replaces a column of the same name."""
         columns = {**self._columns, name: cells}
         return Table(columns, self.origin, self._numbers, self._unit, {**self.label_names, name: label_names})
 

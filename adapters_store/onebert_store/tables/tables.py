@@ -22,9 +22,9 @@ class Source:
 
     Attributes:
         name: file, folder or Hub name, without the path.
-        label_names: column -> names by label index, where the source says so; the column "" is whichever
-            holds the labels.
-        single_file: the one table is whole and its split is the caller's to say; it stands under `train`.
+        label_names: column -> names by label index, where the source has names; the key "" stands for
+            whichever column holds the labels.
+        single_file: whether the source is one table that is not split yet; the table stands under `train`.
     """
 
     name: str
@@ -46,7 +46,7 @@ def read_source(source: str, encoding: str | None = None) -> Source:
         encoding: of CSV and JSON lines without a byte order mark; None is UTF-8.
 
     Raises:
-        InvalidData: nothing there, not readable, or not a table.
+        InvalidData: there is no data, or it is not readable, or not a table.
         InvalidSettings: there is no such encoding.
     """
     if source.startswith("hf:"):
@@ -108,7 +108,7 @@ def _files(folder: Path, split: str) -> list[Path]:
     """The file of a split, or all of its shards in order.
 
     Raises:
-        InvalidData: two files that could be the split, or shards that are missing.
+        InvalidData: two files could be the split, or shards are missing.
     """
     stems = _SPLIT_FILES[split]
     there = [file for file in sorted(folder.iterdir()) if file.is_file()] if folder.is_dir() else []
