@@ -44,9 +44,10 @@ def check(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say which versions are missing or damaged, and which files have no version. May run beside a server.
+    """Read every version's file and row, and say which are missing or damaged. May run beside a server.
 
-    Exit code 1 where something is missing or damaged. Pushing a delta again replaces its missing or damaged file.
+    Files that no version has are listed, too. Exit code 1 where something is missing or damaged. Pushing a delta again
+    replaces its missing or damaged file.
     """
     from onebert_store.registry.check import check_database, check_versions  # noqa: PLC0415 - see `inspect`
     from onebert_store.registry.database import reading  # noqa: PLC0415

@@ -49,7 +49,7 @@ class Change:
 
 
 def changes(tensors: Mapping[str, Array]) -> list[Change]:
-    """Every change, in the order of the tensors, without heads, indices and tensors whose other half is missing.
+    """Every change, in the order of the tensors; a tensor that is no change by itself, such as a head, is left out.
 
     Memory is a few tiles of a million numbers, whatever shapes the tensors have: no product is computed whole.
 

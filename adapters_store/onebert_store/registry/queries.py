@@ -3,7 +3,7 @@
 from pydantic import ValidationError
 from sqlalchemy import ColumnElement, Connection, select
 
-from onebert_store.errors import StoreCorrupt, TaskNotFound, VersionNotFound
+from onebert_store.errors import AliasConflict, StoreCorrupt, TaskNotFound, VersionNotFound
 from onebert_store.file.manifest import Manifest
 from onebert_store.file.strict_json import shown
 from onebert_store.registry.database import ALIASES, TASKS, VERSIONS
@@ -90,6 +90,13 @@ def aliases_at(connection: Connection, task: str, n: int) -> list[str]:
 def alias_version(connection: Connection, task: str, alias: str) -> int | None:
     """The number of the version that an alias points at; None where there is no such alias."""
     return connection.scalar(select(ALIASES.c.version).where(ALIASES.c.task == task, ALIASES.c.alias == alias))
+
+
+def alias_conflict(connection: Connection, task: str, alias: str) -> AliasConflict:
+    """The error for a caller who believed the alias to be elsewhere; says where the alias is now."""
+    found = alias_version(connection, task, alias)
+    where = f"at version {found}" if found else "not set"
+    return AliasConflict(f"the alias {alias} of {task} is {where}")
 
 
 def _exists(connection: Connection, *where: ColumnElement[bool]) -> bool:

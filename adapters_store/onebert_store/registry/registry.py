@@ -10,10 +10,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from sqlalchemy import Connection, true
+from sqlalchemy import true
 from sqlalchemy.exc import IntegrityError
 
-from onebert_store.errors import AliasConflict, AliasNotFound, StoreCorrupt, VersionInUse
+from onebert_store.errors import AliasNotFound, StoreCorrupt, VersionInUse
 from onebert_store.file.delta import Delta
 from onebert_store.file.format import dumps
 from onebert_store.registry import statements
@@ -22,6 +22,7 @@ from onebert_store.registry.database import TASKS, reading, writing
 from onebert_store.registry.gc import mark_orphans
 from onebert_store.registry.names import check_alias, check_name
 from onebert_store.registry.queries import (
+    alias_conflict,
     alias_version,
     aliases_at,
     require_task,
@@ -228,7 +229,7 @@ class Registry:
         if moved is None:
             with reading(self._store.database) as connection:
                 require_version(connection, task, version)
-                raise _conflict(connection, task, alias)
+                raise alias_conflict(connection, task, alias)
         return moved
 
     def delete_alias(self, task: str, alias: str, expected: int) -> None:
@@ -248,7 +249,7 @@ class Registry:
             require_task(connection, task)
             if alias_version(connection, task, alias) is None:
                 raise AliasNotFound(f"{task} has no alias {alias}")
-            raise _conflict(connection, task, alias)
+            raise alias_conflict(connection, task, alias)
 
     def delete_version(self, task: str, n: int) -> None:
         """Deletes version `n`; the number is never used again; the blob is an orphan if no other version has it.
@@ -297,9 +298,3 @@ class Registry:
             with reading(self._store.database) as connection:
                 require_version(connection, version.task, version.version)
             raise
-
-
-def _conflict(connection: Connection, task: str, alias: str) -> AliasConflict:
-    found = alias_version(connection, task, alias)
-    where = f"at version {found}" if found else "not set"
-    return AliasConflict(f"the alias {alias} of {task} is {where}")
