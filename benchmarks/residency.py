@@ -10,6 +10,7 @@ without golden logits, of which ten thousand are written in minutes.
 
 import argparse
 import asyncio
+import gc
 import statistics
 import tempfile
 import time
@@ -27,6 +28,7 @@ from onebert_encoder.maths.predict import compute_golden
 from onebert_server.answering.backend import Wanted
 from onebert_server.app import create_app
 from onebert_server.context import own_work
+from onebert_server.engine.memory import keep_freed_memory
 from onebert_server.progress import Progress
 from onebert_server.runtime import Runtime, open_runtime
 from onebert_server.settings import load_settings
@@ -46,6 +48,8 @@ def main() -> None:
     parser.add_argument("--base", default=None)
     parser.add_argument("--heads", action="store_true", help="tasks that are a classifier alone, not proved")
     arguments = parser.parse_args()
+    # As the command `onebert serve` does before it starts, and `gc.freeze` below once it has started.
+    keep_freed_memory()
     with tempfile.TemporaryDirectory(prefix="onebert-residency-") as folder:
         _fill(Path(folder), arguments.base, arguments.tasks, _head if arguments.heads else _proved)
         settings = load_settings(base=arguments.base, data_dir=Path(folder))
@@ -60,6 +64,7 @@ def main() -> None:
             print(f"start without tasks: {empty:.1f} s; with {arguments.tasks}: {full:.1f} s, {bank} in memory")
             print(f"the process then holds {(_held() - held_empty) / 1e6:.0f} MB more than without tasks")
             print(_per_version(runtime, watched.held))
+            gc.freeze()
             asyncio.run(_ask(runtime))
             asyncio.run(_list(runtime, arguments.tasks))
 
