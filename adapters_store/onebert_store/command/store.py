@@ -44,10 +44,9 @@ def check(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Read every version's file and row, and say which are missing or damaged. May run beside a server.
+    """Say what is missing or damaged of every version, and which files no version has. May run beside a server.
 
-    Files that no version has are listed, too. Exit code 1 where something is missing or damaged. Pushing a delta again
-    replaces its missing or damaged file.
+    Exit code 1 where something is missing or damaged. Pushing a delta again replaces its missing or damaged file.
     """
     from onebert_store.registry.check import check_database, check_versions  # noqa: PLC0415 - see `inspect`
     from onebert_store.registry.database import reading  # noqa: PLC0415
