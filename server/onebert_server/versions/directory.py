@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from math import ceil
 
+from onebert_server.context import RESERVED
 from onebert_server.versions.facts import Facts
 from onebert_server.versions.version import State, TaskEntry, Version
 from onebert_store.errors import AliasNotFound, InvalidInput, TaskNotFound, VersionUnavailable
@@ -37,6 +38,11 @@ class Directory:
         self._tasks: dict[str, TaskEntry] = {}
         # Those in the bank, the least recently used first.
         self._residents: OrderedDict[Version, None] = OrderedDict()
+        # Kept beside the tasks, so that neither a scrape of the metrics nor a retry walks ten thousand versions under
+        # the lock that every request takes. `_note` keeps the two sets.
+        self._num_versions = 0
+        self._unavailable: set[Version] = set()
+        self._damaged: set[Version] = set()
 
     def publish(self, version: Version, aliases: Mapping[str, Alias]) -> None:
         """Makes a version resolvable in place of what had its number, and its task's aliases those given."""
@@ -48,6 +54,8 @@ class Directory:
             task.aliases = dict(aliases)
             if version.state is State.RESIDENT:
                 self._residents[version] = None
+            self._num_versions += 1
+            self._note(version)
             unused = self._retire(before) if before else None
         self._give_back(unused)
 
@@ -136,7 +144,7 @@ class Directory:
         with self._lock:
             for version in versions:
                 if version.state is State.UNAVAILABLE:
-                    raise self._unavailable(version)
+                    raise self._refusal(version)
             # The bank may have been full when a version was to be loaded, and have room for the version by now.
             cold = [one for one in dict.fromkeys(versions) if one.state in (State.REGISTERED, State.EVICTED)]
             for version in cold:
@@ -159,16 +167,28 @@ class Directory:
             self._begin_loading(version)
             return True
 
+    def try_again(self) -> None:
+        """Has those versions loaded whose next try has come, whether or not anybody asks for them."""
+        now = self._clock()
+        with self._lock:
+            due = [one for one in self._unavailable if one.next_try is not None and one.next_try <= now]
+            for version in due:
+                self._begin_loading(version)
+                version.tried_again = True
+        for version in due:
+            self._load(version, RESERVED)
+
     def give_up_unwanted(self, version: Version) -> bool:
         """Ends the loading of a version that nobody has pinned any more; whether it did.
 
         A version that the server tries again by itself is wanted, although nobody has pinned it.
         """
         with self._lock:
-            if version.pins or version.failures or version.state is not State.LOADING:
+            if version.pins or version.tried_again or version.state is not State.LOADING:
                 return False
             version.state = State.EVICTED if version.proved else State.REGISTERED
             version.loading = None
+            self._note(version)
             return True
 
     def loaded(self, version: Version, slot: int, record: VersionRecord) -> None:
@@ -178,6 +198,7 @@ class Directory:
             version.learn(record)
             version.proved, version.failures, version.damaged = True, 0, False
             version.reason = version.next_try = None
+            self._note(version)
             if not version.retired:
                 self._residents[version] = None
             unused = self._unused(version)
@@ -192,7 +213,8 @@ class Directory:
             version.state, version.reason, version.next_try = State.UNAVAILABLE, reason, next_try
             version.failures += 1
             version.damaged = damaged
-            error = self._unavailable(version)
+            self._note(version)
+            error = self._refusal(version)
             loading, version.loading = version.loading, None
         if loading:
             loading.set_exception(error)
@@ -204,6 +226,7 @@ class Directory:
             version.next_try = None
             if not version.damaged:
                 version.reason = None
+            self._note(version)
             loading, version.loading = version.loading, None
         if loading:
             loading.set_exception(error)
@@ -227,6 +250,7 @@ class Directory:
         with self._lock:
             if version.state is not State.UNAVAILABLE:
                 version.damaged, version.reason = reason is not None, reason
+                self._note(version)
 
     def task(self, name: str) -> TaskEntry:
         """A copy of a task's entry.
@@ -268,13 +292,12 @@ class Directory:
     def counts(self) -> dict[str, int]:
         """Numbers of tasks, of versions, of those that are resident and unavailable, and of damaged files."""
         with self._lock:
-            versions = [version for task in self._tasks.values() for version in task.versions.values()]
             return {
                 "tasks": len(self._tasks),
-                "versions": len(versions),
+                "versions": self._num_versions,
                 "resident": len(self._residents),
-                "unavailable": sum(version.state is State.UNAVAILABLE for version in versions),
-                "damaged": sum(version.damaged for version in versions),
+                "unavailable": len(self._unavailable),
+                "damaged": len(self._damaged),
             }
 
     def _find(self, name: str) -> TaskEntry:
@@ -290,10 +313,10 @@ class Directory:
             number = task.aliases[alias].version
         version = task.version(number)
         if version.state is State.UNAVAILABLE:
-            raise self._unavailable(version)
+            raise self._refusal(version)
         return version
 
-    def _unavailable(self, version: Version) -> VersionUnavailable:
+    def _refusal(self, version: Version) -> VersionUnavailable:
         entry = version.entry
         error = VersionUnavailable(f"version {entry.version} of {entry.task} cannot be loaded: {version.reason}")
         if version.next_try is not None:
@@ -314,11 +337,25 @@ class Directory:
         return list(cold)
 
     def _begin_loading(self, version: Version) -> None:
-        version.state, version.loading = State.LOADING, Future()
+        version.state, version.loading, version.tried_again = State.LOADING, Future(), False
+        self._note(version)
+
+    def _note(self, version: Version) -> None:
+        """Counts a version whose state, damage or registration has changed."""
+        for counted, versions in (
+            (version.state is State.UNAVAILABLE, self._unavailable),
+            (version.damaged, self._damaged),
+        ):
+            if counted and not version.retired:
+                versions.add(version)
+            else:
+                versions.discard(version)
 
     def _retire(self, version: Version) -> int | None:
         version.retired = True
         self._residents.pop(version, None)
+        self._num_versions -= 1
+        self._note(version)
         return self._unused(version)
 
     def _unused(self, version: Version) -> int | None:

@@ -4,11 +4,10 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 
-from onebert_server.context import RESERVED
 from onebert_server.versions.residents import RETRY_AT_MOST, Residents
 from onebert_server.versions.version import State, Version
 from onebert_store.errors import NotFound, OneBertError, ShuttingDown
@@ -28,12 +27,11 @@ class Loader:
     The thread computes alone, since a team of its own would slow the engine's batches down (see Engine).
     """
 
-    def __init__(self, residents: Residents, registry: Registry, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, residents: Residents, registry: Registry) -> None:
         self._residents = residents
         self._directory = residents.directory
         self._queue = residents.queue
         self._registry = registry
-        self._clock = clock
         self._to_scrub: deque[Version] = deque()
         self._thread = threading.Thread(target=self._run, name="onebert-loader", daemon=True)
 
@@ -106,11 +104,5 @@ class Loader:
         """What is to be loaded next, waiting for it; nothing where there is time to look at a stored file."""
         self._queue.wait(SCRUB_PAUSE)
         if not self._queue.closed:
-            self._retry()
+            self._directory.try_again()
         return self._queue.take(LOADED_TOGETHER)
-
-    def _retry(self) -> None:
-        now = self._clock()
-        for version in self._directory.versions():
-            if version.next_try is not None and version.next_try <= now and self._directory.begin_loading(version):
-                self._queue.put(version, RESERVED)

@@ -104,7 +104,8 @@ class Residents:
             except _LargerThanBank as error:
                 self.failed(version, error)
             except BankFull:
-                self._had_no_room(version)
+                # No failure of the version, whoever wanted it: its file was read and folded.
+                self.directory.unloaded(version, _no_room())
                 room = may_evict
             except Exception as error:
                 self.failed(version, error)
@@ -214,6 +215,8 @@ class Residents:
         # The file's own manifest, which its digest covers; the registry's copy may be damaged.
         record = VersionRecord(**vars(version.entry), manifest=delta.manifest)
         row = self._fold(delta)
+        if version.known_facts is None:
+            self.directory.know(version, record)  # even if there is no room for its row
         version.row_bytes = self._bank.size(row)
         slot = self._place(row, may_evict)
         if version.proved:
@@ -261,14 +264,6 @@ class Residents:
         # What is wrong with the file's content stays wrong: it is immutable, and so are the base and the bank's bound.
         next_try = None if isinstance(error, InvalidDelta | _LargerThanBank) else self._next_try(version)
         self.directory.failed(version, reason, next_try, damaged=isinstance(error, StoreCorrupt))
-
-    def _had_no_room(self, version: Version) -> None:
-        error = _no_room()
-        if version.failures:
-            # Tried again by the server itself: the manifest may be unknown still, so nobody may be sent to it.
-            self.directory.failed(version, error.detail, self._next_try(version), version.damaged)
-        else:
-            self.directory.unloaded(version, error)
 
     def _next_try(self, version: Version) -> float:
         # Ten doublings are over the bound already; a thousand would be over what a float holds.

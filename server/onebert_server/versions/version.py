@@ -37,6 +37,7 @@ class Version:
         reason: why it is unavailable, or what is wrong with its stored file while it answers from memory.
         next_try: when it is tried again, in seconds of `time.monotonic()`; None where trying again cannot help.
         failures: how often it could not be loaded, one after the other.
+        tried_again: whether it is the server itself that has it loaded now, after a failure.
         damaged: whether its stored file was found damaged or unreadable when it was last looked at.
     """
 
@@ -55,6 +56,7 @@ class Version:
         "retired",
         "row_bytes",
         "state",
+        "tried_again",
     )
 
     def __init__(self, entry: VersionEntry, slot: int | None = None) -> None:
@@ -70,7 +72,7 @@ class Version:
         self.reason: str | None = None
         self.next_try: float | None = None
         self.failures = self.pins = self.row_bytes = 0
-        self.damaged = self.retired = False
+        self.damaged = self.retired = self.tried_again = False
 
     @property
     def facts(self) -> Facts:

@@ -100,9 +100,45 @@ def test_only_what_nobody_wants_any_more_is_given_up():
     assert version.state is State.REGISTERED
     directory.pin(["task"], ASKS)
     assert asked == [version, version]
-    retried = _publish_broken(directory, "broken", 1, next_try=1.0)
-    directory.begin_loading(retried)
-    assert not directory.give_up_unwanted(retried)
+
+
+def test_what_the_server_tries_again_is_wanted_although_nobody_has_asked_for_it():
+    asked, now = [], 0.0
+    directory = _directory(asked=asked, clock=lambda: now)
+    broken = [_publish_broken(directory, f"broken{at}", 1, next_try=at) for at in (1.0, 2.0, None)]
+    directory.try_again()
+    assert asked == []
+    now = 1.0
+    directory.try_again()
+    directory.try_again()
+    assert asked == broken[:1]
+    assert not directory.give_up_unwanted(broken[0])
+
+
+def test_a_version_that_once_failed_is_given_up_when_who_asked_for_it_has_left():
+    directory = _directory(clock=lambda: 1.0)
+    version = _publish_broken(directory, "task", 1, next_try=1.0)
+    directory.try_again()
+    directory.unloaded(version, VersionUnavailable("no room"))
+    directory.unpin(directory.pin(["task"], ASKS))
+    assert directory.give_up_unwanted(version)
+
+
+def test_what_is_counted_is_counted_without_a_look_at_each_version():
+    """A scrape of the metrics costs the same with ten versions and with ten thousand."""
+    looked_at = []
+
+    class Watched(Version):
+        def __getattribute__(self, name):
+            looked_at.append(name)
+            return super().__getattribute__(name)
+
+    directory = _directory()
+    for number in range(1, 11):
+        directory.publish(Watched(_record("task", number), number), {"live": Alias(1)})
+    looked_at.clear()
+    assert directory.counts() == {"tasks": 1, "versions": 10, "resident": 10, "unavailable": 0, "damaged": 0}
+    assert looked_at == []
 
 
 def test_what_was_not_loaded_is_no_longer_unavailable_for_a_reason_of_before():
@@ -259,8 +295,8 @@ class Residency(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.released = Counter()
-        self.asked = []
-        self.directory = Directory(lambda slot: self.released.update([slot]), self.ask, lambda: 0.0)
+        self.asked, self.now = [], 0.0
+        self.directory = Directory(lambda slot: self.released.update([slot]), self.ask, lambda: self.now)
         self.held = Counter()
         self.present = {}
         self.published = self.slots = 0
@@ -310,7 +346,7 @@ class Residency(RuleBasedStateMachine):
         if outcome == "loaded":
             self.directory.loaded(version, self.new_slot(version), _record("task", version.entry.version))
         elif outcome == "failed":
-            self.directory.failed(version, "for a test", next_try=1.0)
+            self.directory.failed(version, "for a test", self.now + 2.0, damaged=len(self.present) % 2 == 0)
         else:
             self.directory.unloaded(version, VersionUnavailable("no room"))
 
@@ -346,6 +382,36 @@ class Residency(RuleBasedStateMachine):
     def nobody_is_asked_to_load_twice(self):
         assert len(set(self.asked)) == len(self.asked)
         assert all(version.state is State.LOADING for version in self.asked)
+
+    @precondition(lambda self: self.present)
+    @rule(data=st.data(), reason=st.sampled_from([None, "for a test"]))
+    def look_at_the_file(self, data, reason):
+        version = self.present[data.draw(st.sampled_from(sorted(self.present)))]
+        self.directory.mark_damaged(version, reason)
+
+    @rule()
+    def time_passes(self):
+        self.now += 1.0
+        self.directory.try_again()
+
+    @precondition(lambda self: self.asked)
+    @rule()
+    def give_up(self):
+        version = self.asked[0]
+        if self.directory.give_up_unwanted(version):
+            assert self.held[version] == 0
+            self.asked.remove(version)
+
+    @invariant()
+    def counts_are_those_of_a_walk_over_everything(self):
+        versions = self.present.values()
+        assert self.directory.counts() == {
+            "tasks": 1 if versions else 0,
+            "versions": len(versions),
+            "resident": sum(one.state is State.RESIDENT for one in versions),
+            "unavailable": sum(one.state is State.UNAVAILABLE for one in versions),
+            "damaged": sum(one.damaged for one in versions),
+        }
 
     @invariant()
     def who_holds_a_resident_version_can_name_its_slot(self):

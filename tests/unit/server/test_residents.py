@@ -156,7 +156,7 @@ def test_the_loader_survives_an_error_that_nobody_expected(tmp_path, caplog):
         return time.monotonic()
 
     with opened(tmp_path) as runtime:
-        runtime.loader._clock = clock
+        runtime.directory._clock = clock
         broken.set()
         wait_until(lambda: "unexpected error" in caplog.text)
         assert not runtime.loader.dead
@@ -189,7 +189,7 @@ def test_a_loader_that_is_dead_makes_the_replica_unhealthy(tmp_path):
         def clock():
             raise SystemExit
 
-        runtime.loader._clock = clock
+        runtime.directory._clock = clock
         wait_until(lambda: runtime.loader.dead)
         with pytest.raises(Unhealthy, match="loader"):
             runtime.check_health()
