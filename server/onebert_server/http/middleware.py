@@ -23,7 +23,8 @@ logger = logging.getLogger("onebert.http")
 
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 TIMEOUT_HEADER = "X-Request-Timeout"
-SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
+# As languages write floating-point numbers: with up to 17 significant digits, and small ones with an exponent.
+SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,32})?([eE][+-]?[0-9]{1,3})?")
 METHODS = frozenset({"GET", "PUT", "POST", "DELETE", "HEAD", "OPTIONS", "PATCH"})
 
 
@@ -156,7 +157,7 @@ def _timeout(given: list[str], default: float) -> float:
         return default
     seconds = float(given[0]) if len(given) == 1 and SECONDS.fullmatch(given[0]) else 0.0
     if not 0 < seconds <= MAX_REQUEST_TIMEOUT:
-        raise InvalidInput(f"{TIMEOUT_HEADER} is a decimal number of seconds above 0 and at most {MAX_REQUEST_TIMEOUT}")
+        raise InvalidInput(f"{TIMEOUT_HEADER} is a number of seconds above 0 and at most {MAX_REQUEST_TIMEOUT}")
     return seconds
 
 
