@@ -44,7 +44,9 @@ async def readyz(runtime: RuntimeOf) -> Health:
     return Health(status="ready", storage=runtime.catalog.storage, **runtime.directory.counts())
 
 
-@router.get("/metrics", response_class=Response)
+@router.get(
+    "/metrics", response_class=Response, responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
+)
 async def metrics(runtime: RuntimeOf) -> Response:
     """Prometheus metrics."""
     return Response(runtime.metrics.exposition(), media_type=runtime.metrics.content_type)

@@ -52,8 +52,9 @@ def _header(name: str, pattern: str, description: str) -> dict[str, Any]:
     return {"name": name, "in": "header", "required": False, "schema": schema, "description": description}
 
 
+FILE = {"content": {OCTETS: {"schema": {"type": "string", "format": "binary"}}}}
 UPLOAD = {
-    "requestBody": {"required": True, "content": {OCTETS: {"schema": {"type": "string", "format": "binary"}}}},
+    "requestBody": {"required": True, **FILE},
     "parameters": [_header("Content-Digest", "^sha-(256|512)=:.+:$", "What the body must hash to (RFC 9530).")],
 }
 AT = _header("If-Match", '^"[1-9][0-9]{0,9}"$', "The version where the alias is now, quoted.")
@@ -117,7 +118,7 @@ async def version(task: Name, version: VersionNumber, response: Response, runtim
     return VersionResponse(task=task, manifest=manifest, **_summary(found).model_dump())
 
 
-@router.get("/v1/tasks/{task}/versions/{version}/delta", response_class=Response)
+@router.get("/v1/tasks/{task}/versions/{version}/delta", response_class=Response, responses={200: FILE})
 async def delta(task: Name, version: VersionNumber, runtime: RuntimeOf) -> Response:
     """Downloads a version's delta file, in canonical bytes; its SHA-256 is the version's digest."""
     check_name(task)
