@@ -107,10 +107,9 @@ class Bank:
         """Bytes that the row in a slot takes on the device."""
         return self._row_bytes[slot]
 
-    @property
-    def least_row_bytes(self) -> int:
-        """Bytes that every row takes at least, whatever it changes."""
-        return self._shift.row_bytes
+    def least_row_bytes(self, labels: int) -> int:
+        """Bytes that the row of a task with so many labels takes at least: its shift and its head."""
+        return self._shift.row_bytes + labels * (self._base.config.hidden_size + 1) * torch.float32.itemsize
 
     @property
     def max_row_bytes(self) -> int:

@@ -140,8 +140,8 @@ class Catalog:
         with self._changing():
             try:
                 self._registry.delete_version(task, version)
+            # Whatever the failure is: one that came after the commit has deleted the version all the same.
             except Exception:
-                # A failure after the commit, such as of the disk under the blobs, has deleted it all the same.
                 if self._is_gone(task, version):
                     self.directory.retire(task, version)
                 raise
@@ -150,14 +150,14 @@ class Catalog:
     def delete_task(self, task: str) -> None:
         """Deletes a task with all of its aliases and versions; requests that hold one of these are still answered."""
         with self._changing():
-            self._registry.delete_task(task)
-            with suppress(NotFound):
-                entry = self.directory.task(task)
-                # The aliases first: there is never one that points at a version which is gone.
-                for alias in entry.aliases:
-                    self.directory.set_alias(task, alias, None)
-                for version in entry.versions:
-                    self.directory.retire(task, version)
+            try:
+                self._registry.delete_task(task)
+            # As in `delete_version`.
+            except Exception:
+                if self._is_gone(task):
+                    self._retire_all(task)
+                raise
+            self._retire_all(task)
 
     def manifest(self, entry: VersionEntry) -> Manifest:
         """The whole manifest of a version; from its file where the registry's copy is damaged."""
@@ -199,19 +199,26 @@ class Catalog:
         else:
             self.directory.know(version, record)
 
-    def _is_gone(self, task: str, version: int) -> bool:
-        """Whether the registry has forgotten a version that the directory still has; false if the registry fails."""
+    def _retire_all(self, task: str) -> None:
+        """Forgets a task in memory; nothing happens where there is no such task."""
+        with suppress(NotFound):
+            entry = self.directory.task(task)
+            # The aliases first: there is never one that points at a version which is gone.
+            for alias in entry.aliases:
+                self.directory.set_alias(task, alias, None)
+            for version in entry.versions:
+                self.directory.retire(task, version)
+
+    def _is_gone(self, task: str, version: int | None = None) -> bool:
+        """Whether the registry has no such version, or no such task; false where the registry cannot say."""
         try:
-            self.directory.version(task, version)
-        except NotFound:
-            return False
-        try:
-            self._registry.version(task, version)
+            found = self._registry.task(task)
         except NotFound:
             return True
-        except Exception:
+        # The caller raises the error that came first.
+        except OneBertError:
             return False
-        return False
+        return version is not None and version not in found.versions
 
     @contextmanager
     def _changing(self) -> Iterator[None]:

@@ -88,6 +88,7 @@ class Loader:
                     self._residents.load(taken)
                 elif not self._queue.closed:
                     self.look_again()
+            # Without this thread no version would be loaded any more, so it outlives even a fault of this code.
             except Exception as error:
                 logger.exception("the loader goes on after an unexpected error")
                 self._give_up(taken, error)

@@ -95,24 +95,31 @@ class Residents:
         """
         room = True
         installed: list[Installed] = []
-        for version in versions:
-            if not room:
-                self.directory.unloaded(version, _no_room())
-                continue
-            try:
-                one = self._install_stored(version, may_evict)
-            except _LargerThanBank as error:
-                self.failed(version, error)
-            except BankFull:
-                # No failure of the version, whoever wanted it: its file was read and folded.
-                self.directory.unloaded(version, _no_room())
-                room = may_evict
-            except Exception as error:
-                self.failed(version, error)
-            else:
-                installed.append(one) if one.proof else self._loaded(one)
-        for one in installed:
-            self._prove(one)
+        try:
+            for version in versions:
+                if not room:
+                    self.directory.unloaded(version, _no_room())
+                    continue
+                try:
+                    installed.append(self._install_stored(version, may_evict))
+                except _LargerThanBank as error:
+                    self.failed(version, error)
+                except BankFull:
+                    # No failure of the version, whoever wanted it: its file was read and folded.
+                    self.directory.unloaded(version, _no_room())
+                    room = may_evict
+                # Whatever the content of one file leads to, even to a fault of this code, stops that version alone.
+                except Exception as error:
+                    self.failed(version, error)
+                else:
+                    if installed[-1].proof is None:
+                        self._loaded(installed.pop())
+            while installed:
+                self._prove(installed.pop(0))
+        finally:
+            # Empty unless an error came that nobody expected.
+            for one in installed:
+                self._abandon(one)
         return room
 
     def install(self, delta: Delta, may_evict: bool = True) -> int:
@@ -172,13 +179,17 @@ class Residents:
         self.directory.mark_damaged(version, error.detail)
 
     def _check_sum(self, versions: Sequence[Version]) -> None:
-        """Refuses what no eviction makes room for; a version that was never in memory counts as the smallest row."""
-        total = sum(one.row_bytes or self._bank.least_row_bytes for one in set(versions))
+        """Refuses what no eviction makes room for; a version that was never in memory counts what it takes at least."""
+        total = sum(one.row_bytes or self._least_bytes(one) for one in set(versions))
         if total > self._bank.max_row_bytes:
             raise VersionUnavailable(
                 f"the versions of this request take {total} bytes of memory together, and there is room for"
                 f" {self._bank.max_row_bytes}: ask for fewer at once"
             )
+
+    def _least_bytes(self, version: Version) -> int:
+        facts = version.known_facts
+        return self._bank.least_row_bytes(len(facts.labels) if facts else 1)
 
     def _check_share(self, principal: str) -> None:
         """Refuses a principal of whom more requests wait than it leaves free; one of whom none waits is let in."""
@@ -232,11 +243,16 @@ class Residents:
         try:
             if one.proof:
                 one.proof.check(self._answers(one, one.proof))
+        # As in `load`: this version alone is unavailable, and its slot is free again.
         except Exception as error:
             self._bank.release(one.slot)
             self.failed(one.version, error)
         else:
             self._loaded(one)
+
+    def _abandon(self, one: Installed) -> None:
+        """Gives back the slot of a version that will not be proved, once the engine reads it no more."""
+        one.answers.add_done_callback(lambda _: self._bank.release(one.slot))
 
     def _answers(self, one: Installed, proof: Proof) -> Sequence[Logits]:
         try:

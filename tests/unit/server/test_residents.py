@@ -181,6 +181,63 @@ def test_those_who_wait_are_told_of_an_error_that_nobody_expected(tmp_path):
             ask(runtime, "task@2")
 
 
+def test_an_error_that_nobody_expected_keeps_no_room_in_the_bank(tmp_path):
+    with Registry.open(tmp_path) as registry:
+        for seed in range(3):
+            lost, _ = registry.add("task", loads(Task(seed=seed).with_golden().file))
+    with opened(tmp_path) as runtime:
+        rows = lambda: runtime.metrics.registry.get_sample_value("onebert_bank_rows")  # noqa: E731
+        assert rows() == 1
+        blob(tmp_path, lost).unlink()
+
+        def clock():
+            raise ZeroDivisionError
+
+        runtime.residents._clock = clock
+        with pytest.raises(VersionUnavailable, match="ZeroDivisionError"):
+            ask(runtime, "task@2", "task@3")
+        wait_until(lambda: rows() == 1)
+        assert_answers(runtime, task=Task(seed=0))
+
+
+def test_versions_whose_heads_alone_are_too_large_are_refused_before_one_is_loaded_or_evicted(tmp_path):
+    tasks = {f"task{seed}": Task("bitfit", labels=800, seed=seed) for seed in range(30)}
+    with Registry.open(tmp_path) as registry:
+        for name, task in tasks.items():
+            registry.add(name, loads(task.file))
+            registry.delete_alias(name, "live", 1)
+        registry.add("small", loads(Task(seed=1).file))
+    with opened(tmp_path, bank_bytes=2**20) as runtime:
+        with pytest.raises(VersionUnavailable, match="ask for fewer"):
+            ask(runtime, *(f"{name}@1" for name in tasks))
+        assert state(runtime, "small") is State.RESIDENT
+        logits = ask(runtime, "task29@1")[0]
+        np.testing.assert_allclose(logits.ravel(), tasks["task29"].logits(TEXT).ravel(), atol=1e-4)
+
+
+def test_a_retry_that_finds_the_bank_full_is_no_failure_and_loads_when_there_is_room(tmp_path):
+    """The file has come back, so the version is unavailable no longer; its manifest is known from the file alone."""
+    tasks = {"one": Task("everything", labels=800, seed=1), "two": Task("everything", labels=800, seed=2)}
+    records = store(tmp_path, **tasks)
+    away = blob(tmp_path, records["two"]).rename(tmp_path / "away")
+    with sqlite3.connect(tmp_path / "registry.sqlite3") as database:
+        database.execute("UPDATE versions SET manifest = '{}' WHERE task = 'two'")
+    database.close()
+    with opened(tmp_path) as runtime:
+        bank, version = runtime.residents._bank, runtime.directory.version("two", 1)
+        assert (version.state, version.known_facts) == (State.UNAVAILABLE, None)
+        bank.max_bytes = bank.num_bytes + 1
+        pinned = runtime.directory.pin(["one"], "test")
+        away.rename(blob(tmp_path, records["two"]))
+        version.next_try = 0.0
+        wait_until(lambda: version.state is State.REGISTERED)
+        assert version.facts.labels == tasks["two"].manifest["labels"]
+        with pytest.raises(VersionUnavailable, match=r"no room|ask for fewer"):
+            ask(runtime, "two")
+        runtime.directory.unpin(pinned)
+        assert_answers(runtime, two=tasks["two"])
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_loader_that_is_dead_makes_the_replica_unhealthy(tmp_path):
     with opened(tmp_path) as runtime:
