@@ -1,9 +1,9 @@
-"""`make bench`: measures OneBERT beside what people would use instead, and writes benchmarks/results.
+"""`make bench`: measures OneBERT beside the alternatives, and writes benchmarks/results.
 
     python benchmarks/bench.py [--data FOLDER] [--only "one task" --only http] [--repetitions 5] [--device cuda]
 
-FOLDER holds `sst2`, `mrpc` and `imdb` laid out as for `onebert train`; without it, texts as long are made up.
-Besides scenes and http there are the parts "front ends", "loads and unloads" and "tasks held".
+FOLDER holds `sst2`, `mrpc` and `imdb` as folders for `onebert train`; without it, texts of equal lengths are made up.
+`--only` takes names of scenes, "http", and the parts "front ends", "loads and unloads" and "tasks held".
 
 The first run installs every peer into an environment of its own under `.bench`.
 """
@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[1]
 def main() -> None:
     """Measures, and writes JSON, page and pictures."""
     arguments = parse()
-    # An exit like any other: no server or worker is left behind.
+    # SIGTERM becomes a normal exit, so that no server or worker is left behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     settings = Settings(
         arguments.device, arguments.threads or os.cpu_count() or 1, arguments.repetitions, arguments.cache.resolve()
@@ -39,7 +39,7 @@ def main() -> None:
         s for s in scenes(settings.device) if not arguments.only or any(part in s.name for part in arguments.only)
     ]
     results = Results(machine(settings), real_texts=arguments.data is not None)
-    # Written after each scene and part: whatever happens later takes nothing away.
+    # The file is written after each scene and part, so that a later failure loses nothing.
     file = arguments.out / f"{results.machine['name']}.json"
     started = time.monotonic()
     with Measurer(settings) as measurer:

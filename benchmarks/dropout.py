@@ -2,8 +2,9 @@
 
     python benchmarks/dropout.py --data FOLDER [--seeds 3]
 
-Same rows in the same order, same steps, schedule, head and evaluations; ours drops the stream without its biases,
-Hugging Face what its model drops (docs/decisions/0003-dropout.md). Reported is the best validation metric of each run.
+Rows, their order, steps, schedule, head and evaluations are the same. OneBERT drops out activations without their
+biases, Hugging Face what its model drops out (docs/decisions/0003-dropout.md). The table has the best validation metric
+of each run.
 """
 
 import argparse
@@ -60,7 +61,7 @@ def spread(values: list[float]) -> str:
 
 
 def hugging_face(run: Run) -> float:
-    """The run's data order, steps and schedule with `requires_grad` flags on a padded model; its best metric."""
+    """Trains the run on a padded model with `requires_grad` flags, and returns its best metric."""
     torch.manual_seed(run.settings.seed)
     model = AutoModel.from_pretrained(find_base(DEFAULT_BASE))
     for name, parameter in model.named_parameters():

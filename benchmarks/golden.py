@@ -1,4 +1,4 @@
-"""Measures what decision 0004 rests on: how far golden logits move between dtypes, beside how far tasks lie apart.
+"""Measures how much golden logits differ between dtypes, and between tasks, for docs/decisions/0004-golden.md.
 
 python benchmarks/golden.py [--tasks 200]
 """

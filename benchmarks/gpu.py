@@ -2,8 +2,8 @@
 
     python benchmarks/gpu.py [--only latency --only throughput] [--device cuda] [--seconds 520] [--out FOLDER]
 
-Bases with random weights are made on the spot. Sections come in the order of their worth, results are written after
-each, and none is begun after the time that is given. `--tiny --device cpu` only tries whether everything runs.
+Bases have random weights and are made on the spot. The most important sections come first, results are written after
+each one, and no section begins after `--seconds`. `--tiny --device cpu` only tries whether everything runs.
 """
 
 import argparse
@@ -63,7 +63,7 @@ def main() -> None:
             try:
                 run.sections[name] = SECTIONS[name](made)
                 say(started, run.sections[name].page())
-            except Exception as error:  # whatever one section meets, the others are measured
+            except Exception as error:  # a section that fails must not stop the others
                 traceback.print_exc()
                 run.failed[name] = f"{type(error).__name__}: {error}".splitlines()[0][:200]
             run.write(asked.out)
@@ -71,7 +71,7 @@ def main() -> None:
 
 
 def about(device: str) -> dict[str, object]:
-    """The machine and the versions that decide."""
+    """The machine and the versions of the libraries that matter for speed."""
     versions = {"Python": sys.version.split()[0]}
     for package in ("torch", "triton", "transformers", "onebert"):
         try:
@@ -82,7 +82,7 @@ def about(device: str) -> dict[str, object]:
 
 
 def tested(out: Path) -> str:
-    """What pytest says of the tests that are marked for GPUs; its whole output is kept beside the results."""
+    """pytest's last line for the tests that are marked for GPUs; its whole output is kept beside the results."""
     command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-W", "default", "-p", "no:cacheprovider"]
     try:
         done = subprocess.run(
@@ -105,7 +105,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", action="append", choices=list(SECTIONS), help="these sections, in this order")
     parser.add_argument("--device", default="cuda", help="cuda, cuda:N, or cpu to try the script")
-    parser.add_argument("--seconds", type=float, default=420, help="after which no section is begun")
+    parser.add_argument("--seconds", type=float, default=420, help="no section begins after so many")
     parser.add_argument("--tiny", action="store_true", help="tiny shapes, whose numbers mean nothing")
     parser.add_argument("--no-tests", dest="tests", action="store_false", help="measure only")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results", help="where results go")

@@ -1,7 +1,7 @@
-"""The central promise as a check: 64 tasks mixed in one batch are answered at 0.95 of the rate of one task, or more.
+"""Checks the central promise: 64 tasks mixed in one batch are answered at 0.95 of the rate of one task, or more.
 
-Both are measured in one run, in turns, so that a slow machine slows both. A busy one may still disturb one side: the
-promise is broken when it is missed in every attempt.
+Both rates are measured in one run, in turns, so that a slow machine slows both. A busy machine may still disturb one of
+them, so the check fails only if every attempt misses the promise.
 """
 
 import sys
@@ -17,7 +17,7 @@ REPETITIONS = 15
 
 
 def main() -> None:
-    """Prints the ratio of each attempt; ends with status 1 where none reaches the promise."""
+    """Prints the ratio of each attempt; ends with status 1 if none reaches the promise."""
     keep_freed_memory()
     for _ in range(ATTEMPTS):
         measured = measure_compute(None, torch.float32, "cpu", REPETITIONS)

@@ -1,8 +1,8 @@
-"""Measures what decision 0014 rests on: the speed of int8 beside bfloat16's, and what it costs in accuracy.
+"""Measures the speed of int8 beside bfloat16, and its loss of accuracy, for docs/decisions/0014-int8.md.
 
 python benchmarks/int8.py [--base NAME] [--threads 2] [--deltas FOLDER --data FOLDER]
 
-The deltas are files of `onebert train`, the data sets folders with the names of their tasks.
+The deltas are files of `onebert train`; a data set is a folder with the name of its task.
 """
 
 import argparse
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def speed(bases: dict[str, Base]) -> None:
-    """Milliseconds of a batch in which every text has a task of its own."""
+    """Prints milliseconds of a batch in which every text has a task of its own."""
     for count, repetitions in REPETITIONS.items():
         tokens = tokenized(bases["float32"], sentences(bases["float32"], count))
         runs = {}
@@ -63,12 +63,12 @@ def speed(bases: dict[str, Base]) -> None:
 
 
 def answer(base: Base, rows: Rows, tokens: list[Tokens]) -> None:
-    """One text for each row."""
+    """Answers one text for each row."""
     compute_logits(base, rows, pack(base, tokens, range(len(tokens))))
 
 
 def accuracy(bases: dict[str, Base], files: list[Path], data: Path) -> None:
-    """The metric that each delta was chosen by, in per cent, and how far that is from float32's."""
+    """Prints the deciding metric of each delta in per cent, and its difference from float32."""
     differences = {name: [] for name in bases}
     for file in files:
         scores = {name: score(base, file, data) for name, base in bases.items()}
@@ -82,7 +82,7 @@ def accuracy(bases: dict[str, Base], files: list[Path], data: Path) -> None:
 
 
 def score(base: Base, file: Path, data: Path) -> float:
-    """One delta on the test split of its data, or the validation split where there is none."""
+    """The deciding metric of a delta on the test split of its data, or on validation if there is no test split."""
     delta = load(file)
     manifest = delta.manifest
     source = str(data / str(manifest.training["task"]))

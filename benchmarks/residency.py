@@ -54,7 +54,7 @@ def main() -> None:
         _fill(Path(folder), arguments.base, arguments.tasks, _head if arguments.heads else _proved)
         settings = load_settings(base=arguments.base, data_dir=Path(folder))
         with open_runtime(settings.model_copy(update={"data_dir": Path(folder) / "none"})):
-            pass  # compiles what is compiled at the first start of a machine
+            pass  # compiles the kernels, which happens only at the first start on a machine
         started = time.perf_counter()
         with open_runtime(settings.model_copy(update={"data_dir": Path(folder) / "empty"})) as runtime:
             empty, held_empty = time.perf_counter() - started, _held()
@@ -116,7 +116,7 @@ async def _ask(runtime: Runtime) -> None:
     warm = [await _seconds(runtime, name) for name in names]
     cold = []
     for name in names:
-        # All of them leave the bank, as they would if others had needed the room.
+        # Evicts all tasks from the bank, as if others had needed the room.
         while (slot := runtime.directory.evict()) is not None:
             runtime.residents.give_back(slot)
         cold.append(await _seconds(runtime, name))

@@ -28,7 +28,7 @@ from onebert_training.tasks.objectives import OBJECTIVES
 
 PAGE = Path(__file__).parents[1] / "docs" / "results.md"
 METHODS = ("frozen", "bitfit", "layernorm", "spafit:1-3-I")
-# Data set -> what two cores finish in reasonable time; SST-2 alone is a subset.
+# Data set -> options with which two cores finish in reasonable time; only SST-2 is not used whole.
 RUNS: dict[str, list[str]] = {
     "sst2": ["--train-rows", "8000", "--epochs", "2"],
     "banking77": ["--epochs", "4"],
@@ -37,7 +37,7 @@ RUNS: dict[str, list[str]] = {
     "stsb": ["--epochs", "3"],
     "trec6": ["--epochs", "5"],
 }
-# A frozen encoder needs more passes, and a step of it costs half.
+# A frozen encoder needs more epochs, and its steps cost half.
 FROZEN = ["--epochs", "5"]
 ALWAYS = ["--evals-per-epoch", "2"]
 
@@ -74,7 +74,7 @@ def main() -> None:
 
 
 def train(name: str, method: str, data: Path, work: Path) -> Trained:
-    """`onebert train`, unless the record of an equal one is there already."""
+    """Runs `onebert train`, unless there is a record of the same training already."""
     stem = f"{name}-{method.replace(':', '-')}"
     record, file = work / f"{stem}.json", work / f"{stem}.safetensors"
     options = [*ALWAYS, *RUNS[name], *(FROZEN if method == "frozen" else [])]
@@ -91,7 +91,7 @@ def train(name: str, method: str, data: Path, work: Path) -> Trained:
 
 
 def finished(record: Path, arguments: list[str]) -> dict[str, Any] | None:
-    """The record of an earlier training with the same arguments; one that does not say its arguments is believed."""
+    """The record of an earlier training with the same arguments; a record without arguments counts as the same."""
     if not record.exists():
         return None
     facts: dict[str, Any] = json.loads(record.read_text(encoding="utf-8"))
@@ -99,7 +99,7 @@ def finished(record: Path, arguments: list[str]) -> dict[str, Any] | None:
 
 
 def measure(client: Client, one: Trained, data: Path) -> dict[str, float]:
-    """Metrics of what the server answers for the measured split."""
+    """Metrics of the server's answers for the measured split."""
     dataset = load_dataset(str(data / one.name), Columns())
     task = f"{one.name}-{one.method.replace(':', '-')}".lower()
     version = client.push(task, one.file).version
@@ -110,7 +110,7 @@ def measure(client: Client, one: Trained, data: Path) -> dict[str, float]:
 
 
 def split_name(dataset: Dataset) -> str:
-    """The split that counts: test where there are labels for it, else validation, as papers report it."""
+    """The split that is measured: test if it has labels, else validation, as in papers."""
     return "test" if "test" in dataset.splits else "validation"
 
 

@@ -1,9 +1,9 @@
-"""Measures where the time of a batch goes, stage by stage, and writes the table and the picture of docs/performance.md.
+"""Measures the time of each stage of a batch, and writes the table and the picture of docs/performance.md.
 
     GOMP_SPINCOUNT=2000 python benchmarks/stages.py     # the setting of the `onebert` command
 
-Each stage runs alone on what it reads in a real batch, as often as there are layers; `whole` is the batch in one go,
-from texts to logits.
+Each stage runs alone on its inputs in a real batch, once for every layer; `whole` is the whole batch, from texts to
+logits.
 """
 
 from collections.abc import Callable, Mapping
@@ -56,14 +56,14 @@ def main() -> None:
 
 
 def stage_ms(base: Base, kernels: Kernels, texts: int, repetitions: int) -> dict[str, float]:
-    """Median milliseconds of each stage of a batch of so many texts, a BitFit task each."""
+    """Median milliseconds of each stage, for a batch of `texts` texts with a BitFit task each."""
     written = sentences(base, texts)
     rows = stack_rows(base, [fold(base, bitfit_tensors(base, seed)) for seed in range(texts)])
     heads = [head for head in rows.heads if head is not None]
     slots = list(range(texts))
     tokens = tokenized(base, written)
     batch = pack(base, tokens, slots)
-    # Gradients, which nothing here requires, are what makes `encode` choose the plain kernels.
+    # With gradients enabled `encode` chooses the plain kernels, although nothing here requires a gradient.
     with torch.enable_grad() if kernels.name == "plain" else torch.inference_mode():
         x = encode(base, rows, batch)
         return interleaved_ms(
@@ -80,7 +80,7 @@ def stage_ms(base: Base, kernels: Kernels, texts: int, repetitions: int) -> dict
 
 
 def _of_layers(base: Base, kernels: Kernels, rows: Rows, batch: Batch, x: Tensor) -> dict[str, Callable[[], object]]:
-    """What runs in every layer. Some write into what they read, which changes their numbers but not their work."""
+    """The stages of a layer. Some overwrite their inputs, which changes the numbers but not the time."""
     (stage,) = batch.stages
     config, layers = base.config, base.layers
     h, f = config.hidden_size, config.intermediate_size
@@ -100,7 +100,7 @@ def _of_layers(base: Base, kernels: Kernels, rows: Rows, batch: Batch, x: Tensor
 
 
 def draw(found: Mapping[str, Mapping[str, float]], file: Path) -> None:
-    """A stacked bar for each batch, in shares of the one with the plain kernels; beside it both times."""
+    """Draws a stacked bar for each batch, relative to the plain kernels' time, with both times beside it."""
     with mpl.rc_context(STYLE):
         figure = Figure((8, 0.9 + 0.42 * len(found)), layout="constrained")
         ax = figure.subplots()
@@ -110,7 +110,7 @@ def draw(found: Mapping[str, Mapping[str, float]], file: Path) -> None:
             for color, (stage, value) in zip(mpl.colormaps["tab10"].colors, stages_of(ms).items(), strict=False):
                 ax.barh(bar, value / plain, left=left, color=color, label=stage if bar == 0 else None)
                 left += value / plain
-            # The stages alone take together another time than the whole batch does; both are said.
+            # The sum of the stages differs from the time of the whole batch, so both are shown.
             text = f" {ms[WHOLE]:.3g} ms; stages alone {sum_of(ms):.3g}"
             ax.text(left, bar, text, va="center", fontsize=8)
         ax.set_yticks(range(len(found)), list(found))
@@ -123,7 +123,7 @@ def draw(found: Mapping[str, Mapping[str, float]], file: Path) -> None:
 
 
 def stages_of(ms: Mapping[str, float]) -> dict[str, float]:
-    """Without the whole."""
+    """The times without the whole batch."""
     return {stage: value for stage, value in ms.items() if stage != WHOLE}
 
 

@@ -3,8 +3,8 @@
     onebert sweep training/recipes/study.toml --data FOLDER --out RUNS --dtype bfloat16
     python benchmarks/study.py RUNS
 
-A claim compares methods on every data set that has both, seed by seed; the difference of a data set is the mean over
-its seeds, that of the claim the mean over the data sets, its error two standard errors of it.
+A claim compares two methods, seed by seed, on every data set that has both. The difference on a data set is the mean
+over its seeds; the claim's difference is the mean over the data sets, its error two standard errors of that mean.
 """
 
 import argparse
@@ -31,14 +31,14 @@ class Difference:
     """How much better one method is than another, in percentage points of the metric.
 
     Attributes:
-        by_data: mean over the seeds, and its variance, by data set.
+        by_data: for each data set, the mean over the seeds and its variance.
     """
 
     by_data: dict[str, tuple[float, float]]
 
     @property
     def mean(self) -> float:
-        """Over the data sets."""
+        """Mean over the data sets."""
         return fmean(mean for mean, _ in self.by_data.values())
 
     @property
@@ -56,9 +56,9 @@ class Claim:
     """A sentence of a paper as a comparison: `one` minus `other` is above (or below) a bound.
 
     Attributes:
-        bound: in percentage points of the metric.
-        above: whether the claim is that the difference is above the bound; else below.
-        score: what of a run is compared.
+        bound: the bound in percentage points of the metric.
+        above: whether the claim is that the difference is above the bound; otherwise below.
+        score: reads the compared number from a run.
         only: data sets that the claim is about; empty means all.
     """
 
@@ -72,7 +72,7 @@ class Claim:
     only: tuple[str, ...] = ()
 
     def check(self, results: Results) -> list[str]:
-        """A line of the table."""
+        """Checks the claim; returns a line of the table."""
         found = difference(results, self)
         if found is None:
             return [self.paper, self.text, "not run", "–"]
@@ -94,7 +94,7 @@ def measured(run: Record) -> float:
 
 
 def gap(run: Record) -> float | None:
-    """How much better the training rows score."""
+    """The metric on the training rows minus that on the measured split; None if it was not measured."""
     return None if run.train is None else 100 * (run.train[run.metric] - run.score)
 
 
@@ -128,7 +128,7 @@ CLAIMS = (
 
 
 def difference(results: Results, claim: Claim) -> Difference | None:
-    """The two methods' difference on every data set that has both; None where there is none."""
+    """The two methods' difference on the data sets that have both; None if there are none."""
     one, other = (parse_method(method).text for method in (claim.one, claim.other))
     found = {}
     for column in results.columns:
@@ -160,7 +160,7 @@ def main() -> None:
         for kind in ("scores", "gaps"):
             if picture.name.endswith(f"-{kind}"):
                 (PICTURES / f"{kind}.png").write_bytes(picture.png)
-    # One method has a scale of its own, as in the paper's figure.
+    # BitFit is drawn alone, so that its picture has a color scale of its own, as in the paper's figure.
     (bitfit,) = collect(record for record in records if record.method == "bitfit")
     changes = [picture for picture in draw(bitfit) if "-change-" in picture.name]
     for column, picture in zip(bitfit.columns, changes, strict=True):
@@ -170,7 +170,7 @@ def main() -> None:
 
 
 def about(records: list[Record]) -> str:
-    """What was run."""
+    """A sentence on the runs: how many, and on what."""
     first = records[0]
     names = sorted({record.data_name for record in records})
     rows = {record.data_name: record.rows for record in records}

@@ -1,10 +1,10 @@
-"""Writes the training table of docs/results.md: one run beside the same run as people write it today.
+"""Writes the training table of docs/results.md: one run beside the same run with Hugging Face's model.
 
     python benchmarks/training.py [--data FOLDER] [--steps 12] [--threads N] [--device cpu] [--dtype float32]
 
-Same method, rows, order, steps and dtype. Theirs is the Hugging Face model on padded batches with `requires_grad`
-flags, with `peft` for LoRA; ours is `onebert train`'s own step. The sides take turns step by step in one process;
-memory is the peak of a process of its own for each side.
+Method, rows, order, steps and dtype are the same. One side is the Hugging Face model on padded batches with
+`requires_grad` flags, and with `peft` for LoRA; the other is the step of `onebert train`. They take turns step by step
+in one process; peak memory is measured in a process of its own for each.
 """
 
 import argparse
@@ -81,7 +81,7 @@ def inputs_of(asked: argparse.Namespace) -> TaskInputs:
 
 
 def made_up(base: Base) -> Dataset:
-    """Sentences with labels in turn."""
+    """Made-up sentences, whose labels alternate."""
     texts = sentences(base, ROWS)
     gold = torch.arange(ROWS).remainder(2).numpy()
     return Dataset(
@@ -101,16 +101,16 @@ def compare(inputs: TaskInputs, method: str, asked: argparse.Namespace) -> list[
 
 
 class FromBottom(Plan):
-    """A plan that trains as if nothing were known about the layers that it leaves as they are."""
+    """A plan that enters at the embeddings, so that layers below the lowest trained one are computed at every step."""
 
     @property
     def lowest_layer(self) -> int:
-        """The first."""
+        """Always the first layer."""
         return 0
 
 
 def cached(inputs: TaskInputs, steps: int) -> list[list[str]]:
-    """SPAFIT with the lower half frozen: kept activations against computing them at every step, in two ways."""
+    """Compares, for SPAFIT with the lower half frozen, kept activations with computing them at every step."""
     middle = inputs.base.config.num_layers // 2
     method = f"spafit:{middle - 1}-{middle}-I"
     kept, limit = one_run(inputs, method), features.MAX_KEPT_BYTES
@@ -119,7 +119,7 @@ def cached(inputs: TaskInputs, steps: int) -> list[list[str]]:
     features.MAX_KEPT_BYTES = limit
     whole = one_run(inputs, method, FromBottom)
     for _ in range(-(-ROWS // 16)):
-        kept()  # the first epoch
+        kept()  # the first epoch, in which activations are computed and kept
     rates = in_turns([kept, computed, whole], steps)
     name = f"`{method}` after the first epoch, kept activations"
     return [
@@ -143,7 +143,7 @@ def frozen(inputs: TaskInputs) -> list[list[str]]:
 
 
 def together(inputs: TaskInputs, steps: int, width: int) -> list[str]:
-    """Many runs in one batch against one alone."""
+    """The time of many runs in one batch relative to one run alone."""
     runs = [Run(inputs, Settings(method="bitfit", seed=seed), "x") for seed in range(width)]
     pairs = [(run, State(run.init_values())) for run in runs]
 
@@ -157,7 +157,7 @@ def together(inputs: TaskInputs, steps: int, width: int) -> list[str]:
 
 
 def one_run(inputs: TaskInputs, method: str, kind: type[Plan] = Plan) -> Step:
-    """Our own training step."""
+    """OneBERT's training step."""
     run = Run(inputs, Settings(method=method, epochs=1000), "x")
     run.plan = kind(**vars(run.plan))
     state = State(run.init_values())
@@ -172,7 +172,7 @@ def one_run(inputs: TaskInputs, method: str, kind: type[Plan] = Plan) -> Step:
 
 
 def hugging_face(inputs: TaskInputs, method: str) -> Step:
-    """The same step on a padded model."""
+    """The same step with Hugging Face's model on padded batches."""
     run = Run(inputs, Settings(method=method, epochs=1000), "x")
     device, dtype = inputs.base.device, inputs.base.dtype
     model = AutoModel.from_pretrained(find_base(DEFAULT_BASE)).to(device).train()
@@ -244,7 +244,7 @@ def memory_of(side: str, method: str, asked: argparse.Namespace) -> float:
 
 
 def peak_memory(step: Step) -> float:
-    """Peak megabytes after some steps: of the device, or of this process."""
+    """Peak megabytes after some steps, of the GPU or of this process."""
     for _ in range(MEMORY_STEPS):
         step()
     if torch.cuda.is_available():

@@ -20,7 +20,8 @@ def bench(
 
     Numbers are medians of interleaved repetitions; compare ratios within one run, on an otherwise idle machine.
     """
-    # As the server does it, before there are threads; imported here so that `onebert --help` does not load torch.
+    # Sets the allocator as the server does, which must happen before threads start. Imported here so that
+    # `onebert --help` does not load torch.
     from onebert_server.engine.memory import keep_freed_memory  # noqa: PLC0415
 
     keep_freed_memory()

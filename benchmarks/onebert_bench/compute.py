@@ -1,4 +1,4 @@
-"""In process: ours beside the padded Hugging Face model and the bare matrix products, and 10,000 tasks at once."""
+"""Measures OneBERT in process, beside a padded Hugging Face model and the bare matrix products; and 10,000 tasks."""
 
 import os
 import time
@@ -28,8 +28,8 @@ TASKS = 64
 def measure_compute(name: str | None, dtype: torch.dtype, device: str, repetitions: int) -> dict[str, float]:
     """Median milliseconds for 64 sentences: `hf`, `one`, `swap`, `mixed` and `floor`, each with `_ms`.
 
-    `one` is one task for the whole batch, `swap` one task too but another one every time, `mixed` 64 tasks, one for
-    each sentence; `floor` only the matrix products of the linear layers on as many tokens.
+    `one` is one task for the whole batch, `swap` is one task for the batch and another one for the next batch, `mixed`
+    is 64 tasks, one for each sentence; `floor` is only the matrix products of the linear layers on as many tokens.
     """
     base = load_base(name, dtype=dtype, device=device)
     tokens = tokenized(base, sentences(base, SEQUENCES))
@@ -57,9 +57,9 @@ def measure_resident(
 ) -> dict[str, float]:
     """What many resident BitFit tasks cost, in bytes and in time.
 
-    Bytes three ways: by arithmetic (7h a layer in the compute dtype, and a head of two labels in float32), as the bank
-    counts them, and as the process grew by the operating system's account (on a GPU the
-    rows are elsewhere). Time: a batch whose tasks lie side by side, and one whose tasks are spread over all.
+    Bytes in three ways: by arithmetic (7h a layer in the compute dtype, and a head of two labels in float32), as the
+    bank counts them, and by the growth of the process (on a GPU the rows are not in the process's memory). Time: of a
+    batch whose tasks lie side by side in the bank, and of a batch whose tasks are spread over it.
     """
     base = load_base(name, dtype=dtype, device=device)
     tokens = tokenized(base, sentences(base, SEQUENCES))
@@ -91,7 +91,7 @@ def measure_resident(
 
 
 def _resident_bytes() -> int:
-    """Memory of this process that is really there and its own: the weights' file, which folding reads, is mapped."""
+    """This process's resident memory without mapped files, such as the file of the weights."""
     resident, shared = map(int, Path("/proc/self/statm").read_text(encoding="ascii").split()[1:3])
     return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
 
@@ -101,7 +101,7 @@ def _forward(base: Base, rows: Rows, tokens: list[Tokens], slots: list[int]) -> 
 
 
 def _padded_hugging_face(base: Base, folder: Path, tokens: list[Tokens]) -> Callable[[], object]:
-    """The model as people run it: padded to the longest, scaled-dot-product attention, one task."""
+    """The Hugging Face model as usual: padded to the longest text, scaled-dot-product attention, one task."""
     model = AutoModel.from_pretrained(folder, dtype=base.dtype, attn_implementation="sdpa")
     model = model.to(base.device).eval()
     longest = max(map(len, tokens))
@@ -119,7 +119,7 @@ def _padded_hugging_face(base: Base, folder: Path, tokens: list[Tokens]) -> Call
 
 
 def matrix_products(base: Base, tokens: int) -> Callable[[], Tensor]:
-    """The four products of every layer on packed tokens, with the same kernels, and nothing else; gives the last."""
+    """A function that computes only the four products of every layer on packed tokens, by OneBERT's own kernels."""
     config = base.config
     narrow = torch.randn(tokens, config.hidden_size, device=base.device).to(base.dtype)
     wide = torch.randn(tokens, config.intermediate_size, device=base.device).to(base.dtype)

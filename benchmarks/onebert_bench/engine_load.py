@@ -1,4 +1,4 @@
-"""The engine alone under the load that the server gets: the same texts, as many at a time, tokenized already."""
+"""Loads the engine alone with the same texts as a server, as many at a time, but tokenized already."""
 
 import math
 import threading
@@ -28,7 +28,7 @@ TEXTS = 256
 
 
 def run_engine(name: str | None, dtype: str, device: str, threads: int | None, clients: int, seconds: float) -> Load:
-    """A closed loop like `run_load`, for a process of its own, which it sets up as `onebert serve` does."""
+    """A closed loop like `run_load`; runs in a process of its own, which it sets up like `onebert serve`."""
     engine, slots, inputs = _engine(name, dtype, device, threads or torch.get_num_threads())
     latencies: list[float] = []
     started, cpu, left, done = time.perf_counter(), time.process_time(), clients, threading.Event()
@@ -36,7 +36,7 @@ def run_engine(name: str | None, dtype: str, device: str, threads: int | None, c
     context = Context("load", math.inf, time.monotonic(), "load")
 
     def send(turn: int) -> None:
-        # A copy: requests over HTTP share no tokens either.
+        # A copy for each request, since requests over HTTP share no tokens either.
         item = Item(replace(inputs[turn * 7 % TEXTS]), slots[turn % TASKS])
         sent = time.perf_counter()
         engine.submit([item], context).add_done_callback(lambda future: answered(turn, sent, future.result()))

@@ -1,7 +1,8 @@
-"""Through HTTP: requests for 64 tasks from closed-loop clients, against real server processes.
+"""Measures real server processes over HTTP: requests for 64 tasks from closed-loop clients.
 
-The load comes from a process of its own, and the engine alone answers the same texts in a third one, in turns with the
-servers, so that their ratio is of one run. On few cores the clients take their share of them: `client_us` a request.
+The load comes from a second process. In a third one the engine alone answers the same texts, in turns with the servers,
+so that the ratio of their rates comes from one run. On few cores the clients slow the server: they take `client_us` of
+processor time for each request.
 """
 
 import json
@@ -33,7 +34,7 @@ class Traffic:
     """Closed-loop clients.
 
     Attributes:
-        texts: in a request, each for another task.
+        texts: number of texts in a request, each for another task.
     """
 
     clients: int
@@ -42,11 +43,11 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Serving:
-    """What is served, and how.
+    """The base and the settings of all servers.
 
     Attributes:
-        base: Hub id or folder; None is the default.
-        threads: of the server and of the engine alone; None is what PyTorch takes.
+        base: Hub id or folder; None is the default base.
+        threads: threads of the server and of the engine alone; None is PyTorch's default.
     """
 
     base: str | None
@@ -56,16 +57,16 @@ class Serving:
 
 
 Key = tuple[Traffic, int | None]
-"""A load: of whom, and with how many front ends; None is the engine alone, which takes no requests of many texts."""
+"""Clients, and the number of front ends; None is the engine alone, which gets only single texts."""
 
 
 @dataclass(frozen=True)
 class Served:
-    """What was found.
+    """The measurements.
 
     Attributes:
-        loads: of every turn but the first.
-        memory: bytes of a server's processes after the load, by front ends.
+        loads: the loads of every turn but the first.
+        memory: bytes of a server's processes after the load, by its number of front ends.
     """
 
     loads: dict[Key, list[Load]]
@@ -75,7 +76,7 @@ class Served:
 def measure_http(
     name: str | None, dtype: str, device: str, clients: tuple[int, ...], seconds: float
 ) -> dict[str, dict[str, float]]:
-    """What `_summary` says, for each number of clients; server and engine get `seconds` each."""
+    """For each number of clients the result of `_summary`; server and engine are loaded for `seconds` each."""
     base = load_base(name)
     texts = sentences(base, TEXTS)
     mean_tokens = sum(map(len, tokenized(base, texts))) / len(texts)
@@ -87,15 +88,15 @@ def measure_http(
 def measure_served(
     what: Serving, base: Base, layouts: Sequence[int], traffic: Sequence[Traffic], turns: int, seconds: float
 ) -> Served:
-    """All servers stand side by side with the same tasks and take turns with the engine alone.
+    """Measures servers with the same tasks, which take turns with each other and with the engine alone.
 
     Args:
-        what: of all servers.
+        what: base and settings of all servers.
         base: the same base, for texts and tasks.
-        layouts: numbers of front ends.
-        traffic: each kind of load comes to each server once a turn.
-        turns: that count; one more comes first.
-        seconds: of each load.
+        layouts: numbers of front ends, one for each server.
+        traffic: kinds of load; each server gets each of them once a turn.
+        turns: number of turns that count; one more comes first as warm-up.
+        seconds: duration of each load.
     """
     texts = sentences(base, TEXTS)
     found: defaultdict[Key, list[Load]] = defaultdict(list)
@@ -125,7 +126,7 @@ def measure_served(
 
 @contextmanager
 def _as_served() -> Iterator[None]:
-    """The engine alone computes in a process that is started as `onebert` starts one (decision 6)."""
+    """Inside, child processes get the environment that `onebert` sets (docs/decisions/0006), for the engine alone."""
     before = os.environ.copy()
     os.environ.setdefault("GOMP_SPINCOUNT", "2000")
     try:
@@ -137,7 +138,7 @@ def _as_served() -> Iterator[None]:
 
 @contextmanager
 def _servers(what: Serving, base: Base, layouts: Sequence[int]) -> Iterator[dict[int, ChildServer]]:
-    """Servers with so many front ends each, and the tasks of the load."""
+    """Servers with the given numbers of front ends and the tasks of the load."""
     with ExitStack() as stack:
         servers = {}
         for count in layouts:
@@ -155,7 +156,7 @@ def push_tasks(url: str, base: Base, api_key: str | None = None) -> None:
 
 
 def requests_for(url: str, texts: Sequence[str], each: int) -> list[bytes]:
-    """Those of `run_engine` in its order, or requests of many texts for many tasks."""
+    """Encoded requests: the single texts of `run_engine` in its order, or requests of `each` texts for many tasks."""
     if each == 1:
         paths = [f"/v1/tasks/task-{turn % TASKS}/classify" for turn in range(TEXTS)]
         bodies = [json.dumps({"inputs": texts[turn * 7 % TEXTS]}) for turn in range(TEXTS)]
@@ -166,7 +167,7 @@ def requests_for(url: str, texts: Sequence[str], each: int) -> list[bytes]:
 
 
 def _summary(http: Sequence[Load], engine: Sequence[Load], mean_tokens: float) -> dict[str, float]:
-    """Rates are over all turns, percentiles over all requests; `engine_…` is the engine alone."""
+    """Rates over all turns and percentiles over all requests; `engine_…` is the engine alone."""
     latencies = [value for load in http for value in load.latencies_ms]
     rate = len(latencies) / sum(load.seconds for load in http)
     engine_latencies = [value for load in engine for value in load.latencies_ms]

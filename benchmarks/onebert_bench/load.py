@@ -1,6 +1,6 @@
-"""Closed-loop HTTP load from one thread, with nothing but sockets: it should cost the server's machine next to nothing.
+"""Closed-loop HTTP load from one thread over plain sockets, so that it takes little of the machine it measures.
 
-Imports nothing heavy, so that a process that only sends load starts at once and holds no threads of torch.
+Imports nothing heavy, so that a process that only sends load starts at once and has no threads of torch.
 """
 
 import math
@@ -19,7 +19,7 @@ _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Request:
-    """A JSON request by POST, with headers besides its own."""
+    """A POST request with a JSON body."""
 
     path: str
     body: str
@@ -27,11 +27,11 @@ class Request:
 
     @property
     def headers(self) -> dict[str, str]:
-        """All but those of the connection."""
+        """All headers except those of the connection."""
         return {"Content-Type": "application/json", **self.more_headers}
 
     def encode(self, url: str) -> bytes:
-        """As it goes over the wire."""
+        """The bytes of the request."""
         body = self.body.encode()
         headers = {"Host": urlsplit(url).netloc, "Content-Length": str(len(body)), **self.headers}
         lines = [f"POST {self.path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
@@ -40,13 +40,13 @@ class Request:
 
 @dataclass(frozen=True)
 class Load:
-    """What closed-loop clients saw.
+    """The measurements of closed-loop clients.
 
     Attributes:
-        latencies_ms: of every request that was answered.
-        refused: requests that were answered with anything but 200, and are in no other number.
-        seconds: how long it took.
-        cpu_seconds: what sending and receiving itself took of the machine.
+        latencies_ms: latency of every request that was answered with status 200.
+        refused: number of requests that were answered with another status; they count nowhere else.
+        seconds: duration of the load.
+        cpu_seconds: processor time that the clients took.
     """
 
     latencies_ms: list[float]
@@ -60,11 +60,11 @@ class Load:
         return len(self.latencies_ms) / self.seconds
 
     def latency_ms(self, share: float) -> float:
-        """That below which a share (0 to 1) of the answers came; not a number where none came."""
+        """The latency below which a share (0 to 1) of the answers lies; NaN if there are no answers."""
         return percentile(self.latencies_ms, share) if self.latencies_ms else math.nan
 
     def as_json(self) -> dict[str, float]:
-        """For results files."""
+        """The load as JSON values, for results files."""
         return {
             "answered": len(self.latencies_ms),
             "refused": self.refused,
@@ -76,7 +76,7 @@ class Load:
 
 @dataclass
 class _Client:
-    """One connection; its turn says which request comes next."""
+    """One connection; `turn` is the index of its next request."""
 
     connection: socket.socket
     turn: int
@@ -90,7 +90,17 @@ class _Client:
 
 
 def run_load(url: str, requests: Sequence[bytes], clients: int, seconds: float) -> Load:
-    """Each client sends its next request when it has the answer to the last; they begin at different requests."""
+    """Loads a server: each client sends its next request once the last is answered.
+
+    Args:
+        url: the server's address.
+        requests: encoded requests, sent in turn; each client begins at another one.
+        clients: number of clients.
+        seconds: duration of the load.
+
+    Raises:
+        ConnectionError: the server closed a connection.
+    """
     address = urlsplit(url)
     latencies: list[float] = []
     refused = 0
@@ -128,7 +138,7 @@ def _receive(connection: socket.socket) -> bytes:
 
 
 def _complete(received: bytes) -> bool:
-    """Whether an answer is whole: by its Content-Length, or by the empty chunk at its end."""
+    """Whether an answer is complete, by its Content-Length or the empty chunk at its end."""
     head, end, body = received.partition(b"\r\n\r\n")
     length = _LENGTH.search(head)
     if length is None:

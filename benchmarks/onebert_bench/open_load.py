@@ -1,7 +1,7 @@
 """Open-loop HTTP load: requests go out when they are due, whether earlier ones have been answered or not.
 
-A closed loop slows down with the server and so hides overload. Here a latency counts from the moment at which the
-request was due, so that neither a slow server nor a late sender shortens it. Imports nothing heavy: see load.py.
+A closed loop slows down with the server and so hides overload. Here latencies count from the time at which a request
+was due, so that neither a slow server nor a late sender shortens them. Imports nothing heavy, like load.py.
 """
 
 import asyncio
@@ -16,10 +16,10 @@ from urllib.parse import urlsplit
 _STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) ")
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 
-# Seconds after the last request was due for which answers are still waited for.
+# Seconds to wait for answers after the last request was due.
 _LAST_WAIT = 60.0
 
-# The statuses of replies that no server gave.
+# Statuses that stand for the lack of an answer; see `Reply`.
 LEFT, BROKEN = 0, -1
 
 
@@ -28,8 +28,8 @@ class Stream:
     """Requests of one kind at a constant rate.
 
     Attributes:
-        requests: encoded, one after the other and again from the first.
-        rate: of them in a second.
+        requests: encoded requests, sent in turn; after the last comes the first again.
+        rate: requests per second.
         begin, end: seconds from the start of the load.
         patience: seconds after which a client closes its connection; None waits for the answer.
     """
@@ -43,13 +43,13 @@ class Stream:
 
 @dataclass(frozen=True)
 class Reply:
-    """What became of one request.
+    """The outcome of one request.
 
     Attributes:
-        due: seconds from the start of the load.
-        seconds: from then until the answer.
-        status: of the answer; `LEFT` where the client did not wait for one, `BROKEN` where the connection ended.
-        retry_after: whether it says when to come again.
+        due: when the request was due, in seconds from the start of the load.
+        seconds: time from then until the answer.
+        status: HTTP status; `LEFT` if the client closed the connection first, `BROKEN` if the connection broke.
+        retry_after: whether the answer has a Retry-After header.
     """
 
     due: float
@@ -62,7 +62,7 @@ def run_open_load(url: str, streams: Mapping[str, Stream]) -> dict[str, list[Rep
     """Sends all streams side by side from this thread.
 
     Returns:
-        A reply for each request of each stream, by when they came.
+        The replies of each stream, in the order in which they came.
     """
     return asyncio.run(_Load(url, streams).run())
 
@@ -113,7 +113,7 @@ class _Load:
         self._replies[name].append(Reply(due, time.perf_counter() - self._started - due, status, again))
 
     async def _connection(self) -> "_Connection":
-        """One that waits, or a new one: a server may have closed what was idle for long."""
+        """An idle connection, or a new one; idle ones that the server has closed are not used."""
         while self._idle:
             if (idle := self._idle.pop()).open:
                 return idle
@@ -122,7 +122,7 @@ class _Load:
 
 
 class _Connection(asyncio.Protocol):
-    """One request at a time."""
+    """A connection with at most one request at a time."""
 
     def __init__(self) -> None:
         self.open = False
@@ -130,7 +130,7 @@ class _Connection(asyncio.Protocol):
         self._answer: asyncio.Future[tuple[int, bool]] | None = None
 
     async def ask(self, request: bytes) -> tuple[int, bool]:
-        """The status, and whether there is a Retry-After.
+        """Sends a request; returns the answer's status, and whether it has a Retry-After header.
 
         Raises:
             ConnectionError: the connection ended before the answer did.

@@ -1,4 +1,4 @@
-"""Measuring: interleaved repetitions and their medians, so that a drifting machine does not favor one side."""
+"""Measures runs in interleaved repetitions, so that a machine whose speed drifts favors none."""
 
 import time
 from collections.abc import Callable, Mapping

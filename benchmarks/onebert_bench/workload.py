@@ -1,4 +1,4 @@
-"""What is measured on: sentence-like token sequences, and random BitFit tasks as far from the base as trained ones."""
+"""Texts like everyday sentences, and random BitFit tasks as different from the base as trained ones."""
 
 from collections.abc import Sequence
 
@@ -19,7 +19,7 @@ all she there would their we him been has when who will more no if out so said w
 only other new some could time these two may then do first any my now such like our over man me even most made after
 also did many before must
 """
-# Trained BitFit biases end about this far from where they started.
+# Size of random bias differences, which is about that of trained ones.
 _BIAS_CHANGE = 0.02
 
 
@@ -42,7 +42,7 @@ def tokenized(base: Base, texts: Sequence[str]) -> list[Tokens]:
 
 
 def bitfit_tensors(base: Base, seed: int, labels: int = 2) -> dict[str, Tensor]:
-    """A BitFit task that nobody trained, named as in a delta file."""
+    """The tensors of a random BitFit task, by their names in a delta file."""
     generator = torch.Generator().manual_seed(seed)
     biases = [p for p in base.anatomy.parameters if p.symbol.startswith("b_") and p.symbol != "b_p"]
     tensors = {f"delta.{p.name}": _BIAS_CHANGE * torch.randn(p.shape, generator=generator) for p in biases}

@@ -23,7 +23,7 @@ def prepare(job: Job) -> Run:
     @torch.inference_mode()
     def run() -> np.ndarray:
         model.active_adapters = BatchSplit(*names, batch_sizes=sizes)
-        # The library's own heads read the first texts' pooler output for every split, so the heads are applied here.
+        # The heads are applied here, since the library's own would read the first texts' pooler output in every split.
         pooled = model.bert(**tensors(job, order)).pooler_output
         rows = np.einsum("sh,slh->sl", pooled.float().cpu().numpy(), weight) + bias
         return rows[np.argsort(order)]
@@ -32,7 +32,7 @@ def prepare(job: Job) -> Run:
 
 
 def load_adapters(job: Job) -> torch.nn.Module:
-    """One base with a LoRA for each of the job's files, with the file's numbers."""
+    """One base with a LoRA for each of the job's files, with the file's weights."""
     model = AutoAdapterModel.from_pretrained(job.base)
     deltas = [read_delta(file)[0] for file in job.tasks]
     modules = [name.removeprefix("lora_A.") for name in deltas[0] if name.startswith("lora_A.")]

@@ -1,4 +1,4 @@
-"""What several peers share: a delta merged into the plain model, padding, and the best way to cut a batch."""
+"""Shared by several peers: merging a delta into the plain model, padding, and the best way to cut a batch."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Padded input ids, attention mask and segments, int64 [sequences, length]."""
 
 Forward = Callable[[Sequence[int]], np.ndarray]
-"""Some of the job's sequences, computed as one padded batch, to logits [sequences, labels]."""
+"""Computes some of the job's sequences as one padded batch: their indices -> logits [sequences, labels]."""
 
 logging.set_verbosity_error()
 logging.disable_progress_bar()
@@ -47,7 +47,7 @@ def torch_dtype(job: Job) -> torch.dtype:
 
 @torch.no_grad()
 def merge(model: BertForSequenceClassification, file: str, sign: int = 1) -> None:
-    """Adds a task's differences to a model in float32, or takes them away; the head is replaced."""
+    """Adds a task's differences to a model in float32, or subtracts them (`sign` -1), and replaces the head."""
     tensors, _ = read_delta(file)
     own = dict(model.bert.named_parameters())
     for name, value in tensors.items():
@@ -72,13 +72,13 @@ def pad(job: Job, chosen: Sequence[int]) -> Arrays:
 
 
 def tensors(job: Job, chosen: Sequence[int]) -> dict[str, torch.Tensor]:
-    """The same as a model's arguments, on its device."""
+    """Padded sequences as a model's arguments, on the job's device."""
     names = ("input_ids", "attention_mask", "token_type_ids")
     return {name: torch.from_numpy(array).to(job.device) for name, array in zip(names, pad(job, chosen), strict=True)}
 
 
 def torch_forward(job: Job, model: torch.nn.Module) -> Forward:
-    """A classifier's logits."""
+    """A `Forward` that computes a classifier's logits."""
 
     @torch.inference_mode()
     def forward(chosen: Sequence[int]) -> np.ndarray:
@@ -88,13 +88,13 @@ def torch_forward(job: Job, model: torch.nn.Module) -> Forward:
 
 
 def whole(job: Job, forward: Forward) -> Run:
-    """The batch as it comes, padded to its longest sequence."""
+    """Computes the batch in its own order, padded to its longest sequence."""
     everything = range(len(job.ids))
     return lambda: forward(everything)
 
 
 def in_parts(job: Job, forward: Forward, size: int) -> Run:
-    """The batch sorted by length and cut into parts of at most `size` sequences, each padded for itself."""
+    """Sorts the batch by length and computes it in parts of at most `size` sequences, each padded by itself."""
 
     def run() -> Logits:
         order = sorted(range(len(job.ids)), key=lambda i: len(job.ids[i]))
@@ -105,7 +105,7 @@ def in_parts(job: Job, forward: Forward, size: int) -> Run:
 
 
 def fastest(job: Job, forward: Forward) -> Run:
-    """The batch as it comes or in sorted parts, whichever this peer answers soonest; the choice is noted."""
+    """Tries the whole batch and sorted parts, and takes the fastest for this peer; the choice is noted."""
     count = len(job.ids)
     choices = {"one padded batch": whole(job, forward)}
     choices |= {f"sorted parts of {size}": in_parts(job, forward, size) for size in (4, 8, 16) if size < count}
@@ -127,5 +127,5 @@ def by_task(job: Job) -> dict[int, list[int]]:
 
 @cache
 def set_threads(threads: int) -> None:
-    """PyTorch's threads."""
+    """Sets the number of PyTorch's threads."""
     torch.set_num_threads(threads)

@@ -1,7 +1,7 @@
 """FastAPI before transformers pipelines, one for each task; arguments: MODELS PORT THREADS DTYPE DEVICE TASKS.
 
-As the pipelines' own page on web servers advises: one thread computes, and it takes everything that waits. What waits
-for one task is one batch.
+As the documentation of pipelines advises for web servers: one thread computes, and takes all requests that wait. Those
+for one task are one batch.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ waiting: asyncio.Queue[tuple[str, str, asyncio.Future[Any]]] = asyncio.Queue()
 
 
 class Request(BaseModel):
-    """What a client sends."""
+    """The body of a request."""
 
     inputs: str
 
@@ -41,7 +41,7 @@ def classify_batch(task: str, texts: list[str]) -> list[Any]:
 
 
 async def compute() -> None:
-    """Takes all that waits, task by task, forever."""
+    """Forever takes all requests that wait and answers them, task by task."""
     while True:
         taken = [await waiting.get()]
         while not waiting.empty():

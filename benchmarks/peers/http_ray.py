@@ -1,4 +1,4 @@
-"""Ray Serve, multiplexed and batched, before transformers; arguments: MODELS PORT THREADS DTYPE DEVICE TASKS.
+"""Ray Serve, multiplexed and batched, with transformers; arguments: MODELS PORT THREADS DTYPE DEVICE TASKS.
 
 One replica has all threads, and Serve cuts its batches by model.
 """
@@ -35,7 +35,7 @@ class Classifier:
 
     @serve.batch(max_batch_size=64, batch_wait_timeout_s=0)
     async def classify(self, texts: list[str]) -> list[Any]:
-        """What waits for one model."""
+        """Answers a batch of texts that wait for one model."""
         model = await self.get_model(serve.get_multiplexed_model_id())
         with torch.inference_mode():
             return model(texts, batch_size=len(texts), truncation=True)

@@ -1,4 +1,4 @@
-"""ONNX Runtime with one merged task: exported, fused by its transformers optimizer, for int8 quantized dynamically."""
+"""ONNX Runtime with one merged task: exported, fused by its transformers optimizer, and quantized for int8."""
 
 import hashlib
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ def exported(job: Job) -> Path:
         ).save_model_to_file(str(fused))
         plain.unlink()
     if job.dtype == "int8" and not int8.exists():
-        # By channel; without VNNI sums of products may overflow, for which ONNX Runtime advises weights of 7 bits.
+        # Quantized by channel. Without VNNI sums may overflow, against which ONNX Runtime advises weights of 7 bits.
         quantize_dynamic(
             fused,
             int8,
@@ -61,7 +61,7 @@ def exported(job: Job) -> Path:
 
 
 def has_vnni() -> bool:
-    """Whether the processor adds products of bytes in 32 bits."""
+    """Whether the processor has VNNI, instructions that add products of bytes in 32 bits."""
     try:
         return "vnni" in Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:

@@ -1,4 +1,4 @@
-"""OneBERT in process: as the server's engine does it, from token ids to logits."""
+"""OneBERT in process, from token ids to logits in the same way as the server's engine."""
 
 from functools import cache
 from itertools import cycle
@@ -19,7 +19,7 @@ from worker import Job, Run, serve
 
 @cache
 def base_of(folder: str, dtype: str, device: str, invariant: bool) -> Base:
-    """A base is loaded once, however many jobs there are."""
+    """The base, loaded once for all jobs."""
     return load_base(folder, dtype=getattr(torch, dtype), device=device, batch_invariant=invariant)
 
 
@@ -30,7 +30,8 @@ def prepare(job: Job) -> Run:
     rows = [fold(base, to_tensors(delta, base), delta.manifest.pooling) for delta in map(load, map(Path, job.tasks))]
     resident = max(job.resident, len(rows))
     slots = [bank.install(rows[i % len(rows)]) for i in range(resident)]
-    # Spread over everything resident: a task's file stands at every `len(rows)`-th place, and each takes another one.
+    # Each file is installed many times, at every `len(rows)`-th slot. A batch's tasks take copies that are spread over
+    # all slots.
     copies = resident // len(rows)
     chosen = [slots[task + len(rows) * (task * copies // len(rows))] for task in job.task_of]
     one_object = cache(lambda ids, types: Tokens(list(ids), list(types)))

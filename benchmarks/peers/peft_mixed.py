@@ -1,4 +1,4 @@
-"""peft with a mixed batch: `adapter_names` says the adapter of each text."""
+"""peft with a mixed batch: `adapter_names` names the adapter of each text."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What both peft entries share: the base with every task as a LoRA adapter, head included."""
+"""Shared by both peft entries: the base with every task as a LoRA adapter, head included."""
 
 import torch
 from peft import LoraConfig, PeftModel, TaskType, get_peft_model

@@ -1,4 +1,4 @@
-"""peft with `set_adapter`: the texts of a task are one padded batch, before which its adapter is made active."""
+"""peft with `set_adapter`: the texts of each task are one padded batch, for which the task's adapter is activated."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""What every answer is held against: each sequence alone, unpadded, in float32, through the plain merged model."""
+"""The reference for all answers: each sequence alone, unpadded, in float32, through the plain merged model."""
 
 import numpy as np
 import torch

@@ -27,7 +27,7 @@ def prepare(job: Job) -> Run:
 
 
 def load_encoder(job: Job) -> SentenceTransformer:
-    """The encoder and the mean over its tokens, without the normalization that a head does not need."""
+    """The encoder with mean pooling, without normalization, which a linear head does not need."""
     encoder = Transformer(job.base, model_kwargs={"dtype": torch.float32, "attn_implementation": "sdpa"})
     pooling = Pooling(encoder.get_word_embedding_dimension(), "mean")
     return SentenceTransformer(modules=[encoder, pooling], device=job.device).to(torch_dtype(job)).eval()

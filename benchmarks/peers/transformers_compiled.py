@@ -1,4 +1,4 @@
-"""transformers behind torch.compile, one task.
+"""transformers with torch.compile, one task.
 
 `dynamic=True` because texts differ in length; on CPU with freezing, which PyTorch's Inductor needs to pack weights.
 """

@@ -1,4 +1,4 @@
-"""transformers as people run it: SDPA attention, the batch padded to its longest text, one task, merged."""
+"""transformers as usual: SDPA attention, the batch padded to its longest text, one merged task."""
 
 from bert import load_model, set_threads, torch_forward, whole
 from worker import Job, Run, serve

@@ -1,7 +1,7 @@
 """transformers with one whole model for each task: the texts of a task are one padded batch, and the models take turns.
 
-Of more than eight models it holds eight, each standing in for several tasks: more would fill the memory, and eight are
-already more than any cache, so a turn costs what it would with all of them. Answers are then right for the first eight.
+It holds at most eight models, which stand for all tasks: more would fill the memory, and eight already exceed every
+cache, so that a batch takes as long as with all models. Answers are right only for the first eight tasks.
 """
 
 import numpy as np

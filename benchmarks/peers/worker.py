@@ -1,7 +1,7 @@
-"""What every peer runs in: work comes as JSON lines on standard input, logits and times go to standard output.
+"""The loop that every peer runs: reads jobs as JSON lines from standard input, writes logits and times to its output.
 
 A peer is a script that ends in `serve(prepare)`. `prepare` gets a `Job` and returns a function without arguments that
-goes from token ids to logits; what it does before it returns is not timed. Peers run in environments of their own, so
+goes from token ids to logits; the time of `prepare` itself is not measured. Peers run in environments of their own, so
 this file needs nothing but the standard library.
 """
 
@@ -20,23 +20,23 @@ Run = Callable[[], Logits]
 
 @dataclass
 class Job:
-    """One batch and how it is to be answered.
+    """One batch and how to answer it.
 
     Attributes:
         base: folder of the base as Hugging Face writes it.
         tasks: delta files.
         task_of: for each sequence the index of its task.
         ids: token ids of each sequence, special tokens included.
-        type_ids: segments, likewise.
+        type_ids: segments of each sequence's tokens.
         dtype: `float32`, `bfloat16` or `int8`.
         device: `cpu`, `cuda` or `cuda:N`.
-        threads: for computing.
-        work: folder for what is worth keeping between runs, such as an exported model.
-        resident: how many tasks are held; where it is more than there are files, these are held several times.
-        shared: whether equal ids are one text for several tasks, which may be computed once.
-        rotate: whether every run takes another one of the tasks for all sequences.
+        threads: threads for computing.
+        work: folder for files that are kept between runs, such as an exported model.
+        resident: number of tasks in memory; if it is more than there are files, each file is loaded several times.
+        shared: whether sequences with equal ids are one text for several tasks, which may be computed once.
+        rotate: whether each run uses one task for all sequences, and the next run another one.
         invariant: whether a text shall have the same bits in every batch.
-        note: what `prepare` chose, for the page.
+        note: settings that `prepare` has chosen, for the page.
     """
 
     base: str
@@ -56,7 +56,7 @@ class Job:
 
 
 def serve(prepare: Callable[[Job], Run]) -> None:
-    """Answers until standard input ends; an exception of the peer's is an answer, too."""
+    """Answers requests until standard input ends; if a request raises an exception, the answer is its message."""
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what a library prints must not get between the answers
     runs: dict[str, Run] = {}
@@ -87,7 +87,7 @@ def _answer(request: dict[str, Any], prepare: Callable[[Job], Run], runs: dict[s
 
 
 def milliseconds(run: Run) -> float:
-    """How long one run takes; its logits are on the host when it ends."""
+    """Time of one run; it ends when the logits are on the host."""
     started = time.perf_counter()
     run()
     return (time.perf_counter() - started) * 1e3

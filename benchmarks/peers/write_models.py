@@ -1,4 +1,4 @@
-"""Writes merged models, a folder for each task, as servers of whole models read them.
+"""Writes merged models, a folder for each task, for servers that load whole models.
 
 Arguments: BASE OUT LENGTH DELTA…
 """
@@ -12,7 +12,7 @@ from bert import merge
 
 
 def main() -> None:
-    """A folder that is there is whole: it gets its name last."""
+    """Writes each folder under another name and renames it when it is complete, so that a folder's name means it is."""
     base, out, length, *files = sys.argv[1:]
     tokenizer = AutoTokenizer.from_pretrained(base, model_max_length=int(length))
     for task, file in enumerate(files):

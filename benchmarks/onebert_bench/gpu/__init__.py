@@ -1,1 +1,1 @@
-"""`make bench-gpu`: what one GPU does, in one command and without a network."""
+"""`make bench-gpu`: measures OneBERT on one GPU, in one command and without a network."""

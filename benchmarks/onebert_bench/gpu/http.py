@@ -1,4 +1,4 @@
-"""Section on serving over HTTP: front ends beside the GPU, loaded by several processes."""
+"""Section on serving over HTTP: front ends beside a GPU, under load from several processes."""
 
 import multiprocessing
 import os
@@ -48,7 +48,7 @@ def http(made: Made) -> Section:
 
 
 def _layouts(cores: int, tiny: bool) -> list[tuple[int, int, int]]:
-    """(front ends, processes that send, clients of each)."""
+    """Each layout to measure: (front ends, processes that send, clients of each)."""
     if tiny:
         return [(1, 1, 2)]
     most = max(1, cores - 5)
@@ -56,7 +56,7 @@ def _layouts(cores: int, tiny: bool) -> list[tuple[int, int, int]]:
 
 
 def _loaded(url: str, requests: Sequence[bytes], senders: int, clients: int, seconds: float) -> list[Load]:
-    """What several processes saw at once, after a short load that does not count."""
+    """The loads of several processes that send at once, after a short warm-up."""
     fresh = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(senders, fresh) as pool:
         for each in (min(1.0, seconds), seconds):

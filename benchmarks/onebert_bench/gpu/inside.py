@@ -1,4 +1,4 @@
-"""Sections on what the device does in a step: its ceilings, each kernel alone and beside others', a profile, waits."""
+"""Sections on what the device does in a step: upper bounds, single kernels, a profile, waits."""
 
 import warnings
 from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ Call = Callable[[], object]
 
 
 def ceilings(made: Made) -> Section:
-    """The two rates that nothing exceeds, on random numbers, and the products of a full batch."""
+    """The device's two upper bounds, of copying and of matrix products, and the products of a full batch."""
     rows: list[list[Cell]] = []
     for tokens, into, out in ((8192, 8192, 8192), *((32768, *shape) for shape in _products())):
         m, k, n = (size if not made.scale.tiny else 64 for size in (tokens, into, out))
@@ -46,7 +46,7 @@ def _products() -> list[tuple[int, int]]:
 
 
 def kernels(made: Made) -> Section:
-    """What lies between the products, alone, on 256 texts of 128 tokens of BERT-base's shape."""
+    """Each kernel alone, ours and PyTorch's, on 256 texts of 128 tokens with BERT-base's shape."""
     base = made.base(BERT_BASE)
     count, length = made.scale.count(256, 3), made.scale.count(128, 16)
     rows: list[list[Cell]] = []
@@ -64,7 +64,7 @@ def kernels(made: Made) -> Section:
 
 
 def _calls(base: Base, count: int, length: int) -> Iterator[tuple[str, float, Call]]:
-    """What is called, the bytes that it has to move (0: more than moving is to be done), and the call."""
+    """For each kernel its name, the bytes that it has to move (0 if its time is not moving alone), and the call."""
     h, f, heads, tokens = base.config.hidden_size, base.config.intermediate_size, base.config.num_heads, count * length
     bank, slots = bank_of(base, lora, count)
     at = _stage(base, slots, length)
@@ -97,7 +97,7 @@ def _sdpa(backend: SDPBackend, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def _varlen(qkv: Tensor, at: Stage, longest: int) -> object:
-    from torch.nn.attention.varlen import varlen_attn  # noqa: PLC0415 - younger than the oldest PyTorch supported
+    from torch.nn.attention.varlen import varlen_attn  # noqa: PLC0415 - not in the oldest supported PyTorch
 
     if qkv.device.type == "cpu":
         raise NotImplementedError
@@ -115,7 +115,7 @@ def _stage(base: Base, slots: list[int], length: int) -> Stage:
 
 
 def profiled(made: Made) -> Section:
-    """Where the time of a step goes: a full batch of BERT-base, 256 LoRA tasks mixed."""
+    """The profile of one step: a full batch of BERT-base, 256 LoRA tasks mixed."""
     base = made.base(BERT_BASE)
     count = made.scale.count(256, 3)
     bank, slots = bank_of(base, lora, count)
@@ -135,7 +135,7 @@ def profiled(made: Made) -> Section:
 
 
 def waits(made: Made) -> Section:
-    """How often launching a step waits for the device, by PyTorch's own account."""
+    """How often the host waits for the device while it launches a step, as PyTorch counts it."""
     rows: list[list[Cell]] = []
     base = made.base(BERT_BASE)
     count = made.scale.count(256, 3)

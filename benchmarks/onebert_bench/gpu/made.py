@@ -1,4 +1,4 @@
-"""Bases with random weights and tasks that nobody trained, made where they are measured: nothing is fetched."""
+"""Makes bases and tasks with random weights on the spot, so that nothing is fetched."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -28,9 +28,9 @@ _CONFIGS = {
 }
 _TINY = BertConfig(hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=128)
 _RANK = 8
-# Differences of a LoRA task are about this share of the weight that they change, as trained ones are.
+# The size of a LoRA difference relative to the weight that it changes, which is about that of trained ones.
 _CHANGE = 0.02
-# Folding thousands of tasks would take longer than measuring them.
+# Tasks that are really folded for a large bank; folding thousands would take longer than measuring them.
 _FOLDED = 32
 
 Tensors = dict[str, Tensor]
@@ -38,16 +38,16 @@ Tensors = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Scale:
-    """How large everything is.
+    """The sizes of a run.
 
     Attributes:
-        tiny: whether this only tries whether everything runs; its numbers mean nothing.
+        tiny: whether the run only tries whether everything works, with sizes at which its numbers mean nothing.
     """
 
     tiny: bool
 
     def count(self, full: int, tiny: int) -> int:
-        """Of sequences, tasks or repetitions."""
+        """The number of sequences, tasks or repetitions: `full`, or `tiny` for a tiny run."""
         return tiny if self.tiny else full
 
 
@@ -55,20 +55,20 @@ class Made:
     """Bases and tasks on one device.
 
     Args:
-        folder: where bases are written.
+        folder: folder to which bases are written.
         device: `cpu`, `cuda` or `cuda:N`.
-        scale: of everything.
+        scale: the sizes of the run.
     """
 
     def __init__(self, folder: Path, device: str, scale: Scale) -> None:
         self.folder, self.device, self.scale = folder, device, scale
 
     def base(self, name: str, dtype: torch.dtype = torch.bfloat16, device: str | None = None) -> Base:
-        """One of the two shapes."""
+        """A base with one of the two shapes."""
         return load_base(str(self.base_folder(name)), dtype=dtype, device=device or self.device)
 
     def base_folder(self, name: str) -> Path:
-        """Where it lies, written if need be."""
+        """The folder of a base, written if it is not there."""
         folder = self.folder / name.lower().replace("'", "").replace(" ", "-")
         if not (folder / "tokenizer.json").exists():
             config = _TINY if self.scale.tiny else _CONFIGS[name]
@@ -79,20 +79,20 @@ class Made:
 
 
 def texts(base: Base, lengths: Iterable[int], seed: int = 0) -> list[Tokens]:
-    """Random tokens; an object each, as requests have."""
+    """Texts of random tokens, each an object of its own, as in requests."""
     rng = np.random.default_rng(seed)
     return [Tokens(rng.integers(0, base.config.vocab_size, n).tolist(), [0] * n) for n in lengths]
 
 
 def bank_of(base: Base, kind: Callable[[Base, int], Tensors], count: int) -> tuple[Bank, list[int]]:
-    """A bank with so many tasks of a kind, and their slots."""
+    """A bank with `count` tasks of a kind, and their slots."""
     bank = Bank(base)
     with torch.inference_mode():
         return bank, [bank.install(fold(base, kind(base, seed))) for seed in range(count)]
 
 
 def crowd_of(base: Base, count: int) -> tuple[Bank, list[int]]:
-    """A bank with so many BitFit tasks, few of which are folded: the others are these, each scaled a little."""
+    """A bank with `count` BitFit tasks, and their slots; a few tasks are folded, the others are scaled copies."""
     bank = Bank(base)
     with torch.inference_mode():
         folded = [fold(base, bitfit(base, seed)) for seed in range(min(count, _FOLDED))]
@@ -122,7 +122,7 @@ def lora(base: Base, seed: int) -> Tensors:
 
 
 def _tokenizer() -> PreTrainedTokenizerFast:
-    """Words of the load, a token each."""
+    """A tokenizer in which each word of the load is one token."""
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *dict.fromkeys(WORDS.split())]
     vocabulary = {word: number for number, word in enumerate(words)}
     backend = tokenizers.Tokenizer(WordPiece(vocabulary, unk_token="[UNK]"))  # noqa: S106 - a token of text
@@ -133,4 +133,5 @@ def _tokenizer() -> PreTrainedTokenizerFast:
         special_tokens=[(word, vocabulary[word]) for word in ("[CLS]", "[SEP]")],
     )
     special = {"unk_token": "[UNK]", "pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
-    return PreTrainedTokenizerFast(tokenizer_object=backend, model_max_length=512, **special)  # type: ignore[no-untyped-call]
+    fast: Callable[..., PreTrainedTokenizerFast] = PreTrainedTokenizerFast
+    return fast(tokenizer_object=backend, model_max_length=512, **special)

@@ -1,4 +1,4 @@
-"""A run on a GPU as JSON and as a page."""
+"""Writes a run on a GPU as JSON and as a page."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -12,13 +12,13 @@ from onebert_bench.suite.workers import Json
 
 @dataclass
 class Run:
-    """What has been found so far.
+    """The results so far.
 
     Attributes:
-        machine: where.
-        tests: what pytest said of the tests marked `gpu`, its last line; None where they were not run.
-        sections: those that are done.
-        failed: by the name of a section that is not, why.
+        machine: the machine and its software.
+        tests: pytest's last line for the tests marked `gpu`; None if they were not run.
+        sections: finished sections by name.
+        failed: the error of each section that failed, by name.
     """
 
     machine: Json
@@ -28,11 +28,11 @@ class Run:
 
     @property
     def goals(self) -> list[Goal]:
-        """Of all sections."""
+        """The goals of all sections."""
         return [goal for section in self.sections.values() for goal in section.goals]
 
     def write(self, folder: Path) -> Path:
-        """`<machine>.json` and `<machine>.md`; the latter is returned."""
+        """Writes `<machine>.json` and `<machine>.md`; returns the latter."""
         folder.mkdir(parents=True, exist_ok=True)
         page = folder / f"{self.machine['name']}.md"
         page.write_text(self._page(), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What one section of a run found: a table, and the goals that it decides."""
+"""The result of one section: a table, and goals with what was measured."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -10,10 +10,10 @@ Cell = str | float | int | None
 
 @dataclass(frozen=True)
 class Goal:
-    """Something wanted and what was found.
+    """A goal and what was measured.
 
     Attributes:
-        at_least: whether more is better.
+        at_least: whether `found` should be at least `wanted`; otherwise at most.
     """
 
     what: str
@@ -23,18 +23,18 @@ class Goal:
 
     @property
     def is_reached(self) -> bool:
-        """Whether it is."""
+        """Whether the goal is reached."""
         return self.found >= self.wanted if self.at_least else self.found <= self.wanted
 
     def line(self) -> list[str]:
-        """For a table: what, found, wanted, reached."""
+        """A line of the table of goals: what, found, wanted, reached."""
         sign = "≥" if self.at_least else "≤"
         return [self.what, shown(self.found), f"{sign} {shown(self.wanted)}", "yes" if self.is_reached else "no"]
 
 
 @dataclass(frozen=True)
 class Section:
-    """A table with what it says."""
+    """A table with its title, explanation and goals."""
 
     title: str
     about: str
@@ -43,17 +43,17 @@ class Section:
     goals: Sequence[Goal] = ()
 
     def as_json(self) -> dict[str, object]:
-        """For the results file."""
+        """The section as JSON values."""
         return asdict(self)
 
     def page(self) -> str:
-        """Markdown."""
+        """The section as Markdown."""
         table = markdown_table(self.header, [[shown(cell) for cell in row] for row in self.rows])
         return f"## {self.title}\n\n{self.about}\n\n{table}"
 
 
 def shown(cell: Cell) -> str:
-    """Numbers in three digits, or all before the point."""
+    """A cell as text; numbers have three digits, or all that stand before the point."""
     if cell is None:
         return "–"
     if isinstance(cell, str):

@@ -24,13 +24,13 @@ from onebert_encoder.maths.rows import Rows, stack_rows
 from onebert_encoder.text.tokens import Tokens
 from onebert_server.engine.host_copy import HostCopy
 
-# Dense bfloat16 of an H100 or H200 by its datasheet, in 10^12 a second; shares of the peak are of this.
+# Peak rate of dense bfloat16 products on an H100 or H200 by its datasheet, in TFLOP/s.
 PEAK = 989.0
 _KINDS = {"BitFit": bitfit, "LoRA r=8 q, v": lora}
 
 
 def exactness(made: Made) -> Section:
-    """Ours on the device against ours in float32 on the CPU, which the tests hold against Hugging Face."""
+    """Logits on the device against OneBERT's in float32 on the CPU, which the tests compare with Hugging Face."""
     rows: list[list[Cell]] = []
     exact = made.base(BERT_BASE, torch.float32, "cpu")
     inputs = texts(exact, np.random.default_rng(0).integers(1, made.scale.count(128, 20), 8).tolist())
@@ -56,7 +56,7 @@ def _logits(base: Base, inputs: Sequence[Tokens], tasks: Sequence[dict[str, Tens
 
 
 def latency(made: Made) -> Section:
-    """One text alone, as the engine answers it: replayed where it can be, and launched anew for comparison."""
+    """One text alone, as the engine answers it: with a recording where there can be one, and without for comparison."""
     rows: list[list[Cell]] = []
     goals = []
     for name in (BERT_BASE, MINILM):
@@ -123,7 +123,7 @@ def throughput(made: Made) -> Section:
 
 
 def mixed(made: Made) -> Section:
-    """Many tasks in a batch against one."""
+    """Many tasks in one batch against one task."""
     rows: list[list[Cell]] = []
     goals = []
     count = made.scale.count(256, 6)
@@ -150,7 +150,7 @@ def mixed(made: Made) -> Section:
 
 
 def resident(made: Made) -> Section:
-    """Ten thousand tasks."""
+    """Ten thousand tasks in memory."""
     count, tasks = made.scale.count(256, 6), made.scale.count(10_000, 40)
     base = made.base(BERT_BASE)
     inputs = texts(base, [128] * count)
@@ -175,19 +175,19 @@ def _in_turns(
 def launch(
     base: Base, rows: Rows, inputs: Sequence[Tokens], slots: Sequence[int], graphs: Graphs | None = None
 ) -> HostCopy:
-    """A step as the engine launches it."""
+    """Launches a step as the engine does."""
     return HostCopy(torch.cat(compute_logits(base, rows, pack(base, inputs, slots), graphs=graphs)))
 
 
 def answer_on_host(
     base: Base, rows: Rows, inputs: Sequence[Tokens], slots: Sequence[int], graphs: Graphs | None = None
 ) -> None:
-    """A step whose answers are waited for."""
+    """Runs a step and waits for its answers."""
     launch(base, rows, inputs, slots, graphs).read()
 
 
 def overlapping(base: Base, rows: Rows, inputs: Sequence[Tokens], slots: Sequence[int]) -> Callable[[], None]:
-    """A step that waits for the answers of the one before it."""
+    """A function that launches a step and then waits for the answers of the step before."""
     before: list[HostCopy] = []
 
     def step() -> None:
@@ -199,6 +199,6 @@ def overlapping(base: Base, rows: Rows, inputs: Sequence[Tokens], slots: Sequenc
 
 
 def product_flops(base: Base, tokens: int) -> float:
-    """Of the four matrix products of every layer."""
+    """Floating-point operations of the four matrix products of all layers."""
     h, f = base.config.hidden_size, base.config.intermediate_size
     return 2.0 * tokens * base.config.num_layers * (4 * h * h + 2 * h * f)

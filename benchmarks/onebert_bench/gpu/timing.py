@@ -1,4 +1,4 @@
-"""Times on a device: of a step with its answer on the host, of steps in a row, and of what the device does alone."""
+"""Measures times on a device: of one step, of steps in a row, of launching, and of the device alone."""
 
 import time
 from collections.abc import Callable
@@ -10,7 +10,7 @@ _WARM_UP = 3
 
 
 def step_ms(run: Callable[[], object], repetitions: int) -> list[float]:
-    """Of each repetition, from the call until the device has nothing left to do."""
+    """Milliseconds of each repetition, from the call until the device has nothing left to do."""
     taken = []
     for repetition in range(repetitions + _WARM_UP):
         started = time.perf_counter()
@@ -22,7 +22,7 @@ def step_ms(run: Callable[[], object], repetitions: int) -> list[float]:
 
 
 def row_ms(run: Callable[[], object], count: int) -> float:
-    """Of one step among many that are launched without waiting."""
+    """Milliseconds of one step among many that are launched without waiting."""
     step_ms(run, 1)
     started = time.perf_counter()
     for _ in range(count):
@@ -32,7 +32,7 @@ def row_ms(run: Callable[[], object], count: int) -> float:
 
 
 def launch_ms(run: Callable[[], object], repetitions: int) -> float:
-    """What the host alone needs for one step, the device idle before it."""
+    """Milliseconds that the host needs to launch one step on an idle device."""
     taken = []
     for _ in range(repetitions + _WARM_UP):
         wait()
@@ -43,7 +43,7 @@ def launch_ms(run: Callable[[], object], repetitions: int) -> float:
 
 
 def device_ms(run: Callable[[], object], repetitions: int) -> float:
-    """The device's own time of one call, by its events; on a CPU the time of the call."""
+    """Milliseconds of the device for one call, by its events; on a CPU, of the call."""
     if not torch.cuda.is_available():
         return median(step_ms(run, repetitions))
     taken = []
@@ -58,6 +58,6 @@ def device_ms(run: Callable[[], object], repetitions: int) -> float:
 
 
 def wait() -> None:
-    """Until the device has nothing left to do."""
+    """Waits until the device has nothing left to do."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()

@@ -1,4 +1,4 @@
-"""Section on training: many runs in one batch against one."""
+"""Section on training: many runs in one batch against a single run."""
 
 from functools import partial
 from statistics import median
@@ -22,7 +22,7 @@ _TEXTS = 400
 
 
 def training(made: Made) -> Section:
-    """BitFit and LoRA, 16 sentences a run and step."""
+    """BitFit and LoRA, with 16 sentences for each run and step."""
     rows: list[list[Cell]] = []
     goals = []
     for name in (BERT_BASE, MINILM):

@@ -1,1 +1,1 @@
-"""`make bench`: ours beside what people would use instead, measured in turns within one run."""
+"""`make bench`: OneBERT beside the alternatives, measured in turns within one run."""

@@ -1,6 +1,6 @@
-"""Loads and unloads: a new version is uploaded, answers and is deleted, over and over; how long it takes, and memory.
+"""Loads and unloads: uploads a version, asks it and deletes it, over and over; measures times and memory.
 
-The disk's part is shown by writing the same bytes as durably, without a server, in turns with the uploads.
+To show the disk's part of an upload, the same bytes are also written without a server, as durably, in turns with it.
 """
 
 import math
@@ -29,15 +29,16 @@ _ROUNDS = 10
 _FILES = 50
 _TEXT = "the time is now and this text is about as long as most of them"
 _MOST_MS = 50.0
-_MOST_GROWTH = 1.02  # the kernel's account moves by a percent when nothing happens
+_MOST_GROWTH = 1.02  # the memory that the kernel reports varies by a percent by itself
 
 
 @dataclass(frozen=True)
 class Round:
-    """Some cycles: median milliseconds of each step, and what the server holds behind them.
+    """Median milliseconds of each step over some cycles, and the server's memory after them.
 
     Attributes:
-        write_ms: of a file as large, written as durably.
+        write_ms: time of writing a file of the same size, as durably.
+        memory: bytes of the server's processes.
     """
 
     upload_ms: float
@@ -57,10 +58,10 @@ class Churn:
         return {"rounds": [asdict(one) for one in self.rounds]}
 
     def goals(self) -> list[list[str]]:
-        """From an upload to the first answer, and the growth from the first round to the last."""
+        """Lines for the time from an upload to the first answer, and for the growth from first to last round."""
         besides = Spread.of([one.upload_ms + one.answer_ms - one.write_ms for one in self.rounds])
         first, *_, last = (one.memory for one in self.rounds)
-        growth = Spread.of([last / first if first else math.nan])  # where it is not told
+        growth = Spread.of([last / first if first else math.nan])  # no memory is reported without /proc
         text = "upload to first answer besides the disk's part, ms"
         return [
             goal_line(text, DTYPE, MINILM, besides, _MOST_MS, at_least=False),
@@ -75,7 +76,7 @@ class Churn:
         ]
 
     def page(self) -> str:
-        """A line for each round."""
+        """A table with a line for each round."""
         header = ("cycles", "upload, ms", "first answer, ms", "as durable a write, ms", "server, MB")
         lines = [
             (
@@ -89,7 +90,7 @@ class Churn:
 
 
 def measure_churn(settings: Settings, workloads: Mapping[str, Workload]) -> Churn:
-    """Against a server that holds one more version, which is live and stays."""
+    """Measures a server that also holds another version, which is live and stays."""
     workload = workloads[MINILM]
     first, *files = (file.read_bytes() for file in workload.files("BitFit", _FILES))
     with (

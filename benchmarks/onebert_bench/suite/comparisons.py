@@ -1,4 +1,4 @@
-"""What is compared with what: the baseline of every line of a table, and the goals that a run is held against."""
+"""Comparisons: the baseline of every line of a table, and the goals of a run."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ BASELINE = "BitFit"
 HEADER = ("goal", "dtype", "on", "found", "wanted", "reached")
 
 Pick = Mapping[str, object]
-"""Attributes of a case; its dtype is the goal's unless it is among them."""
+"""Attributes that choose a case; without a dtype among them, it is the goal's."""
 
 LORA, SPAFIT, FROZEN = ({"method": name} for name in ("LoRA r=8 q, v", "SPAFIT, half", "frozen"))
 OURS: Pick = {"entry": "ours", "method": BASELINE, "invariant": False}
@@ -23,7 +23,7 @@ INT8: Pick = {"entry": "onnx_runtime", "dtype": "int8"}
 
 
 def baseline(scene: Scene, case: Case) -> Case:
-    """What a case's time is divided by: one task of ours, or ours with as many tasks of the same method."""
+    """The case whose time a case's time is divided by: OneBERT with one task, or with as many of the same method."""
     dtype = "bfloat16" if case.dtype == "int8" else case.dtype
     if scene.kind == FAN_OUT:
         return next(c for c in scene.cases if c.dtype == dtype and c.method == BASELINE and c.fan_out and not c.shared)
@@ -39,10 +39,10 @@ class Goal:
     """A ratio of two times, and what it should be.
 
     Attributes:
-        kind: of the scenes that have it.
-        above, below: which cases; the ratio is that of their times.
+        kind: kind of the scenes that the goal is for.
+        above, below: the two cases; the ratio is the time of `above` by the time of `below`.
         wanted: the bound for each dtype.
-        at_least: whether the ratio should be above the bound, else below.
+        at_least: whether the ratio should be at least the bound; otherwise at most.
     """
 
     text: str
@@ -94,7 +94,7 @@ GOALS = (
 
 
 def goal_lines(scenes: Sequence[tuple[Scene, list[Outcome]]]) -> list[list[str]]:
-    """A line for each goal in each scene that has its cases, as `HEADER` says."""
+    """A line, with the columns of `HEADER`, for each goal in each scene that has its cases."""
     return [
         goal_line(goal.text, dtype, f"{scene.base}, {scene.mix}", found, bound, at_least=goal.at_least)
         for goal in GOALS
@@ -117,7 +117,7 @@ def _found(goal: Goal, dtype: str, scenes: Sequence[tuple[Scene, list[Outcome]]]
 
 
 def _times(outcomes: Sequence[Outcome], pick: Pick) -> list[float]:
-    """Of the first case that is as it says; none where there is no such case, or none that counts."""
+    """The times of the first case that `pick` chooses; empty if there is none, or it does not count."""
     return next((outcome.ms for outcome in outcomes if outcome.counts and _is(outcome.case, pick)), [])
 
 

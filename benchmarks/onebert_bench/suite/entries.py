@@ -1,4 +1,4 @@
-"""Who is measured in process: one line for each, in the order of the tables."""
+"""The entries that are measured in process, OneBERT and its peers, in the order of the tables."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ PEERS = Path(__file__).parents[2] / "peers"
 
 @dataclass(frozen=True)
 class Entry:
-    """One script, and where it runs.
+    """One script and what it can do.
 
     Attributes:
-        title: as in tables and pictures.
-        environment: of `ENVIRONMENTS`.
-        dtypes: that it computes in.
-        cuda: whether it runs on a GPU, too.
-        answers: whether it gives a task's logits, which are then compared.
+        title: its name in tables and pictures.
+        environment: name in `ENVIRONMENTS`.
+        dtypes: the dtypes that it can compute in.
+        cuda: whether it can run on a GPU, too.
+        answers: whether it returns a task's logits, which are then checked.
     """
 
     title: str
@@ -27,7 +27,7 @@ class Entry:
     answers: bool = True
 
 
-# The name is that of the script in benchmarks/peers.
+# The keys are the names of the scripts in benchmarks/peers.
 ENTRIES: Mapping[str, Entry] = {
     "floor": Entry("the matrix products alone", "ours", answers=False),
     "ours": Entry("OneBERT", "ours", ("float32", "bfloat16", "int8")),

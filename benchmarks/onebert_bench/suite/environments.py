@@ -1,4 +1,4 @@
-"""Environments of the peers: each is made from the package index once and kept for the next run."""
+"""Python environments of the peers, installed once from the package index and kept for later runs."""
 
 import subprocess
 import sys
@@ -8,11 +8,11 @@ from pathlib import Path
 
 from onebert_bench.suite.errors import PeerFailed
 
-# As in pyproject.toml: where the bound is open, pip takes a build that nobody has run here.
+# The bounds of pyproject.toml: without an upper bound pip would take versions that were never tried.
 _TORCH = "torch>=2.9,<2.14"
 _TRANSFORMERS = "transformers>=5,<6"
 
-# Name -> what pip installs; nothing for the one that runs the bench. Packages that agree on their versions share one.
+# Name -> packages that pip installs; none for `ours`, which runs the bench. Peers whose versions agree share one.
 ENVIRONMENTS: Mapping[str, tuple[str, ...]] = {
     "ours": (),
     "torch": (_TORCH, _TRANSFORMERS, "peft>=0.18", "sentence-transformers>=5", "fastapi", "uvicorn[standard]"),
@@ -25,10 +25,10 @@ ENVIRONMENTS: Mapping[str, tuple[str, ...]] = {
 
 
 def python_of(name: str, folder: Path) -> Path:
-    """The interpreter of an environment, which is made if it is not there or was made for other packages.
+    """The interpreter of an environment, which is installed if it does not exist or was made for other packages.
 
     Raises:
-        PeerFailed: pip could not install it; the detail is pip's last line.
+        PeerFailed: pip could not install the packages; the message is pip's last line.
     """
     if not ENVIRONMENTS[name]:
         return Path(sys.executable)

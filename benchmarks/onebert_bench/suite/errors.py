@@ -1,5 +1,5 @@
-"""What can go wrong with a peer, which is a result and not an end of the run."""
+"""The error of a peer, which the page reports, and which does not end the run."""
 
 
 class PeerFailed(Exception):
-    """A peer cannot be installed, does not run, or fails on a batch; the message is the reason as the page gives it."""
+    """A peer cannot be installed, does not run, or fails on a batch; the message is shown on the page."""

@@ -1,4 +1,4 @@
-"""Ten thousand BERT-base tasks at once: what they take, and what that does to a batch."""
+"""Ten thousand BERT-base tasks in memory: their bytes, and the time of a batch."""
 
 import multiprocessing
 from collections.abc import Mapping
@@ -23,10 +23,11 @@ _MOST_GB = 1.4
 
 @dataclass(frozen=True)
 class Holding:
-    """What `measure_resident` says.
+    """The result of `measure_resident`.
 
     Attributes:
-        on_cpu: whether the rows are in the process's own memory.
+        found: its numbers.
+        on_cpu: whether the rows are in the process's memory rather than a GPU's.
     """
 
     found: Mapping[str, float]
@@ -37,12 +38,12 @@ class Holding:
         return dict(self.found)
 
     def goals(self) -> list[list[str]]:
-        """What they take of the memory that they are in."""
+        """The line for the memory that the tasks take."""
         taken = Spread.of([self.found["process_bytes" if self.on_cpu else "held_bytes"] / 1e9])
         return [goal_line(f"{TASKS:,} BitFit tasks, GB", DTYPE, BERT_BASE, taken, _MOST_GB, at_least=False)]
 
     def page(self) -> str:
-        """Bytes three ways, and times."""
+        """A table of bytes, counted in three ways, and times."""
         lines = [
             ("GB by arithmetic: 7h a layer, and the heads", f"{self.found['arithmetic_bytes'] / 1e9:.2f}"),
             ("GB of the bank", f"{self.found['held_bytes'] / 1e9:.2f}"),
@@ -55,7 +56,7 @@ class Holding:
 
 
 def measure_holding(settings: Settings, workloads: Mapping[str, Workload]) -> Holding:
-    """In a process of its own, which keeps memory as the server does."""
+    """Measures in a process of its own, with the server's settings of the allocator."""
     of = (str(workloads[BERT_BASE].folder), getattr(torch, DTYPE), settings.device, TASKS, settings.repetitions)
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _begin, (settings.threads,)) as alone:
         return Holding(alone.submit(measure_resident, *of).result(), settings.device == "cpu")

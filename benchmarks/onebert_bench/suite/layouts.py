@@ -1,6 +1,6 @@
-"""What HTTP costs: `onebert serve` as one process and with front ends, in turns with the engine alone.
+"""Measures what HTTP costs: `onebert serve` as one process and with front ends, in turns with the engine alone.
 
-On a base that costs next to nothing, too: what the processes themselves can do, if only the device could.
+A tiny base is measured, too: its encoder takes next to no time, so its rate shows what the processes can do.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from onebert_bench.suite.workload import MINILM, TINY, Workload
 FRONT_ENDS = (0, 1, 2)
 DTYPE = "float32"
 _SECONDS = 2.0
-_MOST_REPETITIONS = 3  # each is a minute
+_MOST_REPETITIONS = 3  # each takes a minute
 _MOST_OVER_MS = 1.5
 _LEAST_SHARE = 0.85
 
@@ -29,7 +29,7 @@ TRAFFIC: Mapping[str, tuple[Traffic, ...]] = {MINILM: (ONE, MANY), TINY: (MANY, 
 
 @dataclass(frozen=True)
 class Layouts:
-    """What was found, by base."""
+    """The measurements of each base."""
 
     served: Mapping[str, Served]
 
@@ -47,7 +47,7 @@ class Layouts:
         }
 
     def goals(self) -> list[list[str]]:
-        """One client's wait beyond the engine's, and what share of the engine's rate many clients get."""
+        """Lines for the latency of one client beyond the engine's, and for many clients' share of the engine's rate."""
         served, lines = self.served[MINILM], []
         for count in FRONT_ENDS:
             text, on = "HTTP, one client: ms over the engine, p50", f"{MINILM}, {_name(count)}"
@@ -58,7 +58,7 @@ class Layouts:
         return lines
 
     def page(self) -> str:
-        """A line for each load."""
+        """A table with a line for each load."""
         header = ("base", "clients", "texts each", "layout", "texts/s", "of the engine's", "p50, ms", "memory, MB")
         about = (
             f"64 BitFit tasks, {DTYPE}; the load comes from the same cores. {TINY.capitalize()} stand for a device "
@@ -69,7 +69,7 @@ class Layouts:
 
 
 def measure_layouts(settings: Settings, workloads: Mapping[str, Workload]) -> Layouts:
-    """The servers of one base after those of the other."""
+    """Measures the servers of one base, then those of the other."""
     found = {}
     for name, traffic in TRAFFIC.items():
         workload = workloads[name]

@@ -1,4 +1,4 @@
-"""The measuring: every case of a scene once in each repetition, in a new order, one process awake at a time."""
+"""Measures scenes: each repetition runs every case once, in a new order, with all other processes stopped."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -17,24 +17,24 @@ from onebert_bench.suite.workers import Json, Worker
 from onebert_bench.suite.workload import Workload
 from onebert_encoder.text.tokens import Tokens
 
-_UNTIMED_BELOW_MS = 500.0  # a turn of a quicker run begins with one that does not count: others had the caches
-_TURN_MS = 150.0  # a turn repeats a quick run until they fill this, and counts their median
+_UNTIMED_BELOW_MS = 500.0  # a quicker run is first made once without timing, to fill the caches again
+_TURN_MS = 150.0  # a quick run is repeated within its turn to fill this time; the median counts
 _MOST_RUNS = 7
 
-# Relative to the reference's largest logit (at least 1). bfloat16 rounds to 8 bits at each of a layer's sums; int8 has
-# no bound that holds for every base, so it is only reported.
+# Largest error, relative to the reference's largest logit (at least 1). bfloat16 rounds to 8 bits at each sum of a
+# layer. int8 has no bound that holds for every base, so its error is only reported.
 TOLERANCE: Mapping[str, float] = {"float32": 1e-3, "bfloat16": 0.15}
 
 
 @dataclass
 class Outcome:
-    """What was found of one case.
+    """The measurements of one case.
 
     Attributes:
-        ms: one number for each repetition.
-        error: largest difference from the reference's logits, relative as `TOLERANCE`; None where nothing is compared.
-        note: what the peer chose for itself.
-        failed: why there are no numbers.
+        ms: milliseconds of each repetition.
+        error: largest difference from the reference's logits, relative as in `TOLERANCE`; None if not compared.
+        note: the settings that the peer chose by itself.
+        failed: the reason if the case failed.
     """
 
     case: Case
@@ -45,26 +45,29 @@ class Outcome:
 
     @property
     def wrong(self) -> bool:
-        """Whether the answers are others than the reference's."""
+        """Whether the logits differ from the reference's by more than `TOLERANCE`."""
         return self.error is not None and not self.error <= TOLERANCE.get(self.case.dtype, np.inf)
 
     @property
     def counts(self) -> bool:
-        """Whether it ran in every repetition and answered rightly."""
+        """Whether the case ran in every repetition and its answers are right."""
         return self.failed is None and not self.wrong
 
     def as_json(self) -> Json:
-        """For the results file."""
+        """The outcome as JSON values, for the results file."""
         found = asdict(self)
         return {"label": self.case.label, **found.pop("case"), **found}
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Of a whole run.
+    """The settings of a whole run.
 
     Attributes:
-        cache: keeps environments, and what is written for the peers.
+        device: `cpu`, `cuda` or `cuda:N`.
+        threads: threads of every process.
+        repetitions: measurements behind each median.
+        cache: folder for environments, and for files that peers read.
     """
 
     device: str
@@ -95,7 +98,7 @@ class Measurer:
         return {ENTRIES[name].environment: worker.versions for name, worker in running.items()}
 
     def measure(self, scene: Scene, workload: Workload) -> list[Outcome]:
-        """All cases of a scene; a peer that fails is an outcome, too."""
+        """Measures all cases of a scene; a peer that fails has an outcome, too."""
         outcomes = [Outcome(case) for case in scene.cases]
         tokens = batch(scene, workload)
         try:
@@ -128,7 +131,7 @@ class Measurer:
         }
 
     def _prepare(self, outcomes: Sequence[Outcome], jobs: Sequence[Json]) -> None:
-        """Lets every peer make ready, and compares what it answers."""
+        """Has every peer prepare its case, and compares its logits with the reference's."""
         references: dict[tuple[object, ...], np.ndarray] = {}
         for number, (outcome, job) in enumerate(zip(outcomes, jobs, strict=True)):
             case = outcome.case
@@ -162,7 +165,7 @@ class Measurer:
                         outcome.failed = str(failure)
 
     def _turn(self, name: str, outcome: Outcome) -> float:
-        """One turn's milliseconds; how often it runs is decided by the turn before."""
+        """Milliseconds of one turn; the last turn's time decides how often the case runs in it."""
         before = outcome.ms[-1] if outcome.ms else _TURN_MS
         timed = min(_MOST_RUNS, max(1, round(_TURN_MS / before)))
         untimed = int(before < _UNTIMED_BELOW_MS)
@@ -191,13 +194,13 @@ class Measurer:
 
 
 def batch(scene: Scene, workload: Workload) -> list[Tokens]:
-    """The texts of a scene, for a fan-out the one of middling length as often as it has tasks."""
+    """The texts of a scene; for a fan-out, the text of median length, repeated for each task."""
     tokens = workload.tokens(scene.mix, scene.texts)
     return [sorted(tokens, key=len)[len(tokens) // 2]] * len(tokens) if scene.kind == FAN_OUT else tokens
 
 
 def difference(logits: Sequence[Sequence[float]], reference: np.ndarray, task_of: Sequence[int], checked: int) -> float:
-    """The largest difference of the answers for tasks below `checked`, relative to the largest logit (at least 1)."""
+    """The largest difference of logits, for tasks below `checked`, relative to the largest logit (at least 1)."""
     counted = np.array(task_of) < checked
     worst = np.abs(np.array(logits)[counted] - reference[counted]).max()
     return float(worst / max(1.0, np.abs(reference[counted]).max()))

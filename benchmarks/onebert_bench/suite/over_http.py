@@ -1,4 +1,4 @@
-"""Measuring over HTTP: each peer beside ours in turns, for one task and for many, with few clients and many."""
+"""Measures over HTTP: each peer in turns with OneBERT, for one task and for many, with few clients and many."""
 
 import signal
 import subprocess
@@ -30,19 +30,19 @@ DTYPE = "float32"
 _TEXTS = 256
 _SECONDS = {1: 1.0, 64: 2.0}
 _WARM_UP_S = 1.0
-_MOST_REPETITIONS = 3  # each is seconds long
+_MOST_REPETITIONS = 3  # each takes seconds
 
 
 @dataclass
 class HttpOutcome:
-    """Ours and one peer under the same load, in turns.
+    """OneBERT and one peer under the same load, in turns.
 
     Attributes:
-        tasks: that the requests are for, in turn; both servers hold `TASKS`.
+        tasks: number of tasks that the requests are for; both servers hold `TASKS`.
         ours, theirs: one load for each repetition.
-        error: largest difference of a label's probability from ours.
-        memory: bytes that the peer holds after the load.
-        failed: why there are no numbers.
+        error: largest difference between a probability of the peer and OneBERT's.
+        memory: bytes of the peer's processes after the load.
+        failed: the reason if the peer failed.
     """
 
     peer: str
@@ -56,11 +56,11 @@ class HttpOutcome:
 
     @property
     def wrong(self) -> bool:
-        """Whether the answers are others than ours."""
+        """Whether the peer's probabilities differ from OneBERT's by more than the tolerance."""
         return self.error is not None and not self.error <= TOLERANCE[DTYPE]
 
     def as_json(self) -> Json:
-        """For the results file."""
+        """The outcome as JSON values, for the results file."""
         loads = {side: [load.as_json() for load in getattr(self, side)] for side in ("ours", "theirs")}
         return {"title": PEER_SERVERS[self.peer].title, "dtype": DTYPE, **vars(self), **loads}
 
@@ -68,7 +68,7 @@ class HttpOutcome:
 def measure_peers(
     settings: Settings, workload: Workload, peers: Sequence[str] = tuple(PEER_SERVERS)
 ) -> list[HttpOutcome]:
-    """Every peer beside ours; one that does not start is an outcome, too."""
+    """Measures every peer beside OneBERT; a peer that does not start has an outcome, too."""
     texts = [str(text) for text in workload.texts("sst2", _TEXTS)]
     outcomes = []
     with _own_server(settings, workload) as own:
@@ -76,7 +76,7 @@ def measure_peers(
             mine = [HttpOutcome(name, tasks, clients) for tasks in (1, TASKS) for clients in CLIENTS]
             try:
                 _measure_peer(mine, settings, workload, texts, own)
-            # Also where it closed a connection, or is gone.
+            # OSError: the peer closed a connection or died.
             except (PeerFailed, OSError) as failure:
                 for outcome in mine:
                     outcome.failed = str(failure)
@@ -86,7 +86,7 @@ def measure_peers(
 
 @contextmanager
 def _own_server(settings: Settings, workload: Workload) -> Iterator[str]:
-    """`onebert serve` with all tasks."""
+    """Runs `onebert serve` with all tasks; gives its address."""
     with (
         tempfile.TemporaryDirectory(prefix="onebert-bench-") as folder,
         serving(
@@ -139,7 +139,10 @@ def _stopped(pid: int) -> Iterator[None]:
 
 
 def _difference(peer: Peer, url: str, own: str, texts: Sequence[str]) -> float:
-    """The largest difference of a probability, over a text for each task; some servers load a task when first asked."""
+    """The largest difference of a probability, over one text for each task.
+
+    The requests also make servers load all tasks that they load on first use.
+    """
     worst = 0.0
     for number in range(TASKS):
         task, text = f"task-{number}", texts[number]
@@ -163,7 +166,7 @@ def merged_models(settings: Settings, workload: Workload) -> Path:
     """A folder with a whole model for each task, written once.
 
     Raises:
-        PeerFailed: they could not be written.
+        PeerFailed: the models could not be written.
     """
     files = workload.files("BitFit", TASKS)
     folder = settings.cache / "work" / f"models-{files[0].stem}"

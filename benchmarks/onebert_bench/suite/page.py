@@ -108,7 +108,7 @@ def _http_line(outcome: HttpOutcome) -> list[str]:
         return [*start, f"failed: {outcome.failed}" if outcome.failed else "wrong answers", *["–"] * 5]
     theirs, ours = ([load.rate for load in loads] for loads in (outcome.theirs, outcome.ours))
     p50 = [str(Spread.of([load.latency_ms(0.5) for load in loads])) for loads in (outcome.theirs, outcome.ours)]
-    # A peer that answered nobody within a turn is infinitely slower in it, which is no ratio.
+    # A peer without any answer in a turn has rate 0 in it, for which there is no ratio.
     times = str(ratio(ours, theirs)) if all(theirs) else "no answer in a turn"
     rates = [str(Spread.of(theirs)), str(Spread.of(ours)), times]
     return [*start, *rates, *p50, f"{outcome.memory / 1e9:.1f} GB"]

@@ -1,4 +1,4 @@
-"""What a run measures of our own server alone, besides scenes and peers: one entry for each part."""
+"""The parts of a run that measure OneBERT's server alone, without peers: one entry for each."""
 
 from collections.abc import Callable, Mapping
 from typing import Protocol
@@ -12,10 +12,10 @@ from onebert_bench.suite.workload import Workload
 
 
 class Part(Protocol):
-    """What was found."""
+    """The result of a part."""
 
     def as_json(self) -> Json:
-        """For the results file."""
+        """The result as JSON values, for the results file."""
 
     def goals(self) -> list[list[str]]:
         """Lines of the table of goals."""

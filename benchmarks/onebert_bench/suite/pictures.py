@@ -1,4 +1,4 @@
-"""Bars: rates of everybody in a scene, a panel for each base and mix, a color for each dtype."""
+"""Draws rates as bars: a panel for each base and mix of texts, a color for each dtype."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from onebert_bench.suite.spread import Spread
 from onebert_training.report.style import COLORS, STYLE
 
 _COLOR = dict(zip(("float32", "bfloat16", "int8"), COLORS, strict=False))
-_HEIGHT = 0.27  # of three dtypes' bars
+_HEIGHT = 0.27  # of a bar; three dtypes share a line
 
 
 def draw_scenes(found: Sequence[tuple[Scene, list[Outcome]]], tokens: Mapping[str, int]) -> bytes:

@@ -1,4 +1,4 @@
-"""Stopping and continuing a process with all its children, so that what is not measured takes no processor time."""
+"""Signals and memory of a process with all its children; processes that are not measured are stopped meanwhile."""
 
 import os
 import signal
@@ -8,11 +8,11 @@ from pathlib import Path
 
 
 def family(pid: int) -> list[int]:
-    """A process and all that descend from it, parents first; where there is no /proc, itself alone."""
+    """The ids of a process and its descendants, parents first; without /proc, of the process alone."""
     children: dict[int, list[int]] = {}
     for status in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError, ValueError, IndexError):
-            # The name stands in parentheses and may hold anything; behind it come the state and the parent.
+            # The name stands in parentheses and may contain anything; after it come the state and the parent's id.
             parent = int(status.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[1])
             children.setdefault(parent, []).append(int(status.parent.name))
     return list(_walk(pid, children))
@@ -32,7 +32,7 @@ def signal_all(pids: Sequence[int], number: signal.Signals) -> None:
 
 
 def memory_bytes(pid: int) -> int:
-    """What a process and its descendants hold of the memory, shared pages counted in parts; 0 where it is not told."""
+    """Memory of a process and its descendants, with shared pages divided among them (PSS); 0 if not reported."""
     total = 0
     for member in family(pid):
         with suppress(OSError):

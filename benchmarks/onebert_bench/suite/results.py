@@ -1,4 +1,4 @@
-"""What a run found, as it is kept: every repetition, what was compared with what, and where it ran."""
+"""The results of a run as a JSON file: every repetition, the comparisons, and the machine."""
 
 import json
 import os
@@ -19,11 +19,11 @@ from onebert_bench.suite.workers import Json
 
 @dataclass
 class Results:
-    """A whole run.
+    """The results of a whole run.
 
     Attributes:
-        tokens: of each scene's batch.
-        versions: of every package in every environment.
+        tokens: tokens in the batch of each scene.
+        versions: version of every package in every environment.
     """
 
     machine: Json
@@ -35,7 +35,7 @@ class Results:
     versions: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def write(self, file: Path) -> None:
-        """As JSON."""
+        """Writes the results as JSON."""
         found = {
             "machine": self.machine,
             "real_texts": self.real_texts,
@@ -59,7 +59,7 @@ class Results:
 
 
 def machine(settings: Settings) -> Json:
-    """Where a run takes place."""
+    """The machine, its settings and the date."""
     return {
         "name": machine_name(settings.device),
         "processor": _processor(),
@@ -74,7 +74,7 @@ def machine(settings: Settings) -> Json:
 
 
 def machine_name(device: str) -> str:
-    """For the files: processor and cores, or the GPU."""
+    """The machine's name in files: processor and cores, or the GPU."""
     what = torch.cuda.get_device_name(device) if device != "cpu" else f"{_processor()} {os.cpu_count()} cores"
     return re.sub(r"[^a-z0-9]+", "-", what.lower()).strip("-")
 

@@ -1,4 +1,4 @@
-"""What is measured: scenes of cases that stand in one table, measured in turns on the same texts."""
+"""Scenes: cases that are measured in turns on the same texts and stand in one table."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -17,14 +17,15 @@ class Case:
     """One entry with one kind of work.
 
     Attributes:
-        entry: of `ENTRIES`.
-        method: of `METHODS`.
-        tasks: different tasks in the batch; its texts take them in turn.
-        resident: tasks that are held, where it is more.
-        fan_out: whether one text goes to all tasks; `shared` says whether its common part may be computed once.
-        rotate: whether every run is for another one of the tasks.
+        entry: name in `ENTRIES`.
+        method: name in `METHODS`.
+        tasks: number of different tasks in the batch, which its texts take in turn.
+        resident: number of tasks in memory, if that is more than `tasks`.
+        fan_out: whether one text goes to all tasks.
+        shared: whether the common part of a fan-out may be computed once.
+        rotate: whether each run uses one task for all texts, and the next run another one.
         invariant: whether a text shall have the same bits in every batch.
-        checked: answers are compared with the reference's for tasks below this one.
+        checked: how many of the tasks have their answers compared with the reference's.
     """
 
     entry: str
@@ -40,7 +41,7 @@ class Case:
 
     @property
     def label(self) -> str:
-        """As in tables: unique in its scene."""
+        """The case's name in tables, unique in its scene."""
         parts = [ENTRIES[self.entry].title, self.dtype]
         if self.entry != "floor":
             parts += [self.method, f"{max(self.tasks, self.resident):,} tasks"]
@@ -54,8 +55,8 @@ class Scene:
     """Cases on the same texts of one base.
 
     Attributes:
-        kind: the table's; scenes of one kind differ in base and texts.
-        texts: sequences in a batch.
+        kind: title of the table; scenes of one kind differ in base and texts.
+        texts: number of texts in a batch.
     """
 
     kind: str
@@ -65,17 +66,17 @@ class Scene:
     cases: tuple[Case, ...] = field(repr=False)
 
     def tokens(self, case: Case, of_batch: int) -> int:
-        """Tokens that a case answers for, where the whole batch has so many."""
+        """Tokens that a case really has, where the scene's whole batch has `of_batch`."""
         return of_batch * case.tasks // self.texts if case.fan_out else of_batch
 
     @property
     def name(self) -> str:
-        """As on the command line."""
+        """The scene's name on the command line."""
         return f"{self.kind}/{self.base}/{self.mix}"
 
 
 def scenes(device: str) -> list[Scene]:
-    """All of a run. Batches are smaller where texts are longer or the base is larger."""
+    """All scenes of a run. Batches are smaller where texts are longer or the base is larger."""
     one, mixed, methods = tuple(_one_task(device)), tuple(_mixed(device, DTYPES)), tuple(_methods(METHODS, DTYPES))
     few = ("BitFit", "LoRA r=8 q, v", "SPAFIT, half")
     return [
@@ -95,7 +96,7 @@ def scenes(device: str) -> list[Scene]:
 
 
 def _one_task(device: str) -> Iterator[Case]:
-    """Everybody with one task merged, or on the frozen encoder."""
+    """All entries with one task, merged into the weights or on the frozen encoder."""
     names = ("floor", "ours", "transformers_padded", "transformers_sorted", "transformers_compiled")
     for name in (*names, "onnx_runtime", "open_vino", "sentence_head"):
         if device == "cpu" or ENTRIES[name].cuda:
@@ -106,7 +107,7 @@ def _one_task(device: str) -> Iterator[Case]:
 
 
 def _mixed(device: str, dtypes: tuple[str, ...]) -> Iterator[Case]:
-    """More and more tasks in one batch, beside those who serve several from one process."""
+    """OneBERT with more and more tasks in one batch, beside peers that serve several tasks from one process."""
     for dtype in dtypes:
         yield Case("floor", dtype)
         for tasks in (1, 8, MIXED):
@@ -134,7 +135,7 @@ def _methods(methods: Iterable[str], dtypes: tuple[str, ...]) -> Iterator[Case]:
 
 
 def _fan_out() -> Iterator[Case]:
-    """One text for sixteen tasks, beside sixteen sequences and beside one."""
+    """One text for sixteen tasks, computed once, as sixteen sequences, and for a single task."""
     for dtype in DTYPES:
         yield Case("ours", dtype, "BitFit", tasks=1, fan_out=True, shared=True)
         for method in ("BitFit", "SPAFIT, half", "frozen"):

@@ -1,4 +1,4 @@
-"""Who is measured over HTTP: how each server is started, asked and read. One entry for each."""
+"""The servers that are measured over HTTP: how each is started, asked and read."""
 
 import json
 import signal
@@ -25,10 +25,10 @@ Scores = dict[str, float]
 
 @dataclass(frozen=True)
 class Launch:
-    """What a server is started with.
+    """The arguments that a server is started with.
 
     Attributes:
-        python: of its environment.
+        python: interpreter of its environment.
         models: folder of the merged models, one for each task.
     """
 
@@ -46,12 +46,12 @@ class Peer:
     """One kind of server.
 
     Attributes:
-        title: as in tables and pictures.
-        environment: of `ENVIRONMENTS`.
-        command: that starts it.
-        request: that asks for one text, by task.
-        read: the labels' scores of an answer.
-        settings: of its process environment.
+        title: its name in tables and pictures.
+        environment: name in `ENVIRONMENTS`.
+        command: makes the command that starts it.
+        request: makes a request of a task and a text.
+        read: reads the labels' scores from an answer.
+        settings: environment variables of its process.
     """
 
     title: str
@@ -72,7 +72,7 @@ def _script(name: str) -> Callable[[Launch], Sequence[object]]:
 def _infinity(at: Launch) -> Sequence[object]:
     each = [f"task-{task}" for task in range(at.tasks)]
     named = [part for name in each for part in ("--model-id", at.models / name, "--served-model-name", name)]
-    # Its own warm-up takes seconds for each model; the load has one.
+    # No warm-up of its own, which takes seconds for each model; the load has one.
     compute = ("--engine", "torch", "--device", at.device, "--dtype", at.dtype, "--batch-size", 64, "--no-model-warmup")
     listen = ("--host", "127.0.0.1", "--port", at.port, "--log-level", "warning")
     return (at.python.with_name("infinity_emb"), "v2", *named, *compute, *listen)
@@ -105,29 +105,29 @@ PEER_SERVERS: Mapping[str, Peer] = {
         _script("http_ray.py"),
         lambda task, text: Request("/", json.dumps({"inputs": text}), {"serve_multiplexed_model_id": task}),
         _pairs,
-        # As its page on performance says, and without telling anybody.
+        # The setting that Ray Serve's page on performance advises; no usage reports.
         {"RAY_SERVE_THROUGHPUT_OPTIMIZED": "1", "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"},
     ),
 }
 
 
 def ours(task: str, text: str) -> Request:
-    """One text asked of `onebert serve`."""
+    """A request of one text to `onebert serve`."""
     return Request(f"/v1/tasks/{task}/classify", json.dumps({"inputs": text}))
 
 
 def read_ours(answer: Mapping[str, Any]) -> Scores:
-    """The labels' scores of its answer."""
+    """The labels' scores in an answer of `onebert serve`."""
     scores: Scores = answer["results"][0]["scores"]
     return scores
 
 
 @contextmanager
 def running(peer: Peer, launch: Launch, log: Path) -> Iterator[tuple[str, int]]:
-    """Its address and process id, once it answers for its first task; all its processes are ended behind the block.
+    """Runs a server; gives its address and process id once it answers for its first task, and ends it afterwards.
 
     Raises:
-        PeerFailed: it did not start; the message is the last line that it wrote.
+        PeerFailed: the server did not start; the message is the last line that it wrote.
     """
     command = [str(part) for part in peer.command(launch)]
     with log.open("wb") as out:
@@ -161,7 +161,7 @@ def _await_answer(process: subprocess.Popen[bytes], url: str, request: Request, 
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Asks it to end, then makes sure that nothing of it is left."""
+    """Asks the process to end, then kills whatever is left of it and its children."""
     members = family(process.pid)
     signal_all(members, signal.SIGCONT)
     process.terminate()
@@ -172,7 +172,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def free_port() -> int:
-    """A port of the loopback interface that nobody listens on now."""
+    """A port of the loopback interface that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

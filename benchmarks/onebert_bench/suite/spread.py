@@ -7,11 +7,7 @@ from statistics import median
 
 @dataclass(frozen=True)
 class Spread:
-    """The middle of some numbers and how far they reach.
-
-    Attributes:
-        low, high: smallest and largest.
-    """
+    """The median (`middle`), the smallest (`low`) and the largest (`high`) of some numbers."""
 
     middle: float
     low: float
@@ -19,7 +15,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Spread":
-        """Of at least one number."""
+        """The spread of one or more numbers."""
         return cls(median(values), min(values), max(values))
 
     def __str__(self) -> str:
@@ -27,10 +23,10 @@ class Spread:
 
 
 def ratio(above: Sequence[float], below: Sequence[float]) -> Spread:
-    """Of two series that were measured in turns: each repetition has a ratio of its own, so slow drift cancels."""
+    """The spread of the ratios of two series that were measured in turns; slow drift of the machine cancels."""
     return Spread.of([a / b for a, b in zip(above, below, strict=True)])
 
 
 def _short(value: float) -> str:
-    """Three digits, or all before the point."""
+    """A number with three digits, or all that stand before the point."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"

@@ -1,4 +1,4 @@
-"""Texts to measure on: of real data where a folder is given, else made of whole words with the same lengths."""
+"""Texts to measure on: from real data if a folder is given, else made of words, with the same lengths."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from onebert_encoder.text.tokens import Text
 from onebert_store.tables.tables import read_source
 
 MAX_LENGTH = 256
-"""All texts are cut here, in tokens; it is the default base's own limit."""
+"""Longest text in tokens, to which all are cut: the default base's own limit."""
 
 
 @dataclass(frozen=True)
@@ -20,10 +20,10 @@ class Mix:
     """A kind of text.
 
     Attributes:
-        deciles: of the lengths in tokens, special tokens included, as the default base's tokenizer counts the real
-            data: shortest, nine deciles, longest; cut at `MAX_LENGTH`.
+        deciles: lengths in tokens in the real data, by the default base's tokenizer with special tokens: the shortest,
+            nine deciles, the longest; cut at `MAX_LENGTH`.
         pair: whether each text is a pair.
-        split: the one that is taken where the data is there.
+        split: the split of the real data that is used.
     """
 
     deciles: tuple[int, ...]

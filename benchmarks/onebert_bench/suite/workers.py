@@ -1,7 +1,7 @@
-"""Peers as child processes that answer one at a time; the others are stopped meanwhile, so that none spins or polls.
+"""Runs peers as child processes, of which only the one that is asked runs; all others are stopped meanwhile.
 
-A stopped process (SIGSTOP) takes no processor time at all, whatever its thread pools do while they wait, and continued
-(SIGCONT) it is as it was: no peer needs a setting that would keep it quiet and might make it slower.
+A stopped process (SIGSTOP) takes no processor time, even if its idle threads spin or poll, and continues unchanged
+(SIGCONT). So no peer needs a setting that keeps its idle threads quiet and might make it slower.
 """
 
 import json
@@ -25,9 +25,9 @@ class Worker:
     Args:
         python: the interpreter.
         script: a file that calls `serve` of benchmarks/peers/worker.py.
-        threads: for computing.
-        log: takes what it writes to standard error.
-        settings: of its environment, besides the threads.
+        threads: threads for computing.
+        log: file that takes its standard error.
+        settings: more environment variables.
     """
 
     def __init__(
@@ -53,14 +53,14 @@ class Worker:
 
     @property
     def pid(self) -> int:
-        """Of the process."""
+        """Id of the process."""
         return self._process.pid
 
     def ask(self, **request: object) -> Json:
         """Continues the process, sends one request, and stops it again when it has answered.
 
         Raises:
-            PeerFailed: it answered with an error, ended, or took longer than ten minutes and was ended.
+            PeerFailed: the peer answered with an error, ended, or took longer than ten minutes and was killed.
         """
         if self._process.poll() is not None:
             raise PeerFailed(self._last_words())
@@ -84,7 +84,7 @@ class Worker:
 
     def _answer(self) -> Json:
         if not select.select([self._stdout], [], [], TIMEOUT_S)[0]:
-            # An answer that comes later would be taken for that to the next question.
+            # The worker is closed, since a late answer would be taken for the answer to the next request.
             self.close()
             raise PeerFailed(f"it did not answer within {TIMEOUT_S:.0f} s")
         line = self._stdout.readline()
@@ -103,7 +103,7 @@ class Worker:
 
 
 def environment(threads: int) -> dict[str, str]:
-    """What every peer's process gets: the same threads, and no network."""
+    """Environment variables of every peer's process: the same number of threads, and no network."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("ONEBERT_")}
     quiet = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1"}
     return own | quiet | {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}

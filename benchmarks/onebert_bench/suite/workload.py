@@ -1,4 +1,4 @@
-"""Bases and tasks to measure on, written once into the work folder: what every peer reads."""
+"""Bases and tasks to measure on, written once into the work folder, where all peers read them."""
 
 import hashlib
 from collections.abc import Mapping
@@ -19,20 +19,20 @@ from onebert_store.file.manifest import parse_manifest
 from onebert_training.methods.methods import parse_method
 from onebert_training.target_scale import TargetScale
 
-# Trained biases end about this far from where they started; low-rank and sparse differences are as small.
+# Size of random differences: about that of trained biases, and of low-rank and sparse differences.
 _CHANGE = 0.02
-_HEAD = 0.3  # logits of a few units, as trained heads give
+_HEAD = 0.3  # size of head weights; gives logits of a few units, as trained heads do
 _LABELS = ("no", "yes")
 
 MINILM, BERT_BASE, TINY = "MiniLM-L6", "BERT-base", "two tiny layers"
 
-# Bases with random weights, by their shapes; the tiny one costs next to nothing, as if the device were free.
+# Shapes of bases with random weights; the tiny one takes next to no time, so that other costs show.
 _RANDOM: Mapping[str, BertConfig] = {
     BERT_BASE: BertConfig(),
     TINY: BertConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64),
 }
 
-# How a method is written for a base of so many layers; half of them frozen for SPAFIT.
+# Name of a method -> number of layers of the base -> the method as users write it. SPAFIT freezes half of the layers.
 METHODS: Mapping[str, Mapping[int, str]] = {
     "BitFit": dict.fromkeys((6, 12), "bitfit"),
     "LayerNorm": dict.fromkeys((6, 12), "layernorm"),
@@ -47,9 +47,9 @@ class Workload:
     """One base with its tasks and texts.
 
     Args:
-        name: `MINILM`, with its real weights, or one with random ones.
-        work: keeps what is written.
-        data: folder of real texts.
+        name: `MINILM`, with its real weights, or a base with random weights.
+        work: folder to which bases and deltas are written.
+        data: folder of real texts; None makes texts up.
     """
 
     def __init__(self, name: str, work: Path, data: Path | None) -> None:
@@ -59,7 +59,7 @@ class Workload:
 
     @cached_property
     def base(self) -> Base:
-        """For tokenizing and for the shapes of tasks."""
+        """The base, for tokenizing and for the shapes of tasks."""
         return load_base(str(self.folder))
 
     def texts(self, mix: str, count: int) -> list[Text]:
@@ -67,11 +67,11 @@ class Workload:
         return texts(self.base, mix, count, self._data)
 
     def tokens(self, mix: str, count: int) -> list[Tokens]:
-        """The same, tokenized and cut."""
+        """The same texts, tokenized and cut."""
         return self.base.tokenizer.encode(self.texts(mix, count), MAX_LENGTH)
 
     def files(self, method: str, count: int) -> list[Path]:
-        """Delta files of so many tasks that nobody trained, each as far from the base as trained ones."""
+        """Delta files of `count` random tasks, as different from the base as trained ones."""
         return [self._file(method, seed) for seed in range(count)]
 
     def _file(self, method: str, seed: int) -> Path:
@@ -84,7 +84,7 @@ class Workload:
         return file
 
     def _delta(self, method: str, seed: int) -> Delta:
-        """A frozen encoder's head reads the mean, as those who freeze it do; all others read BERT's own pooler."""
+        """A random delta. The head of a frozen encoder reads the mean, as is usual; all others read BERT's pooler."""
         base, text = self.base, METHODS[method][self.base.config.num_layers]
         pooling = "mean" if method == "frozen" else "pooler"
         plan = parse_method(text).plan(base.anatomy, pooling, base.spec.num_parameters)
@@ -112,7 +112,7 @@ class Workload:
 
 
 def _random_base(name: str, work: Path) -> Path:
-    """A folder with random weights and the default base's words."""
+    """The folder of a base with random weights and the default base's tokenizer."""
     folder = work / f"{name.replace(' ', '-').lower()}-random"
     if not (folder / "tokenizer.json").exists():
         torch.manual_seed(0)
