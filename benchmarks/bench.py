@@ -15,10 +15,11 @@ import sys
 import time
 from pathlib import Path
 
+from onebert_bench.progress import say
 from onebert_bench.suite.measure import Measurer, Settings, batch
 from onebert_bench.suite.over_http import measure_peers
 from onebert_bench.suite.page import write_page
-from onebert_bench.suite.parts import PARTS
+from onebert_bench.suite.parts.parts import PARTS
 from onebert_bench.suite.results import Results, machine
 from onebert_bench.suite.scenes import scenes
 from onebert_bench.suite.workload import BERT_BASE, MINILM, TINY, Workload
@@ -73,11 +74,6 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--cache", type=Path, default=ROOT / ".bench", help="environments, models and logs")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results", help="where results go")
     return parser.parse_args()
-
-
-def say(started: float, what: str) -> None:
-    """A line of progress."""
-    print(f"{time.monotonic() - started:6.0f} s  {what}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

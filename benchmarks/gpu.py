@@ -25,6 +25,7 @@ from onebert_bench.gpu.page import Run
 from onebert_bench.gpu.section import Section
 from onebert_bench.gpu.serving import exactness, latency, mixed, resident, throughput
 from onebert_bench.gpu.training import training
+from onebert_bench.progress import say
 from onebert_bench.suite.measure import Settings
 from onebert_bench.suite.results import machine
 
@@ -110,11 +111,6 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--no-tests", dest="tests", action="store_false", help="measure only")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results", help="where results go")
     return parser.parse_args()
-
-
-def say(started: float, what: str) -> None:
-    """A line of progress."""
-    print(f"{time.monotonic() - started:6.0f} s  {what}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

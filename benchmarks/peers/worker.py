@@ -58,7 +58,7 @@ class Job:
 def serve(prepare: Callable[[Job], Run]) -> None:
     """Answers requests until standard input ends; if a request raises an exception, the answer is its message."""
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what a library prints must not get between the answers
+    os.dup2(2, 1)  # prints of libraries go to standard error, so that they do not mix with the answers
     runs: dict[str, Run] = {}
     out.write(json.dumps({"versions": {one.name: one.version for one in distributions()}}) + "\n")
     out.flush()

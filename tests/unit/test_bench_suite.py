@@ -14,20 +14,20 @@ import pytest
 from bases import Reference, far_delta, manifest_for, tiny_base
 from onebert_bench.http_load import Served
 from onebert_bench.load import Load
-from onebert_bench.suite.churn import Churn, Round
 from onebert_bench.suite.comparisons import baseline, goal_lines
-from onebert_bench.suite.entries import ENTRIES, PEERS
-from onebert_bench.suite.environments import ENVIRONMENTS
-from onebert_bench.suite.errors import PeerFailed
-from onebert_bench.suite.holding import Holding
-from onebert_bench.suite.layouts import MANY, ONE, Layouts
 from onebert_bench.suite.measure import Outcome, difference
 from onebert_bench.suite.page import write_page
+from onebert_bench.suite.parts.churn import Churn, Round
+from onebert_bench.suite.parts.holding import Holding
+from onebert_bench.suite.parts.layouts import MANY, ONE, Layouts
+from onebert_bench.suite.peers.entries import ENTRIES, PEERS
+from onebert_bench.suite.peers.environments import ENVIRONMENTS
+from onebert_bench.suite.peers.errors import PeerFailed
+from onebert_bench.suite.peers.workers import Worker
 from onebert_bench.suite.results import Results
 from onebert_bench.suite.scenes import Case, Scene, scenes
 from onebert_bench.suite.spread import Spread, ratio
 from onebert_bench.suite.texts import MIXES, lengths, texts
-from onebert_bench.suite.workers import Worker
 from onebert_bench.suite.workload import MINILM
 from onebert_encoder.base.base import load_base
 from onebert_store.file.delta import Delta

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from onebert_bench.gpu.section import Goal, Section
 from onebert_bench.pages import markdown_table
-from onebert_bench.suite.workers import Json
+from onebert_bench.suite.peers.workers import Json
 
 
 @dataclass

@@ -9,11 +9,11 @@ from statistics import median
 
 import numpy as np
 
-from onebert_bench.suite.entries import ENTRIES, PEERS
-from onebert_bench.suite.environments import python_of
-from onebert_bench.suite.errors import PeerFailed
+from onebert_bench.suite.peers.entries import ENTRIES, PEERS
+from onebert_bench.suite.peers.environments import python_of
+from onebert_bench.suite.peers.errors import PeerFailed
+from onebert_bench.suite.peers.workers import Json, Worker
 from onebert_bench.suite.scenes import FAN_OUT, Case, Scene
-from onebert_bench.suite.workers import Json, Worker
 from onebert_bench.suite.workload import Workload
 from onebert_encoder.text.tokens import Tokens
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from onebert_bench.pages import markdown_table
 from onebert_bench.suite.comparisons import HEADER, baseline, goal_lines
-from onebert_bench.suite.entries import ENTRIES
 from onebert_bench.suite.measure import Outcome
 from onebert_bench.suite.over_http import HttpOutcome
+from onebert_bench.suite.peers.entries import ENTRIES
+from onebert_bench.suite.peers.servers import PEER_SERVERS
 from onebert_bench.suite.pictures import draw_http, draw_scenes
 from onebert_bench.suite.results import Results
 from onebert_bench.suite.scenes import FAN_OUT, Scene
-from onebert_bench.suite.servers import PEER_SERVERS
 from onebert_bench.suite.spread import Spread, ratio
 
 _HEADER = ("what", "tasks", "method", "dtype", "ms", "tokens/s", "time, relative", "to")

@@ -8,11 +8,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from onebert_bench.suite.entries import ENTRIES
 from onebert_bench.suite.measure import Outcome
 from onebert_bench.suite.over_http import HttpOutcome
+from onebert_bench.suite.peers.entries import ENTRIES
+from onebert_bench.suite.peers.servers import PEER_SERVERS
 from onebert_bench.suite.scenes import Case, Scene
-from onebert_bench.suite.servers import PEER_SERVERS
 from onebert_bench.suite.spread import Spread
 from onebert_training.report.style import COLORS, STYLE
 

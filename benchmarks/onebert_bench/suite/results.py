@@ -12,9 +12,9 @@ import torch
 
 from onebert_bench.suite.measure import Outcome, Settings
 from onebert_bench.suite.over_http import HttpOutcome
-from onebert_bench.suite.parts import Part
+from onebert_bench.suite.parts.parts import Part
+from onebert_bench.suite.peers.workers import Json
 from onebert_bench.suite.scenes import Scene
-from onebert_bench.suite.workers import Json
 
 
 @dataclass

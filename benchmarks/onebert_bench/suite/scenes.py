@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from onebert_bench.suite.entries import ENTRIES
+from onebert_bench.suite.peers.entries import ENTRIES
 from onebert_bench.suite.workload import BERT_BASE, METHODS, MINILM
 
 DTYPES = ("float32", "bfloat16")

@@ -6,7 +6,7 @@ import venv
 from collections.abc import Mapping
 from pathlib import Path
 
-from onebert_bench.suite.errors import PeerFailed
+from onebert_bench.suite.peers.errors import PeerFailed
 
 # The bounds of pyproject.toml: without an upper bound pip would take versions that were never tried.
 _TORCH = "torch>=2.9,<2.14"

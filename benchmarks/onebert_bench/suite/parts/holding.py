@@ -11,8 +11,8 @@ from onebert_bench.compute import measure_resident
 from onebert_bench.pages import markdown_table
 from onebert_bench.suite.comparisons import goal_line
 from onebert_bench.suite.measure import Settings
+from onebert_bench.suite.peers.workers import Json
 from onebert_bench.suite.spread import Spread
-from onebert_bench.suite.workers import Json
 from onebert_bench.suite.workload import BERT_BASE, Workload
 from onebert_server.engine.memory import keep_freed_memory
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-PEERS = Path(__file__).parents[2] / "peers"
+PEERS = Path(__file__).parents[3] / "peers"
 """The scripts, which run in the peers' own environments."""
 
 

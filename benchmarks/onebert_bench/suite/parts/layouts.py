@@ -11,8 +11,8 @@ from onebert_bench.load import Load
 from onebert_bench.pages import markdown_table
 from onebert_bench.suite.comparisons import goal_line
 from onebert_bench.suite.measure import Settings
+from onebert_bench.suite.peers.workers import Json
 from onebert_bench.suite.spread import Spread, ratio
-from onebert_bench.suite.workers import Json
 from onebert_bench.suite.workload import MINILM, TINY, Workload
 
 FRONT_ENDS = (0, 1, 2)

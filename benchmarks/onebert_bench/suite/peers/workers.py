@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, cast
 
-from onebert_bench.suite.errors import PeerFailed
+from onebert_bench.suite.peers.errors import PeerFailed
 
 Json = dict[str, Any]
 TIMEOUT_S = 600.0

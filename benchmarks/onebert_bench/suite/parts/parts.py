@@ -3,11 +3,11 @@
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from onebert_bench.suite.churn import measure_churn
-from onebert_bench.suite.holding import measure_holding
-from onebert_bench.suite.layouts import measure_layouts
 from onebert_bench.suite.measure import Settings
-from onebert_bench.suite.workers import Json
+from onebert_bench.suite.parts.churn import measure_churn
+from onebert_bench.suite.parts.holding import measure_holding
+from onebert_bench.suite.parts.layouts import measure_layouts
+from onebert_bench.suite.peers.workers import Json
 from onebert_bench.suite.workload import Workload
 
 

@@ -14,10 +14,10 @@ from typing import Any
 import httpx
 
 from onebert_bench.load import Request
-from onebert_bench.suite.entries import PEERS
-from onebert_bench.suite.errors import PeerFailed
-from onebert_bench.suite.processes import family, signal_all
-from onebert_bench.suite.workers import environment
+from onebert_bench.suite.peers.entries import PEERS
+from onebert_bench.suite.peers.errors import PeerFailed
+from onebert_bench.suite.peers.processes import family, signal_all
+from onebert_bench.suite.peers.workers import environment
 
 _START_S = 300.0
 Scores = dict[str, float]
