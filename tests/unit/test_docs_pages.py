@@ -73,6 +73,14 @@ def test_every_option_and_variable_that_is_named_exists(page: Path) -> None:
     assert {name for name in variables if f"    {name.lower()}:" not in settings} <= {"URL", "API_KEY"}
 
 
+@pages
+def test_every_row_of_a_table_has_the_cells_of_its_head(page: Path) -> None:
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+        # A bar inside of a cell is written with a backslash; without one it ends the cell, also in code.
+        assert len({len(re.findall(r"(?<!\\)\|", row)) for row in table.splitlines()}) == 1, table
+
+
 def test_every_message_of_the_troubleshooting_page_is_one_of_the_code() -> None:
     page = (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8")
     cells = re.findall(r"^\| (`.+?) \| ", page, re.MULTILINE)

@@ -93,7 +93,8 @@ def options_markdown(*groups: Any) -> str:
     for group in groups:
         for field, _, annotated in annotated_fields(group):
             default = "" if field.default in (None, False, MISSING) else f"`{field.default}`"
-            lines.append(f"| `{_flag(field, annotated)}` | `{field.name}` | {default} | {_sentence(annotated)} |")
+            sentence = _sentence(annotated).replace("|", r"\|")
+            lines.append(f"| `{_flag(field, annotated)}` | `{field.name}` | {default} | {sentence} |")
     return "\n".join(lines) + "\n"
 
 
