@@ -24,10 +24,10 @@ class Classifier:
     """One delta on its base; `load` makes it.
 
     Attributes:
-        base: give it to `load` again, and another delta shares its memory.
+        base: the base; given to `load` again, it is shared by another delta.
         labels: names of the outputs.
         task_type: `single_label`, `multi_label`, `regression`, `token` or `span`.
-        digest: of the delta, as a server names it.
+        digest: the delta's digest, as a server reports it.
         manifest: everything that the file says about itself.
     """
 
@@ -51,16 +51,16 @@ class Classifier:
         """Classifies one input, or any number of them, as a server would.
 
         Args:
-            inputs: one, or a sequence of them; a tuple is a pair of texts, of a span task (question, context).
-            top_k: how many scores to give, best first (None: all); of a span task, how many answers (None: one, at
+            inputs: one input, or a sequence of inputs; a tuple is a pair of texts: (question, context) for a span task.
+            top_k: how many scores to give, best first (None: all); for a span task, how many answers (None: one, at
                 most 20).
 
         Returns:
-            The answer; of a sequence a list of answers in its order.
+            The answer; for a sequence, a list of answers in the order of the inputs.
 
         Raises:
             InvalidInput: an input is not one that the task takes.
-            AnswerNotFinite: an answer is no number.
+            AnswerNotFinite: an answer has a score that is not a finite number.
         """
         if isinstance(inputs, str | tuple):
             return self._answers([inputs], top_k)[0]
@@ -105,14 +105,14 @@ def load(
     """Loads a delta file on its base.
 
     Args:
-        file: what `onebert train` or `onebert.train` wrote.
-        base: Hub id or folder, None for the default base; or the `base` of another classifier, whose memory is shared
-            and whose dtype and device count.
+        file: a file that `onebert train` or `onebert.train` wrote.
+        base: Hub id or folder, None for the default base; or the `base` of another classifier, which is then shared,
+            and `dtype` and `device` do not count.
         dtype: `float32` or `bfloat16`.
         device: `cpu`, `cuda` or `cuda:N`; None is a GPU where there is one.
 
     Raises:
-        InvalidDelta: the file is none, or for another base.
+        InvalidDelta: the file is no delta, or is for another base.
         BaseNotFound, UnsupportedBase, InvalidSettings: the base or the device cannot be had.
     """
     delta = delta_file.load(Path(file))

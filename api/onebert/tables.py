@@ -1,4 +1,4 @@
-"""Data that is in memory, as the source that files are read to."""
+"""Turns data in memory into the form that files are read into, a `Source` of tables."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,14 +13,14 @@ NAME = "data"
 
 
 def source_of(data: Any) -> str | Source:
-    """What `onebert.train` takes, as the reader of data sets takes it.
+    """Turns what `onebert.train` takes as data into what `load_dataset` takes.
 
     Args:
         data: a path or `hf:…`, one table, or a mapping of split names to tables. A table is a DataFrame, a mapping of
             column names to cells, rows that are mappings, or rows that are (text, label) or (text, text_pair, label).
 
     Raises:
-        InvalidData: it is none of them.
+        InvalidData: the data is none of these, or names a split that does not exist.
     """
     if isinstance(data, str | Path):
         return str(data)
@@ -35,7 +35,7 @@ def table_of(data: Any, origin: str) -> Table:
     """One table; see `source_of`.
 
     Raises:
-        InvalidData: it is none, or its columns are not of one length.
+        InvalidData: the data is no table, or its columns are not of one length.
     """
     columns = _columns(data)
     if len({len(cells) for cells in columns.values()}) > 1:
@@ -46,7 +46,7 @@ def table_of(data: Any, origin: str) -> Table:
 
 
 def _is_table(data: Any) -> bool:
-    """Whether a value is a table, and not a column of one."""
+    """Whether a value is a table rather than one column of it."""
     try:
         _columns(data)
     except InvalidData:
@@ -56,7 +56,7 @@ def _is_table(data: Any) -> bool:
 
 def _columns(data: Any) -> dict[str, list[Any]]:
     """Cells by column name."""
-    # pyarrow and polars tables, data sets of Hugging Face: all have one of these, and give plain lists.
+    # Tables of pyarrow and polars and data sets of Hugging Face have one of these methods, which give plain lists.
     for convert in ("to_pydict", "to_dict"):
         if hasattr(data, "column_names") and hasattr(data, convert):
             return {str(name): list(cells) for name, cells in getattr(data, convert)().items()}
@@ -79,7 +79,7 @@ def _columns(data: Any) -> dict[str, list[Any]]:
 
 
 def _cells(column: Any) -> list[Any]:
-    """A column as a list of Python's own values; what pandas holds for a cell that is missing becomes None."""
+    """A column as a list of Python's own values; pandas' marks for missing cells become None."""
     if isinstance(column, str | bytes) or not hasattr(column, "__iter__"):
         raise InvalidData("a column is a list of cells")
     cells: list[Any] = column.tolist() if hasattr(column, "tolist") else list(column)
@@ -87,5 +87,5 @@ def _cells(column: Any) -> list[Any]:
 
 
 def _is_missing(cell: Any) -> bool:
-    # pandas.NA and NaT by name: this package does not import pandas.
+    # pandas.NA and NaT are recognized by name, since this package does not import pandas.
     return (isinstance(cell, float) and math.isnan(cell)) or type(cell).__name__ in ("NAType", "NaTType")

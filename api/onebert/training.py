@@ -25,15 +25,15 @@ _Options: type[BaseModel] = create_model("Options", __config__=_STRICT, **_FIELD
 
 @dataclass(frozen=True)
 class Trained:
-    """What a training gave.
+    """The result of a training.
 
     Attributes:
-        file: the delta file; of a method that changes the base's weights the folder of a checkpoint.
-        metric: the one that decided which evaluation was kept.
+        file: the delta file; for a method that changes the base's weights, the folder of a checkpoint.
+        metric: name of the metric that decided which evaluation was kept.
         validation: every metric on the validation split.
         test: every metric on the test split; None where there is none.
-        notes: what the data and the settings made doubtful.
-        warnings: what makes the result doubtful.
+        notes: doubts about the data and the settings, a sentence each.
+        warnings: doubts about the result, a sentence each.
         record: everything else that `onebert train --json` prints.
     """
 
@@ -65,7 +65,7 @@ def train(
         task: name of the task.
         out: the file to write; None is `TASK.safetensors`.
         base: Hub id or folder; None is the default base.
-        dtype: `float32` or `bfloat16`, what the forward pass computes in.
+        dtype: `float32` or `bfloat16`, for the forward pass; the delta is float32.
         device: `cpu`, `cuda` or `cuda:N`; None is a GPU where there is one.
         on_progress: called after every step.
         options: every other option of the command by its name in a recipe: `method`, `epochs`, `learning_rate`, …
@@ -91,7 +91,7 @@ def train(
 
 
 def _made(options: Mapping[str, Any]) -> tuple[Settings, DataOptions]:
-    """The options as the command makes them; bounds are the ones of the command line."""
+    """The options as the command's dataclasses, checked against the same bounds as on the command line."""
     for name in sorted(options.keys() - _FIELDS):
         near = get_close_matches(name, _FIELDS, 1)
         raise InvalidSettings(f"{name} is not an option" + (f"; is {near[0]} meant?" if near else ""))

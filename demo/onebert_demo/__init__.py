@@ -1,1 +1,1 @@
-"""`onebert demo`: the main job, run for real on three small data sets."""
+"""`onebert demo`: trains, serves and classifies three small tasks, for real."""

@@ -18,14 +18,14 @@ def train(arguments: list[str], report: Callable[[str], None]) -> Json:
     """Runs `onebert train` to its end.
 
     Args:
-        arguments: what stands behind `onebert train`.
+        arguments: arguments of `onebert train`.
         report: called with every line of progress.
 
     Returns:
-        The record that it prints with --json.
+        The record that the command prints with --json.
 
     Raises:
-        OneBertError: it failed.
+        OneBertError: the command failed.
     """
     line = ""
     with running("train", *arguments, "--json", stderr=subprocess.PIPE) as process:
@@ -41,7 +41,7 @@ def train(arguments: list[str], report: Callable[[str], None]) -> Json:
 
 @contextmanager
 def ending_on_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the demo as Ctrl-C does, so that no process of it is left behind."""
+    """Inside, SIGTERM and SIGHUP end the demo as Ctrl-C does, so that its server and trainings end, too."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt

@@ -22,7 +22,7 @@ _numbers = count(1)
 
 @dataclass(frozen=True)
 class Upload:
-    """From the start of an upload to the first answer of the new task, in seconds of the monotonic clock."""
+    """When the upload of a task began, and when the task first answered, in seconds of the monotonic clock."""
 
     task: str
     began: float
@@ -30,30 +30,30 @@ class Upload:
 
 
 def chapter(title: str) -> None:
-    """The head of the next step."""
+    """Prints the heading of the next step."""
     out.print()
     out.print(Text(f"{next(_numbers)}. {title}", style="bold"))
 
 
 def command(line: str) -> None:
-    """A command that runs now."""
+    """Prints a command that runs now."""
     out.print(Text(f"$ {line}", style="cyan"), soft_wrap=True)
 
 
 def say(line: str) -> None:
-    """A plain sentence."""
+    """Prints a sentence."""
     out.print(line, soft_wrap=True)
 
 
 @contextmanager
 def progress(title: str) -> Iterator[Callable[[str], None]]:
-    """A spinner with the last line of a running command; gives the function that sets the line."""
+    """Shows a spinner with the last line of a running command; gives the function that sets the line."""
     with err.status(Text(title)) as status:
         yield lambda line: status.update(Text(f"{title}: {line}"))
 
 
 def trained(methods: dict[str, str], records: dict[str, Json]) -> None:
-    """One row per trained delta."""
+    """Prints a table with a row for each trained delta."""
     rows = _table("task", "method", "trained", "of base", "accuracy", "file", "seconds")
     for name, r in records.items():
         share, accuracy = f"{r['percent']:.2f} %", f"{r['test']['accuracy']:.3f}"
@@ -63,7 +63,7 @@ def trained(methods: dict[str, str], records: dict[str, Json]) -> None:
 
 
 def uploads(first: str, uploads: Sequence[Upload], during: Sequence[Sequence[Answer]]) -> None:
-    """What uploading took, and what it did to the answers of a task that was there before."""
+    """Prints how long uploads took, and how the answers of an older task were meanwhile."""
     say(f"A second client asks {first} all the time. From upload to first answer, and what that client saw meanwhile:")
     rows = _table("uploaded", "took", "client's answers", "median latency", "slowest")
     for upload, answers in zip(uploads, during, strict=True):
@@ -74,7 +74,7 @@ def uploads(first: str, uploads: Sequence[Upload], during: Sequence[Sequence[Ans
 
 
 def answers(texts: Sequence[Input], answers: Sequence[TaskResult]) -> None:
-    """One row per text."""
+    """Prints a table with a row for each text."""
     rows = table("task", "text", "label", "score")
     for text, answer in zip(texts, answers, strict=True):
         shown = text if isinstance(text, str) else "\n".join(text)
@@ -83,7 +83,7 @@ def answers(texts: Sequence[Input], answers: Sequence[TaskResult]) -> None:
 
 
 def fanned_out(text: str, answers: Sequence[TaskResult]) -> None:
-    """One row per task."""
+    """Prints a table with a row for each task."""
     say(f"Asked: {text}")
     rows = table("task", "label", "score")
     for answer in answers:
@@ -92,7 +92,7 @@ def fanned_out(text: str, answers: Sequence[TaskResult]) -> None:
 
 
 def accuracies(trained: dict[str, Json], served: dict[str, float]) -> None:
-    """Test accuracy by the trainer and by the server."""
+    """Prints the test accuracies that the trainer and the server found."""
     rows = _table("task", "test texts", "trainer", "server")
     for name, accuracy in served.items():
         record = trained[name]
@@ -101,7 +101,7 @@ def accuracies(trained: dict[str, Json], served: dict[str, float]) -> None:
 
 
 def load(load: Load) -> None:
-    """Throughput and latency."""
+    """Prints throughput and latency."""
     rows = _table("texts/s", "tokens/s", "median latency", "p99 latency")
     rates = (load.texts / load.seconds, load.tokens / load.seconds)
     rows.add_row(*(f"{rate:,.0f}" for rate in rates), _ms(load.latency(50)), _ms(load.latency(99)))
@@ -109,7 +109,7 @@ def load(load: Load) -> None:
 
 
 def versions(task: str, text: str, answers: Sequence[tuple[str, TaskResult]]) -> None:
-    """Which version answered after each move."""
+    """Prints which version answered after each move of the alias."""
     say(f"Asked {task} each time: {text}")
     rows = table("after", "version", "label", "score", "digest")
     for after, answer in answers:
@@ -119,13 +119,13 @@ def versions(task: str, text: str, answers: Sequence[tuple[str, TaskResult]]) ->
 
 
 def end(seconds: float) -> None:
-    """The last line of a demo in which everything held."""
+    """Prints the last line of a demo in which every check passed."""
     out.print()
     out.print(Text(f"Done in {seconds:.0f} seconds; everything shown was checked.", style="bold green"))
 
 
 def try_this(url: str, work: Path) -> None:
-    """Commands for a server that stays up."""
+    """Prints commands to try on the server that stays up."""
     post = "-H 'content-type: application/json' -d"
     lines = (
         f"export ONEBERT_URL={url}",
@@ -147,7 +147,7 @@ def try_this(url: str, work: Path) -> None:
 
 
 def _table(*columns: str) -> Table:
-    """A table whose columns after the first are set to the right, as numbers are."""
+    """A table whose columns after the first are aligned to the right, as for numbers."""
     return table(*columns, numbers=columns[1:])
 
 

@@ -32,7 +32,7 @@ def tell(keep: bool) -> None:
         keep: leave the server up until Ctrl-C.
 
     Raises:
-        OneBertError: a step failed, or something that the demo shows does not hold.
+        OneBertError: a step or a check failed.
     """
     started = time.monotonic()
     with ending_on_signals(), tempfile.TemporaryDirectory(prefix="onebert-demo-") as folder:
@@ -57,7 +57,7 @@ def tell(keep: bool) -> None:
 
 
 def train_three(work: Path) -> dict[str, Json]:
-    """Trains one delta per task; gives the trainer's records by task."""
+    """Trains one delta per task; returns the trainer's records by task."""
     show.chapter("Train three deltas, by three methods, for one frozen encoder")
     trained = {task.name: _train(task, _file(work, task)) for task in TASKS}
     show.trained({task.name: task.method for task in TASKS}, trained)
@@ -65,7 +65,7 @@ def train_three(work: Path) -> dict[str, Json]:
 
 
 def upload_while_answering(server: ChildServer, client: Client, work: Path) -> None:
-    """Uploads the first task, then the others while a second client keeps asking the first one."""
+    """Uploads the first task, then the others while a second client keeps asking the first task."""
     show.chapter("Upload the deltas while the server answers")
     first, *others = TASKS
     pushed = client.push(first.name, _file(work, first))
@@ -88,7 +88,7 @@ def upload_while_answering(server: ChildServer, client: Client, work: Path) -> N
 
 
 def classify_a_mix(client: Client) -> None:
-    """One request over all tasks."""
+    """Sends one request with texts for all tasks."""
     show.chapter("Classify a mixed batch: three tasks, single texts and pairs, one request")
     answers = client.classify_items(MIXED)
     expect([answer.task for answer in answers] == [task for task, _ in MIXED], "the answers are not in order")
@@ -96,7 +96,7 @@ def classify_a_mix(client: Client) -> None:
 
 
 def compare_with_the_trainer(client: Client, trained: dict[str, Json]) -> None:
-    """The test splits over HTTP must give what the trainer printed."""
+    """Classifies the test splits over HTTP and checks that the accuracies are the trainer's."""
     show.chapter("Answer the test splits over HTTP, and compare with the trainer")
     served = {task.name: _accuracy(client, task) for task in TASKS}
     show.accuracies(trained, served)
@@ -106,7 +106,7 @@ def compare_with_the_trainer(client: Client, trained: dict[str, Json]) -> None:
 
 
 def measure_a_load(server: ChildServer) -> None:
-    """Mixed requests from several clients at a time."""
+    """Sends mixed requests from several clients at a time."""
     show.chapter(f"Measure: {CLIENTS} clients, {REQUESTS} requests of {REQUEST_INPUTS} texts of all tasks, mixed")
     items: list[Item] = [(task.name, example.text) for task in TASKS for example in task.test]
     chance = random.Random(0)  # noqa: S311 - a shuffle, not a secret
@@ -117,7 +117,7 @@ def measure_a_load(server: ChildServer) -> None:
 
 
 def move_an_alias_and_back(client: Client, work: Path) -> None:
-    """A second version becomes live, and the first one again."""
+    """Makes a second version live, then the first one again."""
     show.chapter("Train a second version, move the alias live to it, and move it back")
     file = work / f"{ROUTING.name}-2.safetensors"
     _train(ROUTING, file, "--seed", "1", "--max-steps", "30")
@@ -134,7 +134,7 @@ def move_an_alias_and_back(client: Client, work: Path) -> None:
 
 
 def ask_several_tasks(client: Client) -> None:
-    """One text, all tasks on single texts."""
+    """Sends one text to all tasks on single texts."""
     show.chapter("Fan out: one text, tokenized once, for every task on single texts")
     names = [ROUTING.name, TONE.name]
     answers = client.fanout(ROUTED, names)
@@ -155,7 +155,11 @@ def keep_up(server: ChildServer, work: Path) -> None:
 
 
 def expect(holds: bool, otherwise: str) -> None:
-    """The demo ends where something that it shows does not hold."""
+    """Ends the demo with the sentence `otherwise` if a check fails.
+
+    Raises:
+        OneBertError: `holds` is False.
+    """
     if not holds:
         raise OneBertError(otherwise)
 

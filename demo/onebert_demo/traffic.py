@@ -18,7 +18,7 @@ Item = tuple[str, Input]
 
 @dataclass(frozen=True)
 class Answer:
-    """The results of one request, and when it was asked and answered, in seconds of the monotonic clock."""
+    """The results of one request, and when it was sent and answered, in seconds of the monotonic clock."""
 
     asked: float
     given: float
@@ -26,14 +26,14 @@ class Answer:
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """How long the request took."""
         return self.given - self.asked
 
 
 class Stream:
-    """Asks one text after the other of one task, from a thread of its own, as long as the `with` block lasts.
+    """Sends one text after the other to one task, from a thread of its own, as long as the `with` block lasts.
 
-    The block begins with the first answer.
+    The block begins once the first answer has come.
 
     Raises:
         OneBertError: at the end of the block, if a request failed.
@@ -62,7 +62,7 @@ class Stream:
             self._flowing.set()
 
     def between(self, start: float, end: float) -> list[Answer]:
-        """The answers that were under way at some time from start to end."""
+        """The answers whose requests were under way at some time from start to end."""
         return [answer for answer in self._answers if answer.asked < end and answer.given > start]
 
     def __enter__(self) -> Self:
@@ -81,10 +81,10 @@ class Stream:
 
 @dataclass
 class Load:
-    """What a measured load gave.
+    """The measurements of a load.
 
     Attributes:
-        seconds: of wall clock, all requests together.
+        seconds: wall-clock time of all requests together.
         latencies: seconds of each request.
     """
 

@@ -1,1 +1,1 @@
-"""Makes deltas offline: methods, data, metrics and one training loop."""
+"""Trains deltas: methods, data, metrics and one training loop."""

@@ -1,4 +1,4 @@
-"""The commands `onebert train` and `onebert evaluate`: what they take; the work is in commands/."""
+"""The commands `onebert train`, `onebert methods` and `onebert evaluate`: their options; the work is in commands/."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -10,7 +10,7 @@ from onebert_training.data.options import DataOptions, ReadOptions
 from onebert_training.fit.settings import Settings
 from onebert_training.options import DATA, OUTPUT, AsJson, BaseName, Device, Dtype, with_options
 
-# torch and its friends load inside the functions, so that `onebert --help` stays quick.
+# torch and other slow libraries are imported inside the functions, so that `onebert --help` stays quick.
 
 Data = Annotated[
     str,
@@ -33,7 +33,7 @@ def train(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="The file to write; else TASK.safetensors (full: a folder, TASK).", rich_help_panel=OUTPUT.title
+            help="The file to write; else TASK.safetensors (for full: the folder TASK).", rich_help_panel=OUTPUT.title
         ),
     ] = None,
     dtype: Dtype = "float32",
@@ -71,7 +71,7 @@ def evaluate(
     split: Annotated[
         Literal["test", "validation", "train"] | None,
         typer.Option(
-            help="Else test, or validation where there is no test; a single file is taken whole.",
+            help="Split to measure on; else test, or validation if there is no test. A single file is taken whole.",
             rich_help_panel=DATA.title,
         ),
     ] = None,

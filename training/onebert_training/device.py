@@ -1,4 +1,4 @@
-"""Where a command computes: the device that was asked for, or the best that there is."""
+"""Loads a base on the device that the user named, else on a GPU if there is one."""
 
 import torch
 
@@ -9,10 +9,11 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 def load_on(base: str | None, dtype: str, device: str | None) -> Base:
-    """Loads a base on the device that was asked for, else on CUDA where there is one.
+    """Loads a base on the device that was asked for, else on CUDA if there is a GPU, else on the CPU.
 
     Raises:
         InvalidSettings: there is no such device or dtype.
+        BaseNotFound, UnsupportedBase: the base cannot be loaded.
     """
     if dtype not in DTYPES:
         raise InvalidSettings("dtype is float32 or bfloat16")

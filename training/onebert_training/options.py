@@ -1,7 +1,7 @@
 """Options from annotated dataclasses: one list of fields gives a command's options, a recipe's fields and a docs table.
 
-A field is `name: Annotated[type, Doc("one sentence"), …] = default`; beside its sentence it may have bounds (`Ge`,
-`Gt`, `Le`, `Lt`), a `Flag` where its option is not called like the field, and a `Panel` of the command's help.
+A field is `name: Annotated[type, Doc("one sentence"), …] = default`. Its annotation may also have bounds (`Ge`, `Gt`,
+`Le`, `Lt`), a `Flag` if the option has another name than the field, and a `Panel` of the command's help.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,14 +18,14 @@ from typing_extensions import Doc
 
 @dataclass(frozen=True)
 class Flag:
-    """How an option is written, where that is not its field's name."""
+    """The name of an option that differs from its field's name."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Panel:
-    """The box of a command's help that an option stands in."""
+    """The box of a command's help that shows the option."""
 
     title: str
 
@@ -53,7 +53,7 @@ AsJson = Annotated[
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command an option for every field of each parameter that is a dataclass; it is called with the whole."""
+    """Replaces each dataclass parameter of a command by one option for each field; the command gets the dataclass."""
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
     parameters: list[Parameter] = []
@@ -69,7 +69,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
             values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
         command(**values)
 
-    # typer reads the signature and the annotations of what it is given.
+    # typer reads the options from the function's signature and annotations.
     ordered = sorted(parameters, key=lambda parameter: parameter.default is not Parameter.empty)
     run.__signature__ = Signature(  # type: ignore[attr-defined]
         [parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in ordered], return_annotation=None
@@ -80,7 +80,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def annotated_fields(group: Any) -> Iterator[tuple[Field[Any], Any, tuple[Any, ...]]]:
-    """Every field of a dataclass of options with its type and what is annotated beside."""
+    """Every field of a dataclass of options, with its type and the rest of its annotation."""
     hints = get_type_hints(group, include_extras=True)
     for field in fields(group):
         hint, *annotated = get_args(hints[field.name]) if _is_annotated(hints[field.name]) else (hints[field.name],)
@@ -104,7 +104,7 @@ def _options(group: Any) -> Iterator[Parameter]:
         for one in annotated:
             bounds |= {"min": one.ge} if isinstance(one, Ge) else {"max": one.le} if isinstance(one, Le) else {}
         panel = next((one.title for one in annotated if isinstance(one, Panel)), None)
-        # Short, so that 80 columns leave room for the sentences; the names to choose from stand behind the sentence.
+        # A short metavar leaves room for the sentence in 80 columns; choices are listed behind the sentence instead.
         metavar = None if hint is bool else "N" if int in (hint, *get_args(hint)) else "…"
         choices = [name for one in get_args(hint) if get_origin(one) is Literal for name in get_args(one)]
         sentence = escape(_sentence(annotated) + (f" One of {', '.join(choices)}." if choices else ""))

@@ -1,4 +1,4 @@
-"""One training from data to file, without a word: what `onebert train` shows and `onebert.train` gives."""
+"""One training from data to file, without any output; used by `onebert train` and `onebert.train`."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -31,13 +31,13 @@ def _unseen(_: str) -> AbstractContextManager[None]:
 
 @dataclass(frozen=True)
 class PreparedRun:
-    """A training that can begin: whatever can be refused has been.
+    """A training that can begin: all checks are done.
 
     Attributes:
-        run: what will be trained.
-        out: the file to write; of a method that changes the base's weights a folder.
-        base: as it was named.
-        train_rows: the limit of training rows that was asked for.
+        run: the run to train.
+        out: the file to write; for a method that changes the base's weights, a folder.
+        base: the base's Hub id or folder as the user gave it.
+        train_rows: the limit of training rows that the user set.
     """
 
     run: Run
@@ -47,14 +47,14 @@ class PreparedRun:
 
     @property
     def checkpoint(self) -> Path:
-        """Where an interrupted training continues from."""
+        """The checkpoint file, from which an interrupted training continues."""
         return checkpoint_path(self.out)
 
     def finish(self, result: Result) -> tuple[dict[str, Any], list[str]]:
-        """Writes what the training gave.
+        """Writes the result of the training.
 
         Returns:
-            The record, and what a user should know about what was written.
+            The record, and notes for the user about the written file.
 
         Raises:
             StorageFull: the disk refused the file.
@@ -81,14 +81,14 @@ def prepare(
 
     Args:
         task: name of the task.
-        data: a file, a folder, `hf:dataset[/config]`, or what was read of one.
-        reading: which columns and rows.
-        settings: what to do.
+        data: a file, a folder, `hf:dataset[/config]`, or a `Source` that was read already.
+        reading: the columns to read and the rows to use.
+        settings: the run's settings.
         base: Hub id or folder; None is the default base.
-        dtype: of the forward pass.
+        dtype: dtype of the forward pass.
         device: None is a GPU where there is one.
         out: the file to write; None is `TASK.safetensors`, or the folder `TASK` where no file can hold the result.
-        busy: entered around each step that takes time, with what it does.
+        busy: makes a context manager from a text such as "loading the base", entered around each slow step.
 
     Raises:
         OneBertError: a name, an option, the data or the base is refused; nothing is written.
@@ -113,7 +113,7 @@ def write_result(run: Run, result: Result, out: Path, base: str | None) -> list[
     """Writes the delta file, or the Hugging Face checkpoint where a delta cannot hold what was trained.
 
     Returns:
-        What a user should know about what was written.
+        Notes for the user about the written file.
     """
     if result.delta is not None:
         save(out, result.delta)
@@ -132,7 +132,11 @@ def _check_out(out: Path) -> None:
 
 
 def _check_result(run: Run, out: Path) -> None:
-    """Refuses what could not be written once training is over."""
+    """Refuses, before training, a run whose result could not be written.
+
+    Raises:
+        InvalidSettings: the result is neither a delta nor a checkpoint.
+    """
     if run.plan.servable:
         _check_out(out)
         return

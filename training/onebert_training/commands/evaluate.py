@@ -32,7 +32,7 @@ def run_evaluate(
     """Computes a delta file's metrics on one split and shows them."""
     delta = load(file)
     manifest = delta.manifest
-    # Only the user names the base: a delta file must not decide what is loaded.
+    # The base is the one that the user names: a delta file, which may be anybody's, must not decide what is loaded.
     with console.busy("loading the base"):
         loaded = load_on(base, dtype, device)
     check(delta, loaded.spec)
@@ -49,7 +49,7 @@ def run_evaluate(
         logits = predict(loaded, row, features)
         scores = objective.evaluate(examples, tokens, logits)
     seconds = time.perf_counter() - started
-    # The metric by which training chose the result, if the file names one that this task type has.
+    # The file may name the metric that decided in training; if this task type has that metric, it decides here, too.
     recorded = manifest.training.get("metric")
     decides = str(recorded) if recorded in objective.metrics else choose_metric(objective.metrics, metric)
     verdict = objective.judge(examples, tokens, logits, scores, decides)

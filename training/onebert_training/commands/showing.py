@@ -1,4 +1,4 @@
-"""What `onebert train` and `onebert evaluate` show: where a run is, and what came of it."""
+"""What `onebert train` and `onebert evaluate` show: a run's progress and its result."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,12 +11,12 @@ from onebert_training.fit.run import Run
 
 
 def say(line: str) -> None:
-    """A line on standard error."""
+    """Prints a line on standard error."""
     console.err.print(line, soft_wrap=True)
 
 
 def summary(run: Run) -> str:
-    """The count as the papers print it: number and per cent of the base, the classifier apart."""
+    """The number of trained parameters as papers print it: with its share of the base, the classifier apart."""
     what = run.data.task_type + (f" of {len(run.data.labels)} labels" if len(run.data.labels) > 1 else "")
     trained = f"{run.delta_parameters:,} parameters, {run.percent:.2f} % of the {run.base.spec.num_parameters:,}"
     return (
@@ -26,9 +26,9 @@ def summary(run: Run) -> str:
 
 
 def train_shown(run: Run, checkpoint: Path) -> Result:
-    """Trains, and shows where the run is: a bar on a terminal, elsewhere a line for every evaluation and half minute.
+    """Trains and shows progress: a bar on a terminal, elsewhere a line for every evaluation and every half minute.
 
-    On a terminal the evaluations stand beside the bar and never scroll the notes above it away.
+    On a terminal the evaluations stand beside the bar, so that notes above it never scroll away.
     """
     at = Progress(0, run.steps)
     best: float | None = None
@@ -69,7 +69,7 @@ def _rate(progress: Progress) -> str:
 
 
 def show_trained(record: Mapping[str, Any], patience: int) -> None:
-    """The result of a run as a table, and what should be known about it."""
+    """Shows the result of a run as a table, with warnings."""
     table = console.facts()
     table.add_row("task type", record["task_type"])
     for split in ("validation", "test"):
@@ -89,7 +89,7 @@ def show_trained(record: Mapping[str, Any], patience: int) -> None:
 
 
 def show_evaluated(record: Mapping[str, Any]) -> None:
-    """The metrics of a delta as a table, and what should be known about them."""
+    """Shows the metrics of a delta as a table, with warnings."""
     table = console.facts()
     table.add_row("metrics", _scores(record["metric"], record["metrics"]))
     table.add_row("time", f"{record['seconds']:.1f} s, {record['tokens_per_second']:,} tokens/s")

@@ -24,7 +24,7 @@ def run_train(
     out: Path | None,
     as_json: bool,
 ) -> None:
-    """Trains, writes the file and shows the record; everything that can be refused is, before the base is loaded."""
+    """Trains, writes the file and shows the record; refuses what it can before anything slow."""
     job = prepare(task, data, reading, settings, base, dtype, device, out, console.busy)
     run = job.run
     say(summary(run))
@@ -48,7 +48,7 @@ def run_train(
 
 
 def _not_exported(run: Run) -> list[str]:
-    """That PEFT has no place for the head that is trained, before hours are spent on one that was meant for it."""
+    """A note if PEFT cannot hold the head that will be trained: a user who wants to export it should know now."""
     if not run.plan.servable:
         return []
     try:

@@ -1,4 +1,4 @@
-"""Which task type the cells of a table are of, and what a label cell spells."""
+"""Label cells of a table: which task type they suggest, and which labels they name."""
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ from onebert_store.tables.tables import Source
 from onebert_training.data.words import tags_of
 
 TASK_TYPE_ALIASES: Mapping[str, TaskType] = {"extractive_qa": "span"}
-ON, OFF = ("1", "true", "yes", "x"), ("0", "false", "no", "")  # in a column of its own for each label
+ON, OFF = ("1", "true", "yes", "x"), ("0", "false", "no", "")  # cells where each label has a column of its own
 AMBIGUOUS = (
     "the label cells can be names or indices of the labels listed beside the data; "
     "list labels that are not numbers if the cells are indices, list none if they are names"
@@ -31,11 +31,11 @@ AMBIGUOUS = (
 
 
 def infer_task_type(read: Source, columns: Columns) -> TaskType:
-    """The task type that the source names, else the one that the training split looks like.
+    """The task type that the source names, else the one that the training split suggests.
 
-    Words or a column of tags are a token task, answers with their starts a span task; of the other labels lists or `|`
-    are multi_label, numbers with a fraction among them regression, the rest single_label. The order of the rows and
-    cells without a label never matter.
+    Words or a column of tags make a token task, answers with their starts a span task. Otherwise labels that are lists
+    or contain `|` make a multi_label task, numbers with a fraction among them a regression, and all others a
+    single_label task. The order of the rows and cells without a label never matter.
     """
     if read.task_type is not None:
         known: tuple[TaskType, ...] = get_args(TaskType)
@@ -59,9 +59,9 @@ def infer_task_type(read: Source, columns: Columns) -> TaskType:
 
 
 def _are_fractions(texts: Sequence[str]) -> bool:
-    """Whether all are numbers, and one of them is no whole number."""
+    """Whether all texts are numbers, and at least one of them is not a whole number."""
     try:
-        # Every cell is read before the answer: one word among fractions makes all of them names.
+        # All cells are read before deciding: one word among fractions makes all of them names of labels.
         numbers = [float(text) for text in texts if text]
     except ValueError:
         return False
@@ -69,9 +69,9 @@ def _are_fractions(texts: Sequence[str]) -> bool:
 
 
 def cells_are_indices(tables: Iterable[Table], columns: Columns, read: Source, task_type: TaskType) -> bool | None:
-    """Whether label cells are indices into the source's list of names, by all splits at once; None: it cannot be told.
+    """Whether label cells are indices into the source's list of names, decided on all splits; None if it is unclear.
 
-    Cells of both kinds may be mixed as long as none can be read in two ways.
+    Names and indices may be mixed as long as no cell can be read as both.
     """
     names, indices, both = set[str](), set[str](), set[str]()
     for table in tables:
@@ -94,7 +94,7 @@ def cells_are_indices(tables: Iterable[Table], columns: Columns, read: Source, t
 
 
 def _distinct(cells: Sequence[Any], names: Collection[str], task_type: TaskType) -> set[str]:
-    """The label cells as texts; what is not a name as a whole may be several labels."""
+    """The distinct labels in cells, as texts; a cell that is no name as a whole may hold several labels."""
     split = tags_of if task_type == "token" else several
     found = set[str]()
     for cell in cells:
@@ -104,7 +104,7 @@ def _distinct(cells: Sequence[Any], names: Collection[str], task_type: TaskType)
 
 
 def plain(cell: Any) -> str:
-    """A label cell as text; 1.0 from a column with gaps is 1, and a gap is empty."""
+    """A label cell as text. A column with missing cells holds 1 as 1.0: that becomes "1", and a missing cell ""."""
     if cell is None or (isinstance(cell, float) and math.isnan(cell)):
         return ""
     if isinstance(cell, float) and cell.is_integer():
@@ -113,8 +113,8 @@ def plain(cell: Any) -> str:
 
 
 def index_of(spelled: str, names: Sequence[str]) -> int | None:
-    """The index that a label cell spells, if there is a name at it."""
-    # The length is checked first: int() refuses thousands of digits with an error of its own.
+    """The number that a label cell spells, if it is an index into `names`."""
+    # The length is checked first: int() raises an error on thousands of digits.
     if spelled.isdecimal() and len(spelled) < 10 and int(spelled) < len(names):
         return int(spelled)
     return None
@@ -131,10 +131,10 @@ def several(cell: Any) -> list[Any]:
 
 
 def join_label_columns(read: Source, columns: Columns) -> tuple[Source, Columns]:
-    """The source with one column of lists in place of a column for each label, and how that one is found.
+    """Replaces columns of 0 and 1, one for each label, by one column of lists; returns the source and its columns.
 
     Raises:
-        InvalidData: a cell is neither on nor off.
+        InvalidData: a cell is neither in `ON` nor in `OFF`.
     """
     found = (find_label_columns(table, columns) for table in read.tables.values())
     names = next(filter(None, found), ())
@@ -148,11 +148,11 @@ def join_label_columns(read: Source, columns: Columns) -> tuple[Source, Columns]
 def _joined(table: Table, columns: Columns, names: tuple[str, ...]) -> Table:
     found = find_label_columns(table, columns)
     if not found or columns.label is None:
-        return table  # a test split may lack labels; elsewhere it is said when the column is looked for
+        return table  # a test split may lack labels; for other splits the missing column is refused later
     cells = [[plain(cell).lower() for cell in table[name]] for name in found]
     for name, column in zip(found, cells, strict=True):
         if odd := [row for row, spelled in enumerate(column) if spelled not in (*ON, *OFF)]:
             raise InvalidData(f"{table.where(odd)}: the column {name[:40]} of a label holds neither 0 nor 1")
-    # Labels are given by index, because a label's name may itself be a number.
+    # Labels are written as indices, because a label's name may itself be a number.
     on = [[i for i, column in enumerate(cells) if column[row] in ON] for row in range(table.rows)]
     return table.with_column(columns.label, on, names)

@@ -1,4 +1,4 @@
-"""What is refused of good rows together, and what is only noted: labels, repetitions, contradictions, leaks."""
+"""Checks over many rows that are good one by one: labels, repetitions, contradictions, leaks between splits."""
 
 import math
 from collections import defaultdict
@@ -19,7 +19,7 @@ MAX_SHOWN = 5  # labels that a note names
 
 
 def _seen(split: Split, task_type: TaskType) -> set[int]:
-    """Indices of the labels that the split has; empty where a task has none to choose from."""
+    """Indices of the labels in a split; empty for task types without a list of labels."""
     if task_type == "token":
         return set[int]().union(*split.gold)
     if task_type == "multi_label":
@@ -28,12 +28,16 @@ def _seen(split: Split, task_type: TaskType) -> set[int]:
 
 
 def _counts(split: Split, labels: int) -> NDArray[np.int64]:
-    """[labels] rows of a single_label split that have each label."""
+    """[labels], how many rows of a single_label split have each label."""
     return np.bincount(split.gold, minlength=labels)
 
 
 def check_seen(splits: Mapping[str, Split], task_type: TaskType, labels: Sequence[str]) -> None:
-    """Refuses data that validates what it cannot teach."""
+    """Refuses data whose validation split has a label that the training split lacks.
+
+    Raises:
+        InvalidData: names the label.
+    """
     if "validation" not in splits:
         return
     for label in sorted(_seen(splits["validation"], task_type) - _seen(splits["train"], task_type)):
@@ -41,7 +45,11 @@ def check_seen(splits: Mapping[str, Split], task_type: TaskType, labels: Sequenc
 
 
 def check_variety(train: Split, task_type: TaskType) -> None:
-    """Refuses training rows from which nothing can be learned."""
+    """Refuses training rows from which nothing can be learned.
+
+    Raises:
+        InvalidData: no row has a label, or all have the same.
+    """
     if task_type == "multi_label" and not _seen(train, task_type):
         raise InvalidData("no training row has a label")
     one_label = task_type in ("single_label", "token") and len(_seen(train, task_type)) < 2
@@ -58,7 +66,7 @@ def is_number(label: str) -> bool:
 
 
 def shortages(splits: Mapping[str, Split], task_type: TaskType, labels: Sequence[str]) -> list[str]:
-    """What the data lacks without being bad."""
+    """Notes on what the data lacks, though it can be trained on."""
     notes = []
     train = splits["train"]
     if task_type in ("single_label", "multi_label", "token"):
@@ -78,12 +86,12 @@ def shortages(splits: Mapping[str, Split], task_type: TaskType, labels: Sequence
 
 
 def label_doubts(task_type: TaskType, labels: Sequence[str], guessed: bool) -> list[str]:
-    """Labels that may be one label in two spellings, or numbers.
+    """Notes on labels that may be two spellings of one label, or numbers for a regression.
 
     Args:
-        task_type: of the task.
-        labels: their names.
-        guessed: nobody said the task type.
+        task_type: the task's type.
+        labels: names of the labels.
+        guessed: whether the task type was inferred from the labels.
     """
     notes = []
     if task_type in ("single_label", "multi_label", "token"):
@@ -101,12 +109,12 @@ def label_doubts(task_type: TaskType, labels: Sequence[str], guessed: bool) -> l
 
 
 def repetitions(splits: Mapping[str, Split], task_type: TaskType, train: Table) -> list[str]:
-    """Training rows that stand there twice, or once more with another label; texts of other splits among them.
+    """Notes on training rows that repeat, also with another label, and on texts of other splits among them.
 
     Args:
-        splits: before rows are drawn or held out of them.
-        task_type: of the task.
-        train: the table of the training split, to name lines.
+        splits: the splits, before rows are drawn or held out.
+        task_type: the task's type.
+        train: the table of the training split, for line numbers.
     """
     rows_of = defaultdict[Text, list[int]](list)
     for row, text in enumerate(splits["train"].texts):
@@ -116,7 +124,7 @@ def repetitions(splits: Mapping[str, Split], task_type: TaskType, train: Table) 
     notes = []
     if repeated := sum(len(rows_of[text]) - len(answers) for text, answers in answers_to.items()):
         notes.append(f"{repeated:,} training rows repeat another row")
-    # One text with several numbers is usual in regression data: each is another person's judgement.
+    # In regression data one text often has several numbers: the judgements of several people.
     if task_type != "regression" and (torn := [text for text, answers in answers_to.items() if len(answers) > 1]):
         which = "text has" if len(torn) == 1 else "texts have"
         example = train.where(rows_of[torn[0]])
@@ -140,7 +148,7 @@ def _hashable(gold: Any) -> Any:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Names in quotes, the first few of many."""
+    """Names in quotes, at most the first `MAX_SHOWN`."""
     quoted = [repr(name[:40]) for name in names]
     rest = len(quoted) - MAX_SHOWN
     return ", ".join(quoted[:MAX_SHOWN]) + (f" and {rest} more" if rest > 0 else "")

@@ -1,4 +1,4 @@
-"""Tables of cells to examples with gold labels; whatever is wrong with the data is said here, before any training."""
+"""Turns tables of cells into examples with gold labels; bad data is refused here, before any training."""
 
 import hashlib
 import json
@@ -21,10 +21,10 @@ from onebert_training.data.words import spans_of
 
 @dataclass(frozen=True)
 class Dataset:
-    """What a run trains and is measured on.
+    """The examples that a run trains on and is measured on.
 
     Attributes:
-        labels: names by index; the one name `score` for a regression.
+        labels: names of the labels by index; for a regression the one name `score`.
         metric: the metric that the source names, if any.
         splits: `train` and `validation`, and `test` where there is one.
         notes: what a user should know about how the splits came to be.
@@ -44,7 +44,7 @@ class Dataset:
         for name, split in self.splits.items():
             for i, (text, gold) in enumerate(zip(split.texts, split.plain_gold(), strict=True)):
                 words = split.words[i] if split.words else ()
-                # Only words that are not simply the text split at single spaces go into the digest.
+                # Words that are just the text split at single spaces are implied by the text and left out.
                 unusual = [words] if words and isinstance(text, str) and words != spans_of(text.split(" ")) else []
                 hasher.update(json.dumps([name, text, gold, *unusual]).encode() + b"\n")
         return f"sha256:{hasher.hexdigest()}"
@@ -64,21 +64,22 @@ def load_dataset(
     """Loads data for training: a validation split is held out where there is none.
 
     Args:
-        source: a file, a folder or `hf:dataset[/config]`; or what was read of one.
+        source: a file, a folder or `hf:dataset[/config]`; or a `Source` that was read already.
         columns: where the texts and labels are.
         task_type: None infers it from the source or the training labels.
-        train_rows: use only so many training rows, drawn evenly over the labels; 100 are among the 1,000.
-        validation_share: hold out this share of the training rows although there is a validation split, which then is
-            the test split in place of any other; for benchmarks that hide the labels of their test split (What
-            Parameters to Freeze, section III-B).
-        split_seed: draws the training rows and the rows held out; runs with different seeds of their own see the same
-            rows unless this one differs, too.
+        train_rows: use at most this many training rows, drawn evenly over the labels; the rows of a smaller number are
+            among those of a larger one.
+        validation_share: hold out this share of the training rows even if there is a validation split, which then
+            replaces the test split; for benchmarks that hide the labels of their test split (What Parameters to
+            Freeze, section III-B).
+        split_seed: draws the training rows and the rows held out. It is not a run's seed, so that runs of different
+            seeds see the same rows.
         validation_rows: validate on at most so many rows, drawn evenly over the labels.
         encoding: of CSV and JSON lines without a byte order mark; None is UTF-8.
         drop_unlabeled: leave out rows without a label, which else are refused.
 
     Raises:
-        InvalidData: one sentence on what is wrong, with the lines where there are some.
+        InvalidData: one sentence on what is wrong, with line numbers where it is about rows.
         InvalidSettings: there is no such encoding.
     """
     if validation_share is not None and not 0 < validation_share < 1:
@@ -130,7 +131,7 @@ def load_dataset(
 
 
 def load_asked(source: str | Source, asked: DataOptions) -> Dataset:
-    """Loads data for training as a user asked; see `load_dataset`."""
+    """Loads data for training with a user's options; see `load_dataset`."""
     return load_dataset(
         source,
         asked.columns,
@@ -157,8 +158,8 @@ def load_split(
     Args:
         source: as for `load_dataset`; a single file is taken whole.
         columns: where the texts and labels are.
-        task_type: of the delta.
-        labels: of the delta; the data's labels are matched by name.
+        task_type: the delta's task type.
+        labels: the delta's labels, to which the data's labels are matched by name.
         split: None takes test, else validation, else training.
         encoding: of CSV and JSON lines without a byte order mark; None is UTF-8.
         drop_unlabeled: leave out rows without a label, which else are refused.
@@ -182,7 +183,7 @@ def load_split(
 
 
 def _without_unlabeled_test(read: Source, columns: Columns) -> tuple[dict[str, Table], list[str]]:
-    """Benchmarks hide the labels of their test split behind -1 or nothing; such a split measures nothing."""
+    """Leaves out a test split without labels: benchmarks hide them behind -1 or empty cells."""
     tables = dict(read.tables)
     if "test" in tables and len(tables) > 1:
         label = find_label(tables["test"], columns)
@@ -193,7 +194,7 @@ def _without_unlabeled_test(read: Source, columns: Columns) -> tuple[dict[str, T
 
 
 def _without_unlabeled_rows(tables: Mapping[str, Table], columns: Columns) -> tuple[dict[str, Table], list[str]]:
-    """The tables without rows that have no label, and how many these were.
+    """The tables without the rows that have no label, and notes on how many these were.
 
     Raises:
         InvalidData: no row of a split has a label.

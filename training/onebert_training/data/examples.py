@@ -1,4 +1,4 @@
-"""The cells of one split to examples: texts with their gold answers, or where the bad rows are."""
+"""Turns the cells of one split into examples, texts with gold answers, or says which rows are bad."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -34,9 +34,10 @@ class Split:
 
     Attributes:
         texts: the inputs, a text or a pair each.
-        gold: [n] int64 label indices, [n, C] float32 zeros and ones, or [n] float32 numbers, by task type; for a token
-            task the label index of every word of every text, for a span task the acceptable answers to every question.
-        words: of a token task, where every word lies in its text.
+        gold: the right answers, by task type: single_label [n] int64 label indices, multi_label [n, labels] float32
+            zeros and ones, regression [n] float32 numbers, token the label index of every word of every text, span the
+            acceptable answers to every question.
+        words: where every word lies in its text; only for a token task.
     """
 
     texts: tuple[Text, ...]
@@ -61,14 +62,18 @@ class Split:
 
 
 class _BadRow(Exception):
-    """What is wrong with one row."""
+    """Says what is wrong with one row."""
 
 
 class Cells:
-    """The text and label cells of one split, before they are known to be good.
+    """The unchecked text and label cells of one split.
 
     Args:
-        by_index: what `cells_are_indices` says of all splits.
+        split: name of the split.
+        table: its cells.
+        columns: where texts and labels are.
+        read: the source of the table, which may list names of labels.
+        by_index: result of `cells_are_indices` for all splits.
     """
 
     def __init__(self, split: str, table: Table, columns: Columns, read: Source, by_index: bool | None) -> None:
@@ -80,7 +85,11 @@ class Cells:
         self.by_index = by_index
 
     def label_names(self, task_type: TaskType) -> tuple[str, ...]:
-        """The source's label names, else the distinct labels here in order."""
+        """The source's label names, else the sorted distinct labels of this split.
+
+        Raises:
+            InvalidData: more labels than a task may have.
+        """
         if task_type == "regression":
             return (REGRESSION_LABEL,)
         if task_type == "span":
@@ -89,11 +98,11 @@ class Cells:
             return self.names
         found = set[str]()
         for cell in self.labels:
-            with suppress(_BadRow):  # said by `split`, together with what else is wrong
+            with suppress(_BadRow):  # `split` reports it together with other bad rows
                 found.update(self._names(cell, task_type))
         if len(found) > MAX_LABELS:
             raise InvalidData(f"the labels have {len(found)} different values; a task has at most {MAX_LABELS}")
-        # int() refuses thousands of digits with an error of its own; no label is that long.
+        # int() raises an error on thousands of digits, so such labels are sorted as texts.
         if all(name.isdecimal() and len(name) < 1000 for name in found):
             return tuple(sorted(found, key=lambda name: (int(name), name)))
         return tuple(sorted(found))
@@ -102,7 +111,7 @@ class Cells:
         """Texts and gold answers.
 
         Raises:
-            InvalidData: bad rows, by what is wrong with them and where they are.
+            InvalidData: says what is wrong with which rows.
         """
         if task_type == "span":
             asked = self._of_rows(self._asked)
@@ -117,7 +126,7 @@ class Cells:
         return Split(tuple(text for _, text in rows), gold)
 
     def _of_rows(self, read: Callable[[int], _Read]) -> list[_Read]:
-        """What `read` gives for every row; refuses all bad ones in one sentence."""
+        """The results of `read` for all rows; refuses all bad rows in one sentence."""
         found, bad = [], dict[str, list[int]]()
         for row in range(len(self.labels)):
             try:
@@ -175,7 +184,7 @@ class Cells:
             value = float(cell)
         except (TypeError, ValueError, OverflowError):
             value = math.nan
-        # Numbers are kept as float32, in which a larger one would be infinite.
+        # Numbers are stored as float32, in which a larger one would be infinite.
         if not abs(value) <= MAX_NUMBER:
             raise _BadRow("the label is not a number, or too large")
         return value
@@ -209,5 +218,5 @@ def is_unlabeled(cell: Any) -> bool:
 
 
 def _is_unicode(text: str) -> bool:
-    """Whether the text has no half surrogate pairs, which JSON can spell and a tokenizer cannot read."""
+    """Whether the text has no unpaired surrogates, which JSON can contain but a tokenizer cannot read."""
     return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)

@@ -1,4 +1,4 @@
-"""What a user can say about data: which columns hold what, and which rows are used. No torch, so that help is quick."""
+"""A user's options about data: the columns to read and the rows to use. No torch, so that help is quick."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -25,7 +25,7 @@ class ReadOptions:
         DATA,
     ] = None
     encoding: Annotated[
-        str | None, Doc("Of text files without a byte order mark, such as cp1252; else UTF-8."), DATA
+        str | None, Doc("Encoding of text files without a byte order mark, such as cp1252; else UTF-8."), DATA
     ] = None
     drop_unlabeled: Annotated[bool, Doc("Leave out rows that have no label."), DATA] = False
 

@@ -1,11 +1,11 @@
-"""Answers that are spans of a context: what a cell says of them."""
+"""Reads cells with answers that are spans of a context."""
 
 from contextlib import suppress
 from typing import Any
 
 from onebert_store.tables.files import parse_json
 
-GoldAnswer = tuple[int, str]  # where it starts in the context, in code points, and its text
+GoldAnswer = tuple[int, str]  # where the answer starts in the context, in code points, and its text
 
 
 def answers_of(cell: Any) -> tuple[GoldAnswer, ...]:
@@ -16,7 +16,7 @@ def answers_of(cell: Any) -> tuple[GoldAnswer, ...]:
             as JSON.
 
     Raises:
-        ValueError: it is neither, or holds no answer.
+        ValueError: the cell has another form, or no answer.
     """
     if isinstance(cell, str):
         with suppress(ValueError):

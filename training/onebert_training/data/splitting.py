@@ -1,4 +1,4 @@
-"""Which rows train and which validate: fixed random choices that belong to the data, not to a run."""
+"""Chooses rows to train and to validate on, at random but the same for every run on the data."""
 
 from collections import Counter
 
@@ -11,11 +11,11 @@ from onebert_store.file.manifest import TaskType
 from onebert_training.data.examples import Split
 
 HELD_OUT = 10  # every tenth training row, where the data has no validation split
-SPLIT_SEED = 20240601  # of choices that belong to the data, so that runs with different seeds see the same rows
+SPLIT_SEED = 20240601  # not a run's seed, so that runs with different seeds see the same rows
 
 
 def _even_order(split: Split, task_type: TaskType, seed: int) -> NDArray[np.int64]:
-    """A fixed random order; every stretch of it has the labels of a single_label task in their proportions."""
+    """A random order of the rows in which every stretch has the labels of a single_label task in proportion."""
     order = np.random.default_rng(seed).permutation(len(split))
     if task_type != "single_label":
         return order
@@ -28,21 +28,21 @@ def _even_order(split: Split, task_type: TaskType, seed: int) -> NDArray[np.int6
 
 
 def subset(train: Split, task_type: TaskType, rows: int | None, seed: int) -> Split:
-    """So many rows, drawn evenly over the labels; all where None or not so many are there."""
+    """`rows` rows, drawn evenly over the labels; all rows if there are no more, or `rows` is None."""
     if rows is None or rows >= len(train):
         return train
     return train.take(np.sort(_even_order(train, task_type, seed)[:rows]))
 
 
 def hold_out(train: Split, task_type: TaskType, share: float, most: int | None, seed: int) -> tuple[Split, Split]:
-    """Training rows and validation rows; equal texts are never on both sides.
+    """Divides rows into training rows and validation rows; equal texts are never in both.
 
     Args:
         train: all rows.
-        task_type: of the task.
-        share: of the rows, to validate on.
-        most: rows to validate on, whatever the share is; None is no limit.
-        seed: draws them.
+        task_type: the task's type.
+        share: which share of the rows to validate on.
+        most: how many rows to validate on at most; None is no limit.
+        seed: draws the validation rows.
 
     Raises:
         InvalidData: too few rows, or all have the same text.
@@ -50,7 +50,7 @@ def hold_out(train: Split, task_type: TaskType, share: float, most: int | None, 
     if len(train) < HELD_OUT:
         raise InvalidData(f"without a validation split at least {HELD_OUT} training rows are needed")
     order = _even_order(train, task_type, seed)
-    # In a span task many questions share one context: the context must not be in both splits.
+    # In a span task many questions share one context, and no context may be in both splits.
     keys = [train.texts[i][1] if task_type == "span" else train.texts[i] for i in order.tolist()]
     sizes = Counter(keys)
     if len(sizes) == 1:

@@ -9,7 +9,7 @@ from onebert_store.tables.files import parse_json
 
 
 def words_of(cell: Any) -> list[str] | None:
-    """The words of a cell: a list, a JSON list, or words joined by spaces; None where it is none of them."""
+    """The words of a cell: a list, a JSON list, or words joined by spaces; None if the cell is none of these."""
     if isinstance(cell, str) and cell.startswith('["'):
         with suppress(ValueError):
             cell = parse_json(cell)
@@ -31,7 +31,7 @@ def tags_of(cell: Any) -> list[Any]:
 
 
 def spans_of(words: Sequence[str]) -> tuple[Span, ...]:
-    """Where each word lies in the words joined by single spaces."""
+    """The span of each word in the text that joins the words by single spaces."""
     spans, start = [], 0
     for word in words:
         spans.append((start, start + len(word)))

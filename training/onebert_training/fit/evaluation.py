@@ -1,4 +1,4 @@
-"""Logits of many inputs for one row, without dropout: by length, in batches of a token budget."""
+"""Computes the logits of many inputs for one row, without dropout, in batches of similar lengths."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +17,7 @@ Logits = np.ndarray[Any, np.dtype[np.float32]]
 
 
 def predict(base: Base, row: Row, features: Features) -> list[Logits]:
-    """Logits of many inputs for one row: [labels] or, for a per-token task, [tokens, labels]; in the inputs' order."""
+    """Logits of all inputs in their order: [labels] each, or [tokens, labels] for a per-token task."""
     tokens = features.tokens
     logits: dict[int, Tensor] = {}
     with torch.no_grad():
@@ -30,5 +30,5 @@ def predict(base: Base, row: Row, features: Features) -> list[Logits]:
 
 
 def joined(activations: Sequence[Tensor]) -> Tensor | None:
-    """[tokens, h] of several examples end to end; None where there are none to enter with."""
+    """Activations of several examples end to end, [tokens, h]; None for examples that enter at the embeddings."""
     return torch.cat(list(activations)) if activations else None

@@ -1,6 +1,6 @@
-"""What a training step reads: tokens, or activations of the layers under the lowest trained one, computed once.
+"""What a training step reads: tokens, or activations that enter the lowest trained layer and are computed once.
 
-Those layers compute what the bare base computes, for every example and in every epoch (AutoFreeze, Liu et al. 2021).
+The layers below it compute the same for an example in every epoch (AutoFreeze, Liu et al. 2021).
 """
 
 import time
@@ -21,7 +21,7 @@ from onebert_encoder.text.tokens import Tokens
 
 BATCH_TOKENS = 4096  # more is not faster on a CPU
 MAX_KEPT_BYTES = 1 << 30
-_BLOCK_TOKENS = 1024  # fast enough already, and little in vain where a run ends before it has seen all examples
+_BLOCK_TOKENS = 1024  # larger is hardly faster, and wastes more where a run ends before it has seen all examples
 
 
 class Inputs:
@@ -29,7 +29,7 @@ class Inputs:
 
     Args:
         base: the frozen encoder.
-        tokens: of each example.
+        tokens: the tokens of each example.
     """
 
     def __init__(self, base: Base, tokens: Sequence[Tokens]) -> None:
@@ -37,7 +37,7 @@ class Inputs:
         self._features: dict[tuple[int, str], Features] = {}
 
     def features(self, low: int, pooling: str) -> "Features":
-        """What enters layer `low`; runs that ask for the same share it."""
+        """The features that enter layer `low`; runs with the same layer and pooling share one object."""
         key = (low, pooling if low == self.base.config.num_layers else "")
         if key not in self._features:
             self._features[key] = Features(self.base, self.tokens, *key)
@@ -45,15 +45,15 @@ class Inputs:
 
 
 class Features:
-    """Activations that enter one layer, computed when they are first asked for and then kept, up to a limit of bytes.
+    """Activations that enter one layer, computed when they are first needed and then kept, up to `MAX_KEPT_BYTES`.
 
-    What is kept is computed in fixed blocks of examples: in other company sums are rounded otherwise, and a run that
-    was interrupted meets its examples in another order.
+    Activations that are kept are computed in fixed blocks of examples. Their rounding depends on what is computed
+    together, and an interrupted run, which asks for its examples in another order, must get the same bits.
 
     Attributes:
-        tokens: the sequences that the layers from `low` on see; behind the last layer a pooled text is one token.
-        low: the layer that is entered; 0 means the embeddings, for which there are no activations.
-        seconds: spent on activations that were then kept: once for an example, however many steps take it.
+        tokens: the sequences that enter layer `low`; above the last layer each text is pooled into one token.
+        low: the layer that is entered; 0 means the embeddings, which need no activations.
+        seconds: time spent on activations that were kept, which is spent once for each example.
     """
 
     def __init__(self, base: Base, tokens: Sequence[Tokens], low: int, pooling: str) -> None:
@@ -75,11 +75,11 @@ class Features:
 
     @property
     def layers(self) -> range:
-        """The layers that are left to run."""
+        """The layers from `low` on."""
         return range(self.low, self._base.config.num_layers)
 
     def take(self, chosen: Sequence[int]) -> list[Tensor]:
-        """[tokens, h] of each chosen example; nothing where the embeddings are entered."""
+        """Activations [tokens, h] of each chosen example; an empty list where `low` is 0."""
         if not self.low:
             return []
         if self._kept is None:
@@ -114,7 +114,7 @@ class Features:
 
 
 def token_batches(order: Sequence[int], tokens: Sequence[Tokens], most: int = BATCH_TOKENS) -> list[list[int]]:
-    """Cuts the order into batches of at most so many tokens, or of one input."""
+    """Cuts the order into batches of at most `most` tokens; a longer input is a batch of its own."""
     batches: list[list[int]] = []
     total = 0
     for i in order:

@@ -1,7 +1,7 @@
 """The whole training loop: many runs step together through one forward and one backward pass of the frozen weights.
 
-The loss is computed by the `fold` and `encode` that serve. A run beside others is the same run as alone, up to
-rounding: data order, dropout, optimizer, schedule and early stop are its own
+The loss is computed by the same `fold` and `encode` as in serving. Each run has its own data order, dropout, optimizer,
+schedule and early stop, so it gives the same result beside others as alone, up to rounding
 (docs/decisions/0008-runs-in-one-batch.md).
 """
 
@@ -32,15 +32,15 @@ CLIP = 1.0
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run is.
+    """The progress of a run.
 
     Attributes:
-        loss: of the steps since the last evaluation, their mean; None before the first step.
-        validation: there after an evaluation, whose checkpoint is on disk by then.
+        loss: mean over the steps since the last evaluation; None before the first step.
+        validation: metrics, right after an evaluation, when its checkpoint is on the disk; else None.
         best: the deciding metric of the best evaluation so far.
-        tokens_per_second: of all steps so far.
-        note: something that a user should know now.
-        testing: the steps are done; what is left is the test split.
+        tokens_per_second: mean over all steps so far.
+        note: a sentence for the user.
+        testing: all steps are done, and the test split is being measured.
     """
 
     step: int
@@ -57,18 +57,18 @@ Report = Callable[[Run, Progress], None]
 
 
 def ignore(run: Run, progress: Progress) -> None:
-    """Reports to nobody."""
+    """A `Report` that does nothing."""
 
 
 def train(run: Run, report: Report = ignore, checkpoint_file: Path | None = None) -> Result:
-    """Trains one run; an equal run on the same machine and as many threads gives the same bytes.
+    """Trains one run; an equal run on the same machine with the same number of threads gives the same bytes.
 
-    On CUDA equal runs may differ in the last digits: sums there follow no fixed order.
+    On CUDA equal runs may differ in the last digits, since sums there have no fixed order.
 
     Args:
-        run: what to do.
-        report: called after every step, before the first one where a checkpoint was found, and before the test.
-        checkpoint_file: kept up to date at every evaluation; an equal run continues from it.
+        run: the run.
+        report: called after every step, before the test split, and at the start if there is a checkpoint.
+        checkpoint_file: written at every evaluation; an equal run continues from it.
 
     Raises:
         NotFinite: the loss is no longer a number.
@@ -84,8 +84,17 @@ def train_together(
 ) -> Iterator[tuple[Run, Result | OneBertError]]:
     """Trains many runs, up to `width` of them in one batch; yields each as it ends.
 
-    Runs step together that are on the same base and enter it at the same layer; a method that changes the base's
-    weights is alone. The place of a run that ends is taken by the next.
+    Runs step together if they share the base and enter it at the same layer; a run whose method changes the base's
+    weights steps alone. When a run ends, the next one starts.
+
+    Args:
+        runs: all runs.
+        width: most runs in one batch.
+        report: called with the progress of each run; see `train`.
+        checkpoint_of: the checkpoint file of a run, if it shall have one.
+
+    Yields:
+        A run with its result, or with the error that ended it.
     """
     for together in groups(runs):
         waiting = deque(together)
@@ -102,7 +111,7 @@ def train_together(
 
 
 def groups(runs: Sequence[Run]) -> list[list[Run]]:
-    """Runs that can step together: those that share the base and the layer at which they enter it."""
+    """Groups runs that can step together: those that share the base and enter it at the same layer."""
 
     def kind(run: Run) -> tuple[int, bool, int]:
         return id(run.base), run.plan.shares_base, run.plan.lowest_layer
@@ -145,13 +154,13 @@ class _Active:
             return error
 
     def stepped(self, loss: float, seconds: float, once: float, report: Report) -> None:
-        """Counts a step, and evaluates when it is time; a run that is no longer finite ends here, the others go on.
+        """Counts a step, and evaluates when it is time; if the loss is no longer finite, this run ends.
 
         Args:
-            loss: of the step.
-            seconds: that it took.
-            once: of these, spent on what no later step computes again; they are no part of the speed of training.
-            report: is told.
+            loss: the step's loss.
+            seconds: the step's time.
+            once: the part of it spent on activations that are kept for later steps; not counted in the speed.
+            report: called with the progress.
         """
         run, state = self.run, self.state
         state.step_seconds += seconds - once
@@ -175,8 +184,8 @@ class _Active:
 
 
 def advance(active: Sequence[_Active], report: Report) -> None:
-    """One step of every run."""
-    # Runs on the same data share their features, whose seconds must be counted once.
+    """Makes one step of every run and shares the time among them."""
+    # Runs on the same data share their features, whose time must be counted only once.
     features = {id(shared): shared for shared in (one.run.features("train") for one in active)}.values()
     started, before = time.perf_counter(), sum(one.seconds for one in features)
     losses = take_step([(one.run, one.state) for one in active])
@@ -187,16 +196,16 @@ def advance(active: Sequence[_Active], report: Report) -> None:
 
 
 def take_step(active: Sequence[tuple[Run, State]]) -> list[float]:
-    """One optimizer step of every run, in one batch; returns the loss of each.
+    """Makes one optimizer step of every run in one batch; returns the loss of each.
 
-    A run's tokens meet only its own row, so the gradient of the sum is each run's own; one that is no longer finite
-    touches no other.
+    A run's loss depends on its own row alone, so the gradient of the sum of losses is each run's own, and a loss that
+    is not finite does not touch other runs.
     """
     for run, state in active:
         run.plan.advance(state.step, run.steps, state.values)
     losses = compute_losses(active)
     leaves = [leaf for _, state in active for leaf in state.leaves.values()]
-    # The bias of the keys cancels in the softmax, so autograd finds no path to it: its gradient is made a zero.
+    # The keys' bias cancels in the softmax, so the loss does not depend on it: its missing gradient is set to zero.
     total = torch.stack(
         [loss + run.plan.penalty(state.values) for loss, (run, state) in zip(losses, active, strict=True)]
     )
@@ -209,7 +218,7 @@ def take_step(active: Sequence[tuple[Run, State]]) -> list[float]:
         state.optimizer.step()
         state.step += 1
         run.plan.advance(state.step, run.steps, state.values)
-    # Read at once: every number that is read from a GPU by itself waits for it.
+    # All losses are read in one transfer, since every transfer from a GPU waits for it.
     return [float(loss) for loss in torch.stack(losses).tolist()]
 
 
@@ -238,14 +247,18 @@ def compute_losses(active: Sequence[tuple[Run, State]]) -> list[Tensor]:
 
 
 def validate(run: Run, state: State) -> dict[str, float]:
-    """Evaluates on the validation split and keeps the leaves when they are the best so far; the loss breaks ties."""
+    """Evaluates on the validation split, and keeps the values if they are the best so far; the loss breaks ties.
+
+    Raises:
+        NotFinite: a logit is NaN or infinite.
+    """
     try:
         measured = run.evaluate(state.values, "validation")
     except NotFinite:
         raise NotFinite(f"the answers are no longer numbers at step {state.step}; {SMALLER}") from None
     scores, loss = measured.scores, measured.loss
     score, best = scores[run.metric], state.validation.get(run.metric)
-    # Early in training a metric often stays at the score of the commonest label while the loss already falls.
+    # A falling loss counts as progress, too: early in training the metric often stays at the commonest label's score.
     state.stale = 0 if is_better(run.metric, score, best) or loss < state.lowest_loss else state.stale + 1
     state.lowest_loss = min(loss, state.lowest_loss)
     if is_better(run.metric, score, best) or (score == best and loss < state.best_loss):

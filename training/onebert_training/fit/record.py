@@ -17,13 +17,13 @@ from onebert_training.fit.run import Run
 def make_record(
     run: Run, result: Result, file_bytes: int | None, train_rows: int | None = None, experiment: str | None = None
 ) -> dict[str, Any]:
-    """Everything that a reader of results may ask of one run.
+    """The record of one run, with all that readers of results need.
 
     Args:
-        run: what was asked.
-        result: what came of it.
-        file_bytes: of the delta file; None where there is none.
-        train_rows: the limit of training rows that was asked for.
+        run: the run.
+        result: its result.
+        file_bytes: size of the delta file; None where there is none.
+        train_rows: the limit of training rows that the user set.
         experiment: name of the recipe.
     """
     return {
@@ -69,8 +69,8 @@ def changed_vectors(base: Base, tensors: Mapping[str, Array]) -> list[dict[str, 
     """Mean absolute change of every vector that was trained (BitFit, Figure 1: ‖b₀ - b_F‖₁ / dim b).
 
     Args:
-        base: gives the symbol and layer of each.
-        tensors: by the names of the delta file; of a scale it is the distance from one.
+        base: gives the symbol and layer of each vector.
+        tensors: by the names of the delta file; the change of a scale is its distance from one.
     """
     vectors = {name: tensor for name, tensor in tensors.items() if name.startswith((DELTA, SCALE))}
     return [

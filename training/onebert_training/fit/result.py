@@ -1,4 +1,4 @@
-"""What a finished run gave: measured once more, and made into a delta where there can be one."""
+"""The result of a finished run: measured on the test split, and made into a delta if the method allows one."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -24,18 +24,17 @@ SMALLER = "try a smaller learning rate"
 
 @dataclass(frozen=True)
 class Result:
-    """What a run gave.
+    """The result of a run.
 
     Attributes:
-        delta: with the best evaluation's tensors, provenance and golden logits; None where the method's result cannot
-            be a delta.
-        base: what the result is for: the run's base, or what the method made of it.
-        differences: what the best evaluation adds to it, and the head, by the names of the delta file.
-        metric: the deciding one of `validation`, `test` and `train`.
-        verdict: what the scores of the test split hide, or of validation where there is no test split.
+        delta: the best evaluation's tensors with provenance and golden logits; None if the method changes the base.
+        base: the base that the result runs on: the run's, or the one that the method has made of it.
+        differences: the best evaluation's differences from `base`, and its head, by the names of the delta file.
+        metric: name of the deciding metric in `validation`, `test` and `train`.
+        verdict: doubts about the scores of the test split, or of validation where there is no test split.
         history: one entry per evaluation: step, epoch, mean training loss since the last one, validation and its loss.
-        resumed_at: step of the checkpoint that the run continued from, 0 if from none.
-        seconds: wall clock, with the time before an interruption; of runs that share their steps, each has its share.
+        resumed_at: step of the checkpoint that the run continued from; 0 if it began anew.
+        seconds: wall-clock time, also before an interruption; runs that step together share the time of a step.
     """
 
     delta: Delta | None
@@ -58,8 +57,8 @@ def finish(run: Run, state: State, resumed_at: int) -> Result:
     """Evaluates the best values on the test split and makes the delta.
 
     Raises:
-        NotFinite: an answer of the best values is not a number.
-        InvalidManifest: a metric is not.
+        NotFinite: a logit of the best values is NaN or infinite.
+        InvalidManifest: a metric is NaN or infinite.
     """
     started = time.perf_counter()
     tested = run.evaluate(state.best, "test") if "test" in run.data.splits else None
@@ -87,10 +86,10 @@ def finish(run: Run, state: State, resumed_at: int) -> Result:
 
 
 def make_delta(run: Run, state: State, tensors: Mapping[str, Tensor], test: Mapping[str, float] | None) -> Delta:
-    """The delta file of a run that is done.
+    """The delta of a run that is done.
 
     Raises:
-        NotFinite: its golden logits are not numbers.
+        NotFinite: a golden logit is NaN or infinite.
     """
     training = {
         **run.provenance(),
@@ -113,7 +112,7 @@ def make_delta(run: Run, state: State, tensors: Mapping[str, Tensor], test: Mapp
 
 
 def to_arrays(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Tensors as the file holds them: float32, indices as int32."""
+    """Tensors in the file's types: float32, indices int32."""
     return {
         name: tensor.cpu().numpy().astype("float32" if tensor.is_floating_point() else "int32")
         for name, tensor in tensors.items()

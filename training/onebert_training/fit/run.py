@@ -1,4 +1,4 @@
-"""What one training run is, from its first step to its last: settings, base, data, tokens, schedule, loss."""
+"""One training run, as it stays from its first step to its last: settings, base, data, tokens, schedule, loss."""
 
 import hashlib
 import json
@@ -36,16 +36,16 @@ WARMUP = 0.06
 
 
 class TaskInputs:
-    """A data set tokenized for one base and length; every run on it shares tokens, targets and kept activations.
+    """A data set tokenized for one base and length; runs on it share tokens, targets and kept activations.
 
     Args:
-        base: whose tokenizer and lower layers are used.
+        base: gives the tokenizer and the lower layers.
         data: the examples.
-        max_length: in tokens, at most what the base can do.
+        max_length: in tokens; at most the base's own.
 
     Attributes:
-        objective: what is learned and measured.
-        targets: by split, what the loss compares logits with.
+        objective: targets, loss and metrics.
+        targets: by split, the tensors that the loss compares logits with.
     """
 
     def __init__(self, base: Base, data: Dataset, max_length: int) -> None:
@@ -62,7 +62,7 @@ class TaskInputs:
         }
 
     def check_targets(self) -> None:
-        """Refuses data of which nothing is left to learn or measure once it is cut.
+        """Refuses data if cutting inputs to `max_length` has left a split without any target.
 
         Raises:
             InvalidData: names the split.
@@ -72,7 +72,7 @@ class TaskInputs:
                 raise InvalidData(f"{name} split: the inputs are cut before every answer; allow more tokens")
 
     def notes(self) -> list[str]:
-        """What was cut, and that not more was allowed."""
+        """Notes on texts that are cut, and on a maximum length that is lower than asked for."""
         tokens = self.splits["train"].tokens
         cut = sum(text.truncated for text in tokens)
         notes = [f"{cut} of {len(tokens)} training texts are cut to {self.max_length} tokens"] if cut else []
@@ -87,16 +87,16 @@ class TaskInputs:
 
 
 class Run:
-    """What stays as it is from the first step to the last.
+    """What a training has from its first step to its last; a `State` has what changes.
 
     Args:
-        inputs: the tokenized data, with `train` and `validation` splits, and `test` where there is one; its base's
-            dtype is what the forward pass computes in, the delta is float32 always.
-        settings: what to do.
-        task: the task's name, for the provenance.
+        inputs: the tokenized data, with `train` and `validation` splits, and `test` where there is one. The forward
+            pass computes in the dtype of its base; the delta is always float32.
+        settings: the user's settings.
+        task: the task's name, for the manifest.
 
     Raises:
-        InvalidMethod: not a method, or one that the base cannot take.
+        InvalidMethod: not a method, or one that does not fit the base.
         InvalidSettings: a setting that the base or the task type cannot take.
         InvalidData: a metric that the task does not have.
         InvalidManifest: a label or a name that a manifest cannot hold.
@@ -133,7 +133,7 @@ class Run:
         self.patience = 2 * settings.evals_per_epoch if settings.patience is None else settings.patience
 
     def _manifest(self) -> Manifest:
-        """Made before training, so that a label or a name it cannot hold is refused at once."""
+        """The manifest, made before training so that a label or a name that it cannot hold is refused at once."""
         spec = self.base.spec
         return parse_manifest(
             {
@@ -149,7 +149,7 @@ class Run:
         )
 
     def _file_numbers(self) -> int:
-        """Numbers of the delta file; a sparse difference has an index for every value."""
+        """How many numbers the delta file will have; a sparse difference has an index beside every value."""
         trained: list[Trainable | Weights] = [
             *self.plan.trainables,
             *([self.plan.weights] if self.plan.weights else []),
@@ -159,7 +159,7 @@ class Run:
 
     @cached_property
     def fingerprint(self) -> str:
-        """What must be equal for a checkpoint or a record to belong to this run."""
+        """A text that is equal for equal runs; a checkpoint is used only if its fingerprint is the run's."""
         decides = [
             *(asdict(self.settings), self.task, self.data.digest, self.base.spec.digest, str(self.base.dtype)),
             *(self.base.device.type, torch.__version__, version("onebert")),
@@ -167,11 +167,11 @@ class Run:
         return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
 
     def features(self, split: str) -> Features:
-        """What the trained layers read of a split."""
+        """What the lowest trained layer reads of a split."""
         return self.inputs.splits[split].features(self.plan.lowest_layer, self.pooling)
 
     def batch_at(self, step: int) -> NDArray[np.int64]:
-        """Training rows of a step: each epoch is its own fixed shuffle, so a step needs no history."""
+        """Training rows of a step. They depend on seed and step alone, so that an interrupted run can continue."""
         epoch, batch = divmod(step, self.steps_per_epoch)
         # One permutation is kept for the whole epoch: drawing that of 400,000 rows takes 13 ms.
         if self._shuffled is None or self._shuffled[0] != epoch:
@@ -181,19 +181,19 @@ class Run:
         return self._shuffled[1][batch * size : (batch + 1) * size]
 
     def generator_at(self, step: int) -> torch.Generator:
-        """The randomness of a step's dropout, which needs no history, either."""
-        # The CPU's generator reads only 32 bits of a seed: seed and step are mixed into 32 bits.
+        """The random generator of a step's dropout; it, too, depends on seed and step alone."""
+        # PyTorch's generator on CPU reads only 32 bits of a seed, so seed and step are mixed into 32 bits.
         mixed = np.random.SeedSequence([self.settings.seed, step]).generate_state(1)
         return torch.Generator(self.base.device).manual_seed(int(mixed[0]))
 
     def learning_rate_at(self, step: int) -> float:
-        """Linear warm-up, then linear decay to zero."""
+        """The learning rate of a step: linear warm-up, then linear decay to zero."""
         warmup = max(1, ceil(WARMUP * self.steps))
         rise, fall = (step + 1) / warmup, (self.steps - step) / max(1, self.steps - warmup)
         return self.learning_rate * min(1.0, rise, fall)
 
     def provenance(self) -> dict[str, Any]:
-        """What the manifest says about the run, as far as it is known before the first step."""
+        """What the manifest says about the training, as far as it is known before the first step."""
         config = self.base.config
         return {
             "task": self.task,
@@ -217,7 +217,7 @@ class Run:
         }
 
     def init_values(self) -> dict[str, Tensor]:
-        """Where training starts: leaves, and constants without a gradient."""
+        """The values at the start: leaves, and constants without a gradient."""
         return self.plan.init(self.base, len(self.data.labels), self.settings.seed)
 
     def view(self, values: Mapping[str, Tensor], training: bool) -> Base:
@@ -225,11 +225,11 @@ class Run:
         return self.plan.view(self.base, values, training)
 
     def tensors(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The tensors that the delta file of a servable run holds."""
+        """The tensors of the delta file, for a method whose result is a delta."""
         return self.plan.tensors(values, self.objective.target_scale)
 
     def row_tensors(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """What is folded on top of `view`, by the names of the delta file; differentiable."""
+        """The tensors that are folded on top of `view`, by the names of the delta file; differentiable."""
         return self.plan.row_tensors(values, self.objective.target_scale)
 
     def fold(self, view: Base, values: Mapping[str, Tensor]) -> Row:
@@ -246,14 +246,14 @@ class Run:
         return Measurement(split, self.objective.evaluate(examples, tokens, logits), loss, logits)
 
     def judge(self, measured: "Measurement") -> Verdict:
-        """What the scores of a split hide."""
+        """Doubts about the scores of a split."""
         examples, tokens = self.data.splits[measured.split], self.inputs.splits[measured.split].tokens
         return self.objective.judge(examples, tokens, measured.logits, measured.scores, self.metric)
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """What a run answers on a split, and how good that is."""
+    """A run's logits on a split, with their metrics and loss."""
 
     split: str
     scores: dict[str, float]

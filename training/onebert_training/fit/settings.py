@@ -1,4 +1,4 @@
-"""What a user can ask of one training run. No torch, so that help is quick."""
+"""A user's settings of one training run. No torch, so that help is quick."""
 
 from dataclasses import dataclass
 from math import inf
@@ -16,7 +16,7 @@ MAX_SEED = 2**31 - 1
 
 @dataclass(frozen=True)
 class Settings:
-    """What a run is asked to do.
+    """The settings of one training run.
 
     Raises:
         InvalidSettings: the learning rate is not a number above 0.

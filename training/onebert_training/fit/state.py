@@ -1,4 +1,4 @@
-"""What changes from step to step of a run, and what its checkpoint holds."""
+"""The state of a run, which changes from step to step, and its checkpoint."""
 
 from dataclasses import dataclass, field
 from math import inf
@@ -20,12 +20,12 @@ class State:
         values: leaves, which have a gradient, and the constants of the method, which have none.
         best: the values of the best evaluation on the validation split.
         warnings, useful: the verdict on the best evaluation.
-        stale: evaluations since metric or loss last got better.
-        losses: sum of the training losses since the last evaluation, and how many.
+        stale: number of evaluations since the metric or the loss last got better.
+        losses: sum and number of the training losses since the last evaluation.
         history: one entry per evaluation.
-        tokens: trained on.
-        seconds: in steps and evaluations.
-        step_seconds: in steps, without what is computed once and kept for later ones.
+        tokens: number of tokens trained on so far.
+        seconds: time of steps and evaluations.
+        step_seconds: time of steps, without the activations that are computed once and kept.
     """
 
     values: dict[str, Tensor]
@@ -63,16 +63,16 @@ class State:
 
     def __post_init__(self) -> None:
         self.leaves = {name: value for name, value in self.values.items() if value.requires_grad}
-        # Fused: a run has a hundred small leaves, and many runs may step together.
+        # The fused optimizer is fast for many small tensors: a run has a hundred leaves, and many runs step together.
         self.optimizer = torch.optim.AdamW(self.leaves.values(), weight_decay=0.0, fused=True)
 
     @property
     def tokens_per_second(self) -> float:
-        """How fast steps have been."""
+        """Tokens trained on per second of `step_seconds`."""
         return self.tokens / max(self.step_seconds, 1e-9)
 
     def keep_best(self, loss: float, scores: dict[str, float], verdict: Verdict) -> None:
-        """Remembers where the run stands."""
+        """Keeps the current values, scores and verdict as the best so far."""
         self.best = {name: value.detach().clone() for name, value in self.values.items()}
         self.best_step, self.best_loss, self.validation = self.step, loss, scores
         self.warnings, self.useful = list(verdict.warnings), verdict.useful
@@ -87,7 +87,7 @@ class State:
         checkpoint.save(path, tensors, {"fingerprint": fingerprint, **facts})
 
     def restore(self, path: Path, fingerprint: str) -> bool:
-        """Takes over the checkpoint if it is whole and of the same run, and nothing of it otherwise."""
+        """Restores the state from a checkpoint if that is readable and of the same run; returns whether it did."""
         loaded = checkpoint.load(path)
         if loaded is None or loaded[1].get("fingerprint") != fingerprint:
             return False

@@ -1,1 +1,1 @@
-"""To and from other people's files: PEFT adapters and plain Hugging Face checkpoints."""
+"""Converts deltas from and to PEFT adapters, and to plain Hugging Face checkpoints."""

@@ -8,7 +8,7 @@ import typer
 from onebert_store.file.manifest import TaskType
 from onebert_training.options import AsJson, BaseName
 
-# torch and its friends load inside the functions, so that `onebert --help` stays quick.
+# torch and other slow libraries are imported inside the functions, so that `onebert --help` stays quick.
 
 
 def import_(
@@ -24,7 +24,7 @@ def import_(
     task_type: Annotated[
         TaskType | None,
         typer.Option(
-            help="Else from FOLDER: config.json's problem type, the adapter's task, one output is a regression."
+            help="Else read from FOLDER: config.json's problem type, the adapter's task; one output is a regression."
         ),
     ] = None,
     max_length: Annotated[
@@ -34,8 +34,8 @@ def import_(
 ) -> None:
     """Read a PEFT adapter (LoRA, LN tuning, IA3) as a delta.
 
-    The delta answers what PEFT's model answers. What a delta cannot hold is refused by name.
-    The base is the one you name; where the adapter says it comes from is never opened.
+    The delta gives the answers of PEFT's model. An adapter with parts that a delta cannot hold is refused.
+    The base is the one that you name; the model that the adapter's files name is never opened.
     """
     from onebert_training.interop.commands import run_import  # noqa: PLC0415
 
@@ -59,7 +59,7 @@ def export(
 ) -> None:
     """Write a delta as a PEFT adapter or merge it into a plain Hugging Face checkpoint.
 
-    The folder answers what the delta answers. What PEFT or a checkpoint cannot hold is refused by name.
+    The folder gives the answers of the delta. A delta with parts that PEFT or a checkpoint cannot hold is refused.
     """
     from onebert_training.interop.commands import run_export  # noqa: PLC0415
 

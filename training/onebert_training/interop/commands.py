@@ -26,7 +26,7 @@ def run_import(
     max_length: int | None,
     as_json: bool,
 ) -> None:
-    """Writes the delta file of a PEFT folder and shows what it is."""
+    """Converts a PEFT folder into a delta file and shows a summary."""
     if not folder.is_dir():
         raise InvalidSettings(f"{folder} is no folder")
     if out.is_dir() or not out.parent.is_dir():
@@ -52,7 +52,7 @@ def run_import(
 
 
 def run_export(file: Path, peft: Path | None, merged: Path | None, base: str | None, as_json: bool) -> None:
-    """Writes the folder of a delta file and shows how it is loaded."""
+    """Converts a delta file into a folder and shows how to load it."""
     folder = merged if peft is None else peft
     if folder is None or (peft is not None and merged is not None):
         raise InvalidSettings("name one folder, with --peft or with --merged")
@@ -68,7 +68,7 @@ def run_export(file: Path, peft: Path | None, merged: Path | None, base: str | N
             encoder, head = split_head(to_tensors(delta, loaded))
             auto_class = write_checkpoint(folder, base, merge(loaded, encoder), head, delta.manifest)
             record["loads_with"] = auto_class
-            # `AutoModel` has no head: the delta's head is in a file of its own.
+            # `AutoModel` has no head, so the delta's head is written to a file beside the checkpoint.
             record["head_file"] = HEAD_FILE if auto_class == "AutoModel" else None
     _show(record, as_json)
 

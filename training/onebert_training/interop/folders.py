@@ -27,7 +27,7 @@ def whole_folder(folder: Path) -> Iterator[Path]:
     """
     check_free(folder)
     with full_disk_is_typed():
-        # `mkdtemp` would make a folder that only its owner may read; this one gets the permissions of the umask.
+        # Not `mkdtemp`, whose folders only their owner may read; this folder gets the permissions of the umask.
         filling = folder.parent / f".{folder.name[:100]}-{secrets.token_hex(8)}"
         filling.mkdir()
         try:
@@ -44,10 +44,10 @@ def whole_folder(folder: Path) -> Iterator[Path]:
 
 
 def check_free(folder: Path) -> None:
-    """Refuses what `whole_folder` cannot create, before any work is done for it.
+    """Refuses a folder that `whole_folder` could not create, before any work is done.
 
     Raises:
-        InvalidSettings: as `whole_folder`.
+        InvalidSettings: `folder` exists and is not an empty folder, or there is no folder to create it in.
     """
     if folder.is_dir() and not any(folder.iterdir()):
         return
@@ -58,12 +58,12 @@ def check_free(folder: Path) -> None:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], **facts: str) -> None:
-    """A safetensors file of float32 tensors that `from_pretrained` reads; `facts` go into its header."""
+    """Writes a safetensors file of float32 tensors that `from_pretrained` reads; `facts` go into its header."""
     whole = {name: tensor.detach().to("cpu", torch.float32).contiguous() for name, tensor in tensors.items()}
-    # `save_file` would report a full disk by an error that is not an OSError.
+    # Not `save_file`, which reports a full disk by an error that is not an OSError.
     path.write_bytes(save(whole, metadata={"format": "pt", **facts}))
 
 
 def write_json(path: Path, value: Any) -> None:
-    """A JSON file for people and programs."""
+    """Writes a JSON file, indented for people."""
     path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Which Hugging Face class holds a delta's head: the one table that import, PEFT export and merging read."""
+"""Which Hugging Face class can hold a delta's head, for import, PEFT export and merging."""
 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
@@ -32,14 +32,14 @@ PROBLEMS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Layout:
-    """Where a Hugging Face class with a head keeps it.
+    """The names of the head's modules in a Hugging Face class.
 
     Attributes:
-        kind: the task that the class is for.
+        kind: the kind of task that the class is for.
         linear: module of the last linear map.
-        dense: module of the tanh layer on the first token (in BERT the encoder's pooler), or None where the head reads
+        dense: module of the tanh layer on the first token (in BERT the encoder's pooler); None where the head reads
             every token.
-        saved: what PEFT's `modules_to_save` calls the head.
+        saved: the head's name in PEFT's `modules_to_save`.
     """
 
     kind: Kind
@@ -49,7 +49,7 @@ class Layout:
 
     @property
     def has_pooler(self) -> bool:
-        """Whether the encoder of this class keeps its pooler."""
+        """Whether the encoder of this class has a pooler."""
         return self.dense is not None and self.dense.endswith(POOLER)
 
 
@@ -70,8 +70,8 @@ def layout_of(model_type: str, kind: Kind) -> Layout:
     """The layout of an architecture's class.
 
     Raises:
-        InvalidInput: the class has a layer that a delta's head cannot hold, or is not known here.
-        UnsupportedBase: the architecture is not.
+        InvalidInput: the class has a layer that a delta's head cannot hold, or its head is not known here.
+        UnsupportedBase: the architecture is not supported.
     """
     if kind != "sequence":
         return _EVERY_TOKEN[kind]
@@ -87,7 +87,7 @@ def layout_of(model_type: str, kind: Kind) -> Layout:
 
 
 def fitting_layout(manifest: Manifest, head: Container[str]) -> Layout | None:
-    """The layout of the Hugging Face class that computes what this head does, or None.
+    """The layout of the Hugging Face class that computes the same as this head; None if there is no such class.
 
     A class for sequences reads the first token through exactly one tanh layer, which may be the base's pooler
     (`pooler`) or the head's own (`cls` with `head.dense`); a class for tokens or spans has no such layer.
@@ -112,11 +112,11 @@ def peft_layout(manifest: Manifest, head: Container[str]) -> Layout:
     """The layout of the Hugging Face class that PEFT can put this head on.
 
     Args:
-        manifest: of the delta.
+        manifest: the delta's manifest.
         head: names of its `head.*` tensors.
 
     Raises:
-        InvalidInput: there is none; the sentence says how else.
+        InvalidInput: there is no such class; the message says what to do instead.
     """
     if (layout := fitting_layout(manifest, head)) is not None:
         return layout
@@ -124,7 +124,7 @@ def peft_layout(manifest: Manifest, head: Container[str]) -> Layout:
     first = "the first token through a tanh layer" if HEAD_DENSE_WEIGHT in head else "the first token as it is"
     reads = {"mean": "the mean of all tokens", "cls": first}.get(pooling, pooling)
     known = family_of(model_type).sequence_head
-    # Only where the layer before the classifier is the base's own pooler does training make a head that fits.
+    # `--pooling pooler` gives a fitting head only where the class's layer before the classifier is the base's pooler.
     trainable = known is not None and known.activation == "tanh" and known.dense.endswith(POOLER)
     cure = "train with --pooling pooler, or " if trainable else ""
     raise InvalidInput(f"PEFT has no classifier for {model_type} that reads {reads}: {cure}export with --merged")
@@ -148,6 +148,6 @@ def head_state(layout: Layout, params: Mapping[str, Tensor], head: Mapping[str, 
 
 
 def split_head(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """A delta's tensors as (those of the encoder, those of the head)."""
+    """Divides a delta's tensors into (those of the encoder, those of the head)."""
     head = {name: tensor for name, tensor in tensors.items() if name.startswith("head.")}
     return {name: tensor for name, tensor in tensors.items() if name not in head}, head

@@ -1,4 +1,4 @@
-"""Any delta that is a change of weights, written as a plain Hugging Face checkpoint."""
+"""Merges a delta into its base and writes the result as a plain Hugging Face checkpoint."""
 
 import json
 import shutil
@@ -20,7 +20,7 @@ from onebert_training.interop.heads import AUTO_CLASSES, POOLER, PROBLEMS, fitti
 
 HEAD_FILE = "onebert_head.safetensors"
 
-# Files that a tokenizer is made from: its vocabulary and its settings.
+# Files of a tokenizer: its vocabulary and its settings.
 _COPIED = (*TOKENIZER_FILES, "merges.txt", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 
 _CLASS_NAMES: Mapping[str, Mapping[str, Any]] = {
@@ -32,14 +32,14 @@ _CLASS_NAMES: Mapping[str, Mapping[str, Any]] = {
 
 
 def merge(base: Base, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Every encoder parameter of the task by its Hugging Face name without prefix, float32 on the CPU.
+    """The task's encoder parameters by their Hugging Face names without prefix, float32 on the CPU.
 
     Args:
         base: the delta's base.
-        tensors: the delta's, by their names in the file; those of the head are not looked at.
+        tensors: the delta's tensors, by their names in the file; those of the head are ignored.
 
     Raises:
-        InvalidInput: Houlsby adapters, which are layers of their own.
+        InvalidInput: the delta has Houlsby adapters, which are layers of their own.
     """
     if any(name.startswith(ADAPTER_DOWN) for name in tensors):
         raise InvalidInput("adapters are layers of their own and cannot be merged into the base's weights")
@@ -55,7 +55,7 @@ def merge(base: Base, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         if (index := tensors.get(SPARSE_INDEX + module.name)) is not None:
             weight.view(-1)[index.long()] += tensors[SPARSE_VALUE + module.name]
         if (scale := tensors.get(SCALE + module.name)) is not None:
-            # (IA)3 scales what the map gives, bias included, or what it reads.
+            # (IA)3 scales the output of the map, bias included, or its input.
             gives = SCALED[module.symbol] == 0
             weight *= scale[:, None] if gives else scale
             if gives:
@@ -97,7 +97,7 @@ def write_checkpoint(
             write_tensors(filling / HEAD_FILE, head, pooling=manifest.pooling, labels=json.dumps(manifest.labels))
         else:
             prefix = family_of(manifest.base.model_type).prefix
-            # Without the pooler: `head_state` writes it as the head's tanh layer, or this class has none.
+            # The pooler is left out: either `head_state` writes it as the head's tanh layer, or the class has none.
             encoder = {prefix + name: tensor for name, tensor in params.items() if not name.startswith(POOLER)}
             write_tensors(filling / "model.safetensors", encoder | head_state(layout, params, head))
     return auto_class

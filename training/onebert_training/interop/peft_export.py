@@ -1,4 +1,4 @@
-"""A delta written as a PEFT adapter folder, where PEFT has a tuner that holds all of it."""
+"""Writes a delta as a PEFT adapter folder, if PEFT has a tuner that can hold all of it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -40,11 +40,11 @@ from onebert_training.interop.peft_folder import CONFIG, TASK_CONFIG, WEIGHTS
 
 @dataclass(frozen=True)
 class Tuned:
-    """What a tuner holds of a delta: its part of adapter_config.json and its tensors, by names in the encoder.
+    """A delta's encoder part as one PEFT tuner: entries of adapter_config.json, and tensors.
 
     Attributes:
-        config: without what every tuner says.
-        state: by PEFT's names, without the prefix of model and family.
+        config: the entries that only this tuner has.
+        state: tensors by PEFT's names, without the prefix of model and family.
         modules: modules that are saved whole, beside the head.
     """
 
@@ -58,15 +58,15 @@ def export_adapter(folder: Path, delta: Delta, base: Base, base_name: str | None
 
     Args:
         folder: a new or empty folder.
-        delta: one that fits the base.
+        delta: a delta that fits the base.
         base: the delta's base.
-        base_name: the base as the caller names it, for PEFT to find it by; None is the default base.
+        base_name: the base's folder or Hub id, by which PEFT will load it; None is the default base.
 
     Returns:
-        What was written: `peft_type`, and in `loads_with` the Auto class of the model to put it on.
+        `peft_type`, and in `loads_with` the Auto class of the model that the adapter is for.
 
     Raises:
-        InvalidInput: PEFT has no tuner that holds the delta, or no place for its head.
+        InvalidInput: PEFT has no tuner for the delta, or cannot hold its head.
         InvalidSettings: `folder` cannot be created, or is not empty.
         StorageFull: the disk refused a write; nothing is left behind.
     """
@@ -95,7 +95,7 @@ def export_adapter(folder: Path, delta: Delta, base: Base, base_name: str | None
     with whole_folder(folder) as filling:
         write_tensors(filling / WEIGHTS, {f"base_model.model.{name}": tensor for name, tensor in state.items()})
         write_json(filling / CONFIG, config)
-        # Not as config.json: transformers would then look for the whole model in this folder.
+        # Not named config.json: transformers would then look for the whole model in this folder.
         write_json(filling / TASK_CONFIG, model_config(source, delta.manifest, auto_class))
     return {"peft_type": config["peft_type"], "loads_with": auto_class}
 
@@ -110,7 +110,7 @@ def _refuse(encoder: Mapping[str, Tensor]) -> None:
 
 
 def _tuned(anatomy: Anatomy, layout: Layout, encoder: Mapping[str, Tensor], params: Mapping[str, Tensor]) -> Tuned:
-    # A class that does not keep the base's pooler has the pooler's bias in its head.
+    # Where the class has no pooler in its encoder, the pooler's bias is part of the head.
     changed = {
         name.removeprefix(DELTA)
         for name in encoder
@@ -160,7 +160,7 @@ def _lora(anatomy: Anatomy, encoder: Mapping[str, Tensor], changed: set[str], pa
         if LORA_A + module.name in encoder
     }
     if not pairs:
-        # PEFT has no tuner for biases alone: they travel beside one low-rank map that changes nothing.
+        # PEFT has no tuner for biases alone, so one low-rank map of zeros is written beside them.
         first = anatomy.modules[0]
         pairs[first.name] = torch.zeros(1, first.shape[1]), torch.zeros(first.shape[0], 1)
     whole = {name.removesuffix(".weight") for name in changed if name.endswith(".weight")}
@@ -172,7 +172,7 @@ def _lora(anatomy: Anatomy, encoder: Mapping[str, Tensor], changed: set[str], pa
     for name, (A, B) in pairs.items():
         state |= {f"{name}.lora_A.weight": A, f"{name}.lora_B.weight": B}
     rank = max(len(A) for A, _ in pairs.values())
-    # A delta's B is already scaled, so alpha equals the rank and PEFT multiplies by one.
+    # A delta's B contains the scale; with alpha equal to the rank PEFT multiplies by one.
     ranks = {anatomy.family.prefix + name: len(A) for name, (A, _) in pairs.items() if len(A) != rank}
     config = {
         "peft_type": "LORA",
@@ -184,5 +184,5 @@ def _lora(anatomy: Anatomy, encoder: Mapping[str, Tensor], changed: set[str], pa
 
 
 def _full(anatomy: Anatomy, modules: set[str]) -> list[str]:
-    """Names in the whole model, so that no other module's name ends alike."""
+    """Names in the whole model: PEFT matches the ends of names, and a short name could match other modules, too."""
     return sorted(anatomy.family.prefix + module for module in modules)

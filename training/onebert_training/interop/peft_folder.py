@@ -1,4 +1,4 @@
-"""The files of a PEFT adapter folder, read strictly: nothing of a folder is run, followed or guessed."""
+"""Reads the files of a PEFT adapter folder strictly: no code is run, no link followed, nothing guessed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,11 +14,10 @@ from onebert_store.file.delta import listed
 from onebert_store.file.strict_json import shown
 
 CONFIG, WEIGHTS, PICKLE = "adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"
-# The adapted model's configuration with the task's labels, as others save it and as `onebert export` does.
+# The model's configuration with the task's labels: the usual file, and the one that `onebert export` writes.
 MODEL_CONFIG, TASK_CONFIG = "config.json", "task_config.json"
 
-# Options that say what was trained or how, which the tensors themselves show; any other one must be off, since it
-# would change what the model computes.
+# Options that are read, and options that do not change what the model computes. Any other option must be off.
 _READ = frozenset({"peft_type", "task_type", "lora_alpha", "alpha_pattern", "r", "rank_pattern", "use_rslora"})
 _HARMLESS = _READ | {
     *("auto_mapping", "base_model_name_or_path", "bias", "ensure_weight_tying", "exclude_modules", "inference_mode"),
@@ -39,19 +38,19 @@ _ENDINGS: Mapping[str, tuple[str, str]] = {
     ".ln_tuning_layers.bias": ("value", ".bias"),
     ".base_layer.bias": ("value", ".bias"),
 }
-# With bias="all", PEFT writes the biases of the head a second time, under these names.
+# With bias="all" PEFT writes the head's biases a second time, under names that contain these.
 _COPIES = (".modules_to_save.", ".original_module.")
 
 
 @dataclass(frozen=True)
 class Adapter:
-    """A folder as read.
+    """The contents of a PEFT folder.
 
     Attributes:
         config: adapter_config.json.
-        model_config: config.json or task_config.json where the folder has one, else empty.
-        found: what a tensor is (`A`, `B`, `B_bias`, `scale`, `value`) -> module or parameter, by its name in the
-            encoder, or in the whole model if it is the head's -> float32 tensor.
+        model_config: config.json or task_config.json; empty where the folder has neither.
+        found: kind of tensor (`A`, `B`, `B_bias`, `scale`, `value`) -> name of the module or parameter -> float32
+            tensor. Names are those in the encoder; the head's are those in the whole model.
     """
 
     config: Mapping[str, Any]
@@ -63,11 +62,11 @@ def read_adapter(folder: Path, prefix: str) -> Adapter:
     """Reads the files of a PEFT folder.
 
     Args:
-        folder: with adapter_config.json and adapter_model.safetensors.
-        prefix: what the base's family puts before every encoder parameter.
+        folder: a folder with adapter_config.json and adapter_model.safetensors.
+        prefix: the prefix of encoder parameters in the base's family.
 
     Raises:
-        InvalidInput: a file is missing, a tuner or an option that a delta cannot hold.
+        InvalidInput: a file is missing, or a delta cannot hold the adapter's tuner or one of its options.
         MalformedFile: a file is damaged.
     """
     config = _read_json(folder / CONFIG)

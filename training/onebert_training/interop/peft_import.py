@@ -1,4 +1,4 @@
-"""A PEFT adapter folder read as a delta, exactly or not at all; whatever a delta cannot hold is refused by name."""
+"""Converts a PEFT adapter folder to a delta that gives the same answers, or refuses it by naming what does not fit."""
 
 import math
 import re
@@ -35,8 +35,9 @@ from onebert_training.interop.peft_folder import Adapter, read_adapter
 _REPEAT = re.compile(r"[*+{]")
 _REPEATED_GROUP = re.compile(r"\)[*+{?]")
 
-# What (IA)3 scales in PEFT -> the map whose `scale.` has the same effect; 0 is a map's output, 1 its input. A scaled
-# query is a scaled key; what attention's output map reads is a mean of values, channel by channel.
+# (map that PEFT scales, 0 for its output or 1 for its input) -> the map whose `scale.` tensor has the same effect.
+# Scaling the query has the effect of scaling the key. The input of attention's output map is a mean of values, so
+# scaling it has the effect of scaling the value.
 SCALED_AS: Mapping[tuple[str, int], str] = {
     ("W_q", 0): "k",
     ("W_k", 0): "k",
@@ -56,18 +57,18 @@ def import_adapter(
     """Reads a PEFT adapter as a delta for `base`; nothing that the folder names is opened or fetched.
 
     Args:
-        folder: with adapter_config.json and adapter_model.safetensors.
-        base: computing in float32.
+        folder: a folder with adapter_config.json and adapter_model.safetensors.
+        base: a base that computes in float32.
         labels: names of the outputs; None takes those of the folder's model configuration, or `LABEL_0`, …
-        task_type: None takes what the folder says: a problem type, the adapter's task, or the number of outputs.
-        max_length: tokens a text is cut to; None is the base's longest.
+        task_type: None reads it from the folder: a problem type, the adapter's task, or the number of outputs.
+        max_length: longest input in tokens; None is the base's own.
 
     Raises:
         InvalidInput: the folder cannot be read, or holds something that a delta cannot.
         MalformedFile: one of its files is damaged.
-        TensorMismatch: the tensors are not of this base.
+        TensorMismatch: the tensors do not fit this base.
         InvalidManifest: labels, a task type or a length that a manifest cannot hold.
-        NotFinite: a tensor or an answer is not a number.
+        NotFinite: a tensor or an answer contains NaN or infinity.
     """
     adapter = read_adapter(folder, base.anatomy.family.prefix)
     kind = _kind(adapter, task_type)
@@ -91,7 +92,7 @@ def import_adapter(
 
 
 def _with_golden(base: Base, tensors: dict[str, Tensor], manifest: dict[str, Any], adapter: Adapter) -> Delta:
-    """The delta, checked, with the logits that this base gives for it."""
+    """The delta, checked, with golden logits computed on this base."""
     arrays = {name: tensor.contiguous().numpy() for name, tensor in tensors.items()}
     plain = parse_manifest(manifest)
     try:
@@ -113,20 +114,20 @@ def _made_for(adapter: Adapter) -> str:
 
 
 class _Conversion:
-    """Turns an adapter's tensors into a delta's; every tensor is used or refused."""
+    """Converts an adapter's tensors to a delta's; a tensor that cannot be used is refused."""
 
     def __init__(self, adapter: Adapter, base: Base, layout: Layout) -> None:
         self.adapter, self.base, self.layout = adapter, base, layout
         self.values = dict(adapter.found["value"])
         self.low_rank = self._low_rank()
-        # With `lora_bias` a low-rank map has a bias, which is a difference of the module's bias.
+        # With PEFT's `lora_bias` a low-rank map has a bias, which becomes a difference of the module's bias.
         self.biases = {
             module: bias * self.scale_of(module, len(self.low_rank[module][0]))
             for module, bias in adapter.found["B_bias"].items()
         }
 
     def run(self) -> tuple[dict[str, Tensor], str]:
-        """The tensors and the pooling."""
+        """The delta's tensors and its pooling."""
         head, pooling = self.head()
         tensors = {**head, **self.pairs(), **self.scales(), **self.differences(pooling)}
         return tensors, pooling
@@ -153,21 +154,21 @@ class _Conversion:
             raise TensorMismatch(f"{name} is {[*tensor.shape]}, not {[*shape]}{_made_for(self.adapter)}")
 
     def scale_of(self, module: str, rank: int) -> float:
-        """What PEFT multiplies a low-rank product by: alpha / r, or alpha / sqrt(r) with rank-stabilized LoRA."""
+        """PEFT's factor of a low-rank product: alpha / r, or alpha / sqrt(r) with rank-stabilized LoRA."""
         r, alpha = self.option(module, "r", "rank_pattern"), self.option(module, "lora_alpha", "alpha_pattern")
         if r != rank:
             raise TensorMismatch(f"{shown(module)} has rank {rank}, {r:g} by its adapter_config.json")
         return alpha / (math.sqrt(r) if self.adapter.config.get("use_rslora") else r)
 
     def option(self, module: str, key: str, patterns: str) -> float:
-        """A number of the configuration, or that of the first pattern that matches the end of the module's name."""
+        """An option for one module: of the first pattern that matches the end of its name, else the general one."""
         config, name = self.adapter.config, self.base.anatomy.family.prefix + module
         value = config.get(key)
         of_pattern = config.get(patterns) or {}
         if not isinstance(of_pattern, dict):
             raise InvalidInput(f"adapter_config.json: {patterns} is an object")
         for pattern, own in of_pattern.items():
-            # The folder may come from anybody: a pattern that could take exponential time is refused.
+            # The folder may be anybody's, so a regular expression that could take exponential time is refused.
             if len(pattern) > 256 or len(_REPEAT.findall(pattern)) > 4 or _REPEATED_GROUP.search(pattern):
                 raise InvalidInput(f"{patterns} has a pattern that is too intricate to follow")
             try:
@@ -205,7 +206,7 @@ class _Conversion:
             ) from None
 
     def pooler(self) -> tuple[Tensor, Tensor]:
-        """A pooler with a weight of its own, which the head then holds: it is a tanh layer on the first token."""
+        """Weight and bias of the adapter's own pooler, which becomes the head's tanh layer on the first token."""
         weight = self.values.pop(f"{POOLER}.weight", self.base.param("W_p"))
         bias = self.values.pop(f"{POOLER}.bias", self.base.param("b_p"))
         if POOLER in self.low_rank:
@@ -239,7 +240,7 @@ class _Conversion:
         return scales
 
     def differences(self, pooling: str) -> dict[str, Tensor]:
-        """What is left: biases and LayerNorm gains, of which those equal to the base's are left out."""
+        """The differences of biases and LayerNorm gains; parameters equal to the base's are left out."""
         shapes = self.base.spec.parameters
         allowed = {name for name in shapes if pooling == "pooler" or not name.startswith(POOLER)}
         self.refuse(self.values.keys() - allowed)

@@ -1,1 +1,1 @@
-"""What each method trains, from the name that a user writes to the tensors."""
+"""Methods: what each one trains, from the name that a user writes to the tensors of a delta."""

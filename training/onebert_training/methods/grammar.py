@@ -1,4 +1,4 @@
-"""How the arguments of methods are written: symbols, shares, options."""
+"""Parses the arguments of methods: symbols, shares, options. A bad argument raises `InvalidMethod`."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,7 @@ from onebert_store.errors import InvalidMethod
 
 
 def refuse_arguments(name: str, arguments: str, hint: str = "") -> None:
-    """Of a method without arguments."""
+    """Refuses any arguments of a method that takes none."""
     if arguments:
         raise InvalidMethod(f"{name} takes no arguments{hint}")
 
@@ -17,7 +17,7 @@ def plain(symbol: str) -> str:
 
 
 def read_symbols(name: str, arguments: str, allowed: tuple[str, ...]) -> tuple[set[str], bool]:
-    """Reads `bq,bm2` or `-bq,-bm2`, with or without underscores: the symbols, and whether all but those are meant."""
+    """Reads `bq,bm2` or `-bq,-bm2`, with or without underscores; returns the symbols, and whether they are excluded."""
     listed = [part.strip() for part in arguments.split(",")] if arguments else []
     known = {plain(symbol).lower(): symbol for symbol in allowed}
     try:
@@ -34,7 +34,7 @@ def read_symbols(name: str, arguments: str, allowed: tuple[str, ...]) -> tuple[s
 
 
 def read_share(name: str, arguments: str) -> float:
-    """Reads `0.1%`: so many per cent of the base's parameters."""
+    """Reads `0.1%` of the base's parameters as 0.1."""
     try:
         share = float(arguments.removesuffix("%"))
     except ValueError:
@@ -45,7 +45,7 @@ def read_share(name: str, arguments: str) -> float:
 
 
 def read_options(name: str, arguments: str, allowed: tuple[str, ...]) -> dict[str, str]:
-    """Reads `r=8,targets=q,k`: a part without `=` continues the value before it."""
+    """Reads `r=8,targets=q,k` as {"r": "8", "targets": "q,k"}: text without `=` continues the value before it."""
     options: dict[str, str] = {}
     for part in filter(None, (part.strip() for part in arguments.split(","))):
         key, equals, value = part.partition("=")

@@ -1,4 +1,4 @@
-"""What is trained: each method is a rule over the base's anatomy, written as in `bitfit:bq,bm2+gamma:gLN1`."""
+"""Methods, written like `bitfit:bq,bm2+gamma:gLN1`: a sum of rules that choose what to train on a base."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,10 +19,11 @@ REFERENCE_WIDTH = 384
 
 @dataclass(frozen=True)
 class Method:
-    """A sum of rules over the anatomy.
+    """A sum of rules.
 
     Attributes:
         text: the method with all defaults written out; parsing it gives the same method.
+        terms: the rules.
     """
 
     text: str
@@ -31,17 +32,17 @@ class Method:
     def plan(self, anatomy: Anatomy, pooling: str, num_parameters: int) -> Plan:
         """Applies the rules to a base.
 
-        The default learning rate is the smallest of the terms'. Above a hidden size of 384 it falls with the width:
-        the papers take 1e-4 to 1e-3 for bases two to three times as wide.
+        The default learning rate is the smallest of the terms'. Above a hidden size of 384 it falls in proportion to
+        the width: the papers use 1e-4 to 1e-3 for bases two to three times as wide.
 
         Args:
-            anatomy: of the base.
-            pooling: the pooler's bias takes part only when the pooler is used.
-            num_parameters: of the base, which shares are shares of.
+            anatomy: the base's parts.
+            pooling: with `pooler` the pooler's bias can be trained.
+            num_parameters: parameters of the base, of which a share such as `0.1%` is taken.
 
         Raises:
             InvalidMethod: the base lacks a named part, has too few layers, is narrower than the rank or has too few
-                numbers for the share; or two terms train the same ones.
+                parameters for the share; or two terms train the same parameters.
         """
         subject = Subject(anatomy, pooling, num_parameters)
         made = [(term, tuple(term.trainables(subject)), term.weights and term.weights(subject)) for term in self.terms]
@@ -59,7 +60,11 @@ class Method:
 
 
 def _refuse_overlap(pieces: list[tuple[str, Trainable | Weights]]) -> None:
-    """No tensor of the file is trained twice."""
+    """Refuses a method that trains a tensor of the file twice.
+
+    Raises:
+        InvalidMethod: names the two terms.
+    """
     owners: dict[str, str] = {}
     for text, piece in pieces:
         names = {f"{piece.prefix}{site.name}": site.symbol for site in piece.sites}
@@ -72,7 +77,7 @@ def _refuse_overlap(pieces: list[tuple[str, Trainable | Weights]]) -> None:
 
 @dataclass(frozen=True)
 class Entry:
-    """One kind of method: how it is written, what it trains, and its parser."""
+    """One kind of method: its syntax, what it trains, and the function that parses its arguments."""
 
     syntax: str
     trains: str
@@ -113,7 +118,7 @@ def parse_method(text: str) -> Method:
     """Reads a method, or several joined by `+`.
 
     Raises:
-        InvalidMethod: says how the method is written.
+        InvalidMethod: the message says how the method is written.
     """
     terms: dict[str, Term] = {}
     for part in text.split("+"):

@@ -1,4 +1,4 @@
-"""What a method trains on one base: where it starts, the base and the tensors of a step, and what the file holds."""
+"""Plans: what a method trains on one base, from the values at the start to the tensors of the delta file."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,11 +21,11 @@ class Plan:
     """What a method trains on one base.
 
     Attributes:
-        num_layers: of the base.
+        num_layers: layers of the base.
         trainables: differences that a delta holds and `fold` reads.
-        weights: what else is trained of the base itself.
-        reinit: whether the base starts anew, without what it was pretrained to.
-        learning_rate: a good default for this method on a base so wide.
+        weights: a method's change of the base's own weights; None for most methods.
+        reinit: whether the base starts with random weights instead of pretrained ones.
+        learning_rate: a good default for this method at the base's width.
     """
 
     num_layers: int
@@ -43,28 +43,28 @@ class Plan:
 
     @property
     def shares_base(self) -> bool:
-        """Whether it trains on the base as it is, which others can then use in the same step."""
+        """Whether the base stays as it is, so that other runs can use it in the same step."""
         return self.weights is None and not self.reinit
 
     @property
     def servable(self) -> bool:
-        """Whether the result is a delta for the base; else the base itself has changed."""
+        """Whether the result is a delta for the base; otherwise the base itself changes."""
         return not self.reinit and (self.weights is None or self.weights.servable)
 
     @property
     def lowest_layer(self) -> int:
-        """Every layer below this one computes what it does on the bare base, whatever the seed and the values."""
+        """The lowest layer that training can change; those below it compute the same as in the bare base."""
         if not self.shares_base:
             return 0
         sites = (site for trainable in self.trainables for site in trainable.sites)
         return min((_layer(site, self.num_layers) for site in sites), default=self.num_layers)
 
     def init(self, base: Base, num_labels: int, seed: int) -> Tensors:
-        """Where training starts, on the base's device; everything is drawn from the seed, alike for every device.
+        """The values at the start, on the base's device; what the seed draws is the same on every device.
 
         Returns:
-            Leaves: float32, requiring a gradient, the head's among them. Constants: drawn indices (int64) and the
-            parameters of a base that starts anew (float32).
+            Leaves (float32, requiring a gradient), the head's among them; and constants: drawn indices (int64) and,
+            with `reinit`, the base's random parameters (float32).
         """
         generator = torch.Generator().manual_seed(seed)  # on the CPU, so that every device starts alike
         fresh = reinitialized(base, generator) if self.reinit else {}
@@ -81,7 +81,7 @@ class Plan:
         }
 
     def view(self, base: Base, values: Mapping[str, Tensor], training: bool) -> Base:
-        """What to encode with; `training` as a step does it, else as the result will compute."""
+        """The base to encode with: in a training step, with a method's noise; otherwise as the result will compute."""
         if self.shares_base:
             return base
         changed = {name.removeprefix(FRESH): value for name, value in values.items() if name.startswith(FRESH)}
@@ -90,7 +90,7 @@ class Plan:
         return base.with_params(changed)
 
     def row_tensors(self, values: Mapping[str, Tensor], scale: TargetScale) -> Tensors:
-        """What `fold` reads on top of `view`, by the names of the delta file; differentiable."""
+        """The tensors that `fold` reads on top of `view`, by the names of the delta file; differentiable."""
         out: Tensors = {}
         for trainable in self.trainables:
             out |= trainable.tensors(values)
@@ -99,21 +99,21 @@ class Plan:
         return out
 
     def tensors(self, values: Mapping[str, Tensor], scale: TargetScale) -> Tensors:
-        """What the delta file of a servable plan holds, on top of the bare base."""
+        """The tensors of the delta file, for a plan that is `servable`."""
         return self.row_tensors(values, scale) | (self.weights.tensors(values) if self.weights else {})
 
     def penalty(self, values: Mapping[str, Tensor]) -> Tensor | float:
-        """What is added to the loss of a step."""
+        """The penalty that is added to the loss of a step."""
         return self.weights.penalty(values) if self.weights else 0.0
 
     def advance(self, step: int, steps: int, values: Mapping[str, Tensor]) -> None:
-        """To be told before and after every step how many are done; may change the values in place."""
+        """Must be called before and after every step with the number of steps done; may change values in place."""
         if self.weights:
             self.weights.advance(step, steps, values)
 
 
 def _layer(site: Parameter | Module, num_layers: int) -> int:
-    """The layer of a site: the embeddings count as the first, the pooler as one above the last."""
+    """The layer of a site. The embeddings belong to layer 0, the pooler to one layer above the last."""
     if site.layer is not None:
         return site.layer
     return num_layers if site.symbol == POOLER_SYMBOL else 0

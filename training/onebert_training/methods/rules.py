@@ -1,4 +1,4 @@
-"""The rule of each method: how its arguments are read, and what it trains on a base."""
+"""The rule of each method: parses its arguments, and says what it trains on a base."""
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -35,9 +35,9 @@ TARGETS: Mapping[str, str] = {"q": "W_q", "k": "W_k", "v": "W_v", "o": "W_m1"}
 LORA_TARGETS: Mapping[str, str] = {"I": "q,k,v", "II": "q,k,v,o"}
 MLP_BIASES = ("b_m2", "b_m3", "b_LN2")
 
-# For bases of hidden size 384 and less. Small differences: the middle of 1e-3 to 1e-2, which differ little on small
-# samples of trec6, sms_spam and mrpc with the default base (one seed); full: the best of 3e-5, 1e-4 and 3e-4 on 640
-# rows of sst2 (one seed). The others carry over what their papers take.
+# Default learning rates for bases of hidden size 384 and less. Biases, gains and other small differences: the middle of
+# 1e-3 to 1e-2, which differ little on small samples of trec6, sms_spam and mrpc with the default base (one seed). Full
+# fine-tuning: the best of 3e-5, 1e-4 and 3e-4 on 640 rows of sst2 (one seed). The others are from the methods' papers.
 LEARNING_RATE = 3e-3
 HEAD_LEARNING_RATE = 5e-3
 WEIGHTS_LEARNING_RATE = 1e-3
@@ -46,7 +46,7 @@ FULL_LEARNING_RATE = 1e-4
 
 @dataclass(frozen=True)
 class Subject:
-    """What a rule is applied to; the pooler's bias takes part only where the pooler is used."""
+    """A base as rules see it; the pooler's bias can be trained only where the pooler is used."""
 
     anatomy: Anatomy
     pooling: str
@@ -54,23 +54,23 @@ class Subject:
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        """Biases and gains in the path of an answer."""
+        """The biases and gains that an answer depends on."""
         return tuple(p for p in self.anatomy.parameters if p.symbol != POOLER_SYMBOL or self.pooling == "pooler")
 
     @property
     def biases(self) -> tuple[Parameter, ...]:
-        """What `bitfit` trains."""
+        """The biases that `bitfit` trains."""
         return tuple(p for p in self.parameters if p.symbol in BIASES)
 
     def modules(self, symbols: Collection[str]) -> tuple[Module, ...]:
-        """The linear maps of these symbols in all layers."""
+        """The linear maps of all layers that have one of these symbols."""
         return tuple(m for m in self.anatomy.modules if m.symbol in symbols)
 
     def count(self, share: float, available: int, what: str) -> int:
-        """So many per cent of the base's parameters.
+        """How many numbers are `share` per cent of the base's parameters.
 
         Raises:
-            InvalidMethod: none, or more than there are.
+            InvalidMethod: none, or more than are `available`.
         """
         count = round(self.num_parameters * share / 100)
         if not 1 <= count <= available:
@@ -86,12 +86,12 @@ class Term:
     """One summand of a method.
 
     Attributes:
-        text: with all defaults written out.
-        learning_rate: for bases of hidden size 384 and less; the smallest of a sum counts.
-        trainables: what it trains as a delta.
-        weights: what it trains of the base itself.
-        reinit: whether it only has the base start anew.
-        alone: whether nothing but a fresh start can be added.
+        text: the term with all defaults written out.
+        learning_rate: default for bases of hidden size 384 and less; of a sum the smallest counts.
+        trainables: gives the differences that it trains.
+        weights: gives its change of the base's own weights.
+        reinit: whether it is `reinit`, which only lets the base start with random weights.
+        alone: whether no other term than `reinit` can be added.
     """
 
     text: str
@@ -103,7 +103,7 @@ class Term:
 
 
 def frozen(arguments: str) -> Term:
-    """Only the head."""
+    """Trains only the head."""
     refuse_arguments("frozen", arguments)
     return Term("frozen", HEAD_LEARNING_RATE, alone=True)
 
@@ -130,7 +130,7 @@ def layernorm(arguments: str) -> Term:
 
 
 def random_bias(arguments: str) -> Term:
-    """So many bias scalars (BitFit+)."""
+    """Bias numbers drawn at random, a share of the base's parameters (BitFit+)."""
     share = read_share("random-bias", arguments)
 
     def trainables(subject: Subject) -> list[Trainable]:
@@ -141,7 +141,7 @@ def random_bias(arguments: str) -> Term:
 
 
 def random(name: str, shape: Shape, arguments: str) -> Term:
-    """Random indices of the layers' weights (BitFit: rand uniform, rand row/col)."""
+    """Entries, rows or columns of the layers' weights, drawn at random (BitFit: rand uniform, rand row/col)."""
     share = read_share(name, arguments)
 
     def trainables(subject: Subject) -> list[Trainable]:
@@ -174,7 +174,7 @@ def lora(arguments: str) -> Term:
 
 
 def spafit(arguments: str) -> Term:
-    """SPAFIT; layers count from 0, as in parameter names: only so do the counts of the paper's Table 2 come out."""
+    """SPAFIT; layers count from 0, as in parameter names: this gives the parameter counts of the paper's Table 2."""
     stratification, _, rest = arguments.partition(",")
     words = stratification.strip().split("-")
     if len(words) != 3 or not (words[0].isdecimal() and words[1].isdecimal()) or words[2] not in LORA_TARGETS:
@@ -198,7 +198,7 @@ def spafit(arguments: str) -> Term:
 
 
 def adapter(arguments: str) -> Term:
-    """Houlsby adapters; the LayerNorms are trained with them, as Houlsby et al. 2019 do (section 2)."""
+    """Houlsby adapters; every LayerNorm is trained, too, as in Houlsby et al. 2019, section 2."""
     if not (arguments.isdecimal() and 1 <= int(arguments) <= 4096):
         raise InvalidMethod("adapter is written adapter:64, with 1 to 4096 units")
     size = int(arguments)
@@ -229,7 +229,7 @@ def diff_pruning(arguments: str) -> Term:
 
 
 def full(arguments: str) -> Term:
-    """Every parameter in the path of an answer."""
+    """Full fine-tuning: every parameter that an answer depends on."""
     refuse_arguments("full", arguments)
 
     def weights(subject: Subject) -> Full:
@@ -246,7 +246,7 @@ def full(arguments: str) -> Term:
 
 
 def reinit(arguments: str) -> Term:
-    """A base that starts anew, for another method to train (*What Parameters to Freeze?*, section IV-D)."""
+    """A base of random weights, for another method to train (*What Parameters to Freeze?*, section IV-D)."""
     refuse_arguments("reinit", arguments)
     return Term("reinit", math.inf, reinit=True)
 
@@ -271,7 +271,7 @@ def _size(modules: Sequence[Module]) -> int:
 
 
 def _named(name: str, arguments: str, allowed: tuple[str, ...], from_zero: bool = False) -> Term:
-    """Trains all of the allowed symbols, the listed ones (`bq`, or `b_q`), or all but those listed with a minus."""
+    """A term that trains all allowed symbols, those listed (`bq` or `b_q`), or all but those listed with a minus."""
     listed, without = read_symbols(name, arguments, allowed)
     chosen = [symbol for symbol in allowed if (symbol in listed) != without] if listed else list(allowed)
 

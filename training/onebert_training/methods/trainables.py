@@ -30,25 +30,25 @@ class Trainable(Protocol):
     """One kind of difference on some sites of the base.
 
     Attributes:
-        prefix: of the tensors that the trainable makes; no two trainables of a plan make the same one.
+        prefix: the prefix of its tensors' names; no two trainables of a plan make the same tensor.
     """
 
     prefix: ClassVar[str]
 
     @property
     def sites(self) -> Sequence[Parameter | Module]:
-        """Where it may act."""
+        """The parameters and linear maps that the difference may change."""
 
     @property
     def num_parameters(self) -> int:
         """Trained numbers."""
 
     def init(self, params: Mapping[str, Tensor], generator: torch.Generator) -> Tensors:
-        """Where training starts, on the CPU: float32 leaves, and int64 constants where indices are drawn.
+        """The values at the start, on the CPU: float32 leaves, and int64 constants where indices are drawn.
 
         Args:
-            params: of the base, by name.
-            generator: on the CPU.
+            params: the base's parameters, by name.
+            generator: a generator on the CPU.
         """
 
     def tensors(self, values: Mapping[str, Tensor]) -> Tensors:
@@ -85,7 +85,7 @@ class Differences:
 
 @dataclass(frozen=True)
 class RandomBiases:
-    """A difference for `count` scalars, drawn uniformly among all of some vectors."""
+    """A difference for `count` numbers, drawn uniformly among all numbers of some vectors."""
 
     sites: tuple[Parameter, ...]
     count: int
@@ -97,7 +97,7 @@ class RandomBiases:
         return self.count
 
     def init(self, params: Mapping[str, Tensor], generator: torch.Generator) -> Tensors:
-        """Zeros at drawn indices; vectors of which nothing is drawn have no leaf."""
+        """Zeros at drawn indices; a vector without a drawn index has no leaf."""
         values: Tensors = {}
         drawn = draw_indices([site.shape[0] for site in self.sites], self.count, numpy_generator(generator))
         for site, indices in zip(self.sites, drawn, strict=True):
@@ -107,7 +107,7 @@ class RandomBiases:
         return values
 
     def tensors(self, values: Mapping[str, Tensor]) -> Tensors:
-        """Whole vectors, zero where nothing is drawn."""
+        """Whole vectors, zero at all other indices."""
         out: Tensors = {}
         for site in self.sites:
             if (leaf := values.get(f"random.{site.name}")) is not None:
@@ -155,11 +155,13 @@ Shape = Literal["entries", "rows", "columns"]
 class RandomWeights:
     """Differences at random indices of the linear maps: single entries, whole rows or whole columns.
 
-    Lines are of two lengths, h and f. Of each length so many are drawn as its share of all entries asks for, uniformly
-    within the length, so that the trained numbers do not depend on the draw.
+    Rows and columns, called lines here, have one of two lengths, h and f. Each length gets a part of the budget in
+    proportion to its entries, and within a length lines are drawn uniformly. So the number of trained numbers does not
+    depend on the draw.
 
     Attributes:
-        budget: trained numbers wanted; whole lines come as close as they can.
+        shape: whether entries, rows or columns are drawn.
+        budget: how many numbers to train; with whole lines, the nearest possible number is trained.
     """
 
     sites: tuple[Module, ...]
@@ -173,7 +175,7 @@ class RandomWeights:
         return sum(length * self._count(sites) for length, sites in self._groups().items())
 
     def init(self, params: Mapping[str, Tensor], generator: torch.Generator) -> Tensors:
-        """Zeros at drawn indices, which increase strictly; maps of which nothing is drawn have no leaf."""
+        """Zeros at drawn indices, which increase strictly; a map without a drawn index has no leaf."""
         rng, values = numpy_generator(generator), Tensors()
         for sites in self._groups().values():
             drawn = draw_indices([self._lines(site) for site in sites], self._count(sites), rng)
@@ -185,12 +187,12 @@ class RandomWeights:
         return values
 
     def tensors(self, values: Mapping[str, Tensor]) -> Tensors:
-        """Indices and values themselves."""
+        """The indices and the values."""
         names = [f"{prefix}{site.name}" for site in self.sites for prefix in (SPARSE_INDEX, SPARSE_VALUE)]
         return {name: values[name] for name in names if name in values}
 
     def _groups(self) -> dict[int, list[Module]]:
-        """The maps by the length of their lines; an entry is a line of one number."""
+        """The maps by the length of their lines; a single entry counts as a line of length 1."""
         groups: dict[int, list[Module]] = {}
         for site in self.sites:
             groups.setdefault(math.prod(site.shape) // self._lines(site), []).append(site)
@@ -200,7 +202,7 @@ class RandomWeights:
         return {"entries": math.prod(site.shape), "rows": site.shape[0], "columns": site.shape[1]}[self.shape]
 
     def _count(self, sites: Iterable[Module]) -> int:
-        """How many of these maps' lines are drawn."""
+        """How many lines of these maps are drawn."""
         entries = sum(math.prod(site.shape) for site in self.sites)
         return round(self.budget * sum(map(self._lines, sites)) / entries)
 
@@ -228,7 +230,7 @@ class Adapters:
         return sum(2 * self.size * site.shape[0] + self.size + site.shape[0] for site in self.sites)
 
     def init(self, params: Mapping[str, Tensor], generator: torch.Generator) -> Tensors:
-        """Down as in the paper, a normal of deviation 0.01 cut at two; up zero, so that nothing changes at first."""
+        """The first map: normal with deviation 0.01, cut at two deviations, as in the paper; the second map: zero."""
         values: Tensors = {}
         for site in self.sites:
             h, down = site.shape[0], torch.empty(self.size, site.shape[0])
@@ -276,7 +278,7 @@ def numpy_generator(generator: torch.Generator) -> np.random.Generator:
 
 
 def draw_indices(sizes: Sequence[int], count: int, rng: np.random.Generator) -> list[NDArray[np.int64]]:
-    """`count` indices drawn uniformly without repetition from vectors of these sizes: for each its own, in order."""
+    """Draws `count` indices uniformly, without repetition, from all vectors of these sizes; sorted, for each vector."""
     counts = rng.multivariate_hypergeometric(sizes, count, method="marginals")
     drawn = (rng.choice(size, n, replace=False, shuffle=False) for size, n in zip(sizes, counts, strict=True))
     return [np.sort(indices).astype(np.int64) for indices in drawn]

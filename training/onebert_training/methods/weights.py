@@ -15,23 +15,24 @@ from onebert_training.methods.trainables import Tensors
 
 # The hard concrete distribution with the constants of Louizos et al. 2018, section 4.
 BETA, GAMMA, ZETA = 2 / 3, -0.1, 1.1
-# Gates start fully open, were there no noise: sigmoid(2.5) (ZETA - GAMMA) + GAMMA > 1.
+# log alpha of every gate at the start: without noise, the gate is fully open, since
+# sigmoid(2.5) (ZETA - GAMMA) + GAMMA > 1.
 OPEN = 2.5
-# A gate has to go from OPEN to closed (about 5) while its difference changes by some 0.01, but Adam moves both leaves
-# by steps of the same size: so log alpha is this many times its leaf.
+# log alpha is its leaf times this factor. Adam moves all leaves by steps of the same size, but log alpha has to change
+# by about 5 to close a gate while the difference behind the gate changes by some 0.01.
 GATE_SPEED = 100.0
-# What all gates open cost, in units of the loss. Per gate that is of the order of 1e-6 on the default base, about the
-# gradient that reaches a gate whose difference is of no use.
+# Penalty in units of the loss when all gates are open. For one gate it is of the order of 1e-6 on the default base,
+# about the size of the gradient at a gate whose difference is of no use.
 L0_COST = 10.0
-NOISE = "noise"  # [seed, step] of the gates' noise, so that a step needs no history
+NOISE = "noise"  # name of the constant [seed, step], from which a step's noise is drawn
 
 
 class Weights(Protocol):
-    """Trained weights of the base.
+    """A trained change of the base's own weights.
 
     Attributes:
-        prefix: of the delta file's tensors that it makes.
-        servable: whether what it trains can be a delta.
+        prefix: the prefix of its tensors in the delta file.
+        servable: whether the change can be a delta.
     """
 
     prefix: ClassVar[str]
@@ -39,37 +40,37 @@ class Weights(Protocol):
 
     @property
     def sites(self) -> tuple[Module, ...]:
-        """The linear maps of which it makes those tensors."""
+        """The linear maps that its tensors belong to."""
 
     @property
     def num_parameters(self) -> int:
         """Trained numbers that remain at the end."""
 
     def start(self, params: Mapping[str, Tensor], generator: torch.Generator) -> Tensors:
-        """Float32 leaves and int64 constants, on the CPU; with them the base computes what it did."""
+        """Float32 leaves and int64 constants at the start, on the CPU; they do not change the base's results."""
 
     def changed(self, params: Mapping[str, Tensor], values: Mapping[str, Tensor], training: bool) -> Tensors:
         """The parameters that the leaves change, by name; differentiable.
 
         Args:
-            params: of the base, by name.
-            values: by their names in `start`.
-            training: as a step has them, with noise where the method has some; else as the result will have them.
+            params: the base's parameters, by name.
+            values: leaves and constants, by their names in `start`.
+            training: whether for a training step, with the method's noise; otherwise as the result will be.
         """
 
     def penalty(self, values: Mapping[str, Tensor]) -> Tensor | float:
-        """What is added to the loss of a step."""
+        """The penalty that is added to the loss of a step."""
 
     def advance(self, step: int, steps: int, values: Mapping[str, Tensor]) -> None:
-        """Told before and after every step how many are done; may change the values in place."""
+        """Called before and after every step with the number of steps done; may change values in place."""
 
     def tensors(self, values: Mapping[str, Tensor]) -> Tensors:
-        """What the delta file holds of it."""
+        """Its tensors in the delta file."""
 
 
 @dataclass(frozen=True)
 class Full:
-    """Every parameter by these names is trained."""
+    """Full fine-tuning of the parameters of these names."""
 
     names: tuple[str, ...]
     num_parameters: int
@@ -86,14 +87,14 @@ class Full:
         return {name: values[f"{self.prefix}{name}"] for name in self.names}
 
     def penalty(self, values: Mapping[str, Tensor]) -> float:
-        """Nothing."""
+        """No penalty."""
         return 0.0
 
     def advance(self, step: int, steps: int, values: Mapping[str, Tensor]) -> None:
         """Nothing changes."""
 
     def tensors(self, values: Mapping[str, Tensor]) -> Tensors:
-        """Nothing: a changed base is not a delta."""
+        """No tensors: a changed base is not a delta."""
         return {}
 
 
@@ -101,10 +102,11 @@ class Full:
 class Pruned:
     """Diff pruning (Guo et al. 2020) of some linear maps: the difference is w times a gate z.
 
-    In the first half of the steps the gates are hard concrete (Louizos et al. 2018, equations 10 to 13) and open ones
-    cost; then the `count` largest |z w| of all maps stay, the others are zero, and training goes on with these indices.
-    From then on a gate is at plus or minus infinity, where neither noise nor the optimizer moves it, so that the leaves
-    alone say how far training is. Measured is always what the file would hold at that moment.
+    In the first half of the steps the gates are hard concrete (Louizos et al. 2018, equations 10 to 13), with a penalty
+    on open gates. Then the `count` largest |z w| of all maps stay, the others become zero, and training goes on with
+    these indices: their gates' leaves are set to plus infinity and all others to minus infinity, where neither noise
+    nor the optimizer moves them, so a checkpoint's leaves show that the choice is made. Evaluations always measure the
+    tensors that the file would have at that moment.
     """
 
     sites: tuple[Module, ...]
@@ -126,10 +128,10 @@ class Pruned:
         return values
 
     def changed(self, params: Mapping[str, Tensor], values: Mapping[str, Tensor], training: bool) -> Tensors:
-        """W + z w with noisy gates; else W and the `count` largest of z w without noise."""
+        """In training W + z w with noisy gates; otherwise W plus the `count` largest z w without noise."""
         if training:
             seed, step = values[NOISE].tolist()
-            # The CPU's generator reads only 32 bits of a seed, so seed and step are added.
+            # PyTorch's generator on CPU reads only 32 bits of a seed, so seed and step are added.
             noise = torch.Generator(values[NOISE].device).manual_seed(seed + step)
             changes = {name: gate(values[f"gate.{name}"], noise) * values[f"pruned.{name}"] for name in self._names}
         else:
@@ -137,7 +139,7 @@ class Pruned:
         return {f"{name}.weight": params[f"{name}.weight"] + change for name, change in changes.items()}
 
     def penalty(self, values: Mapping[str, Tensor]) -> Tensor | float:
-        """The share of gates that are expected to be open (Louizos et al. 2018, equation 12) times its cost."""
+        """The expected share of open gates (Louizos et al. 2018, equation 12) times `L0_COST`."""
         if self._settled(values):
             return 0.0
         gates = [values[f"gate.{name}"] for name in self._names]
@@ -145,7 +147,7 @@ class Pruned:
 
     @torch.no_grad()
     def advance(self, step: int, steps: int, values: Mapping[str, Tensor]) -> None:
-        """Gives every step its own noise and, half way, fixes which indices stay."""
+        """Sets the noise of the next step and, half way, decides which indices stay."""
         values[NOISE][1] = step
         if 2 * step < steps or self._settled(values):
             return
@@ -155,7 +157,7 @@ class Pruned:
             values[f"gate.{name}"].fill_(-math.inf).view(-1)[indices[name]] = math.inf
 
     def tensors(self, values: Mapping[str, Tensor]) -> Tensors:
-        """The indices and values that stay; a map of which nothing stays has none."""
+        """The indices and values that stay; a map without any has no tensors."""
         out: Tensors = {}
         for name, indices in self._indices(values).items():
             if len(indices):
@@ -174,12 +176,12 @@ class Pruned:
         return gate(values[f"gate.{name}"]) * values[f"pruned.{name}"]
 
     def _size(self, name: str, values: Mapping[str, Tensor]) -> Tensor:
-        """|z w|; behind closed gates, where that is zero, the nearest to opening still come first."""
+        """|z w|, by which differences are ranked; where a gate is closed and it is zero, the gate's leaf decides."""
         almost = torch.sigmoid(values[f"gate.{name}"] * GATE_SPEED) * values[f"pruned.{name}"]
         return self._change(name, values).abs() + 1e-6 * almost.abs()
 
     def _kept(self, values: Mapping[str, Tensor]) -> Tensors:
-        """The differences with zero wherever an index does not stay."""
+        """The differences, zero at all indices that do not stay."""
         out: Tensors = {}
         for name, indices in self._indices(values).items():
             change = self._change(name, values)
@@ -189,7 +191,7 @@ class Pruned:
 
     @torch.no_grad()
     def _indices(self, values: Mapping[str, Tensor]) -> Tensors:
-        """The flat indices that stay, in order: those that were fixed, else the `count` largest of all maps."""
+        """The flat indices that stay, in order: those decided half way; before, the `count` largest of all maps."""
         if self._settled(values):
             return {name: (values[f"gate.{name}"].view(-1) > 0).nonzero()[:, 0] for name in self._names}
         sizes = torch.cat([self._size(name, values).view(-1) for name in self._names])
@@ -202,21 +204,21 @@ def gate(leaf: Tensor, noise: torch.Generator | None = None) -> Tensor:
     """The gate z of a leaf, from 0 to 1: a hard concrete sample, or its value without noise."""
     sample = leaf * GATE_SPEED
     if noise is not None:
-        # Uniform noise at exactly 0 or 1 would be infinite.
+        # `eps`: the logit of exactly 0 or 1 would be infinite.
         sample = (torch.rand(leaf.shape, generator=noise, device=leaf.device).logit(eps=1e-6) + sample) / BETA
     return (sample.sigmoid() * (ZETA - GAMMA) + GAMMA).clamp(0, 1)
 
 
 def open_probability(leaf: Tensor) -> Tensor:
-    """How likely the noisy gate of a leaf is above zero."""
+    """The probability that the noisy gate of a leaf is above zero."""
     return torch.sigmoid(leaf * GATE_SPEED - BETA * math.log(-GAMMA / ZETA))
 
 
 def reinitialized(base: Base, generator: torch.Generator) -> Tensors:
-    """Every parameter of the base as before pretraining, on the CPU.
+    """Random values for every parameter of the base, as before pretraining, on the CPU.
 
-    All supported architectures start alike: weights and tables normal with deviation 0.02, the padding token's
-    embedding zero, biases zero, gains one.
+    All supported architectures start in the same way: weights and tables normal with deviation 0.02, the padding
+    token's embedding zero, biases zero, gains one.
     """
     constants = {parameter.name: parameter.symbol[0] == "g" for parameter in base.anatomy.parameters}
     params: Tensors = {}

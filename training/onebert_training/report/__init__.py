@@ -1,1 +1,1 @@
-"""`onebert report`: records of runs to tables, pictures and one page."""
+"""`onebert report`: makes tables, pictures and one page from records of runs."""

@@ -1,4 +1,4 @@
-"""Scores of every method as dots with deviations, and generalization gaps as bars, a panel for each column."""
+"""Draws scores of methods as dots with deviations, and generalization gaps as bars; a panel for each column."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,20 +27,20 @@ class Shown:
 
     @property
     def low(self) -> float:
-        """Where the deviation begins."""
+        """The mean minus the deviation."""
         return self.mean - (self.spread or 0)
 
     @property
     def high(self) -> float:
-        """Where the deviation ends."""
+        """The mean plus the deviation."""
         return self.mean + (self.spread or 0)
 
 
-Draw = Callable[[Axes, Sequence[Shown]], Span]  # gives where the axis begins, and where what is drawn ends
+Draw = Callable[[Axes, Sequence[Shown]], Span]  # draws; returns the axis's lower end and the end of what is drawn
 
 
 def draw_scores(results: Results) -> list[Picture]:
-    """Means and deviations of every method (What Parameters to Freeze?, Figures 1, 5 and 7)."""
+    """Draws means and deviations of every method (What Parameters to Freeze?, Figures 1, 5 and 7)."""
 
     def numbers(trial: Trial) -> Numbers:
         return trial.mean, trial.spread
@@ -54,7 +54,7 @@ def draw_scores(results: Results) -> list[Picture]:
 
 
 def draw_gaps(results: Results) -> list[Picture]:
-    """Training minus measured metric (BitFit, section 4), where records have both."""
+    """Draws the metric on training rows minus that on the measured split (BitFit, section 4), if records have both."""
 
     def numbers(trial: Trial) -> Numbers | None:
         gaps = trial.gaps
@@ -71,7 +71,7 @@ def _panels(
     label: str,
     draw: Callable[[Axes, Sequence[Shown]], Span],
 ) -> Figure | None:
-    """One panel a column, one line a method; None where there is nothing to show."""
+    """A figure of one panel for each column and one line for each method; None if there is nothing to show."""
     found = {key: value for key, trial in results.best.items() if (value := numbers(trial)) is not None}
     panels = [(c, title) for c, title in zip(results.columns, headings(results), strict=True) if _any(found, c)]
     methods = [method for method in results.methods if any(key[0] == method for key in found)]
@@ -105,7 +105,7 @@ def _any(found: Mapping[tuple[str, Column], object], column: Column) -> bool:
 
 
 def draw_dots(ax: Axes, shown: Sequence[Shown]) -> Span:
-    """A dot need not begin at zero, as a bar would have to."""
+    """Draws dots with deviations; unlike bars, they allow an axis that does not begin at zero."""
     for one in shown:
         color = COLORS[5] if one.best else COLORS[0]
         ax.errorbar(one.mean, one.line, xerr=one.spread, fmt="o", color=color, lw=1.2, capsize=2, ms=5)
@@ -115,7 +115,7 @@ def draw_dots(ax: Axes, shown: Sequence[Shown]) -> Span:
 
 
 def draw_bars(ax: Axes, shown: Sequence[Shown]) -> Span:
-    """Bars begin at zero."""
+    """Draws bars, which begin at zero."""
     for one in shown:
         ax.barh(one.line, one.mean, height=0.72, color=COLORS[0], xerr=one.spread, error_kw={"lw": 1, "capsize": 2})
     low, high = min(0.0, *(one.low for one in shown)), max(0.0, *(one.high for one in shown))
@@ -123,7 +123,7 @@ def draw_bars(ax: Axes, shown: Sequence[Shown]) -> Span:
 
 
 def _finish(ax: Axes, column: Column, shown: Sequence[Shown], span: Span) -> None:
-    """Numbers beside what is drawn, ticks and grid."""
+    """Adds numbers beside the dots or bars, ticks and a grid."""
     low, high = span
     room = (high - low) or 1.0
     for one in shown:

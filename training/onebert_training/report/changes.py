@@ -1,4 +1,4 @@
-"""How much each bias and gain vector changes: terms by layers, a panel for each method."""
+"""Draws how much each bias and gain vector changes: symbols by layers, a panel for each method."""
 
 from collections.abc import Mapping
 from math import ceil
@@ -17,7 +17,7 @@ _TERMS = "b_e b_LN0 g_LN0 b_q b_k s_k b_v s_v b_m1 b_LN1 g_LN1 b_m2 s_m3 b_m3 b_
 
 
 def draw_changes(results: Results) -> list[Picture]:
-    """Mean absolute differences (BitFit, Figure 1; BitFit+, Figures 4 to 15), a picture for each column."""
+    """Draws mean absolute differences (BitFit, Figure 1; BitFit+, Figures 4 to 15), a picture for each column."""
     pictures = []
     for column, title in zip(results.columns, headings(results), strict=True):
         changed = {
@@ -27,7 +27,7 @@ def draw_changes(results: Results) -> list[Picture]:
             name = f"{column.data} ({title[1]})"
             caption = (
                 "Mean absolute difference between each vector before and after training (BitFit, Figure 1), "
-                "mean over the seeds; one color scale for all methods, a root so that small changes show; hatched is "
+                "mean over the seeds; one color scale, a square root, for all methods; hatched vectors are "
                 "not trained. b_k never changes: a bias of all keys cancels in the softmax."
             )
             figure = _maps({method: _mean_change(trial) for method, trial in changed.items()})
@@ -78,5 +78,5 @@ def _maps(changes: Mapping[str, Mapping[tuple[str, int | None], float]]) -> Figu
 
 
 def _order(symbol: str) -> tuple[int, str]:
-    """The order in which a text meets them."""
+    """Sorts symbols in the order of the forward pass."""
     return (_TERMS.index(symbol) if symbol in _TERMS else len(_TERMS), symbol)

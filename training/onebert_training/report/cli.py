@@ -15,9 +15,9 @@ def report(
 ) -> None:
     """Draw runs as the papers do: tables, bars, curves, sizes and changes, on one page that needs no network.
 
-    The settings of each method are chosen on validation; what the records hold no numbers for is left out.
+    The settings of each method are chosen on validation; figures for which the records have no numbers are left out.
     """
-    # Imports stand here because `onebert --help` imports this file, and matplotlib is slow.
+    # Imported here because `onebert --help` imports this file, and matplotlib is slow.
     from onebert_store.command import console  # noqa: PLC0415
     from onebert_training.report.figures import draw  # noqa: PLC0415
     from onebert_training.report.page import render  # noqa: PLC0415

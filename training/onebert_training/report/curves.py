@@ -1,4 +1,4 @@
-"""Losses and the deciding metric of every seed in color, their median in black, and which evaluation was kept."""
+"""Draws losses and the deciding metric of every seed in color, their median in black, and the evaluation kept."""
 
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median
@@ -15,7 +15,7 @@ from onebert_training.report.tables import Column, Results, Trial, headings, sca
 
 
 def draw_curves(results: Results) -> list[Picture]:
-    """Losses and metric over the epochs (What Parameters to Freeze?, Figures 2, 9, 10), a picture for each column."""
+    """Draws losses and metric over epochs (What Parameters to Freeze?, Figures 2, 9, 10), a picture for each column."""
     pictures = []
     for column, title in zip(results.columns, headings(results), strict=True):
         trials = {m: c for m in results.methods if (c := results.best.get((m, column))) and _with_history(c)}
@@ -64,12 +64,12 @@ def _validation(column: Column, evaluation: Evaluation) -> float | None:
 
 
 def draw_seeds(ax: Axes, traces: Sequence[Sequence[tuple[Evaluation, float]]], kept: Sequence[int | None] = ()) -> None:
-    """One thin line for each seed, and over them the median of three or more, step by step.
+    """Draws a thin line for each seed and, with three or more seeds, their median at each step.
 
     Args:
-        ax: to draw on.
+        ax: the axes to draw on.
         traces: evaluations and values of every seed.
-        kept: the step of every seed whose values are the result.
+        kept: for every seed, the step of the evaluation that was kept.
     """
     colors = mpl.colormaps["viridis"](np.linspace(0.05, 0.75, len(traces)))
     at: dict[int, list[tuple[float, float]]] = {}
@@ -80,7 +80,7 @@ def draw_seeds(ax: Axes, traces: Sequence[Sequence[tuple[Evaluation, float]]], k
             ax.plot(*zip(*dots, strict=True), "o", color=color, ms=4)
         for evaluation, value in values:
             at.setdefault(evaluation.step, []).append((evaluation.epoch, value))
-    # Once half of the seeds have stopped early, the rest are not representative; a median of two would be their mean.
+    # The median ends where half of the seeds have stopped early, since the rest are not representative.
     middle = [
         (median(p[0] for p in at[s]), median(p[1] for p in at[s])) for s in sorted(at) if 2 * len(at[s]) > len(traces)
     ]
@@ -90,7 +90,7 @@ def draw_seeds(ax: Axes, traces: Sequence[Sequence[tuple[Evaluation, float]]], k
 
 
 def _limit(axes: Sequence[Axes], losses: bool) -> None:
-    """One scale for a column of panels, which a few far-off values do not stretch."""
+    """Gives a column of panels one scale, which a few outliers do not stretch."""
     values = np.concatenate(
         [np.asarray(line.get_ydata(), dtype=float) for ax in axes for line in ax.lines] or [np.zeros(1)]
     )

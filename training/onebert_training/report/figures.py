@@ -15,8 +15,8 @@ FIGURES = (draw_scores, draw_gaps, draw_sizes, draw_curves, draw_changes)
 
 
 def draw(results: Results) -> list[Picture]:
-    """Every figure that the records hold data for."""
+    """Draws every figure for which the records have data."""
     with mpl.rc_context(STYLE), warnings.catch_warnings():
-        # A name may be in a script that the font lacks: the picture then shows boxes, and the page the name.
+        # The font may lack the script of a name: the picture then shows boxes, but the page shows the name.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         return [picture for kind in FIGURES for picture in kind(results)]

@@ -1,4 +1,4 @@
-"""The page: tables and pictures in one HTML file that asks nothing of any other."""
+"""The report page: tables and pictures in one HTML file that loads no other."""
 
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
@@ -17,7 +17,7 @@ from onebert_training.report.tables import (
     varied,
 )
 
-# The page runs no script and loads nothing, so text from a foreign record can do no harm.
+# Forbids scripts and loading, so that text from somebody else's record can do no harm.
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 76rem; margin: 2rem auto; padding: 0 1rem; }
@@ -115,7 +115,7 @@ def _chosen(results: Results) -> str:
 
 
 def _all_tried(results: Results) -> str:
-    """Every configuration beside each other, where there is more than one."""
+    """A table of all configurations, if there is more than one."""
     if all(len(trials) == 1 for trials in results.tried.values()):
         return ""
     names = varied(trial for trials in results.tried.values() for trial in trials)

@@ -1,4 +1,4 @@
-"""Records of runs, as `onebert train --json` and `onebert sweep` write them: reading and checking."""
+"""Reads and checks records of runs, as `onebert train --json` and `onebert sweep` write them."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -16,7 +16,7 @@ Metrics = Mapping[str, float]
 
 
 class _Shown(BaseModel):
-    """Keys that a report does not show are ignored: newer programs may write more."""
+    """Ignores keys that a report does not show, since newer versions may write more."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
@@ -47,7 +47,7 @@ class Change(_Shown):
 
 
 class Record(_Shown):
-    """One finished run; what a record lacks is not drawn."""
+    """One finished run; figures for which a record has no data are not drawn."""
 
     task: Text
     base: Text
@@ -74,12 +74,12 @@ class Record(_Shown):
 
     @property
     def data_name(self) -> str:
-        """The data set, or the task where an old record does not say."""
+        """The data set's name, or, in an old record without it, the task's."""
         return self.data.name if self.data else self.task
 
     @property
     def split(self) -> str:
-        """The split that the run is measured on."""
+        """The split that the run is measured on: test, or validation if there is no test split."""
         return "test" if self.test is not None else "validation"
 
     @property
@@ -100,7 +100,7 @@ def load_records(paths: Iterable[Path]) -> list[Record]:
         paths: `.json` files, or folders whose `.json` files are all records.
 
     Raises:
-        InvalidInput: nothing there, or a file that is no record; one sentence with its name.
+        InvalidInput: no file is there, or one is not a record; the message names it.
     """
     files: list[Path] = []
     for path in paths:

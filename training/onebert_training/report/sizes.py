@@ -1,4 +1,4 @@
-"""Score against the number of training rows, where a data set comes in several sizes."""
+"""Draws scores against the number of training rows, for data sets that were used in several sizes."""
 
 from collections.abc import Sequence
 from itertools import cycle
@@ -14,7 +14,7 @@ from onebert_training.report.tables import Column, Results
 
 
 def draw_sizes(results: Results) -> list[Picture]:
-    """Means and deviations over sizes (What Parameters to Freeze?, Figure 3; BitFit, Figure 2)."""
+    """Draws means and deviations over sizes (What Parameters to Freeze?, Figure 3; BitFit, Figure 2)."""
     groups: dict[tuple[str, str, str], list[Column]] = {}
     for column in results.columns:
         if column.train_rows:
@@ -45,7 +45,7 @@ def _panel(ax: Axes, results: Results, columns: Sequence[Column]) -> dict[str, A
         trials = [trial for column in columns if (trial := results.best.get((method, column)))]
         if not trials:
             continue
-        # Methods are moved apart by up to 4 % of the axis, so that error bars at one size do not cover each other.
+        # Methods are shifted by up to 4 % of the axis, so that error bars at one size do not cover each other.
         shift = (rows[-1] / rows[0]) ** (0.04 * ((line + 0.5) / len(results.methods) - 0.5))
         x = [trial.column.train_rows * shift for trial in trials]
         handles[short(method)] = ax.errorbar(

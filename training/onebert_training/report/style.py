@@ -1,4 +1,4 @@
-"""What all pictures share: the look, colors that everybody can tell apart, and how one is saved."""
+"""The style that all pictures share, colors that color-blind people can tell apart, and saving."""
 
 import io
 import re
@@ -7,7 +7,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-# Okabe and Ito's colors without black, which is the medians', and yellow, which is faint on white.
+# Okabe and Ito's colors without black, in which medians are drawn, and without yellow, which is faint on white.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 MARKERS = "osD^vPX"
 STYLES = ("-", "--", ":", "-.")
@@ -34,7 +34,7 @@ class Picture:
 
 
 def short(text: str) -> str:
-    """A name as far as there is room for it."""
+    """A name, cut to `LABEL` characters."""
     text = " ".join(text.split())
     return text if len(text) <= LABEL else f"{text[: LABEL - 13]}…{text[-12:]}"
 
@@ -43,11 +43,11 @@ def save(figure: Figure, kind: str, base: str, title: str, caption: str) -> Pict
     """Renders a figure.
 
     Args:
-        figure: drawn.
-        kind: what of the base it shows, for the file's name.
-        base: which base.
-        title: above the picture on the page.
-        caption: under it.
+        figure: the finished figure.
+        kind: what the figure shows, for the file's name.
+        base: the base's name, for the file's name.
+        title: title above the picture on the page.
+        caption: caption below the picture.
     """
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", metadata={"Software": None})

@@ -1,4 +1,4 @@
-"""Records to results: which runs belong together, the best settings of each method, means and deviations."""
+"""Groups records into results: runs that belong together, the best settings of each method, means and deviations."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,7 +9,8 @@ from statistics import fmean, stdev
 from onebert_training.report.records import Record
 from onebert_training.tasks.metrics import LOWER_IS_BETTER
 
-# What tells a run from the others of its trial, and a trial from others in the table; the rest is its configuration.
+# Settings that are no part of a trial's configuration: those that identify the run, its method or its column, and those
+# that are handled apart.
 _NOT_CONFIGURATION = frozenset({"method", "seed", "train_rows", "metric", "learning_rate", "measure_train"})
 
 
@@ -24,12 +25,12 @@ class Column:
 
     @property
     def sign(self) -> int:
-        """What a score is multiplied by to be the better, the larger it is."""
+        """1 if a larger score is better, -1 if a smaller one is."""
         return -1 if self.metric in LOWER_IS_BETTER else 1
 
     @property
     def unit(self) -> str:
-        """The metric as it is printed: in per cent, as the papers do, but for errors."""
+        """The metric with its unit: per cent, as in papers, except for errors."""
         return self.metric if self.metric in LOWER_IS_BETTER else f"{self.metric}, %"
 
 
@@ -48,7 +49,7 @@ class Trial:
 
     @property
     def spread(self) -> float | None:
-        """Sample standard deviation over the seeds; None of a single one."""
+        """Sample standard deviation over the seeds; None for a single seed."""
         return stdev(self.values) if len(self.runs) > 1 else None
 
     @property
@@ -64,7 +65,7 @@ class Trial:
 
     @property
     def validation(self) -> float:
-        """Mean of the deciding metric on the validation split: what settings are chosen by."""
+        """Mean of the deciding metric on the validation split, by which settings are chosen."""
         return fmean(run.decided for run in self.runs)
 
 
@@ -73,7 +74,7 @@ class Results:
     """Everything that was run on one base.
 
     Attributes:
-        methods: by trained share, the largest first.
+        methods: names of the methods, the one with the largest trained share first.
         tried: (method, column) -> a trial for every configuration.
         best: (method, column) -> the trial whose validation mean is best.
         repeated: records left out because another is the same run.
@@ -88,7 +89,7 @@ class Results:
 
     @property
     def has_average(self) -> bool:
-        """Whether a mean over the columns says something: several data sets, each once, and no errors among them."""
+        """Whether a mean over the columns is meaningful: several data sets, each once, and no error metrics."""
         names = [column.data for column in self.columns]
         return (
             len(names) > 1 and len(set(names)) == len(names) and not LOWER_IS_BETTER & {c.metric for c in self.columns}
@@ -127,12 +128,12 @@ def scaled(column: Column, score: float) -> float:
 
 
 def format_number(column: Column | None, number: float) -> str:
-    """One decimal of a per cent; errors have the unit of their data and get four."""
+    """Per cents with one decimal; errors, which have the unit of their data, with four."""
     return f"{number:.4f}" if column is not None and column.metric in LOWER_IS_BETTER else f"{number:.1f}"
 
 
 def format_trial(trial: Trial) -> str:
-    """`53.9 ± 1.6`, or the number alone of a single seed."""
+    """`53.9 ± 1.6`, or `53.9` for a single seed."""
     mean = format_number(trial.column, trial.mean)
     return mean if trial.spread is None else f"{mean} ± {format_number(trial.column, trial.spread)}"
 
@@ -145,7 +146,7 @@ def format_configuration(configuration: Mapping[str, object], names: Sequence[st
 
 
 def varied(trials: Iterable[Trial]) -> list[str]:
-    """Names of the settings that are not the same everywhere; the learning rate always."""
+    """Names of the settings that differ between trials, and always the learning rate."""
     values: dict[str, set[object]] = {}
     for trial in trials:
         for name, value in trial.configuration.items():
@@ -169,7 +170,7 @@ def results_markdown(records: Iterable[Record]) -> str:
 
 
 def headings(results: Results) -> list[tuple[str, str]]:
-    """Title and subtitle of each column; rows are said only where one data set has several sizes."""
+    """Title and subtitle of each column; the number of rows is given only if a data set has several sizes."""
     names = [(column.data, column.metric, column.split) for column in results.columns]
     shown = []
     for column in results.columns:
@@ -179,7 +180,7 @@ def headings(results: Results) -> list[tuple[str, str]]:
 
 
 def format_percent(run: Record) -> str:
-    """Two decimals, as the papers print the share."""
+    """The trained share of the parameters with two decimals, as in papers."""
     return f"{run.percent:.2f} %"
 
 
@@ -204,7 +205,7 @@ def _markdown_rows(results: Results) -> list[str]:
 
 
 def format_entry(results: Results, method: str, column: Column | None) -> str:
-    """The text of one cell; the column None is the average, an en dash what was not run."""
+    """The text of one cell: the column None is the average, and an en dash stands for "not run"."""
     if column is None:
         average = results.average(method)
         return "–" if average is None else format_number(None, average)
@@ -248,7 +249,7 @@ def _configuration(record: Record) -> dict[str, object]:
 
 
 def _choose(trials: Sequence[Trial]) -> Trial:
-    """The best on validation among those with the most seeds: one seed may be lucky where five are not."""
+    """The trial that is best on validation among those with the most seeds, since a single seed may be lucky."""
     most = max(len(trial.runs) for trial in trials)
     return max(
         (trial for trial in trials if len(trial.runs) == most), key=lambda trial: trial.column.sign * trial.validation

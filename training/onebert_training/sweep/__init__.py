@@ -1,1 +1,1 @@
-"""Many runs from one recipe: which are left to do, how they share a machine or a cluster, and what came of them."""
+"""Many runs from one recipe: skips finished runs, trains the others on a machine or a cluster, shows the results."""

@@ -7,11 +7,11 @@ import typer
 
 from onebert_training.options import AsJson, BaseName, Device, Dtype
 
-# torch and its friends load inside the function, so that `onebert --help` stays quick.
+# torch and other slow libraries are imported inside the function, so that `onebert --help` stays quick.
 
 
 def sweep(
-    recipe: Annotated[Path, typer.Argument(help="A recipe (.toml): which runs.", metavar="RECIPE")],
+    recipe: Annotated[Path, typer.Argument(help="A recipe (.toml), which lists runs.", metavar="RECIPE")],
     data: Annotated[Path | None, typer.Option(help="Folder of the data sets that the recipe names.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for records and deltas; finished runs in it are kept.")] = Path(
         "runs"
@@ -23,7 +23,7 @@ def sweep(
     dtype: Dtype = "float32",
     device: Device = None,
     together: Annotated[
-        int | None, typer.Option(min=1, help="Runs that step in one batch; else 4 on a CPU, 16 on a GPU.")
+        int | None, typer.Option(min=1, help="Runs that train in one batch; else 4 on a CPU, 16 on a GPU.")
     ] = None,
     ray: Annotated[
         str | None,
@@ -33,10 +33,10 @@ def sweep(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train every run of a recipe: many in one batch, each as it would be alone.
+    """Train every run of a recipe: many in one batch, with the results that each would have alone.
 
     Finished runs are not repeated, interrupted ones continue when the same command is given again.
-    A line for every run goes to standard error, the results and what to publish to standard output.
+    A line for every run goes to standard error; the results and the best deltas to standard output.
     """
     from onebert_training.sweep.commands import run_sweep  # noqa: PLC0415
 

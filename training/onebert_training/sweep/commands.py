@@ -1,4 +1,4 @@
-"""What `onebert sweep` does: expand, skip what is finished, train the rest, show the results and what to publish."""
+"""What `onebert sweep` does: expand the recipe, skip finished runs, train the rest, show results and best deltas."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -38,11 +38,11 @@ def run_sweep(
     ray: str | None,
     as_json: bool,
 ) -> None:
-    """Runs what is left of a recipe; everything that can be refused is, before the first run."""
+    """Trains the unfinished runs of a recipe; checks all runs before the first one starts."""
     loaded_recipe = load_recipe(recipe)
     requests = loaded_recipe.runs(data, only)
     with console.busy("loading the base"):
-        # With a cluster nothing is trained on this machine, so its GPU is left alone.
+        # With a cluster nothing is trained on this machine, so its GPU is not used.
         loaded = load_on(base, dtype, "cpu" if ray else device)
     with console.busy("loading data"):
         job_sets = make_job_sets(requests, loaded.spec, dtype)
@@ -81,7 +81,7 @@ def _without_finished(job_set: JobSet, folder: RunsFolder) -> JobSet:
 
 
 def _here(base: Base, folder: RunsFolder, width: int | None) -> Execute:
-    """Trains one set of jobs after the other on this machine."""
+    """The function that trains one set of jobs after the other on this machine."""
 
     def execute(job_sets: Sequence[JobSet]) -> Iterator[Outcome]:
         most = width or WIDTH[base.device.type]
@@ -101,7 +101,7 @@ def _line(outcome: Outcome) -> str:
 
 
 def _show(folder: RunsFolder, names: Sequence[str], as_json: bool) -> None:
-    """The results of these runs, mean and deviation over the seeds, and for every data set the delta to publish."""
+    """Shows the results of these runs, mean and deviation over the seeds, and the best delta for every data set."""
     finished = {name: folder.record_file(name) for name in names if folder.record_file(name).is_file()}
     failed = {name: error for name in names if (error := folder.error(name)) is not None}
     records = dict(zip(finished, load_records(finished.values()), strict=True)) if finished else {}
@@ -124,8 +124,8 @@ def _show(folder: RunsFolder, names: Sequence[str], as_json: bool) -> None:
 def choose(results: Results) -> list[Record]:
     """The run to publish for each data set and metric.
 
-    Of the settings whose mean over the seeds is best on the validation split, it is the seed that is best there; runs
-    that have no delta do not count.
+    Among the runs with a delta: the settings whose mean over the seeds is best on the validation split, and of these
+    the seed that is best there.
     """
     trials: dict[tuple[str, str], list[Trial]] = {}
     for trial in results.best.values():
@@ -141,7 +141,7 @@ def _published(run: Record, file: Path) -> dict[str, Any]:
 
 
 def _facts(trial: Trial) -> Mapping[str, Any]:
-    """One entry of the table in the records' own units."""
+    """One entry of the table as JSON values, not scaled to per cent."""
     scores, column, run = [run.score for run in trial.runs], trial.column, trial.runs[0]
     return {
         **{"data": column.data, "train_rows": column.train_rows, "metric": column.metric, "split": column.split},
@@ -151,7 +151,7 @@ def _facts(trial: Trial) -> Mapping[str, Any]:
 
 
 def _show_table(results: Results) -> None:
-    """Methods as rows, data sets as columns, in the papers' form."""
+    """Prints methods as rows and data sets as columns, as in papers."""
     columns = [f"{name}\n{sub}" for name, sub in headings(results)]
     table = console.table("method", "% of parameters", *columns, numbers=("% of parameters", *columns))
     for method in results.methods:

@@ -1,4 +1,4 @@
-"""The runs of a recipe as jobs with names, and the folder that keeps what came of them."""
+"""Jobs, the named runs of a recipe, and the folder that keeps their results."""
 
 import hashlib
 import json
@@ -18,8 +18,8 @@ class Job:
     """One run of a sweep.
 
     Attributes:
-        name: of its files; it tells what is asked, on which rows, base and dtype, and nothing else has it.
-        request: what the recipe asks.
+        name: name of the job's files; different for different requests, rows, bases and dtypes.
+        request: the run that the recipe asks for.
     """
 
     name: str
@@ -28,10 +28,10 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a job: a record and, where there can be one, a delta file; or the reason why there is none.
+    """The result of a job: a record and, if the method gives one, a delta file; or an error.
 
     Attributes:
-        lost: the reason is not the run's own, so another attempt may end otherwise.
+        lost: whether the error is not the run's own, such as a dead worker, so that another attempt may succeed.
     """
 
     name: str
@@ -42,9 +42,9 @@ class Outcome:
 
 
 def name_job(request: RunRequest, dataset: Dataset, spec: BaseSpec, dtype: str) -> Job:
-    """Names a request by everything that decides what comes of it."""
+    """Names a request by everything that its result depends on."""
     settings, reading = request.settings, request.reading
-    # Neither path and reading of the data nor the experiment's name change the run; what the data holds does.
+    # The result depends on the data's content, not on its path or how it was read, nor on the experiment's name.
     asked = {
         **{"data": request.data, "settings": asdict(settings)},
         **{"train_rows": reading.train_rows, "validation_share": reading.validation_share},
@@ -59,7 +59,7 @@ def name_job(request: RunRequest, dataset: Dataset, spec: BaseSpec, dtype: str) 
 
 
 class RunsFolder:
-    """A folder of finished runs: `NAME.json`, beside it `NAME.safetensors`; and runs that failed, apart."""
+    """A folder of finished runs, `NAME.json` and `NAME.safetensors`; failed runs have a folder of their own in it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -69,28 +69,28 @@ class RunsFolder:
             folder.mkdir(parents=True, exist_ok=True)
 
     def record_file(self, name: str) -> Path:
-        """Where the record of a finished run is."""
+        """The record file of a finished run."""
         return self.path / f"{name}.json"
 
     def delta_file(self, name: str) -> Path:
-        """Where the delta of a finished run is."""
+        """The delta file of a finished run."""
         return self.path / f"{name}.safetensors"
 
     def checkpoint_file(self, name: str) -> Path:
-        """Where a run that was interrupted goes on from."""
+        """The checkpoint file of a run."""
         return self.checkpoints / name
 
     def error(self, name: str) -> str | None:
-        """Why a run failed, if it did; it would again."""
+        """Why a run failed; None if it did not. A failed run is not tried again."""
         file = self.failed / f"{name}.json"
         return str(json.loads(file.read_text())["error"]) if file.is_file() else None
 
     def is_pending(self, job: Job) -> bool:
-        """Whether nothing came of the job yet."""
+        """Whether the job has neither finished nor failed."""
         return not self.record_file(job.name).is_file() and self.error(job.name) is None
 
     def keep(self, outcome: Outcome) -> None:
-        """Writes what came of a job, its record last: with a record, a run is finished.
+        """Writes the result of a job; the record is written last, since it marks a run as finished.
 
         Raises:
             StorageFull: the disk refused a write; the run counts as not finished.

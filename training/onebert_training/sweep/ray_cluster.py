@@ -21,7 +21,7 @@ from onebert_training.fit.loop import groups, ignore
 from onebert_training.sweep.jobs import Job, Outcome
 from onebert_training.sweep.work import WIDTH, Execute, JobSet, make_runs, make_sample_runs, train_job_set
 
-# Ray reads these when it is imported: no usage reports, and one attempt instead of twenty at a dead address.
+# Ray reads these variables when it is imported: no usage reports, and one attempt instead of twenty at a dead address.
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "1")
 
@@ -32,17 +32,17 @@ except ImportError:
     raise InvalidSettings("--ray needs the package ray: pip install 'onebert[ray]'") from None
 
 CONNECT_S = 5.0
-ATTEMPTS = 3  # of a group, in which none of its runs is finished
+ATTEMPTS = 3  # a group is given up after this many attempts that finish none of its runs
 
 
 @dataclass(frozen=True)
 class WorkerSetup:
-    """What every task runs on.
+    """The base and the device for every Ray task.
 
     Attributes:
-        base: as `--base` names it; found again on each node.
-        digest: of the base that the jobs are named for.
-        cpus: of a task, and its threads.
+        base: Hub id or folder, which each node loads for itself.
+        digest: digest of the base that the jobs are named for.
+        cpus: CPUs and threads of a task.
     """
 
     base: str | None
@@ -54,7 +54,7 @@ class WorkerSetup:
 
 @dataclass(eq=False)
 class Group:
-    """Runs that one task trains in one batch; `left` are those that are not finished."""
+    """Runs that one Ray task trains in one batch; `left` are those that are not finished."""
 
     dataset: "ray.ObjectRef[Dataset]"
     max_length: int
@@ -65,15 +65,15 @@ class Group:
 def on_cluster(
     address: str, loaded: Base, base: str | None, dtype: str, device: str | None, width: int | None
 ) -> Execute:
-    """Connects to a cluster; what is returned trains job_sets on it, and disconnects.
+    """Connects to a cluster; returns a function that trains sets of jobs on it and then disconnects.
 
     Args:
-        address: HOST:PORT of its head, or auto.
-        loaded: the base here, which tells what can step together.
-        base: how the nodes find it.
-        dtype: what the forward pass computes in.
-        device: None takes GPUs where the cluster has them.
-        width: at most so many runs in one batch; None takes what suits the device.
+        address: HOST:PORT of the cluster's head, or auto.
+        loaded: the base on this machine, for deciding which runs can step together.
+        base: Hub id or folder by which the nodes load the base.
+        dtype: dtype of the forward pass.
+        device: None takes GPUs if the cluster has any.
+        width: most runs in one batch; None takes the default of the device.
 
     Raises:
         ServerUnreachable: no cluster answers there.
@@ -81,7 +81,7 @@ def on_cluster(
     """
     _connect(address)
     if base is not None and Path(base).expanduser().is_dir():
-        base = str(Path(base).expanduser().resolve())  # workers stand in another folder
+        base = str(Path(base).expanduser().resolve())  # workers have another current folder
 
     def execute(job_sets: Sequence[JobSet]) -> Iterator[Outcome]:
         try:
@@ -99,7 +99,7 @@ def _connect(address: str) -> None:
             host, _, port = address.rpartition(":")
             if not host or not port.isdigit() or "/" in address:
                 raise InvalidSettings("--ray is the HOST:PORT of a cluster's head, or auto")
-            # Tried first because Ray itself would wait minutes for a dead address.
+            # A plain connection is tried first because Ray would wait minutes for a dead address.
             socket.create_connection((host, int(port)), CONNECT_S).close()
         ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
     except (OSError, OverflowError):
@@ -110,7 +110,7 @@ def _connect(address: str) -> None:
 
 
 def _measure(loaded: Base, base: str | None, dtype: str, device: str | None, runs: int) -> tuple[int, WorkerSetup]:
-    """How many tasks the cluster can run at once, and on what."""
+    """How many tasks the cluster can run at once, and the setup of each."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     cpus = [int(node["CPU"]) for node in nodes if node.get("CPU", 0) >= 1]
     gpus = sum(int(node.get("GPU", 0)) for node in nodes)
@@ -119,14 +119,14 @@ def _measure(loaded: Base, base: str | None, dtype: str, device: str | None, run
         raise InvalidSettings(f"--device is {' or '.join(WIDTH)} on a cluster")
     if not cpus or (device == "cuda" and not gpus):
         raise InvalidSettings(f"the cluster has no {'GPU' if cpus else 'CPU'}")
-    # One thread a task uses the cores best; a task gets more only where there are fewer runs than cores.
+    # One thread for each task uses the cores best; tasks get more only if there are fewer runs than cores.
     threads = 1 if device == "cuda" else max(1, min(*cpus, sum(cpus) // runs))
     slots = gpus if device == "cuda" else sum(count // threads for count in cpus)
     return slots, WorkerSetup(base, loaded.spec.digest, dtype, device, threads)
 
 
 def _divide(job_sets: Sequence[JobSet], loaded: Base, width: int, slots: int) -> list[Group]:
-    """Groups of runs that can step together, small enough that no slot is without work; the longest first."""
+    """Groups of runs that can step together, small enough to give every slot work; the longest first."""
     width = min(width, ceil(sum(len(job_set.jobs) for job_set in job_sets) / slots))
     divided: list[tuple[int, Group]] = []
     for job_set in job_sets:
@@ -144,7 +144,7 @@ def _divide(job_sets: Sequence[JobSet], loaded: Base, width: int, slots: int) ->
 
 
 def _train(waiting: Sequence[Group], setup: WorkerSetup) -> Iterator[Outcome]:
-    """Trains groups; what a worker that died had not finished is sent again, to go on from its checkpoints."""
+    """Trains groups; the unfinished runs of a worker that died are sent again and continue from their checkpoints."""
     running = [(_send(group, setup), group) for group in waiting]
     while running:
         ready, _ = ray.wait([stream for stream, _ in running])
@@ -168,7 +168,7 @@ def _train(waiting: Sequence[Group], setup: WorkerSetup) -> Iterator[Outcome]:
 
 
 def _send(group: Group, setup: WorkerSetup) -> Any:
-    """Starts a task; its stream gives a reference for every finished run."""
+    """Starts a task; returns a stream with a reference for every finished run."""
     task = ray.remote(train_group).options(
         num_cpus=setup.cpus, num_gpus=int(setup.device == "cuda"), num_returns="streaming", max_retries=0
     )
@@ -176,7 +176,7 @@ def _send(group: Group, setup: WorkerSetup) -> Any:
 
 
 def train_group(dataset: Dataset, max_length: int, jobs: tuple[Job, ...], setup: WorkerSetup) -> Iterator[Outcome]:
-    """What a worker does; checkpoints stay on its node, for whoever trains the same run there later.
+    """Trains a group on a worker. Checkpoints stay on its node, for a later attempt on the same node.
 
     Raises:
         BaseMismatch: the node has another base by that name.
@@ -195,12 +195,12 @@ def train_group(dataset: Dataset, max_length: int, jobs: tuple[Job, ...], setup:
 
 @lru_cache(maxsize=1)
 def _load(setup: WorkerSetup) -> Base:
-    """The base of this process, kept for the tasks to come."""
+    """The base, loaded once for all tasks of this process."""
     return load_on(setup.base, setup.dtype, setup.device)
 
 
 def _reason(error: Exception) -> str:
-    """Why a task ended early: what its code said, or how its worker died."""
+    """Why a task ended early: the error of its code, or how its worker died."""
     cause = error.cause if isinstance(error, RayTaskError) else error
     if isinstance(cause, OneBertError):
         return cause.detail

@@ -18,8 +18,8 @@ STRICT = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=Fals
 
 Scalar = bool | int | float | str
 Choices = Annotated[list[Scalar], Field(min_length=1)]
-# Fields of `Settings` and `DataOptions`, and which data; TOML has no null, so all rows are written "all". The share for
-# validation is one for the whole experiment.
+# The fields of a run in a recipe: those of `Settings` and `DataOptions`, and `data`. TOML has no null, so a recipe
+# writes "all" for no limit of rows. `validation_share` is set once, for the whole experiment.
 _HINTS = {
     **get_type_hints(Settings, include_extras=True),
     "data": str,
@@ -38,9 +38,10 @@ class RunRequest:
 
     Attributes:
         experiment: name of the recipe.
-        data: the data set as the recipe names it.
-        source: where it is, for `load_dataset`.
-        reading: how it is read, and which rows are used.
+        data: the data set's name in the recipe.
+        source: path or `hf:…` of the data set, for `load_dataset`.
+        settings: the run's settings.
+        reading: the columns to read and the rows to use.
     """
 
     experiment: str
@@ -57,13 +58,13 @@ class Recipe(BaseModel):
     `settings`, `grid`, one of `group`, then `task` of the run's data. Lists multiply.
 
     Attributes:
-        paper: which paper, and which of its tables or figures.
-        bases: what the paper ran it on; says nothing to the program.
+        paper: the paper, and the table or figure of it that the recipe repeats.
+        bases: the bases that the paper used; for readers only.
         settings: one value for every run.
         grid: lists of values.
         group: parts of the grid with values of their own, such as the learning rates of one method; `skip` names data
-            that the part leaves out.
-        task: name of data -> values for it, such as its metric.
+            sets that a part leaves out.
+        task: name of a data set -> values for it, such as its metric.
     """
 
     model_config = STRICT
@@ -112,7 +113,7 @@ class Recipe(BaseModel):
 
     @model_validator(mode="after")
     def _data_known(self) -> "Recipe":
-        """A misspelled name would leave its runs without their settings."""
+        """Refuses unknown names of data sets: a misspelled one would leave its runs without their settings."""
         tables: list[Mapping[str, Any]] = [self.settings, self.grid, *self.group]
         known = {name for table in tables for name in _as_list(table.get("data", []))}
         named = {*self.task, *(name for group in self.group for name in _as_list(group.get("skip", [])))}
@@ -124,11 +125,12 @@ class Recipe(BaseModel):
         """Expands the grid.
 
         Args:
-            folder: where the data sets lie by name; a name that is a path or `hf:…` is taken as it is.
-            only: names of data or methods as the recipe writes them; of each kind that is named, only these.
+            folder: folder in which the data sets lie by name; a name that is a path or `hf:…` is taken as it is.
+            only: names of data sets or methods in the recipe: if any data set is named, only those are run, and the
+                same for methods.
 
         Raises:
-            InvalidSettings: a value of a wrong kind, two equal runs, or `only` names what the recipe does not have.
+            InvalidSettings: a value of a wrong type, two equal runs, or a name in `only` that the recipe lacks.
             InvalidMethod: not a method.
         """
         points = [point for group in self.group or [{}] for point in self._points(group)]
@@ -173,11 +175,11 @@ class Recipe(BaseModel):
 
 
 def load_recipe(path: Path) -> Recipe:
-    """Reads a recipe and expands it once, so that whatever is wrong with it is said before the first run.
+    """Reads a recipe, and expands it once so that errors show before the first run.
 
     Raises:
-        InvalidSettings: not a recipe; one sentence that says where.
-        InvalidMethod: a method of it is none.
+        InvalidSettings: not a recipe; the message says where it is wrong.
+        InvalidMethod: one of its methods does not exist.
     """
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Jobs made into runs and trained: job_sets of jobs on the same rows share tokens, activations and every step."""
+"""Makes runs of jobs and trains them; jobs on the same rows form a set that shares tokens, activations and steps."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ from onebert_training.fit.run import Run, TaskInputs
 from onebert_training.sweep.jobs import Job, Outcome, name_job
 from onebert_training.sweep.recipe import RunRequest
 
-# How many runs step together: a few already fill a CPU's caches, a GPU needs more to be busy.
+# How many runs step together by default: a few already fill a CPU's caches, a GPU needs more to be busy.
 WIDTH = {"cpu": 4, "cuda": 16}
 SAMPLE_ROWS = 4
 
@@ -36,10 +36,10 @@ Execute = Callable[[Sequence[JobSet]], Iterator[Outcome]]
 
 
 def make_job_sets(requests: Iterable[RunRequest], spec: BaseSpec, dtype: str) -> list[JobSet]:
-    """Loads the data that is asked for and names every run.
+    """Loads the data of all requests and names every run.
 
     Raises:
-        InvalidData: one sentence on which data set is wrong and why.
+        InvalidData: a data set is refused; the message says which and why.
     """
     by_rows: dict[tuple[str, DataOptions], dict[int, list[RunRequest]]] = {}
     for asked in requests:
@@ -61,7 +61,7 @@ def make_runs(base: Base, job_set: JobSet) -> list[Run]:
     """A run for every job of a set, in order.
 
     Raises:
-        InvalidMethod, InvalidSettings, InvalidData, InvalidManifest, TooLarge: what a run cannot be asked.
+        InvalidMethod, InvalidSettings, InvalidData, InvalidManifest, TooLarge: a job is refused; see `Run`.
     """
     inputs = TaskInputs(base, job_set.dataset, job_set.max_length)
     inputs.check_targets()
@@ -73,10 +73,10 @@ def _make_runs(inputs: TaskInputs, job_set: JobSet) -> list[Run]:
 
 
 def make_sample_runs(base: Base, job_set: JobSet) -> list[Run]:
-    """The same runs on a few rows: refused at once where the whole ones would be refused in hours.
+    """The same runs on a few rows, to find out at once whether a job will be refused.
 
     Raises:
-        InvalidMethod, InvalidSettings, InvalidData, InvalidManifest, TooLarge: what a run cannot be asked.
+        InvalidMethod, InvalidSettings, InvalidData, InvalidManifest, TooLarge: a job is refused; see `Run`.
     """
     splits = {
         name: split.take(np.arange(min(SAMPLE_ROWS, len(split)))) for name, split in job_set.dataset.splits.items()
@@ -91,7 +91,7 @@ def make_sample_runs(base: Base, job_set: JobSet) -> list[Run]:
 def train_job_set(
     job_set: JobSet, runs: Sequence[Run], width: int, checkpoint_of: Callable[[str], Path], report: Report
 ) -> Iterator[Outcome]:
-    """Trains the runs of a set, up to `width` in one batch; yields what came of each as it ends."""
+    """Trains the runs of a set, up to `width` in one batch; yields the outcome of each as it ends."""
     job_of = {id(run): job for run, job in zip(runs, job_set.jobs, strict=True)}
     for run, result in train_together(runs, width, report, lambda run: checkpoint_of(job_of[id(run)].name)):
         job = job_of[id(run)]

@@ -1,4 +1,4 @@
-"""Which tokens stand for a word, and which for an answer in a context."""
+"""Finds the token that stands for a word, and the tokens of an answer in a context."""
 
 from collections.abc import Sequence
 
@@ -9,11 +9,11 @@ CONTEXT = 1  # the half of the pair (question, context) that holds the answers
 
 
 def first_tokens(words: Sequence[Span], alignment: Alignment) -> list[int | None]:
-    """Position of the first token that starts inside each word; None where there is none, as in what was cut off.
+    """Position of the first token that starts inside each word; None for words without one, such as those cut off.
 
     Args:
-        words: spans in the text, in order.
-        alignment: of the text's tokens.
+        words: spans of the words in the text, in order.
+        alignment: alignment of the text's tokens.
     """
     found: list[int | None] = [None] * len(words)
     word = 0
@@ -34,11 +34,11 @@ def context_tokens(alignment: Alignment) -> range:
 
 
 def answer_tokens(answer: GoldAnswer, alignment: Alignment, truncated: bool) -> tuple[int, int] | None:
-    """First and last token of an answer; None where it was cut off.
+    """First and last token of an answer; None if it was cut off.
 
     Args:
-        answer: in the context.
-        alignment: of the pair's tokens.
+        answer: the answer with its start in the context.
+        alignment: alignment of the pair's tokens.
         truncated: whether the pair was cut.
     """
     start, end = answer[0], answer[0] + len(answer[1])

@@ -1,4 +1,4 @@
-"""What is measured: every metric that makes sense for a task type, and which of them decides."""
+"""The metrics of each task type, and the choice of the one that decides."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -24,7 +24,7 @@ ENTITIES = ("entity_f1", "entity_precision", "entity_recall")
 WORDS = ("token_accuracy", "macro_f1")
 ANSWERS = ("f1", "exact_match")
 
-# Other names of a metric -> ours; where there are several, the first that the task type has.
+# Another name of a metric -> our names for it, of which the first that the task type has is meant.
 _ALIASES: Mapping[str, tuple[str, ...]] = {
     "matthews_correlation": ("matthews",),
     "mcc": ("matthews",),
@@ -38,17 +38,17 @@ _ALIASES: Mapping[str, tuple[str, ...]] = {
 
 
 def single_label_metrics(num_labels: int) -> tuple[str, ...]:
-    """What `score_single_label` reports."""
+    """Names of the metrics that `score_single_label` reports."""
     return ("accuracy", "macro_f1", "matthews", *(("f1",) if num_labels == 2 else ()))
 
 
 def tag_metrics(labels: Sequence[str]) -> tuple[str, ...]:
-    """What `score_tags` reports."""
+    """Names of the metrics that `score_tags` reports."""
     return (*ENTITIES, *WORDS) if is_bio(labels) else WORDS
 
 
 def choose_metric(names: Sequence[str], wanted: str | None = None) -> str:
-    """The deciding metric of `names`: `wanted` (of `f1/accuracy` the first counts), or the first.
+    """The deciding metric: `wanted` (of `f1/accuracy` the first part counts), or else the first of `names`.
 
     Raises:
         InvalidData: the task has no such metric.
@@ -63,20 +63,24 @@ def choose_metric(names: Sequence[str], wanted: str | None = None) -> str:
 
 
 def is_better(metric: str, score: float, best: float | None) -> bool:
-    """Whether `score` beats the best so far; equal is not better."""
+    """Whether `score` beats the best so far; an equal score does not."""
     if best is None:
         return True
     return score < best if metric in LOWER_IS_BETTER else score > best
 
 
 def check_finite(logits: Iterable[NDArray[np.floating]]) -> None:
-    """Raises NotFinite where a logit is NaN or infinite."""
+    """Checks logits.
+
+    Raises:
+        NotFinite: a logit is NaN or infinite.
+    """
     if not all(np.isfinite(values).all() for values in logits):
         raise NotFinite("a logit is NaN or infinite")
 
 
 def score_single_label(gold: NDArray[np.generic], logits: NDArray[np.floating]) -> dict[str, float]:
-    """Of [n] label indices and [n, C] logits; the positive class of F1 is label 1."""
+    """Metrics for gold label indices [n] and logits [n, labels]; the positive class of F1 is label 1."""
     predicted = logits.argmax(axis=1)
     scores = {
         "accuracy": float(accuracy_score(gold, predicted)),
@@ -90,9 +94,9 @@ def score_single_label(gold: NDArray[np.generic], logits: NDArray[np.floating]) 
 
 
 def score_multi_label(gold: NDArray[np.generic], logits: NDArray[np.floating]) -> dict[str, float]:
-    """Of [n, C] zeros and ones and [n, C] logits; a label is on above 0."""
+    """Metrics for gold zeros and ones [n, labels] and logits [n, labels]; the answer has the labels above 0."""
     on = logits > 0
-    # scikit-learn takes one column for two classes and would count being right about "off".
+    # scikit-learn would take a single column for two classes and count "off" as a class, too.
     labels = [1] if on.shape[1] == 1 else None
     return {
         "micro_f1": float(f1_score(gold, on, labels=labels, average="micro", zero_division=0)),
@@ -102,7 +106,7 @@ def score_multi_label(gold: NDArray[np.generic], logits: NDArray[np.floating]) -
 
 
 def score_regression(gold: NDArray[np.generic], logits: NDArray[np.floating]) -> dict[str, float]:
-    """Of [n] numbers and [n, 1] logits; a correlation with something constant counts as 0."""
+    """Metrics for gold numbers [n] and logits [n, 1]; the correlation with constant numbers counts as 0."""
     gold, predicted = gold.astype(np.float64), logits[:, 0].astype(np.float64)
     varies = np.ptp(gold) > 0 and np.ptp(predicted) > 0
     return {
@@ -116,12 +120,12 @@ def score_regression(gold: NDArray[np.generic], logits: NDArray[np.floating]) ->
 def score_tags(
     gold: Sequence[Sequence[int]], predicted: Sequence[Sequence[int]], labels: Sequence[str]
 ) -> dict[str, float]:
-    """Of the tags of every word of every text; entities as seqeval's default mode finds them.
+    """Metrics for the tags of every word of every text; entities are found as in seqeval's default mode.
 
     Args:
-        gold: label indices.
-        predicted: as many label indices; -1 is none of the labels.
-        labels: names by index.
+        gold: label indices of every word, text by text.
+        predicted: as many label indices; -1 stands for none of the labels.
+        labels: names of the labels by index.
     """
     flat, guessed = np.concatenate(gold), np.concatenate(predicted)
     known = np.union1d(flat, guessed[guessed >= 0])

@@ -1,4 +1,4 @@
-"""What each task type learns and is measured by: targets, loss, predictions, metrics; one entry per task type."""
+"""Objectives: targets, loss and metrics of each task type."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -29,11 +29,11 @@ Logits = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Verdict:
-    """What scores hide.
+    """Doubts about a run's scores.
 
     Attributes:
-        warnings: a sentence each.
-        useful: the deciding metric is better than that of the best answer that never changes.
+        warnings: the doubts, a sentence each.
+        useful: whether the deciding metric is better than that of the best constant answer.
     """
 
     warnings: tuple[str, ...] = ()
@@ -41,15 +41,15 @@ class Verdict:
 
 
 class Objective(ABC):
-    """What a task learns and is measured by.
+    """Targets, loss and metrics of one task.
 
     Args:
         labels: names of the outputs.
         train: the training split, from which a regression takes the scale of its targets; not needed to evaluate.
 
     Attributes:
-        metrics: names of what `evaluate` reports; the first decides, unless the data or the user names another.
-        target_scale: what the head's outputs are counted in.
+        metrics: names of the metrics of `evaluate`; the first decides, unless the data or the user names another.
+        target_scale: the unit of the head's outputs.
     """
 
     metrics: tuple[str, ...]
@@ -60,15 +60,15 @@ class Objective(ABC):
 
     @abstractmethod
     def targets(self, split: Split, tokens: Sequence[Tokens]) -> list[Tensor]:
-        """What `loss` compares the logits with: a tensor for every example, on the CPU.
+        """The targets that `loss` compares the logits with: a tensor for every example, on the CPU.
 
         Args:
             split: the examples.
-            tokens: of the same texts; per-token tasks need their alignment.
+            tokens: the tokens of their texts; per-token tasks need the alignment.
         """
 
     def has_target(self, target: Tensor) -> bool:
-        """Whether anything of an example is left to learn after it was cut."""
+        """Whether an example still has something to learn after its text was cut."""
         return True
 
     @abstractmethod
@@ -76,8 +76,8 @@ class Objective(ABC):
         """Mean loss of a batch of examples, [] float32, differentiable.
 
         Args:
-            logits: [C] of every example, or [tokens, C] in a per-token task.
-            targets: of the same examples.
+            logits: [labels] for every example, or [tokens, labels] in a per-token task.
+            targets: the targets of the same examples.
         """
 
     def evaluate(self, split: Split, tokens: Sequence[Tokens], logits: Sequence[Logits]) -> dict[str, float]:
@@ -85,8 +85,8 @@ class Objective(ABC):
 
         Args:
             split: the examples.
-            tokens: of the same texts; per-token tasks need their alignment.
-            logits: [C] of every example, or [tokens, C] in a per-token task.
+            tokens: the tokens of their texts; per-token tasks need the alignment.
+            logits: [labels] for every example, or [tokens, labels] in a per-token task.
 
         Raises:
             NotFinite: a logit is NaN or infinite.
@@ -100,14 +100,14 @@ class Objective(ABC):
     def judge(
         self, split: Split, tokens: Sequence[Tokens], logits: Sequence[Logits], scores: Mapping[str, float], metric: str
     ) -> Verdict:
-        """What the scores of a split hide: labels that are never answered, and an answer that never changes.
+        """Doubts about scores: labels that are never answered, and answers no better than a constant one.
 
         Args:
             split: the examples.
-            tokens: of the same texts.
-            logits: of every example.
-            scores: of these logits, by `evaluate`.
-            metric: the one that decides.
+            tokens: the tokens of their texts.
+            logits: the logits of every example.
+            scores: the metrics of these logits, from `evaluate`.
+            metric: name of the deciding metric.
         """
         warnings = [f"never answers {names}" for names in [listed(self._unanswered(split, logits))] if names]
         if (constant := self._constant(split)) is None:
@@ -115,23 +115,23 @@ class Objective(ABC):
         answer, always = constant
         of_constant = self._score(split, tokens, [always] * len(split))
         useful = metrics.is_better(metric, scores[metric], of_constant[metric])
-        # A task is often judged by its accuracy although another metric decides.
+        # Accuracy is looked at, too, since people often judge a task by it even if another metric decides.
         for name in dict.fromkeys((metric, *(["accuracy"] if "accuracy" in scores else []))):
             if not metrics.is_better(name, scores[name], of_constant[name]):
                 warnings.append(f"{name} {scores[name]:.4f}: always answering {answer} gives {of_constant[name]:.4f}")
         return Verdict(tuple(warnings), useful)
 
     def _unanswered(self, split: Split, logits: Sequence[Logits]) -> list[str]:
-        """Names of the labels that examples have and no answer has."""
+        """Names of the labels that examples have but no answer has."""
         return []
 
     def _constant(self, split: Split) -> tuple[str, Logits] | None:
-        """The best answer that is the same for every example, in words and as logits; None where there is none."""
+        """The best constant answer, in words and as logits for all examples; None if the task type has none."""
         return None
 
 
 class PerText(Objective):
-    """One target for every text; what its loss and metrics compare has equal shapes, so that it can be stacked."""
+    """Task types with one target for every text; targets and logits of all texts have one shape and are stacked."""
 
     def targets(self, split: Split, tokens: Sequence[Tokens]) -> list[Tensor]:  # noqa: D102 - as in Objective
         return list(torch.from_numpy(split.gold))
@@ -142,7 +142,7 @@ class PerText(Objective):
 
     @abstractmethod
     def _loss(self, outputs: Tensor, gold: Tensor) -> Tensor:
-        """Mean loss of [texts, C] logits, and [texts] or [texts, C] targets."""
+        """Mean loss for logits [texts, labels], and targets [texts] or [texts, labels]."""
 
 
 class SingleLabel(PerText):
@@ -169,7 +169,7 @@ class SingleLabel(PerText):
 
 
 class MultiLabel(PerText):
-    """Binary cross-entropy of every label of a text, on or off."""
+    """Binary cross-entropy of every label of a text."""
 
     metrics = metrics.MULTI_LABEL
 
@@ -215,7 +215,7 @@ class TokenLabel(Objective):
         self._unseen = self.labels.index("O") if "O" in self.labels else -1
 
     def targets(self, split: Split, tokens: Sequence[Tokens]) -> list[Tensor]:
-        """[tokens] int64 for every text: the label index, or `NO_TARGET` where no word begins."""
+        """For every text [tokens] int64: the label index at the first token of a word, elsewhere `NO_TARGET`."""
         targets = []
         for gold, words, text in zip(split.gold, split.words, tokens, strict=True):
             target = torch.full((len(text),), NO_TARGET, dtype=torch.int64)
@@ -229,7 +229,7 @@ class TokenLabel(Objective):
         return bool((target != NO_TARGET).any())
 
     def loss(self, logits: Sequence[Tensor], targets: Sequence[Tensor]) -> Tensor:
-        """Mean over the labeled tokens of all texts; 0 where there is none."""
+        """Mean over the labeled tokens of all texts; 0 if there are none."""
         outputs = torch.cat(list(logits)).float()
         gold = torch.cat(list(targets)).to(outputs.device)
         total = F.cross_entropy(outputs, gold, ignore_index=NO_TARGET, reduction="sum")
@@ -245,14 +245,14 @@ class TokenLabel(Objective):
 
 
 class AnswerSpan(Objective):
-    """Cross-entropy of the answer's first and last token among those of the context."""
+    """Cross-entropy of the answer's first and of its last token, over the tokens of the context."""
 
     metrics = metrics.ANSWERS
 
     def targets(self, split: Split, tokens: Sequence[Tokens]) -> list[Tensor]:
-        """[4] int64 for every question: the answer's first and last token, the context's first token and its end.
+        """For every question [4] int64: the answer's first and last token, the context's first token and its end.
 
-        The first acceptable answer that was not cut off counts; where there is none, `NO_TARGET` stands twice.
+        The answer is the first acceptable one that was not cut off; without one, its two numbers are `NO_TARGET`.
         """
         targets = []
         for answers, pair in zip(split.gold, tokens, strict=True):
@@ -267,12 +267,12 @@ class AnswerSpan(Objective):
         return bool(target[0] != NO_TARGET)
 
     def loss(self, logits: Sequence[Tensor], targets: Sequence[Tensor]) -> Tensor:
-        """Mean over the questions whose answer was not cut off; 0 where there is none."""
+        """Mean over the questions whose answer was not cut off; 0 if there are none."""
         outputs = pad_sequence(list(logits), batch_first=True).float()  # [questions, tokens, 2]
         gold = torch.stack(list(targets)).to(outputs.device)
         positions = torch.arange(outputs.shape[1], device=outputs.device)
         inside = (positions >= gold[:, 2:3]) & (positions < gold[:, 3:4])
-        # Minus infinity would give NaN where the whole context was cut off.
+        # Not minus infinity, which would give NaN where the whole context was cut off.
         outputs = outputs.masked_fill(~inside[..., None], torch.finfo(torch.float32).min)
         total = F.cross_entropy(outputs, gold[:, :2], ignore_index=NO_TARGET, reduction="sum")
         return total / (gold[:, :2] != NO_TARGET).sum().clamp(min=1)
@@ -281,7 +281,7 @@ class AnswerSpan(Objective):
         return score_answers(split.gold, list(map(self._answer, split.texts, tokens, logits)))
 
     def _answer(self, text: Any, pair: Tokens, logits: Logits) -> str:
-        """As the server would answer."""
+        """The text of the answer, found as a server finds it."""
         found = TASK_TYPES["span"].answer(RawAnswer(logits.astype(np.float64), self.labels, text, _aligned(pair), 1))
         return found.answers[0].text if isinstance(found, Extraction) and found.answers else ""
 

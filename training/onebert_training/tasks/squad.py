@@ -16,19 +16,19 @@ def normalize(text: str) -> list[str]:
 
 
 def exact_match(predicted: str, answer: str) -> float:
-    """1 where both are equal once normalized."""
+    """1 if both texts are equal after `normalize`, else 0."""
     return float(normalize(predicted) == normalize(answer))
 
 
 def word_f1(predicted: str, answer: str) -> float:
-    """F1 of the words that both share."""
+    """F1 of the words that both texts have."""
     found, wanted = normalize(predicted), normalize(answer)
     shared = sum((Counter(found) & Counter(wanted)).values())
     return 2 * shared / (len(found) + len(wanted)) if shared else 0.0
 
 
 def score_answers(gold: Sequence[Sequence[GoldAnswer]], predicted: Sequence[str]) -> dict[str, float]:
-    """SQuAD v1.1's metrics (Rajpurkar et al. 2016, section 6.1): the mean of the best over the acceptable answers."""
+    """Exact match and F1: mean over the questions of the best value over the acceptable answers."""
 
     def mean_of_best(measure: Callable[[str, str], float]) -> float:
         best = [
