@@ -222,7 +222,7 @@ class Catalog:
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """One change at a time; whether the disk took it is what readiness tells."""
+        """Lets in one change at a time, and notes in `storage` whether the disk took it."""
         with self._changes, self._noting_storage():
             yield
 

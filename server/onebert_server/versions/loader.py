@@ -22,9 +22,9 @@ SCRUB_PAUSE = 1.0
 
 
 class Loader:
-    """Everything slow that versions in memory need, on one thread, so that no request for another version waits for it.
+    """Does everything slow that versions need on one thread, so that requests for what is in memory never wait for it.
 
-    The thread computes alone, since a team of its own would slow the engine's batches down (see Engine).
+    The thread computes alone: more threads of its own would slow the engine's batches down (see Engine).
     """
 
     def __init__(self, residents: Residents, registry: Registry) -> None:
@@ -53,7 +53,7 @@ class Loader:
             self._directory.unloaded(version, ShuttingDown("the server is shutting down"))
 
     def look_again(self) -> None:
-        """Reads one stored file and compares it with its digest; each in its turn."""
+        """Compares the stored file of one version with its digest; another version's with each call."""
         if not self._to_scrub:
             self._to_scrub.extend(self._directory.versions())
         if self._to_scrub:

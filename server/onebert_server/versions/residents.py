@@ -91,7 +91,7 @@ class Residents:
     def load(self, versions: Sequence[Version], may_evict: bool = True) -> bool:
         """Loads and proves versions that are marked as loading; whether the bank had room for all of them.
 
-        Nothing of this stops the others: a version that cannot be read, folded or proved is unavailable with a reason.
+        A version that cannot be read, folded or proved is unavailable with a reason, and stops none of the others.
         """
         room = True
         installed: list[Installed] = []
@@ -136,7 +136,7 @@ class Residents:
         return self._bank.size_at(slot)
 
     def give_back(self, slot: int) -> None:
-        """Takes back what `install` gave, which nobody was told of."""
+        """Frees a slot that `install` gave, as long as no version in the directory has it."""
         self._bank.release(slot)
 
     def proof(self, delta: Delta) -> Proof:

@@ -27,8 +27,8 @@ class Version:
     Attributes:
         entry: what the registry says of it, without its manifest.
         known_facts: what answering needs of its manifest; None where neither the registry nor the file could say it,
-            which lasts until the version is loaded.
-        method: how it was trained, from its manifest alike.
+            which lasts until the file can be read.
+        method: how it was trained; known, or not, as `known_facts` is.
         state: how far it is.
         held_slot: its row in the bank while it is resident.
         row_bytes: what its row takes on the device; 0 until that was seen once.
