@@ -55,3 +55,17 @@ def test_every_answer_is_counted_once_and_refusals_apart(clients):
     assert good - clients <= len(load.latencies_ms) <= good
     assert bad - clients <= load.refused <= bad
     assert load.latencies_ms
+
+
+def test_no_client_leaves_before_its_last_answer():
+    with Server() as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        url = f"http://127.0.0.1:{server.server_address[1]}"
+        try:
+            run_load(url, [Request("/good", "x").encode(url)], clients=5, seconds=0.0)
+            answered = server.seen.total()
+        finally:
+            server.shutdown()
+            thread.join()
+    assert answered == 5

@@ -26,11 +26,12 @@ REQUEST_TURN = 2048
 # Deadlines that may be kept of requests that no longer wait, beside as many as there are requests.
 MAX_STALE = 1024
 
-# How long it is remembered, in seconds, that a principal's clients leave; of how many principals; and what share of the
-# longest wait is left to such a principal at least, so that one client who leaves at once never shuts out the others.
+# How long it is remembered, in seconds, that a principal's clients leave, and of how many principals.
 REMEMBERED = 10.0
 MAX_REMEMBERED = 1024
-LEAST_WAIT = 0.25
+# A client who leaves sooner than after this share of the longest wait had reasons of its own, such as the end of its
+# program; a shorter wait would not have kept it.
+LEFT_FOR_WAITING = 0.5
 
 INFINITY = float("inf")
 
@@ -207,6 +208,8 @@ class FairQueue(Generic[R]):
         The other half is for the batch under way and for their own work. What would wait for longer is refused at once
         instead of being computed for clients who leave before they are answered.
         """
+        if waited < self._limits.max_seconds * LEFT_FOR_WAITING:
+            return
         self._patience[principal] = waited, now
         self._patience.move_to_end(principal)
         if len(self._patience) > MAX_REMEMBERED:
@@ -249,9 +252,8 @@ class FairQueue(Generic[R]):
 
     def _longest_wait(self, principal: str) -> float:
         """Seconds of work that a request of this principal may find before its own."""
-        longest = self._limits.max_seconds
         waited, _ = self._patience.get(principal, (INFINITY, 0.0))
-        return min(longest, max(waited / 2, longest * LEAST_WAIT))
+        return min(waited / 2, self._limits.max_seconds)
 
     def _refuse(self, principal: str, sequences: int, tokens: int, patience: float, seconds_per_token: float) -> None:
         """Raises what speaks against so much more of a principal, for an answer within `patience` seconds."""
