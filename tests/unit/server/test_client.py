@@ -10,8 +10,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from onebert_server.client import AsyncClient, Client
+from onebert_server.client import AsyncClient, Client, results
 from onebert_server.client.exchange import MAX_REPETITIONS
+from onebert_server.http import schemas
 from onebert_store.errors import AliasConflict, OneBertError, QueueFull, ServerUnreachable
 
 FULL = {"title": "Too much", "status": 503, "code": "queue-full", "detail": "full", "type": "x", "instance": "y"}
@@ -189,3 +190,27 @@ def test_an_error_of_the_tree_is_raised_by_its_code(ask):
     conflict = problem(code="alias-conflict", detail="moved")
     with Gateway((412, {}, conflict)) as gateway, pytest.raises(AliasConflict, match="moved"):
         ask(gateway, "move_alias", "mood", "live", 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("read", "sent", "beside"),
+    [
+        (results.Result, schemas.Result, set()),
+        (results.ResultError, schemas.ResultError, set()),
+        (results.TaskResult, schemas.TaskResult, set()),
+        (results.Results, schemas.ClassifyResponse, set()),
+        (results.TaskResults, schemas.ClassifyItemsResponse, set()),
+        (results.Pushed, schemas.Uploaded, {"created"}),  # from the status of the answer
+        (results.AliasPlace, schemas.AliasResponse, set()),
+        (results.TaskSummary, schemas.TaskSummary, set()),
+        (results.TaskList, schemas.TasksResponse, set()),
+        (results.VersionSummary, schemas.VersionSummary, set()),
+        (results.TaskFacts, schemas.TaskResponse, set()),
+        (results.VersionFacts, schemas.VersionResponse, set()),
+        (results.BaseFacts, schemas.BaseResponse, set()),
+    ],
+    ids=lambda each: getattr(each, "__name__", ""),
+)
+def test_the_client_reads_every_field_that_the_server_sends(read, sent, beside):
+    """The client is written without the server's HTTP library, so it has types of its own."""
+    assert set(read.__struct_fields__) == set(sent.model_fields) | beside
