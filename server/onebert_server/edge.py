@@ -1,4 +1,4 @@
-"""What answers requests, in every process that does: the one with the engine, and each front end."""
+"""What the processes that answer HTTP have in common: the one with the engine, and each front end."""
 
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -8,7 +8,7 @@ from onebert_server.metrics import RequestCounts
 
 
 class Listening(Protocol):
-    """What every process has that takes requests, whatever it makes of them; see Edge."""
+    """The part of an `Edge` that is needed before a request is answered; a server that still starts has it, too."""
 
     metrics: RequestCounts
     draining: bool
@@ -16,7 +16,7 @@ class Listening(Protocol):
 
 @dataclass
 class Edge:
-    """What answers requests, in every process that does.
+    """What a process that answers requests has, with or without the engine in it.
 
     Attributes:
         draining: set when the server was told to stop; /readyz says so.

@@ -11,7 +11,7 @@ MAX_FANOUT = 1024
 # Characters of one reference to a task.
 MAX_REF = 128
 
-# Numbers that one request may be answered with, 64 MiB: 64 texts of 512 tokens with 512 tags each, or what is less.
+# Logits that one request may be answered with, 64 MiB of them: 64 texts of 512 tokens with 512 tags each, say.
 MAX_LOGITS = 2**24
 # Bytes of JSON that one request may be answered with.
 MAX_ANSWER_BYTES = 2**24

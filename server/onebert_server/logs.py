@@ -8,7 +8,7 @@ import traceback
 def log_to_stderr(level: str) -> None:
     """Sets what is logged; to be called once."""
     logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    # Its own start-up lines say what ours says; its warnings and errors stay.
+    # uvicorn's lines about its start repeat ours; its warnings and errors stay.
     logging.getLogger("uvicorn").setLevel(max(logging.WARNING, logging.getLogger().level))
 
 

@@ -46,7 +46,7 @@ class Incoming:
         raise TimeoutError
 
     def end(self) -> None:
-        """Ends it where it waits for its next part, or before that."""
+        """Ends the upload: at once if it waits for a part, else before it waits for the next."""
         self._ended = True
         if self._patience is not None:
             self._patience.reschedule(0)

@@ -17,9 +17,9 @@ INPUT = "Texts"
 
 
 def classify(
-    task: Annotated[str, typer.Argument(help="name, name@3 or name@alias", metavar="TASK")],
+    task: Annotated[str, typer.Argument(help="name (its live version), name@3 or name@alias.", metavar="TASK")],
     texts: Annotated[
-        list[str] | None, typer.Argument(help="Texts; without any, standard input.", metavar="TEXT")
+        list[str] | None, typer.Argument(help="Texts; default: standard input, a text per line.", metavar="TEXT")
     ] = None,
     file: Annotated[
         Path | None,
@@ -33,7 +33,7 @@ def classify(
     ] = None,
     text: Annotated[
         str | None,
-        typer.Option(metavar="COLUMN", help="Column of the text; else found by name.", rich_help_panel=INPUT),
+        typer.Option(metavar="COLUMN", help="Column of the text; default: found by its name.", rich_help_panel=INPUT),
     ] = None,
     text_pair: Annotated[
         str | None,
@@ -43,14 +43,16 @@ def classify(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Of a table without a byte order mark, such as cp1252; else UTF-8.",
+            help="Encoding of the table, such as cp1252; default: what its byte order mark says, or UTF-8.",
             rich_help_panel=INPUT,
         ),
     ] = None,
     pair: Annotated[
         bool,
         typer.Option(
-            "--pair", help="Inputs are pairs: arguments two by two, lines split at their tab.", rich_help_panel=INPUT
+            "--pair",
+            help="Inputs are pairs of texts: two arguments each, or a line with a tab between them.",
+            rich_help_panel=INPUT,
         ),
     ] = False,
     top_k: Annotated[
@@ -74,10 +76,9 @@ def classify(
     """Classify texts with a task: arguments, a file, or standard input with a text per line.
 
     Blank lines are skipped. A token task labels every word, or finds entities where its labels are BIO; a span task
-    takes pairs of a question and a context. Results come while the input is read, so that an error further on loses
-    none of them.
+    takes pairs of a question and a context. Results are printed while the input is read: an error in a later line loses
+    none of the earlier results.
     """
-    # The client's own parts are at most as large; smaller ones are shown sooner.
     from onebert_server.cli.results import ResultTable, json_lines  # noqa: PLC0415
     from onebert_server.limits import MAX_ITEMS  # noqa: PLC0415
 
@@ -85,12 +86,13 @@ def classify(
     with connect(url, api_key) as client, console.progress(with_results=True) as bar:
         done = bar.add_task("classifying", total=None, visible=file is not None)
         ref, table = task, None
+        # As many as one request takes: with more at a time the first results would be shown later.
         while batch := list(islice(asked, MAX_ITEMS)):
             try:
                 results = client.classify(ref, [one.input for one in batch], top_k)
             except InvalidInput as error:
                 raise InvalidInput(located(error.detail, batch)) from None
-            # A file is answered by one version, also where an alias moves meanwhile.
+            # One version answers the whole input, even if the alias is moved before its end.
             ref = f"{results[0].task}@{results[0].version}"
             if as_json:
                 for line in json_lines(batch, results):

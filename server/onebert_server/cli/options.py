@@ -14,7 +14,9 @@ URL = "http://127.0.0.1:8000"
 
 Url = Annotated[
     str,
-    typer.Option("--url", envvar="ONEBERT_URL", metavar="URL", help="Its address.", rich_help_panel=CONNECTION),
+    typer.Option(
+        "--url", envvar="ONEBERT_URL", metavar="URL", help="Address of the server.", rich_help_panel=CONNECTION
+    ),
 ]
 ApiKey = Annotated[
     str | None,
@@ -22,7 +24,7 @@ ApiKey = Annotated[
         "--api-key",
         envvar="ONEBERT_API_KEY",
         metavar="KEY",
-        help="Key, where it wants one.",
+        help="API key, if the server wants one.",
         rich_help_panel=CONNECTION,
     ),
 ]

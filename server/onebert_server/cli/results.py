@@ -77,7 +77,7 @@ class ResultTable:
 
 
 def _source(one: Asked) -> str:
-    """The text that places of an answer count in: of a pair its second."""
+    """The text whose characters an answer counts: of a pair its second."""
     return one.input if isinstance(one.input, str) else one.input[1]
 
 

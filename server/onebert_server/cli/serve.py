@@ -20,30 +20,39 @@ def serve(
         int | None,
         typer.Option(
             metavar="N",
-            help="Processes that take HTTP and tokenize beside the engine's; default 0: none.",
+            help="How many processes take HTTP and tokenize for the one that computes; default 0: it does all itself.",
             rich_help_panel=LISTENING,
         ),
     ] = None,
     base: Annotated[
-        str | None, typer.Option(help="Hub id or local folder of the base.", rich_help_panel=COMPUTING)
+        str | None,
+        typer.Option(help="The frozen encoder: a Hugging Face Hub id or a local folder.", rich_help_panel=COMPUTING),
     ] = None,
     dtype: Annotated[
-        str | None, typer.Option(help="auto (default), float32, bfloat16 or int8.", rich_help_panel=COMPUTING)
+        str | None,
+        typer.Option(help="What to compute in: auto (default), float32, bfloat16 or int8.", rich_help_panel=COMPUTING),
     ] = None,
     device: Annotated[
         str | None,
-        typer.Option(help="auto (default: a GPU where there is one), cpu, cuda or cuda:N.", rich_help_panel=COMPUTING),
+        typer.Option(
+            help="Where to compute: auto (default: a GPU where there is one), cpu, cuda or cuda:N.",
+            rich_help_panel=COMPUTING,
+        ),
     ] = None,
     data_dir: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Folder of the registry; default onebert-data.", rich_help_panel="Data"),
+        typer.Option(
+            metavar="FOLDER",
+            help="Where tasks and their versions are kept; default onebert-data.",
+            rich_help_panel="Data",
+        ),
     ] = None,
 ) -> None:
     """Serve classifiers over HTTP until SIGTERM or Ctrl-C.
 
-    Every other setting is an ONEBERT_… environment variable (docs/settings.md); one that does not exist is refused.
-    One line is printed on standard output when the server listens. Beyond loopback it needs API keys
-    (ONEBERT_API_KEYS).
+    Every other setting is an ONEBERT_… environment variable (docs/settings.md); a misspelled one is refused. When the
+    server is ready, it prints one line on standard output. On an address that other machines can reach it needs API
+    keys (ONEBERT_API_KEYS).
     """
     from onebert_server.settings import load_settings  # noqa: PLC0415
 

@@ -17,15 +17,18 @@ if TYPE_CHECKING:
 LIVE = "live"
 
 TaskName = Annotated[str, typer.Argument(help="Name of the task.", metavar="TASK")]
-Ref = Annotated[str, typer.Argument(help="name, name@3 or name@alias", metavar="TASK")]
+Ref = Annotated[str, typer.Argument(help="name (its live version), name@3 or name@alias.", metavar="TASK")]
 
 
 def push(
     file: Annotated[Path, typer.Argument(help="The delta file that `onebert train` wrote.", metavar="FILE")],
     task: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Task to add it to; default: the task it was trained for.")
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Task to add the version to; default: the one that the file was trained for."
+        ),
     ] = None,
-    promote: Annotated[bool, typer.Option("--promote", help="Make it live at once.")] = False,
+    promote: Annotated[bool, typer.Option("--promote", help="Make the new version live at once.")] = False,
     url: Url = URL,
     api_key: ApiKey = None,
     as_json: AsJson = False,
@@ -88,12 +91,15 @@ def tasks(
 
 def promote(
     task: TaskName,
-    version: Annotated[int | None, typer.Argument(help="Version to point at.", metavar="VERSION", min=1)] = None,
+    version: Annotated[
+        int | None, typer.Argument(help="Version that the alias shall point at.", metavar="VERSION", min=1)
+    ] = None,
     alias: Annotated[
         str, typer.Option(metavar="ALIAS", help="Alias to move; one that does not exist is created.")
     ] = LIVE,
     rollback: Annotated[
-        bool, typer.Option("--rollback", help="Move back to where it pointed before; a second time undoes the first.")
+        bool,
+        typer.Option("--rollback", help="Move the alias back to where it was before; a second time undoes the first."),
     ] = False,
     url: Url = URL,
     api_key: ApiKey = None,
@@ -101,8 +107,8 @@ def promote(
 ) -> None:
     """Point an alias of a task at a version, or roll it back.
 
-    The move is a compare-and-set: if somebody else moved the alias meanwhile, it fails and changes nothing. Requests in
-    flight finish with the version they began with. What the trainer measured for both versions is shown beside.
+    If somebody else moves the alias at the same time, the command fails and changes nothing. Requests under way are
+    answered by the version that they began with. The scores that the trainer measured of both versions are shown.
     """
     if (version is None) != rollback:
         raise typer.BadParameter("give a VERSION, or --rollback")
@@ -118,12 +124,14 @@ def download(
     ref: Ref,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="The file to write; else TASK-VERSION.safetensors.", rich_help_panel=OUTPUT),
+        typer.Option(
+            metavar="FILE", help="The file to write; default TASK-VERSION.safetensors.", rich_help_panel=OUTPUT
+        ),
     ] = None,
     url: Url = URL,
     api_key: ApiKey = None,
 ) -> None:
-    """Fetch the delta file of a version: the bytes that its digest is of. A file that exists is not overwritten."""
+    """Download the delta file of a version, byte for byte what its digest is of; no file is overwritten."""
     from onebert_store.disk import write_whole  # noqa: PLC0415
     from onebert_store.file.format import loads  # noqa: PLC0415
 
@@ -139,14 +147,19 @@ def download(
 
 
 def delete(
-    ref: Annotated[str, typer.Argument(help="name@3: a version; name@alias: an alias; name: --all.", metavar="TASK")],
+    ref: Annotated[
+        str,
+        typer.Argument(
+            help="name@3: a version; name@alias: an alias; name with --all: the whole task.", metavar="TASK"
+        ),
+    ],
     everything: Annotated[
-        bool, typer.Option("--all", help="The whole task: its aliases and all its versions.")
+        bool, typer.Option("--all", help="Delete the whole task: its aliases and all its versions.")
     ] = False,
     url: Url = URL,
     api_key: ApiKey = None,
 ) -> None:
-    """Delete a version that no alias points at, an alias, or with --all a task. Numbers are never used again."""
+    """Delete an alias, a version that no alias points at, or a whole task. Version numbers are never used again."""
     from onebert_store.registry.names import parse_ref  # noqa: PLC0415
 
     parsed = parse_ref(ref)

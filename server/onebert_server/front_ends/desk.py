@@ -1,4 +1,4 @@
-"""The engine's process to one front end: computes what it asks, and says of each version once what answering needs."""
+"""In the engine's process: computes what one front end asks, and tells it once how a version's logits are read."""
 
 import asyncio
 import logging
@@ -58,7 +58,7 @@ class FrontDesk:
                 self._computing[number] = task
                 task.add_done_callback(lambda _: self._computing.pop(number))
             case wire.Cancel(number):
-                # The reply may have crossed with it.
+                # It may have been answered already: then the reply and this message have passed each other.
                 if computing := self._computing.get(number):
                     computing.cancel()
             case wire.RequestEnded():

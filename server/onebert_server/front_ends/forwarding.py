@@ -20,12 +20,12 @@ from onebert_store.errors import ShuttingDown
 
 logger = logging.getLogger("onebert.forwarding")
 
-# Seconds within which the app says how it is.
+# Seconds within which the app has to answer a request for its health.
 HEALTH_PATIENCE = 2.0
 HEALTH_PATHS = frozenset({"/healthz", "/readyz"})
 
-# Seconds between the messages by which the engine's process says that it works, while an app takes long; no less often
-# than this many times within a front end's patience.
+# While the app works on an answer, the engine's process says every so many seconds that it is alive, and at least
+# `_ALIVE_TIMES` times within the front end's patience.
 ALIVE_EVERY = 10.0
 _ALIVE_TIMES = 4
 
@@ -55,9 +55,10 @@ class Forwarding:
         own: which these are.
         path: of the socket.
         refuse: answers where nobody does behind the socket.
-        patience: seconds that the other process may say nothing, not even that it is alive, while it is not the client
-            that is waited for: so it may be hung, and an app that takes its time is not. Where health is asked for it
-            has `HEALTH_PATIENCE`: whoever asks gives up soon, and shall be told before.
+        patience: seconds for which the other process may send nothing, not even that it is alive, before it counts as
+            hung. An app that takes long does not: its process goes on to say that it is alive. Time in which the client
+            is waited for does not count. Requests for health have `HEALTH_PATIENCE`, since whoever asks for it gives up
+            soon.
     """
 
     def __init__(
@@ -178,7 +179,7 @@ def forwarded_to(
 
         async def receive() -> Message:
             nonlocal whole
-            # A read that was given up may have taken half a message: nothing that follows it can be told apart.
+            # A read that was cancelled may have taken half a message, and what follows cannot be told apart.
             if not whole:
                 return {"type": "http.disconnect"}
             whole = False
@@ -189,7 +190,7 @@ def forwarded_to(
 
         async def send(message: Message) -> None:
             writer.write(framed(message))
-            # As it is with a client that has left: the next `receive` says so.
+            # A front end that is gone is like a client that has left: the app learns of it from its next `receive`.
             with suppress(ConnectionError):
                 await writer.drain()
 
@@ -200,7 +201,7 @@ def forwarded_to(
 
         alive = asyncio.create_task(say_alive())
         try:
-            # What the app raises it has logged; all that is left to do is to cut the connection.
+            # The app has logged its exception; all that is left to do is to cut the connection.
             with suppress(Exception):
                 if scope := await read_message(reader):
                     await app(scope, receive, send)

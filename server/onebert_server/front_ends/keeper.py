@@ -25,14 +25,14 @@ logger = logging.getLogger("onebert.front_ends")
 
 # -P: nothing is imported from the folder that the server happens to be started in.
 COMMAND = (sys.executable, "-P", "-m", "onebert_server.front_ends.child")
-# Seconds for all of them to listen.
+# Seconds within which all front ends have to listen.
 START_TIMEOUT = 60.0
-# Seconds before another one is started in place of one that died.
+# Seconds before a front end is started in place of one that died.
 RESTART_DELAY = 1.0
-# After so many ends within so many seconds another start would not help: the server ends.
+# Where one front end has died so often within so many seconds, another start would not help: the server ends.
 MAX_ENDS = 5
 ENDS_WITHIN = 60.0
-# Requests that come for the app at once; each is a connection.
+# Connections that may wait to be accepted; each brings one request for the app.
 BACKLOG = 2048
 
 
@@ -117,10 +117,10 @@ class FrontEnds:
         """Makes the folder with the sockets and the configuration that each front end reads at its start."""
         loop = asyncio.get_running_loop()
         try:
-            # For this user alone.
+            # Only this user may look into the folder.
             self._folder = tempfile.TemporaryDirectory(prefix="onebert-")
             paths = [str(Path(self._folder.name, name)) for name in ("engine", "app")]
-            # A file: uvloop cannot write to the pipe of a process that ends at once.
+            # The configuration goes through a file: uvloop cannot write to the pipe of a process that ends at once.
             setup = Path(self._folder.name, "setup")
             setup.write_bytes(msgspec.msgpack.encode(self._setup(listeners, *paths)))
         except OSError:

@@ -66,7 +66,7 @@ class RemoteBackend:
         """Hands a reply to who waits for it, if still somebody does."""
         future = self._waiting.get(reply.number)
         if isinstance(reply, wire.Logits):
-            # Whoever waits: the engine's process counts on it.
+            # Also where nobody waits for this reply any more: the engine's process now takes these versions for known.
             self._known |= {facts.ref: facts for facts in reply.learned}
             results = [self._result(one) for one in reply.answers]
             for ref in reply.forgotten:

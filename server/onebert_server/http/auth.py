@@ -14,7 +14,7 @@ from onebert_server.http.problems import problem_response
 from onebert_server.settings import is_loopback
 from onebert_store.errors import OneBertError, TooManyAttempts, Unauthorized
 
-# What an orchestrator asks, and the documentation, which says nothing about the tasks of this server.
+# Paths without a key: the documentation, which says nothing about the tasks of this server, and health.
 DOCS_PATHS = frozenset(
     {"/", "/docs", "/docs/start.js", "/docs/swagger-ui.css", "/docs/swagger-ui-bundle.js", "/openapi.json"}
 )
@@ -53,7 +53,7 @@ class ApiKeys:
             return address
         given = headers.getlist("authorization")
         scheme, _, key = given[0].partition(" ") if len(given) == 1 else ("", "", "")
-        # Only what HTTP calls whitespace: two letters of Latin-1 end in bytes that Unicode calls whitespace, too.
+        # HTTP's whitespace alone: `strip()` would take off 0x85 and 0xA0, too, which may be the last byte of a key.
         digest = hashlib.sha256(key.strip(" \t").encode("latin-1")).digest()
         # All keys are compared, whichever matches: the time says nothing about them.
         matches = [hmac.compare_digest(digest, known) for known in self._digests]

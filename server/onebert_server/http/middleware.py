@@ -29,7 +29,7 @@ METHODS = frozenset({"GET", "PUT", "POST", "DELETE", "HEAD", "OPTIONS", "PATCH"}
 
 
 class RequestMiddleware:
-    """Gives each request an id, counts it, and answers 500 when nothing else answered."""
+    """Gives each request an id, counts it, and answers 500 where an exception kept the app from answering."""
 
     def __init__(self, app: ASGIApp, edge: Listening) -> None:
         self.app = app
@@ -60,7 +60,7 @@ class RequestMiddleware:
         try:
             await self.app(scope, receive, tagged)
         except ClientDisconnect:
-            status = 499  # nobody is there to read an answer; the number is nginx's
+            status = 499  # for the metrics alone: the client has left; nginx counts it by this number, too
         except Exception as error:
             log_failure(logger, f"request {request_id}", error)
             if status:
@@ -79,7 +79,7 @@ class ContextMiddleware:
         self.timeout = timeout
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuses a timeout that is none, or passes the request on."""
+        """Refuses a timeout that is no number of seconds, or passes the request on."""
         if scope["type"] == "http":
             state, now = scope["state"], time.monotonic()
             try:

@@ -206,17 +206,17 @@ class LimitedProtocol(HttpToolsProtocol):
             self._wait()
 
     def pause_writing(self) -> None:
-        """More waits to be sent than the client takes; see `_push`."""
+        """The client takes its answers more slowly than they are made; `_push` watches it from now on."""
         super().pause_writing()
         self._push(None)
 
     def resume_writing(self) -> None:
-        """The client has taken most of it."""
+        """The client has taken most of what waited."""
         self._stop_pushing()
         super().resume_writing()
 
     def _push(self, before: int | None) -> None:
-        """Has a look every so often, and cuts the connection of a client that has hardly taken anything since."""
+        """Looks every `send_timeout` seconds, and cuts the connection where the client has taken too little since."""
         waiting = self._socket.get_write_buffer_size()
         if before is not None and before - waiting < MIN_SENT_BYTES:
             self._socket.abort()

@@ -1,4 +1,4 @@
-"""What a server answers from the moment that it has its address until it is ready: alive, how far, come back."""
+"""What a server answers while it starts: that it is alive, how far its start is, and when to ask again."""
 
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -38,7 +38,7 @@ class StartingApp:
             answer = JSONResponse(Health(status="alive").model_dump(exclude_none=True))
         else:
             answer = problem_response(scope, self._refusal())
-        # With front ends another process answers as soon as the server is ready: nobody shall keep this connection.
+        # Where there are front ends, they answer once the server is ready: a client must not keep this connection.
         answer.headers["Connection"] = "close"
         await answer(scope, receive, send)
 

@@ -23,8 +23,8 @@ class EngineServer(Server):
     _listeners: tuple[socket.socket, ...] = ()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listens as long as there are no front ends."""
-        # uvicorn closes its own when it stops to listen; those that start later need theirs.
+        """Listens until the front ends do."""
+        # uvicorn closes its sockets when it stops listening; front ends that are started later need open ones.
         self._listeners = tuple(listener.dup() for listener in sockets or [])
         await super().startup(sockets)
 
@@ -48,7 +48,7 @@ class EngineServer(Server):
             server.close()
 
     async def on_tick(self, counter: int) -> bool:
-        """Passes on what a signal said."""
+        """Tells the front ends what a signal has told this process."""
         if self._fronts is not None:
             if self.draining:
                 self._fronts.drain()
@@ -56,7 +56,7 @@ class EngineServer(Server):
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Closes the door, lets the front ends finish, then ends the engine."""
+        """Stops listening, lets the front ends finish, then ends the engine."""
         for listener in self._listeners:
             listener.close()
         if self._fronts is not None:

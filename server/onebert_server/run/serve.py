@@ -32,15 +32,15 @@ def serve(settings: Settings) -> None:
     sockets = bind(settings.host, settings.port)
     keep_freed_memory()
     server = (EngineServer if settings.front_ends else Server)(settings)
-    # uvicorn gives back the handlers that were there before, and Python those of the system at its end, unless they
-    # are to be ignored: a signal that comes so late must not change how the process ends.
+    # uvicorn restores the handlers that it found, and Python at its end the system's, unless signals are ignored. A
+    # signal that comes that late must not change how the process ends.
     _on_stop(server.handle_exit)
     try:
         server.run(sockets=sockets)
     finally:
         _on_stop(signal.SIG_IGN)
     if server.stuck:
-        # Python would wait for nothing, but end libraries under a thread that still uses them.
+        # A thread is still busy with the start that was given up; an ordinary exit would tear down libraries under it.
         sys.stdout.flush()
         os._exit(0)
     if server.failure is not None:

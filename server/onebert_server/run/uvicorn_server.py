@@ -121,7 +121,7 @@ class Server(uvicorn.Server):
 
 
 def _tell(opened: "asyncio.Future[tuple[Runtime, ASGIApp]]", what: Callable[[], None]) -> None:
-    # The loop may have ended meanwhile: then nobody waits.
+    # The event loop may have ended meanwhile: then nobody waits for the runtime.
     with suppress(RuntimeError):
         opened.get_loop().call_soon_threadsafe(what)
 
