@@ -42,9 +42,10 @@ class Admission:
         except BaseException:
             self._directory.unpin(versions)
             raise
-        # Not when the request ends: it may end early, and the engine still reads the rows.
+        # Unpinned when the engine's future ends, and not with this coroutine: a request may end early, while a batch
+        # still reads the rows of its versions.
         future.add_done_callback(lambda _: self._directory.unpin(versions))
-        # Cancelled with this coroutine: the engine then leaves out what it has not begun.
+        # Where this coroutine is cancelled, so is the future, and the engine drops what it has not begun.
         computed = await asyncio.wrap_future(future)
         logits = iter(computed)
         return [
@@ -80,7 +81,7 @@ class Admission:
 
 
 class _Expanded:
-    """A question on its way through the engine."""
+    """A question with the sequences that were planned for it, and what the engine is given of each."""
 
     def __init__(self, version: Version, number: int, planned: Sequence[Planned], items: Sequence[Item]) -> None:
         self.version = version
@@ -90,7 +91,7 @@ class _Expanded:
 
 
 class _CutOnce:
-    """Cuts every input once to every length, so that the engine sees by identity what sequences share."""
+    """Cuts every input once to every length: packing shares layers of sequences whose tokens are one object."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer

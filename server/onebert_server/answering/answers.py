@@ -19,8 +19,8 @@ from onebert_store.errors import AnswerNotFinite
 # Threads that tokenize and read answers.
 WORKERS = 4
 
-# About what the event loop may read itself, below a third of a millisecond: so many numbers, where each answer costs
-# as much as some numbers more.
+# Up to so many logits are read on the event loop, which takes less than a third of a millisecond; more are read by a
+# worker thread. Each answer has a cost of its own, about that of reading `_ANSWER_IN_NUMBERS` logits.
 TINY_NUMBERS = 2048
 _ANSWER_IN_NUMBERS = 32
 

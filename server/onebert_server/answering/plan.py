@@ -56,7 +56,7 @@ class Reading:
 
 
 class Plan(Protocol):
-    """How questions are expanded and answers reduced; both halves know nothing of each other but `Computed`."""
+    """How questions are expanded and answers reduced; only `Computed` goes from one to the other."""
 
     def expand(self, pieces: Pieces, version: Version, tokenizer: Tokenizer) -> Sequence[Planned]:
         """The sequences to run for one input, at least one.

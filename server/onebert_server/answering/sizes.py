@@ -29,7 +29,7 @@ class AnswerSize:
         tokens = sum(lengths) if facts.per_token else len(lengths)
         self._numbers += len(facts.labels) * tokens
         self._bytes += _answer_bytes(facts, tokens, self._top_k)
-        # A front end may have to be told the labels of each version, however few of them are shown.
+        # All labels of a version are sent to a front end that does not know them, however few the answer shows.
         if facts.ref not in self._labels_of:
             self._labels_of.add(facts.ref)
             self._bytes += facts.label_bytes
@@ -47,11 +47,11 @@ def too_many_bytes() -> TooLarge:
 def _answer_bytes(facts: Facts, tokens: int, top_k: int | None) -> int:
     """About the most that one answer takes as JSON."""
     if facts.task_type == "token":
-        # Once among the words, once among the entities.
+        # A token may appear twice in the answer: among the words, and among the entities.
         return _RESULT + 2 * tokens * (_STRETCH + facts.longest_label_bytes)
     if facts.task_type == "span":
         return _RESULT + min(top_k or 1, MAX_ANSWERS) * (_STRETCH + _SPAN_TEXT)
     shown = len(facts.labels) if top_k is None else min(top_k, len(facts.labels))
     scores = shown * _NUMBER + min(facts.label_bytes, shown * facts.longest_label_bytes)
-    # Those that apply, whatever `top_k` is.
+    # A multi-label answer also lists every label that applies, whatever `top_k` is.
     return _RESULT + scores + (facts.label_bytes if facts.task_type == "multi_label" else 0)

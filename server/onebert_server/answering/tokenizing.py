@@ -11,7 +11,7 @@ from onebert_encoder.text.tokens import Pieces, Text, Tokenizer
 from onebert_server.limits import MAX_CHARACTERS
 from onebert_store.errors import QueueFull
 
-# About what the event loop may do itself: below a third of a millisecond.
+# Texts of so many characters in all are tokenized on the event loop, which takes less than a third of a millisecond.
 TINY_CHARACTERS = 512
 
 
@@ -44,7 +44,7 @@ class Tokenizing:
         else:
             self._permits.take(principal, characters)
             future = self._workers.submit(work)
-            # Not when the request ends: it may be cancelled while a thread still works on its texts.
+            # Given back when the thread is done, and not when the request ends: a request may be cancelled meanwhile.
             future.add_done_callback(lambda _: self._permits.give_back(principal, characters))
             made = await asyncio.wrap_future(future)
         by_text = dict(zip(distinct, made, strict=True))

@@ -190,7 +190,7 @@ def _full_device_is_typed() -> Iterator[None]:
 
 
 class _Own:
-    """What only some rows have of their own, such as gains; entry 0 of its tables holds for all others."""
+    """Tables of what only some rows have of their own, such as gains; entry 0 is the base's, for all other rows."""
 
     def __init__(self, *tables: "_Table") -> None:
         self.tables = tables
@@ -206,7 +206,7 @@ class _Own:
     def install(self, slot: int, *own: Tensor | None) -> None:
         if any(one is None for one in own):
             return
-        # Taken before it is written: what fails is then given back, and no other row is ever handed the same entry.
+        # The entry is taken before it is written: where writing fails, `forget` gives the entry back like any other.
         if not self._free:
             self._free.append(self._entries)
             self._entries += 1

@@ -6,9 +6,10 @@ from torch import Tensor
 
 
 class HostCopy:
-    """Of a tensor on any device; on a CPU there is nothing to copy.
+    """A copy of a tensor of any device; on a CPU the tensor itself.
 
-    Into pinned memory, behind what was launched before: copied in another way, the caller would wait for the device.
+    A GPU copies into pinned memory, after the work that was launched before: into other memory the copy would make its
+    caller wait for the GPU.
     """
 
     def __init__(self, tensor: Tensor) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 # As glibc's <malloc.h> numbers them.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
-# Above the largest activation of a batch; what is larger still goes back when freed. Older versions take 32 MiB.
+# Blocks up to this size are kept when they are freed. The first is larger than any activation of a batch; versions of
+# glibc that refuse it take the second.
 _KEPT_BYTES = (2**28, 2**25)
 
 

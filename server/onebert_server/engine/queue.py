@@ -23,7 +23,7 @@ from onebert_store.errors import DeadlineExceeded, OverShare, QueueFull, TooLarg
 QUANTUM = 512
 REQUEST_TURN = 2048
 
-# Deadlines that may be kept of requests that no longer wait, beside as many as there are requests.
+# Deadlines of requests that no longer wait are dropped when there are so many of them more than requests that wait.
 MAX_STALE = 1024
 
 # How long it is remembered, in seconds, that a principal's clients leave, and of how many principals.
@@ -256,7 +256,7 @@ class FairQueue(Generic[R]):
         return min(waited / 2, self._limits.max_seconds)
 
     def _refuse(self, principal: str, sequences: int, tokens: int, patience: float, seconds_per_token: float) -> None:
-        """Raises what speaks against so much more of a principal, for an answer within `patience` seconds."""
+        """Raises why so much more of a principal may not wait, or would not be answered within `patience` seconds."""
         flows = [flow for name, flow in self._flows.items() if name != RESERVED]
         if principal == RESERVED or not flows:
             return

@@ -22,8 +22,8 @@ _MOST_SLOWER = 4.0
 # other work that was ending can be that wrong; an estimate that could fall to nothing would no longer bound any wait.
 _MOST_FASTER = 0.1
 
-# Tokens of the batches that are measured at start, and of a sequence in them; the last is left out where the second
-# one takes so many seconds already.
+# Tokens of the batches that are measured at start, and of each sequence in them. Where the second batch takes `_LONG`
+# seconds, the third is left out; the best of `_REPEATED` measurements counts.
 _MEASURED = (16, 1024, 8192)
 _MEASURED_LENGTH = 32
 _LONG = 0.02
