@@ -3,6 +3,7 @@
 import ast
 import re
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,14 @@ def test_every_row_of_a_table_has_the_cells_of_its_head(page: Path) -> None:
     for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
         # A bar inside of a cell is written with a backslash; without one it ends the cell, also in code.
         assert len({len(re.findall(r"(?<!\\)\|", row)) for row in table.splitlines()}) == 1, table
+
+
+def test_every_dependency_is_named_with_its_licence() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = project["dependencies"] + [one for group in project["optional-dependencies"].values() for one in group]
+    names = {re.match(r"[\w-]+", one).group() for one in wanted} - {"onebert"}
+    page = set(re.findall(r"[\w-]+", (ROOT / "docs/dependencies.md").read_text(encoding="utf-8")))
+    assert names - page == set()
 
 
 def test_every_message_of_the_troubleshooting_page_is_one_of_the_code() -> None:
