@@ -105,11 +105,11 @@ def test_each_word_has_the_label_of_its_first_token() -> None:
 
 
 def test_words_of_a_byte_level_tokenizer_have_no_spaces_and_whole_characters() -> None:
-    """The fixture has a token for each byte: four for an emoji, one for each space, which is no word."""
+    """The fixture's tokenizer has a token for each byte: four for an emoji; a space is a token but no word."""
     text = " é😀s  ab"
     alignment = aligned(text, "roberta")
     logits = np.zeros((len(alignment.words), 2))
-    # Only the first byte that can be seen of "ab" says B; the space before it belongs to its word, and does not decide.
+    # Only the token of "a" is labeled B: it decides for the word "ab", not the token of the space before it.
     logits[alignment.offsets.index((6, 7)), 1] = 5.0
     got = labeled(logits, ["A", "B"], text, alignment)
     found = [(text[word.start : word.end], word.label) for word in got.words]
@@ -196,7 +196,7 @@ def test_extreme_span_logits_keep_their_order() -> None:
     alignment = aligned(pair)
     first = alignment.sequences.index(1)
     logits = np.zeros((len(alignment.words), 2))
-    # The best end lies before the best start; what is left has probabilities so small that no double holds them.
+    # The best end lies before the best start; all other spans have probabilities too small for a double.
     logits[first + 1, 0], logits[first, 1], logits[first + 1, 1] = 3000, 3000, -500
     got = extracted(logits, pair, alignment, top_k=3).answers
     assert [(one.text, one.score) for one in got] == [("late", 0.0), ("order", 0.0), ("late order", 0.0)]

@@ -101,7 +101,7 @@ def test_a_sharded_checkpoint_is_the_same_base(folder: Path) -> None:
 
 
 def test_a_cache_that_holds_only_a_part_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody who once fetched only the configuration must not lose the default base."""
+    """A cache that holds only the configuration does not keep the default base from being loaded."""
     snapshot = tmp_path / "models--sentence-transformers--all-MiniLM-L6-v2" / "snapshots" / "abc"
     snapshot.mkdir(parents=True)
     (snapshot / "config.json").write_text('{"model_type": "bert"}')
@@ -187,7 +187,7 @@ def test_a_field_added_later_changes_no_digest_until_it_is_used(folder: Path) ->
 
 
 def test_the_tokenizers_library_may_write_the_same_tokenizer_another_way() -> None:
-    """Merges were texts before release 0.20; keys come with releases, such as `ignore_merges`."""
+    """Releases before 0.20 wrote merges as texts; later releases add keys, such as `ignore_merges`."""
     model = {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [["a", "b"]]}
     now = {"version": "1.0", "truncation": None, "model": model}
     older = {**now, "model": {**model, "merges": ["a b"]}}

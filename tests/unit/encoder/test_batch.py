@@ -1,4 +1,4 @@
-"""Packing: every token once, in its own sequence, with its own row; and what sharing may and may not join."""
+"""Packing: every token stands once, in its own sequence, with its own row; and which layers sequences share."""
 
 from functools import cache
 from itertools import pairwise
@@ -58,7 +58,7 @@ def test_buckets_and_runs_cover_the_tokens_without_gaps(drawn: list[tuple[int, i
         assert all(before[1] == after[0] for before, after in pairwise(edges))
     for row, start, stop in stage.spans:
         assert set(stage.row_of_token[start:stop].tolist()) == {row}
-    # Padding is what buckets are for: inside one, no sequence is padded to more than twice its length (16 at least).
+    # Buckets bound padding: no sequence is padded to more than twice its length, or to 16 tokens if that is more.
     for bucket in stage.buckets:
         assert bucket.count * bucket.length <= 2 * (bucket.stop - bucket.start) + 16 * bucket.count
 

@@ -1,4 +1,4 @@
-"""Branches on runs of tokens: the C++ kernels and PyTorch's products against dense matrices in float64."""
+"""Branches on spans of tokens: the C++ kernels and PyTorch's products against dense matrices in float64."""
 
 import math
 
@@ -12,11 +12,11 @@ from onebert_encoder.compute.kernels.protocol import Kernels
 from onebert_encoder.layout.branches import Bottleneck, Branch, Joined, LowRank, Sparse
 from stages import draw, needs_kernels
 
-# Sums of up to 384 products, together of order 1 to 10. float32: a few hundred roundings of 6e-8. bfloat16: the plain
-# kernels round what lies between too, to 8 bits.
+# Tolerances for sums of up to 384 products, of order 1 to 10. float32: a few hundred roundings of 6e-8. bfloat16: the
+# plain kernels also round intermediate results to 8 bits.
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 0.05}
 DTYPES = list(TOLERANCE)
-RUNS = [1, 2, 16, 17, 40, 3]
+SPANS = [1, 2, 16, 17, 40, 3]
 
 
 def kernels_of(name: str, dtype: torch.dtype) -> Kernels:
@@ -55,10 +55,10 @@ def exact(branch: Branch, x: Tensor) -> Tensor:
     return z * torch.special.ndtr(z) @ branch.U.double().T
 
 
-def runs_of(branches: list[tuple[Branch, ...]]) -> list[Joined]:
-    """A run for each, but none on the tokens of the third."""
-    starts = [sum(RUNS[:i]) for i in range(len(RUNS))]
-    joined = [(start, start + length, own) for start, length, own in zip(starts, RUNS, branches, strict=True)]
+def spans_of(branches: list[tuple[Branch, ...]]) -> list[Joined]:
+    """A span for each branch; the tokens of the third span have none."""
+    starts = [sum(SPANS[:i]) for i in range(len(SPANS))]
+    joined = [(start, start + length, own) for start, length, own in zip(starts, SPANS, branches, strict=True)]
     return [*joined[:2], *joined[3:]]
 
 
@@ -67,19 +67,19 @@ def runs_of(branches: list[tuple[Branch, ...]]) -> list[Joined]:
 @pytest.mark.parametrize("rank", [1, 3, 8, 24])
 @pytest.mark.parametrize(("into", "out"), [(1, 1), (7, 5), (16, 48), (33, 100), (384, 100), (48, 48)])
 @torch.no_grad()
-def test_every_run_gets_what_its_own_branches_make(
+def test_every_span_gets_what_its_own_branches_make(
     kernels: str, dtype: torch.dtype, rank: int, into: int, out: int
 ) -> None:
     branches: list[tuple[Branch, ...]] = [
-        (low_rank(rank, into, out, dtype, i), sparse(out + rank, into, out, dtype, i)) for i in range(len(RUNS))
+        (low_rank(rank, into, out, dtype, i), sparse(out + rank, into, out, dtype, i)) for i in range(len(SPANS))
     ]
     if into == out:
         branches = [(*own, bottleneck(rank, out, dtype, i)) for i, own in enumerate(branches)]
-    y, x = draw(sum(RUNS) + 5, out, dtype=dtype), draw(sum(RUNS) + 5, into, dtype=dtype, seed=1)
+    y, x = draw(sum(SPANS) + 5, out, dtype=dtype), draw(sum(SPANS) + 5, into, dtype=dtype, seed=1)
     want = y.double()
-    for start, stop, own in runs_of(branches):
+    for start, stop, own in spans_of(branches):
         want[start:stop] += sum(exact(branch, x[start:stop]) for branch in own)
-    got = kernels_of(kernels, dtype).add_branches(y.clone(), x, runs_of(branches))
+    got = kernels_of(kernels, dtype).add_branches(y.clone(), x, spans_of(branches))
     torch.testing.assert_close(got.double(), want, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
     assert torch.equal(got[3:19], y[3:19])
 
@@ -87,15 +87,15 @@ def test_every_run_gets_what_its_own_branches_make(
 @needs_kernels
 @pytest.mark.parametrize("dtype", DTYPES)
 @torch.no_grad()
-def test_a_run_has_the_same_bits_alone_and_among_others_and_keeps_its_poison(dtype: torch.dtype) -> None:
+def test_a_span_has_the_same_bits_alone_and_among_others_and_keeps_its_poison(dtype: torch.dtype) -> None:
     branches: list[tuple[Branch, ...]] = [
         (low_rank(5, 33, 33, dtype, i), sparse(90, 33, 33, dtype, i), bottleneck(6, 33, dtype, i))
-        for i in range(len(RUNS))
+        for i in range(len(SPANS))
     ]
-    y, x = draw(sum(RUNS), 33, dtype=dtype), draw(sum(RUNS), 33, dtype=dtype, seed=1)
+    y, x = draw(sum(SPANS), 33, dtype=dtype), draw(sum(SPANS), 33, dtype=dtype, seed=1)
     x[36:76] = math.nan
     kernels = kernels_of("native", dtype)
-    among = kernels.add_branches(y.clone(), x, runs_of(branches))
+    among = kernels.add_branches(y.clone(), x, spans_of(branches))
     assert torch.isfinite(among[:36]).all()
     assert not torch.isfinite(among[36:76]).any()
     last = slice(len(y) - 3, len(y))
@@ -105,8 +105,8 @@ def test_a_run_has_the_same_bits_alone_and_among_others_and_keeps_its_poison(dty
 
 @needs_kernels
 @torch.no_grad()
-def test_several_branches_of_one_run_are_added_by_one_thread() -> None:
-    """Threads that met in a line of y would lose each other's sums."""
+def test_several_branches_of_one_span_are_added_by_one_thread() -> None:
+    """If two threads wrote to one token of y, sums would be lost."""
     branches = tuple(low_rank(4, 64, 64, torch.float32, seed) for seed in range(8))
     x = draw(512, 64, dtype=torch.float32)
     want = sum(exact(branch, x) for branch in branches)

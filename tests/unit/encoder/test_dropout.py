@@ -1,4 +1,4 @@
-"""Dropout: what a row drops is its own affair, at the right rate, and where the base had it."""
+"""Dropout: masks of a row do not depend on other rows, have the right rate, and apply where the base has dropout."""
 
 from functools import cache
 from itertools import chain
@@ -92,7 +92,7 @@ def test_so_many_are_dropped_and_the_rest_is_larger_by_as_much(drop: float, dtyp
         # The probability has 16 bits; bfloat16 has 8.
         assert scale == pytest.approx(1 / (1 - drop), rel=1e-4 if dtype == torch.float32 else 2**-8)
         kept, n = mask.count_nonzero().item() / mask.numel(), mask.numel()
-        # Five standard deviations of a frequency among n.
+        # Five standard deviations of a frequency over n draws.
         assert kept == pytest.approx(1 - drop, abs=5 * (drop * (1 - drop) / n) ** 0.5)
 
 
@@ -104,7 +104,7 @@ def test_no_dropout_draws_nothing() -> None:
 
 
 def test_logits_with_dropout_are_the_same_alone_and_in_a_mixture() -> None:
-    """Through the whole forward pass; another mask moves these logits by tenths."""
+    """Checked through the whole forward pass, in which another mask would change logits by tenths."""
     rows = [
         fold(base(), torch_tensors(far_delta(base().spec, kind, "mean", labels=2, seed=seed)), "mean")
         for seed, kind in enumerate(("bitfit", "lora", "everything"))

@@ -1,4 +1,4 @@
-"""What a forward pass touches: as much as the batch needs, however many tasks are resident."""
+"""A forward pass makes tensors of the batch's size, however many tasks are resident."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def memory(tensor: Tensor) -> int:
 
 
 class Largest(TorchDispatchMode):
-    """Keeps how many numbers the largest tensor holds that an operation has made; a view of another is not made."""
+    """Records the size of the largest tensor that an operation makes; views do not count."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class Largest(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
-        # Packed weights have no memory that could be looked at.
+        # Tensors of packed weights have no storage to look at.
         given = {memory(one) for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor) and not one.is_mkldnn}
         if isinstance(out, Tensor) and memory(out) not in given:
             self.numbers = max(self.numbers, out.numel())

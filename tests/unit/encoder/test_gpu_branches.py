@@ -18,10 +18,10 @@ pytestmark = pytest.mark.gpu
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 HALF = torch.float16 if DEVICE == "cpu" else torch.bfloat16
-# Sums of up to 200 products, together of order 1 to 10, what lies between rounded to the dtype's own digits.
+# Tolerances for sums of up to 200 products, of order 1 to 10, with intermediate results rounded to the dtype.
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 0.02, torch.bfloat16: 0.1}
-# Tiles have 64 tokens: spans of less, as many, one more and many; tokens without a branch lie between.
-RUNS = [(0, 1), (1, 65), (70, 135), (140, 144), (144, 310)]
+# Tiles have 64 tokens: spans are shorter, as long, one longer and much longer, with tokens without a branch between.
+SPANS = [(0, 1), (1, 65), (70, 135), (140, 144), (144, 310)]
 TOKENS = 315
 
 
@@ -46,7 +46,7 @@ def exact(branch: Branch, x: Tensor) -> Tensor:
 
 
 def add(y: Tensor, x: Tensor, joined: list[Joined]) -> Tensor:
-    """A row for each run."""
+    """Adds the branches by the Triton kernels, with a row of its own for each span."""
     place, rows = (3, "qkv"), [Branches(), *(Branches({(3, "qkv"): branches}) for _, _, branches in joined)]
     spans = [(row, start, stop) for row, (start, stop, _) in enumerate(joined, 1)]
     stage = replace(stage_of([len(y)], [0], 0, y.dtype, DEVICE), spans=spans)
@@ -73,7 +73,7 @@ def assert_joined(joined: list[Joined], into: int, out: int, dtype: torch.dtype)
 def test_ranks_of_all_sizes_in_one_batch(dtype: torch.dtype, into: int, out: int) -> None:
     ranks = (1, 16, 3, 65, 24)
     assert_joined(
-        [(*run, (low_rank(rank, into, out, dtype, rank),)) for run, rank in zip(RUNS, ranks, strict=True)],
+        [(*span, (low_rank(rank, into, out, dtype, rank),)) for span, rank in zip(SPANS, ranks, strict=True)],
         into,
         out,
         dtype,
@@ -83,12 +83,12 @@ def test_ranks_of_all_sizes_in_one_batch(dtype: torch.dtype, into: int, out: int
 @pytest.mark.parametrize("dtype", [torch.float32, HALF])
 def test_adapters_beside_low_rank_branches(dtype: torch.dtype) -> None:
     makers = (low_rank(4, 40, 40, dtype, 0), adapter(8, 40, dtype, 1), adapter(70, 40, dtype, 2))
-    assert_joined([(*run, (makers[i % 3],)) for i, run in enumerate(RUNS)], 40, 40, dtype)
+    assert_joined([(*span, (makers[i % 3],)) for i, span in enumerate(SPANS)], 40, 40, dtype)
 
 
-def test_several_branches_of_one_run_are_all_added() -> None:
+def test_several_branches_of_one_span_are_all_added() -> None:
     several = tuple(low_rank(2 + i, 24, 24, torch.float32, i) for i in range(3))
-    assert_joined([(*run, several[: 1 + i % 3]) for i, run in enumerate(RUNS)], 24, 24, torch.float32)
+    assert_joined([(*span, several[: 1 + i % 3]) for i, span in enumerate(SPANS)], 24, 24, torch.float32)
 
 
 def test_an_adapter_reads_what_it_adds_to() -> None:
@@ -102,11 +102,11 @@ def test_an_adapter_reads_what_it_adds_to() -> None:
 
 
 def test_sparse_branches_come_with_the_others() -> None:
-    places = torch.tensor([[0, 3, 23], [5, 0, 23]], device=DEVICE)
-    sparse = Sparse(places, draw(3, dtype=torch.float32, device=DEVICE), (24, 24))
+    indices = torch.tensor([[0, 3, 23], [5, 0, 23]], device=DEVICE)
+    sparse = Sparse(indices, draw(3, dtype=torch.float32, device=DEVICE), (24, 24))
     dense, x = low_rank(2, 24, 24, torch.float32, 0), draw(TOKENS, 24, dtype=torch.float32, device=DEVICE)
     want = exact(dense, x)
-    for row, column, value in zip(*places.tolist(), sparse.values.tolist(), strict=True):
+    for row, column, value in zip(*indices.tolist(), sparse.values.tolist(), strict=True):
         want[:, row] += value * x[:, column]
     got = add(torch.zeros_like(x), x, [(0, TOKENS, (dense, sparse))])
     torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-5)
@@ -120,18 +120,18 @@ def test_matrices_that_lie_askew_are_left_to_the_plain_kernels(monkeypatch: pyte
     assert_joined([(0, 70, (askew,))], 24, 24, torch.float32)
 
 
-# On the interpreter's account: numpy warns of the numbers that are put there on purpose.
+# Triton's interpreter computes with numpy, which warns of the NaN and infinity put in on purpose.
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("dtype", [torch.float32, HALF])
-def test_a_run_has_the_same_bits_alone_and_among_others_and_keeps_its_poison(dtype: torch.dtype) -> None:
-    branches = [(low_rank(5 + 20 * i, 33, 48, dtype, i),) for i in range(len(RUNS))]
+def test_a_span_has_the_same_bits_alone_and_among_others_and_keeps_its_poison(dtype: torch.dtype) -> None:
+    branches = [(low_rank(5 + 20 * i, 33, 48, dtype, i),) for i in range(len(SPANS))]
     y = draw(TOKENS, 48, dtype=dtype, device=DEVICE)
     x = draw(TOKENS, 33, dtype=dtype, seed=1, device=DEVICE)
     x[70:135] = math.nan
-    among = add(y.clone(), x, [(*run, own) for run, own in zip(RUNS, branches, strict=True)])
+    among = add(y.clone(), x, [(*span, own) for span, own in zip(SPANS, branches, strict=True)])
     assert among[70:135].isnan().all()
     for i in (0, 1, 3, 4):
-        start, stop = RUNS[i]
+        start, stop = SPANS[i]
         assert torch.isfinite(among[start:stop]).all()
         alone = add(y[start:stop].clone(), x[start:stop], [(0, stop - start, branches[i])])
         assert torch.equal(alone, among[start:stop])

@@ -66,7 +66,7 @@ def test_a_sequence_has_the_same_bits_alone_and_among_others() -> None:
 
 
 def test_heads_of_every_kind_in_one_batch_equal_the_plain_models() -> None:
-    """Pooled or for every token, with and without tanh layers, and one whose matrix is not contiguous."""
+    """Heads that pool or read every token, with and without tanh layers, one with a matrix that is not contiguous."""
     base = load_base(str(tiny_base("bert")), device=DEVICE)
     rows, references = [fold(base, {})], []
     for seed, pooling in enumerate((*base.spec.poolings, "none", "mean")):

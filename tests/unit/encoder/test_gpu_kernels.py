@@ -40,8 +40,8 @@ pytestmark = pytest.mark.gpu
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 PLAIN = PlainKernels(F.gelu)
-# Numbers of order 1 to 4, gains up to 4. float32: sums of some hundred roundings of 6e-8. Of 16 bits, both round their
-# result, the plain kernels also what lies between; bfloat16 keeps 8 bits, float16 11.
+# Tolerances for numbers of order 1 to 4 and gains up to 4. float32: sums of some hundred roundings of 6e-8. In 16 bits
+# both kernels round their results, and the plain ones intermediate results, too; bfloat16 keeps 8 bits, float16 11.
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 0.02, torch.bfloat16: 0.1}
 HALF = torch.float16 if DEVICE == "cpu" else torch.bfloat16
 
@@ -95,7 +95,7 @@ def test_attention_of_any_lengths_heads_and_widths(
     assert not context[sum(lengths) :].any()
 
 
-# On the interpreter's account: numpy warns of the numbers that are put there on purpose.
+# Triton's interpreter computes with numpy, which warns of the NaN and infinity put in on purpose.
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_attention_never_reads_the_filling_or_a_neighbor() -> None:
     at = stage([6, 40, 3], [0, 1, 0], 15, torch.float32)
@@ -114,7 +114,7 @@ def test_attention_never_reads_the_filling_or_a_neighbor() -> None:
 def test_add_norm(dtype: torch.dtype, own_gains: bool, width: int) -> None:
     at = stage([5, 9], [2, 0], 2, dtype)
     y, x = (draw(16, width, dtype=dtype, seed=seed, device=DEVICE) for seed in (0, 1))
-    # Tables are slices of larger ones, as one layer of the bank is.
+    # Tables are slices of larger ones, like those of one layer in the bank.
     b, gains = (draw(3, 2, width, dtype=dtype, seed=seed, device=DEVICE)[:, 1] for seed in (2, 3))
     gain = Gain(b[1].contiguous(), gains, torch.arange(16, device=DEVICE) % 3 if own_gains else None)
     got = fast().add_norm(y.clone(), x, b, at, gain, 1e-5)
@@ -131,7 +131,7 @@ def test_add_activate(dtype: torch.dtype, width: int) -> None:
 
 
 def test_rows_that_lie_beyond_what_32_bits_can_count() -> None:
-    # Only the three rows are ever touched, so the table takes no memory that it does not use.
+    # The table takes little memory: only three of its rows are ever touched.
     table = torch.empty(2**31 + 64, dtype=torch.bfloat16, device=DEVICE).as_strided((3, 32), (2**30, 1))
     near = draw(3, 32, dtype=torch.bfloat16, device=DEVICE)
     for row in range(3):
@@ -214,7 +214,7 @@ def test_without_triton_plain_kernels_take_over(
 
 
 def test_the_programs_compile_for_gpus(tmp_path: Path) -> None:
-    # The interpreter accepts more than the compiler. In a process of its own, where nothing is interpreted.
+    # The interpreter accepts more than the compiler, so programs are also compiled, in a process without interpreter.
     environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
     environment |= {"TRITON_CACHE_DIR": str(tmp_path), "PYTHONWARNINGS": "ignore"}
     done = subprocess.run(

@@ -36,7 +36,7 @@ KINDS = ("bitfit", "gains", "layernorm", "frozen", "lora", "scale", "sparse")
 
 
 class Imitation:
-    """Runs again, into the same memory."""
+    """A recorder without a GPU: repeats the run into the same memory."""
 
     def __init__(self) -> None:
         self.replays = 0
@@ -52,7 +52,7 @@ class Imitation:
         return replay
 
     def _addresses(self, run: Callable[[], Tensor], out: Tensor | None = None) -> list[int]:
-        """Of what is read and outlives the run: indices and tables."""
+        """Addresses of the inputs that outlive the run: indices and tables."""
         Noting.seen.clear()
         x = run()
         if out is not None:
@@ -118,7 +118,7 @@ def test_batches_of_one_size_and_any_other_content(recorder: Any) -> None:
         assert_same(graphs, base, rows, lengths, which, seed)
     assert graphs.sizes == {16}
     if not ON_GPU:
-        # The third batch is recorded, and compared; of the four behind it each is replayed.
+        # The third batch is recorded and compared; each of the four after it is replayed.
         assert recorder.replays == 5
 
 
@@ -189,7 +189,7 @@ def test_large_batches_are_not_recorded(recorder: Any, monkeypatch: pytest.Monke
 
 
 class Wrong:
-    """Gives what it gave when it was made."""
+    """A broken recording: always returns the output of its first batch."""
 
     def record(self, run: Callable[[], Tensor]) -> Callable[[], Tensor]:
         before = run().clone()
@@ -220,7 +220,7 @@ def test_a_recording_that_fails_is_told_of_once_and_not_used(
     assert not graphs.sizes
 
 
-# On the interpreter's account: numpy warns of the numbers that are put there on purpose.
+# Triton's interpreter computes with numpy, which warns of the NaN and infinity put in on purpose.
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_a_task_that_gives_nan_is_recorded_like_any_other(recorder: Any) -> None:
     base, rows = zoo()

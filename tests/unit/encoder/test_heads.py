@@ -17,7 +17,7 @@ from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import Head, Rows, diverges_at, stack_rows
 from onebert_encoder.text.tokens import Tokens
 
-# As in tests/integration/test_exactness.py, which argues it.
+# The tolerance of tests/integration/test_exactness.py, which gives the reason.
 TOLERANCE = 1e-4
 TASKS = [
     *(("none", kind) for kind in ("bitfit", "frozen", "spafit", "layernorm", "lora")),
@@ -109,7 +109,7 @@ def test_gradients_of_a_token_task_are_the_plain_models() -> None:
 
 
 def test_many_labels_and_many_tasks_take_one_product_a_task_with_the_same_answers() -> None:
-    """Over the bound on copied weights the other branch answers; both are the plain product."""
+    """Above and below the bound on copied weights, logits are those of the plain product."""
     generator = torch.Generator().manual_seed(0)
     heads = [
         Head("cls", (), torch.randn(5000, 32, generator=generator), torch.randn(5000, generator=generator))

@@ -23,8 +23,8 @@ from stages import draw, needs_kernels, stage_of
 pytestmark = [needs_kernels, pytest.mark.usefixtures("two_threads")]
 
 PLAIN = PlainKernels(F.gelu)
-# Numbers of order 1 to 4. float32: sums of up to 600 roundings of 6e-8. bfloat16: both round their result to 8 bits,
-# the plain kernels also what lies between, three times.
+# Tolerances for numbers of order 1 to 4. float32: sums of up to 600 roundings of 6e-8. bfloat16: both kernels round
+# results to 8 bits, and the plain ones round intermediate results, too, three times.
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 0.1}
 DTYPES = list(TOLERANCE)
 
@@ -68,7 +68,7 @@ def test_attention_of_a_long_text(dtype: torch.dtype) -> None:
 def test_add_norm(dtype: torch.dtype, own_gains: bool, width: int) -> None:
     at = stage_of([5, 9], [2, 0], 2, dtype)
     y, x = draw(16, width, dtype=dtype), draw(16, width, dtype=dtype, seed=1)
-    # Tables are slices of larger ones, as one layer of the bank is.
+    # Tables are slices of larger ones, like those of one layer in the bank.
     b = draw(3, 2, width, dtype=dtype, seed=2)[:, 1]
     gains = draw(3, 2, width, dtype=dtype, seed=3)[:, 1]
     gain = Gain(gains[0].contiguous(), gains, torch.arange(16) % 3 if own_gains else None)
@@ -90,7 +90,7 @@ def test_gelu_is_that_of_the_normal_distribution_everywhere() -> None:
         x[None].clone(), torch.zeros(1, len(x)), stage_of([1], [0], 0, torch.float32)
     )
     exact = x.double() * torch.special.ndtr(x.double())
-    # The polynomial is good to 5e-7; beyond 5 the value's own rounding counts, up to 12 * 6e-8 * a few.
+    # The polynomial's error is below 5e-7; beyond 5 the rounding of the value itself counts, up to 12 * 6e-8 * a few.
     torch.testing.assert_close(got[0].double(), exact, rtol=5e-7, atol=2e-6, equal_nan=True)
 
 
@@ -194,7 +194,7 @@ def load_in_a_new_process(cache: Path) -> str:
 
 
 def test_without_memory_to_work_in_a_call_fails_and_the_process_lives() -> None:
-    """A sequence that nobody could send: its keys and values alone are ten times what the process may take."""
+    """A sequence so long that its keys and values alone take ten times the memory that the process may have."""
     code = """
 import resource, torch
 from onebert_encoder.compute.kernels.native import load_native

@@ -1,4 +1,4 @@
-"""What a GPU is given to do for a batch, counted: as many launches for many tasks as for two.
+"""Counts the launches on a GPU for a batch: many tasks need as many as two.
 
 Counted on a CPU: PyTorch's operations that compute or copy, and the programs, which are not run.
 """
@@ -62,7 +62,7 @@ class Launches(TorchDispatchMode):
 
 
 class Program:
-    """Stands for one of Triton: `program[grid](...)`."""
+    """Counts calls in place of a Triton program: `program[grid](...)`."""
 
     def __init__(self, name: str, counted: Counter[str]) -> None:
         self._name, self._counted = name, counted
@@ -73,7 +73,7 @@ class Program:
 
 
 def launches(monkeypatch: pytest.MonkeyPatch, kinds: tuple[str, ...], tasks: int) -> Counter[str]:
-    """Of a text for each task, tasks of the kinds in turn."""
+    """The launches for a batch of one text for each task; the tasks are of these kinds in turn."""
     base = load_base(str(tiny_base("bert")))
     drawn = [far_delta(base.spec, kinds[i % len(kinds)], "mean", labels=2 + i % 3, seed=i) for i in range(tasks)]
     rows = stack_rows(base, [fold(base, torch_tensors(tensors)) for tensors in drawn])

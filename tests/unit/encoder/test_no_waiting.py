@@ -1,4 +1,4 @@
-"""From packed texts to logits nothing waits for a GPU: no number is read back, nothing is copied from ordinary memory.
+"""From packed texts to logits the host never waits for a GPU: it reads no number back and copies only pinned memory.
 
 On a GPU PyTorch itself tells of every wait. Without one its operations are recorded on a CPU, where the kernels for
 GPUs run in Triton's interpreter: those that must wait for a GPU are known by name.
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.gpu
 
 ON_GPU = torch.cuda.is_available()
 DEVICE = "cuda" if ON_GPU else "cpu"
-# Reading a number back; shapes that depend on numbers; a tensor made of a Python list, which is then copied.
+# Operations that wait: reading a number back, shapes that depend on numbers, tensors made from Python lists.
 WAITING = {
     *("_local_scalar_dense", "item", "is_nonzero", "equal", "nonzero", "masked_select", "unique", "_unique2"),
     *("index by bool", "repeat_interleave", "lift_fresh", "bincount"),
@@ -129,7 +129,7 @@ def test_what_waits_is_noticed(wait: Callable[[Tensor], Any]) -> None:
 
 
 def use_gpu_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a GPU, all indices in one buffer."""
+    """Uploads as on a GPU, with all indices in one buffer."""
     if not ON_GPU:
         monkeypatch.setattr(encoder, "choose_kernels", lambda *_: GpuKernels())
         monkeypatch.setattr(predict, "choose_heads", lambda *_: GpuHeads())

@@ -18,7 +18,7 @@ from stages import needs_int8
 def test_bfloat16_is_trusted_where_it_only_rounds(family: str) -> None:
     base = load_base(str(tiny_base(family)), dtype=torch.bfloat16)
     assert trusted(base) is base
-    # It is another computation, by more than float32 would be.
+    # The results differ by more than rounding in float32 would explain: it really computes in bfloat16.
     assert relative_error(base, base.in_dtype(torch.float32)) > 1e-4
 
 

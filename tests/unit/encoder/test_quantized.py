@@ -22,12 +22,12 @@ pytestmark = needs_int8
 
 
 def step(x: Tensor) -> Tensor:
-    """[tokens, 1], between two of the 256 numbers that a token is rounded to: its range, zero included, by 255."""
+    """[tokens, 1], the step between the 256 numbers that a token is rounded to: its range, zero included, over 255."""
     return (x.amax(1, keepdim=True).clamp(min=0) - x.amin(1, keepdim=True).clamp(max=0)) / 255
 
 
 def assert_within_rounding(x: Tensor, weight: Tensor, got: Tensor) -> None:
-    """No number of the product is farther off than its rounded factors allow.
+    """No error of the product is larger than the rounding of its factors explains.
 
     An entry of x is off by half a step, one of W by half of 1/127 of its row's largest. bfloat16 rounds twice, to a
     relative 2**-9: the result, and before it the sum over q - 128, at most 128 steps of x for each entry of W.
@@ -113,13 +113,13 @@ def test_a_base_in_int8_says_so_and_gives_others_back() -> None:
     base = load_base(str(tiny_base()), dtype=torch.int8)
     assert (base.dtype_name, base.dtype) == ("int8", torch.bfloat16)
     assert base.in_dtype(torch.float32).dtype_name == "float32"
-    # One that is trained has gradients, and so no 8-bit integers.
+    # A base that is trained needs gradients, which products in 8-bit integers do not have.
     assert base.with_params({}).dtype_name == "bfloat16"
 
 
 @pytest.fixture
 def unchecked() -> Iterator[None]:
-    """As in a process that has not looked yet, and leaves nothing that it saw."""
+    """Clears the cached check of the machine before and after the test."""
     caches = (quantized._checked, native.load_native, native._library)
     for function in caches:
         function.cache_clear()
@@ -145,13 +145,13 @@ def test_elsewhere_than_on_a_cpu_it_is_refused() -> None:
 
 
 def multiplied(change: Callable[[Callable[[], Tensor]], Tensor]) -> Callable[..., Tensor]:
-    """PyTorch's operator on another machine."""
+    """Replaces PyTorch's operator by one of another machine."""
     own = torch.ops.onednn.qlinear_pointwise
     return lambda *arguments: change(lambda: own(*arguments))
 
 
 def slow(product: Callable[[], Tensor]) -> Tensor:
-    """Many times the work, as code without vectors has."""
+    """A product that takes many times as long, like code without vector instructions."""
     for _ in range(200):
         product()
     return product()

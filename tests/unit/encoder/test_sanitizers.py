@@ -27,7 +27,7 @@ def run_sanitized(selected: str) -> subprocess.CompletedProcess[str]:
         subprocess.run(["g++", f"-print-file-name={name}"], check=True, capture_output=True, text=True).stdout.strip()
         for name in SANITIZERS
     ]
-    # Python keeps memory until it ends, so leaks are not looked for.
+    # Leaks are not checked, since Python itself frees some memory only when its process ends.
     environment = {"LD_PRELOAD": ":".join(libraries), "ASAN_OPTIONS": "detect_leaks=0:halt_on_error=1"}
     tests = [
         str(Path(__file__).with_name(name)) for name in ("test_kernels.py", "test_branches.py", "test_quantized.py")

@@ -1,4 +1,4 @@
-"""Our truncation and alignment against Hugging Face's own, for texts and pairs of every family."""
+"""Truncation and alignment against Hugging Face's, for texts and pairs of every family."""
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -57,7 +57,7 @@ def test_ids_segments_and_truncation_are_hugging_faces(family: str, text: Any, m
 def test_one_split_cut_to_any_length_is_what_tokenizing_at_that_length_gives(
     family: str, text: Any, lengths: list[int]
 ) -> None:
-    """The halves' ids and lengths are enough, in a process that never sees the text."""
+    """Ids and lengths of the halves are enough to cut a text, in a process that never sees it."""
     ours, theirs = both(family)
     halves = (text,) if isinstance(text, str) else text
     (pieces,) = ours.split([text], most=max(lengths))

@@ -1,4 +1,4 @@
-"""Many arrays in one buffer: each comes out as it went in, whatever its dtype, shape and neighbors."""
+"""Arrays that are uploaded in one buffer come out unchanged, whatever their dtypes, shapes and order."""
 
 import numpy as np
 import torch

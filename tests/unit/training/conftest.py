@@ -15,7 +15,7 @@ SPLITS = {"train": 48, "validation": 20, "test": 12}
 
 
 def lines(count, offset=0):
-    """Praise and complaint, one word apart."""
+    """Texts of praise and complaint, which differ in one word."""
     words = [("good", "praise"), ("bad", "complaint")]
     for i in range(count):
         word, label = words[(i + offset) % 2]
@@ -23,14 +23,14 @@ def lines(count, offset=0):
 
 
 def tagged(count, offset=0):
-    """Things are entities of two words, some of several word pieces; everything else is outside."""
+    """Texts whose entities are things of two words, some of several word pieces."""
     for i in range(offset, offset + count):
         words = ["my", THINGS[i % 6], ("stamps", "box", "code")[i % 3], *("was", "very", "late")[: 1 + i % 3]]
         yield {"words": words, "tags": ["O", "B-THING", "I-THING", *["O"] * (len(words) - 3)]}
 
 
 def asked(count, offset=0):
-    """The answer is the thing, somewhere in the context."""
+    """Questions whose answer is a thing somewhere in the context."""
     for i in range(offset, offset + count):
         thing, before = THINGS[i % 6], ("the late ", "my very good ", "")[i % 3]
         context = f"{before}{thing} was broken, thanks"

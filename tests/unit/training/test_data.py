@@ -1,4 +1,4 @@
-"""Data in every accepted shape, and one clear line for what is wrong with it."""
+"""Data in every accepted form is read, and bad data is refused with one clear line."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""Words with tags and questions with answers in every accepted shape, and one clear line for what is wrong."""
+"""Tagged words and answers in contexts are read in every accepted form, and refused with one clear line."""
 
 import csv
 import json

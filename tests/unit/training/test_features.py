@@ -1,4 +1,4 @@
-"""Kept activations: what Hugging Face's lower layers give, computed once, and answers as without them."""
+"""Kept activations are those of Hugging Face's lower layers, are computed once, and do not change answers."""
 
 import time
 
@@ -35,7 +35,7 @@ def make_run(inputs, method, pooling=None, **changes):
 
 
 def moved(run, steps=4):
-    """Values some steps from the start."""
+    """Values a few steps away from the start."""
     state = State(run.init_values())
     for _ in range(steps):
         take_step([(run, state)])
@@ -71,7 +71,7 @@ def test_logits_and_losses_are_those_from_the_first_layer_on(data, method, pooli
     above, whole = run.features("test"), run.inputs.splits["test"].features(0, run.pooling)
     assert (above.layers, whole.layers) == (range(low, LAYERS), range(LAYERS))
     logits, wanted = predictions(run, values, above), predictions(run, values, whole)
-    # bfloat16: other neighbors, another order of sums, another last of 8 bits in some layers.
+    # bfloat16: in another batch sums have another order, which may change the last of 8 bits in some layers.
     tolerance = 1e-5 if dtype == torch.float32 else 0.05
     np.testing.assert_allclose(np.stack(logits), np.stack(wanted), rtol=0, atol=tolerance)
     loss = run.objective.loss(list(map(torch.from_numpy, wanted)), run.targets["test"]).item()
@@ -126,13 +126,13 @@ def test_after_the_first_epoch_the_lower_layers_are_not_needed(data, method, poo
     base.embeddings = None
     for _ in range(run.steps_per_epoch):
         take_step([(run, state)])
-    # Another seed, too: the activations are the data's and the base's.
+    # A run with another seed shares them, too: activations depend on data and base alone.
     other = make_run(run.inputs, method, pooling, seed=5)
     take_step([(other, State(other.init_values()))])
 
 
 def test_an_example_is_the_same_to_the_bit_whichever_is_asked_for_first():
-    """An interrupted run goes on in the middle of an epoch; on a real base, where company changes the last bits."""
+    """An interrupted run asks in another order, and on a real base bits depend on what is computed together."""
     base = load_base()
     texts = texts_of(base)
     one, other = (Features(base, texts, 2, "") for _ in range(2))

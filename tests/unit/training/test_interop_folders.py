@@ -1,4 +1,4 @@
-"""Exported folders: whole, in a free place, or not there at all."""
+"""An exported folder is complete or does not exist, and replaces nothing."""
 
 import errno
 import os

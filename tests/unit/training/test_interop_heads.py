@@ -14,7 +14,7 @@ HEAD = ("head.weight", "head.bias")
 
 @pytest.fixture
 def new_family(monkeypatch):
-    """A family whose classes nobody has looked at yet."""
+    """A family without an entry for its sequence head."""
     monkeypatch.setattr(
         "onebert_encoder.base.anatomy.FAMILIES",
         {**FAMILIES, "newbert": replace(FAMILIES["bert"], sequence_head=None)},

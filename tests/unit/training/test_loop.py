@@ -1,4 +1,4 @@
-"""The loop on a tiny random base: what it changes, repeats, resumes and writes."""
+"""The training loop on a tiny random base: what it changes and writes, and that runs repeat and resume exactly."""
 
 import math
 from dataclasses import replace
@@ -146,7 +146,7 @@ def test_other_task_types(base, data, task_type):
     scores = evaluate(task_type, run.data.splits["test"].gold, logits)
     assert scores == pytest.approx(result.test, rel=1e-3)
     if task_type == "regression":
-        # Targets of 100 to 190 from a head that starts near 0: learned in their own unit, written in the data's.
+        # Targets are 100 to 190, and the head starts near 0: it learns in units of their spread; the delta undoes that.
         assert result.test["mae"] < 40
     else:
         assert result.test["micro_f1"] > 0.8
@@ -181,7 +181,7 @@ def test_a_step_has_the_gradient_of_the_plain_model(base_without_dropout, data, 
         assert {name.removeprefix("full.") for name in names} == read
     ours = [state.leaves[name].grad for name in names]
     theirs = [own[name.partition(".")[2]].grad for name in names]
-    # Clipping scales all gradients by one number.
+    # Clipping scales all gradients by the same factor.
     scale = torch.cat([g.flatten() for g in theirs]).norm() / torch.cat([g.flatten() for g in ours]).norm()
     for name, one, other in zip(names, ours, theirs, strict=True):
         # Folding sums in another order; relative to the largest gradients, of order 1, that is rounding.

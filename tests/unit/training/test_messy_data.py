@@ -1,4 +1,4 @@
-"""Data as people have it: spreadsheets of other countries, gaps, two spellings of a label, the Hub's own folders."""
+"""Real-world data: spreadsheets of other countries, gaps, two spellings of a label, folders of the Hub."""
 
 import json
 import sys

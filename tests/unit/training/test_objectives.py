@@ -51,7 +51,7 @@ def random_logits(shapes, seed=0):
 
 
 def certain(targets, num_labels):
-    """Logits that say the targets."""
+    """Logits of which the targets are the answers."""
     return [9 * F.one_hot(target.clamp(min=0), num_labels).float().numpy() for target in targets]
 
 
@@ -276,7 +276,7 @@ def test_an_answer_that_never_changes_is_not_useful():
 
 
 def test_the_deciding_metric_says_what_is_useful():
-    """A task on rare things is worth its false alarms."""
+    """A detector of something rare is useful in spite of false alarms that lower its accuracy."""
     objective = OBJECTIVES["single_label"](("common", "rare"))
     gold = [0] * 95 + [1] * 5
     eager = judged(objective, gold, rows_of([0] * 88 + [1] * 12, 2), "macro_f1")

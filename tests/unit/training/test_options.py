@@ -1,4 +1,4 @@
-"""One list of fields gives options, recipe fields and the docs."""
+"""The fields of the options give the command's options, the recipe's fields and the table in the docs."""
 
 import re
 from dataclasses import fields
@@ -15,7 +15,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "training.md"
 
 
 def test_the_page_has_the_table_of_all_options():
-    """To renew it: `options_markdown(DataOptions, Settings)`."""
+    """`options_markdown(DataOptions, Settings)` prints the table anew."""
     assert options_markdown(DataOptions, Settings) in PAGE.read_text(encoding="utf-8")
 
 

@@ -1,4 +1,4 @@
-"""Token and span tasks from data to file: learned, and measured as the plain model is with other people's tools."""
+"""Token and span tasks from data to file: they learn, and metrics are those of other tools on the plain model."""
 
 from functools import cache
 from itertools import chain
@@ -22,7 +22,7 @@ LONGEST_ANSWER = 30
 
 @cache
 def tokenizer():
-    """Hugging Face's own, as its users have it."""
+    """The tokenizer of Hugging Face, as its users load it."""
     return AutoTokenizer.from_pretrained(tiny_base("bert"))
 
 

@@ -1,4 +1,4 @@
-"""Reports: what is read, what is chosen and averaged, and that page and pictures show it."""
+"""Reports: reading records, choosing settings, averaging, and showing the results in page and pictures."""
 
 import io
 import json

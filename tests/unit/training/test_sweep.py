@@ -1,4 +1,4 @@
-"""`onebert sweep` as a user meets it: names, what is kept, killed and continued, results and the delta to publish."""
+"""`onebert sweep` as a user meets it: names, files, runs that are killed and continued, results, the best delta."""
 
 import json
 import os
@@ -65,7 +65,7 @@ method = ["bitfit", "layernorm"]
 data = ["tone"]
 seed = [0, 1]
 """
-# What another go of the same run may change.
+# The fields of a record that may differ between two attempts of the same run.
 INCIDENTAL = {"seconds", "tokens_per_second", "resumed_at"}
 
 
@@ -166,7 +166,7 @@ def test_the_delta_to_publish_is_the_best_one_by_validation(swept):
             if record["data"]["name"] == one["data"]:
                 settings[record["method"], record["learning_rate"]].append(record)
         mean = {key: fmean(run["validation"]["accuracy"] for run in runs) for key, runs in settings.items()}
-        # Of equal means any may be taken.
+        # Where means are equal, any of them may be chosen.
         best = [run for key, runs in settings.items() if mean[key] == max(mean.values()) for run in runs]
         chosen = next(run for run in servable if Path(one["file"]).name == run["out"])
         assert chosen in best

@@ -42,7 +42,7 @@ class InterruptedRunsError(Exception):
 
 @pytest.fixture(scope="module")
 def tasks(base, base_without_dropout, data, tags, questions):
-    """What runs share: one tokenization of each data set."""
+    """The tokenized data sets that runs share."""
     given = {"tone": (base, data), "tags": (base, tags), "qa": (base, questions), "calm": (base_without_dropout, data)}
     return {name: TaskInputs(*pair, 40) for name, pair in given.items()}
 
@@ -87,7 +87,7 @@ def losses(result):
 
 
 def apart(run, one, other):
-    """How far the numbers of two files are from each other, of how far they are from the start."""
+    """The distance of two files' numbers, relative to their distance from the start."""
 
     def numbers(tensors):
         return np.concatenate([value.ravel() for name, value in tensors.items() if not name.startswith("sparse_index")])

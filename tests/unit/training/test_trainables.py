@@ -43,7 +43,7 @@ def plan_of(base, method, pooling="mean"):
 
 
 def far(values, seed=1):
-    """Leaves as far from the start as the base's own parameters are large."""
+    """Leaves whose distance from the start is of the size of the base's parameters."""
     generator = torch.Generator().manual_seed(seed)
     return {
         name: (value.detach() + 0.3 * torch.randn(value.shape, generator=generator)).requires_grad_()
@@ -54,7 +54,7 @@ def far(values, seed=1):
 
 
 def arrays(tensors):
-    """As the file holds them."""
+    """Tensors in the types of the file."""
     return {
         name: value.detach().numpy().astype(np.int32 if name.startswith("sparse_index") else np.float32)
         for name, value in tensors.items()
@@ -74,7 +74,7 @@ def test_the_tensors_fit_the_base_and_hold_what_is_counted(base, method, pooling
     tensors = arrays(plan.tensors(far(plan.init(base, 3, SEED)), TargetScale()))
     check(Delta(parse_manifest(manifest_for(base.spec, pooling, labels=3)), tensors), base.spec)
     held = {name: value for name, value in tensors.items() if not name.startswith(("head.", "sparse_index."))}
-    # The far leaves hold no zero, so what is zero is not trained.
+    # The changed leaves contain no zero, so a zero in a tensor is a number that is not trained.
     assert sum(np.count_nonzero(value) for value in held.values()) == plan.num_parameters
 
 
@@ -89,7 +89,7 @@ def test_before_training_nothing_changes(base, method):
 
 
 def zeroed(plan):
-    """What init-bias starts from: biases of zero."""
+    """The base with biases of zero, from which init-bias starts."""
     return {site.name for part in plan.trainables if getattr(part, "from_zero", False) for site in part.sites}
 
 

@@ -71,7 +71,7 @@ def test_the_penalty_is_the_mean_of_the_open_probabilities(base):
 
 
 def differences(base, view):
-    """Flat change of every weight of the layers, one after the other."""
+    """The changes of all weights of the layers, flat, one after the other."""
     names = [f"{name}.weight" for name in base.spec.modules]
     return torch.cat([(view.params[name] - base.params[name]).detach().flatten() for name in names])
 

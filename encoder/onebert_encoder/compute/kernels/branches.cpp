@@ -1,5 +1,5 @@
-// What single rows add to a shared product, each on its own run of tokens: low-rank, bottleneck and sparse differences.
-// A token's numbers depend on its own line and its branch alone, to the bit; `y` is rounded once for each branch.
+// Adds the branches of single rows, low-rank, bottleneck and sparse, to a shared product, each on its span of tokens.
+// A token's bits depend on its own input and its branch alone; `y` is rounded once for each branch.
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -27,7 +27,7 @@ struct Sparse {
     const T *values;
 };
 
-// p [TOKENS][RANKS]: a tile that reaches over an edge has lines that repeat.
+// p [TOKENS][RANKS] = x Aᵀ. At an edge the last token or line of A stands several times in x or A.
 template <typename T>
 inline void multiply_down(const T *const *x, const T *const *A, int64_t in, float (*p)[RANKS]) {
     lanes sums[TOKENS][RANKS] = {};
@@ -80,7 +80,7 @@ int64_t floats(const LowRank<T> &branch, int64_t, int64_t) {
     return TOKENS * whole_ranks(branch.rank);
 }
 
-// `p` holds x Aᵀ of a few tokens.
+// Adds a low-rank or bottleneck branch; `p` is scratch memory for x Aᵀ of TOKENS tokens.
 template <typename T>
 void add(const LowRank<T> &branch, int64_t start, int64_t stop, T *y, int64_t out, const T *x, int64_t in,
          float *p) {
@@ -103,7 +103,7 @@ void add(const LowRank<T> &branch, int64_t start, int64_t stop, T *y, int64_t ou
     }
 }
 
-// Of every two runs of `S` lanes, the first or the second, a's before b's.
+// Cuts a and b into groups of `S` lanes; takes every first group, or every second one, alternately from a and from b.
 template <int S, bool SECOND, std::size_t... I>
 inline lanes interleave(lanes a, lanes b, std::index_sequence<I...>) {
 #ifdef __clang__
@@ -131,7 +131,8 @@ int64_t floats(const Sparse<T> &, int64_t in, int64_t out) {
     return (in + out) * LANES;
 }
 
-// Tokens lie in lanes: an entry is one product for sixteen of them. The scratch's part for sums is zeros, and left so.
+// Tokens lie in lanes, so that an entry takes one product for sixteen tokens. The part of `scratch` for sums must be
+// zeros, and is zeros again afterwards.
 template <typename T>
 void add(const Sparse<T> &branch, int64_t start, int64_t stop, T *y, int64_t out, const T *x, int64_t in, float *scratch) {
     float *across = scratch, *sums = across + in * LANES;
@@ -162,7 +163,8 @@ void add(const Sparse<T> &branch, int64_t start, int64_t stop, T *y, int64_t out
     }
 }
 
-// Branches of one run follow each other, and one thread adds them: in their order, and nobody else writes there.
+// The branches of one span stand together in `branches`. One thread adds all of them to a chunk of its tokens, in their
+// order, so that no two threads write to one token.
 template <typename Branch, typename T>
 void add_all(const Branch *branches, int64_t count, T *y, int64_t out, const T *x, int64_t in, int64_t threads) {
     struct Chunk {

@@ -1,4 +1,4 @@
-// What all kernels share: the two ways to store a number, GELU, and vectors that the compiler fits to the processor.
+// Shared by all kernels: float and bfloat16, GELU, and vectors that the compiler fits to the processor.
 #pragma once
 #include <bit>
 #include <cstdint>

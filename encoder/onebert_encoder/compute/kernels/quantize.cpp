@@ -1,4 +1,4 @@
-// Around a product in 8-bit integers: tokens in, each over its own range, and what comes out corrected for it.
+// Quantizes the tokens that a product in 8-bit integers reads, each over its own range, and corrects its result.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -13,7 +13,8 @@ struct Range {
     float scale, offset;
 };
 
-// Both are NaN where a number is not finite. Each reduction is a loop of its own: together they are no vector code.
+// Writes q. Scale and offset are NaN if a number is not finite. Each reduction is a loop of its own, since a loop of
+// several is not compiled to vector code.
 Range quantize_token(const float *v, int64_t width, std::uint8_t *q) {
     float low = 0, high = 0, poison = 0;
 #pragma omp simd reduction(min : low)
@@ -48,7 +49,7 @@ void quantize(const T *x, int64_t tokens, int64_t width, std::uint8_t *q, Range 
     }
 }
 
-// From W (q - 128) to W x, in place; `sums` are those of the rows of W.
+// Turns y = W (q - 128) into W x, in place; `sums` are the sums of the rows of W.
 template <typename T>
 void dequantize(T *y, int64_t tokens, int64_t width, const Range *ranges, const float *sums, int64_t threads) {
 #pragma omp parallel for num_threads(threads) schedule(static)

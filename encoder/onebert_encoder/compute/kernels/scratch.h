@@ -8,11 +8,12 @@
 
 namespace {
 
-// One block for all threads, taken before they start: an exception that leaves a parallel region ends the process.
+// One block of memory for all threads, allocated before they start: if an allocation failed inside a parallel region,
+// its exception would end the process.
 class Scratch {
   public:
     Scratch(std::int64_t threads, std::int64_t floats) : each(floats), all(threads * floats) {}
-    // Of the calling thread: zeros until it writes.
+    // The calling thread's part of the block, zeros until it writes.
     float *own() { return all.data() + omp_get_thread_num() * each; }
 
   private:
@@ -20,7 +21,7 @@ class Scratch {
     std::vector<float> all;
 };
 
-// Runs a kernel: 0, or 1 where memory cannot be had and nothing was computed.
+// Runs a kernel; returns 0, or 1 if its memory could not be allocated and nothing was computed.
 template <typename Kernel>
 int status_of(Kernel kernel) {
     try {
