@@ -204,12 +204,15 @@ class VersionResponse(VersionSummary):
     manifest: Manifest
 
 
-class TaskSummary(BaseModel):
-    """A task, its version numbers, where its aliases point, and where those that were moved pointed before."""
-
+class _Task(BaseModel):
     name: str
     aliases: dict[str, int]
     previous: dict[str, Previous]
+
+
+class TaskSummary(_Task):
+    """A task, its version numbers, where its aliases point, and where those that were moved pointed before."""
+
     versions: list[int]
 
 
@@ -220,12 +223,9 @@ class TasksResponse(BaseModel):
     next: Annotated[str | None, Field(description="what `after` must be for the next page; null on the last one")]
 
 
-class TaskResponse(BaseModel):
+class TaskResponse(_Task):
     """A task, its aliases as in the list of tasks, and its versions, oldest first."""
 
-    name: str
-    aliases: dict[str, int]
-    previous: dict[str, Previous]
     versions: list[VersionSummary]
 
 
