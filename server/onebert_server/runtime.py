@@ -36,6 +36,9 @@ REGISTRARS = 4
 # Seconds that a batch should take: a text that comes meanwhile waits for it. Larger batches are hardly faster on a CPU,
 # and a GPU runs the largest in less.
 MAX_BATCH_SECONDS = 0.1
+# So many batches that fail, and none that is answered between them, are the device's fault and not their texts': after
+# some errors a GPU answers nothing until its process ends.
+MAX_FAILED_IN_A_ROW = 10
 # Seconds for the batch under way at the end: the requests themselves had `shutdown_timeout` before.
 CLOSE_TIMEOUT = 5.0
 
@@ -75,7 +78,7 @@ class Runtime(Edge):
         """Sees whether answers can be had from this process, or an orchestrator should start it again.
 
         Raises:
-            Unhealthy: the engine's or the loader's thread is dead, or a forward pass hangs.
+            Unhealthy: the engine's or the loader's thread is dead, a forward pass hangs, or every one fails.
         """
         if self.engine.dead:
             raise Unhealthy("the engine's thread is dead")
@@ -83,6 +86,8 @@ class Runtime(Edge):
             raise Unhealthy("the loader's thread is dead")
         if self.engine.pass_seconds > self.settings.engine_timeout:
             raise Unhealthy("a forward pass takes longer than ONEBERT_ENGINE_TIMEOUT")
+        if self.engine.failed_in_a_row >= MAX_FAILED_IN_A_ROW:
+            raise Unhealthy("every forward pass fails")
 
 
 @contextmanager

@@ -13,8 +13,9 @@ from onebert_encoder.text.tokens import Tokens
 from onebert_server.app import create_app
 from onebert_server.context import own_work
 from onebert_server.engine.request import Item
-from onebert_server.runtime import open_runtime
+from onebert_server.runtime import MAX_FAILED_IN_A_ROW, open_runtime
 from onebert_server.settings import load_settings
+from onebert_store.errors import EngineFailed
 from servers import Task
 
 CLASSIFY, BODY = "/v1/tasks/task/classify", {"inputs": ["it is late"] * 3}
@@ -187,6 +188,32 @@ def test_health_fails_when_the_engines_thread_is_dead_and_who_waits_is_told(tmp_
                 pass
         assert (answer.status_code, answer.json()["code"]) == (503, "unhealthy")
         assert (await held.ask()).json()["code"] == "engine-failed"
+
+    lived(tmp_path, test)
+
+
+def test_health_fails_when_every_pass_fails_and_is_well_again_after_an_answer(tmp_path):
+    async def test(held):
+        [version] = held.runtime.directory.pin(["task"], "test")
+        outside_the_vocabulary = Item(Tokens([10**9], [0]), version.slot)
+
+        async def fail(times):
+            for _ in range(times):
+                with pytest.raises(EngineFailed):
+                    await asyncio.wrap_future(held.runtime.engine.submit([outside_the_vocabulary], own_work("test")))
+
+        for _ in range(2):
+            await fail(MAX_FAILED_IN_A_ROW - 1)
+            assert (await held.web.get("/healthz")).status_code == 200
+            assert (await held.ask()).status_code == 200
+        await fail(MAX_FAILED_IN_A_ROW)
+        for path in ("/healthz", "/readyz"):
+            answer = await held.web.get(path)
+            assert (answer.status_code, answer.json()["code"]) == (503, "unhealthy")
+        assert (await held.ask()).status_code == 200
+        async with asyncio.timeout(60):
+            while (await held.web.get("/healthz")).status_code != 200:
+                pass
 
     lived(tmp_path, test)
 

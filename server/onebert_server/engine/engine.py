@@ -77,6 +77,7 @@ class Engine:
         self._scheduler = Scheduler(limits.queue, observer)
         self._speed = Speed()
         self._landed = 0.0
+        self._failed = 0
         self._pass_started: float | None = None
         self._thread = threading.Thread(target=self._run, name="onebert-engine", daemon=True)
 
@@ -169,6 +170,11 @@ class Engine:
         return 0.0 if started is None else time.monotonic() - started
 
     @property
+    def failed_in_a_row(self) -> int:
+        """Batches that have failed since the last one that was answered."""
+        return self._failed
+
+    @property
     def waiting_sequences(self) -> int:
         """Sequences that wait."""
         return self._scheduler.sequences
@@ -227,6 +233,7 @@ class Engine:
     def _land(self, flight: Flight, following: Flight | None) -> None:
         try:
             self.land(flight)
+            self._failed = 0
             self._let_go(following)
         except BaseException as error:
             self._lose(flight.requests, following, error)
@@ -234,6 +241,7 @@ class Engine:
     def _lose(self, requests: set[Request], running: Flight | None, error: BaseException) -> None:
         """One batch is lost, its callers are told, the engine lives on, unless it is to end."""
         logger.exception("a batch of %d requests failed", len(requests))
+        self._failed += 1
         self._scheduler.lose(requests)
         self._let_go(running)
         if not isinstance(error, Exception):

@@ -24,7 +24,7 @@ async def base(runtime: RuntimeOf) -> BaseResponse:
 
 @router.get("/healthz", response_model_exclude_none=True)
 async def healthz(runtime: RuntimeOf) -> Health:
-    """The process is alive; 503 when its engine is dead or hangs, so that an orchestrator starts it again."""
+    """The process is alive; 503 when its engine is dead, hangs or fails, so that an orchestrator starts it again."""
     runtime.check_health()
     return Health(status="alive")
 
@@ -37,7 +37,7 @@ async def startupz() -> Health:
 
 @router.get("/readyz")
 async def readyz(runtime: RuntimeOf) -> Health:
-    """The server answers requests; 503 once it was told to stop, or when its engine is dead or hangs."""
+    """The server answers requests; 503 once it was told to stop, or when its engine is dead, hangs or fails."""
     runtime.check_health()
     if runtime.draining or not runtime.engine.alive:
         raise ShuttingDown("the server is stopping")
