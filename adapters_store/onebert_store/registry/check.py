@@ -110,10 +110,17 @@ def _check_manifest(store: Store, entry: VersionEntry, repair: bool) -> Checked:
     except NotFound:
         return Checked(entry, None)
     except StoreCorrupt as error:
-        if repair:
-            _write_manifest(store, entry)
-        return Checked(entry, error.detail, repaired=repair)
+        return _repair(store, entry, error.detail) if repair else Checked(entry, error.detail)
     return Checked(entry, None)
+
+
+def _repair(store: Store, entry: VersionEntry, problem: str) -> Checked:
+    try:
+        _write_manifest(store, entry)
+    except OneBertError as error:
+        # The other versions are still to be checked, and this one may have been deleted and its blob swept.
+        return Checked(entry, f"{problem}; not repaired: {error.detail}" if _exists(store, entry) else None)
+    return Checked(entry, problem, repaired=True)
 
 
 def _write_manifest(store: Store, entry: VersionEntry) -> None:

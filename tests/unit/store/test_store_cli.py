@@ -1,6 +1,7 @@
 """`onebert store`: what it says of a store, what it removes, what it brings back."""
 
 import errno
+import hashlib
 import json
 import sqlite3
 import sys
@@ -100,6 +101,26 @@ def test_a_damaged_manifest_is_repaired_from_the_file(onebert, store):
     assert onebert("check")[1].startswith("3 versions, 3 of them whole")
     with Registry.open(store) as registry:
         assert registry.version("spam", 3) == before
+
+
+def test_a_repair_that_is_not_possible_is_named_and_the_rest_is_repaired(onebert, store):
+    """The file of one version is what its digest says, and no delta file."""
+    data = b"no delta file!"
+    digest = hashlib.sha256(data).hexdigest()
+    (store / "blobs" / digest).write_bytes(data)
+    with closing(sqlite3.connect(store / "registry.sqlite3")) as connection, connection:
+        connection.execute("UPDATE versions SET manifest = '{}'")
+        # Its digest begins with 012a and is the first, so that the others come after it.
+        connection.execute("UPDATE versions SET digest = ? WHERE task = 'tone'", (f"sha256:{digest}",))
+    code, out, err = onebert("check", "--repair", "--json")
+    problems = {(one["task"], one["version"]): one for one in json.loads(out)["problems"]}
+    assert {ref: one["repaired"] for ref, one in problems.items()} == {
+        ("spam", 1): True,
+        ("spam", 3): True,
+        ("tone", 1): False,
+    }
+    assert "; not repaired: " in problems["tone", 1]["problem"]
+    assert (code, err) == (1, "error: 1 of 3 versions cannot be served as they are\n")
 
 
 def test_sweeping_keeps_what_is_young_and_takes_what_is_not(onebert, store):
