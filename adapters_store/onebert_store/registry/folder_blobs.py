@@ -4,6 +4,7 @@ import fcntl
 import hashlib
 import os
 import re
+import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -120,7 +121,9 @@ class FolderBlobs:
                 # Another process may have removed or renamed the file since it was listed.
                 with suppress(FileNotFoundError):
                     found = entry.stat()
-                    yield entry.name, found.st_size, datetime.fromtimestamp(found.st_mtime, UTC)
+                    # A folder that somebody put here is no blob, whatever its name; nothing could read or remove it.
+                    if stat.S_ISREG(found.st_mode):
+                        yield entry.name, found.st_size, datetime.fromtimestamp(found.st_mtime, UTC)
 
 
 class FileWriter:
