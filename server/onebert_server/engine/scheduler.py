@@ -10,6 +10,10 @@ from onebert_server.engine.queue import FairQueue, QueueLimits
 from onebert_server.engine.request import Request, Waiting
 from onebert_store.errors import DeadlineExceeded, EngineFailed, OneBertError, ShuttingDown
 
+# Whoever gives a request up so few seconds before its deadline has not left: timers fire a little early, and the
+# deadline of a front end's request is later here than there, by the time that the request was on its way.
+DEADLINE_MARGIN = 0.05
+
 
 class Scheduler:
     """Requests from when they are submitted until they end. Any thread may call; only the engine's takes and releases.
@@ -114,7 +118,7 @@ class Scheduler:
     def withdraw(self, request: Request) -> bool:
         """Nobody waits for a request any more; returns whether its future is cancelled, or will be.
 
-        Before its deadline that is because its client has left, which says how long this principal's clients wait.
+        Well before its deadline that is because its client has left, which says how long this principal's clients wait.
         """
         now = time.monotonic()
         with self._changed:
@@ -123,7 +127,7 @@ class Scheduler:
             request.left = True
             waiting = self._queue.remove(request)
             running = request in self._running
-            if left := now < request.deadline:
+            if left := now < request.deadline - DEADLINE_MARGIN:
                 self._queue.note_left(request.principal, now - request.submitted, now)
         if self._observer is not None:
             if waiting:
