@@ -76,9 +76,20 @@ def download(name: str, number: int, timeout: float) -> Steps[bytes]:
     return (yield from exchange(Request("GET", f"{_version_path(name, number)}/delta"), timeout)).content
 
 
-def push(name: str, delta: bytes | Path, timeout: float) -> Steps[Pushed]:
+def content_of(delta: bytes | Path) -> bytes:
+    """The bytes of a delta file, given as they are or by its path; the one call here that waits for a disk.
+
+    Raises:
+        InvalidInput: the file cannot be read.
+    """
+    try:
+        return delta if isinstance(delta, bytes) else delta.read_bytes()
+    except OSError:
+        raise InvalidInput("the delta file cannot be read") from None
+
+
+def push(name: str, content: bytes, timeout: float) -> Steps[Pushed]:
     """Uploads a file; the same content is the same version, so it may be sent again."""
-    content = delta if isinstance(delta, bytes) else _read(delta)
     headers = {"Content-Type": "application/octet-stream"}
     answer = yield from exchange(Request("PUT", f"/v1/tasks/{_quoted(name)}/versions", content, headers), timeout)
     pushed = decode(answer, Pushed)
@@ -235,10 +246,3 @@ def _quoted(name: str) -> str:
     if not name or not name.isascii():
         raise InvalidInput("a name is made of ASCII letters and digits")
     return quote(name, safe="@")
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError:
-        raise InvalidInput("the delta file cannot be read") from None

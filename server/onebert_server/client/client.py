@@ -40,7 +40,8 @@ class Client:
     Args:
         url: the server's address.
         api_key: sent as a bearer token when given.
-        timeout: seconds for one request with its repetitions; the server is told and drops what is late.
+        timeout: seconds for one request with its repetitions; the server is told and drops what is late. The bound is
+            on each wait for the network: only a server whose answer comes in drops makes a call take longer.
 
     Raises:
         InvalidInput: the address or the key cannot be one.
@@ -99,7 +100,7 @@ class Client:
         Raises:
             InvalidDelta: the file is refused, and nothing of it is stored.
         """
-        return self._run(calls.push(task, delta, self._timeout))
+        return self._run(calls.push(task, calls.content_of(delta), self._timeout))
 
     def move_alias(self, task: str, alias: str, version: int, expected: int | None) -> AliasPlace:
         """Points an alias at a version if it still points at `expected` (None: if it does not exist).
@@ -178,7 +179,7 @@ class Client:
 class AsyncClient:
     """`Client` for asyncio: the same methods, awaited; coroutines may share one.
 
-    Args and raises: as of `Client`.
+    Args and raises: as of `Client`, with `timeout` as a bound on the whole, however the answer comes.
     """
 
     def __init__(self, url: str = URL, api_key: str | None = None, timeout: float = TIMEOUT) -> None:
@@ -226,7 +227,9 @@ class AsyncClient:
 
     async def push(self, task: str, delta: bytes | Path) -> Pushed:
         """See `Client.push`."""
-        return await self._run(calls.push(task, delta, self._timeout))
+        # A file may have tens of mebibytes: the other coroutines of the event loop do not wait for a disk.
+        content = await asyncio.to_thread(calls.content_of, delta)
+        return await self._run(calls.push(task, content, self._timeout))
 
     async def move_alias(self, task: str, alias: str, version: int, expected: int | None) -> AliasPlace:
         """See `Client.move_alias`."""
@@ -275,7 +278,11 @@ class AsyncClient:
             await asyncio.sleep(step.seconds)
             return None
         try:
-            return await self._http.request(**_arguments(step))
+            # httpx bounds each wait for the network, and never the sum of them.
+            async with asyncio.timeout(step.seconds):
+                return await self._http.request(**_arguments(step))
+        except TimeoutError:
+            return httpx.ReadTimeout("the answer is not whole in time")
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             return error
 

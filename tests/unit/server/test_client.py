@@ -4,9 +4,11 @@ import asyncio
 import json
 import threading
 import time
+from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
@@ -162,6 +164,47 @@ def test_a_server_that_does_not_answer_in_time(ask):
     with pytest.raises(ServerUnreachable, match="in time"):
         ask(gateway, "tasks", timeout=0.2)
     gateway.server.server_close()
+
+
+def test_the_time_of_the_asynchronous_client_is_for_the_whole_answer():
+    """The server sends a byte at a time, each of them early enough; it would be done after ten times the timeout."""
+
+    async def trickle(reader, writer):
+        with closing(writer), suppress(ConnectionError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n")
+            for byte in TASKS.ljust(100):
+                writer.write(bytes([byte]))
+                await writer.drain()
+                await asyncio.sleep(0.02)
+
+    async def call():
+        async with await asyncio.start_server(trickle, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            async with AsyncClient(f"http://127.0.0.1:{port}", timeout=0.2) as client:
+                return await client.tasks()
+
+    with pytest.raises(ServerUnreachable, match="in time"):
+        asyncio.run(call())
+
+
+def test_the_asynchronous_client_reads_files_beside_the_event_loop(tmp_path, monkeypatch):
+    on_the_loop, read = [], Path.read_bytes
+
+    def look_and_read(path):
+        on_the_loop.append(asyncio._get_running_loop() is not None)
+        return read(path)
+
+    async def push(url):
+        async with AsyncClient(url) as client:
+            await client.push("mood", tmp_path / "file")
+
+    (tmp_path / "file").write_bytes(b"a delta")
+    monkeypatch.setattr(Path, "read_bytes", look_and_read)
+    with Gateway((201, {}, b'{"task": "mood", "version": 1, "digest": "d"}')) as gateway:
+        asyncio.run(push(gateway.url))
+    assert on_the_loop == [False]
+    assert [body for *_, body in gateway.asked] == [b"a delta"]
 
 
 def test_a_reference_means_in_every_part_what_it_meant_in_the_first(ask):
