@@ -252,8 +252,9 @@ def test_noise_is_no_flood_of_the_log(server):
     assert len(server.log.read_text().splitlines()) - before <= 2
 
 
-def test_more_connections_than_descriptors_do_not_shut_out_who_asks(tmp_path):
-    """The one that has been silent longest makes room, and the log says so once."""
+@pytest.mark.parametrize("sent", [b"", POST + b"Content-Length: 9\r\n\r\n"], ids=["silent", "body that does not come"])
+def test_more_connections_than_descriptors_do_not_shut_out_who_asks(tmp_path, sent):
+    """The one that has been silent longest makes room, be it in the middle of a request; the log says so once."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, limits[1]))
     try:
@@ -262,7 +263,7 @@ def test_more_connections_than_descriptors_do_not_shut_out_who_asks(tmp_path):
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     with server, ExitStack() as silent:
         for _ in range(400):
-            silent.enter_context(connect(server))
+            silent.enter_context(connect(server)).sendall(sent)
         for _ in range(3):
             assert httpx.get(f"{server.url}/healthz").status_code == 200
         assert server.log.read_text().count("connections are open") == 1

@@ -20,7 +20,7 @@ class Connection(Protocol):
     """A connection, as the others see it."""
 
     def abandon(self) -> None:
-        """Closes the connection, which has no request that is being answered."""
+        """Closes the connection, which waits for its client."""
 
 
 class Connections:
@@ -31,7 +31,8 @@ class Connections:
         send_timeout: seconds in which a client has to take some of its answer.
         most: connections that may be open.
         log: for refusals, which clients can cause at will.
-        waiting: those without a request that is being answered, the one that waits longest first.
+        waiting: those that wait for their client: for a request, for the next part of a body, or for an answer to be
+            taken that is the last one. The one that waits longest is first.
     """
 
     def __init__(self, receive_timeout: float) -> None:

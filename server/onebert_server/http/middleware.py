@@ -94,8 +94,9 @@ class ContextMiddleware:
 class BodyLimitMiddleware:
     """Caps the bytes of a body and the time it may take to come, counted from when it is first read.
 
-    The cap is `scope["state"]["max_body_bytes"]`, which the upload route raises for itself. HTTPException is the one
-    error that FastAPI lets through while it reads a body.
+    The cap is `scope["state"]["max_body_bytes"]`; the time ends at `scope["state"]["body_deadline"]`, too, which is the
+    request's own: an answer to a body that comes later is of no use. The upload route raises both for itself.
+    HTTPException is the one error that FastAPI lets through while it reads a body.
     """
 
     def __init__(self, app: ASGIApp, max_bytes: int, timeout: float) -> None:
@@ -109,9 +110,9 @@ class BodyLimitMiddleware:
             await self.app(scope, receive, send)
             return
         state = scope["state"]
-        state["max_body_bytes"] = self.max_bytes
-        declared = Headers(scope=scope).get("content-length", "")
-        received = int(declared) if declared.isdigit() else 0
+        state["max_body_bytes"], state["body_deadline"] = self.max_bytes, state["context"].deadline
+        length = Headers(scope=scope).get("content-length", "")
+        declared = int(length) if length.isdigit() else 0
         deadline: float | None = None
         counted, complete = 0, False
 
@@ -119,8 +120,10 @@ class BodyLimitMiddleware:
             nonlocal deadline, counted, complete
             if complete:
                 return await receive()
-            refuse_over(max(received, counted))
-            deadline = deadline or asyncio.get_running_loop().time() + self.timeout
+            refuse_over(max(declared, counted))
+            if deadline is None:
+                seconds = min(self.timeout, state["body_deadline"] - time.monotonic())
+                deadline = asyncio.get_running_loop().time() + seconds
             try:
                 async with asyncio.timeout_at(deadline):
                     message = await receive()

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import httptools
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
@@ -66,6 +66,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._in_head = False  # a head has begun and is not complete
         self._began = False  # a message began in the data that is being parsed
         self._overhead = self._body_bytes = 0
+        self._running: RequestResponseCycle | None = None  # the request that is being answered
         self._refusal: Refusal | None = None  # why a callback stopped the parser
         self._deaf = False  # nothing more is parsed
         self._closing = self._abandoned = False
@@ -87,6 +88,10 @@ class LimitedProtocol(HttpToolsProtocol):
         self._closing = True
         self._stop_waiting()
         self._stop_pushing()
+        if self._running is not None and not self._running.response_complete:
+            # Of several requests uvicorn tells only the last one, which has not begun.
+            self._running.disconnected = True
+            self._running.message_event.set()
         super().connection_lost(exc)
 
     def shutdown(self) -> None:
@@ -97,7 +102,7 @@ class LimitedProtocol(HttpToolsProtocol):
             super().shutdown()
 
     def abandon(self) -> None:
-        """Closes the connection, which has no request that is being answered.
+        """Closes the connection, which waits for its client.
 
         What has been answered is still sent, however slowly it is read, until the connection has to make room.
         """
@@ -250,7 +255,25 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: "ASGI3Application") -> None:
         """Answers a request; the app is told where its body breaks off."""
-        super()._start_asgi_task(cycle, partial(told_of_refusals, cast(ASGIApp, app)))
+        self._running = cycle
+        told = partial(told_of_refusals, cast(ASGIApp, app))
+        super()._start_asgi_task(cycle, cast("ASGI3Application", partial(self._run, cycle, told)))
+
+    async def _run(self, cycle: RequestResponseCycle, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+        """Runs the app; while it awaits a part of the body, the connection counts as one that waits for its client."""
+
+        async def counted() -> Message:
+            if self.closing or cycle.response_complete or cycle.body or not cycle.more_body:
+                return await receive()
+            self._shared.waiting[self] = None
+            try:
+                return await receive()
+            finally:
+                # With a timer, or when it is closing, the connection waits for something else by now.
+                if self._timer is None and not self.closing:
+                    self._shared.waiting.pop(self, None)
+
+        await app(scope, counted, send)
 
     def on_response_complete(self) -> None:
         """Waits for the next request, and for the rest of this one's body no longer than for a head."""

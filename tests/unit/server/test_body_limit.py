@@ -1,10 +1,13 @@
 """The limit on a body's time: it counts from the first read, so that whoever waits for a turn loses nothing of it."""
 
 import asyncio
+import math
+import time
 
 import pytest
 from starlette.exceptions import HTTPException
 
+from onebert_server.context import Context
 from onebert_server.http.middleware import BodyLimitMiddleware
 
 TIMEOUT = 60
@@ -19,8 +22,12 @@ class Clock(asyncio.SelectorEventLoop):
         return super().time() + self.moved
 
 
-def _receive(before, after):
-    """Runs a request whose body is read `before` seconds after its begin, and comes `after` seconds later."""
+def _receive(before, after, until=math.inf):
+    """Runs a request whose body is read `before` seconds after its begin, and comes `after` seconds later.
+
+    Args:
+        until: seconds that the request itself has.
+    """
     got = []
 
     async def app(scope, receive, send):
@@ -36,7 +43,8 @@ def _receive(before, after):
     async def send(message):
         raise AssertionError
 
-    scope = {"type": "http", "headers": [], "state": {}}
+    now = time.monotonic()
+    scope = {"type": "http", "headers": [], "state": {"context": Context("test", now + until, now, "test")}}
     with asyncio.Runner(loop_factory=Clock) as runner:
         loop = runner.get_loop()
         runner.run(BodyLimitMiddleware(app, 100, TIMEOUT)(scope, receive, send))
@@ -50,4 +58,10 @@ def test_waiting_for_a_turn_does_not_count():
 def test_a_body_that_comes_too_late_is_refused():
     with pytest.raises(HTTPException) as refused:
         _receive(before=0, after=2 * TIMEOUT)
+    assert refused.value.status_code == 408
+
+
+def test_a_body_that_comes_after_its_requests_deadline_is_refused():
+    with pytest.raises(HTTPException) as refused:
+        _receive(before=0, after=TIMEOUT / 2, until=TIMEOUT / 4)
     assert refused.value.status_code == 408

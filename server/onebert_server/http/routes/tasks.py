@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import math
 import re
 import time
 from collections.abc import Callable
@@ -177,7 +178,7 @@ async def delete_alias(task: Name, alias: AliasName, request: Request, runtime: 
 
 async def _receive(task: str, request: Request, runtime: Runtime) -> tuple[VersionEntry, bool]:
     """Streams the body to disk, then hands it to the uploader's thread, which owns the upload from there on."""
-    request.state.max_body_bytes = runtime.settings.max_upload_bytes
+    request.state.max_body_bytes, request.state.body_deadline = runtime.settings.max_upload_bytes, math.inf
     digests = SentDigests(request.headers)
     with runtime.receiving.admitted() as incoming:
         body = await _in_thread(runtime, runtime.registry.writer)
