@@ -69,7 +69,7 @@ class Bank:
         Raises:
             BankFull: with this row the bank would hold more than `max_bytes`, or the device has no memory left.
         """
-        with self._lock, torch.inference_mode(), _full_device_is_typed():
+        with self._lock, torch.inference_mode(), full_device_is_typed():
             branches = cast_branches(row, self._base.dtype)
             size = self._size(row, branches)
             if self.num_bytes + size > self.max_bytes:
@@ -178,8 +178,12 @@ def _own_dense_bytes(head: Head, base: Base) -> int:
 
 
 @contextmanager
-def _full_device_is_typed() -> Iterator[None]:
-    """Turns the ways in which memory can be refused into `BankFull`; on a CPU PyTorch has no type of its own for it."""
+def full_device_is_typed() -> Iterator[None]:
+    """Turns the ways in which memory can be refused into `BankFull`; on a CPU PyTorch has no type of its own for it.
+
+    Raises:
+        BankFull: the block was refused memory.
+    """
     try:
         yield
     except (MemoryError, RuntimeError) as error:

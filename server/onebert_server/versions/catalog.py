@@ -87,8 +87,7 @@ class Catalog:
                 # The bytes first: to make them durable takes long, and longer while a sweep of the store is under way.
                 with self._noting_storage(), self._registry.storing(delta, body) as size, self._changing():
                     record, created, aliases = self._registry.add_stored(task, delta, size)
-                    version = Version(record, slot)
-                    version.row_bytes = self._residents.row_bytes(slot)
+                    version = Version(record, slot, self._residents.row_bytes(slot))
                     self.directory.publish(version, aliases)
             except BaseException:
                 self._residents.give_back(slot)

@@ -35,6 +35,8 @@ class Directory:
         self._load = load
         self._clock = clock
         self._lock = threading.Lock()
+        # Notified when a version may have become one that `evict` takes.
+        self._unused_now = threading.Condition(self._lock)
         self._tasks: dict[str, TaskEntry] = {}
         # Those in the bank, the least recently used first.
         self._residents: OrderedDict[Version, None] = OrderedDict()
@@ -54,6 +56,7 @@ class Directory:
             task.aliases = dict(aliases)
             if version.state is State.RESIDENT:
                 self._residents[version] = None
+                self._unused_now.notify_all()
             self._num_versions += 1
             self._note(version)
             unused = self._retire(before) if before else None
@@ -131,6 +134,7 @@ class Directory:
         with self._lock:
             for version in versions:
                 version.pins -= 1
+            self._unused_now.notify_all()
             unused = [slot for version in dict.fromkeys(versions) if (slot := self._unused(version)) is not None]
         for slot in unused:
             self._release(slot)
@@ -154,10 +158,11 @@ class Directory:
             self._load(version, principal)
         return loading
 
-    def know(self, version: Version, record: VersionRecord) -> None:
-        """Keeps the manifest of a version that is not loaded; its state stays."""
+    def know(self, version: Version, record: VersionRecord, row_bytes: int = 0) -> None:
+        """Keeps the manifest of a version that is not loaded, and what its row takes where that is known."""
         with self._lock:
             version.learn(record)
+            version.row_bytes = row_bytes or version.row_bytes
 
     def begin_loading(self, version: Version) -> bool:
         """Marks a version that is neither resident nor being loaded; whether it was one."""
@@ -201,6 +206,7 @@ class Directory:
             self._note(version)
             if not version.retired:
                 self._residents[version] = None
+                self._unused_now.notify_all()
             unused = self._unused(version)
             loading, version.loading = version.loading, None
         if loading:
@@ -244,6 +250,12 @@ class Directory:
             del self._residents[version]
             slot, version.held_slot, version.state = version.held_slot, None, State.EVICTED
             return slot
+
+    def wait_for_unused(self, seconds: float) -> None:
+        """Returns when a version may have become one that `evict` takes, or after so many seconds."""
+        with self._lock:
+            if all(one.pins for one in self._residents):
+                self._unused_now.wait(seconds)
 
     def mark_damaged(self, version: Version, reason: str | None) -> None:
         """What a look at a version's stored file found: what is wrong with it, or None."""

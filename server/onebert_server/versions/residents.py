@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from functools import partial
 from math import isinf
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ from onebert_server.engine.engine import Engine
 from onebert_server.versions.directory import Directory
 from onebert_server.versions.load_queue import LoadQueue
 from onebert_server.versions.proof import Proof
+from onebert_server.versions.room import PATIENCE, SHORT_PATIENCE, LargerThanBank, Room
 from onebert_server.versions.version import Version
 from onebert_store.errors import (
     BankFull,
@@ -43,9 +45,6 @@ logger = logging.getLogger("onebert.residents")
 
 # Versions whose golden sequences go through the engine together: some 70 tokens each, so a half of a full batch.
 PROVED_TOGETHER = 64
-# Rows that make room for one where the device refuses memory although the bank's bound is kept: somebody else may have
-# taken that memory, and no eviction brings it back.
-EVICTED_FOR_MEMORY = 8
 # Requests that may wait for versions to be loaded, and beside them one of each principal of whom none waits.
 MAX_WAITING = 1024
 # Seconds before a version that could not be loaded is tried again; doubled each time, up to the second number.
@@ -82,6 +81,7 @@ class Residents:
         self.directory = Directory(bank.release, self.queue.put, clock)
         self._base = base
         self._bank = bank
+        self._room = Room(bank, self.directory)
         self._engine = engine
         self._registry = registry
         self._clock = clock
@@ -93,43 +93,46 @@ class Residents:
 
         A version that cannot be read, folded or proved is unavailable with a reason, and stops none of the others.
         """
-        room = True
+        room, patience = True, PATIENCE
         installed: list[Installed] = []
         try:
             for version in versions:
                 if not room:
                     self.directory.unloaded(version, _no_room())
                     continue
+                make_room = partial(self._make_room, version, installed, patience) if may_evict else _none
                 try:
-                    installed.append(self._install_stored(version, may_evict))
-                except _LargerThanBank as error:
+                    installed.append(self._install_stored(version, make_room))
+                except LargerThanBank as error:
                     self.failed(version, error)
                 except BankFull:
                     # No failure of the version, whoever wanted it: its file was read and folded.
                     self.directory.unloaded(version, _no_room())
-                    room = may_evict
+                    room, patience = may_evict, SHORT_PATIENCE
                 # Whatever the content of one file leads to, even to a fault of this code, stops that version alone.
                 except Exception as error:
                     self.failed(version, error)
                 else:
+                    patience = PATIENCE
                     if installed[-1].proof is None:
                         self._loaded(installed.pop())
-            while installed:
-                self._prove(installed.pop(0))
+            self._prove_all(installed)
         finally:
             # Empty unless an error came that nobody expected.
             for one in installed:
                 self._abandon(one)
         return room
 
-    def install(self, delta: Delta, may_evict: bool = True) -> int:
+    def install(self, delta: Delta) -> int:
         """Folds a delta and writes its row into the bank, where the least recently used versions make room for it.
 
         Raises:
             InvalidDelta: it does not fit the base.
-            BankFull: every version in memory is in use, or this one alone is larger than the bank.
+            BankFull: every version in memory stays in use, or this one alone is larger than the bank.
         """
-        return self._place(self._fold(delta), may_evict)
+        return self._room.place(
+            lambda: self._fold(delta), lambda size: self._room.wait(size, PATIENCE, lambda: not self.queue.closed)
+        )
 
     def row_bytes(self, slot: int) -> int:
         """Bytes that an installed row takes on the device."""
@@ -200,36 +203,34 @@ class Residents:
             raise OverShare("more of this caller's requests wait for versions to be loaded than of others'")
         raise QueueFull("as many requests wait for versions to be loaded as the server holds; try again soon")
 
-    def _fold(self, delta: Delta) -> Row:
+    def _fold(self, delta: Delta) -> tuple[Row, int]:
+        """A delta's row and what it takes in the bank."""
         check(delta, self._base.spec)
         with torch.inference_mode():
-            return fold(self._base, to_tensors(delta, self._base), delta.manifest.pooling)
+            row = fold(self._base, to_tensors(delta, self._base), delta.manifest.pooling)
+            return row, self._bank.size(row)
 
-    def _place(self, row: Row, may_evict: bool) -> int:
-        size = self._bank.size(row)
-        if size > self._bank.max_row_bytes:
-            raise _LargerThanBank(f"its row of {size} bytes is larger than the whole bank of {self._bank.max_bytes}")
-        refused_below_bound = 0
-        while True:
-            try:
-                return self._bank.install(row)
-            except BankFull:
-                refused_below_bound += self._bank.num_bytes + size <= self._bank.max_bytes
-                may_evict = may_evict and refused_below_bound <= EVICTED_FOR_MEMORY
-                slot = self.directory.evict() if may_evict else None
-                if slot is None:
-                    raise
-                self._bank.release(slot)
+    def _make_room(self, version: Version, installed: list[Installed], patience: float, size: int) -> bool:
+        """Evicts one; where none can be, waits for one while somebody waits for this version.
 
-    def _install_stored(self, version: Version, may_evict: bool) -> Installed:
+        What is installed is published first: the requests that wait for it would otherwise wait for one another.
+        """
+        if self._room.evict():
+            return True
+        self._prove_all(installed)
+        return self._room.wait(size, patience, lambda: version.pins > 0 and not self.queue.closed)
+
+    def _install_stored(self, version: Version, make_room: Callable[[int], bool]) -> Installed:
         delta = loads(self._registry.read(version.entry))
         # The file's own manifest, which its digest covers; the registry's copy may be damaged.
         record = VersionRecord(**vars(version.entry), manifest=delta.manifest)
-        row = self._fold(delta)
-        if version.known_facts is None:
-            self.directory.know(version, record)  # even if there is no room for its row
-        version.row_bytes = self._bank.size(row)
-        slot = self._place(row, may_evict)
+
+        def folded() -> tuple[Row, int]:
+            row, size = self._fold(delta)
+            self.directory.know(version, record, size)  # even if there is no room for its row
+            return row, size
+
+        slot = self._room.place(folded, make_room)
         if version.proved:
             return Installed(version, slot, record, None, Future())
         try:
@@ -238,6 +239,11 @@ class Residents:
         except BaseException:
             self._bank.release(slot)
             raise
+
+    def _prove_all(self, installed: list[Installed]) -> None:
+        """Proves and publishes what is installed, and takes it off the list."""
+        while installed:
+            self._prove(installed.pop(0))
 
     def _prove(self, one: Installed) -> None:
         try:
@@ -278,7 +284,7 @@ class Residents:
             reason = f"loading failed with {type(error).__name__}; the log says where"
             logger.exception("version %d with %s is unavailable", entry.version, entry.digest)
         # What is wrong with the file's content stays wrong: it is immutable, and so are the base and the bank's bound.
-        next_try = None if isinstance(error, InvalidDelta | _LargerThanBank) else self._next_try(version)
+        next_try = None if isinstance(error, InvalidDelta | LargerThanBank) else self._next_try(version)
         self.directory.failed(version, reason, next_try, damaged=isinstance(error, StoreCorrupt))
 
     def _next_try(self, version: Version) -> float:
@@ -286,8 +292,9 @@ class Residents:
         return self._clock() + min(RETRY_AFTER * 2.0 ** min(version.failures, 10), RETRY_AT_MOST)
 
 
-class _LargerThanBank(BankFull):
-    """A row for which no eviction makes room."""
+def _none(_: int) -> bool:
+    """Makes no room."""
+    return False
 
 
 def _no_room() -> VersionUnavailable:

@@ -22,7 +22,9 @@ class State(StrEnum):
 
 
 class Version:
-    """One registered version. Only `Directory` changes it, under its lock; whoever has pinned it may read it without.
+    """One registered version; once it is published only `Directory` changes it, under its lock.
+
+    Whoever has pinned it may read it without the lock. What a version is published with is given to the constructor.
 
     Attributes:
         entry: what the registry says of it, without its manifest.
@@ -59,7 +61,7 @@ class Version:
         "tried_again",
     )
 
-    def __init__(self, entry: VersionEntry, slot: int | None = None) -> None:
+    def __init__(self, entry: VersionEntry, slot: int | None = None, row_bytes: int = 0) -> None:
         self.entry = entry
         self.known_facts: Facts | None = None
         self.method: str | None = None
@@ -71,7 +73,8 @@ class Version:
         self.loading: Future[None] | None = None
         self.reason: str | None = None
         self.next_try: float | None = None
-        self.failures = self.pins = self.row_bytes = 0
+        self.row_bytes = row_bytes
+        self.failures = self.pins = 0
         self.damaged = self.retired = self.tried_again = False
 
     @property

@@ -17,6 +17,7 @@ import torch
 from bases import tiny_base
 from onebert_server.answering.backend import Wanted
 from onebert_server.context import Context, own_work
+from onebert_server.engine import bank
 from onebert_server.runtime import open_runtime
 from onebert_server.settings import load_settings
 from onebert_server.versions import residents
@@ -50,10 +51,11 @@ def blob(folder, record):
     return folder / "blobs" / record.digest.removeprefix("sha256:")
 
 
-def ask(runtime, *refs):
+def ask(runtime, *refs, principal="test"):
     """The logits of each version for the text."""
     pieces = runtime.base.tokenizer.split([TEXT], runtime.base.spec.max_length)
-    results = asyncio.run(runtime.admission.compute(own_work("test"), Wanted(refs), pieces))
+    context = Context(principal, time.monotonic() + 60, time.monotonic(), "test")
+    results = asyncio.run(runtime.admission.compute(context, Wanted(refs), pieces))
     return [result.computed[0].logits for result in results]
 
 
@@ -224,9 +226,9 @@ def test_a_retry_that_finds_the_bank_full_is_no_failure_and_loads_when_there_is_
         database.execute("UPDATE versions SET manifest = '{}' WHERE task = 'two'")
     database.close()
     with opened(tmp_path) as runtime:
-        bank, version = runtime.residents._bank, runtime.directory.version("two", 1)
+        rows, version = runtime.residents._bank, runtime.directory.version("two", 1)
         assert (version.state, version.known_facts) == (State.UNAVAILABLE, None)
-        bank.max_bytes = bank.num_bytes + 1
+        rows.max_bytes = rows.num_bytes + 1
         pinned = runtime.directory.pin(["one"], "test")
         away.rename(blob(tmp_path, records["two"]))
         version.next_try = 0.0
@@ -342,13 +344,54 @@ def test_more_tasks_than_the_bank_holds_are_all_answered_and_its_bound_is_kept(t
     with opened(tmp_path, bank_bytes=2**20) as runtime:
         states = {state(runtime, name) for name in tasks}
         assert states == {State.RESIDENT, State.REGISTERED}
-        order = np.random.default_rng(1).permutation(list(tasks) * 3).tolist()
-        with ThreadPoolExecutor(4) as clients:
+        order = np.random.default_rng(1).permutation(list(tasks) * 4).tolist()
+        with ThreadPoolExecutor(24) as clients:
             answers = clients.map(lambda name: ask(runtime, name)[0], order)
             for name, logits in zip(order, answers, strict=True):
                 np.testing.assert_allclose(logits.ravel(), tasks[name].logits(TEXT).ravel(), atol=1e-4)
         assert {state(runtime, name) for name in tasks} == {State.RESIDENT, State.EVICTED}
         wait_until(lambda: runtime.metrics.registry.get_sample_value("onebert_bank_bytes") <= 2**20)
+
+
+def test_requests_that_together_need_more_than_the_bank_holds_end_and_the_rest_is_answered(tmp_path):
+    """Each fits alone, and each holds rows that another one waits for: who is refused may come again soon."""
+    tasks = {f"task{seed}": Task("everything", labels=800, seed=seed) for seed in range(30)}
+    store(tmp_path, **tasks)
+    with opened(tmp_path, bank_bytes=2**20) as runtime, ThreadPoolExecutor(4) as clients:
+        cold = [name for name in tasks if state(runtime, name) is not State.RESIDENT]
+        most = len(tasks) - len(cold) - 1
+        wanted = [cold[index * most : (index + 1) * most] for index in range(3)]
+        asked = [clients.submit(ask, runtime, *names, principal=names[0]) for names in wanted]
+        errors = [one.exception() for one in asked]
+        assert None in errors
+        for names, one, error in zip(wanted, asked, errors, strict=True):
+            assert error is None or error.retry_after
+            answers = ask(runtime, *names) if error else one.result()
+            for name, logits in zip(names, answers, strict=True):
+                np.testing.assert_allclose(logits.ravel(), tasks[name].logits(TEXT).ravel(), atol=1e-4)
+
+
+@pytest.mark.parametrize(("module", "step"), [(residents, "to_tensors"), (residents, "fold"), (bank, "cast_branches")])
+def test_a_device_without_memory_for_a_row_evicts_others_and_refuses_an_upload(tmp_path, monkeypatch, module, step):
+    tasks = {"one": Task("everything", seed=1), "two": Task("everything", seed=2)}
+    store(tmp_path, **tasks)
+    with opened(tmp_path) as runtime:
+        runtime.residents.give_back(runtime.directory.evict())
+        assert [state(runtime, name) for name in tasks] == [State.EVICTED, State.RESIDENT]
+        real, enough = getattr(module, step), lambda: state(runtime, "two") is State.EVICTED
+
+        def greedy(*arguments):
+            if not enough():
+                torch.empty(2**60, dtype=torch.int8)
+            return real(*arguments)
+
+        monkeypatch.setattr(module, step, greedy)
+        assert_answers(runtime, one=tasks["one"])
+        enough = lambda: False  # noqa: E731
+        with runtime.registry.writer() as body:
+            body.write(Task("everything", seed=3).file)
+            with pytest.raises(BankFull):
+                runtime.catalog.upload("other", body)
 
 
 def test_a_request_that_is_larger_than_the_bank_is_refused_and_the_next_one_answered(tmp_path):
