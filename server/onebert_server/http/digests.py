@@ -17,19 +17,21 @@ class SentDigests:
     """What a body shall be by its header fields; to be fed with the body's parts.
 
     Raises:
-        InvalidInput: a digest is not base64.
+        InvalidInput: a digest is not base64, or a field has two by one algorithm.
     """
 
     def __init__(self, headers: Headers) -> None:
         self._expected = [
-            (ALGORITHMS[algorithm](), digest)
+            expected
             for field, ends in (("content-digest", ":"), ("digest", ""))
-            for algorithm, digest in _parse(headers.getlist(field), ends)
+            for expected in _parse(headers.getlist(field), ends).items()
         ]
+        # One for an algorithm, however often a header names it: hashing is what a digest costs.
+        self._hashers = {algorithm: ALGORITHMS[algorithm]() for algorithm, _ in self._expected}
 
     def update(self, part: bytes) -> None:
-        """Takes the next part of the body."""
-        for hasher, _ in self._expected:
+        """Takes the next part of the body; for a thread where the part is large."""
+        for hasher in self._hashers.values():
             hasher.update(part)
 
     def check(self) -> None:
@@ -38,23 +40,25 @@ class SentDigests:
         Raises:
             DigestMismatch: the body is not what its digest says.
         """
-        if not all(hmac.compare_digest(hasher.digest(), digest) for hasher, digest in self._expected):
+        found = {algorithm: hasher.digest() for algorithm, hasher in self._hashers.items()}
+        if not all(hmac.compare_digest(found[algorithm], digest) for algorithm, digest in self._expected):
             raise DigestMismatch("the body is not the one whose digest was sent; it was changed on its way, or cut")
 
 
-def _parse(fields: list[str], ends: str) -> list[tuple[str, bytes]]:
-    """Algorithms and digests of a field, whose values stand between `ends`."""
-    found = []
+def _parse(fields: list[str], ends: str) -> dict[str, bytes]:
+    """The digest by each algorithm of a field, whose values stand between `ends`."""
+    found: dict[str, bytes] = {}
     for member in ",".join(fields).split(","):
-        algorithm, _, value = member.strip().partition("=")
-        if algorithm.lower() not in ALGORITHMS:
+        name, _, value = member.strip().partition("=")
+        algorithm = name.lower()
+        if algorithm not in ALGORITHMS:
             continue
+        if algorithm in found:
+            raise InvalidInput(f"there is more than one digest by {algorithm}")
         try:
             if not (value.startswith(ends) and value.endswith(ends)):
                 raise ValueError
-            found.append(
-                (algorithm.lower(), base64.b64decode(value[len(ends) : len(value) - len(ends)], validate=True))
-            )
+            found[algorithm] = base64.b64decode(value[len(ends) : len(value) - len(ends)], validate=True)
         except (ValueError, binascii.Error):
-            raise InvalidInput(f"the digest by {algorithm.lower()} is not {ends}base64{ends}") from None
+            raise InvalidInput(f"the digest by {algorithm} is not {ends}base64{ends}") from None
     return found

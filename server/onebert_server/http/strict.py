@@ -72,12 +72,16 @@ class StrictRequest(Request):
         return self._json
 
     async def read(self, decode: Callable[[bytes], T]) -> T:
-        """What `decode` makes of the body; a large one is decoded beside the event loop, not on it."""
+        """What `decode` makes of the body; a large one is hashed and decoded beside the event loop, not on it."""
         body = await self.body()
         digests = SentDigests(self.headers)
-        digests.update(body)
-        digests.check()
-        return decode(body) if len(body) <= MAX_BYTES_ON_LOOP else await asyncio.to_thread(decode, body)
+
+        def checked() -> T:
+            digests.update(body)
+            digests.check()
+            return decode(body)
+
+        return checked() if len(body) <= MAX_BYTES_ON_LOOP else await asyncio.to_thread(checked)
 
 
 class StrictRoute(APIRoute):

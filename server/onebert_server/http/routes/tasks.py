@@ -182,10 +182,14 @@ async def _receive(task: str, request: Request, runtime: Runtime) -> tuple[Versi
     digests = SentDigests(request.headers)
     with runtime.receiving.admitted() as incoming:
         body = await _in_thread(runtime, runtime.registry.writer)
+
+        def take(part: bytes) -> None:
+            digests.update(part)
+            body.write(part)
+
         try:
             async for part in incoming.parts(request.stream()):
-                digests.update(part)
-                await _in_thread(runtime, body.write, part)
+                await _in_thread(runtime, take, part)
             digests.check()
         except BaseException as error:
             body.discard()
