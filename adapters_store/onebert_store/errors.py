@@ -267,7 +267,7 @@ class ShuttingDown(OneBertError):
 
 
 class Unhealthy(OneBertError):
-    """The process lives, but its engine is dead or hangs: only a restart helps."""
+    """The process lives, but its engine is dead, hangs or fails: only a restart helps."""
 
     status = 503
     code = "unhealthy"

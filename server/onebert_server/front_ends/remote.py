@@ -18,7 +18,7 @@ from onebert_server.answering.plan import Computed
 from onebert_server.context import Context
 from onebert_server.front_ends import wire
 from onebert_server.versions.facts import Facts
-from onebert_store.errors import OneBertError
+from onebert_store.errors import OneBertError, QueueFull
 
 # Seconds until a change of the number of requests in progress is told.
 TELL_IN_PROGRESS = 0.1
@@ -39,7 +39,12 @@ class RemoteBackend:
         self._known: dict[str, Facts] = {}
 
     def check(self, context: Context) -> None:
-        """See Backend; what waits is known in the engine's process alone, whose last word counts for a moment."""
+        """See Backend; what waits is known in the engine's process alone, whose last word counts for a moment.
+
+        A process with the engine that hangs reads nothing; questions that wait for that process are bounded here.
+        """
+        if self.channel.full:
+            raise QueueFull("as much waits for the process with the engine as a front end holds; try again soon")
         until, refused = self._full.get(context.principal, (0.0, None))
         if refused is not None and time.monotonic() < until:
             raise _error(refused)

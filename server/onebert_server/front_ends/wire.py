@@ -10,6 +10,9 @@ import msgspec
 from onebert_server.versions.facts import Facts
 
 _LENGTH_BYTES = 4
+# Bytes that may wait for the other side to read them: some forty of the largest questions. More wait only where the
+# other side hangs.
+MAX_UNREAD_BYTES = 2**23
 
 
 class Setup(msgspec.Struct, frozen=True):
@@ -166,9 +169,13 @@ class Channel(asyncio.Protocol):
         kind: what comes, a union of the frames above.
         received: called with each, in order.
         lost: called when the other side is gone.
+
+    Attributes:
+        full: whether more than `MAX_UNREAD_BYTES` wait for the other side; `send` takes frames all the same.
     """
 
     def __init__(self, kind: Any, received: Callable[[Any], None], lost: Callable[[], None]) -> None:
+        self.full = False
         self._decode = msgspec.msgpack.Decoder(kind).decode
         self._received = received
         self._lost = lost
@@ -188,6 +195,15 @@ class Channel(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio.Protocol."""
         self._transport = cast(asyncio.WriteTransport, transport)
+        self._transport.set_write_buffer_limits(high=MAX_UNREAD_BYTES)
+
+    def pause_writing(self) -> None:
+        """See asyncio.BaseProtocol."""
+        self.full = True
+
+    def resume_writing(self) -> None:
+        """See asyncio.BaseProtocol."""
+        self.full = False
 
     def data_received(self, data: bytes) -> None:
         """See asyncio.Protocol."""

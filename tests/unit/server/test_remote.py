@@ -1,17 +1,19 @@
-"""A front end refuses by itself for a moment where the engine's process would have refused whatever came."""
+"""A front end refuses by itself where the engine's process has just refused whatever came, or reads nothing."""
 
 import asyncio
 import math
 import socket
 import time
+from contextlib import asynccontextmanager
 
 import pytest
 
+from onebert_encoder.text.tokens import Pieces
 from onebert_server.answering.backend import Wanted
 from onebert_server.context import Context
 from onebert_server.front_ends import remote, wire
 from onebert_server.front_ends.remote import RemoteBackend
-from onebert_store.errors import OneBertError
+from onebert_store.errors import OneBertError, QueueFull
 
 
 def asker(principal):
@@ -28,6 +30,20 @@ async def refuse(backend, principal, whatever):
     return caught.value
 
 
+@asynccontextmanager
+async def connected():
+    """A backend, and the other end of its channel, which nobody reads unless the test does."""
+    backend = RemoteBackend()
+    here, there = socket.socketpair()
+    there.setblocking(False)
+    with there:
+        transport, backend.channel = await asyncio.get_running_loop().create_connection(
+            lambda: wire.Channel(wire.FromEngine, backend.received, lambda: None), sock=here
+        )
+        yield backend, there, transport
+        transport.close()
+
+
 @pytest.fixture
 def refused(monkeypatch):
     """Makes a backend whose first question, of `flood`, was refused."""
@@ -35,16 +51,8 @@ def refused(monkeypatch):
 
     def make(whatever):
         async def run():
-            backend = RemoteBackend()
-            here, there = socket.socketpair()
-            loop = asyncio.get_running_loop()
-            _, backend.channel = await loop.create_connection(
-                lambda: wire.Channel(wire.FromEngine, backend.received, lambda: None), sock=here
-            )
-            error = await refuse(backend, "flood", whatever)
-            there.close()
-            await asyncio.sleep(0.01)
-            return backend, error
+            async with connected() as (backend, _, _):
+                return backend, await refuse(backend, "flood", whatever)
 
         return asyncio.run(run())
 
@@ -66,3 +74,32 @@ def test_the_engines_word_counts_for_a_moment_and_for_its_principal(refused, mon
 def test_what_was_refused_for_its_own_size_says_nothing_of_others(refused):
     backend, _ = refused(whatever=False)
     backend.check(asker("flood"))
+
+
+def test_questions_that_an_engine_which_hangs_does_not_read_are_bounded():
+    wanted = Wanted(["task"] * 64)
+    inputs = [Pieces((tuple(range(1000, 1512)),), (512,)) for _ in range(64)]
+
+    async def ask_and_leave(backend):
+        backend.check(asker("someone"))
+        asking = asyncio.create_task(backend.compute(asker("someone"), wanted, inputs))
+        await asyncio.sleep(0)
+        asking.cancel()
+        await asyncio.wait([asking])
+
+    async def flood(backend):
+        for _ in range(1000):
+            await ask_and_leave(backend)
+
+    async def run():
+        async with connected() as (backend, engine, transport):
+            with pytest.raises(QueueFull) as refused:
+                await flood(backend)
+            assert refused.value.retry_after
+            assert transport.get_write_buffer_size() < 1.1 * wire.MAX_UNREAD_BYTES
+            async with asyncio.timeout(60):
+                while backend.channel.full:
+                    await asyncio.get_running_loop().sock_recv(engine, 2**20)
+            await ask_and_leave(backend)
+
+    asyncio.run(run())
