@@ -105,6 +105,8 @@ def gc(
         else:
             console.out.print(f"{_counted(swept.removed)} removed")
             _print_orphans(opened, swept.kept)
+            if swept.kept and not swept.failure:
+                console.out.print(f"kept: found without a version less than {older_than} ago (--older-than)")
     if swept.failure:
         raise swept.failure
 
@@ -145,7 +147,7 @@ def recover(
                     f"{_short(digest)} {'is' if created else 'was already'} {record.task}@{record.version}"
                 )
     if failed:
-        raise StoreCorrupt(f"{failed} files were not recovered")
+        raise StoreCorrupt(f"{failed} {'file was' if failed == 1 else 'files were'} not recovered")
 
 
 def _print_orphans(opened: "Store", orphans: "list[Orphan] | tuple[Orphan, ...]") -> None:
@@ -181,7 +183,7 @@ def _duration(text: str) -> timedelta:
 
 
 def _counted(blobs: "list[BlobInfo] | tuple[BlobInfo, ...]") -> str:
-    return f"{len(blobs)} files ({sum(blob.size for blob in blobs):,} bytes)"
+    return f"{len(blobs)} file{'' if len(blobs) == 1 else 's'} ({sum(blob.size for blob in blobs):,} bytes)"
 
 
 def _short(digest: str) -> str:

@@ -58,7 +58,7 @@ def versions(folder):
 def test_a_whole_store(onebert, store):
     code, out, err = onebert("check")
     assert (code, err) == (0, "")
-    assert out.startswith("3 versions, 3 of them whole\n1 files (1,024 bytes) of no version:\n")
+    assert out.startswith("3 versions, 3 of them whole\n1 file (1,024 bytes) of no version:\n")
     assert short(make_delta(2)) in out
 
 
@@ -126,6 +126,8 @@ def test_a_repair_that_is_not_possible_is_named_and_the_rest_is_repaired(onebert
 def test_sweeping_keeps_what_is_young_and_takes_what_is_not(onebert, store):
     code, out, _ = onebert("gc")
     assert (code, out.splitlines()[0]) == (0, "0 files (0 bytes) removed")
+    assert "1 file (1,024 bytes) of no version:" in out
+    assert out.splitlines()[-1] == "kept: found without a version less than 24h ago (--older-than)"
     assert blob(store, make_delta(2)).exists()
     code, out, _ = onebert("gc", "--older-than", "0s", "--json")
     assert [one["digest"] for one in json.loads(out)["removed"]] == [make_delta(2).digest]
@@ -153,7 +155,8 @@ def test_a_sweep_that_fails_halfway_prints_what_went_and_then_the_error(onebert,
         assert [one["digest"] for one in json.loads(out)["removed"]] == [first.digest]
         assert [one["digest"] for one in json.loads(out)["kept"]] == [last.digest]
     else:
-        assert out.startswith("1 files (1,024 bytes) removed\n1 files (1,024 bytes) of no version:\n")
+        assert out.startswith("1 file (1,024 bytes) removed\n1 file (1,024 bytes) of no version:\n")
+        assert "kept:" not in out
         assert short(last) in out
 
 
@@ -189,7 +192,7 @@ def test_what_is_no_delta_file_is_left_and_the_others_come_back(onebert, store):
     code, out, err = onebert("recover")
     assert (code, out) == (1, f"{short(make_delta(2))} is recovered-{short(make_delta(2))}@1\n")
     assert err.startswith("error: 000000000000: the blob sha256:0000")
-    assert err.endswith("error: 1 files were not recovered\n")
+    assert err.endswith("error: 1 file was not recovered\n")
 
 
 @pytest.mark.parametrize(
