@@ -218,6 +218,31 @@ def test_classify_skips_blank_lines_and_keeps_what_came_before_an_error(server, 
         assert done.stdout.count("\n") >= 64
 
 
+GOOD = "".join(f"order {i} is late\n" for i in range(200))
+
+
+@pytest.mark.parametrize(
+    ("after", "said"),
+    [
+        (
+            "x" * 65537 + "\nnot asked\n" + "x" * 65537,
+            "error: line 201: must have at most 65536 characters; line 203: ",
+        ),
+        # Larger than a request may be: the server refuses it without saying which input it is.
+        ("x" * 2_000_000, "error: line 201: "),
+        (b"\xff", "error: line 201 is not UTF-8\n"),
+    ],
+    ids=["one input", "a whole request", "while reading"],
+)
+def test_classify_gives_every_result_before_the_line_with_an_error(server, task, tmp_path, after, said):
+    path = tmp_path / "texts.txt"
+    path.write_bytes(GOOD.encode() + (after if isinstance(after, bytes) else after.encode()))
+    done = run_onebert("classify", "mood", "--json", "--file", path, url=server.url)
+    _assert_fails(done, 1, "")
+    assert done.stderr.startswith(said)
+    assert [json.loads(line)["line"] for line in done.stdout.splitlines()] == list(range(1, 201))
+
+
 def test_classify_shows_progress_beside_results_that_are_piped(server, task, tmp_path):
     """Standard error is a terminal, standard output is not: what is on one is not on the other."""
     path = tmp_path / "texts.txt"
@@ -271,20 +296,26 @@ def test_texts_cannot_write_to_the_terminal(onebert, task):
         (["classify", "mood", "--file", "nowhere.csv"], "", 1, "cannot be read"),
         (["classify", "mood", "--file", __file__], "", 1, "the name ends in one of"),
         (["classify", "mood", "--text", "x"], "", 2, "how a --file is read"),
-        (["delete", "mood"], "", 2, "--all"),
-        (["delete", "mood@1", "--all"], "", 2, "--all"),
+        (["delete", "mood"], "", 2, "to delete all of mood: onebert delete mood --all"),
+        (["delete", "mood@1", "--all"], "", 2, "mood@1 is deleted without --all"),
         (["delete", "mood@1"], "", 1, "has the alias live"),
         (["delete", "mood@none"], "", 1, "no alias none"),
         (["download", "mood@none"], "", 1, "no alias none"),
         (["download", "mood@9"], "", 1, "mood has no version 9"),
         (["classify", "mood", "x", "--file", "nowhere.txt"], "", 2, "not both"),
-        (["classify", "mood", " "], "", 1, "blank"),
+        (["classify", "mood", " "], "", 1, "error: input 1: "),
+        (["classify", "mood", "fine", " "], "", 1, "error: input 2: "),
         (["tasks", "nobody"], "", 1, "there is no task nobody"),
         (["promote", "mood"], "", 2, "give a VERSION, or --rollback"),
         (["promote", "mood", "1", "--rollback"], "", 2, "give a VERSION, or --rollback"),
         (["promote", "mood", "--rollback"], "", 1, "never at another version"),
         (["promote", "mood", "--rollback", "--alias", "none"], "", 1, "never at another version"),
         (["promote", "mood", "9"], "", 1, "mood has no version 9"),
+        (["promote", "mood", "live"], "", 2, "'live' is not a version number"),
+        (["promote", "mood", "0"], "", 2, "'0' is not a version number"),
+        (["promote", "mood", "9" * 5000], "", 2, "is not a version number"),
+        (["promote", "mood@2", "2"], "", 2, "write `onebert promote mood 2`"),
+        (["promote", "mood@2"], "", 2, "write `onebert promote mood 2`"),
         (["push", "nowhere.safetensors"], "", 1, "read"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
@@ -310,6 +341,7 @@ def test_push_says_what_is_live(onebert, server, file):
     assert "is version 3" in out
     assert "it is live" in out
     assert "promote" not in out
+    assert onebert("delete", "again", "--all").endswith("deleted with 1 version\n")
 
 
 def test_delete_an_alias_and_a_version(onebert, server, file):
@@ -346,8 +378,18 @@ def test_what_the_trainer_measured_is_shown(onebert, file):
     out = onebert("promote", "measured", 2)
     assert "version 1: test accuracy 0.8816 on reviews" in out
     assert "version 2: test accuracy 0.7895 on reviews" in out
+    assert "comparable" not in out
     described = json.loads(onebert("tasks", "measured", "--json"))
     assert described["versions"][0]["training"]["score"] == 0.8816
+
+
+def test_promote_says_what_two_scores_do_not_share(onebert, file):
+    for seed, (split, digest) in enumerate((("test", "a"), ("test", "a"), ("test", "b"), ("validation", "c")), 40):
+        training = {"metric": "accuracy", split: {"accuracy": 0.9}, "data": {"name": "reviews", "digest": digest}}
+        onebert("push", file(seed=seed, training=training), "--task", "unlike")
+    assert "comparable" not in onebert("promote", "unlike", 2)
+    assert "may not be comparable: not of the same data" in onebert("promote", "unlike", 3)
+    assert "may not be comparable: not of the same split and data" in onebert("promote", "unlike", 4)
 
 
 def test_what_a_file_claims_of_its_training_is_not_believed(onebert, file):

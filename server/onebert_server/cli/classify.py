@@ -1,17 +1,20 @@
 """The command `classify`."""
 
 import sys
-from collections.abc import Iterator
-from itertools import islice
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onebert_server.cli.inputs import Asked, from_arguments, from_file, from_lines, located
+from onebert_server.cli.inputs import Asked, first_refused, from_arguments, from_file, from_lines, located
 from onebert_server.cli.options import OUTPUT, URL, ApiKey, Url, connect
 from onebert_store.command import console
-from onebert_store.errors import InvalidInput
+from onebert_store.errors import AnswerNotFinite, InvalidInput, OneBertError, TooLarge
+
+if TYPE_CHECKING:
+    from onebert_server.client import Client, TaskResult
 
 INPUT = "Texts"
 
@@ -75,25 +78,17 @@ def classify(
 ) -> None:
     """Classify texts with a task: arguments, a file, or standard input with a text per line.
 
-    Blank lines are skipped. A token task labels every word, or finds entities where its labels are BIO; a span task
-    takes pairs of a question and a context. Results are printed while the input is read: an error in a later line loses
-    none of the earlier results.
+    Blank lines of plain text are skipped; a table with a blank text is refused, as `onebert train` refuses it. A token
+    task labels every word, or finds entities where its labels are BIO; a span task takes pairs of a question and a
+    context. Results are printed while the input is read: an error in a later line loses none of the earlier results.
     """
     from onebert_server.cli.results import ResultTable, json_lines  # noqa: PLC0415
-    from onebert_server.limits import MAX_ITEMS  # noqa: PLC0415
 
     asked = _asked(texts, file, (text, text_pair), encoding, pair)
     with connect(url, api_key) as client, console.progress(with_results=True) as bar:
         done = bar.add_task("classifying", total=None, visible=file is not None)
-        ref, table = task, None
-        # As many as one request takes: with more at a time the first results would be shown later.
-        while batch := list(islice(asked, MAX_ITEMS)):
-            try:
-                results = client.classify(ref, [one.input for one in batch], top_k)
-            except InvalidInput as error:
-                raise InvalidInput(located(error.detail, batch)) from None
-            # One version answers the whole input, even if the alias is moved before its end.
-            ref = f"{results[0].task}@{results[0].version}"
+        table = None
+        for batch, results in _answers(client, task, asked, top_k):
             if as_json:
                 for line in json_lines(batch, results):
                     typer.echo(line)
@@ -101,6 +96,53 @@ def classify(
                 table = table or ResultTable(batch, results, top_k)
                 table.print(batch, results)
             bar.advance(done, len(batch))
+
+
+def _answers(
+    client: "Client", ref: str, asked: Iterable[Asked], top_k: int | None
+) -> "Iterator[tuple[Sequence[Asked], list[TaskResult]]]":
+    """Inputs with their answers; of an input that is refused, the error comes after the answers to all before it."""
+    for batch in _batches(asked):
+        waiting = deque([batch])
+        while waiting:
+            part = waiting.popleft()
+            try:
+                results = client.classify(ref, [one.input for one in part], top_k)
+            except (InvalidInput, TooLarge, AnswerNotFinite) as error:
+                refused = first_refused(error.detail)
+                if len(part) == 1 or refused == 0:
+                    says_where = refused is not None or isinstance(error, InvalidInput)
+                    error.detail = located(error.detail if says_where else f"input 0: {error.detail}", part)
+                    raise
+                # Not every refusal says of which input it is: halving finds that input.
+                good = refused if refused is not None and refused < len(part) else len(part) // 2
+                waiting.extendleft((part[good:], part[:good]))
+                continue
+            # One version answers the whole input, even if the alias is moved before its end.
+            ref = f"{results[0].task}@{results[0].version}"
+            yield part, results
+
+
+def _batches(asked: Iterable[Asked]) -> Iterator[list[Asked]]:
+    """As many inputs as one request takes; those before a line that cannot be read come before that line's error.
+
+    With more at a time the first results would be shown later.
+    """
+    from onebert_server.limits import MAX_ITEMS  # noqa: PLC0415
+
+    batch: list[Asked] = []
+    try:
+        for one in asked:
+            batch.append(one)
+            if len(batch) == MAX_ITEMS:
+                yield batch
+                batch = []
+    except OneBertError:
+        if batch:
+            yield batch
+        raise
+    if batch:
+        yield batch
 
 
 def _asked(

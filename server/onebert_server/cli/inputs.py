@@ -24,20 +24,33 @@ class Asked:
     Attributes:
         input: a text or a pair.
         place: `line` or `row`, counted from 1, and `id` where the table has such a column.
+        number: of an argument, its place among the inputs, counted from 1.
     """
 
     input: "Input"
     place: dict[str, Any]
+    number: int = 0
+
+
+_INPUT = re.compile(r"\binput (\d{1,9})\b")
+
+
+def first_refused(detail: str) -> int | None:
+    """The index in its batch of the input that the client refuses; None where the refusal does not say it."""
+    found = _INPUT.search(detail)
+    return int(found[1]) if found else None
 
 
 def located(detail: str, batch: Sequence[Asked]) -> str:
-    """What the client says of `input 3` of a batch, said of its line or row."""
+    """What the client says of `input 3` of a batch, said of its line, its row or its number among the arguments."""
 
     def named(found: re.Match[str]) -> str:
-        place = batch[int(found[1])].place if int(found[1]) < len(batch) else {}
-        return next((f"{unit} {number}" for unit, number in place.items()), found[0])
+        if int(found[1]) >= len(batch):
+            return found[0]
+        one = batch[int(found[1])]
+        return next((f"{unit} {number}" for unit, number in one.place.items()), f"input {one.number}")
 
-    return re.sub(r"\binput (\d{1,9})\b", named, detail)
+    return _INPUT.sub(named, detail)
 
 
 def from_arguments(texts: list[str], pair: bool) -> Iterator[Asked]:
@@ -45,7 +58,7 @@ def from_arguments(texts: list[str], pair: bool) -> Iterator[Asked]:
     if pair and len(texts) % 2:
         raise typer.BadParameter("pairs need an even number of texts")
     inputs: Iterable[Input] = zip(texts[::2], texts[1::2], strict=True) if pair else texts
-    return (Asked(one, {}) for one in inputs)
+    return (Asked(one, {}, number) for number, one in enumerate(inputs, 1))
 
 
 def from_file(file: Path, columns: tuple[str | None, str | None], encoding: str | None, pair: bool) -> Iterator[Asked]:

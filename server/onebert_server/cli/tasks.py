@@ -1,6 +1,7 @@
 """The commands about tasks and their versions: `push`, `tasks`, `promote`, `download` and `delete`."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -92,7 +93,7 @@ def tasks(
 def promote(
     task: TaskName,
     version: Annotated[
-        int | None, typer.Argument(help="Version that the alias shall point at.", metavar="VERSION", min=1)
+        str | None, typer.Argument(help="Version that the alias shall point at.", metavar="VERSION")
     ] = None,
     alias: Annotated[
         str, typer.Option(metavar="ALIAS", help="Alias to move; one that does not exist is created.")
@@ -110,10 +111,15 @@ def promote(
     If somebody else moves the alias at the same time, the command fails and changes nothing. Requests under way are
     answered by the version that they began with. The scores that the trainer measured of both versions are shown.
     """
+    if "@" in task:
+        name, _, other = task.partition("@")
+        what = "--rollback" if rollback else version or other
+        raise typer.BadParameter(f"{task} is not the name of a task: write `onebert promote {name} {what}`")
     if (version is None) != rollback:
         raise typer.BadParameter("give a VERSION, or --rollback")
+    number = None if version is None else _number(version)
     with connect(url, api_key) as client:
-        moved = _move(client, task, alias, version)
+        moved = _move(client, task, alias, number)
     if as_json:
         console.print_json(moved)
     else:
@@ -163,8 +169,10 @@ def delete(
     from onebert_store.registry.names import parse_ref  # noqa: PLC0415
 
     parsed = parse_ref(ref)
-    if everything != ("@" not in ref):
-        raise typer.BadParameter("name@3 or name@alias deletes one of them; a name alone needs --all, which goes alone")
+    if "@" not in ref and not everything:
+        raise typer.BadParameter(f"to delete all of {ref}: onebert delete {ref} --all; one version: {ref}@3")
+    if "@" in ref and everything:
+        raise typer.BadParameter(f"{ref} is deleted without --all, which deletes the whole of {parsed.task}")
     with connect(url, api_key) as client:
         found = client.task(parsed.task)
         if everything:
@@ -173,8 +181,16 @@ def delete(
             client.delete_version(parsed.task, parsed.version)
         elif parsed.alias is not None:
             client.delete_alias(parsed.task, parsed.alias, _at(found, parsed.alias))
-    gone = f"with {len(found.versions)} versions" if everything else ""
+    versions = len(found.versions)
+    gone = f"with {versions} version{'' if versions == 1 else 's'}" if everything else ""
     console.out.print(f"{ref}: deleted {gone}".rstrip())
+
+
+def _number(version: str) -> int:
+    """The number in an argument that names a version; no version has more than 18 digits."""
+    if not re.fullmatch(r"[0-9]{1,18}", version) or int(version) == 0:
+        raise typer.BadParameter(f"{shown(version, 40)!r} is not a version number")
+    return int(version)
 
 
 def _version_of(client: "Client", ref: str) -> tuple[str, int]:
@@ -238,6 +254,15 @@ def _training(client: "Client", task: str, version: int) -> dict[str, Any]:
     return known
 
 
+def _not_alike(measured: Sequence[Mapping[str, Any]]) -> str | None:
+    """In what the measurements of two versions differ; None where they are alike, or one was not measured."""
+    if len(measured) < 2 or not all("score" in known for known in measured):
+        return None
+    names = {"split": "split", "metric": "metric", "data_digest": "data"}
+    differ = [name for key, name in names.items() if len({str(known.get(key)) for known in measured}) > 1]
+    return f"not of the same {' and '.join(differ)}" if differ else None
+
+
 def _print_tasks(found: "list[TaskSummary]") -> None:
     table = console.table("task", "live", "versions", "aliases", numbers=("live", "versions"))
     for task in found:
@@ -285,6 +310,8 @@ def _print_move(moved: Mapping[str, Any]) -> None:
             console.out.print(
                 f"  version {version}: {known['split']} {known['metric']} {known['score']:.4f}{where}", soft_wrap=True
             )
+    if doubt := _not_alike(list(moved["measured"].values())):
+        console.out.print(f"  the two scores may not be comparable: {doubt}", soft_wrap=True)
     if before:
         option = "" if moved["alias"] == LIVE else f" --alias {moved['alias']}"
         console.out.print(f"to go back: onebert promote {moved['task']} {before}{option}", soft_wrap=True)
