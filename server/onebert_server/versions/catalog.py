@@ -11,7 +11,8 @@ from onebert_server.versions.directory import Directory
 from onebert_server.versions.residents import PROVED_TOGETHER, Residents
 from onebert_server.versions.version import State, Version
 from onebert_store.command import console
-from onebert_store.errors import InvalidInput, NotFound, OneBertError, StoreCorrupt
+from onebert_store.errors import InvalidInput, NotFound, OneBertError, StoreCorrupt, VersionUnavailable
+from onebert_store.file.delta import Delta
 from onebert_store.file.format import loads
 from onebert_store.file.manifest import Manifest
 from onebert_store.registry.blobs import BlobWriter
@@ -81,16 +82,19 @@ class Catalog:
             if known := self.directory.find(task, delta.digest):
                 return known.entry, False
             slot = self._residents.install(delta)
+            published = False
             try:
                 proof = self._residents.proof(delta)
                 proof.check(proof.begin(self._engine, slot).result())
                 # The bytes first: to make them durable takes long, and longer while a sweep of the store is under way.
                 with self._noting_storage(), self._registry.storing(delta, body) as size, self._changing():
-                    record, created, aliases = self._registry.add_stored(task, delta, size)
-                    version = Version(record, slot, self._residents.row_bytes(slot))
-                    self.directory.publish(version, aliases)
+                    record, created, aliases = self._add_stored(task, delta, size)
+                    self.directory.publish(Version(record, slot, self._residents.row_bytes(slot)), aliases)
+                    published = True
             except BaseException:
-                self._residents.give_back(slot)
+                # The slot of a published version is the directory's, whatever fails after that.
+                if not published:
+                    self._residents.give_back(slot)
                 raise
             return record, created
 
@@ -122,8 +126,10 @@ class Catalog:
 
         Raises:
             InvalidInput, NotFound, AliasConflict: see `Registry.move_alias`.
+            VersionUnavailable: memory did not know the version, and knows it from now on.
         """
         with self._changing():
+            self._require_known(task, version)
             moved = self._registry.move_alias(task, alias, version, expected)
             self.directory.set_alias(task, alias, moved)
             return moved
@@ -197,6 +203,45 @@ class Catalog:
                 self._residents.failed(version, error)
         else:
             self.directory.know(version, record)
+
+    def _add_stored(self, task: str, delta: Delta, size: int) -> tuple[VersionRecord, bool, Mapping[str, Alias]]:
+        try:
+            return self._registry.add_stored(task, delta, size)
+        # Whatever the failure is: one that came after the commit has added the version all the same.
+        except Exception:
+            with suppress(OneBertError):  # the caller is told of the error that came first
+                self._catch_up(task)
+            raise
+
+    def _require_known(self, task: str, version: int) -> None:
+        """Refuses a version that the registry has and memory had not; nothing happens where the registry has none."""
+        with suppress(NotFound):
+            self.directory.version(task, version)
+            return
+        with suppress(NotFound):
+            self._catch_up(task)
+            self.directory.version(task, version)
+            error = VersionUnavailable(f"version {version} of {task} has to be loaded first; try again")
+            error.retry_after = 1
+            raise error
+
+    def _catch_up(self, task: str) -> None:
+        """Registers in memory what the registry has of a task and memory has not, because a change failed half way.
+
+        Raises:
+            TaskNotFound: the registry has no such task.
+        """
+        aliases = self._registry.task(task).aliases
+        known: set[int] = set()
+        with suppress(NotFound):
+            known.update(self.directory.task(task).versions)
+        for entry in self._registry.entries():
+            if entry.task == task and entry.version not in known:
+                known.add(entry.version)
+                version = Version(entry)
+                # There is never an alias that points at a version which is not there yet.
+                self.directory.publish(version, {name: at for name, at in aliases.items() if at.version in known})
+                self._learn(version)
 
     def _retire_all(self, task: str) -> None:
         """Forgets a task in memory; nothing happens where there is no such task."""

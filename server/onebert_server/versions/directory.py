@@ -63,13 +63,18 @@ class Directory:
         self._give_back(unused)
 
     def set_alias(self, name: str, alias: str, at: Alias | None) -> None:
-        """Moves an alias, or forgets it (None); requests pinned before stay where they are."""
+        """Moves an alias, or forgets it (None); requests pinned before stay where they are.
+
+        Nothing happens where there is no such task, or no such version, or no such alias to forget.
+        """
         with self._lock:
-            aliases = self._tasks[name].aliases
-            if at:
-                aliases[alias] = at
-            else:
-                del aliases[alias]
+            task = self._tasks.get(name)
+            if task is None:
+                return
+            if at is None:
+                task.aliases.pop(alias, None)
+            elif at.version in task.versions:
+                task.aliases[alias] = at
 
     def retire(self, name: str, version: int) -> None:
         """Forgets a version at once, and its task with the last one; its slot goes when nobody uses it any more.

@@ -1,17 +1,22 @@
 """Registry and directory in step: what was deleted is gone from both, also where the registry failed after it."""
 
 import asyncio
+from contextlib import contextmanager
 
 import httpx
 import pytest
 
 from bases import tiny_base
+from onebert_server.answering.backend import Wanted
 from onebert_server.app import create_app
+from onebert_server.context import own_work
 from onebert_server.runtime import open_runtime
 from onebert_server.settings import load_settings
-from onebert_store.errors import StorageFull, StorageUnavailable, TaskNotFound, VersionNotFound
+from onebert_store.errors import StorageFull, StorageUnavailable, TaskNotFound, VersionNotFound, VersionUnavailable
 from onebert_store.file.format import loads
 from servers import Task
+
+TEXT = "the screen was broken"
 
 
 @pytest.fixture
@@ -22,10 +27,20 @@ def runtime(tmp_path):
         yield opened
 
 
-def upload(runtime, seed):
+def upload(runtime, seed, task="task"):
     with runtime.registry.writer() as body:
         body.write(Task(seed=seed).file)
-        return runtime.catalog.upload("task", body)
+        return runtime.catalog.upload(task, body)
+
+
+def scores(runtime, *refs):
+    """The logits that the first reference gives for the text; those of all others are the same."""
+    pieces = runtime.base.tokenizer.split([TEXT], runtime.base.spec.max_length)
+    results = asyncio.run(runtime.admission.compute(own_work("test"), Wanted(refs), pieces))
+    first, *others = (result.computed[0].logits.ravel() for result in results)
+    for one in others:
+        assert one == pytest.approx(first, abs=1e-4)
+    return first
 
 
 def fails(monkeypatch, runtime, method, after):
@@ -73,6 +88,56 @@ def test_a_deletion_that_failed_leaves_a_task_in_memory_only_if_it_is_in_the_reg
             runtime.directory.pin(["task"], "test")
     else:
         runtime.directory.unpin(runtime.directory.pin(["task"], "test"))
+
+
+@pytest.mark.parametrize("after", [True, False], ids=["after the commit", "before it"])
+def test_an_upload_that_failed_leaves_a_version_in_memory_only_if_it_is_in_the_registry(runtime, monkeypatch, after):
+    with monkeypatch.context() as disk:
+        fails(disk, runtime, "add_stored", after)
+        for task in ("task", "other"):
+            with pytest.raises(StorageUnavailable):
+                upload(runtime, 3, task)
+    numbers = {task.name: task.versions for task in runtime.registry.tasks()}
+    assert numbers == ({"task": (1, 2, 3), "other": (1,)} if after else {"task": (1, 2)})
+    assert {task.name: tuple(task.versions) for task in runtime.directory.tasks("", 9)} == numbers
+    assert upload(runtime, 3)[0].version == 3
+    if after:
+        assert scores(runtime, "task@3", "other") == pytest.approx(Task(seed=3).logits(TEXT).ravel(), abs=1e-4)
+        assert runtime.catalog.move_alias("other", "canary", 1, None).version == 1
+
+
+def test_an_upload_that_fails_after_it_was_published_takes_no_row_from_its_version(runtime, monkeypatch):
+    storing = runtime.registry.storing
+
+    @contextmanager
+    def failing(*arguments):
+        with storing(*arguments) as size:
+            yield size
+        raise StorageUnavailable("the disk does not answer")
+
+    with monkeypatch.context() as disk:
+        disk.setattr(runtime.registry, "storing", failing)
+        with pytest.raises(StorageUnavailable):
+            upload(runtime, 3)
+    upload(runtime, 4)
+    for seed in (3, 4):
+        assert scores(runtime, f"task@{seed}") == pytest.approx(Task(seed=seed).logits(TEXT).ravel(), abs=1e-4)
+
+
+def test_an_alias_moves_to_a_version_that_memory_did_not_know_once_it_is_loaded(runtime):
+    for task in ("task", "unknown"):
+        record, _ = runtime.registry.add(task, loads(Task(seed=3).file))
+        with pytest.raises(VersionUnavailable) as refused:
+            runtime.catalog.move_alias(task, "canary", record.version, None)
+        assert refused.value.retry_after
+        assert runtime.catalog.move_alias(task, "canary", record.version, None).version == record.version
+        assert scores(runtime, f"{task}@canary") == pytest.approx(Task(seed=3).logits(TEXT).ravel(), abs=1e-4)
+
+
+def test_an_alias_of_a_task_that_memory_does_not_know_is_deleted_all_the_same(runtime):
+    runtime.registry.add("unknown", loads(Task(seed=3).file))
+    runtime.catalog.delete_alias("unknown", "live", 1)
+    assert not runtime.registry.task("unknown").aliases
 
 
 def test_a_task_that_memory_does_not_know_is_deleted_all_the_same(runtime):
