@@ -4,7 +4,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from onebert_server.answering.answers import Answerer
+from onebert_server.limits import MAX_UNTAKEN_BYTES
 from onebert_server.metrics import RequestCounts
+from onebert_server.permits import Permits
 
 
 class Listening(Protocol):
@@ -14,14 +16,23 @@ class Listening(Protocol):
     draining: bool
 
 
+def _untaken() -> Permits:
+    return Permits(
+        MAX_UNTAKEN_BYTES,
+        "as many large answers wait for their clients to take them as the server holds; try again soon",
+    )
+
+
 @dataclass
 class Edge:
     """What a process that answers requests has, with or without the engine in it.
 
     Attributes:
+        untaken: the bytes of large answers that their clients have not taken yet.
         draining: set when the server was told to stop; /readyz says so.
     """
 
     answerer: Answerer
     metrics: RequestCounts
+    untaken: Permits = field(default_factory=_untaken, kw_only=True)
     draining: bool = field(default=False, kw_only=True)

@@ -15,6 +15,8 @@ MAX_REF = 128
 MAX_LOGITS = 2**24
 # Bytes of JSON that one request may be answered with.
 MAX_ANSWER_BYTES = 2**24
+# Bytes of large answers that a process holds because their clients have not taken them yet.
+MAX_UNTAKEN_BYTES = 2**29
 
 # Characters that are tokenized or wait to be: as much as the largest request holds, 64 pairs of the longest texts.
 MAX_CHARACTERS = MAX_ITEMS * 2 * MAX_TEXT

@@ -1,15 +1,13 @@
 """Texts to pieces, off the event loop unless they are tiny, and a bound on what waits for that."""
 
 import asyncio
-import threading
-from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from functools import partial
 
 from onebert_encoder.text.tokens import Pieces, Text, Tokenizer
 from onebert_server.limits import MAX_CHARACTERS
-from onebert_store.errors import QueueFull
+from onebert_server.permits import Permits
 
 # Texts of so many characters in all are tokenized on the event loop, which takes less than a third of a millisecond.
 TINY_CHARACTERS = 512
@@ -28,7 +26,9 @@ class Tokenizing:
         self._tokenizer = tokenizer
         self._max_length = max_length
         self._workers = workers
-        self._permits = _Permits()
+        self._permits = Permits(
+            MAX_CHARACTERS, "as many texts wait to be tokenized as the server holds; try again soon"
+        )
 
     async def split(self, principal: str, texts: Sequence[Text]) -> list[Pieces]:
         """The pieces of each text; equal texts give the same object, by which the engine sees what it can share.
@@ -49,27 +49,6 @@ class Tokenizing:
             made = await asyncio.wrap_future(future)
         by_text = dict(zip(distinct, made, strict=True))
         return [by_text[text] for text in texts]
-
-
-class _Permits:
-    """Counts the characters of each principal that are tokenized or wait to be; thread-safe."""
-
-    def __init__(self) -> None:
-        self._taken: Counter[str] = Counter()
-        self._lock = threading.Lock()
-
-    def take(self, principal: str, characters: int) -> None:
-        with self._lock:
-            # As in the engine's queue: a principal may hold no more than is left free.
-            if self._taken[principal] + characters > MAX_CHARACTERS - self._taken.total():
-                raise QueueFull("as many texts wait to be tokenized as the server holds; try again soon")
-            self._taken[principal] += characters
-
-    def give_back(self, principal: str, characters: int) -> None:
-        with self._lock:
-            self._taken[principal] -= characters
-            if not self._taken[principal]:
-                del self._taken[principal]
 
 
 def _characters(text: Text) -> int:

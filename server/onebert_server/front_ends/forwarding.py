@@ -189,10 +189,11 @@ def forwarded_to(
             return message or {"type": "http.disconnect"}
 
         async def send(message: Message) -> None:
-            writer.write(framed(message))
             # A front end that is gone is like a client that has left: the app learns of it from its next `receive`.
-            with suppress(ConnectionError):
-                await writer.drain()
+            if not writer.is_closing():
+                writer.write(framed(message))
+                with suppress(ConnectionError):
+                    await writer.drain()
 
         async def say_alive() -> None:
             while True:

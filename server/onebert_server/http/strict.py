@@ -1,7 +1,7 @@
-"""What all routes share: what they work on, strict JSON bodies, and how they are documented."""
+"""What all routes share: what they work on, strict JSON bodies, answers in pieces, and how they are documented."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Annotated, Any, TypeVar
 
@@ -11,6 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
+from starlette.types import Receive, Scope, Send
 
 from onebert_server.context import Context
 from onebert_server.edge import Edge
@@ -28,6 +29,8 @@ Body = TypeVar("Body", bound=BaseModel)
 MAX_VALUES = 2048
 # Bytes of a body that the event loop reads itself, and of an answer that it writes: below a millisecond.
 MAX_BYTES_ON_LOOP = 2**15
+# Bytes of a large answer that are sent at once: as many as a socket buffers before it makes the next wait.
+PIECE_BYTES = 2**16
 
 
 async def _edge(request: Request) -> Edge:
@@ -84,6 +87,35 @@ class StrictRequest(Request):
         return checked() if len(body) <= MAX_BYTES_ON_LOOP else await asyncio.to_thread(checked)
 
 
+class Answer(Response):
+    """Bytes that are sent in pieces, each when the client has taken most of those before; many are counted meanwhile.
+
+    Sending raises QueueFull, before anything is sent, where too many bytes wait for their clients already.
+    """
+
+    def __init__(
+        self, request: Request, content: bytes | str, media_type: str, headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(content, headers=headers, media_type=media_type)
+        edge: Edge = request.app.state.edge
+        self._untaken, self._principal = edge.untaken, request.state.context.principal
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Sends it."""
+        size = len(self.body)
+        if size <= PIECE_BYTES:
+            await super().__call__(scope, receive, send)
+            return
+        self._untaken.take(self._principal, size)
+        try:
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            for end in range(PIECE_BYTES, size + PIECE_BYTES, PIECE_BYTES):
+                piece = bytes(self.body[end - PIECE_BYTES : end])
+                await send({"type": "http.response.body", "body": piece, "more_body": end < size})
+        finally:
+            self._untaken.give_back(self._principal, size)
+
+
 class StrictRoute(APIRoute):
     """A route that takes JSON only, and only strict JSON."""
 
@@ -119,7 +151,7 @@ class DirectRoute(StrictRoute):
             body = await StrictRequest(request.scope, request.receive).read(partial(_validated, kind))
             async with patience(context, request.receive):
                 content: bytes = await self.endpoint(**request.path_params, body=body, context=context, edge=edge)
-            return Response(content, media_type="application/json")
+            return Answer(request, content, "application/json")
 
         return direct
 

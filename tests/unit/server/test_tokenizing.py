@@ -25,6 +25,13 @@ def splitting(workers):
     return Tokenizing(load_base(str(tiny_base())).tokenizer, 60, workers)
 
 
+@pytest.fixture
+def small(workers, monkeypatch):
+    """One that holds 4000 characters."""
+    monkeypatch.setattr(tokenizing, "MAX_CHARACTERS", 4000)
+    return Tokenizing(load_base(str(tiny_base())).tokenizer, 60, workers)
+
+
 @pytest.mark.parametrize("count", [1, 200], ids=["on the loop", "in a worker"])
 def test_equal_texts_are_one_object_and_all_are_what_each_is_alone(splitting, count):
     texts = ["it is late " * count, ("it is", "late"), "it is late " * count, "late", ("it is", "late")]
@@ -42,41 +49,39 @@ def test_of_a_long_text_no_more_is_kept_than_the_base_takes(splitting):
     assert (pieces.lengths, len(pieces.ids[0]), len(pieces.sources[0].placed.offsets)) == ((5000,), 60, 60)
 
 
-def test_what_waits_to_be_tokenized_is_bounded_and_given_back(splitting, workers, monkeypatch):
-    monkeypatch.setattr(tokenizing, "MAX_CHARACTERS", 4000)
+def test_what_waits_to_be_tokenized_is_bounded_and_given_back(small, workers):
     opened = Event()
 
     async def split():
         workers.submit(opened.wait, 60)
-        first = asyncio.create_task(splitting.split("a", ["a" * 3000]))
-        left = asyncio.create_task(splitting.split("b", ["b" * 1000]))
+        first = asyncio.create_task(small.split("a", ["a" * 3000]))
+        left = asyncio.create_task(small.split("b", ["b" * 1000]))
         await asyncio.sleep(0)  # both take their permits
         with pytest.raises(QueueFull) as refused:
-            await splitting.split("c", ["c" * 600])
+            await small.split("c", ["c" * 600])
         assert refused.value.retry_after
-        assert len(await splitting.split("c", ["tiny"])) == 1, "what need not wait is not refused"
+        assert len(await small.split("c", ["tiny"])) == 1, "what need not wait is not refused"
         left.cancel()
         await asyncio.wait([left])
-        second = asyncio.create_task(splitting.split("d", ["d" * 1000]))
+        second = asyncio.create_task(small.split("d", ["d" * 1000]))
         await asyncio.sleep(0)
         opened.set()
         assert [len(found) for found in await asyncio.gather(first, second)] == [1, 1]
         with pytest.raises(TypeError):
-            await splitting.split("d", ["\ud800" * 4000])
-        assert len(await splitting.split("d", ["e" * 4000])) == 1
+            await small.split("d", ["\ud800" * 4000])
+        assert len(await small.split("d", ["e" * 4000])) == 1
 
     asyncio.run(split())
 
 
-def test_of_what_waits_to_be_tokenized_one_principal_leaves_as_much_to_others(splitting, workers, monkeypatch):
-    monkeypatch.setattr(tokenizing, "MAX_CHARACTERS", 4000)
+def test_of_what_waits_to_be_tokenized_one_principal_leaves_as_much_to_others(small, workers):
     opened = Event()
 
     async def split():
         workers.submit(opened.wait, 60)
-        flood = [asyncio.create_task(splitting.split("flood", [letter * 1000])) for letter in "abc"]
+        flood = [asyncio.create_task(small.split("flood", [letter * 1000])) for letter in "abc"]
         await asyncio.sleep(0)
-        other = asyncio.create_task(splitting.split("other", ["d" * 2000]))
+        other = asyncio.create_task(small.split("other", ["d" * 2000]))
         await asyncio.sleep(0)
         opened.set()
         return await asyncio.gather(*flood, other, return_exceptions=True)

@@ -25,7 +25,7 @@ from onebert_server.http.schemas import (
     VersionResponse,
     VersionSummary,
 )
-from onebert_server.http.strict import PROBLEMS, ContextOf, StrictRoute, require_media_type
+from onebert_server.http.strict import PROBLEMS, Answer, ContextOf, StrictRoute, require_media_type
 from onebert_server.limits import MAX_REF
 from onebert_server.runtime import Runtime
 from onebert_server.versions.version import TaskEntry, Version
@@ -84,13 +84,14 @@ async def upload(task: Name, request: Request, response: Response, runtime: Runt
 
 @router.get("/v1/tasks", response_model=TasksResponse)
 async def tasks(
+    request: Request,
     runtime: RuntimeOf,
     after: Annotated[str, Query(max_length=MAX_REF, description="the last name of the page before")] = "",
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE, description="tasks of a page")] = MAX_PAGE,
 ) -> Response:
     """Lists the tasks by name, a page at a time; `next` is the `after` of the next page."""
     # Beside the event loop: a thousand tasks take milliseconds to copy and to write.
-    return Response(await _in_thread(runtime, _page, runtime, after, limit), media_type="application/json")
+    return Answer(request, await _in_thread(runtime, _page, runtime, after, limit), "application/json")
 
 
 @router.get("/v1/tasks/{task}")
@@ -120,12 +121,12 @@ async def version(task: Name, version: VersionNumber, response: Response, runtim
 
 
 @router.get("/v1/tasks/{task}/versions/{version}/delta", response_class=Response, responses={200: FILE})
-async def delta(task: Name, version: VersionNumber, runtime: RuntimeOf) -> Response:
+async def delta(task: Name, version: VersionNumber, request: Request, runtime: RuntimeOf) -> Response:
     """Downloads a version's delta file, in canonical bytes; its SHA-256 is the version's digest."""
     check_name(task)
     found = runtime.directory.version(task, version)
     content = await _in_thread(runtime, runtime.catalog.read_delta, found)
-    return Response(content, media_type=OCTETS, headers={"ETag": f'"{found.entry.digest}"'})
+    return Answer(request, content, OCTETS, headers={"ETag": f'"{found.entry.digest}"'})
 
 
 @router.delete("/v1/tasks/{task}/versions/{version}", status_code=204)
