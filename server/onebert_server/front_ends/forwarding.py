@@ -29,6 +29,9 @@ HEALTH_PATHS = frozenset({"/healthz", "/readyz"})
 ALIVE_EVERY = 10.0
 _ALIVE_TIMES = 4
 
+# Of a body that nobody waits for, so much is dropped at a time.
+_UNREAD_BYTES = 2**16
+
 _WANTED = "onebert.wanted"
 _ALIVE = "onebert.alive"
 _SCOPE = (
@@ -175,7 +178,7 @@ def forwarded_to(
     alive_every = min(ALIVE_EVERY, patience / _ALIVE_TIMES)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        whole = True
+        whole, reading = True, asyncio.Lock()
 
         async def receive() -> Message:
             nonlocal whole
@@ -184,7 +187,8 @@ def forwarded_to(
                 return {"type": "http.disconnect"}
             whole = False
             writer.write(framed({"type": _WANTED}))
-            message = await read_message(reader)
+            async with reading:
+                message = await read_message(reader)
             whole = True
             return message or {"type": "http.disconnect"}
 
@@ -208,6 +212,25 @@ def forwarded_to(
                     await app(scope, receive, send)
         finally:
             alive.cancel()
-            writer.close()
+            try:
+                if not writer.is_closing():
+                    writer.write_eof()
+                # The app may have cancelled its own reading, and left it to end.
+                async with reading:
+                    await _drop_unread(reader, patience)
+            finally:
+                writer.close()
 
     return serve
+
+
+async def _drop_unread(reader: asyncio.StreamReader, patience: float) -> None:
+    """Waits until the front end has closed its side.
+
+    A part of the body that the app no longer waited for may lie unread. A kernel resets a connection that is closed so,
+    and the front end would lose the answer.
+    """
+    with suppress(ConnectionError, TimeoutError):
+        async with asyncio.timeout(patience):
+            while await reader.read(_UNREAD_BYTES):
+                pass

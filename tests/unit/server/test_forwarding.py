@@ -52,3 +52,38 @@ def test_an_app_that_takes_its_time_is_waited_for_beyond_the_patience_with_its_p
 
     asyncio.run(ask())
     assert [message.get("status") or message["body"] for message in sent] == [201, b"stored"]
+
+
+ANSWER = 300_000 * b"a"
+
+
+async def hasty_app(scope: Scope, receive: Receive, send: Send) -> None:
+    """Asks for the body, and has answered before it comes."""
+    asking = asyncio.create_task(receive())
+    await asyncio.sleep(0)
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": ANSWER})
+    asking.cancel()
+
+
+def test_an_answer_arrives_whole_where_the_app_did_not_wait_for_the_body_that_it_asked_for(tmp_path: Path) -> None:
+    """The body lies unread in a connection that closes, which a kernel then resets."""
+    path = str(tmp_path / "app")
+
+    async def ask() -> bytes:
+        parts = []
+
+        async def send(message: Message) -> None:
+            parts.append(message.get("body", b""))
+
+        async def receive() -> Message:
+            return {"type": "http.request", "body": 1_000_000 * b"q", "more_body": False}
+
+        await Forwarding(refuse, [], path, refuse, PATIENCE)(SCOPE, receive, send)
+        return b"".join(parts)
+
+    async def ask_often() -> list[bytes]:
+        async with await asyncio.start_unix_server(forwarded_to(hasty_app, PATIENCE), path):
+            return [await ask() for _ in range(50)]
+
+    assert asyncio.run(ask_often()) == 50 * [ANSWER]
