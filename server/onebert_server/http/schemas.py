@@ -255,7 +255,9 @@ class Health(BaseModel):
     status: Literal["alive", "started", "ready"]
     tasks: int | None = None
     versions: int | None = None
-    unavailable: int | None = None
+    resident: Annotated[int | None, Field(description="versions in memory")] = None
+    unavailable: Annotated[int | None, Field(description="versions that cannot be loaded")] = None
+    damaged: Annotated[int | None, Field(description="versions whose stored file was found damaged")] = None
     storage: Annotated[
         str | None, Field(description="ok, or the code of the error with which the disk refused the last change")
     ] = None

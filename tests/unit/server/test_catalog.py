@@ -1,6 +1,7 @@
 """Registry and directory in step: what was deleted is gone from both, also where the registry failed after it."""
 
 import asyncio
+import threading
 from contextlib import contextmanager
 
 import httpx
@@ -55,12 +56,16 @@ def fails(monkeypatch, runtime, method, after):
     monkeypatch.setattr(runtime.registry, method, failing)
 
 
-def ready(runtime):
-    async def get():
+def get(runtime, path):
+    async def ask():
         async with httpx.AsyncClient(transport=httpx.ASGITransport(create_app(runtime))) as web:
-            return await web.get("http://localhost/readyz")
+            return await web.get(f"http://localhost{path}")
 
-    answer = asyncio.run(get())
+    return asyncio.run(ask())
+
+
+def ready(runtime):
+    answer = get(runtime, "/readyz")
     return answer.status_code, answer.json()["storage"]
 
 
@@ -160,6 +165,22 @@ def test_readiness_says_whether_the_disk_took_the_last_change(runtime, monkeypat
     assert ready(runtime) == (200, "storage-full")  # the disk was asked for nothing
     runtime.catalog.delete_version("task", 2)
     assert ready(runtime) == (200, "ok")
+
+
+def test_a_task_is_described_beside_the_event_loop(runtime, monkeypatch):
+    """It may have ten thousand versions."""
+    threads, task = [], runtime.directory.task
+
+    def recorded(name):
+        threads.append(threading.get_ident())
+        return task(name)
+
+    monkeypatch.setattr(runtime.directory, "task", recorded)
+    answer = get(runtime, "/v1/tasks/task")
+    assert [version["version"] for version in answer.json()["versions"]] == [1, 2]
+    assert len(threads) == 1
+    assert threads != [threading.get_ident()]
+    assert get(runtime, "/v1/tasks/nobodys").json()["code"] == "task-not-found"
 
 
 def _raise(error):

@@ -94,13 +94,12 @@ async def tasks(
     return Answer(request, await _in_thread(runtime, _page, runtime, after, limit), "application/json")
 
 
-@router.get("/v1/tasks/{task}")
-async def task(task: Name, runtime: RuntimeOf) -> TaskResponse:
+@router.get("/v1/tasks/{task}", response_model=TaskResponse)
+async def task(task: Name, request: Request, runtime: RuntimeOf) -> Response:
     """Describes a task: where its aliases point, and its versions."""
     check_name(task)
-    entry = runtime.directory.task(task)
-    versions = [_summary(version) for version in entry.versions.values()]
-    return TaskResponse(versions=versions, **_aliases(entry))
+    # Beside the event loop: a task may have had ten thousand versions.
+    return Answer(request, await _in_thread(runtime, _described, runtime, task), "application/json")
 
 
 @router.delete("/v1/tasks/{task}", status_code=204)
@@ -207,6 +206,13 @@ def _page(runtime: Runtime, after: str, limit: int) -> str:
     more = entries[limit - 1].name if len(entries) > limit else None
     found = [TaskSummary(versions=list(entry.versions), **_aliases(entry)) for entry in entries[:limit]]
     return TasksResponse(tasks=found, next=more).model_dump_json()
+
+
+def _described(runtime: Runtime, task: str) -> str:
+    """A TaskResponse as JSON."""
+    entry = runtime.directory.task(task)
+    versions = [_summary(version) for version in entry.versions.values()]
+    return TaskResponse(versions=versions, **_aliases(entry)).model_dump_json()
 
 
 def _expected(request: Request) -> int | None:
