@@ -197,6 +197,15 @@ def test_only_runs_what_it_names_and_alone_as_together(swept, onebert, tmp_path,
         # Another batch rounds otherwise; sixteen steps do not carry that far.
         for here, there in zip(run["history"], together[name]["history"], strict=True):
             assert here["validation_loss"] == pytest.approx(there["validation_loss"], rel=1e-3)
+    # One of the four is taken away, as if the sweep had been stopped before it.
+    lost, *_ = alone
+    (tmp_path / "runs" / f"{lost}.json").unlink()
+    reported = onebert("report", tmp_path / "runs", "--markdown")
+    assert (reported[0], reported[2]) == (
+        0, "warning: 1 of the 4 runs of small is missing: failed, or not yet trained by `onebert sweep`\n"
+    )  # fmt: skip
+    # Of the whole recipe only the run that fails is missing.
+    assert onebert("report", out, "--markdown")[2].startswith("warning: 1 of the 19 runs of small is missing: failed")
     status, printed, progress = onebert(*only, "--only", "nothing")
     assert (status, printed) == (1, "")
     assert progress == "error: small has neither data nor a method named nothing\n"

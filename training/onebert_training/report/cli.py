@@ -21,10 +21,12 @@ def report(
     from onebert_store.command import console  # noqa: PLC0415
     from onebert_training.report.figures import draw  # noqa: PLC0415
     from onebert_training.report.page import render  # noqa: PLC0415
-    from onebert_training.report.records import load_records  # noqa: PLC0415
+    from onebert_training.report.records import load_records, missing  # noqa: PLC0415
     from onebert_training.report.tables import collect, results_markdown  # noqa: PLC0415
 
     records = load_records(runs)
+    for sentence in missing(runs):
+        console.err.print(f"warning: {sentence}: failed, or not yet trained by `onebert sweep`", soft_wrap=True)
     if markdown:
         typer.echo(results_markdown(records), nl=False)
         return

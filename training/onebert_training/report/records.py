@@ -4,15 +4,18 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from onebert_store.errors import InvalidInput
 
+PLANNED = "planned"
+"""The folder of a sweep's `--out` that has, as RECIPE.json, the names of the runs that the recipe asks for."""
 MAX_BYTES = 64 * 2**20
 
 Text = Annotated[str, Field(min_length=1, max_length=500)]
 Count = Annotated[int, Field(ge=0)]
 Metrics = Mapping[str, float]
+_NAMES = TypeAdapter(list[str])
 
 
 class _Shown(BaseModel):
@@ -109,6 +112,26 @@ def load_records(paths: Iterable[Path]) -> list[Record]:
             raise InvalidInput(f"{path.name} holds no record (.json)")
         files += found
     return [_read(path) for path in dict.fromkeys(files)]
+
+
+def missing(paths: Iterable[Path]) -> list[str]:
+    """A sentence for every recipe of which runs are not there; `paths` are those of `load_records`.
+
+    Raises:
+        InvalidInput: what a sweep wrote of its runs is not as it wrote it; the message names the file.
+    """
+    said = []
+    for path in paths:
+        for file in sorted((path / PLANNED).glob("*.json")):
+            try:
+                names = _NAMES.validate_json(file.read_bytes())
+            except (OSError, ValidationError):
+                raise InvalidInput(f"{PLANNED}/{file.name} is not a list of runs; `onebert sweep` writes it") from None
+            lacking = sum(not (path / f"{name}.json").is_file() for name in names)
+            if lacking:
+                is_are = "is" if lacking == 1 else "are"
+                said.append(f"{lacking} of the {len(names)} runs of {file.stem} {is_are} missing")
+    return said
 
 
 def _read(path: Path) -> Record:

@@ -50,6 +50,7 @@ def run_sweep(
             make_sample_runs(loaded, job_set)
     folder = RunsFolder(out)
     names = [job.name for job_set in job_sets for job in job_set.jobs]
+    folder.plan(loaded_recipe.name, names)
     pending = [left for job_set in job_sets if (left := _without_finished(job_set, folder)).jobs]
     done = len(names) - sum(len(job_set.jobs) for job_set in pending)
     _say(f"{loaded_recipe.name}: {len(names)} runs, {done} of them finished before")

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from onebert_store.disk import write_whole
 from onebert_store.spec import BaseSpec
 from onebert_training.data.dataset import Dataset
+from onebert_training.report.records import PLANNED
 from onebert_training.sweep.recipe import RunRequest
 
 
@@ -84,6 +86,15 @@ class RunsFolder:
         """Why a run failed; None if it did not. A failed run is not tried again."""
         file = self.failed / f"{name}.json"
         return str(json.loads(file.read_text())["error"]) if file.is_file() else None
+
+    def plan(self, recipe: str, names: Sequence[str]) -> None:
+        """Writes which runs a recipe asks for, so that `onebert report` can say how many are missing.
+
+        Raises:
+            StorageFull: the disk refused the write.
+        """
+        (self.path / PLANNED).mkdir(exist_ok=True)
+        write_whole(self.path / PLANNED / f"{recipe}.json", json.dumps(list(names), indent=1).encode())
 
     def is_pending(self, job: Job) -> bool:
         """Whether the job has neither finished nor failed."""
