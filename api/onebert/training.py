@@ -14,12 +14,14 @@ from onebert_training.data.options import DataOptions
 from onebert_training.fit.loop import Progress
 from onebert_training.fit.loop import train as fit
 from onebert_training.fit.settings import Settings
+from onebert_training.options import fields_by_option
 from onebert_training.prepared import prepare
 
 _GROUPS = (Settings, DataOptions)
 _STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 _HINTS = {name: hint for group in _GROUPS for name, hint in get_type_hints(group, include_extras=True).items()}
 _FIELDS: dict[str, Any] = {each.name: (_HINTS[each.name], each.default) for group in _GROUPS for each in fields(group)}
+_OPTIONS = fields_by_option(*_GROUPS)
 _Options: type[BaseModel] = create_model("Options", __config__=_STRICT, **_FIELDS)
 
 
@@ -93,7 +95,7 @@ def train(
 def _made(options: Mapping[str, Any]) -> tuple[Settings, DataOptions]:
     """The options as the command's dataclasses, checked against the same bounds as on the command line."""
     for name in sorted(options.keys() - _FIELDS):
-        near = get_close_matches(name, _FIELDS, 1)
+        near = [_OPTIONS[name]] if name in _OPTIONS else get_close_matches(name, _FIELDS, 1)
         raise InvalidSettings(f"{name} is not an option" + (f"; is {near[0]} meant?" if near else ""))
     try:
         checked = _Options.model_validate(dict(options)).model_dump()

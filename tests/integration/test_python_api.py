@@ -104,6 +104,7 @@ def test_data_that_is_none_is_refused(tmp_path, data, said):
     ("options", "said"),
     [
         ({"epoch": 3}, "epoch is not an option; is epochs meant"),
+        ({"lr": 1}, "^lr is not an option; is learning_rate meant"),
         ({"epochs": 0}, "^epochs: "),
         ({"epochs": "3"}, "^epochs: "),
         ({"learning_rate": float("nan")}, "^learning_rate: "),

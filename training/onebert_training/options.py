@@ -98,6 +98,16 @@ def options_markdown(*groups: Any) -> str:
     return "\n".join(lines) + "\n"
 
 
+def fields_by_option(*groups: Any) -> dict[str, str]:
+    """The name of an option as Python writes it (`lr` of `--lr`) -> its field, where the two differ."""
+    named = {
+        _flag(field, annotated).removeprefix("--").replace("-", "_"): field.name
+        for group in groups
+        for field, _, annotated in annotated_fields(group)
+    }
+    return {option: field for option, field in named.items() if option != field}
+
+
 def _options(group: Any) -> Iterator[Parameter]:
     for field, hint, annotated in annotated_fields(group):
         bounds: dict[str, Any] = {}

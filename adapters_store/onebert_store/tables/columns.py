@@ -78,7 +78,7 @@ def _all_named(table: Table, names: Sequence[str]) -> tuple[str, ...] | None:
     return None if None in found else tuple(name for name in found if name is not None)
 
 
-def find_columns(split: str, table: Table, columns: Columns) -> tuple[tuple[str, ...], str]:
+def find_columns(table: Table, columns: Columns) -> tuple[tuple[str, ...], str]:
     """Names of the text columns and of the label column.
 
     Raises:
@@ -86,17 +86,17 @@ def find_columns(split: str, table: Table, columns: Columns) -> tuple[tuple[str,
     """
     texts, label = find_texts(table, columns), find_label(table, columns)
     if texts is None:
-        raise InvalidData(_missing(split, table, "text", columns.text, columns.text_pair))
+        raise InvalidData(_missing(table, "text", columns.text, columns.text_pair))
     if label is None:
-        raise InvalidData(_missing(split, table, "label", *(columns.label or "").split(",")))
+        raise InvalidData(_missing(table, "label", *(columns.label or "").split(",")))
     return texts, label
 
 
-def _missing(split: str, table: Table, option: str, *names: str | None) -> str:
+def _missing(table: Table, option: str, *names: str | None) -> str:
     lacking = [name for name in names if name and named(table, name) is None]
     which = f"no column {', '.join(lacking)}" if lacking else f"no {option} column; say which with --{option}"
     there = ", ".join(name[:40] for name in list(table)[:10])
     # Without a header the first row of data is taken for names: such a name is long, or equals a cell below it.
     headless = any(len(name) > LONGEST_NAME or name in table[name] for name in table)
     hint = "; is the first line not a header?" if headless else ""
-    return f"{split} split: {which} (the columns are {there}){hint}"
+    return f"{table.origin}: {which} (the columns are {there}){hint}"

@@ -262,14 +262,19 @@ TEN = [("t", label) for label in "xy"] * 5
 @pytest.mark.parametrize(
     ("rows", "header", "message"),
     [
-        (TEN, ("body", "label"), r"train split: no text column; .*\(the columns are body, label\)"),
-        (TEN, ("text", "kind"), "train split: no label column"),
+        (TEN, ("body", "label"), r"data.csv: no text column; .*\(the columns are body, label\)"),
+        (TEN, ("text", "kind"), "data.csv: no label column"),
         (TEN, ("text", "text"), "two columns have one name"),
         ([*TEN, ("", "x")], ("text", "label"), "data.csv line 12: the text is empty"),
         ([*TEN, ("  ", "x")], ("text", "label"), "data.csv line 12: the text is empty"),
         ([*TEN, ("t", "")], ("text", "label"), "data.csv line 12: there is no label"),
         ([*TEN, ("t", "x", "z")], ("text", "label"), "data.csv line 12: 3 cells under 2 columns"),
         ([("t", "x")] * 20, ("text", "label"), "all training rows have the same label"),
+        (
+            [("good", "x"), ("bad", "y")] * 10,
+            ("text", "label"),
+            "after 10 of 20 training rows were held out for validation, all training rows that are left have the same",
+        ),
         ([("t", "0.5")] * 20, ("text", "label"), "all training rows have the same label"),
         (
             [("t", n) for n in ("0.5", "1", "1e39")] * 5,

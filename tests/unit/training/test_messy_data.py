@@ -170,6 +170,8 @@ def test_repeated_and_contradicting_rows_are_noted(tmp_path):
     rows = [*ROWS, *ROWS[:4], ("text number 1", "spam")]
     notes = load(write(tmp_path / "a.csv", lines(rows))).notes
     assert "4 training rows repeat another row" in notes
+    once = load(write(tmp_path / "b.csv", lines([*ROWS, ROWS[0]]))).notes
+    assert "1 training row repeats another row" in once
     assert "1 training text has different labels, for example a.csv lines 3, 43 and 46" in notes
 
 

@@ -3,13 +3,9 @@
 from pathlib import Path
 
 from onebert_store.command import console
-from onebert_store.errors import InvalidInput
-from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT
 from onebert_training.commands.showing import say, show_trained, summary, train_shown
 from onebert_training.data.options import DataOptions
-from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Settings
-from onebert_training.interop.heads import peft_layout
 from onebert_training.prepared import prepare
 
 
@@ -28,7 +24,7 @@ def run_train(
     job = prepare(task, data, reading, settings, base, dtype, device, out, console.busy)
     run = job.run
     say(summary(run))
-    for note in (*run.notes, *_not_exported(run)):
+    for note in run.notes:
         say(f"note: {note}")
     try:
         result = train_shown(run, job.checkpoint)
@@ -45,14 +41,3 @@ def run_train(
         show_trained(record, run.patience)
         if result.delta is not None and record["useful"]:
             console.out.print(f"next: onebert push {job.out} --task {task}", soft_wrap=True)
-
-
-def _not_exported(run: Run) -> list[str]:
-    """A note if PEFT cannot hold the head that will be trained: a user who wants to export it should know now."""
-    if not run.plan.servable:
-        return []
-    try:
-        peft_layout(run.manifest, (HEAD_WEIGHT, HEAD_BIAS))
-    except InvalidInput as error:
-        return [error.detail]
-    return []

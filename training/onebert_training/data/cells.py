@@ -45,7 +45,7 @@ def infer_task_type(read: Source, columns: Columns) -> TaskType:
                 return task_type
         raise InvalidData(f"task type {str(read.task_type)[:40]!r} is not supported; {', '.join(known)} are")
     table = read.tables["train"]
-    texts, label = find_columns("train", table, columns)
+    texts, label = find_columns(table, columns)
     cells = table[label]
     spelled = [plain(cell) for cell in cells]
     if label.lower() == ANSWER_COLUMN or any("answer_start" in text for text in spelled):

@@ -44,8 +44,13 @@ def check_seen(splits: Mapping[str, Split], task_type: TaskType, labels: Sequenc
         raise InvalidData(f"the validation split has the label {labels[label][:40]!r}, which no training row has")
 
 
-def check_variety(train: Split, task_type: TaskType) -> None:
+def check_variety(train: Split, task_type: TaskType, held_out: int = 0) -> None:
     """Refuses training rows from which nothing can be learned.
+
+    Args:
+        train: the rows to train on.
+        task_type: the task's type.
+        held_out: how many rows were taken from them to validate on.
 
     Raises:
         InvalidData: no row has a label, or all have the same.
@@ -54,7 +59,13 @@ def check_variety(train: Split, task_type: TaskType) -> None:
         raise InvalidData("no training row has a label")
     one_label = task_type in ("single_label", "token") and len(_seen(train, task_type)) < 2
     if one_label or (task_type == "regression" and len(np.unique(train.gold)) < 2):
-        raise InvalidData(f"all training {'words' if task_type == 'token' else 'rows'} have the same label")
+        what = "words" if task_type == "token" else "rows"
+        if not held_out:
+            raise InvalidData(f"all training {what} have the same label")
+        raise InvalidData(
+            f"after {held_out:,} of {held_out + len(train):,} training rows were held out for validation, all training "
+            f"{what} that are left have the same label; give more different texts, or a validation split"
+        )
 
 
 def is_number(label: str) -> bool:
@@ -123,7 +134,7 @@ def repetitions(splits: Mapping[str, Split], task_type: TaskType, train: Table) 
     answers_to = {text: {gold[row] for row in rows} for text, rows in rows_of.items() if len(rows) > 1}
     notes = []
     if repeated := sum(len(rows_of[text]) - len(answers) for text, answers in answers_to.items()):
-        notes.append(f"{repeated:,} training rows repeat another row")
+        notes.append(f"{repeated:,} training {'row repeats' if repeated == 1 else 'rows repeat'} another row")
     # In regression data one text often has several numbers: the judgements of several people.
     if task_type != "regression" and (torn := [text for text, answers in answers_to.items() if len(answers) > 1]):
         which = "text has" if len(torn) == 1 else "texts have"

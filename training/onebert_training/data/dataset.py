@@ -122,7 +122,7 @@ def load_dataset(
         splits = {name: split for name in SPLITS if (split := {**splits, "validation": held_out}.get(name)) is not None}
         why = "no validation split" if validation_share is None else "by the share asked for"
         notes.append(f"{why}: {len(held_out)} of {rows} training rows are held out for it")
-        check_variety(splits["train"], task_type)
+        check_variety(splits["train"], task_type, len(held_out))
     notes += shortages(splits, task_type, labels)
     if train_rows is not None and rows_there < train_rows:
         notes.append(f"only {rows_there:,} training rows are there, not {train_rows:,}")

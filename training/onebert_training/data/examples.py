@@ -77,7 +77,7 @@ class Cells:
     """
 
     def __init__(self, split: str, table: Table, columns: Columns, read: Source, by_index: bool | None) -> None:
-        texts, label = find_columns(split, table, columns)
+        texts, label = find_columns(table, columns)
         self.table = table
         self.texts = [table[name] for name in texts]
         self.names = read.label_names.get(label) or read.label_names.get("")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from onebert_encoder.base.anatomy import Anatomy
 from onebert_store.errors import InvalidMethod
@@ -124,7 +125,9 @@ def parse_method(text: str) -> Method:
     for part in text.split("+"):
         name, _, arguments = part.strip().partition(":")
         if name not in METHODS:
-            raise InvalidMethod(f"there is no method {name[:40]!r}; methods are {', '.join(METHODS)}")
+            near = get_close_matches(name[:40], METHODS, 1)
+            meant = f"is {near[0]} meant? " if near else ""
+            raise InvalidMethod(f"there is no method {name[:40]!r}; {meant}methods are {', '.join(METHODS)}")
         if name in terms:
             raise InvalidMethod(f"{name} is there twice")
         terms[name] = METHODS[name].parse(arguments.strip())
