@@ -1,5 +1,7 @@
 """`import onebert`: training from what is in memory, answers without a server, and the code of docs/python.md."""
 
+import ast
+import inspect
 import re
 import subprocess
 import sys
@@ -217,3 +219,19 @@ def test_the_code_of_the_page_runs(tmp_path):
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=clean_env(), check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert "good" in done.stdout
+    # The first training is one to learn from: better than guessing, without a warning.
+    scores, warnings, *_, aliases = done.stdout.splitlines()
+    assert float(re.search(r"'accuracy': ([0-9.]+)", scores)[1]) > 0.6
+    assert (warnings, aliases) == ("()", "{'live': 1}")
+
+
+def test_the_table_of_the_clients_methods_is_whole():
+    """With the arguments that each method has."""
+    page = (ROOT / "docs" / "api.md").read_text().partition("## Clients")[2]
+    cells = " ".join(line.split("|")[1] for line in page.splitlines() if line.startswith("| `"))
+    told = {}
+    for signature in re.findall(r"`(.*?)`", cells):
+        (function,) = ast.parse(f"def {signature}: ...").body
+        told[function.name] = ["self", *(one.arg for one in function.args.args)]
+    methods = {name: method for name, method in vars(onebert.Client).items() if not name.startswith("_")}
+    assert told == {name: list(inspect.signature(method).parameters) for name, method in methods.items()}
