@@ -1,9 +1,11 @@
-"""Uploads that are under way: how many there may be, and which of them makes room when there are more."""
+"""Uploads that are under way: how many there may be, which of them makes room for more, and which is taken next."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 
+from onebert_server.turns import Turns
 from onebert_store.errors import QueueFull
 
 # Uploads whose bytes may lie on the disk before they are taken: those that come, and those that wait for the uploader.
@@ -17,10 +19,12 @@ class Incoming:
     """One upload while its bytes come.
 
     Attributes:
+        principal: whose it is.
         received: bytes so far.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, principal: str) -> None:
+        self.principal = principal
         self.received = 0
         self._began = asyncio.get_running_loop().time()
         self._patience: asyncio.Timeout | None = None
@@ -62,27 +66,53 @@ class Receiving:
 
     def __init__(self) -> None:
         self._under_way: set[Incoming] = set()
+        self._waiting: Turns[asyncio.Future[None]] = Turns()
+        self._taking = False
 
     @contextmanager
-    def admitted(self) -> Iterator[Incoming]:
-        """A place for one upload, until it is stored or refused.
+    def admitted(self, principal: str) -> Iterator[Incoming]:
+        """A place for one upload of a principal, until it is stored or refused.
 
-        A place is not held against others by silence: where all are taken, the slowest upload ends.
+        A place is not held against others by silence: where all are taken, an upload of the principal that has most of
+        them ends, this one counted; the slowest of that principal's.
 
         Raises:
-            QueueFull: all places are taken, and none of the uploads is slow.
+            QueueFull: all places are taken, and none of that principal's uploads is slow.
         """
         if len(self._under_way) >= MAX_UPLOADS:
-            self._make_room()
-        incoming = Incoming()
+            self._make_room(principal)
+        incoming = Incoming(principal)
         self._under_way.add(incoming)
         try:
             yield incoming
         finally:
             self._under_way.discard(incoming)
 
-    def _make_room(self) -> None:
-        slowest = min(self._under_way, key=Incoming.rate)
+    @asynccontextmanager
+    async def turn(self, incoming: Incoming) -> AsyncIterator[None]:
+        """Held while an upload that has come whole is checked and stored: one at a time, in turns of principals."""
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.put(turn, incoming.principal)
+        if not self._taking:
+            self._give_turn()
+        try:
+            await turn
+            yield
+        finally:
+            # One whose request ended while it waited never had the turn.
+            if not turn.cancelled():
+                self._give_turn()
+
+    def _give_turn(self) -> None:
+        turn = self._waiting.take(lambda one: not one.done())
+        self._taking = turn is not None
+        if turn is not None:
+            turn.set_result(None)
+
+    def _make_room(self, newcomer: str) -> None:
+        held = Counter([newcomer, *(one.principal for one in self._under_way)])
+        most = max(held.values())
+        slowest = min((one for one in self._under_way if held[one.principal] == most), key=Incoming.rate)
         if slowest.rate() >= SLOW_RATE:
             raise QueueFull("as many uploads are under way as the server holds; try again soon")
         self._under_way.discard(slowest)

@@ -1,8 +1,8 @@
 """Which versions wait to be loaded: requests put them in, the loader's thread takes them in turns of principals."""
 
 import threading
-from collections import OrderedDict
 
+from onebert_server.turns import Turns
 from onebert_server.versions.version import State, Version
 
 
@@ -18,22 +18,21 @@ class LoadQueue:
     def __init__(self) -> None:
         self.closed = False
         self._changed = threading.Condition()
-        # In the order of their turns; only principals of whom something waits.
-        self._of: OrderedDict[str, OrderedDict[Version, None]] = OrderedDict()
+        self._turns: Turns[Version] = Turns()
 
     def __bool__(self) -> bool:
-        return bool(self._of)
+        return bool(self._turns)
 
     def put(self, version: Version, principal: str) -> None:
         """Lets a version wait in the turns of a principal; a second call for the same two changes nothing."""
         with self._changed:
-            self._of.setdefault(principal, OrderedDict())[version] = None
+            self._turns.put(version, principal)
             self._changed.notify()
 
     def wait(self, seconds: float) -> None:
         """Returns when a version waits, when the queue is closed, or after so many seconds."""
         with self._changed:
-            if not self._of and not self.closed:
+            if not self._turns and not self.closed:
                 self._changed.wait(seconds)
 
     def take(self, most: int) -> list[Version]:
@@ -43,15 +42,11 @@ class LoadQueue:
         """
         taken: dict[Version, None] = {}
         with self._changed:
-            while self._of and len(taken) < most and not self.closed:
-                principal, versions = self._of.popitem(last=False)
-                while versions:
-                    version, _ = versions.popitem(last=False)
-                    if version not in taken and version.state is State.LOADING:
-                        taken[version] = None
-                        break
-                if versions:
-                    self._of[principal] = versions
+            while len(taken) < most and not self.closed:
+                version = self._turns.take(lambda one: one not in taken and one.state is State.LOADING)
+                if version is None:
+                    break
+                taken[version] = None
         return list(taken)
 
     def close(self) -> None:
@@ -63,6 +58,4 @@ class LoadQueue:
     def clear(self) -> list[Version]:
         """Removes everything, and returns each version once that still has to be loaded."""
         with self._changed:
-            left = dict.fromkeys(version for versions in self._of.values() for version in versions)
-            self._of.clear()
-            return [version for version in left if version.state is State.LOADING]
+            return [version for version in self._turns.clear() if version.state is State.LOADING]

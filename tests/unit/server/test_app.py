@@ -3,6 +3,7 @@
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import count
 from threading import Event
 
 import httpx
@@ -48,21 +49,28 @@ def held_device(runtime, monkeypatch):
         goes_on.set()
 
 
-def upload_while_the_uploader_does_nothing(runtime, files, until):
-    """Uploads all files at once; `until` is asked again and again, then the uploader goes on."""
+def upload_while_the_uploader_does_nothing(runtime, files, until, address=lambda number: "127.0.0.1"):
+    """Uploads all files at once; `until` is asked again and again, then the uploader goes on.
+
+    `address` says for the number of a file where it comes from; without keys that is the principal.
+    """
     held = Event()
     runtime.uploader.submit(held.wait)
+    app = create_app(runtime)
+
+    async def put(number, file):
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app, client=(address(number), 9))) as web:
+            return await web.put(UPLOAD, content=file, headers=HEADERS)
 
     async def live():
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(create_app(runtime))) as web:
-            puts = asyncio.gather(*(web.put(UPLOAD, content=file, headers=HEADERS) for file in files))
-            try:
-                async with asyncio.timeout(30):
-                    while not until():
-                        await asyncio.sleep(0)
-            finally:
-                held.set()
-            return await puts
+        puts = asyncio.gather(*(put(number, file) for number, file in enumerate(files)))
+        try:
+            async with asyncio.timeout(30):
+                while not until():
+                    await asyncio.sleep(0)
+        finally:
+            held.set()
+        return await puts
 
     return asyncio.run(live())
 
@@ -77,6 +85,23 @@ def test_uploads_that_wait_to_be_taken_do_not_hold_up_those_that_come(tmp_path):
     with opened(tmp_path) as runtime:
         answers = upload_while_the_uploader_does_nothing(runtime, files, all_whole)
     assert {answer.status_code for answer in answers} == {201}
+
+
+def test_an_upload_does_not_wait_for_all_of_somebody_else(tmp_path):
+    """The last of nine comes from another address; it is taken in that principal's turn, and not the last."""
+    files = [Task(seed=seed).file for seed in range(9)]
+    asked = count()
+
+    def all_wait():
+        # They are whole; after so many turns of the event loop it has also seen that they are.
+        whole = sum(path.stat().st_size > 0 for path in (tmp_path / "blobs").iterdir()) == len(files)
+        return whole and next(asked) > 1000
+
+    with opened(tmp_path) as runtime:
+        address = lambda number: "192.0.2.2" if number == 8 else "192.0.2.1"  # noqa: E731
+        answers = upload_while_the_uploader_does_nothing(runtime, files, all_wait, address)
+    # Two, where the first of the others had the turn before it came.
+    assert answers[8].json()["version"] <= 3
 
 
 def test_more_uploads_than_may_wait_are_refused_at_once(tmp_path):

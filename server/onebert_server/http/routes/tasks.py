@@ -6,6 +6,7 @@ import math
 import re
 import time
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Path, Query, Request, Response
@@ -177,10 +178,11 @@ async def delete_alias(task: Name, alias: AliasName, request: Request, runtime: 
 
 
 async def _receive(task: str, request: Request, runtime: Runtime) -> tuple[VersionEntry, bool]:
-    """Streams the body to disk, then hands it to the uploader's thread, which owns the upload from there on."""
+    """Streams the body to disk, then hands it in its turn to the uploader's thread, which owns it from there on."""
     request.state.max_body_bytes, request.state.body_deadline = runtime.settings.max_upload_bytes, math.inf
     digests = SentDigests(request.headers)
-    with runtime.receiving.admitted() as incoming:
+    async with AsyncExitStack() as held:
+        incoming = held.enter_context(runtime.receiving.admitted(request.state.context.principal))
         body = await _in_thread(runtime, runtime.registry.writer)
 
         def take(part: bytes) -> None:
@@ -191,6 +193,7 @@ async def _receive(task: str, request: Request, runtime: Runtime) -> tuple[Versi
             async for part in incoming.parts(request.stream()):
                 await _in_thread(runtime, take, part)
             digests.check()
+            await held.enter_async_context(runtime.receiving.turn(incoming))
         except BaseException as error:
             body.discard()
             if isinstance(error, TimeoutError):

@@ -1,0 +1,40 @@
+"""Turns of principals: of what waits, one of each principal is taken after the other, whatever waits of each."""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Turns(Generic[T]):
+    """What waits, each principal's in the order in which it came; not thread-safe. What waits is hashable."""
+
+    def __init__(self) -> None:
+        # In the order of their turns; only principals of whom something waits.
+        self._of: OrderedDict[str, OrderedDict[T, None]] = OrderedDict()
+
+    def __bool__(self) -> bool:
+        return bool(self._of)
+
+    def put(self, one: T, principal: str) -> None:
+        """Lets something wait in the turns of a principal; a second call for the same two changes nothing."""
+        self._of.setdefault(principal, OrderedDict())[one] = None
+
+    def take(self, wanted: Callable[[T], bool]) -> T | None:
+        """The next of the principal whose turn it is; None where nothing waits. What is not wanted costs no turn."""
+        while self._of:
+            principal, waiting = self._of.popitem(last=False)
+            while waiting:
+                one, _ = waiting.popitem(last=False)
+                if wanted(one):
+                    if waiting:
+                        self._of[principal] = waiting
+                    return one
+        return None
+
+    def clear(self) -> list[T]:
+        """Removes everything, and returns it, each once."""
+        left = dict.fromkeys(one for waiting in self._of.values() for one in waiting)
+        self._of.clear()
+        return list(left)
