@@ -109,6 +109,15 @@ def test_loading_shows_its_progress_on_a_terminal(tmp_path):
 
 
 @pytest.mark.parametrize("front_ends", **LAYOUTS)
+def test_its_log_says_that_it_loads_and_that_it_has_stopped(tmp_path, front_ends):
+    with Server(tmp_path, front_ends=front_ends) as server:
+        assert server.stop(signal.SIGINT) == 0
+    said = server.log.read_text().splitlines()
+    assert said[0].endswith(f"onebert.serve: loading {tiny_base()}")
+    assert said[-1].endswith("onebert.serve: stopped")
+
+
+@pytest.mark.parametrize("front_ends", **LAYOUTS)
 def test_request_in_flight_at_sigterm_is_answered(tmp_path, front_ends):
     """Half of its body was sent; the rest comes when the server no longer accepts connections."""
     task = Task(seed=7)
@@ -196,9 +205,10 @@ def test_what_it_refuses_to_start_with(tmp_path, arguments, settings, reason):
 def _assert_refused(done, reason):
     assert done.returncode == 1
     assert done.stdout == ""
-    assert done.stderr.startswith("error: ")
-    assert done.stderr.count("\n") == 1
-    assert reason in done.stderr
+    # What is refused before anything is loaded comes without a word about loading.
+    [error] = [line for line in done.stderr.splitlines() if "onebert.serve: loading" not in line]
+    assert error.startswith("error: ")
+    assert reason in error
 
 
 def _connect(url):

@@ -142,6 +142,14 @@ def test_what_a_delta_cannot_hold_is_refused_by_name(family: str, config: Any, n
     assert "\n" not in caught.value.detail
 
 
+def test_a_folder_that_is_no_adapter_is_called_what_it_is(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"no adapter_config\.json: it is no PEFT adapter; name the folder"):
+        import_adapter(tmp_path, base_of("bert"))
+    with pytest.raises(InvalidInput, match=r"it holds a whole model, .* `onebert train`") as caught:
+        import_adapter(tiny_base(), base_of("bert"))
+    assert "\n" not in caught.value.detail
+
+
 @pytest.fixture(scope="module")
 def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("good")

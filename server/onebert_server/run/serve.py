@@ -30,6 +30,7 @@ def serve(settings: Settings) -> None:
     """
     log_to_stderr(settings.log_level)
     sockets = bind(settings.host, settings.port)
+    logger.info("loading %s", settings.base or "the default base")
     keep_freed_memory()
     server = (EngineServer if settings.front_ends else Server)(settings)
     # uvicorn restores the handlers that it found, and Python at its end the system's, unless signals are ignored. A
@@ -39,6 +40,8 @@ def serve(settings: Settings) -> None:
         server.run(sockets=sockets)
     finally:
         _on_stop(signal.SIG_IGN)
+    if server.failure is None:
+        logger.info("stopped")
     if server.stuck:
         # A thread is still busy with the start that was given up; an ordinary exit would tear down libraries under it.
         sys.stdout.flush()
