@@ -259,6 +259,20 @@ def test_where_the_engines_process_takes_no_request_the_answer_is_a_problem(tmp_
     assert answer.json()["instance"].endswith(answer.headers["X-Request-Id"])
 
 
+def test_requests_without_a_key_are_refused_without_the_engines_process(tmp_path, monkeypatch):
+    with tempfile.TemporaryDirectory() as folder:
+        monkeypatch.setenv("TMPDIR", folder)
+        with Server(tmp_path, front_ends=1, api_keys=KEY) as server, httpx.Client(base_url=server.url) as web:
+            [own] = Path(folder).iterdir()
+            (own / "app").unlink()
+            for path in ("/v1/tasks", "/nowhere", "/metrics"):
+                answer = web.get(path)
+                assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized"), path
+                assert answer.json()["instance"].endswith(answer.headers["X-Request-Id"])
+            assert web.get("/v1/tasks", headers={"Authorization": f"Bearer {KEY}"}).status_code == 503
+            assert web.get("/healthz").status_code == 503
+
+
 def test_an_engine_that_hangs_keeps_nobody_waiting(tmp_path):
     """Its whole process stands still: requests end at their own time, and whoever asks for health is told."""
     with Server(tmp_path, front_ends=1, engine_timeout=3.0) as server, httpx.Client(base_url=server.url) as web:

@@ -21,8 +21,9 @@ from onebert_encoder.text.tokens import Tokenizer
 from onebert_server.answering.answers import WORKERS, Answerer
 from onebert_server.edge import Edge
 from onebert_server.front_ends import wire
-from onebert_server.front_ends.forwarding import Forwarding, refuse
+from onebert_server.front_ends.forwarding import Forwarding, refusing
 from onebert_server.front_ends.remote import RemoteBackend, RemoteCounts
+from onebert_server.http.auth import ApiKeys
 from onebert_server.http.middleware import RequestMiddleware
 from onebert_server.http.routes import classify as routes_classify
 from onebert_server.http.web import uvicorn_config, web_app
@@ -49,8 +50,14 @@ def main() -> None:
             receive_timeout=setup.receive_timeout,
             request_timeout=setup.request_timeout,
         )
-        refusing = RequestMiddleware(refuse, edge)
-        forwarding = Forwarding(app, routes_classify.router.routes, setup.app_path, refusing, setup.engine_timeout)
+        forwarding = Forwarding(
+            app,
+            routes_classify.router.routes,
+            setup.app_path,
+            ApiKeys(setup.api_keys),
+            lambda error: RequestMiddleware(refusing(error), edge),
+            setup.engine_timeout,
+        )
         config = uvicorn_config(forwarding, setup.receive_timeout, setup.shutdown_timeout)
         server = FrontEnd(config, setup.engine_path, edge, backend, counts)
         # What was imported never goes: the garbage collector need not walk through it again and again.

@@ -6,6 +6,7 @@ it would without a front end: in the client's socket.
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -14,9 +15,10 @@ from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from onebert_server.front_ends.wire import framed, read_message
+from onebert_server.http.auth import OPEN_PATHS, ApiKeys
 from onebert_server.http.problems import problem_response
 from onebert_server.http.refusals import REFUSAL
-from onebert_store.errors import ShuttingDown
+from onebert_store.errors import OneBertError, QueueFull, ShuttingDown
 
 logger = logging.getLogger("onebert.forwarding")
 
@@ -31,6 +33,11 @@ _ALIVE_TIMES = 4
 
 # Of a body that nobody waits for, so much is dropped at a time.
 _UNREAD_BYTES = 2**16
+
+# Requests that may be forwarded at the same time: each has a descriptor in both processes. More than the uploads that
+# may be under way, so that the engine's process decides about these. Paths without a key have as much room of their
+# own: neither do slow uploads keep an orchestrator from asking for health, nor do strangers keep others from uploading.
+MAX_FORWARDED = 256
 
 _WANTED = "onebert.wanted"
 _ALIVE = "onebert.alive"
@@ -57,7 +64,8 @@ class Forwarding:
         app: answers its own routes.
         own: which these are.
         path: of the socket.
-        refuse: answers where nobody does behind the socket.
+        keys: a request that these do not let through is for `app`, too, which refuses it: it shall cost no connection.
+        refuse: makes an app that answers with an error where nobody does behind the socket.
         patience: seconds for which the other process may send nothing, not even that it is alive, before it counts as
             hung. An app that takes long does not: its process goes on to say that it is alive. Time in which the client
             is waited for does not count. Requests for health have `HEALTH_PATIENCE`, since whoever asks for it gives up
@@ -65,25 +73,42 @@ class Forwarding:
     """
 
     def __init__(
-        self, app: ASGIApp, own: Sequence[BaseRoute], path: str, refuse: ASGIApp, patience: float = 60.0
+        self,
+        app: ASGIApp,
+        own: Sequence[BaseRoute],
+        path: str,
+        keys: ApiKeys,
+        refuse: Callable[[OneBertError], ASGIApp],
+        patience: float = 60.0,
     ) -> None:
         self._patience = patience
         self._app = app
         self._own = own
         self._path = path
+        self._keys = keys
         self._refuse = refuse
+        self._forwarded: Counter[bool] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers a request of the app's own routes, and forwards any other."""
-        own = scope["type"] != "http" or REFUSAL in scope["state"]
+        own = scope["type"] != "http" or REFUSAL in scope["state"] or not self._keys.let_through(scope)
         if own or any(route.matches(scope)[0] is Match.FULL for route in self._own):
             await self._app(scope, receive, send)
             return
         patience = min(self._patience, HEALTH_PATIENCE if scope["path"] in HEALTH_PATHS else self._patience)
+        is_open = scope["path"] in OPEN_PATHS
+        if self._forwarded[is_open] >= MAX_FORWARDED:
+            full = QueueFull("as many requests wait for the process with the engine as a front end forwards")
+            await self._refuse(full)(scope, receive, send)
+            return
+        self._forwarded[is_open] += 1
         try:
             await self._forward(scope, receive, send, patience)
         except _NoAnswer:
-            await self._refuse(scope, receive, send)
+            silent = ShuttingDown("the process with the engine does not answer")
+            await self._refuse(silent)(scope, receive, send)
+        finally:
+            self._forwarded[is_open] -= 1
 
     async def _forward(self, scope: Scope, receive: Receive, send: Send, patience: float) -> None:
         try:
@@ -160,10 +185,13 @@ class _NoAnswer(Exception):
     """The engine's process has not begun to answer, and will not."""
 
 
-async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
-    """An app that says that the process with the engine does not answer."""
-    error = ShuttingDown("the process with the engine does not answer")
-    await problem_response(scope, error)(scope, receive, send)
+def refusing(error: OneBertError) -> ASGIApp:
+    """An app that answers every request with this error."""
+
+    async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
+        await problem_response(scope, error)(scope, receive, send)
+
+    return refuse
 
 
 def forwarded_to(

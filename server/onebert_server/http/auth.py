@@ -61,6 +61,13 @@ class ApiKeys:
             raise Unauthorized("send one valid key as 'Authorization: Bearer …'")
         return f"key:{digest.hex()[:16]}"
 
+    def let_through(self, scope: Scope) -> bool:
+        """Whether KeyMiddleware passes a request on instead of refusing it: it has a key, or needs none."""
+        try:
+            return scope["path"] in OPEN_PATHS or bool(self.check(Headers(scope=scope), "any"))
+        except Unauthorized:
+            return False
+
 
 class Attempts:
     """Counts requests without a valid key by address: `AT_ONCE` of them, and `A_SECOND` more in a second.

@@ -1,12 +1,15 @@
-"""Forwarded requests: a front end does not give up an app that takes its time."""
+"""Forwarded requests: a front end does not give up an app that takes its time, and forwards so many at once."""
 
 import asyncio
+import json
 import time
 from pathlib import Path
 
 from starlette.types import Message, Receive, Scope, Send
 
-from onebert_server.front_ends.forwarding import Forwarding, forwarded_to, refuse
+from onebert_server.front_ends.forwarding import MAX_FORWARDED, Forwarding, forwarded_to, refusing
+from onebert_server.http.auth import ApiKeys
+from onebert_store.errors import TaskNotFound
 
 PATIENCE = 1.0
 SCOPE = {
@@ -21,9 +24,10 @@ SCOPE = {
     "path": "/v1/tasks/slow",
     "raw_path": b"/v1/tasks/slow",
     "query_string": b"",
-    "headers": [],
-    "state": {},
+    "headers": [(b"host", b"localhost")],
+    "state": {"request_id": "request"},
 }
+OWN = refusing(TaskNotFound("no request of these tests is the front end's own"))
 
 
 async def receive_nothing() -> Message:
@@ -48,7 +52,7 @@ def test_an_app_that_takes_its_time_is_waited_for_beyond_the_patience_with_its_p
 
     async def ask() -> None:
         async with await asyncio.start_unix_server(forwarded_to(slow_app, PATIENCE), path):
-            await Forwarding(refuse, [], path, refuse, PATIENCE)(SCOPE, receive_nothing, send)
+            await Forwarding(OWN, [], path, ApiKeys([]), refusing, PATIENCE)(SCOPE, receive_nothing, send)
 
     asyncio.run(ask())
     assert [message.get("status") or message["body"] for message in sent] == [201, b"stored"]
@@ -79,7 +83,7 @@ def test_an_answer_arrives_whole_where_the_app_did_not_wait_for_the_body_that_it
         async def receive() -> Message:
             return {"type": "http.request", "body": 1_000_000 * b"q", "more_body": False}
 
-        await Forwarding(refuse, [], path, refuse, PATIENCE)(SCOPE, receive, send)
+        await Forwarding(OWN, [], path, ApiKeys([]), refusing, PATIENCE)(SCOPE, receive, send)
         return b"".join(parts)
 
     async def ask_often() -> list[bytes]:
@@ -87,3 +91,44 @@ def test_an_answer_arrives_whole_where_the_app_did_not_wait_for_the_body_that_it
             return [await ask() for _ in range(50)]
 
     assert asyncio.run(ask_often()) == 50 * [ANSWER]
+
+
+def test_so_many_requests_are_forwarded_at_once_and_health_has_room_of_its_own(tmp_path: Path) -> None:
+    path = str(tmp_path / "app")
+
+    async def run() -> None:
+        all_there, opened = asyncio.Event(), asyncio.Event()
+        waiting = 0
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            nonlocal waiting
+            waiting += 1
+            if waiting == MAX_FORWARDED:
+                all_there.set()
+            if scope["path"] != "/healthz":
+                await opened.wait()
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"{}"})
+
+        async with await asyncio.start_unix_server(forwarded_to(app), path, backlog=MAX_FORWARDED):
+            forwarding = Forwarding(OWN, [], path, ApiKeys([]), refusing)
+
+            async def ask(**scope: str) -> tuple[int, str | None]:
+                sent: list[Message] = []
+
+                async def send(message: Message) -> None:
+                    sent.append(message)
+
+                await forwarding(SCOPE | scope, receive_nothing, send)
+                return sent[0]["status"], json.loads(sent[1]["body"]).get("code")
+
+            asking = [asyncio.create_task(ask()) for _ in range(MAX_FORWARDED)]
+            async with asyncio.timeout(60):
+                await all_there.wait()
+                assert await ask() == (503, "queue-full")
+                assert await ask(path="/healthz") == (200, None)
+                opened.set()
+                assert await asyncio.gather(*asking) == [(200, None)] * MAX_FORWARDED
+                assert await ask() == (200, None)
+
+    asyncio.run(run())
