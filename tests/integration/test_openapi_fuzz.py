@@ -71,7 +71,9 @@ def fuzz(server, operation, checks):
         assert status < 500 or status in (503, 504), answer.text
         if status >= 400:
             assert answer.headers["content-type"] == ["application/problem+json"]
-        case.validate_response(answer, checks=checks)
+        # A request whose time was over before its body had come is refused for that, whatever else is wrong with it.
+        late = {"negative_data_rejection"} if status == 408 else set()
+        case.validate_response(answer, checks=[check for check in checks if check.__name__ not in late])
 
     ask()
     return statuses

@@ -16,8 +16,8 @@ class Uploads:
         self.receiving = Receiving()
         self.ended = []
         self._loop = asyncio.get_running_loop()
-        self._real, self._later = self._loop.time, 0.0
-        self._loop.time = lambda: self._real() + self._later
+        self._now = self._loop.time()
+        self._loop.time = lambda: self._now
         self._tasks = []
 
     async def begin(self, principal, size):
@@ -47,7 +47,7 @@ class Uploads:
         await asyncio.sleep(0)
 
     def pass_time(self, seconds):
-        self._later += seconds
+        self._now += seconds
 
     async def close(self):
         for task in self._tasks:
