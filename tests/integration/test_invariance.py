@@ -12,7 +12,7 @@ from torch import Tensor
 from bases import far_delta, tiny_base, torch_tensors
 from onebert_encoder.base.base import Base, load_base
 from onebert_encoder.compute import linear
-from onebert_encoder.compute.linear import FrozenLinear
+from onebert_encoder.compute.linear import PlainLinear
 from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.choose import answering_kernels
 from onebert_encoder.maths.fold import fold
@@ -82,5 +82,5 @@ def test_products_in_pieces_are_the_product(rows: int, monkeypatch: pytest.Monke
     for varies in (False, True):
         monkeypatch.setattr(linear, "_varies", lambda *_, varies=varies: varies)
         with torch.no_grad():
-            got = FrozenLinear(lambda: weight, batch_invariant=True)(x)
+            got = PlainLinear(weight, batch_invariant=True)(x)
         torch.testing.assert_close(got.double(), want, rtol=0, atol=1e-4)

@@ -52,6 +52,12 @@ class Batch:
     apart: bool
 
     @property
+    def sequence(self) -> Array:
+        """[sequences], which sequence of the last stage answers each input, in the caller's order."""
+        places: Array = np.searchsorted(self.stages[-1].edges.numpy(), self.first, side="right") - 1
+        return places
+
+    @property
     def computed_tokens(self) -> float:
         """Tokens computed, those of a stage by its share of the layers; fewer than `lengths` where texts are shared."""
         layers = sum(len(stage.layers) for stage in self.stages)

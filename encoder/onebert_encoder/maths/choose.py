@@ -1,15 +1,40 @@
 """The one file that decides which kernels compute a batch."""
 
+from operator import is_
+from weakref import WeakKeyDictionary
+
 import torch
 
-from onebert_encoder.base.base import Base
+from onebert_encoder.base.base import Base, LayerWeights
 from onebert_encoder.compute.kernels.gpu import load_gpu
 from onebert_encoder.compute.kernels.native import load_native
 from onebert_encoder.compute.kernels.plain import PlainKernels
+from onebert_encoder.compute.kernels.products import load_products
 from onebert_encoder.compute.kernels.protocol import Kernels
 from onebert_encoder.layout.dropout import Dropout
+from onebert_encoder.maths.forward import Forward, packed_weights
 from onebert_encoder.maths.gpu_heads import load_heads
 from onebert_encoder.maths.heads import HeadKernels
+
+# The most inputs that one instruction multiplies; a pass in one call reads tokens that are multiples of these.
+_GROUP = 4
+
+# Of a layer: W_qkv, W_m1, W_m2 and W_m3.
+_PRODUCTS = 4
+
+_FORWARDS: "WeakKeyDictionary[Base, tuple[tuple[LayerWeights, ...], Forward | None]]" = WeakKeyDictionary()
+
+
+def choose_forward(base: Base, dropout: Dropout) -> Forward | None:
+    """The forward pass in one call; None where it goes operation by operation, as with gradients or dropout."""
+    if torch.is_grad_enabled() or dropout.attention or dropout.hidden:
+        return None
+    layers, forward = _FORWARDS.get(base, ((), None))
+    # A base whose layers were exchanged is another one.
+    if len(layers) != len(base.layers) or not all(map(is_, layers, base.layers)):
+        forward = _forward(base)
+        _FORWARDS[base] = tuple(base.layers), forward
+    return forward
 
 
 def choose_kernels(base: Base, dropout: Dropout) -> Kernels:
@@ -36,3 +61,14 @@ def _fast(base: Base) -> Kernels | None:
     if base.device.type == "cuda":
         return load_gpu(base.device, base.dtype, base.config.hidden_size, base.config.num_heads)
     return load_native(base.device.type, base.dtype)
+
+
+def _forward(base: Base) -> Forward | None:
+    products = load_products(base.device.type, base.precision)
+    packed = [weight.numbers.dtype for layer in base.layers for weight in packed_weights(layer)]
+    if products is None or packed != [base.precision] * (_PRODUCTS * len(base.layers)):
+        return None
+    whole = base.config.hidden_size % _GROUP == 0 and base.config.intermediate_size % _GROUP == 0
+    if not whole or base.config.activation != "gelu" or base.anatomy.has_projection:
+        return None
+    return Forward(base, products)

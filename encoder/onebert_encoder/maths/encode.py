@@ -21,7 +21,7 @@ from onebert_encoder.layout.dropout import NO_DROPOUT, Dropout
 from onebert_encoder.layout.stage import Stage
 from onebert_encoder.layout.upload import Array, upload
 from onebert_encoder.maths.batch import Batch
-from onebert_encoder.maths.choose import choose_kernels
+from onebert_encoder.maths.choose import choose_forward, choose_kernels
 from onebert_encoder.maths.rows import Rows
 
 
@@ -150,9 +150,12 @@ def encode(
             layer 0; else None.
 
     Returns:
-        [tokens, h] in the compute dtype: the last stage's tokens, without the bias of the last LayerNorm, which
-        `fold` has moved into the head.
+        [tokens, h], in float32 where one call computes all layers, else in the compute dtype: the last stage's tokens,
+        without the bias of the last LayerNorm, which `fold` has moved into the head.
     """
+    forward = choose_forward(base, dropout)
+    if forward is not None:
+        return forward.encode(rows, batch, activations)
     return run_passes(passes_of(base, rows, batch, choose_kernels(base, dropout), dropout), batch, activations)
 
 

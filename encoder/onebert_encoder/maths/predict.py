@@ -1,6 +1,7 @@
 """From rows and tokens to logits; golden logits, which show that a file is folded and computed as its trainer did."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 from onebert_encoder.base.base import Base
 from onebert_encoder.layout.dropout import NO_DROPOUT, Dropout
 from onebert_encoder.maths.batch import Batch, pack
-from onebert_encoder.maths.choose import choose_heads
+from onebert_encoder.maths.choose import choose_forward, choose_heads
 from onebert_encoder.maths.encode import encode
 from onebert_encoder.maths.graphs import Graphs
 from onebert_encoder.maths.heads import classify
@@ -47,6 +48,14 @@ def compute_logits(
         ValueError: a sequence's row has no head, like the bare base's.
     """
     heads = [_head(rows, row) for row in batch.rows]
+    forward = None if graphs or activations is not None else choose_forward(base, dropout)
+    if forward is not None:
+        x, logits = forward.classify(rows, batch, heads)
+        rest = [i for i in range(len(heads)) if i not in logits]
+        if rest:
+            others = replace(batch, first=batch.first[rest], lengths=batch.lengths[rest])
+            logits |= zip(rest, classify([heads[i] for i in rest], others, x), strict=True)
+        return [logits[i] for i in range(len(heads))]
     x = graphs.encode(rows, batch) if graphs else encode(base, rows, batch, dropout, activations)
     return classify(heads, batch, x, choose_heads(base))
 

@@ -79,6 +79,7 @@ def on_gpu_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     kernels = Noting()
     if not ON_GPU:
         monkeypatch.setattr(graphs_module, "answering_kernels", lambda _: kernels)
+        monkeypatch.setattr(encoder, "choose_forward", lambda *_: None)
         monkeypatch.setattr(encoder, "choose_kernels", lambda *_: kernels)
     with torch.inference_mode():
         yield

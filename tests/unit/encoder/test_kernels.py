@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
-from onebert_encoder.compute.kernels import native
+from onebert_encoder.compute.kernels import library, native
 from onebert_encoder.compute.kernels.plain import PlainKernels
 from onebert_encoder.compute.kernels.protocol import Gain, Kernels
 from stages import draw, needs_kernels, stage_of
@@ -170,13 +170,13 @@ def test_without_a_compiler_plain_kernels_take_over(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    native._library.cache_clear()
+    library._library.cache_clear()
     native.load_native.cache_clear()
     try:
         with caplog.at_level(logging.WARNING):
             assert native.load_native("cpu", torch.float32) is None
     finally:
-        native._library.cache_clear()
+        library._library.cache_clear()
         native.load_native.cache_clear()
     (record,) = caplog.records
     assert "neither g++ nor c++ is installed" in record.message

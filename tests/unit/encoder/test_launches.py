@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from bases import far_delta, tiny_base, torch_tensors
 from onebert_encoder.base.base import load_base
+from onebert_encoder.compute import linear
 from onebert_encoder.compute.kernels.gpu import GpuKernels
 from onebert_encoder.maths import encode as encoder
 from onebert_encoder.maths import predict
@@ -74,6 +75,7 @@ class Program:
 
 def launches(monkeypatch: pytest.MonkeyPatch, kinds: tuple[str, ...], tasks: int) -> Counter[str]:
     """The launches for a batch of one text for each task; the tasks are of these kinds in turn."""
+    monkeypatch.setattr(linear, "load_products", lambda *_: None)
     base = load_base(str(tiny_base("bert")))
     drawn = [far_delta(base.spec, kinds[i % len(kinds)], "mean", labels=2 + i % 3, seed=i) for i in range(tasks)]
     rows = stack_rows(base, [fold(base, torch_tensors(tensors)) for tensors in drawn])

@@ -131,6 +131,8 @@ def test_what_waits_is_noticed(wait: Callable[[Tensor], Any]) -> None:
 def use_gpu_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """Uploads as on a GPU, with all indices in one buffer."""
     if not ON_GPU:
+        monkeypatch.setattr(encoder, "choose_forward", lambda *_: None)
+        monkeypatch.setattr(predict, "choose_forward", lambda *_: None)
         monkeypatch.setattr(encoder, "choose_kernels", lambda *_: GpuKernels())
         monkeypatch.setattr(predict, "choose_heads", lambda *_: GpuHeads())
         for module in (upload, *users_of_upload()):

@@ -15,9 +15,9 @@ SANITIZERS = ("libasan.so", "libubsan.so")
 PROGRAM = f"""
 import sys
 import pytest
-from onebert_encoder.compute.kernels import native
-native._FLAGS = (*native._FLAGS, *{SANITIZE!r})
-native._cache_folder = lambda: None
+from onebert_encoder.compute.kernels import library, native
+library.FLAGS = (*library.FLAGS, *{SANITIZE!r})
+library._cache_folder = lambda: None
 sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "-k", sys.argv[1], *sys.argv[2:]]))
 """
 
@@ -30,7 +30,8 @@ def run_sanitized(selected: str) -> subprocess.CompletedProcess[str]:
     # Leaks are not checked, since Python itself frees some memory only when its process ends.
     environment = {"LD_PRELOAD": ":".join(libraries), "ASAN_OPTIONS": "detect_leaks=0:halt_on_error=1"}
     tests = [
-        str(Path(__file__).with_name(name)) for name in ("test_kernels.py", "test_branches.py", "test_quantized.py")
+        str(Path(__file__).with_name(name))
+        for name in ("test_kernels.py", "test_branches.py", "test_quantized.py", "test_forward.py")
     ]
     return subprocess.run(
         [sys.executable, "-c", PROGRAM, selected, *tests],
@@ -43,5 +44,5 @@ def run_sanitized(selected: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_kernels_touch_no_memory_of_others_and_do_nothing_undefined() -> None:
-    done = run_sanitized("attention or add_ or finite or bits or product or gelu or branch")
+    done = run_sanitized("attention or add_ or finite or bits or product or gelu or branch or mixture or share")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]

@@ -3,6 +3,9 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
+#ifdef __AVX512BF16__
+#include <immintrin.h>
+#endif
 
 namespace {
 
@@ -23,17 +26,18 @@ inline void store(bf16 &to, float x) {
 }
 
 // x Phi(x) for the normal distribution function Phi; absolute error below 5e-7 for |x| < 5, then relative below 3e-7.
-inline float gelu(float x) {
+template <typename V>
+inline V gelu(V x) {
     constexpr float edge = 5.0f;
     constexpr float c[] = {1.413637805e-01f,  -7.029665238e-02f, 5.152142087e-02f,  -4.043294956e-02f, 3.142622959e-02f,
                            -2.333673052e-02f, 1.649765598e-02f,  -1.097323295e-02f, 6.165431372e-03f,  -2.915671723e-03f,
                            2.001859240e-03f,  -1.514154366e-03f, 4.929699408e-04f};
-    const float t = x * x * (2 / (edge * edge)) - 1;
-    float p = c[12];
+    const V t = x * x * (2 / (edge * edge)) - 1;
+    V p = V{} + c[12];
     for (int i = 11; i >= 0; --i) p = p * t + c[i];
-    float phi = 0.5f + x * p;
-    phi = x > edge ? 1.0f : phi;
-    phi = x < -edge ? 0.0f : phi;
+    V phi = 0.5f + x * p;
+    phi = x > edge ? V{} + 1.0f : phi;
+    phi = x < -edge ? V{} : phi;
     return x * phi;
 }
 
@@ -41,6 +45,7 @@ inline float gelu(float x) {
 constexpr int LANES = 16;
 typedef float lanes __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 typedef std::int32_t ints __attribute__((vector_size(LANES * 4)));
+typedef std::int32_t loose_ints __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 typedef std::uint32_t words __attribute__((vector_size(LANES * 4)));
 typedef std::uint16_t halves __attribute__((vector_size(LANES * 2), aligned(2), may_alias));
 
@@ -52,10 +57,17 @@ inline lanes load_lanes(const bf16 *p) {
     return (lanes)(__builtin_convertvector(*reinterpret_cast<const halves *>(p), words) << 16);
 }
 inline void store_lanes(float *p, lanes x) { at(p) = x; }
+#ifdef __AVX512BF16__
+inline void store_lanes(bf16 *p, lanes x) {
+    const __m256bh rounded = _mm512_cvtneps_pbh((__m512)x);
+    std::memcpy(p, &rounded, sizeof rounded);
+}
+#else
 inline void store_lanes(bf16 *p, lanes x) {
     const words bits = (words)x, nearest_even = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
     const words kept = x == x ? nearest_even : words{} + 0x7fc0;
     *reinterpret_cast<halves *>(p) = __builtin_convertvector(kept, halves);
 }
+#endif
 
 }  // namespace

@@ -1,0 +1,139 @@
+// Attention of one head of one sequence, its scores in the processor's cache.
+#pragma once
+#include <algorithm>
+#include <cmath>
+
+#include "numbers.h"
+
+namespace {
+
+inline lanes larger(lanes a, lanes b) { return a > b ? a : b; }
+inline int64_t padded(int64_t n) { return (n + LANES - 1) / LANES * LANES; }
+
+// e^x for x <= 0, relative error below 1e-6; 0 below -87.
+inline lanes exp_negative(lanes x) {
+    const ints n = __builtin_convertvector(x * 1.44269504f - 0.5f, ints);
+    const lanes whole = __builtin_convertvector(n, lanes);
+    const lanes r = x - whole * 0.693359375f + whole * 2.12194440e-4f;
+    lanes p = r * 1.9875691500e-4f + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * r * r + r + 1.0f;
+    const lanes scaled = p * (lanes)((n + 127) << 23);
+    return x < -87.0f ? lanes{} : scaled;
+}
+
+// out [R][N lanes] = a b for b [depth][N lanes]; the element (r, k) of a lies at a[r * across + k * down].
+template <int R, int N>
+inline void multiply(const float *a, int64_t across, int64_t down, const float *b, int64_t b_stride, int64_t depth, float *out,
+                     int64_t out_stride) {
+    lanes sum[R][N] = {};
+    for (int64_t k = 0; k < depth; ++k) {
+        lanes right[N];
+        for (int n = 0; n < N; ++n) right[n] = at(b + k * b_stride + n * LANES);
+        for (int r = 0; r < R; ++r)
+            for (int n = 0; n < N; ++n) sum[r][n] += a[r * across + k * down] * right[n];
+    }
+    for (int r = 0; r < R; ++r)
+        for (int n = 0; n < N; ++n) at(out + r * out_stride + n * LANES) = sum[r][n];
+}
+
+template <int N>
+inline void multiply(const float *a, int64_t across, int64_t down, const float *b, int64_t b_stride, int64_t depth, float *out,
+                     int64_t out_stride, int64_t rows) {
+    int64_t r = 0;
+    for (; r + 8 <= rows; r += 8) multiply<8, N>(a + r * across, across, down, b, b_stride, depth, out + r * out_stride, out_stride);
+    if (rows & 4) multiply<4, N>(a + r * across, across, down, b, b_stride, depth, out + r * out_stride, out_stride), r += 4;
+    if (rows & 2) multiply<2, N>(a + r * across, across, down, b, b_stride, depth, out + r * out_stride, out_stride), r += 2;
+    if (rows & 1) multiply<1, N>(a + r * across, across, down, b, b_stride, depth, out + r * out_stride, out_stride);
+}
+
+// Softmax over the rows of s [length][N lanes], not yet divided by the sums, which go to `total`.
+template <int N>
+inline void softmax(float *s, int64_t length, float *total) {
+    lanes top[N], sum[N] = {};
+    for (int n = 0; n < N; ++n) top[n] = at(s + n * LANES);
+    for (int64_t j = 1; j < length; ++j)
+        for (int n = 0; n < N; ++n) top[n] = larger(at(s + (j * N + n) * LANES), top[n]);
+    for (int64_t j = 0; j < length; ++j)
+        for (int n = 0; n < N; ++n) {
+            lanes &score = at(s + (j * N + n) * LANES);
+            score = exp_negative(score - top[n]);
+            sum[n] += score;
+        }
+    for (int n = 0; n < N; ++n) at(total + n * LANES) = sum[n];
+}
+
+// What one head of one sequence is computed in: queries [d][lanes], keys and values [length][d, padded], scores
+// [length][lanes], and sums [lanes][d, padded].
+struct Head {
+    Head(float *scratch, int64_t length, int64_t d)
+        : q(scratch), k(q + d * 2 * LANES), v(k + length * padded(d)), s(v + length * padded(d)), c(s + length * 2 * LANES) {}
+    static int64_t floats(int64_t length, int64_t d) {
+        return d * 2 * LANES + length * (2 * padded(d) + 2 * LANES) + 2 * LANES * padded(d);
+    }
+    float *q, *k, *v, *s, *c;
+};
+
+// Queries lie in lanes, so that the softmax needs no sums across a register.
+template <int N, typename X, typename T, typename Y>
+void attend_queries(const X *query, int64_t apart, const T *b_q, int64_t queries, int64_t length, int64_t d, float scale, Y *out,
+                    int64_t out_apart, const Head &w) {
+    constexpr int WIDTH = N * LANES;
+    const int64_t wide = padded(d);
+    float *q = w.q, *s = w.s, *c = w.c, total[WIDTH];
+    for (int64_t r = 0; r < queries; ++r)
+        for (int64_t i = 0; i < d; ++i) q[i * WIDTH + r] = (load(query[r * apart + i]) + load(b_q[i])) * scale;
+    multiply<N>(w.k, wide, 1, q, WIDTH, d, s, WIDTH, length);
+    softmax<N>(s, length, total);
+    int64_t i = 0;
+    for (; i + 2 * LANES <= wide; i += 2 * LANES) multiply<2>(s, 1, WIDTH, w.v + i, wide, length, c + i, wide, queries);
+    if (i < wide) multiply<1>(s, 1, WIDTH, w.v + i, wide, length, c + i, wide, queries);
+    for (int64_t r = 0; r < queries; ++r) {
+        const float share = 1 / total[r];
+#pragma omp simd
+        for (int64_t i = 0; i < d; ++i) store(out[r * out_apart + i], c[r * wide + i] * share);
+    }
+}
+
+// What the keys and values of a head are multiplied by (IA3); null where all scales are one.
+template <typename T>
+struct Scales {
+    const T *key = nullptr, *value = nullptr;
+};
+
+template <typename X, typename T>
+inline void widen(const X *from, const T *scale, int64_t d, float *to) {
+    if (scale) {
+#pragma omp simd
+        for (int64_t i = 0; i < d; ++i) to[i] = load(from[i]) * load(scale[i]);
+    } else {
+#pragma omp simd
+        for (int64_t i = 0; i < d; ++i) to[i] = load(from[i]);
+    }
+}
+
+// One head: tokens of `qkv` lie `apart` numbers apart, their keys `h` behind the queries and their values `h` behind the
+// keys; `out` takes d numbers of each token, `out_apart` apart.
+template <typename X, typename T, typename Y>
+void attend_head(const X *qkv, int64_t apart, int64_t h, int64_t length, int64_t d, const T *b_q, Scales<T> scales, Y *out,
+                 int64_t out_apart, float *scratch) {
+    const int64_t wide = padded(d);
+    const Head w(scratch, length, d);
+    for (int64_t j = 0; j < length; ++j) {
+        const X *key = qkv + j * apart + h;
+        widen(key, scales.key, d, w.k + j * wide);
+        widen(key + h, scales.value, d, w.v + j * wide);
+    }
+    const float scale = 1 / std::sqrt(static_cast<float>(d));
+    int64_t first = 0;
+    for (; length - first > LANES; first += 2 * LANES)
+        attend_queries<2>(qkv + first * apart, apart, b_q, std::min<int64_t>(2 * LANES, length - first), length, d, scale,
+                          out + first * out_apart, out_apart, w);
+    if (first < length)
+        attend_queries<1>(qkv + first * apart, apart, b_q, length - first, length, d, scale, out + first * out_apart, out_apart, w);
+}
+
+}  // namespace

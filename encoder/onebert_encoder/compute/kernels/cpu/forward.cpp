@@ -1,0 +1,134 @@
+// The entries to a whole forward pass, to a product alone, and to the packing of weights.
+#include "forward.h"
+
+#include "scratch.h"
+
+namespace {
+
+// The status where a token is not in the tables of the embeddings; see `status_of` for the others.
+constexpr int OUTSIDE = 2;
+
+// Phases of one layer at the most, and those before the first and after the last layer.
+constexpr int64_t PHASES_OF_LAYER = 16, PHASES_OUTSIDE = 2;
+
+template <typename T>
+int64_t scratch_floats(const Job<T> &job, int64_t h, int64_t f, int64_t heads) {
+    int64_t longest = 0, rank = 0;
+    for (int64_t i = 0; i < job.sequences; ++i) longest = std::max<int64_t>(longest, job.edges[i + 1] - job.edges[i]);
+    if (job.sites)
+        for (const Site<T> *site = job.sites + job.first_layer * SITES; site < job.sites + job.last_layer * SITES; ++site)
+            for (int64_t i = 0; i < site->low_ranks; ++i) rank = std::max(rank, site->low_rank[i].rank);
+    const int64_t branches = job.sites ? std::max(TOKENS * whole_ranks(rank), std::max(h, f) * LANES) : 0;
+    return std::max({Head::floats(longest, h / heads), branches, h});
+}
+
+// Where groups of whole sequences begin, each of about so many tokens.
+template <typename T>
+std::vector<int64_t> groups_of(const Job<T> &job) {
+    std::vector<int64_t> groups{0};
+    for (int64_t i = 1; i <= job.sequences; ++i)
+        if (i == job.sequences || job.edges[i] - job.edges[groups.back()] >= job.group) groups.push_back(i);
+    return groups;
+}
+
+// Memory that one thread which calls keeps for the next call.
+template <typename W>
+struct Memory {
+    std::vector<Workspace<W>> spaces;
+    std::vector<float> zeros, scratch;
+};
+
+template <typename T, typename W>
+void forward(const Model<T, W> &model, const Job<T> &job) {
+    thread_local Memory<W> memory;
+    const int64_t threads = job.threads, zeros = job.sites ? std::max(3 * model.h, model.f) * LANES : 0;
+    const int64_t floats = scratch_floats(job, model.h, model.f, model.heads);
+    const std::vector<int64_t> groups = job.group ? groups_of(job) : std::vector<int64_t>{0, job.sequences};
+    const int64_t count = groups.size() - 1;
+    int64_t largest = 0;
+    for (int64_t i = 0; i < count; ++i) largest = std::max<int64_t>(largest, job.edges[groups[i + 1]] - job.edges[groups[i]]);
+    const bool together = count == 1;
+    grow(memory.zeros, threads * zeros), grow(memory.scratch, threads * floats), grow(memory.spaces, together ? 1 : threads);
+    for (int64_t i = 0; i < (together ? 1 : threads); ++i) memory.spaces[i].fit(largest, model.h, model.f);
+    // Helpers have memory of their own under these names.
+    auto &kept = memory;
+    const auto scratch = [&](int64_t thread) { return BranchScratch{kept.zeros.data() + thread * zeros, kept.scratch.data() + thread * floats}; };
+    if (together) {
+        std::vector<Phase> phases((job.last_layer - job.first_layer) * PHASES_OF_LAYER + PHASES_OUTSIDE);
+        return Team::own().call(threads, [&](int64_t thread) {
+            Walk<T, W>(model, job, 0, job.sequences, kept.spaces[0], scratch(thread), threads > 1 ? phases.data() : nullptr).run();
+        });
+    }
+    Phase phase;
+    Team::own().call(threads, [&](int64_t thread) {
+        phase.run(count, [&](int64_t i) {
+            Walk<T, W>(model, job, groups[i], groups[i + 1], kept.spaces[thread], scratch(thread), nullptr).run();
+        });
+    });
+}
+
+// Rows of x that stay in the cache while the panels of a product pass.
+constexpr int64_t BLOCK = 128;
+
+// Panels that one thread takes at a time.
+constexpr int64_t PANELS = 4;
+
+// y [tokens, out] = x Wᵀ in the type of x, which 8-bit integers are made of first.
+template <typename T, typename W>
+void product(const T *x, int64_t tokens, int64_t in, const Weight<W> &weight, int64_t out, T *y, int64_t threads) {
+    const int64_t blocks = (tokens + BLOCK - 1) / BLOCK, of_block = (panels(out) + PANELS - 1) / PANELS;
+    std::vector<std::uint8_t> quantized;
+    std::vector<Range> ranges(sizeof(W) == 1 ? tokens : 0);
+    if constexpr (sizeof(W) == 1) quantized.resize(tokens * in);
+    Phase preparing, multiplying;
+    Team::own().call(threads, [&](int64_t) {
+        const Input<W> *read;
+        if constexpr (sizeof(W) == 1) {
+            preparing.run(tokens, [&](int64_t t) { ranges[t] = quantize_token(x + t * in, in, quantized.data() + t * in); });
+            read = quantized.data();
+        } else {
+            read = x;
+        }
+        multiplying.run(blocks * of_block, [&](int64_t unit) {
+            const int64_t first = unit / of_block * BLOCK, from = unit % of_block * PANELS, many = std::min(PANELS, panels(out) - from);
+            multiply_panels<W>(std::min(BLOCK, tokens - first), read + first * in, in, in, weight.packed + from * PANEL * in, many,
+                               [&](int64_t panel, int64_t t, int64_t rows, const Sum<W> *sums) {
+                const int64_t p = from + panel, count = std::min<int64_t>(PANEL, out - p * PANEL);
+                for (int64_t r = 0; r < rows; ++r) {
+                    T *to = y + (first + t + r) * out + p * PANEL;
+                    const Range *range = ranges.data() + first + t + r;
+                    if (count == PANEL) {
+                        for (int64_t i = 0; i < PANEL; i += LANES)
+                            store_lanes(to + i, value_of(weight, sums + r * PANEL + i, p * PANEL + i, range));
+                        continue;
+                    }
+                    alignas(64) float line[PANEL];
+                    for (int64_t i = 0; i < PANEL; i += LANES) at(line + i) = value_of(weight, sums + r * PANEL + i, p * PANEL + i, range);
+                    for (int64_t i = 0; i < count; ++i) store(to[i], line[i]);
+                }
+            });
+        });
+    });
+}
+
+}  // namespace
+
+#define FOR_TYPE(NAME, T, W)                                                                                             \
+    int forward_##NAME(const Model<T, W> *model, const Job<T> *job) {                                                   \
+        return inside(*model, *job) ? status_of([&] { forward(*model, *job); }) : OUTSIDE;                              \
+    }                                                                                                                   \
+    int product_##NAME(const T *x, int64_t tokens, int64_t in, const Weight<W> *weight, int64_t out, T *y,              \
+                       int64_t threads) {                                                                               \
+        return status_of([&] { product(x, tokens, in, *weight, out, y, threads); });                                    \
+    }                                                                                                                   \
+    int pack_##NAME(const W *w, int64_t out, int64_t in, W *packed) {                                                   \
+        return status_of([&] { pack_weight(w, out, in, packed); });                                                     \
+    }
+
+extern "C" {
+// Must be called once before any other entry: 0 where this process may use all instructions that it was compiled for.
+int enable() { return enable_instructions(); }
+FOR_TYPE(f32, float, float)
+FOR_TYPE(bf16, bf16, bf16)
+FOR_TYPE(int8, bf16, std::int8_t)
+}

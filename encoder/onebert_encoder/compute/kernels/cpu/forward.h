@@ -1,0 +1,372 @@
+// Layers of the encoder over the tokens of one batch, everything between token ids and logits in one call.
+//
+// The residual stream x is float32 throughout; what the products read of it has their own type. `T` is the type of the
+// tables (biases, gains, differences), `W` that of the packed weights: float and float, bfloat16 and bfloat16, or
+// bfloat16 and 8-bit integers. A token's numbers depend on its own sequence and row alone, to the bit.
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <type_traits>
+#include <vector>
+
+#include "attention.h"
+#include "branches.h"
+#include "numbers.h"
+#include "quantize.h"
+#include "team.h"
+#include "tiles.h"
+
+namespace {
+
+// A packed weight; of 8-bit integers also the scale of each output and the sum of its scaled inputs.
+template <typename W>
+struct Weight {
+    const W *packed;
+    const float *scale, *sums;
+};
+
+template <typename T, typename W>
+struct Layer {
+    Weight<W> qkv, m1, m2, m3;
+    const T *g_LN1, *g_LN2;
+};
+
+template <typename T, typename W>
+struct Model {
+    int64_t h, f, heads, layers, words, positions;  // the last two: lines of the tables
+    float eps;
+    const T *word, *position, *g_LN0;  // tables of the embeddings
+    const Layer<T, W> *layer;
+};
+
+// Branches at one site of one layer, by the tokens where they start.
+template <typename T>
+struct Site {
+    const LowRank<T> *low_rank;
+    int64_t low_ranks;
+    const Sparse<T> *sparse;
+    int64_t sparses;
+    bool empty() const { return !low_ranks && !sparses; }
+};
+
+// The sites of a layer, in the order of encode.py's names.
+enum { AT_QKV, AT_M1, AFTER_M1, AT_M2, AT_M3, AFTER_M3, SITES };
+
+// One classifier on the pooled vector of one sequence, and where its logits go.
+struct Classifier {
+    int64_t sequence;
+    const float *weight, *bias;
+    int64_t labels, mean;  // mean: pooled over the tokens, else the first one
+    float *logits;
+};
+
+template <typename T>
+struct Job {
+    int64_t tokens, sequences, first_layer, last_layer;
+    const int64_t *word, *position;    // [tokens], or null where x holds what enters
+    float *x;                          // [tokens, h], in and out
+    const std::int32_t *edges;         // [sequences + 1]
+    const int64_t *row_of_token;       // [tokens]
+    const T *shift;                    // [rows, layers, 3h + f], by the two strides
+    int64_t shift_row, shift_layer;
+    const T *g_LN0, *gain;             // [gains, h] and [gains, layers, 2, h]
+    const int64_t *gain_of_token;      // [tokens], or null: the base's for all
+    const T *scale;                    // [scales, layers, 2h + f]
+    const int64_t *scale_of_token;     // [tokens], or null: one for all
+    const Site<T> *sites;              // [layers][SITES], or null
+    const Classifier *classifiers;     // by their sequences
+    int64_t classifier_count;
+    int64_t threads, group;            // group: tokens that one thread takes through all layers alone; 0: all together
+};
+
+// Whether every token is in the tables of the embeddings.
+template <typename T, typename W>
+bool inside(const Model<T, W> &model, const Job<T> &job) {
+    const auto within = [&](const int64_t *index, int64_t lines) {
+        return !index || std::all_of(index, index + job.tokens, [&](int64_t one) { return 0 <= one && one < lines; });
+    };
+    return within(job.word, model.words) && within(job.position, model.positions);
+}
+
+// What the products read, and what is kept of contexts and activations: 8-bit integers are made of whole tokens, so until
+// then these are float32.
+template <typename W>
+using Kept = std::conditional_t<sizeof(W) == 1, float, W>;
+
+template <typename T>
+inline void grow(std::vector<T> &memory, int64_t size) {
+    if (static_cast<int64_t>(memory.size()) < size) memory.resize(size);
+}
+
+// Memory that the tokens of one walk through the layers are computed in.
+template <typename W>
+struct Workspace {
+    std::vector<float> qkv, y;
+    std::vector<Kept<W>> context, activations;
+    std::vector<Input<W>> input;
+    std::vector<Range> ranges;
+
+    // Room for so many tokens; memory of larger ones before is kept.
+    void fit(int64_t tokens, int64_t h, int64_t f) {
+        const int64_t wide = panels(h) * PANEL, wider = panels(f) * PANEL;
+        grow(qkv, tokens * panels(3 * h) * PANEL), grow(y, tokens * std::max(wide, wider));
+        grow(context, tokens * wide), grow(activations, tokens * wider), grow(ranges, tokens);
+        if constexpr (!std::is_same_v<W, float>) grow(input, tokens * std::max(wide, wider));
+    }
+};
+
+// Sums of a product as the numbers that they stand for.
+template <typename W>
+inline lanes value_of(const Weight<W> &weight, const Sum<W> *sums, int64_t column, const Range *range) {
+    if constexpr (sizeof(W) > 1) return at(sums);
+    else {
+        const lanes exact = __builtin_convertvector(*reinterpret_cast<const loose_ints *>(sums), lanes);
+        return exact * range->scale * at(weight.scale + column) - (128 * range->scale + range->offset) * at(weight.sums + column);
+    }
+}
+
+// The tokens of some whole sequences on their way through the layers, by all threads that share `phases`.
+template <typename T, typename W>
+class Walk {
+  public:
+    Walk(const Model<T, W> &model, const Job<T> &job, int64_t first, int64_t last, Workspace<W> &space, BranchScratch scratch, Phase *phases)
+        : model_(model), job_(job), first_(first), last_(last), base_(job.edges[first]), tokens_(job.edges[last] - base_),
+          h_(model.h), f_(model.f), wide_(panels(h_) * PANEL), wider_(panels(f_) * PANEL), space_(space), scratch_(scratch),
+          phases_(phases), x_(job.x + base_ * h_) {}
+
+    void run() {
+        embed();
+        for (layer_ = job_.first_layer; layer_ < job_.last_layer; ++layer_) {
+            const Layer<T, W> &w = model_.layer[layer_];
+            attention(w);
+            project(w.m1, kept(space_.context.data(), wide_), h_, h_, wide_);
+            add_branches(AT_M1, Lines<const Kept<W>>{space_.context.data(), h_, wide_}, y(h_, wide_));
+            add_branches(AFTER_M1, Lines<const float>{space_.y.data(), h_, wide_}, y(h_, wide_));
+            norm(0, w.g_LN1);
+            activate(w);
+            project(w.m3, kept(space_.activations.data(), wider_), f_, h_, wide_);
+            add_branches(AT_M3, Lines<const Kept<W>>{space_.activations.data(), f_, wider_}, y(h_, wide_));
+            add_branches(AFTER_M3, Lines<const float>{space_.y.data(), h_, wide_}, y(h_, wide_));
+            norm(1, w.g_LN2);
+        }
+        classify();
+    }
+
+  private:
+    struct Read {  // what a product reads: the tokens' numbers, so far apart
+        const Input<W> *tokens;
+        int64_t stride;
+    };
+
+    template <typename Unit>
+    void phase(int64_t units, Unit unit) {
+        if (phases_) return (phases_++)->run(units, unit);
+        for (int64_t i = 0; i < units; ++i) unit(i);
+    }
+
+    // `each(token)` for all tokens, counted from the walk's first one.
+    template <typename Each>
+    void for_tokens(Each each) {
+        const int64_t some = phases_ ? std::clamp<int64_t>(tokens_ / 4, 1, 8) : tokens_;
+        phase((tokens_ + some - 1) / some, [&](int64_t unit) {
+            for (int64_t t = unit * some; t < std::min(tokens_, (unit + 1) * some); ++t) each(t);
+        });
+    }
+
+    const T *shift(int64_t t) const { return job_.shift + job_.row_of_token[base_ + t] * job_.shift_row + layer_ * job_.shift_layer; }
+    const T *gain(int64_t t, int64_t which, const T *shared) const {
+        if (!job_.gain_of_token) return shared;
+        return job_.gain + ((job_.gain_of_token[base_ + t] * model_.layers + layer_) * 2 + which) * h_;
+    }
+    const T *scale(int64_t t) const {
+        if (!job_.scale_of_token) return nullptr;
+        return job_.scale + (job_.scale_of_token[base_ + t] * model_.layers + layer_) * (2 * h_ + f_);
+    }
+    const Site<T> *site(int which) const {
+        const Site<T> *found = job_.sites ? job_.sites + layer_ * SITES + which : nullptr;
+        return found && !found->empty() ? found : nullptr;
+    }
+    Lines<float> y(int64_t width, int64_t stride) { return {space_.y.data(), width, stride}; }
+
+    // Word and position, normalized; or what a walk that begins above the embeddings is given.
+    void embed() {
+        for_tokens([&](int64_t t) {
+            float *x = x_ + t * h_;
+            if (job_.word) {
+                const T *word = model_.word + job_.word[base_ + t] * h_, *position = model_.position + job_.position[base_ + t] * h_;
+                for (int64_t i = 0; i < h_; ++i) x[i] = load(word[i]) + load(position[i]);
+                normalize(x, job_.gain_of_token ? job_.g_LN0 + job_.gain_of_token[base_ + t] * h_ : model_.g_LN0);
+            }
+            prepare(x, h_, t, wide_);
+        });
+    }
+
+    void attention(const Layer<T, W> &w) {
+        const int64_t d = h_ / model_.heads, stride = panels(3 * h_) * PANEL;
+        multiply(w.qkv, residual(), h_, 3 * h_, [&](int64_t t, int64_t column, lanes value) { at(space_.qkv.data() + t * stride + column) = value; });
+        add_branches(AT_QKV, Lines<const float>{x_, h_, h_}, Lines<float>{space_.qkv.data(), 3 * h_, stride});
+        phase(model_.heads * (last_ - first_), [&](int64_t unit) {
+            const int64_t sequence = first_ + unit / model_.heads, column = unit % model_.heads * d;
+            const int64_t start = job_.edges[sequence] - base_, length = job_.edges[sequence + 1] - job_.edges[sequence];
+            const T *scales = scale(start);
+            const Scales<T> own = scales ? Scales<T>{scales + column, scales + h_ + column} : Scales<T>{};
+            attend_head(space_.qkv.data() + start * stride + column, stride, h_, length, d, shift(start) + column, own,
+                        space_.context.data() + start * wide_ + column, wide_, scratch_.any);
+        });
+        if constexpr (sizeof(W) == 1) for_tokens([&](int64_t t) { prepare(space_.context.data() + t * wide_, h_, t, wide_); });
+    }
+
+    // The MLP's first map, its bias and GELU, into the activations.
+    void activate(const Layer<T, W> &w) {
+        const auto bias_gelu = [&](int64_t t, int64_t column, lanes value) { return gelu(value + load_lanes(shift(t) + 3 * h_ + column)); };
+        const auto keep = [&](int64_t t, int64_t column, lanes value) { store_lanes(space_.activations.data() + t * wider_ + column, value); };
+        const bool later = site(AT_M2) || job_.scale_of_token || f_ % PANEL;
+        if (!later) {
+            multiply(w.m2, residual(), h_, f_, [&](int64_t t, int64_t column, lanes value) { keep(t, column, bias_gelu(t, column, value)); });
+        } else {
+            project(w.m2, residual(), h_, f_, wider_);
+            add_branches(AT_M2, Lines<const float>{x_, h_, h_}, y(f_, wider_));
+            for_tokens([&](int64_t t) { activate_token(t); });
+        }
+        if constexpr (sizeof(W) == 1) for_tokens([&](int64_t t) { prepare(space_.activations.data() + t * wider_, f_, t, wider_); });
+    }
+
+    void activate_token(int64_t t) {
+        const float *z = space_.y.data() + t * wider_;
+        const T *b = shift(t) + 3 * h_, *own = scale(t);
+        Kept<W> *a = space_.activations.data() + t * wider_;
+        alignas(64) float value[LANES], bias[LANES], times[LANES];
+        for (int64_t i = 0; i < f_; i += LANES) {
+            const int64_t count = std::min<int64_t>(LANES, f_ - i);
+            for (int64_t k = 0; k < LANES; ++k) value[k] = k < count ? z[i + k] : 0, bias[k] = k < count ? load(b[i + k]) : 0;
+            for (int64_t k = 0; k < LANES; ++k) times[k] = own && k < count ? load(own[2 * h_ + i + k]) : 1;
+            store_lanes(a + i, gelu(at(value) + at(bias)) * at(times));
+        }
+    }
+
+    // y = x Wᵀ.
+    void project(const Weight<W> &w, Read read, int64_t in, int64_t out, int64_t stride) {
+        multiply(w, read, in, out, [&](int64_t t, int64_t column, lanes value) { at(space_.y.data() + t * stride + column) = value; });
+    }
+
+    // `put(token, column, sixteen numbers)` for all of a product; columns beyond `out` are put, too, up to a whole panel.
+    template <typename Put>
+    void multiply(const Weight<W> &w, Read read, int64_t in, int64_t out, Put put) {
+        const int64_t all = panels(out), some = phases_ ? 1 : all;
+        phase(all / some, [&](int64_t unit) {
+            multiply_panels<W>(tokens_, read.tokens, read.stride, in, w.packed + unit * some * PANEL * in, some,
+                               [&](int64_t panel, int64_t t, int64_t rows, const Sum<W> *sums) {
+                const int64_t column = (unit * some + panel) * PANEL;
+                for (int64_t r = 0; r < rows; ++r)
+                    for (int64_t i = 0; i < PANEL; i += LANES)
+                        put(t + r, column + i, value_of(w, sums + r * PANEL + i, column + i, &space_.ranges[t + r]));
+            });
+        });
+    }
+
+    template <typename X>
+    void add_branches(int which, const Lines<const X> &x, const Lines<float> &to) {
+        const Site<T> *found = site(which);
+        if (!found) return;
+        phase((tokens_ + CHUNK - 1) / CHUNK, [&](int64_t unit) {
+            const int64_t start = unit * CHUNK, stop = std::min(tokens_, start + CHUNK);
+            add_overlapping(found->low_rank, found->low_ranks, start, stop, to, x);
+            add_overlapping(found->sparse, found->sparses, start, stop, to, x);
+        });
+    }
+
+    template <typename Branch, typename X>
+    void add_overlapping(const Branch *branches, int64_t count, int64_t start, int64_t stop, const Lines<float> &to, const Lines<const X> &x) {
+        const Branch *end = branches + count;
+        const Branch *branch = std::partition_point(branches, end, [&](const Branch &one) { return one.stop <= base_ + start; });
+        for (; branch < end && branch->start < base_ + stop; ++branch)
+            add(*branch, std::max(start, branch->start - base_), std::min(stop, branch->stop - base_), to, x, scratch_);
+    }
+
+    // x = LayerNorm(y + x + b) without the LayerNorm's own bias.
+    void norm(int64_t which, const T *shared) {
+        for_tokens([&](int64_t t) {
+            float *x = x_ + t * h_;
+            const float *y = space_.y.data() + t * wide_;
+            const T *b = shift(t) + (1 + which) * h_;
+#pragma omp simd
+            for (int64_t i = 0; i < h_; ++i) x[i] = y[i] + x[i] + load(b[i]);
+            normalize(x, gain(t, which, shared));
+            prepare(x, h_, t, wide_);
+        });
+    }
+
+    void normalize(float *x, const T *g) const {
+        float total = 0, squares = 0;
+#pragma omp simd reduction(+ : total)
+        for (int64_t i = 0; i < h_; ++i) total += x[i];
+        const float mean = total / h_;
+#pragma omp simd reduction(+ : squares)
+        for (int64_t i = 0; i < h_; ++i) {
+            x[i] -= mean;
+            squares += x[i] * x[i];
+        }
+        const float scale = 1 / std::sqrt(squares / h_ + model_.eps);
+#pragma omp simd
+        for (int64_t i = 0; i < h_; ++i) x[i] = x[i] * scale * load(g[i]);
+    }
+
+    // One token's numbers as the next product reads them, where that is another type.
+    template <typename X>
+    void prepare(const X *from, int64_t width, int64_t t, int64_t stride) {
+        if constexpr (std::is_same_v<W, bf16>) {
+            bf16 *to = space_.input.data() + t * stride;
+            for (int64_t i = 0; i < width; ++i) store(to[i], from[i]);
+        } else if constexpr (sizeof(W) == 1) {
+            space_.ranges[t] = quantize_token(from, width, space_.input.data() + t * stride);
+        }
+    }
+
+    // x as a product reads it.
+    Read residual() const {
+        if constexpr (std::is_same_v<W, float>) return {x_, h_};
+        else return {space_.input.data(), wide_};
+    }
+
+    // Contexts or activations as a product reads them.
+    Read kept(const Kept<W> *tokens, int64_t stride) const {
+        if constexpr (sizeof(W) == 1) return {space_.input.data(), stride};
+        else return {tokens, stride};
+    }
+
+    void classify() {
+        const Classifier *end = job_.classifiers + job_.classifier_count;
+        const auto from = [&](int64_t sequence) {
+            return std::partition_point(job_.classifiers, end, [&](const Classifier &one) { return one.sequence < sequence; });
+        };
+        const Classifier *own = from(first_);
+        phase(from(last_) - own, [&](int64_t unit) { classify(own[unit]); });
+    }
+
+    void classify(const Classifier &own) {
+        const int64_t start = job_.edges[own.sequence] - base_;
+        const int64_t length = own.mean ? job_.edges[own.sequence + 1] - job_.edges[own.sequence] : 1;
+        float *pooled = scratch_.any;
+        for (int64_t i = 0; i < h_; ++i) pooled[i] = 0;
+        for (int64_t t = start; t < start + length; ++t)
+#pragma omp simd
+            for (int64_t i = 0; i < h_; ++i) pooled[i] += x_[t * h_ + i];
+        for (int64_t label = 0; label < own.labels; ++label) {
+            float total = 0;
+#pragma omp simd reduction(+ : total)
+            for (int64_t i = 0; i < h_; ++i) total += pooled[i] * own.weight[label * h_ + i];
+            own.logits[label] = total / length + own.bias[label];
+        }
+    }
+
+    const Model<T, W> &model_;
+    const Job<T> &job_;
+    const int64_t first_, last_, base_, tokens_, h_, f_, wide_, wider_;
+    Workspace<W> &space_;
+    const BranchScratch scratch_;
+    Phase *phases_;
+    float *x_;
+    int64_t layer_ = 0;
+};
+
+}  // namespace

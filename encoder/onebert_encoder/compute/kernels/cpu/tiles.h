@@ -1,0 +1,274 @@
+// Products with a frozen weight, y = x Wᵀ, by the widest instructions that this file is compiled for.
+//
+// A weight is packed once, as panels of 32 outputs with all their inputs in order: [panels][in / G][32][G], where the G
+// inputs of an output that one instruction multiplies lie together (1 float, 2 bfloat16, 4 bytes). The last panel is
+// filled up with zeros. A sum runs over the inputs in their order whatever the other rows of x are: a row of y has the
+// same bits alone and among any others.
+#pragma once
+#include <algorithm>
+#include <utility>
+
+#include "numbers.h"
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
+#if defined(__AMX_BF16__) && defined(__AMX_INT8__)
+#define MATRIX_REGISTERS
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+namespace {
+
+constexpr int64_t PANEL = 32;
+
+// Inputs of one output that lie together.
+template <typename T>
+constexpr int64_t GROUP = 4 / sizeof(T);
+
+// What products of this type of weight are summed in, and the type of x.
+template <typename T>
+struct Product {
+    using Input = T;
+    using Sum = float;
+};
+template <>
+struct Product<std::int8_t> {
+    using Input = std::uint8_t;
+    using Sum = std::int32_t;
+};
+template <typename T>
+using Input = typename Product<T>::Input;
+template <typename T>
+using Sum = typename Product<T>::Sum;
+
+inline int64_t panels(int64_t out) { return (out + PANEL - 1) / PANEL; }
+
+// Numbers of a packed weight, and what may be read behind it in advance.
+template <typename T>
+int64_t packed_size(int64_t out, int64_t in) {
+    return panels(out) * PANEL * in;
+}
+
+template <typename T>
+void pack_weight(const T *w, int64_t out, int64_t in, T *packed) {
+    constexpr int64_t G = GROUP<T>;
+    for (int64_t p = 0; p < panels(out); ++p)
+        for (int64_t k = 0; k < in; k += G)
+            for (int64_t c = 0; c < PANEL; ++c)
+                for (int64_t g = 0; g < G; ++g) {
+                    const int64_t column = p * PANEL + c;
+                    packed[p * PANEL * in + k * PANEL + c * G + g] = column < out ? w[column * in + k + g] : T{};
+                }
+}
+
+// How far ahead of its use a weight is fetched, in bytes.
+constexpr int64_t AHEAD = 2048;
+
+// ---- one step over the inputs: R rows of x with a panel, summed in registers ----
+// Sums are a pack of variables: of an array that a loop indexes GCC 12 stores every number in every step.
+
+#ifdef __AVX512F__
+constexpr int ROWS = 14;  // 28 sums, two registers of weights, and one to spare
+#else
+constexpr int ROWS = 3;  // lanes are two registers of 16 or four of 32
+#endif
+
+template <int... r>
+inline void tile(std::integer_sequence<int, r...>, const float *x, int64_t stride, const float *w, int64_t depth, float *out) {
+    lanes low[sizeof...(r)] = {((void)r, lanes{})...}, high[sizeof...(r)] = {((void)r, lanes{})...};
+    for (int64_t k = 0; k < depth; ++k, w += PANEL) {
+        __builtin_prefetch(reinterpret_cast<const char *>(w) + AHEAD);
+        __builtin_prefetch(reinterpret_cast<const char *>(w) + AHEAD + 64);
+        const lanes left = at(w), right = at(w + LANES);
+        ((low[r] += x[r * stride + k] * left, high[r] += x[r * stride + k] * right), ...);
+    }
+    ((at(out + r * PANEL) = low[r], at(out + r * PANEL + LANES) = high[r]), ...);
+}
+
+#ifdef __AVX512BF16__
+inline __m512bh two(const bf16 *x) {
+    std::int32_t pair;
+    std::memcpy(&pair, x, 4);
+    return (__m512bh)_mm512_set1_epi32(pair);
+}
+template <int... r>
+inline void tile(std::integer_sequence<int, r...>, const bf16 *x, int64_t stride, const bf16 *w, int64_t depth, float *out) {
+    __m512 low[sizeof...(r)] = {((void)r, _mm512_setzero_ps())...}, high[sizeof...(r)] = {((void)r, _mm512_setzero_ps())...};
+    for (int64_t k = 0; k < depth; k += 2, w += 2 * PANEL) {
+        __builtin_prefetch(reinterpret_cast<const char *>(w) + AHEAD);
+        __builtin_prefetch(reinterpret_cast<const char *>(w) + AHEAD + 64);
+        const __m512bh left = (__m512bh)_mm512_loadu_si512(w), right = (__m512bh)_mm512_loadu_si512(w + PANEL);
+        ((low[r] = _mm512_dpbf16_ps(low[r], two(x + r * stride + k), left),
+          high[r] = _mm512_dpbf16_ps(high[r], two(x + r * stride + k), right)),
+         ...);
+    }
+    ((_mm512_storeu_ps(out + r * PANEL, low[r]), _mm512_storeu_ps(out + r * PANEL + LANES, high[r])), ...);
+}
+#else
+// A pair of bfloat16 is a word: its upper half is the second one, its lower half, moved up, the first.
+inline lanes first_of(const bf16 *w) { return (lanes)(*reinterpret_cast<const words *>(w) << 16); }
+inline lanes second_of(const bf16 *w) { return (lanes)(*reinterpret_cast<const words *>(w) & 0xffff0000u); }
+template <int... r>
+inline void tile(std::integer_sequence<int, r...>, const bf16 *x, int64_t stride, const bf16 *w, int64_t depth, float *out) {
+    lanes low[sizeof...(r)] = {((void)r, lanes{})...}, high[sizeof...(r)] = {((void)r, lanes{})...};
+    for (int64_t k = 0; k < depth; k += 2, w += 2 * PANEL) {
+        const lanes left = first_of(w), right = first_of(w + PANEL), next = second_of(w), last = second_of(w + PANEL);
+        ((low[r] += load(x[r * stride + k]) * left, high[r] += load(x[r * stride + k]) * right), ...);
+        ((low[r] += load(x[r * stride + k + 1]) * next, high[r] += load(x[r * stride + k + 1]) * last), ...);
+    }
+    ((at(out + r * PANEL) = low[r], at(out + r * PANEL + LANES) = high[r]), ...);
+}
+#endif
+
+#ifdef __AVX512VNNI__
+inline __m512i four(const std::uint8_t *x) {
+    std::int32_t group;
+    std::memcpy(&group, x, 4);
+    return _mm512_set1_epi32(group);
+}
+template <int... r>
+inline void tile(std::integer_sequence<int, r...>, const std::uint8_t *x, int64_t stride, const std::int8_t *w, int64_t depth,
+                 std::int32_t *out) {
+    __m512i low[sizeof...(r)] = {((void)r, _mm512_setzero_si512())...}, high[sizeof...(r)] = {((void)r, _mm512_setzero_si512())...};
+    for (int64_t k = 0; k < depth; k += 4, w += 4 * PANEL) {
+        __builtin_prefetch(reinterpret_cast<const char *>(w) + AHEAD);
+        __builtin_prefetch(reinterpret_cast<const char *>(w) + AHEAD + 64);
+        const __m512i left = _mm512_loadu_si512(w), right = _mm512_loadu_si512(w + 64);
+        ((low[r] = _mm512_dpbusd_epi32(low[r], four(x + r * stride + k), left),
+          high[r] = _mm512_dpbusd_epi32(high[r], four(x + r * stride + k), right)),
+         ...);
+    }
+    ((_mm512_storeu_si512(out + r * PANEL, low[r]), _mm512_storeu_si512(out + r * PANEL + LANES, high[r])), ...);
+}
+#else
+template <int... r>
+inline void tile(std::integer_sequence<int, r...>, const std::uint8_t *x, int64_t stride, const std::int8_t *w, int64_t depth,
+                 std::int32_t *out) {
+    std::int32_t sums[sizeof...(r)][PANEL] = {};
+    for (int64_t k = 0; k < depth; k += 4, w += 4 * PANEL)
+        for (int row = 0; row < int(sizeof...(r)); ++row)
+            for (int64_t c = 0; c < PANEL; ++c)
+                for (int g = 0; g < 4; ++g) sums[row][c] += std::int32_t{x[row * stride + k + g]} * w[c * 4 + g];
+    std::memcpy(out, sums, sizeof sums);
+}
+#endif
+
+template <typename T, int R>
+inline void tile_of(int64_t rows, const Input<T> *x, int64_t stride, const T *w, int64_t depth, Sum<T> *out) {
+    if (rows == R) return tile(std::make_integer_sequence<int, R>{}, x, stride, w, depth, out);
+    if constexpr (R > 1) tile_of<T, R - 1>(rows, x, stride, w, depth, out);
+}
+
+template <typename T, typename F>
+inline void multiply_vectors(int64_t tokens, const Input<T> *x, int64_t stride, int64_t depth, const T *w, int64_t count, F done) {
+    alignas(64) Sum<T> out[ROWS * PANEL];
+    const int64_t tiles = (tokens + ROWS - 1) / ROWS, rows = (tokens + tiles - 1) / tiles;
+    for (int64_t p = 0; p < count; ++p)
+        for (int64_t t = 0; t < tokens; t += rows) {
+            const int64_t some = std::min(rows, tokens - t);
+            tile_of<T, ROWS>(some, x + t * stride, stride, w + p * PANEL * depth, depth, out);
+            done(p, t, some, out);
+        }
+}
+
+#ifdef MATRIX_REGISTERS
+// ---- Intel's matrix registers: 32 rows of x with a panel, four registers of sums ----
+
+// Linux gives a process these registers when it asks for them; 0 where it does.
+inline int enable_instructions() {
+    constexpr long REQUEST = 0x1023, TILES = 18;
+    return syscall(SYS_arch_prctl, REQUEST, TILES) ? 1 : 0;
+}
+
+// GCC does not know that instructions on tiles read memory, and would leave out or move what is written for them.
+inline void everything_written(const void *at) { asm volatile("" : : "r"(at) : "memory"); }
+
+struct alignas(64) TileConfig {
+    std::uint8_t palette = 1, start = 0, reserved[14] = {};
+    std::uint16_t bytes[16] = {};
+    std::uint8_t rows[16] = {};
+};
+
+// Sums 0 to 3 (above: left, right; below: left, right), x 4 and 5 (above, below), weights 6 and 7 (left, right).
+inline void configure(int64_t rows) {
+    const int64_t above = std::min<int64_t>(rows, 16), below = std::max<int64_t>(rows - above, 1);
+    TileConfig config;
+    const int64_t of[8] = {above, above, below, below, above, below, 16, 16};
+    for (int i = 0; i < 8; ++i) config.rows[i] = static_cast<std::uint8_t>(of[i]), config.bytes[i] = 64;
+    everything_written(&config);
+    _tile_loadconfig(&config);
+}
+
+// GCC's instructions on tiles are statements, and name their registers by constants.
+#define MULTIPLY(SUM, X, W)                                      \
+    do {                                                         \
+        if constexpr (sizeof(T) == 2) _tile_dpbf16ps(SUM, X, W); \
+        else _tile_dpbusd(SUM, X, W);                            \
+    } while (false)
+
+template <typename T, bool BELOW>
+inline void matrix_tile(const Input<T> *x, int64_t stride, const T *w, int64_t depth, Sum<T> *out) {
+    constexpr int64_t STEP = 64 / sizeof(T);
+    const int64_t bytes = stride * sizeof(T);
+    everything_written(x);
+    _tile_zero(0);
+    _tile_zero(1);
+    if constexpr (BELOW) {
+        _tile_zero(2);
+        _tile_zero(3);
+    }
+    for (int64_t k = 0; k < depth; k += STEP, w += STEP * PANEL) {
+        _tile_loadd(6, w, 128);
+        _tile_loadd(7, w + 64 / sizeof(T), 128);
+        _tile_loadd(4, x + k, bytes);
+        MULTIPLY(0, 4, 6);
+        MULTIPLY(1, 4, 7);
+        if constexpr (BELOW) {
+            _tile_loadd(5, x + 16 * stride + k, bytes);
+            MULTIPLY(2, 5, 6);
+            MULTIPLY(3, 5, 7);
+        }
+    }
+    _tile_stored(0, out, 128);
+    _tile_stored(1, out + LANES, 128);
+    if constexpr (BELOW) {
+        _tile_stored(2, out + 16 * PANEL, 128);
+        _tile_stored(3, out + 16 * PANEL + LANES, 128);
+    }
+}
+#undef MULTIPLY
+
+// The rows of one tile stay in the cache while all panels pass.
+template <typename T, typename F>
+inline void multiply_matrix(int64_t tokens, const Input<T> *x, int64_t stride, int64_t depth, const T *w, int64_t count, F done) {
+    alignas(64) Sum<T> out[32 * PANEL];
+    const int64_t tiles = (tokens + 31) / 32, rows = (tokens + tiles - 1) / tiles;
+    int64_t configured = 0;
+    for (int64_t t = 0; t < tokens; t += rows) {
+        const int64_t some = std::min(rows, tokens - t);
+        if (some != configured) configure(configured = some);
+        for (int64_t p = 0; p < count; ++p) {
+            if (some > 16) matrix_tile<T, true>(x + t * stride, stride, w + p * PANEL * depth, depth, out);
+            else matrix_tile<T, false>(x + t * stride, stride, w + p * PANEL * depth, depth, out);
+            done(p, t, some, out);
+        }
+    }
+    _tile_release();
+}
+#else
+inline int enable_instructions() { return 0; }
+#endif
+
+// `count` panels of a product for all rows of x, `stride` numbers apart; `done(panel, first row, rows, sums [rows][32])`
+// takes each tile.
+template <typename T, typename F>
+inline void multiply_panels(int64_t tokens, const Input<T> *x, int64_t stride, int64_t depth, const T *w, int64_t count, F done) {
+#ifdef MATRIX_REGISTERS
+    if constexpr (sizeof(T) < 4)
+        if (depth * sizeof(T) % 64 == 0) return multiply_matrix<T>(tokens, x, stride, depth, w, count, done);
+#endif
+    multiply_vectors<T>(tokens, x, stride, depth, w, count, done);
+}
+
+}  // namespace

@@ -1,0 +1,128 @@
+"""Matrix products with frozen weights on a CPU, by instructions of this processor; used only where they are right."""
+
+import ctypes
+import logging
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from onebert_encoder.compute.kernels.forward import Weight
+from onebert_encoder.compute.kernels.library import check_status, find_library
+
+logger = logging.getLogger("onebert.kernels")
+
+# Outputs of one panel, and the bytes of the inputs that one instruction multiplies (tiles.h).
+_PANEL, _GROUP_BYTES = 32, 4
+# Behind the end of a packed weight so many bytes are fetched in advance, but not used.
+_FETCHED_AHEAD = 16384
+
+_NAMES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.int8: "int8"}
+_POINTER, _INT = ctypes.c_void_p, ctypes.c_int64
+_SIGNATURES = {
+    "pack": (_POINTER, _INT, _INT, _POINTER),
+    "product": (_POINTER, _INT, _INT, _POINTER, _INT, _POINTER, _INT),
+    "forward": (_POINTER, _POINTER),
+}
+_LARGEST = 127
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A weight W [out, in] as the products read it.
+
+    Attributes:
+        numbers: W by panels of 32 outputs.
+        scale: [panels * 32] float32, where W is of 8-bit integers: the scale of each output.
+        sums: [panels * 32] float32, where W is of 8-bit integers: the sum of each output's weights.
+        shape: (out, in), in rounded up to a multiple of what one instruction multiplies; what is added is zero.
+    """
+
+    numbers: Tensor
+    scale: Tensor | None
+    sums: Tensor | None
+    shape: tuple[int, int]
+
+    @property
+    def struct(self) -> Weight:
+        """Its addresses, which hold as long as this object."""
+        return Weight(*(None if one is None else one.data_ptr() for one in (self.numbers, self.scale, self.sums)))
+
+
+class NativeProducts:
+    """Products in one precision. A token has the same bits whatever the other tokens are.
+
+    Args:
+        library: the compiled code.
+        precision: float32, bfloat16, or int8: tokens in bfloat16, each rounded to 8 bits over its own range.
+    """
+
+    def __init__(self, library: ctypes.CDLL, precision: torch.dtype) -> None:
+        self._precision = precision
+        functions = {name: getattr(library, f"{name}_{_NAMES[precision]}") for name in _SIGNATURES}
+        for name, function in functions.items():
+            function.argtypes, function.restype, function.errcheck = _SIGNATURES[name], ctypes.c_int, check_status
+        self._pack, self._product, self.forward = functions.values()
+
+    def pack(self, weight: Tensor) -> Packed:
+        """Packs W [out, in], of any floating-point dtype, in this precision."""
+        if self._precision == torch.int8:
+            return self._pack_integers(weight)
+        return self._packed(weight.to(self._precision), None, None)
+
+    def multiply(self, x: Tensor, packed: Packed) -> Tensor:
+        """x Wᵀ: [tokens, in] -> [tokens, out], both contiguous and in the precision, of int8 in bfloat16."""
+        out, into = packed.shape
+        if x.shape[1] < into:
+            x = F.pad(x, (0, into - x.shape[1]))
+        y, weight = x.new_empty(len(x), out), packed.struct
+        self._product(x.data_ptr(), len(x), into, ctypes.byref(weight), out, y.data_ptr(), torch.get_num_threads())
+        return y
+
+    def _pack_integers(self, weight: Tensor) -> Packed:
+        """Each output's weights in 8 bits, over a symmetric range of their own."""
+        weight = weight.detach().float()
+        scale = weight.abs().amax(dim=1).clamp_min(torch.finfo(torch.float32).tiny) / _LARGEST
+        integers = (weight / scale[:, None]).round()
+        filling = (0, -len(weight) % _PANEL)
+        return self._packed(integers.to(torch.int8), F.pad(scale, filling), F.pad(integers.sum(dim=1) * scale, filling))
+
+    def _packed(self, weight: Tensor, scale: Tensor | None, sums: Tensor | None) -> Packed:
+        # One instruction multiplies a group of inputs.
+        weight = F.pad(weight.detach(), (0, -weight.shape[1] % (_GROUP_BYTES // weight.itemsize))).contiguous()
+        out, into = weight.shape
+        panels = -(-out // _PANEL)
+        numbers = torch.zeros(panels * _PANEL * into + _FETCHED_AHEAD // weight.itemsize, dtype=weight.dtype)
+        self._pack(weight.data_ptr(), out, into, numbers.data_ptr())
+        return Packed(numbers, scale, sums, (out, into))
+
+
+@cache
+def load_products(device: str, precision: torch.dtype) -> NativeProducts | None:
+    """The products in a precision; None, with a warning in the log, where they cannot be built or are wrong."""
+    if device != "cpu" or precision not in _NAMES or (library := find_library()) is None:
+        return None
+    products = NativeProducts(library, precision)
+    if not _matches_plain(products, precision):
+        logger.warning("the fast CPU products give wrong numbers on this machine, so plain PyTorch is used")
+        return None
+    return products
+
+
+@torch.no_grad()
+def _matches_plain(products: NativeProducts, precision: torch.dtype) -> bool:
+    """Whether small products are right, and a token's numbers the same bits when the token is alone."""
+    generator = torch.Generator().manual_seed(0)
+    x, weight = (torch.randn(rows, 256, generator=generator) for rows in (45, 72))
+    # Constant rows make the largest integer sums, which overflow on processors without instructions for them.
+    x[-1] = weight[-1] = 1
+    x = x.to(torch.bfloat16 if precision == torch.int8 else precision)
+    packed = products.pack(weight)
+    got = products.multiply(x, packed)
+    alone = torch.cat([products.multiply(row, packed) for row in x.split(1)])
+    # Sums of 256 products of order 1. In 8 bits each factor is off by up to 0.014 of its own, which makes 0.2 usual; a
+    # wrong layout makes 16.
+    rtol, atol = {torch.float32: (0, 1e-3), torch.bfloat16: (0.02, 0.5), torch.int8: (0.02, 1.5)}[precision]
+    return torch.allclose(got.float(), x.float() @ weight.T, rtol=rtol, atol=atol) and torch.equal(got, alone)

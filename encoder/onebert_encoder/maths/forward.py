@@ -1,0 +1,142 @@
+"""The forward pass in one native call for each stage of a batch, from token ids to logits.
+
+Small batches cost more between operations than in them: here threads meet a few times a layer, none waits for one that
+the operating system has not scheduled, and Python is left once. `encode` does the same operation by operation, and is
+what this one is tested against.
+"""
+
+import ctypes
+from array import array
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from onebert_encoder.base.base import Base, LayerWeights
+from onebert_encoder.compute.kernels.forward import SITES, Job, Layer, Model
+from onebert_encoder.compute.kernels.products import NativeProducts, Packed
+from onebert_encoder.compute.linear import PackedLinear
+from onebert_encoder.compute.quantized import Int8Linear
+from onebert_encoder.layout.branches import Sparse, join
+from onebert_encoder.layout.stage import Stage
+from onebert_encoder.layout.upload import Array
+from onebert_encoder.maths.batch import Batch
+from onebert_encoder.maths.rows import Head, Rows
+
+# Tokens that one thread takes through all layers alone; batches of fewer for each thread are done by all together.
+_GROUP = 160
+
+# Numbers of 64 bits in the structures of forward.h: a branch, a site, a classifier.
+_OF_BRANCH, _OF_SITE, _OF_CLASSIFIER = 6, 4, 6
+
+
+class Forward:
+    """One base's forward pass.
+
+    Args:
+        base: the frozen encoder, whose products are all packed; on a CPU, with GELU, without a projection behind its
+            embeddings.
+        products: those of the base's precision.
+    """
+
+    def __init__(self, base: Base, products: NativeProducts) -> None:
+        self._run = products.forward
+        self._width, self._depth = base.config.hidden_size, base.config.num_layers
+        # C++ reads these structures, and tensors of the base and its layers, which the caller keeps alive.
+        self._layers = (Layer * self._depth)(*(_layer(layer) for layer in base.layers))
+        config, embeddings = base.config, base.embeddings
+        self._model = Model(
+            *(config.hidden_size, config.intermediate_size, config.num_heads, config.num_layers),
+            *(len(embeddings.word), len(embeddings.position), config.eps),
+            *(embeddings.word.data_ptr(), embeddings.position.data_ptr(), embeddings.g_LN0.data_ptr()),
+            ctypes.addressof(self._layers),
+        )
+
+    def classify(self, rows: Rows, batch: Batch, heads: Sequence[Head]) -> tuple[Tensor, dict[int, Tensor]]:
+        """What `encode` gives, and by input the [labels] of each head that is plain, float32."""
+        plain = [i for i, head in enumerate(heads) if is_plain(head)]
+        labels = [len(heads[i].bias) for i in plain]
+        answers = dict(zip(plain, torch.split(torch.empty(sum(labels)), labels), strict=True))
+        numbers = array("q")
+        for sequence, i in sorted(zip(batch.sequence[plain].tolist(), plain, strict=True)):
+            head = heads[i]
+            numbers.extend((sequence, head.weight.data_ptr(), head.bias.data_ptr(), len(head.bias)))
+            numbers.extend((head.pooling == "mean", answers[i].data_ptr()))
+        return self._run_stages(rows, batch, None, numbers), answers
+
+    def encode(self, rows: Rows, batch: Batch, activations: Tensor | None = None) -> Tensor:
+        """[tokens, h] float32 of the last stage; see `encode` of encode.py."""
+        return self._run_stages(rows, batch, activations, array("q"))
+
+    def _run_stages(self, rows: Rows, batch: Batch, x: Tensor | None, classifiers: "array[int]") -> Tensor:
+        enters = batch if x is None else None
+        x = torch.empty(len(batch.word), self._width) if x is None else x
+        for stage in batch.stages:
+            if stage.source is not None:
+                x = x[stage.source].float()
+            last = stage is batch.stages[-1]
+            self._run_stage(rows, stage, x, enters, classifiers if last else array("q"))
+            enters = None
+        return x
+
+    def _run_stage(self, rows: Rows, stage: Stage, x: Tensor, enters: Batch | None, classifiers: "array[int]") -> None:
+        gains, scales = _of_token(rows.gain_of_row, stage), _of_token(rows.scale_of_row, stage)
+        sites, _kept = _sites(rows, stage, self._depth)
+        tokens, threads = len(stage.row_of_token), torch.get_num_threads()
+        group = _GROUP if tokens > threads * _GROUP else 0
+        job = Job(
+            *(tokens, len(stage.lengths), stage.layers.start, stage.layers.stop),
+            *((enters.word.data_ptr(), enters.position.data_ptr()) if enters is not None else (None, None)),
+            *(x.data_ptr(), stage.edges.data_ptr(), stage.row_of_token.data_ptr()),
+            *(rows.shift.data_ptr(), rows.shift.stride(0), rows.shift.stride(1)),
+            *(rows.g_LN0.data_ptr(), rows.gain.data_ptr(), None if gains is None else gains.ctypes.data),
+            *(rows.scale.data_ptr(), None if scales is None else scales.ctypes.data),
+            *(None if sites is None else sites.buffer_info()[0], classifiers.buffer_info()[0]),
+            *(len(classifiers) // _OF_CLASSIFIER, threads, group),
+        )
+        self._run(ctypes.byref(self._model), ctypes.byref(job))
+
+
+def is_plain(head: Head) -> bool:
+    """Whether a head is one classifier on a pooled vector, without tanh layers, that lies in memory as C++ reads it."""
+    in_order = head.weight.is_contiguous() and head.bias.is_contiguous()
+    return head.pooling != "none" and not head.dense and in_order
+
+
+def packed_weights(layer: LayerWeights) -> list[Packed]:
+    """The packed weights of a layer, in the order of forward.h; fewer than four where one is not packed."""
+    linears = (layer.W_qkv, layer.W_m1, layer.W_m2, layer.W_m3)
+    return [one.packed for one in linears if isinstance(one, PackedLinear | Int8Linear)]
+
+
+def _layer(layer: LayerWeights) -> Layer:
+    return Layer(*(one.struct for one in packed_weights(layer)), layer.g_LN1.data_ptr(), layer.g_LN2.data_ptr())
+
+
+def _of_token(index_of_row: Sequence[int], stage: Stage) -> Array | None:
+    indices = [index_of_row[row] for row in stage.rows.tolist()]
+    return np.repeat(indices, stage.lengths) if any(indices) else None
+
+
+def _sites(rows: Rows, stage: Stage, layers: int) -> "tuple[array[int] | None, list[array[int]]]":
+    """[layers][sites] of addresses and counts of branches, and the branches themselves, which must outlive the call."""
+    joined = join(rows.branches.__getitem__, stage.spans)
+    if not joined:
+        return None, []
+    numbers = _zeros(_OF_SITE * len(SITES) * layers)
+    kept = []
+    for (layer, site), found in joined.items():
+        low_rank, sparse = array("q"), array("q")
+        for start, stop, branches in found:
+            for branch in branches:
+                (sparse if isinstance(branch, Sparse) else low_rank).extend((start, stop, *branch.native))
+        first = _OF_SITE * (layer * len(SITES) + SITES.index(site))
+        for place, own in ((first, low_rank), (first + 2, sparse)):
+            numbers[place], numbers[place + 1] = own.buffer_info()[0], len(own) // _OF_BRANCH
+        kept += [low_rank, sparse]
+    return numbers, kept
+
+
+def _zeros(count: int) -> "array[int]":
+    return array("q", bytes(8 * count))

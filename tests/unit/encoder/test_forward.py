@@ -1,0 +1,156 @@
+"""The forward pass in one call against the one that goes operation by operation, and whatever its threads do."""
+
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from bases import far_delta, tiny_base, torch_tensors
+from onebert_encoder.base.base import Base, load_base
+from onebert_encoder.layout.dropout import NO_DROPOUT
+from onebert_encoder.maths import forward
+from onebert_encoder.maths.batch import Batch, pack
+from onebert_encoder.maths.choose import choose_forward, choose_kernels
+from onebert_encoder.maths.encode import passes_of, run_passes
+from onebert_encoder.maths.fold import fold
+from onebert_encoder.maths.forward import Forward
+from onebert_encoder.maths.predict import compute_logits
+from onebert_encoder.maths.rows import Rows, diverges_at, stack_rows
+from onebert_encoder.text.tokens import Tokens
+from stages import needs_int8, needs_kernels
+
+KINDS = ("bitfit", "gains", "lora", "spafit", "sparse", "adapter", "scale", "everything")
+DTYPES = [torch.float32, torch.bfloat16, pytest.param(torch.int8, marks=needs_int8)]
+# Of vectors of order 1 to 4. float32: sums in another order. bfloat16: here only what products read is rounded, there
+# each result too, to 8 bits three times a layer. int8: bfloat16 around it, and a number that lies between two of the
+# 256 may become another one.
+TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.15, torch.int8: 0.3}
+
+pytestmark = [needs_kernels, pytest.mark.usefixtures("two_threads", "answering")]
+
+drawn_lengths = st.lists(st.integers(1, 40), min_size=1, max_size=12)
+
+
+@pytest.fixture
+def answering() -> Iterator[None]:
+    with torch.inference_mode():
+        yield
+
+
+@cache
+def zoo(dtype: torch.dtype) -> tuple[Base, Rows, list[int]]:
+    """A task of every kind; row 0 is the bare base."""
+    with torch.inference_mode():
+        base = load_base(str(tiny_base("bert")), dtype=dtype)
+        bare = fold(base, {})
+        deltas = [far_delta(base.spec, kind, "mean", labels=2 + i % 3, seed=i) for i, kind in enumerate(KINDS)]
+        rows = [bare, *(fold(base, torch_tensors(delta)) for delta in deltas)]
+        return base, stack_rows(base, rows), [diverges_at(row, bare, base) for row in rows]
+
+
+def one_call(base: Base) -> Forward:
+    found = choose_forward(base, NO_DROPOUT)
+    assert found is not None
+    return found
+
+
+def texts_of(lengths: Sequence[int]) -> list[Tokens]:
+    rng = np.random.default_rng(len(lengths))
+    return [Tokens(rng.integers(5, 60, length).tolist(), [0] * length) for length in lengths]
+
+
+def encoded(base: Base, rows: Rows, batch: Batch) -> tuple[Tensor, Tensor]:
+    """[tokens, h] by one call, and operation by operation, without the filling."""
+    tokens = int(batch.stages[-1].lengths.sum())
+    passes = passes_of(base, rows, batch, choose_kernels(base, NO_DROPOUT))
+    return one_call(base).encode(rows, batch)[:tokens], run_passes(passes, batch)[:tokens].float()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@settings(max_examples=30, deadline=None)
+@given(drawn_lengths, st.integers(0, 2**16))
+def test_any_mixture_is_what_it_is_operation_by_operation(dtype: torch.dtype, lengths: list[int], seed: int) -> None:
+    base, rows, _ = zoo(dtype)
+    chosen = np.random.default_rng(seed).integers(0, len(KINDS) + 1, len(lengths)).tolist()
+    got, wanted = encoded(base, rows, pack(base, texts_of(lengths), chosen))
+    torch.testing.assert_close(got, wanted, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_layers_that_tasks_share_are_what_they_are_operation_by_operation(dtype: torch.dtype) -> None:
+    base, rows, low = zoo(dtype)
+    chosen = list(range(1, len(low)))
+    batch = pack(base, texts_of([23]) * len(chosen), chosen, [low[row] for row in chosen])
+    assert len(batch.stages) > 1
+    got, wanted = encoded(base, rows, batch)
+    torch.testing.assert_close(got, wanted, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_bits_depend_neither_on_groups_nor_on_threads(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    base, rows, _ = zoo(dtype)
+    lengths = [3, 17, 40, 1, 29, 16, 33, 8]
+    batch = pack(base, texts_of(lengths), range(1, 9))
+    alone = one_call(base).encode(rows, batch)[: sum(lengths)].clone()
+    for threads in (1, 2, 5):
+        for group in (1, 20, 10_000):
+            monkeypatch.setattr(forward, "_GROUP", group)
+            torch.set_num_threads(threads)
+            assert torch.equal(one_call(base).encode(rows, batch)[: sum(lengths)], alone)
+
+
+def answers_of(base: Base, rows: Rows) -> list[Tensor]:
+    lengths = [11, 30, 7, 22]
+    with torch.inference_mode():
+        return compute_logits(base, rows, pack(base, texts_of(lengths), [1, 3, 5, 8]))
+
+
+def test_calls_at_the_same_time_do_not_disturb_each_other() -> None:
+    """Only one of them has helpers; the others do their work alone."""
+    base, rows, _ = zoo(torch.float32)
+    wanted, wrong = answers_of(base, rows), []
+
+    def ask() -> None:
+        torch.set_num_threads(2)
+        for _ in range(50):
+            if not all(map(torch.equal, answers_of(base, rows), wanted)):
+                wrong.append(threading.get_ident())
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_a_child_process_that_was_forked_has_helpers_of_its_own() -> None:
+    base, rows, _ = zoo(torch.float32)
+    wanted = answers_of(base, rows)
+    child = os.fork()
+    if not child:
+        torch.set_num_threads(2)
+        os._exit(0 if all(map(torch.equal, answers_of(base, rows), wanted)) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_inputs_with_the_same_text_and_row_have_the_same_answer() -> None:
+    base, rows, _ = zoo(torch.float32)
+    (text,) = texts_of([13])
+    one, two, other = compute_logits(base, rows, pack(base, [text, text, text], [2, 2, 3]))
+    assert torch.equal(one, two)
+    assert one.shape != other.shape
+
+
+@pytest.mark.parametrize("token", [-1, 10**6])
+def test_a_token_outside_the_vocabulary_is_an_error_and_reads_nothing(token: int) -> None:
+    base, rows, _ = zoo(torch.float32)
+    with pytest.raises(IndexError, match="not in the base's vocabulary"):
+        compute_logits(base, rows, pack(base, [Tokens([5, token, 6], [0] * 3)], [1]))
