@@ -186,14 +186,18 @@ def _load(settings: Settings) -> tuple[Base, Bank]:
     device = device_for(settings.device)
     auto = settings.dtype == "auto"
     dtype = fast_dtype(device) if auto else getattr(torch, settings.dtype)
-    base = load_base(settings.base, dtype=dtype, device=device, batch_invariant=settings.batch_invariant)
+    base = load_base(settings.base, dtype=dtype, device=device, batch_invariant=settings.batch_invariant is True)
     if auto or settings.dtype == "int8":
         base = trusted(base)
-    if settings.batch_invariant and not answering_kernels(base).batch_invariant:
+    invariant = answering_kernels(base).batch_invariant
+    if base.batch_invariant and not invariant:
         raise InvalidSettings(
             "ONEBERT_BATCH_INVARIANT: plain PyTorch rounds differently from batch to batch; the fast kernels, which do"
             " not, need a C++ compiler (on a GPU Triton) and a base with GELU"
         )
+    # On a CPU the fast kernels round alike in every batch as they are; on a GPU it costs, and is done when asked for.
+    if settings.batch_invariant == "auto" and invariant and base.device.type == "cpu":
+        base = base.with_batch_invariance()
     return base, Bank(base, settings.bank_bytes)
 
 

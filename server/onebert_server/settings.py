@@ -37,7 +37,7 @@ class Settings(BaseSettings):
     port: Annotated[int, Field(ge=0, le=65535)] = 8000
     base: str | None = None
     dtype: Literal["auto", "float32", "bfloat16", "int8"] = "auto"
-    batch_invariant: bool = False
+    batch_invariant: Literal["auto"] | bool = "auto"
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
     threads: Annotated[int, Field(ge=1, le=1024)] | None = None
     front_ends: Annotated[int, Field(ge=0, le=256)] = 0

@@ -1,6 +1,7 @@
 """A batch-invariant base: the same text has the same bits alone and in any mixture, whatever the task."""
 
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from onebert_encoder.maths.fold import fold
 from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import Rows, diverges_at, stack_rows
 from onebert_encoder.text.tokens import Tokens
+from servers import Server, Task
 from stages import needs_int8, needs_kernels
 
 KINDS = ("frozen", "bitfit", "layernorm", "gains", "lora", "spafit", "sparse", "adapter", "scale", "everything")
@@ -72,6 +74,20 @@ def test_the_same_bits_where_layers_are_shared(dtype: torch.dtype) -> None:
     shared = answers(dtype, [text] * len(rows), rows, share=True)
     for row, logits in zip(rows, shared, strict=True):
         assert torch.equal(logits, answers(dtype, [text], [row])[0])
+
+
+def test_a_server_on_a_cpu_is_invariant_unless_told_otherwise(tmp_path: Path) -> None:
+    tasks = {f"task-{seed}": Task(seed=seed) for seed in range(4)}
+    with Server(tmp_path, dtype="bfloat16") as server, server.client() as client:
+        assert client.base()["batch_invariant"] is True
+        for name, task in tasks.items():
+            client.push(name, task.file)
+        items = [(name, f"{name} and {'more ' * i}") for i in range(8) for name in tasks]
+        crowd = client.classify_items(items)
+        alone = [client.classify_items([item])[0] for item in items]
+    assert [one["scores"] for one in crowd] == [one["scores"] for one in alone]
+    with Server(tmp_path, batch_invariant=False) as server, server.client() as client:
+        assert client.base()["batch_invariant"] is False
 
 
 @pytest.mark.parametrize("rows", [1, 8, 1000, 1024, 1025, 3000])

@@ -105,9 +105,13 @@ class Base:
         """The same encoder computing in another dtype, one of those that `load_base` takes."""
         return self._like(params=self.params, precision=dtype)
 
-    def _like(self, params: dict[str, Tensor], precision: torch.dtype) -> "Base":
+    def with_batch_invariance(self) -> "Base":
+        """The same encoder, giving a text the same bits alone and in every batch."""
+        return self._like(params=self.params, precision=self.precision, batch_invariant=True)
+
+    def _like(self, params: dict[str, Tensor], precision: torch.dtype, batch_invariant: bool | None = None) -> "Base":
         own = (self.spec, self.config, self.anatomy, params, self.tokenizer, precision, self.device)
-        return Base(*own, batch_invariant=self.batch_invariant)
+        return Base(*own, self.batch_invariant if batch_invariant is None else batch_invariant)
 
     @property
     def dtype_name(self) -> str:

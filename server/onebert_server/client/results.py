@@ -181,6 +181,7 @@ class BaseFacts(Struct, frozen=True, kw_only=True):
     dtype: str
     device: str
     kernels: str
+    batch_invariant: bool
     parameters: dict[str, list[int]]
     modules: dict[str, list[int]]
     symbols: dict[str, str]

@@ -244,6 +244,7 @@ class BaseResponse(BaseModel):
     dtype: Annotated[str, Field(description="what the encoder computes in")]
     device: str
     kernels: Annotated[str, Field(description="what computes between the matrix products: native, gpu or plain")]
+    batch_invariant: Annotated[bool, Field(description="whether a text gets the same bits alone and in every batch")]
     parameters: dict[str, list[int]]
     modules: dict[str, list[int]]
     symbols: dict[str, str]

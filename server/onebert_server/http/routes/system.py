@@ -19,6 +19,7 @@ async def base(runtime: RuntimeOf) -> BaseResponse:
         dtype=runtime.base.dtype_name,
         device=str(runtime.base.device),
         kernels=answering_kernels(runtime.base).name,
+        batch_invariant=runtime.base.batch_invariant,
     )
 
 
