@@ -1,10 +1,10 @@
 """Where requests meet versions, in the process with the engine: resolved and pinned, then cut, then let in."""
 
-import asyncio
 from collections.abc import Sequence
 
-from onebert_encoder.answering.answer import TASK_TYPES
+from onebert_encoder.answering.answer import TASK_TYPES, Logits
 from onebert_encoder.text.tokens import Cut, Pieces, Tokenizer, Tokens
+from onebert_server.answering.arrivals import Arrivals
 from onebert_server.answering.backend import Result, Wanted
 from onebert_server.answering.plan import Computed, OneSequence, Plan, Planned
 from onebert_server.answering.sizes import AnswerSize
@@ -26,6 +26,7 @@ class Admission:
         self._directory = residents.directory
         self._engine = engine
         self._plan = plan or OneSequence()
+        self._arrivals: Arrivals[list[Logits]] | None = None
 
     def check(self, context: Context) -> None:
         """See Backend."""
@@ -46,8 +47,7 @@ class Admission:
         # still reads the rows of its versions.
         future.add_done_callback(lambda _: self._directory.unpin(versions))
         # Where this coroutine is cancelled, so is the future, and the engine drops what it has not begun.
-        computed = await asyncio.wrap_future(future)
-        logits = iter(computed)
+        logits = iter(await self._arriving().result(future))
         return [
             Result(
                 question.version.facts,
@@ -56,6 +56,11 @@ class Admission:
             )
             for question in expanded
         ]
+
+    def _arriving(self) -> Arrivals[list[Logits]]:
+        if self._arrivals is None or not self._arrivals.current:
+            self._arrivals = Arrivals()
+        return self._arrivals
 
     def _pin(self, wanted: Wanted, principal: str) -> list[Version]:
         if wanted.refs is not None:

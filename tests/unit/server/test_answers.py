@@ -310,6 +310,37 @@ def test_a_question_may_be_several_sequences(parts):
     assert parts.unpinned()
 
 
+def test_a_batch_wakes_the_event_loop_once(base, tmp_path, monkeypatch):
+    """Twenty requests of one batch, which ends while the loop is busy with something else."""
+    parts = Parts(base, str(tmp_path / "engine"), remote=False)
+    wake_ups = []
+
+    async def ask():
+        loop = asyncio.get_running_loop()
+        async with parts.answerer() as answerer:
+            one = lambda: answerer.answer(context(), Wanted(["good"]), ["it is late"], list)  # noqa: E731
+            parts.batches.opened.clear()
+            running = asyncio.create_task(one())
+            await asyncio.to_thread(parts.batches.entered.wait, 60)
+            waiting = [asyncio.create_task(one()) for _ in range(20)]
+            await running
+            while parts.engine.waiting_sequences < 20:
+                await asyncio.sleep(0)
+            wake = loop.call_soon_threadsafe
+            monkeypatch.setattr(
+                loop, "call_soon_threadsafe", lambda *call, **of: wake_ups.append(call) or wake(*call, **of)
+            )
+            parts.batches.entered.clear()
+            parts.batches.opened.set()
+            parts.batches.entered.wait(60)  # no `await`: the loop has no turn until the batch is done
+            assert len(await asyncio.gather(*waiting)) == 20
+            assert (parts.batches.sequences, len(wake_ups)) == ([1, 20], 1)
+
+    asyncio.run(ask())
+    parts.engine.close(60)
+    parts.workers.shutdown()
+
+
 def test_what_waits_for_who_has_left_is_not_computed(parts):
     """While a batch holds the engine, a request behind it ends; its version is free at once, and it is never run."""
 
