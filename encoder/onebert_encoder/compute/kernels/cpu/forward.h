@@ -351,11 +351,13 @@ class Walk {
         for (int64_t t = start; t < start + length; ++t)
 #pragma omp simd
             for (int64_t i = 0; i < h_; ++i) pooled[i] += x_[t * h_ + i];
+        // Divided before it is multiplied: a sum over many tokens could leave float32's range where the mean does not.
+        for (int64_t i = 0; i < h_; ++i) pooled[i] /= static_cast<float>(length);
         for (int64_t label = 0; label < own.labels; ++label) {
             float total = 0;
 #pragma omp simd reduction(+ : total)
             for (int64_t i = 0; i < h_; ++i) total += pooled[i] * own.weight[label * h_ + i];
-            own.logits[label] = total / length + own.bias[label];
+            own.logits[label] = total + own.bias[label];
         }
     }
 
