@@ -1,4 +1,4 @@
-"""The floor: the matrix products of the linear layers on the packed tokens, with the same kernels, and nothing else."""
+"""The floor: the matrix products of the linear layers on the packed tokens, and nothing else."""
 
 import torch
 

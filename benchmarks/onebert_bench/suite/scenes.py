@@ -10,6 +10,7 @@ DTYPES = ("float32", "bfloat16")
 FAN_OUT = "fan-out"
 FAN_OUT_TASKS = 16
 MIXED = 64
+FEW = tuple(f"{texts} texts" for texts in (2, 4, 8))
 
 
 @dataclass(frozen=True)
@@ -75,13 +76,19 @@ class Scene:
         return f"{self.kind}/{self.base}/{self.mix}"
 
 
+# Entries that run a whole model in one call, which pays most where texts are few.
+GRAPHS = ("transformers_compiled", "onnx_runtime", "open_vino")
+
+
 def scenes(device: str) -> list[Scene]:
     """All scenes of a run. Batches are smaller where texts are longer or the base is larger."""
     one, mixed, methods = tuple(_one_task(device)), tuple(_mixed(device, DTYPES)), tuple(_methods(METHODS, DTYPES))
     few = ("BitFit", "LoRA r=8 q, v", "SPAFIT, half")
+    graphs = tuple(case for case in one if case.entry in ("ours", *GRAPHS) and not case.invariant)
     return [
         Scene("one text", MINILM, "sst2", 1, one),
         Scene("one text", BERT_BASE, "sst2", 1, one),
+        *(Scene(kind, base, "sst2", int(kind.split()[0]), graphs) for kind in FEW for base in (MINILM, BERT_BASE)),
         Scene("one task", MINILM, "sst2", 64, one),
         Scene("one task", MINILM, "mrpc", 64, one),
         Scene("one task", MINILM, "imdb", 16, one),
