@@ -16,7 +16,7 @@ struct Lines {
     T *of(int64_t token) const { return first + token * stride; }
 };
 
-// Memory of one thread: `zeros`, which holds a sum of each output for sixteen tokens and is left as zeros, and any other.
+// Memory of one thread: `zeros`, which holds a sum of each output for one register of tokens and is left as zeros, and any other.
 struct BranchScratch {
     float *zeros, *any;
 };
@@ -139,14 +139,18 @@ inline void exchange(lanes *v) {
         }
 }
 
-inline void transpose(lanes *v) { exchange<8>(v), exchange<4>(v), exchange<2>(v), exchange<1>(v); }
+inline void transpose(lanes *v) {
+    if constexpr (LANES > 8) exchange<8>(v);
+    if constexpr (LANES > 4) exchange<4>(v);
+    exchange<2>(v), exchange<1>(v);
+}
 
 template <typename T>
 int64_t floats(const Sparse<T> &, int64_t in) {
     return in * LANES;
 }
 
-// Tokens lie in lanes, so that an entry takes one product for sixteen tokens.
+// Tokens lie in lanes, so that an entry takes one product for all tokens of a register.
 template <typename T, typename Y, typename X>
 void add(const Sparse<T> &branch, int64_t start, int64_t stop, const Lines<Y> &y, const Lines<X> &x, BranchScratch scratch) {
     const int64_t in = x.width, out = y.width;

@@ -41,8 +41,14 @@ inline V gelu(V x) {
     return x * phi;
 }
 
-// One AVX-512 register; the compiler splits it where registers are narrower.
+// One register. Vectors that are wider than a register GCC computes number by number.
+#if defined(__AVX512F__)
 constexpr int LANES = 16;
+#elif defined(__AVX__)
+constexpr int LANES = 8;
+#else
+constexpr int LANES = 4;
+#endif
 typedef float lanes __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 typedef std::int32_t ints __attribute__((vector_size(LANES * 4)));
 typedef std::int32_t loose_ints __attribute__((vector_size(LANES * 4), aligned(4), may_alias));

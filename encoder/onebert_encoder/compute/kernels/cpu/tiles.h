@@ -71,9 +71,10 @@ constexpr int64_t AHEAD = 2048;
 #ifdef __AVX512F__
 constexpr int ROWS = 14;  // 28 sums, two registers of weights, and one to spare
 #else
-constexpr int ROWS = 3;  // lanes are two registers of 16 or four of 32
+constexpr int ROWS = 3;  // of 16 registers of 8 lanes 12 sums, one of weights, and one of x for each row
 #endif
 
+#ifdef __AVX512F__
 template <int... r>
 inline void tile(std::integer_sequence<int, r...>, const float *x, int64_t stride, const float *w, int64_t depth, float *out) {
     lanes low[sizeof...(r)] = {((void)r, lanes{})...}, high[sizeof...(r)] = {((void)r, lanes{})...};
@@ -85,6 +86,28 @@ inline void tile(std::integer_sequence<int, r...>, const float *x, int64_t strid
     }
     ((at(out + r * PANEL) = low[r], at(out + r * PANEL + LANES) = high[r]), ...);
 }
+#else
+// Does the same for each register of a panel, whose number is a constant for it.
+template <int... c, typename F>
+inline void across(std::integer_sequence<int, c...>, F of) {
+    (of(std::integral_constant<int, c * LANES>{}), ...);
+}
+constexpr auto REGISTERS = std::make_integer_sequence<int, PANEL / LANES>{};
+
+template <int... r>
+inline void tile(std::integer_sequence<int, r...>, const float *x, int64_t stride, const float *w, int64_t depth, float *out) {
+    lanes sums[sizeof...(r)][PANEL / LANES] = {};
+    for (int64_t k = 0; k < depth; ++k, w += PANEL) {
+        __builtin_prefetch(reinterpret_cast<const char *>(w) + AHEAD);
+        __builtin_prefetch(reinterpret_cast<const char *>(w) + AHEAD + 64);
+        across(REGISTERS, [&](auto c) {
+            const lanes own = at(w + c);
+            ((sums[r][c / LANES] += x[r * stride + k] * own), ...);
+        });
+    }
+    across(REGISTERS, [&](auto c) { ((at(out + r * PANEL + c) = sums[r][c / LANES]), ...); });
+}
+#endif
 
 #ifdef __AVX512BF16__
 inline __m512bh two(const bf16 *x) {
@@ -109,6 +132,7 @@ inline void tile(std::integer_sequence<int, r...>, const bf16 *x, int64_t stride
 // A pair of bfloat16 is a word: its upper half is the second one, its lower half, moved up, the first.
 inline lanes first_of(const bf16 *w) { return (lanes)(*reinterpret_cast<const words *>(w) << 16); }
 inline lanes second_of(const bf16 *w) { return (lanes)(*reinterpret_cast<const words *>(w) & 0xffff0000u); }
+#ifdef __AVX512F__
 template <int... r>
 inline void tile(std::integer_sequence<int, r...>, const bf16 *x, int64_t stride, const bf16 *w, int64_t depth, float *out) {
     lanes low[sizeof...(r)] = {((void)r, lanes{})...}, high[sizeof...(r)] = {((void)r, lanes{})...};
@@ -119,6 +143,23 @@ inline void tile(std::integer_sequence<int, r...>, const bf16 *x, int64_t stride
     }
     ((at(out + r * PANEL) = low[r], at(out + r * PANEL + LANES) = high[r]), ...);
 }
+#else
+template <int... r>
+inline void tile(std::integer_sequence<int, r...>, const bf16 *x, int64_t stride, const bf16 *w, int64_t depth, float *out) {
+    lanes sums[sizeof...(r)][PANEL / LANES] = {};
+    for (int64_t k = 0; k < depth; k += 2, w += 2 * PANEL) {
+        across(REGISTERS, [&](auto c) {
+            const lanes own = first_of(w + 2 * c);
+            ((sums[r][c / LANES] += load(x[r * stride + k]) * own), ...);
+        });
+        across(REGISTERS, [&](auto c) {
+            const lanes own = second_of(w + 2 * c);
+            ((sums[r][c / LANES] += load(x[r * stride + k + 1]) * own), ...);
+        });
+    }
+    across(REGISTERS, [&](auto c) { ((at(out + r * PANEL + c) = sums[r][c / LANES]), ...); });
+}
+#endif
 #endif
 
 #ifdef __AVX512VNNI__
