@@ -231,6 +231,9 @@ struct alignas(64) TileConfig {
     std::uint8_t rows[16] = {};
 };
 
+// Bytes of each input of an output, and so of x, that one instruction multiplies.
+constexpr int64_t STEP_BYTES = 64;
+
 // Sums 0 to 3 (above: left, right; below: left, right), x 4 and 5 (above, below), weights 6 and 7 (left, right).
 inline void configure(int64_t rows) {
     const int64_t above = std::min<int64_t>(rows, 16), below = std::max<int64_t>(rows - above, 1);
@@ -248,9 +251,10 @@ inline void configure(int64_t rows) {
         else _tile_dpbusd(SUM, X, W);                            \
     } while (false)
 
-template <typename T, bool BELOW>
-inline void matrix_tile(const Input<T> *x, int64_t stride, const T *w, int64_t depth, Sum<T> *out) {
-    constexpr int64_t STEP = 64 / sizeof(T);
+// `between()` after each step does some of the work on other sums, which runs while these are multiplied.
+template <typename T, bool BELOW, typename Between>
+inline void matrix_tile(const Input<T> *x, int64_t stride, const T *w, int64_t depth, Sum<T> *out, Between between) {
+    constexpr int64_t STEP = STEP_BYTES / sizeof(T);
     const int64_t bytes = stride * sizeof(T);
     everything_written(x);
     _tile_zero(0);
@@ -270,6 +274,7 @@ inline void matrix_tile(const Input<T> *x, int64_t stride, const T *w, int64_t d
             MULTIPLY(2, 5, 6);
             MULTIPLY(3, 5, 7);
         }
+        between();
     }
     _tile_stored(0, out, 128);
     _tile_stored(1, out + LANES, 128);
@@ -280,22 +285,41 @@ inline void matrix_tile(const Input<T> *x, int64_t stride, const T *w, int64_t d
 }
 #undef MULTIPLY
 
-// The rows of one tile stay in the cache while all panels pass.
+// A panel passes all rows before the next one, so that weights are read from far memory once. While one tile is
+// multiplied the sums of the one before are taken, some rows in each step.
+template <typename T, bool BELOW, typename F>
+inline void multiply_tiles(int64_t tokens, const Input<T> *x, int64_t stride, int64_t depth, const T *w, int64_t count, F done) {
+    alignas(64) Sum<T> out[2][32 * PANEL];
+    const int64_t tiles = (tokens + 31) / 32, rows = (tokens + tiles - 1) / tiles, steps = depth * sizeof(T) / STEP_BYTES;
+    configure(rows);
+    int64_t panel = 0, token = 0, stop = 0, some = 0;  // the tile before: its rows that are not yet taken
+    const Sum<T> *sums = out[1];
+    const auto take = [&](int64_t wanted) {
+        const int64_t taken = std::min(wanted, stop - token);
+        done(panel, token, taken, sums);
+        token += taken, sums += taken * PANEL;
+    };
+    Sum<T> *to = out[0], *other = out[1];
+    for (int64_t p = 0; p < count; ++p)
+        for (int64_t t = 0; t < tiles; ++t) {
+            // The last tile begins before the one ahead of it ends, and these rows are summed twice, to the same bits.
+            const int64_t first = std::min(t * rows, tokens - rows);
+            matrix_tile<T, BELOW>(x + first * stride, stride, w + p * PANEL * depth, depth, to, [&] {
+                if (token < stop) take(some);
+            });
+            take(stop - token);
+            panel = p, token = t * rows, stop = first + rows, sums = to + (token - first) * PANEL;
+            some = (stop - token + steps - 1) / steps;
+            std::swap(to, other);
+        }
+    take(stop - token);
+    _tile_release();
+}
+
 template <typename T, typename F>
 inline void multiply_matrix(int64_t tokens, const Input<T> *x, int64_t stride, int64_t depth, const T *w, int64_t count, F done) {
-    alignas(64) Sum<T> out[32 * PANEL];
-    const int64_t tiles = (tokens + 31) / 32, rows = (tokens + tiles - 1) / tiles;
-    int64_t configured = 0;
-    for (int64_t t = 0; t < tokens; t += rows) {
-        const int64_t some = std::min(rows, tokens - t);
-        if (some != configured) configure(configured = some);
-        for (int64_t p = 0; p < count; ++p) {
-            if (some > 16) matrix_tile<T, true>(x + t * stride, stride, w + p * PANEL * depth, depth, out);
-            else matrix_tile<T, false>(x + t * stride, stride, w + p * PANEL * depth, depth, out);
-            done(p, t, some, out);
-        }
-    }
-    _tile_release();
+    if (tokens <= 16) multiply_tiles<T, false>(tokens, x, stride, depth, w, count, done);
+    else multiply_tiles<T, true>(tokens, x, stride, depth, w, count, done);
 }
 #else
 inline int enable_instructions() { return 0; }
