@@ -1,7 +1,7 @@
 """Dropout for training: every row of a batch draws from its own generator, so that neighbors change nothing."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -30,44 +30,64 @@ class Dropout:
 
     def on_tokens(self, x: Tensor, stage: Stage) -> Tensor:
         """Drops out of activations [tokens, h]."""
-        if not self.hidden:
-            return x
-        mask = torch.ones_like(x)
-        filled = len(x) - stage.filling
-        by_row = sorted(span for span in stage.spans if span[1] < filled)
-        for row, own in groupby(by_row, key=lambda span: span[0]):
-            spans = [(start, stop) for _, start, stop in own]
-            drawn = self._draw(row, (sum(stop - start for start, stop in spans), x.shape[1]), self.hidden, x)
-            for (start, stop), part in zip(spans, torch.split(drawn, [b - a for a, b in spans]), strict=True):
-                mask[start:stop] = part
-        return x * mask
+        return x * _mask(self.of_tokens(stage, x.shape[1]), self.hidden, x.dtype) if self.hidden else x
 
     def on_attention(self, probabilities: Tensor, bucket: Bucket) -> Tensor:
-        """Drops out of attention probabilities [sequences, heads, length, length].
-
-        Masks are drawn up to the longest sequence of a row: probabilities behind it are zero.
-        """
+        """Drops out of attention probabilities [sequences, heads, length, length]."""
         if not self.attention:
             return probabilities
         mask = torch.ones_like(probabilities)
+        for low, drawn in self.of_attention(bucket, probabilities.shape[1]):
+            count, _, longest, _ = drawn.shape
+            mask[low : low + count, :, :longest, :longest] = _mask(drawn, self.attention, mask.dtype)
+        return probabilities * mask
+
+    def of_tokens(self, stage: Stage, width: int) -> Tensor:
+        """What decides about each activation, int16 [tokens, width]; see `keep_of`."""
+        filled = len(stage.row_of_token) - stage.filling
+        out = torch.zeros(len(stage.row_of_token), width, dtype=torch.int16, device=stage.row_of_token.device)
+        by_row = sorted(span for span in stage.spans if span[1] < filled)
+        for row, own in groupby(by_row, key=lambda span: span[0]):
+            spans = [(start, stop) for _, start, stop in own]
+            drawn = self._draw(row, (sum(stop - start for start, stop in spans), width), out.device)
+            for (start, stop), part in zip(spans, torch.split(drawn, [b - a for a, b in spans]), strict=True):
+                out[start:stop] = part
+        return out
+
+    def of_attention(self, bucket: Bucket, num_heads: int) -> Iterator[tuple[int, Tensor]]:
+        """What decides about each attention probability; see `keep_of`.
+
+        Yields:
+            For each row the first of its sequences in the bucket, and int16 [sequences, heads, longest, longest], drawn
+            up to the row's longest sequence: probabilities behind it are zero.
+        """
         for row, own in groupby(range(bucket.count), key=lambda i: int(bucket.rows[i])):
             sequences = list(own)
             low, high = sequences[0], sequences[-1] + 1
             longest = int(bucket.lengths[low:high].max())
-            shape = (high - low, probabilities.shape[1], longest, longest)
-            mask[low:high, :, :longest, :longest] = self._draw(row, shape, self.attention, probabilities)
-        return probabilities * mask
+            yield low, self._draw(row, (high - low, num_heads, longest, longest), self.generators[row].device)
 
-    def _draw(self, row: int, shape: tuple[int, ...], drop: float, like: Tensor) -> Tensor:
-        """A mask that is zero with probability `drop`, else 1 / (1 - drop)."""
+    def _draw(self, row: int, shape: tuple[int, ...], device: torch.device) -> Tensor:
+        """Random int16 numbers."""
         # One random number of 64 bits is used as four of 16: several times as fast as `bernoulli_`, which took an
-        # eighth of a training step. The probability is rounded to a multiple of 2^-16; the scale fits the rounded one.
+        # eighth of a training step.
         count = math.prod(shape)
-        words = torch.empty(-(-count // 4), dtype=torch.int64, device=like.device)
+        words = torch.empty(-(-count // 4), dtype=torch.int64, device=device)
         words.random_(-(2**63), None, generator=self.generators[row])
-        keep = round((1 - drop) * 2**16)
-        kept = words.view(torch.int16)[:count] < keep - 2**15
-        return kept.view(shape).to(like.dtype).mul_(2**16 / keep)
+        return words.view(torch.int16)[:count].view(shape)
+
+
+def keep_of(drop: float) -> tuple[int, float]:
+    """Below which random int16 number is kept what is dropped with a probability, and by what it is multiplied then."""
+    # The probability is rounded to a multiple of 2^-16; the scale fits the rounded one.
+    keep = round((1 - drop) * 2**16)
+    return keep - 2**15, 2**16 / keep
+
+
+def _mask(drawn: Tensor, drop: float, dtype: torch.dtype) -> Tensor:
+    """What `drawn` multiplies numbers by."""
+    below, scale = keep_of(drop)
+    return (drawn < below).to(dtype).mul_(scale)
 
 
 NO_DROPOUT = Dropout(0.0, 0.0)

@@ -11,6 +11,7 @@ from onebert_encoder.compute.kernels.native import load_native
 from onebert_encoder.compute.kernels.plain import PlainKernels
 from onebert_encoder.compute.kernels.products import load_products
 from onebert_encoder.compute.kernels.protocol import Kernels
+from onebert_encoder.compute.kernels.training import TrainingKernels, load_training
 from onebert_encoder.layout.dropout import Dropout
 from onebert_encoder.maths.forward import Forward, packed_weights
 from onebert_encoder.maths.gpu_heads import load_heads
@@ -38,9 +39,10 @@ def choose_forward(base: Base, dropout: Dropout) -> Forward | None:
 
 
 def choose_kernels(base: Base, dropout: Dropout) -> Kernels:
-    """The fastest kernels that can compute the pass: only the plain ones have gradients, dropout and any activation."""
-    if torch.is_grad_enabled() or dropout.attention:
-        return PlainKernels(base.activation, dropout)
+    """The fastest kernels that can compute the pass; only the plain ones take every activation."""
+    if torch.is_grad_enabled() or dropout.attention or dropout.hidden:
+        functions = load_training(base.device.type, base.dtype) if base.config.activation == "gelu" else None
+        return PlainKernels(base.activation, dropout) if functions is None else TrainingKernels(functions, dropout)
     return answering_kernels(base)
 
 

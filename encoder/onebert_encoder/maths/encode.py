@@ -63,7 +63,6 @@ class Pass:
         stage: the tokens, and the row of each.
         gathered: what these rows change beside biases.
         kernels: compute what lies between the matrix products.
-        dropout: used in training.
     """
 
     base: Base
@@ -71,7 +70,6 @@ class Pass:
     stage: Stage
     gathered: Gathered
     kernels: Kernels
-    dropout: Dropout
 
     def layer(self, layer: int, x: Tensor) -> Tensor:
         """[tokens, h] to [tokens, h]: BitFit's equations 1 to 5, the folded vectors in place of the eight biases."""
@@ -85,7 +83,7 @@ class Pass:
 
         a = self.kernels.add_activate(self.project(W.W_m2, x, layer, "m2"), b_m2, self.stage)
         y = self.project(W.W_m3, self.scale_activations(a, layer), layer, "m3")
-        y = self.adapt(self.dropout.on_tokens(y, self.stage), layer, "after_m3")
+        y = self.adapt(self.kernels.drop(y, self.stage), layer, "after_m3")
         return self.add_norm(y, x, b_m3, self.gain(W.g_LN2, layer, 1))
 
     def embed(self, batch: Batch) -> Tensor:
@@ -94,7 +92,7 @@ class Pass:
         word, position = F.embedding(batch.word, weights.word), F.embedding(batch.position, weights.position)
         gain = Gain(weights.g_LN0, self.rows.g_LN0, self.gathered.gains)
         x = self.add_norm(word, position, weights.no_bias.expand(len(self.rows.shift), -1), gain)
-        x = self.dropout.on_tokens(x, self.stage)
+        x = self.kernels.drop(x, self.stage)
         return x if weights.W_e is None else weights.W_e(x)
 
     def project(self, linear: Linear, x: Tensor, layer: int, site: str) -> Tensor:
@@ -129,7 +127,7 @@ class Pass:
 
     def drop_attention_output(self, y: Tensor) -> Tensor:
         """Dropout on the attention sublayer's output, for families that have it."""
-        return self.dropout.on_tokens(y, self.stage) if self.base.anatomy.family.drops_attention_output else y
+        return self.kernels.drop(y, self.stage) if self.base.anatomy.family.drops_attention_output else y
 
     def _add_branches(self, y: Tensor, x: Tensor, layer: int, site: str) -> Tensor:
         branches = self.gathered.branches.get((layer, site))
@@ -156,12 +154,12 @@ def encode(
     forward = choose_forward(base, dropout)
     if forward is not None:
         return forward.encode(rows, batch, activations)
-    return run_passes(passes_of(base, rows, batch, choose_kernels(base, dropout), dropout), batch, activations)
+    return run_passes(passes_of(base, rows, batch, choose_kernels(base, dropout)), batch, activations)
 
 
-def passes_of(base: Base, rows: Rows, batch: Batch, kernels: Kernels, dropout: Dropout = NO_DROPOUT) -> Sequence[Pass]:
+def passes_of(base: Base, rows: Rows, batch: Batch, kernels: Kernels) -> Sequence[Pass]:
     """One pass for each stage of a batch."""
-    return [Pass(base, rows, stage, Gathered.of(rows, stage, kernels), kernels, dropout) for stage in batch.stages]
+    return [Pass(base, rows, stage, Gathered.of(rows, stage, kernels), kernels) for stage in batch.stages]
 
 
 def run_passes(passes: Sequence[Pass], batch: Batch, activations: Tensor | None = None) -> Tensor:

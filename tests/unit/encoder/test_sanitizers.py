@@ -31,7 +31,10 @@ def run_sanitized(selected: str) -> subprocess.CompletedProcess[str]:
     environment = {"LD_PRELOAD": ":".join(libraries), "ASAN_OPTIONS": "detect_leaks=0:halt_on_error=1"}
     tests = [
         str(Path(__file__).with_name(name))
-        for name in ("test_kernels.py", "test_branches.py", "test_quantized.py", "test_forward.py")
+        for name in (
+            *("test_kernels.py", "test_branches.py", "test_quantized.py", "test_forward.py"),
+            "test_training_kernels.py",
+        )
     ]
     return subprocess.run(
         [sys.executable, "-c", PROGRAM, selected, *tests],
@@ -44,5 +47,7 @@ def run_sanitized(selected: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_kernels_touch_no_memory_of_others_and_do_nothing_undefined() -> None:
-    done = run_sanitized("attention or add_ or finite or bits or product or gelu or branch or mixture or share")
+    done = run_sanitized(
+        "attention or add_ or finite or bits or product or gelu or branch or mixture or share or norm or dropout"
+    )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]

@@ -1,5 +1,8 @@
 """Whether fast kernels give the numbers of the plain ones: checked once, before they are used."""
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -8,6 +11,7 @@ from torch.nn import functional as F
 from onebert_encoder.compute.kernels.plain import PlainKernels
 from onebert_encoder.compute.kernels.protocol import Gain, Kernels
 from onebert_encoder.layout.branches import Bottleneck, Branches, LowRank, Sparse
+from onebert_encoder.layout.dropout import Dropout
 from onebert_encoder.layout.stage import Stage
 
 # Both the absolute and the relative tolerance. bfloat16 keeps 8 bits, and the plain kernels round to them several times
@@ -23,6 +27,49 @@ def matches_plain(
         _sample(each, device, dtype, hidden_size, num_heads).float() for each in (kernels, PlainKernels(F.gelu))
     )
     return torch.allclose(got, want, rtol=_TOLERANCE[dtype], atol=_TOLERANCE[dtype])
+
+
+def learns_as_plain(make: Callable[[Dropout], Kernels], dtype: torch.dtype) -> bool:
+    """Compares outputs and gradients with those of `PlainKernels` in float32, for two small sequences with dropout."""
+    got, want = (
+        _learned(made(Dropout(0.2, 0.2, [torch.Generator().manual_seed(row) for row in range(2)])), dtype, computed)
+        for made, computed in ((make, dtype), (partial(PlainKernels, F.gelu), torch.float32))
+    )
+    tolerance = _TOLERANCE[dtype]
+    return all(torch.allclose(one, other, rtol=tolerance, atol=tolerance) for one, other in zip(got, want, strict=True))
+
+
+@torch.enable_grad()
+def _learned(kernels: Kernels, dtype: torch.dtype, computed: torch.dtype) -> list[Tensor]:
+    """What the kernels of a layer give one after the other, with the gradients; drawn in `dtype`."""
+    lengths, rows, h, heads = np.array([5, 40]), np.array([1, 0]), 48, 2
+    tokens = int(lengths.sum())
+    of_token, edges = (
+        torch.from_numpy(np.repeat(rows, lengths)),
+        torch.tensor([0, *np.cumsum(lengths)], dtype=torch.int32),
+    )
+    spans = [(int(row), int(start), int(start + n)) for row, start, n in zip(rows, edges[:-1], lengths, strict=True)]
+    stage = Stage(range(1), None, 0, of_token, spans, edges, rows, lengths, computed)
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator).to(dtype).to(computed).requires_grad_()
+
+    qkv, x, z, b, wide, gains = (
+        draw(tokens, 3 * h),
+        draw(tokens, h),
+        draw(tokens, h),
+        draw(2, h),
+        draw(2, h),
+        draw(2, h),
+    )
+    context = kernels.drop(kernels.attend(qkv * 1, b, stage, heads), stage)
+    normed = kernels.add_norm(context, x, b, stage, Gain(gains[0], gains, of_token), 1e-12)
+    active = kernels.add_activate(z * normed, wide, stage)
+    out = kernels.add_norm(active, normed, wide, stage, Gain(gains[1], gains, None), 1e-12)
+    weights = torch.randn(out.shape, generator=generator)
+    grads = torch.autograd.grad((out.float() * weights).sum(), (qkv, x, z, b, wide, gains))
+    return [one.detach().float() for one in (out, *grads)]
 
 
 @torch.no_grad()

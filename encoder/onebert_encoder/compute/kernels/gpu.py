@@ -81,6 +81,10 @@ class GpuKernels:
             )
         return z
 
+    def drop(self, x: Tensor, stage: Stage) -> Tensor:
+        """`x`: answers are computed without dropout."""
+        return x
+
     def join(self, branches: Sequence[Branches], stage: Stage) -> Mapping[LayerSite, "GpuJoined"]:
         """Tiles for low-rank branches and adapters, uploaded in one copy; spans for sparse branches.
 

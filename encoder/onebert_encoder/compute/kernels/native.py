@@ -85,6 +85,10 @@ class NativeKernels:
         )
         return z
 
+    def drop(self, x: Tensor, stage: Stage) -> Tensor:
+        """`x`: answers are computed without dropout."""
+        return x
+
     def join(self, branches: Sequence[Branches], stage: Stage) -> Mapping[LayerSite, Sequence[Joined]]:
         """The spans of each site with their branches."""
         return join(branches.__getitem__, stage.spans)

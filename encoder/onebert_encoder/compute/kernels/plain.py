@@ -23,7 +23,7 @@ class PlainKernels:
 
     Args:
         activation: the base's activation function.
-        dropout: drops out of the attention probabilities.
+        dropout: drops out of the attention probabilities and of activations.
     """
 
     name = "plain"
@@ -50,6 +50,10 @@ class PlainKernels:
         """Takes two passes over memory."""
         z += b.index_select(0, stage.row_of_token)
         return self._activation(z)
+
+    def drop(self, x: Tensor, stage: Stage) -> Tensor:
+        """Multiplies by a mask."""
+        return self._dropout.on_tokens(x, stage)
 
     def join(self, branches: Sequence[Branches], stage: Stage) -> Mapping[LayerSite, Sequence[Joined]]:
         """The spans of each site with their branches."""

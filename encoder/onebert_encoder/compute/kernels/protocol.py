@@ -58,6 +58,10 @@ class Kernels(Protocol):
         """The activation of z + b: [tokens, f]; `b` is [rows, f], and each token takes its row's."""
         ...
 
+    def drop(self, x: Tensor, stage: Stage) -> Tensor:
+        """`x` [tokens, h] with a training step's dropout."""
+        ...
+
     def join(self, branches: Sequence[Branches], stage: Stage) -> Mapping[LayerSite, Any]:
         """What `add_branches` takes at each site: the branches of a stage's rows, prepared once for all layers."""
         ...

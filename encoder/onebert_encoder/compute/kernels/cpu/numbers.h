@@ -25,9 +25,9 @@ inline void store(bf16 &to, float x) {
     to.bits = static_cast<std::uint16_t>(x == x ? nearest_even : 0x7fc0);
 }
 
-// x Phi(x) for the normal distribution function Phi; absolute error below 5e-7 for |x| < 5, then relative below 3e-7.
+// The normal distribution function Phi; absolute error below 1e-7 for |x| < 5, then it is 0 or 1.
 template <typename V>
-inline V gelu(V x) {
+inline V normal(V x) {
     constexpr float edge = 5.0f;
     constexpr float c[] = {1.413637805e-01f,  -7.029665238e-02f, 5.152142087e-02f,  -4.043294956e-02f, 3.142622959e-02f,
                            -2.333673052e-02f, 1.649765598e-02f,  -1.097323295e-02f, 6.165431372e-03f,  -2.915671723e-03f,
@@ -37,8 +37,13 @@ inline V gelu(V x) {
     for (int i = 11; i >= 0; --i) p = p * t + c[i];
     V phi = 0.5f + x * p;
     phi = x > edge ? V{} + 1.0f : phi;
-    phi = x < -edge ? V{} : phi;
-    return x * phi;
+    return x < -edge ? V{} : phi;
+}
+
+// x Phi(x); absolute error below 5e-7 for |x| < 5, then relative below 3e-7.
+template <typename V>
+inline V gelu(V x) {
+    return x * normal(x);
 }
 
 // One register. Vectors that are wider than a register GCC computes number by number.

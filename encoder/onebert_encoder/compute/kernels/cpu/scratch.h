@@ -14,7 +14,9 @@ class Scratch {
   public:
     Scratch(std::int64_t threads, std::int64_t floats) : each(floats), all(threads * floats) {}
     // The calling thread's part of the block, zeros until it writes.
-    float *own() { return all.data() + omp_get_thread_num() * each; }
+    float *own() { return of(omp_get_thread_num()); }
+    // The part of a thread of a team.
+    float *of(std::int64_t thread) { return all.data() + thread * each; }
 
   private:
     std::int64_t each;

@@ -1,0 +1,258 @@
+"""What lies between the matrix products of a training step on a CPU, forward and backward, in C++ (cpu/training.cpp).
+
+Where there is no compiler, and for other activations than GELU, the plain kernels train; both drop out the same.
+"""
+
+import ctypes
+import logging
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from onebert_encoder.compute.kernels.check import learns_as_plain
+from onebert_encoder.compute.kernels.library import check_status, find_library
+from onebert_encoder.compute.kernels.plain import PlainKernels
+from onebert_encoder.compute.kernels.protocol import Gain
+from onebert_encoder.layout.dropout import NO_DROPOUT, Dropout, keep_of
+from onebert_encoder.layout.stage import Stage
+from onebert_encoder.layout.upload import Array
+
+logger = logging.getLogger("onebert.kernels")
+
+_POINTER, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
+
+
+class _Keep(ctypes.Structure):
+    _fields_ = [("below", ctypes.c_int32), ("scale", _FLOAT)]
+
+
+class _Attention(ctypes.Structure):
+    _fields_ = [
+        ("qkv", _POINTER),
+        *((name, _INT) for name in ("h", "heads")),
+        ("b_q", _POINTER),
+        ("stride", _INT),
+        *((name, _POINTER) for name in ("row_of_token", "edges")),
+        ("count", _INT),
+        ("drawn", _POINTER),
+        ("keep", _Keep),
+        ("threads", _INT),
+    ]
+
+
+_BIAS = (_POINTER, _INT, _POINTER)
+_GAIN = (_POINTER, _INT, _POINTER)
+_SIGNATURES = {
+    "drop": (_POINTER, _INT, _POINTER, _Keep, _POINTER, _INT),
+    "norm": (*[_POINTER] * 2, *[_INT] * 2, *_BIAS, *_GAIN, _FLOAT, *[_POINTER] * 2, _INT),
+    "norm_back": (*[_POINTER] * 3, *[_INT] * 2, _POINTER, *_GAIN, *[_POINTER] * 3, _INT),
+    "activate": (_POINTER, *[_INT] * 2, *_BIAS, _POINTER, _INT),
+    "activate_back": (*[_POINTER] * 2, *[_INT] * 2, *_BIAS, *[_POINTER] * 2, _INT),
+    "attend": (_POINTER, _POINTER),
+    "attend_back": (_POINTER, *[_POINTER] * 3),
+}
+_SUFFIX = {torch.float32: "f32", torch.bfloat16: "bf16"}
+
+Functions = Mapping[str, Callable[..., int]]
+"""The compiled functions for one dtype, by their names in `_SIGNATURES`."""
+
+
+class TrainingKernels(PlainKernels):
+    """The plain kernels' numbers with one pass over memory each way; sums are float32 in any dtype.
+
+    Args:
+        functions: the compiled functions for the dtype of all activations and rows.
+        dropout: drops out of the attention probabilities and of activations.
+    """
+
+    name = "training"
+
+    def __init__(self, functions: Functions, dropout: Dropout = NO_DROPOUT) -> None:
+        super().__init__(torch.nn.functional.gelu, dropout)
+        self._functions = functions
+
+    def attend(self, qkv: Tensor, b_q: Tensor, stage: Stage, num_heads: int) -> Tensor:
+        """Without padding; the backward pass computes the probabilities anew."""
+        return _attend(qkv.contiguous(), b_q, self._functions, stage, num_heads, self._dropout)
+
+    def add_norm(self, y: Tensor, x: Tensor, b: Tensor, stage: Stage, gain: Gain, eps: float) -> Tensor:
+        """Leaves the normalized numbers, without the gain, in `y`."""
+        table = gain.shared if gain.of_token is None else gain.table
+        return _add_norm(y.contiguous(), x.contiguous(), b, table, self._functions, stage, gain.of_token, eps)
+
+    def add_activate(self, z: Tensor, b: Tensor, stage: Stage) -> Tensor:
+        """GELU."""
+        return _add_activate(z.contiguous(), b, self._functions, stage)
+
+    def drop(self, x: Tensor, stage: Stage) -> Tensor:
+        """Written into `x`."""
+        if not self._dropout.hidden:
+            return x
+        return _drop(x.contiguous(), self._functions, self._dropout.of_tokens(stage, x.shape[1]), self._dropout.hidden)
+
+
+class _Drop(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, functions: Functions, drawn: Tensor, drop: float) -> Tensor:
+        ctx.functions, ctx.drawn, ctx.drop = functions, drawn, drop
+        ctx.mark_dirty(x)
+        return _dropped(x, x, functions, drawn, drop)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        grad = grads[0].contiguous()
+        return _dropped(grad, torch.empty_like(grad), ctx.functions, ctx.drawn, ctx.drop), None, None, None
+
+
+def _dropped(x: Tensor, out: Tensor, functions: Functions, drawn: Tensor, drop: float) -> Tensor:
+    keep = _Keep(*keep_of(drop))
+    functions["drop"](x.data_ptr(), x.numel(), drawn.data_ptr(), keep, out.data_ptr(), torch.get_num_threads())
+    return out
+
+
+class _AddNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        y: Tensor,
+        x: Tensor,
+        b: Tensor,
+        gain: Tensor,
+        functions: Functions,
+        stage: Stage,
+        gain_of_token: Tensor | None,
+        eps: float,
+    ) -> Tensor:
+        out, scales = torch.empty_like(y), torch.empty(len(y), dtype=torch.float32)
+        ctx.functions, ctx.stage, ctx.gain_of_token = functions, stage, gain_of_token
+        functions["norm"](
+            *(y.data_ptr(), x.data_ptr(), *y.shape, *_bias(b, stage), *_gain(gain, gain_of_token), eps),
+            *(out.data_ptr(), scales.data_ptr(), torch.get_num_threads()),
+        )
+        ctx.save_for_backward(y, scales, b, gain)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        normed, scales, b, gain = ctx.saved_tensors
+        grad, of_token = grads[0].contiguous(), ctx.gain_of_token
+        of_y, of_x, of_b, of_gain = ctx.needs_input_grad[:4]
+        grad_in, grad_b, grad_gain = torch.empty_like(grad), _sums(b, of_b), _sums(gain, of_gain)
+        ctx.functions["norm_back"](
+            *(grad.data_ptr(), normed.data_ptr(), scales.data_ptr(), *grad.shape, ctx.stage.row_of_token.data_ptr()),
+            *(*_gain(gain, of_token), grad_in.data_ptr(), _address(grad_b), _address(grad_gain)),
+            torch.get_num_threads(),
+        )
+        of_inputs = (grad_in if of_y else None, grad_in if of_x else None, _like(grad_b, b), _like(grad_gain, gain))
+        return *of_inputs, None, None, None, None
+
+
+class _AddActivate(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, b: Tensor, functions: Functions, stage: Stage) -> Tensor:
+        out = torch.empty_like(z)
+        ctx.functions, ctx.stage = functions, stage
+        functions["activate"](
+            *(z.data_ptr(), *z.shape, *_bias(b, stage), out.data_ptr(), torch.get_num_threads()),
+        )
+        ctx.save_for_backward(z, b)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        z, b = ctx.saved_tensors
+        grad = grads[0].contiguous()
+        grad_z, grad_b = torch.empty_like(grad), _sums(b, ctx.needs_input_grad[1])
+        ctx.functions["activate_back"](
+            *(grad.data_ptr(), z.data_ptr(), *z.shape, *_bias(b, ctx.stage), grad_z.data_ptr(), _address(grad_b)),
+            torch.get_num_threads(),
+        )
+        return grad_z, _like(grad_b, b), None, None
+
+
+class _Attend(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, qkv: Tensor, b_q: Tensor, functions: Functions, stage: Stage, num_heads: int, dropout: Dropout
+    ) -> Tensor:
+        ctx.functions, ctx.stage, ctx.num_heads, ctx.drop = functions, stage, num_heads, dropout.attention
+        ctx.drawn, ctx.places = _drawn(stage, num_heads, dropout) if dropout.attention else ([], None)
+        ctx.save_for_backward(qkv, b_q)
+        out = qkv.new_empty(len(qkv), b_q.shape[1])
+        out[len(qkv) - stage.filling :] = 0
+        functions["attend"](ctypes.byref(_attention(ctx, qkv, b_q)), out.data_ptr())
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        qkv, b_q = ctx.saved_tensors
+        grad, grad_qkv, grad_b = grads[0].contiguous(), torch.empty_like(qkv), _sums(b_q, ctx.needs_input_grad[1])
+        grad_qkv[len(qkv) - ctx.stage.filling :] = 0
+        ctx.functions["attend_back"](
+            *(ctypes.byref(_attention(ctx, qkv, b_q)), grad.data_ptr(), grad_qkv.data_ptr(), _address(grad_b)),
+        )
+        return grad_qkv, _like(grad_b, b_q), None, None, None, None
+
+
+def _attention(ctx: Any, qkv: Tensor, b_q: Tensor) -> _Attention:
+    stage, places = ctx.stage, ctx.places
+    return _Attention(
+        *(qkv.data_ptr(), b_q.shape[1], ctx.num_heads, *_bias(b_q, stage), stage.edges.data_ptr(), len(stage.lengths)),
+        *(None if places is None else places.ctypes.data, _Keep(*keep_of(ctx.drop)), torch.get_num_threads()),
+    )
+
+
+def _drawn(stage: Stage, num_heads: int, dropout: Dropout) -> tuple[list[Tensor], Array]:
+    """Random numbers, and for each sequence of the stage the address of its own and the length they are drawn for."""
+    kept, places = [], []
+    for bucket in stage.buckets:
+        for _, drawn in dropout.of_attention(bucket, num_heads):
+            kept.append(drawn)
+            each = drawn[0].nbytes
+            places += [(drawn.data_ptr() + i * each, drawn.shape[2]) for i in range(len(drawn))]
+    return kept, np.array(places, dtype=np.int64)
+
+
+def _bias(b: Tensor, stage: Stage) -> tuple[int, ...]:
+    return b.data_ptr(), b.stride(0), stage.row_of_token.data_ptr()
+
+
+def _gain(gain: Tensor, of_token: Tensor | None) -> tuple[int, int, int | None]:
+    return gain.data_ptr(), gain.stride(0), None if of_token is None else of_token.data_ptr()
+
+
+def _sums(like: Tensor, needed: bool) -> Tensor | None:
+    """Zeros to which C++ adds a gradient in float32, if that is needed."""
+    return torch.zeros(like.shape, dtype=torch.float32) if needed else None
+
+
+def _like(sums: Tensor | None, like: Tensor) -> Tensor | None:
+    return None if sums is None else sums.to(like.dtype)
+
+
+def _address(one: Tensor | None) -> int | None:
+    return None if one is None else one.data_ptr()
+
+
+_drop: Callable[..., Tensor] = _Drop.apply
+_add_norm: Callable[..., Tensor] = _AddNorm.apply
+_add_activate: Callable[..., Tensor] = _AddActivate.apply
+_attend: Callable[..., Tensor] = _Attend.apply
+
+
+@cache
+def load_training(device: str, dtype: torch.dtype) -> Functions | None:
+    """The functions for a dtype; None, with a warning in the log, where they cannot be built or are wrong."""
+    if device != "cpu" or dtype not in _SUFFIX or (library := find_library()) is None:
+        return None
+    functions = {name: getattr(library, f"training_{name}_{_SUFFIX[dtype]}") for name in _SIGNATURES}
+    for name, function in functions.items():
+        function.argtypes, function.restype, function.errcheck = _SIGNATURES[name], ctypes.c_int, check_status
+    if not learns_as_plain(lambda dropout: TrainingKernels(functions, dropout), dtype):
+        logger.warning("the fast CPU kernels for training give wrong numbers on this machine, so plain PyTorch trains")
+        return None
+    return functions

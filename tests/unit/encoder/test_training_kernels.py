@@ -1,0 +1,179 @@
+"""The C++ kernels of training against the plain ones in float32: what they give, what they drop out, all gradients."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn import functional as F
+
+from onebert_encoder.compute.kernels import training
+from onebert_encoder.compute.kernels.plain import PlainKernels
+from onebert_encoder.compute.kernels.protocol import Gain, Kernels
+from onebert_encoder.layout.dropout import NO_DROPOUT, Dropout
+from onebert_encoder.layout.stage import Stage
+from stages import draw, needs_kernels, stage_of
+
+pytestmark = [needs_kernels, pytest.mark.usefixtures("two_threads")]
+
+# Absolute and relative. float32: sums of up to some hundred numbers of order 1, each rounded by 6e-8 of it. bfloat16:
+# inputs, results and what is kept for the way back are rounded to 8 bits (2e-3 of a number), sums are float32.
+TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 3e-2}
+DTYPES = list(TOLERANCE)
+
+Layer = Callable[[Kernels, Stage, list[Tensor]], Tensor]
+
+sequences = st.lists(st.tuples(st.integers(1, 70), st.integers(0, 3)), min_size=1, max_size=9)
+
+
+def fast(dtype: torch.dtype, dropout: Dropout = NO_DROPOUT) -> Kernels:
+    functions = training.load_training("cpu", dtype)
+    assert functions is not None
+    return training.TrainingKernels(functions, dropout)
+
+
+def dropout_of(drop: float) -> Dropout:
+    return Dropout(drop, drop, [torch.Generator().manual_seed(row) for row in range(4)])
+
+
+def packed(drawn: list[tuple[int, int]], filling: int, dtype: torch.dtype) -> Stage:
+    """A stage as `pack` makes it: sequences by length class and row."""
+    order = sorted(drawn, key=lambda one: (max(one[0] - 1, 15).bit_length(), one[1]))
+    lengths, rows = [length for length, _ in order], [row for _, row in order]
+    edges = pairwise(np.cumsum([0, *lengths]).tolist())
+    spans = [(row, start, stop) for row, (start, stop) in zip(rows, edges, strict=True)]
+    return replace(stage_of(lengths, rows, filling, dtype), spans=spans)
+
+
+def assert_learns_alike(
+    layer: Layer, stage: Stage, shapes: list[tuple[int, ...]], dtype: torch.dtype, drop: float
+) -> None:
+    """Runs both kernels forward and backward from the same numbers, and compares outputs and gradients."""
+    found = []
+    filled = len(stage.row_of_token) - stage.filling
+    for kernels, own in (fast(dtype, dropout_of(drop)), dtype), (PlainKernels(F.gelu, dropout_of(drop)), torch.float32):
+        leaves = [draw(*shape, dtype=dtype, seed=i).to(own).requires_grad_() for i, shape in enumerate(shapes)]
+        # Kernels may write into their first argument, which is never a leaf.
+        out = layer(kernels, replace(stage, dtype=own), [leaves[0] * 1, *leaves[1:]])[:filled]
+        weights = draw(*out.shape, dtype=torch.float32, seed=9)
+        grads = torch.autograd.grad((out.float() * weights).sum(), leaves, allow_unused=True, materialize_grads=True)
+        found.append([out, *grads])
+    for got, want in zip(*found, strict=True):
+        assert got.dtype == dtype
+        tolerance = TOLERANCE[dtype] * max(1, want.abs().max().item())
+        torch.testing.assert_close(got.float(), want, rtol=TOLERANCE[dtype], atol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@settings(max_examples=40, deadline=None)
+@given(
+    sequences, st.integers(1, 3), st.sampled_from([1, 5, 16, 32, 48, 80]), st.integers(0, 7), st.sampled_from([0, 0.3])
+)
+def test_attention(
+    dtype: torch.dtype, drawn: list[tuple[int, int]], heads: int, d: int, filling: int, drop: float
+) -> None:
+    stage, h = packed(drawn, filling, dtype), heads * d
+
+    def layer(kernels: Kernels, stage: Stage, leaves: list[Tensor]) -> Tensor:
+        qkv, table = leaves
+        return kernels.attend(qkv, table[:, 1], stage, heads)
+
+    assert_learns_alike(layer, stage, [(len(stage.row_of_token), 3 * h), (4, 2, h)], dtype, drop)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_attention_of_a_long_text(dtype: torch.dtype) -> None:
+    stage = packed([(600, 0), (3, 1)], 5, dtype)
+    assert_learns_alike(
+        lambda kernels, stage, leaves: kernels.attend(leaves[0], leaves[1], stage, 2),
+        stage,
+        [(608, 192), (2, 64)],
+        dtype,
+        0.1,
+    )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("own_gains", [False, True])
+@pytest.mark.parametrize("width", [1, 7, 16, 100, 384])
+def test_sum_bias_and_layer_norm(dtype: torch.dtype, own_gains: bool, width: int) -> None:
+    stage = packed([(5, 2), (9, 0)], 0, dtype)
+
+    def layer(kernels: Kernels, stage: Stage, leaves: list[Tensor]) -> Tensor:
+        y, x, biases, gains, shared = leaves
+        of_token = torch.arange(14) % 3 if own_gains else None
+        # Tables are slices of larger ones, like those of one layer among all.
+        return kernels.add_norm(y, x, biases[:, 1], stage, Gain(shared, gains[:, 1], of_token), 1e-2)
+
+    shapes = [(14, width), (14, width), (3, 2, width), (3, 2, width), (width,)]
+    assert_learns_alike(layer, stage, shapes, dtype, 0)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("width", [1, 7, 16, 100, 1536])
+def test_bias_and_activation(dtype: torch.dtype, width: int) -> None:
+    stage = packed([(5, 2), (9, 0)], 2, dtype)
+
+    def layer(kernels: Kernels, stage: Stage, leaves: list[Tensor]) -> Tensor:
+        return kernels.add_activate(3 * leaves[0], leaves[1][:, 1], stage)
+
+    assert_learns_alike(layer, stage, [(16, width), (3, 2, width)], dtype, 0)
+
+
+def test_the_slope_of_gelu_is_right_everywhere() -> None:
+    x = torch.linspace(-12, 12, 40_001)[None].requires_grad_()
+    stage = packed([(1, 0)], 0, torch.float32)
+    fast(torch.float32).add_activate(x, torch.zeros(1, x.shape[1]), stage).sum().backward()
+    exact = x.detach().double().requires_grad_()
+    F.gelu(exact).sum().backward()
+    assert x.grad is not None
+    # The polynomial's error is below 1e-7, that of the density below 1e-6 of itself.
+    torch.testing.assert_close(x.grad.double(), exact.grad, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("width", [1, 7, 100])
+def test_dropout_of_activations(dtype: torch.dtype, width: int) -> None:
+    stage = packed([(5, 2), (40, 0), (9, 0)], 2, dtype)
+    assert_learns_alike(lambda kernels, stage, leaves: kernels.drop(leaves[0], stage), stage, [(56, width)], dtype, 0.3)
+
+
+@pytest.mark.parametrize("poison", [math.nan, math.inf, -math.inf])
+def test_what_is_not_finite_stays_in_its_sequence(poison: float) -> None:
+    stage = packed([(6, 0), (9, 1), (12, 2)], 3, torch.float32)
+    qkv, b = draw(30, 96, dtype=torch.float32), draw(3, 32, dtype=torch.float32)
+    qkv[7] = poison
+    qkv.requires_grad_()
+    b.requires_grad_()
+    kernels = fast(torch.float32, dropout_of(0.1))
+    context = kernels.attend(qkv, b, stage, 2)
+    out = kernels.add_norm(context, qkv[:, :32], b, stage, Gain(torch.ones(32), b, None), 1e-12)
+    grads = torch.autograd.grad(kernels.add_activate(out, b, stage)[:27].sum(), (qkv, b))
+    others = torch.tensor([*range(6), *range(15, 27)])
+    assert torch.isfinite(out[others]).all()
+    assert torch.isfinite(grads[0][others]).all()
+    assert torch.isfinite(grads[1][[0, 2]]).all()
+    assert not torch.isfinite(grads[1][1]).any()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_any_number_of_threads_gives_the_same_bits(dtype: torch.dtype) -> None:
+    stage = packed([(length, length % 3) for length in range(1, 60)], 4, dtype)
+    tokens = len(stage.row_of_token)
+
+    def learned(threads: int) -> list[Tensor]:
+        torch.set_num_threads(threads)
+        kernels = fast(dtype, dropout_of(0.2))
+        qkv, b, gain = (draw(*shape, dtype=dtype).requires_grad_() for shape in ((tokens, 192), (3, 64), (64,)))
+        y = kernels.drop(kernels.attend(qkv, b, stage, 4), stage)
+        out = kernels.add_activate(kernels.add_norm(y, qkv[:, :64], b, stage, Gain(gain, b, None), 1e-12), b, stage)
+        return [out, *torch.autograd.grad(out.float().square().sum(), (qkv, b, gain))]
+
+    for one, other in zip(learned(1), learned(2), strict=True):
+        assert torch.equal(one, other)
