@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo bench bench-gpu test test-all lint types unit guard clean
+.PHONY: setup demo bench bench-gpu gpu-wheels test test-all lint types unit guard clean
 
 setup: .venv/installed
 
@@ -19,9 +19,16 @@ demo: setup
 bench: setup
 	$(BIN)/python benchmarks/bench.py $(if $(DATA),--data $(DATA))
 
-# One GPU alone, in minutes and without a network: tests first, then figures, into benchmarks/results.
-bench-gpu: setup
-	$(BIN)/python benchmarks/gpu.py
+# One GPU alone, in minutes and without a network: tests first, then figures, into benchmarks/results. In the environment of `make setup`
+# where there is one, else with $(PYTHON) as it is and the packages in .wheels.
+bench-gpu:
+	$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) benchmarks/gpu.py
+
+# What a machine with PyTorch, Triton and transformers may lack for `make bench-gpu`, into .wheels: to be taken there with the checkout.
+gpu-wheels:
+	$(PYTHON) -m pip wheel --quiet --no-deps --use-pep517 --wheel-dir .wheels seqeval==1.2.2
+	$(PYTHON) -m pip download --quiet --no-deps --only-binary=:all: --python-version 3.12 --implementation cp $(patsubst %,--platform manylinux%_x86_64,2_28 2_27 2_24 2_17 2014 1) \
+		--constraint constraints.txt --dest .wheels --requirement benchmarks/gpu-wheels.txt
 
 test: lint types unit
 

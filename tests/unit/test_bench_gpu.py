@@ -1,18 +1,22 @@
 """`make bench-gpu` tried on a CPU: tiny shapes, whose numbers mean nothing, but every section runs and is written."""
 
 import json
+import os
 import subprocess
 import sys
+import time
+import zipfile
 from pathlib import Path
 
 import pytest
 
+from onebert_bench.gpu.conduct import Task, conduct
 from onebert_bench.gpu.page import Run
 from onebert_bench.gpu.section import Goal, Section
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "gpu.py"
 # Without those that train and serve, which other tests do.
-SECTIONS = ("exactness", "throughput", "latency", "mixed", "waits", "kernels", "ceilings", "resident", "profile")
+SECTIONS = ("exactness", "latency", "throughput", "mixed", "profile", "kernels", "waits", "resident", "ceilings")
 
 
 def measured(out: Path, *options: str) -> tuple[dict, str]:
@@ -38,6 +42,68 @@ def test_every_section_runs_and_is_written(tmp_path: Path) -> None:
     assert errors["bfloat16"] < 0.1
 
 
+def broken(name: str, task: Task) -> Section:
+    if name == "hangs":
+        time.sleep(600)
+    if name == "dies":
+        os._exit(7)
+    if name == "raises":
+        raise RuntimeError("CUDA error: an illegal memory access was encountered\nand more")
+    return Section(name, "", ("process",), [[os.getpid()]])
+
+
+def test_a_section_that_fails_hangs_or_dies_leaves_the_others_their_results(
+    tmp_path: Path,
+) -> None:
+    reported: dict[str, Section | str] = {}
+    names = ["one", "two", "raises", "three", "hangs", "four", "dies", "five"]
+    task = Task(tmp_path, "cpu", True, 15.0)
+    conduct(names, task, time.monotonic() + 120, reported.__setitem__, broken)
+    failed = {name: result for name, result in reported.items() if isinstance(result, str)}
+    assert failed == {
+        "raises": "RuntimeError: CUDA error: an illegal memory access was encountered",
+        "hangs": "not done after 15 s",
+        "dies": "its process ended with exit code 7",
+    }
+    processes = {name: result.rows[0][0] for name, result in reported.items() if isinstance(result, Section)}
+    assert list(reported) == names
+    assert processes["one"] == processes["two"]
+    assert len(set(processes.values())) == 4
+
+
+def test_a_checkout_without_an_installation_is_completed(tmp_path: Path) -> None:
+    """As on a machine with PyTorch and without OneBERT: the components, their commands, and a wheel are found."""
+    wheel = tmp_path / "wheels" / "brought_along-1.0-py3-none-any.whl"
+    wheel.parent.mkdir()
+    with zipfile.ZipFile(wheel, "w") as packed:
+        packed.writestr("brought_along.py", "VALUE = 3")
+        packed.writestr("brought_along-1.0.dist-info/METADATA", "Name: brought-along\nVersion: 1.0\n")
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", COMPLETED, str(SCRIPT.parents[1]), str(wheel.parent)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["3", "True", "onebert_server.cli:serve", "True"]
+
+
+COMPLETED = """
+import importlib.metadata, importlib.util, os, subprocess, sys
+from pathlib import Path
+root, wheels = map(Path, sys.argv[1:])
+sys.path.append(str(root / "benchmarks"))
+from onebert_bench.gpu.offline import complete_path
+complete_path(root, wheels)
+import brought_along
+print(brought_along.VALUE)
+print(importlib.util.find_spec("onebert_encoder") is not None)
+(serve,) = (one for one in importlib.metadata.entry_points(group="onebert.commands") if one.name == "serve")
+print(serve.value)
+child = "import brought_along, importlib.util; print(importlib.util.find_spec('onebert_server') is not None)"
+print(subprocess.run([sys.executable, "-S", "-c", child], capture_output=True, text=True).stdout.strip())
+"""
+
+
 @pytest.mark.slow
 def test_what_no_time_was_left_for_is_said(tmp_path: Path) -> None:
     found, page = measured(tmp_path, "--seconds", "0")
@@ -50,7 +116,15 @@ def test_goals_are_reached_from_their_own_side(tmp_path: Path) -> None:
     goals = [Goal("rate", 0.5, 0.55, at_least=True), Goal("rate", 0.6, 0.55, at_least=True)]
     goals += [Goal("ms", 0.5, 0.6, at_least=False), Goal("ms", 0.7, 0.6, at_least=False)]
     assert [goal.is_reached for goal in goals] == [False, True, True, False]
-    machine = {"name": "it", "device": "it", "cores": 1, "processor": "it", "date": "today", "versions": {}}
+    machine = {
+        "name": "it",
+        "device": "it",
+        "cores": 1,
+        "processor": "it",
+        "date": "today",
+        "versions": {},
+        "weights": "",
+    }
     run = Run(machine, sections={"one": Section("One", "What.", ("a", "b"), [["x", None]], goals)})
     page = run.write(tmp_path).read_text()
     assert "| ms | 0.7 | ≤ 0.6 | no |" in page

@@ -2,20 +2,21 @@
 
 import warnings
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, profiler
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.profiler import ProfilerActivity, profile
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from onebert_bench.gpu.made import BERT_BASE, Made, bank_of, bitfit, lora, texts
 from onebert_bench.gpu.section import Cell, Section
 from onebert_bench.gpu.serving import answer_on_host, launch
 from onebert_bench.gpu.timing import device_ms
 from onebert_encoder.base.base import Base
+from onebert_encoder.compute.kernels.gpu import GpuKernels
 from onebert_encoder.compute.kernels.protocol import Gain
 from onebert_encoder.layout.dropout import NO_DROPOUT
 from onebert_encoder.layout.stage import Stage
@@ -53,7 +54,7 @@ def kernels(made: Made) -> Section:
     for what, moved, call in _calls(base, count, length):
         try:
             taken = device_ms(call, made.scale.count(30, 2))
-        except (RuntimeError, NotImplementedError) as error:
+        except Exception as error:  # whatever compilers raise
             rows.append([what, None, f"not run: {type(error).__name__}"])
             continue
         rows.append([what, taken, f"{moved / taken / 1e9:.2f} TB/s" if moved else None])
@@ -79,9 +80,13 @@ def _calls(base: Base, count: int, length: int) -> Iterator[tuple[str, float, Ca
     b_h, b_f = bank.rows.shift[:, 0, :h], bank.rows.shift[:, 0, 3 * h :]
     gain = Gain(base.layers[0].g_LN1, bank.rows.gain[:, 0, 0], None)
     size = tokens * h * base.dtype.itemsize
-    yield f"attend ({fast.name})", 0, lambda: fast.attend(qkv, b_h, at, heads)
+    yield f"attend ({fast.description})", 0, lambda: fast.attend(qkv, b_h, at, heads)
     yield f"add_norm ({fast.name})", 3 * size, lambda: fast.add_norm(y, x, b_h, at, gain, base.config.eps)
     yield f"add_activate ({fast.name})", 2 * size * f / h, lambda: fast.add_activate(z, b_f, at)
+    weight = torch.randn(f, h, device=base.device).to(base.dtype)
+    yield "product, then add_activate", 0, lambda: fast.add_activate(F.linear(x, weight), b_f, at)
+    if isinstance(fast, GpuKernels):
+        yield "product with activation", 0, lambda: fast.project_activate_at_once(weight, x, b_f, at)
     yield f"LoRA of {count} tasks on q, v ({fast.name})", 7 * size, lambda: fast.add_branches(qkv, x, joined)
     yield "layer_norm (PyTorch, no addition)", 2 * size, lambda: F.layer_norm(y, (h,))
     yield "gelu (PyTorch, no addition)", 2 * size * f / h, lambda: F.gelu(z)
@@ -89,11 +94,33 @@ def _calls(base: Base, count: int, length: int) -> Iterator[tuple[str, float, Ca
     for backend in (SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION, SDPBackend.EFFICIENT_ATTENTION):
         yield f"attention, no bias ({backend.name})", 0, partial(_sdpa, backend, q, k, v)
     yield "attention, no bias (varlen_attn)", 0, partial(_varlen, qkv.view(tokens, 3, heads, -1), at, length)
+    yield "attention, no bias (FlexAttention, compiled)", 0, _flex(q, k, v)
 
 
 def _sdpa(backend: SDPBackend, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     with sdpa_kernel(backend):
         return F.scaled_dot_product_attention(q, k, v)
+
+
+def _flex(q: Tensor, k: Tensor, v: Tensor) -> Call:
+    """FlexAttention on the texts laid end to end, each attending to itself; compiled when it is first called."""
+    count, heads, length, _ = q.shape
+
+    def is_same_text(_batch: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return query // length == key // length
+
+    @cache
+    def ready() -> Call:
+        if q.device.type == "cpu":
+            raise NotImplementedError
+        laid = [one.transpose(0, 1).reshape(1, heads, count * length, -1) for one in (q, k, v)]
+        mask = create_block_mask(is_same_text, None, None, count * length, count * length, str(q.device))
+        return partial(torch.compile(flex_attention, dynamic=False), *laid, block_mask=mask)
+
+    def call() -> object:
+        return ready()()
+
+    return call
 
 
 def _varlen(qkv: Tensor, at: Stage, longest: int) -> object:
@@ -114,7 +141,7 @@ def _stage(base: Base, slots: list[int], length: int) -> Stage:
     return Stage(range(base.config.num_layers), None, 0, of_token, runs, edges, np.array(slots), lengths, base.dtype)
 
 
-def profiled(made: Made) -> Section:
+def profile(made: Made) -> Section:
     """The profile of one step: a full batch of BERT-base, 256 LoRA tasks mixed."""
     base = made.base(BERT_BASE)
     count = made.scale.count(256, 3)
@@ -122,8 +149,8 @@ def profiled(made: Made) -> Section:
     inputs = texts(base, [made.scale.count(128, 16)] * count)
     with torch.inference_mode():
         answer_on_host(base, bank.rows, inputs, slots)
-        activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]
-        with profile(activities=activities) as found:
+        on_gpu = [profiler.ProfilerActivity.CUDA] if torch.cuda.is_available() else []
+        with profiler.profile(activities=[profiler.ProfilerActivity.CPU, *on_gpu]) as found:
             answer_on_host(base, bank.rows, inputs, slots)
     events = sorted(found.key_averages(), key=lambda event: event.self_device_time_total, reverse=True)
     rows = [[event.key[:90], event.count, event.self_device_time_total / 1e3] for event in events[:_LINES]]

@@ -16,12 +16,14 @@ from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from onebert_bench.workload import WORDS, bitfit_tensors
 from onebert_encoder.base.base import Base, load_base
+from onebert_encoder.base.source import DEFAULT_BASE, find_base
 from onebert_encoder.maths.fold import fold
 from onebert_encoder.text.tokens import Tokens
 from onebert_server.engine.bank import Bank
+from onebert_store.errors import BaseNotFound
 from onebert_store.file.delta import LORA_A, LORA_B
 
-BERT_BASE, MINILM = "BERT-base", "MiniLM-L6's shape"
+BERT_BASE, MINILM = "BERT-base", "MiniLM-L6"
 _CONFIGS = {
     BERT_BASE: BertConfig(),
     MINILM: BertConfig(hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536),
@@ -64,18 +66,29 @@ class Made:
         self.folder, self.device, self.scale = folder, device, scale
 
     def base(self, name: str, dtype: torch.dtype = torch.bfloat16, device: str | None = None) -> Base:
-        """A base with one of the two shapes."""
+        """BERT-base with random weights, or MiniLM-L6."""
         return load_base(str(self.base_folder(name)), dtype=dtype, device=device or self.device)
 
     def base_folder(self, name: str) -> Path:
-        """The folder of a base, written if it is not there."""
-        folder = self.folder / name.lower().replace("'", "").replace(" ", "-")
+        """The folder of a base: MiniLM-L6's own where it is on this machine, else random weights, made once."""
+        own = minilm_folder() if name == MINILM and not self.scale.tiny else None
+        if own is not None:
+            return own
+        folder = self.folder / name.lower()
         if not (folder / "tokenizer.json").exists():
             config = _TINY if self.scale.tiny else _CONFIGS[name]
             torch.manual_seed(0)
             BertModel(config).save_pretrained(folder)
             _tokenizer().save_pretrained(folder)
         return folder
+
+
+def minilm_folder() -> Path | None:
+    """The folder of MiniLM-L6; None where its files are not on this machine."""
+    try:
+        return find_base(DEFAULT_BASE)
+    except BaseNotFound:
+        return None
 
 
 def texts(base: Base, lengths: Iterable[int], seed: int = 0) -> list[Tokens]:

@@ -48,7 +48,7 @@ class Run:
         versions = ", ".join(f"{name} {version}" for name, version in at["versions"].items())
         parts = [
             f"# {at['device']}, {at['cores']} cores of {at['processor']}",
-            f"Measured on {at['date']} with `make bench-gpu`: {versions}. Random weights. Compare within a table only.",
+            f"Measured on {at['date']} with `make bench-gpu`: {versions}. {at['weights']} Compare within a table only.",
             f"Tests on the device: {self.tests or 'not run'}.",
         ]
         if self.goals:

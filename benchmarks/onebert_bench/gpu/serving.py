@@ -66,7 +66,7 @@ def latency(made: Made) -> Section:
             for length in (11, 28, 128):
                 inputs = texts(base, [length])
                 for how, graphs in {"launched": None, "recorded": _graphs(base)}.items():
-                    if how == "recorded" and (graphs is None or make is lora):
+                    if how == "recorded" and graphs is None:
                         continue
                     with torch.inference_mode():
                         answer = partial(answer_on_host, base, bank.rows, inputs, slots, graphs)
@@ -79,7 +79,7 @@ def latency(made: Made) -> Section:
                         goals.append(Goal("one text of BERT-base to its logits, ms", middle, 0.6, at_least=False))
     about = (
         "From token ids to logits on the host, one text after the other. `host` is what launching alone takes; what is "
-        "recorded is replayed as one launch, which tasks with low-rank branches cannot be."
+        "recorded is replayed as one launch."
     )
     header = ("base", "task", "tokens", "how", "median ms", "min", "p99", "host ms")
     return Section("One text", about, header, rows, goals)
