@@ -16,7 +16,7 @@ from onebert_bench.gpu.section import Cell, Section
 from onebert_bench.gpu.serving import answer_on_host, launch
 from onebert_bench.gpu.timing import device_ms
 from onebert_encoder.base.base import Base
-from onebert_encoder.compute.kernels.gpu import GpuKernels
+from onebert_encoder.compute.kernels.gpu.kernels import GpuKernels
 from onebert_encoder.compute.kernels.protocol import Gain
 from onebert_encoder.layout.dropout import NO_DROPOUT
 from onebert_encoder.layout.stage import Stage

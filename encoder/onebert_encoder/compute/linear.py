@@ -66,23 +66,27 @@ class PackedLinear:
 
 
 class PlainLinear:
-    """By PyTorch's product."""
+    """By PyTorch's product.
+
+    Attributes:
+        weight: [out, in].
+    """
 
     def __init__(self, weight: Tensor, batch_invariant: bool) -> None:
-        self._weight = weight
+        self.weight = weight
         self._piece = _PIECE if batch_invariant else None
         self._padded = batch_invariant and _varies(*weight.shape, weight.dtype, weight.device)
 
     def __call__(self, x: Tensor) -> Tensor:
         """[tokens, in] -> [tokens, out]."""
         if torch.is_grad_enabled() or self._piece is None or (len(x) <= self._piece and not self._padded):
-            return F.linear(x, self._weight)
+            return F.linear(x, self.weight)
         return self._in_pieces(x, self._piece)
 
     def _in_pieces(self, x: Tensor, piece: int) -> Tensor:
         """The product in pieces of at most `piece` tokens; of exactly that many where results vary with the number."""
         padded = F.pad(x, (0, 0, 0, -len(x) % piece)) if self._padded else x
-        return torch.cat([F.linear(part, self._weight) for part in padded.split(piece)])[: len(x)]
+        return torch.cat([F.linear(part, self.weight) for part in padded.split(piece)])[: len(x)]
 
 
 class _PackedProduct(torch.autograd.Function):

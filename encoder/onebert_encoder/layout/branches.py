@@ -62,6 +62,13 @@ class Sparse:
         """[tokens, in] -> [tokens, out]; summed in float32."""
         return _sparse_product(x.float(), self.values.float(), self.indices, self.shape).to(x.dtype)
 
+    def dense(self) -> Tensor:
+        """S itself, [out, in]."""
+        rows, columns = self.indices
+        matrix = self.values.new_zeros(self.shape)
+        matrix[rows, columns] = self.values
+        return matrix
+
     def to(self, dtype: torch.dtype) -> "Sparse":
         """The same with its values in the compute dtype."""
         return Sparse(self.indices, self.values.to(dtype), self.shape)

@@ -3,5 +3,9 @@
 
 def round_up(tokens: int) -> int:
     """The next round number: a multiple of 8 up to 64, of 32 up to 512, of 128 beyond."""
-    step = 8 if tokens <= 64 else 32 if tokens <= 512 else 128
-    return -(-tokens // step) * step
+    return -(-tokens // step_at(tokens)) * step_at(tokens)
+
+
+def step_at(tokens: int) -> int:
+    """The distance of round numbers; less than this is filled up, to `tokens` if they are round."""
+    return 8 if tokens <= 64 else 32 if tokens <= 512 else 128

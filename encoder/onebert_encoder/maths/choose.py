@@ -6,7 +6,7 @@ from weakref import WeakKeyDictionary
 import torch
 
 from onebert_encoder.base.base import Base, LayerWeights
-from onebert_encoder.compute.kernels.gpu import load_gpu
+from onebert_encoder.compute.kernels.gpu.choice import Shape, load_gpu
 from onebert_encoder.compute.kernels.native import load_native
 from onebert_encoder.compute.kernels.plain import PlainKernels
 from onebert_encoder.compute.kernels.products import load_products
@@ -61,7 +61,9 @@ def choose_heads(base: Base) -> HeadKernels | None:
 
 def _fast(base: Base) -> Kernels | None:
     if base.device.type == "cuda":
-        return load_gpu(base.device, base.dtype, base.config.hidden_size, base.config.num_heads)
+        config = base.config
+        shape = Shape(base.device, base.dtype, config.hidden_size, config.num_heads, config.intermediate_size)
+        return load_gpu(shape, base.batch_invariant)
     return load_native(base.device.type, base.dtype)
 
 

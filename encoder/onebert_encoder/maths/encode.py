@@ -81,7 +81,7 @@ class Pass:
         y = self.drop_attention_output(self.project(W.W_m1, context, layer, "m1"))
         x = self.add_norm(self.adapt(y, layer, "after_m1"), x, b_m1, self.gain(W.g_LN1, layer, 0))
 
-        a = self.kernels.add_activate(self.project(W.W_m2, x, layer, "m2"), b_m2, self.stage)
+        a = self.activate(W.W_m2, x, b_m2, layer)
         y = self.project(W.W_m3, self.scale_activations(a, layer), layer, "m3")
         y = self.adapt(self.kernels.drop(y, self.stage), layer, "after_m3")
         return self.add_norm(y, x, b_m3, self.gain(W.g_LN2, layer, 1))
@@ -98,6 +98,12 @@ class Pass:
     def project(self, linear: Linear, x: Tensor, layer: int, site: str) -> Tensor:
         """x (W + BA + S)ᵀ, each span of tokens with the low-rank and sparse differences of its own row."""
         return self._add_branches(linear(x), x, layer, site)
+
+    def activate(self, linear: Linear, x: Tensor, b: Tensor, layer: int) -> Tensor:
+        """The activation of x (W + BA + S)ᵀ + b; the kernels compute it at once where no row has a difference here."""
+        if (layer, "m2") in self.gathered.branches:
+            return self.kernels.add_activate(self.project(linear, x, layer, "m2"), b, self.stage)
+        return self.kernels.project_activate(linear, x, b, self.stage)
 
     def adapt(self, y: Tensor, layer: int, site: str) -> Tensor:
         """`y` plus the adapter of each token's row, applied to `y`; may overwrite `y`."""

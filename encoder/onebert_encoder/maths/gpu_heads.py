@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -18,37 +19,55 @@ _POOL = {"T_BLOCK": 16, "C_BLOCK": 128}
 _LABELS = 4
 
 
+@dataclass(frozen=True)
+class GpuReading:
+    """What the programs read of a batch, on the device.
+
+    Attributes:
+        spans: [sequences, 2], the first of the pooled tokens and how many they are.
+        readers: [sequences, fields], see `Reader`.
+        counts: labels of each sequence's head.
+    """
+
+    spans: Tensor
+    readers: Tensor
+    counts: Sequence[int]
+
+
 class GpuHeads:
     """Pools and classifies with Triton programs, without gradients."""
 
     def __init__(self) -> None:
-        from onebert_encoder.compute.kernels import gpu_head_programs  # noqa: PLC0415
+        from onebert_encoder.compute.kernels.gpu import head_programs  # noqa: PLC0415
 
-        self._programs = gpu_head_programs
+        self._programs = head_programs
 
-    def pool(self, first: Array, lengths: Array, x: Tensor, mean: Sequence[bool]) -> Tensor:
-        """[sequences, h] float32: the mean over a sequence's tokens where asked, else its first token."""
-        spans = upload({0: np.stack([first, np.where(mean, lengths, 1)], axis=1)}, x.device)[0]
-        pooled = x.new_empty(len(first), x.shape[1], dtype=torch.float32)
-        grid = (len(first), -(-x.shape[1] // _POOL["C_BLOCK"]))
+    def prepare(self, heads: Sequence[Head], first: Array, lengths: Array, device: torch.device) -> GpuReading:
+        """Uploads in one copy which tokens are pooled, and where the heads' matrices lie."""
+        counts = [len(head.bias) for head in heads]
+        addresses = [(head.weight.data_ptr(), head.bias.data_ptr()) for head in heads]
+        readers = np.column_stack([addresses, counts, np.cumsum([0, *counts[:-1]])]).astype(np.int64)
+        spans = np.stack([first, np.where([head.pooling == "mean" for head in heads], lengths, 1)], axis=1)
+        found = upload({"spans": spans, "readers": readers}, device)
+        return GpuReading(found["spans"], found["readers"], counts)
+
+    def pool(self, reading: GpuReading, x: Tensor) -> Tensor:
+        """[sequences, h] float32: the mean over a sequence's tokens where its head wants it, else its first token."""
+        sequences, width = len(reading.counts), x.shape[1]
+        pooled = x.new_empty(sequences, width, dtype=torch.float32)
         with torch.cuda.device_of(x):
-            self._programs.pool[grid](x, spans, pooled, x.shape[1], **_POOL)
+            self._programs.pool[(sequences, -(-width // _POOL["C_BLOCK"]))](x, reading.spans, pooled, width, **_POOL)
         return pooled
 
-    def classify(self, heads: Sequence[Head], pooled: Tensor) -> list[Tensor]:
+    def classify(self, reading: GpuReading, pooled: Tensor) -> list[Tensor]:
         """Logits [labels] of each sequence by its own head, whose matrices are contiguous."""
-        counts = [len(head.bias) for head in heads]
-        starts = np.cumsum([0, *counts])
-        addresses = [(head.weight.data_ptr(), head.bias.data_ptr()) for head in heads]
-        readers = np.column_stack([addresses, counts, starts[:-1]]).astype(np.int64)
-        logits = pooled.new_empty(int(starts[-1]))
-        width = pooled.shape[1]
+        counts, width = reading.counts, pooled.shape[1]
+        logits = pooled.new_empty(sum(counts))
         with torch.cuda.device_of(pooled):
-            self._programs.classify[(len(heads), -(-max(counts) // _LABELS))](
-                upload({0: readers}, pooled.device)[0],
-                *(pooled, logits, width, 1 << (width - 1).bit_length(), _LABELS),
+            self._programs.classify[(len(counts), -(-max(counts) // _LABELS))](
+                *(reading.readers, pooled, logits, width, 1 << (width - 1).bit_length(), _LABELS)
             )
-        return list(torch.split(logits, counts))
+        return list(torch.split(logits, list(counts)))
 
 
 @cache
@@ -74,12 +93,15 @@ def _matches_plain(heads: GpuHeads, device: torch.device) -> bool:
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(60, 200, generator=generator).to(device)
     own = [
-        Head("mean", (), *(torch.randn(*shape, generator=generator).to(device) for shape in ((labels, 200), (labels,))))
-        for labels in (3, 9)
+        Head(
+            pooling, (), *(torch.randn(*shape, generator=generator).to(device) for shape in ((labels, 200), (labels,)))
+        )
+        for pooling, labels in (("cls", 3), ("mean", 9))
     ]
-    pooled = heads.pool(np.array([40, 3]), np.array([20, 37]), x, [False, True])
+    reading = heads.prepare(own, np.array([40, 3]), np.array([20, 37]), device)
+    pooled = heads.pool(reading, x)
     wanted = torch.stack([x[40], x[3:40].mean(0)])
-    logits = torch.cat(heads.classify(own, pooled))
+    logits = torch.cat(heads.classify(reading, pooled))
     computed = torch.cat([head.weight @ vector + head.bias for head, vector in zip(own, wanted, strict=True)])
     return torch.allclose(pooled, wanted, rtol=1e-4, atol=1e-4) and torch.allclose(
         logits, computed, rtol=1e-3, atol=1e-3

@@ -1,4 +1,4 @@
-"""CUDA graphs of small batches: the encoder's launches are recorded once for each batch size and replayed together.
+"""CUDA graphs of small batches: the encoder's launches are recorded once for each size and replayed together.
 
 Launching kernels takes the host longer than a small batch takes the GPU. A recording reads and writes at fixed
 addresses, so every batch is first copied to the recording's inputs (docs/decisions/0013-gpu-kernels.md).
@@ -8,13 +8,16 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from onebert_encoder.base.base import Base
+from onebert_encoder.compute.kernels.gpu.kernels import GpuBranches
+from onebert_encoder.compute.kernels.gpu.tiles import TILE_TOKENS, Turn
+from onebert_encoder.layout.shapes import step_at
 from onebert_encoder.layout.stage import Stage
 from onebert_encoder.maths.batch import Batch
 from onebert_encoder.maths.choose import answering_kernels
@@ -29,12 +32,32 @@ _MOST_TOKENS = 2048
 # A recording has room for one sequence for every 8 of its tokens; a batch of more sequences is not replayed.
 _TOKENS_PER_SEQUENCE = 8
 
-# `round_up` (shapes.py) adds fewer filling tokens than this.
-_MOST_FILLING = 128
-
-# The third batch of a size is recorded, not the first: while a server loads its tasks its tables still move, which
+# The third batch of a kind is recorded, not the first: while a server loads its tasks its tables still move, which
 # makes recordings useless.
 _RECORDED_AT = 3
+
+# Beyond so many recordings other kinds are launched as ever: each keeps its output and its inputs on the device.
+_MOST_RECORDINGS = 128
+
+# Kinds that are counted at once; then counting begins anew, so that ever new mixtures take no memory.
+_MOST_KINDS = 1024
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """What batches have in common that one recording can compute.
+
+    Attributes:
+        size: tokens, the filling included.
+        longest: bound of a sequence's tokens.
+        scaled: whether a row has scales.
+        branches: see `GpuBranches.key`.
+    """
+
+    size: int
+    longest: int
+    scaled: bool
+    branches: tuple[tuple[Turn, int], ...]
 
 
 class Recorder(Protocol):
@@ -53,19 +76,23 @@ class CudaRecorder:
         self._pool = torch.cuda.graph_pool_handle()
 
     def record(self, run: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        """Runs twice: programs are compiled and libraries allocate in the first run, and the second is recorded."""
+        """Runs twice: programs are compiled and libraries allocate in the first run, and the second is recorded.
+
+        The context manager `torch.cuda.graph` would do the same, but before that it empties PyTorch's pools of memory
+        and waits for the device, which here answers requests.
+        """
         current = torch.cuda.current_stream(self._device)
         self._stream.wait_stream(current)
-        with torch.cuda.stream(self._stream):
-            run()
-        current.wait_stream(self._stream)
         graph = torch.cuda.CUDAGraph()
-        # `thread_local`: other threads, which load tasks, may go on using the GPU while this one records.
-        with (
-            torch.cuda.device(self._device),
-            torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"),
-        ):
-            out = run()
+        with torch.cuda.device(self._device), torch.cuda.stream(self._stream):
+            run()
+            # `thread_local`: other threads, which load tasks, may go on using the GPU while this one records.
+            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+            try:
+                out = run()
+            finally:
+                graph.capture_end()
+        current.wait_stream(self._stream)
 
         def replay() -> Tensor:
             graph.replay()
@@ -85,13 +112,13 @@ class Graphs:
     def __init__(self, base: Base, recorder: Recorder) -> None:
         self._base, self._recorder = base, recorder
         self._tables: Sequence[Tensor] = ()
-        self._graphs: dict[int, _Graph | None] = {}
-        self._seen: Counter[int] = Counter()
+        self._graphs: dict[_Kind, _Graph | None] = {}
+        self._seen: Counter[_Kind] = Counter()
 
     @property
     def sizes(self) -> set[int]:
         """The numbers of tokens for which there is a recording."""
-        return {size for size, graph in self._graphs.items() if graph is not None}
+        return {kind.size for kind, graph in self._graphs.items() if graph is not None}
 
     def encode(self, rows: Rows, batch: Batch) -> Tensor:
         """The same as the function `encode`, without dropout."""
@@ -100,14 +127,16 @@ class Graphs:
         if kernels.name != "gpu" or not _fits(batch, passes):
             return run_passes(passes, batch)
         self._forget_other_tables(rows)
-        size = len(batch.word)
-        graph = self._graphs.get(size)
+        kind = _kind_of(batch, passes[0].gathered, self._base.config.max_length)
+        graph = self._graphs.get(kind)
         if graph is not None:
             return graph.replay(batch, passes[0].gathered)
         x = run_passes(passes, batch)
-        self._seen[size] += 1
-        if self._seen[size] == _RECORDED_AT:
-            self._graphs[size] = self._recorded(passes[0], batch, x)
+        if len(self._seen) >= _MOST_KINDS:
+            self._seen.clear()
+        self._seen[kind] += 1
+        if self._seen[kind] == _RECORDED_AT and kind not in self._graphs and len(self._graphs) < _MOST_RECORDINGS:
+            self._graphs[kind] = self._recorded(kind, passes[0], batch, x)
         return x
 
     def _forget_other_tables(self, rows: Rows) -> None:
@@ -115,16 +144,16 @@ class Graphs:
 
         The tables are kept referenced, so that their memory is not given to something else meanwhile.
         """
-        tables = (rows.shift, rows.gain, rows.g_LN0)
+        tables = (rows.shift, rows.gain, rows.g_LN0, rows.scale)
         if [table.data_ptr() for table in tables] != [table.data_ptr() for table in self._tables]:
             self._graphs.clear()
             self._seen.clear()
             self._tables = tables
 
-    def _recorded(self, eager: Pass, batch: Batch, x: Tensor) -> "_Graph | None":
-        """A recording of this batch's size that gives the bits of `x`, computed without it; None where that fails."""
+    def _recorded(self, kind: _Kind, eager: Pass, batch: Batch, x: Tensor) -> "_Graph | None":
+        """A recording of this batch's kind that gives the bits of `x`, computed without it; None where that fails."""
         try:
-            graph = _Graph(eager, len(batch.word), self._recorder)
+            graph = _Graph(eager, kind, self._recorder)
             got = graph.replay(batch, eager.gathered)
         except Exception as error:  # whatever drivers raise
             logger.warning("batches of %d tokens are not recorded: %s", len(x), type(error).__name__)
@@ -137,62 +166,82 @@ class Graphs:
 
 
 def _fits(batch: Batch, passes: Sequence[Pass]) -> bool:
-    """Whether a batch is small and its rows change nothing but biases and gains."""
+    """Whether a batch is small, of one stage, and PyTorch computes none of its rows' branches."""
     size = len(batch.word)
     return (
         size <= _MOST_TOKENS
         and len(batch.stages) == 1
         and batch.stages[0].source is None
         and len(batch.stages[0].lengths) <= size // _TOKENS_PER_SEQUENCE
-        and passes[0].gathered.scales is None
-        and not passes[0].gathered.branches
+        and not _branches_of(passes[0].gathered).has_spans
     )
+
+
+def _branches_of(gathered: Gathered) -> GpuBranches:
+    """What the kernels for GPUs have joined."""
+    return cast(GpuBranches, gathered.branches)
+
+
+def _kind_of(batch: Batch, gathered: Gathered, max_length: int) -> _Kind:
+    # Programs are launched for the longest sequence there may be. Classes keep them, and the recordings, few.
+    size, longest = len(batch.word), int(batch.lengths.max())
+    bound = next(bound for bound in (64, 128, 256, 512, max_length) if longest <= bound)
+    return _Kind(size, min(bound, size, max_length), gathered.scales is not None, _branches_of(gathered).key)
 
 
 @dataclass(frozen=True)
 class _StaticInputs:
-    """The inputs that a recording reads: a batch of one size with as many sequences as there is room for."""
+    """The inputs that a recording reads: a batch of one kind with as many sequences as there is room for."""
 
     batch: Batch
     gathered: Gathered
 
     @classmethod
-    def of(cls, base: Base, size: int) -> "_StaticInputs":
-        """Inputs of zeros: every sequence is empty, and no token belongs to one."""
-        word, position, row_of_token, gains = torch.zeros(4, size, dtype=torch.int64, device=base.device)
+    def of(cls, base: Base, kind: _Kind, branches: GpuBranches) -> "_StaticInputs":
+        """Inputs of zeros, in sequences as long as they may be: other numbers than those of any batch."""
+        size = kind.size
+        word, position, row_of_token, gains, scales = torch.zeros(5, size, dtype=torch.int64, device=base.device)
         sequences = max(1, size // _TOKENS_PER_SEQUENCE)
-        edges = torch.zeros(sequences + 1, dtype=torch.int32, device=base.device)
-        # Programs are launched for the longest possible sequence; those behind a sequence's end do nothing.
-        lengths = np.full(sequences, min(size, base.config.max_length))
-        filling, layers = min(size, _MOST_FILLING), range(base.config.num_layers)
-        gathered = Gathered(gains, None, {})
+        edges = torch.arange(sequences + 1, dtype=torch.int32, device=base.device).mul_(kind.longest).clamp_(max=size)
+        lengths = np.full(sequences, kind.longest)
+        filling, layers = step_at(size), range(base.config.num_layers)
+        # A span for each sequence and the filling, each with one tile that is not full.
+        room = branches.static(sequences + 1 + size // TILE_TOKENS)
+        gathered = Gathered(gains, scales if kind.scaled else None, room)
         rows = np.zeros(sequences, dtype=np.int64)
         stage = Stage(layers, None, filling, row_of_token, [], edges, rows, lengths, base.dtype)
         return cls(Batch(word, position, [stage], [], rows, lengths, base.batch_invariant), gathered)
 
     def load(self, batch: Batch, gathered: Gathered) -> None:
-        """Copies a batch into these inputs, on the device."""
+        """Copies a batch into these inputs, on the device: indices of tokens in one launch."""
         (stage,), (here,) = batch.stages, self.batch.stages
-        self.batch.word.copy_(batch.word)
-        self.batch.position.copy_(batch.position)
-        here.row_of_token.copy_(stage.row_of_token)
+        copied = [
+            (self.batch.word, batch.word),
+            (self.batch.position, batch.position),
+            (here.row_of_token, stage.row_of_token),
+            (self.gathered.scales, gathered.scales),
+            (self.gathered.gains, gathered.gains),
+        ]
+        given = [(into, index) for into, index in copied if into is not None and index is not None]
+        torch._foreach_copy_([into for into, _ in given], [index for _, index in given])
+        if self.gathered.gains is not None and gathered.gains is None:
+            self.gathered.gains.zero_()
         here.edges[: len(stage.edges)].copy_(stage.edges)
         # The recording's sequences beyond those of this batch are empty: they begin and end where the filling begins.
         here.edges[len(stage.edges) :].copy_(stage.edges[-1:].expand(len(here.edges) - len(stage.edges)))
-        if self.gathered.gains is not None:
-            self.gathered.gains.zero_() if gathered.gains is None else self.gathered.gains.copy_(gathered.gains)
+        _branches_of(self.gathered).load(_branches_of(gathered))
 
 
 class _Graph:
-    """The recording of one size."""
+    """The recording of one kind."""
 
-    def __init__(self, eager: Pass, size: int, recorder: Recorder) -> None:
-        self._inputs = _StaticInputs.of(eager.base, size)
-        batch = self._inputs.batch
-        recorded = replace(eager, stage=batch.stages[0], gathered=self._inputs.gathered)
-        self._replay = recorder.record(lambda: run_passes([recorded], batch))
+    def __init__(self, eager: Pass, kind: _Kind, recorder: Recorder) -> None:
+        self._inputs = _StaticInputs.of(eager.base, kind, _branches_of(eager.gathered))
+        static = self._inputs.batch
+        recorded = replace(eager, stage=static.stages[0], gathered=self._inputs.gathered)
+        self._replay = recorder.record(lambda: run_passes([recorded], static))
 
     def replay(self, batch: Batch, gathered: Gathered) -> Tensor:
-        """The encoder's output [tokens, h] for a batch of the recorded size."""
+        """The encoder's output [tokens, h] for a batch of the recorded kind."""
         self._inputs.load(batch, gathered)
         return self._replay()

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -21,11 +21,15 @@ _STACKED_NUMBERS = 2**22
 class HeadKernels(Protocol):
     """Pooling and classifiers faster than PyTorch's operations, without gradients, for any mix of tasks."""
 
-    def pool(self, first: Array, lengths: Array, x: Tensor, mean: Sequence[bool]) -> Tensor:
-        """The same as the function `pool`."""
+    def prepare(self, heads: Sequence[Head], first: Array, lengths: Array, device: torch.device) -> Any:
+        """What the methods below read of a batch, uploaded at once; `first` and `lengths` as for `pool` below."""
         ...
 
-    def classify(self, heads: Sequence[Head], pooled: Tensor) -> list[Tensor]:
+    def pool(self, reading: Any, x: Tensor) -> Tensor:
+        """The same as the function `pool`, for the heads that were prepared."""
+        ...
+
+    def classify(self, reading: Any, pooled: Tensor) -> list[Tensor]:
         """Logits [labels] of each sequence by its own head, whose matrices are contiguous; `pooled` [sequences, h]."""
         ...
 
@@ -75,12 +79,13 @@ def _classify_sequences(
     heads: Sequence[Head], first: Array, lengths: Array, x: Tensor, apart: bool, fast: HeadKernels | None
 ) -> list[Tensor]:
     """Logits [labels] of each sequence, from its pooled vector."""
+    reading = None if fast is None else fast.prepare(heads, first, lengths, x.device)
     mean = [head.pooling == "mean" for head in heads]
-    pooled = pool(first, lengths, x, mean) if fast is None else fast.pool(first, lengths, x, mean)
+    pooled = pool(first, lengths, x, mean) if fast is None else fast.pool(reading, x)
     for depth in range(max(len(head.dense) for head in heads)):
         pooled = _tanh_layer(heads, pooled, depth, apart)
     if fast is not None and all(head.weight.is_contiguous() and head.bias.is_contiguous() for head in heads):
-        return fast.classify(heads, pooled)
+        return fast.classify(reading, pooled)
     logits: list[Tensor] = [pooled] * len(heads)
     for members in _groups((len(head.bias) for head in heads), apart):
         for i, row in zip(members, _linear([heads[i] for i in members], pooled[_index(members, x)]), strict=True):

@@ -243,7 +243,10 @@ class BaseResponse(BaseModel):
     poolings: Annotated[list[str], Field(description="those of a text's tokens; `none` is always possible besides")]
     dtype: Annotated[str, Field(description="what the encoder computes in")]
     device: str
-    kernels: Annotated[str, Field(description="what computes between the matrix products: native, gpu or plain")]
+    kernels: Annotated[
+        str,
+        Field(description="what computes between the matrix products: native, plain, or gpu and what it chose"),
+    ]
     batch_invariant: Annotated[bool, Field(description="whether a text gets the same bits alone and in every batch")]
     parameters: dict[str, list[int]]
     modules: dict[str, list[int]]

@@ -133,5 +133,5 @@ def greeting(runtime: "Runtime", host: str, port: int) -> str:
     where = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     base, counts = runtime.base, runtime.directory.counts()
     tasks = f"{counts['tasks']} task{'' if counts['tasks'] == 1 else 's'}"
-    computes = f"{base.dtype_name} on {base.device}, {answering_kernels(base).name} kernels"
+    computes = f"{base.dtype_name} on {base.device}, {answering_kernels(base).description} kernels"
     return f"Listening on {where}: {base.spec.name}, {computes}, {tasks}"

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from onebert_encoder.compute.kernels import gpu
-from onebert_encoder.compute.kernels.gpu import GpuKernels
+from onebert_encoder.compute.kernels.gpu import kernels as gpu
+from onebert_encoder.compute.kernels.gpu.kernels import GpuKernels
 from onebert_encoder.layout.branches import Bottleneck, Branch, Branches, Joined, LowRank, Sparse
 from stages import draw, stage_of
 

@@ -12,7 +12,7 @@ from onebert_encoder.base.base import load_base
 from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.encode import encode
 from onebert_encoder.maths.fold import fold
-from onebert_encoder.maths.gpu_heads import GpuHeads, load_heads
+from onebert_encoder.maths.gpu_heads import GpuHeads, GpuReading, load_heads
 from onebert_encoder.maths.heads import classify
 from onebert_encoder.maths.rows import Head, stack_rows
 from onebert_encoder.text.tokens import Tokens
@@ -25,11 +25,21 @@ pytestmark = pytest.mark.gpu
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def head_of(labels: int, width: int, seed: int) -> Head:
+def head_of(labels: int, width: int, seed: int, pooling: str = "mean") -> Head:
     weight, bias = (
         draw(*shape, dtype=torch.float32, seed=seed, device=DEVICE) for shape in ((labels, width), (labels,))
     )
-    return Head("mean", (), weight, bias)
+    return Head(pooling, (), weight, bias)
+
+
+def pooled_by(heads: list[Head], first: np.ndarray, lengths: np.ndarray, x: torch.Tensor) -> torch.Tensor:
+    kernels = GpuHeads()
+    return kernels.pool(kernels.prepare(heads, first, lengths, x.device), x)
+
+
+def logits_by(heads: list[Head], pooled: torch.Tensor) -> list[torch.Tensor]:
+    kernels, ones = GpuHeads(), np.ones(len(heads), dtype=np.int64)
+    return kernels.classify(kernels.prepare(heads, ones, ones, pooled.device), pooled)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -37,7 +47,8 @@ def head_of(labels: int, width: int, seed: int) -> Head:
 def test_pooled_vectors_are_means_or_first_tokens(dtype: torch.dtype, width: int) -> None:
     lengths, first = np.array([1, 16, 17, 90, 3]), np.array([130, 0, 16, 40, 33])
     x, mean = draw(131, width, dtype=dtype, device=DEVICE), [True, True, False, True, False]
-    pooled = GpuHeads().pool(first, lengths, x, mean)
+    heads = [head_of(2, width, 0, "mean" if whole else "cls") for whole in mean]
+    pooled = pooled_by(heads, first, lengths, x)
     assert pooled.dtype == torch.float32
     for vector, start, length, whole in zip(pooled, first, lengths, mean, strict=True):
         want = x[start : start + (length if whole else 1)].double().mean(0)
@@ -49,7 +60,7 @@ def test_logits_are_those_of_each_sequences_own_head(width: int) -> None:
     tasks = [head_of(labels, width, seed) for seed, labels in enumerate((2, 1, 9, 4))]
     heads = [tasks[i % 4] for i in range(11)]
     pooled = draw(11, width, dtype=torch.float32, seed=9, device=DEVICE)
-    for vector, head, got in zip(pooled, heads, GpuHeads().classify(heads, pooled), strict=True):
+    for vector, head, got in zip(pooled, heads, logits_by(heads, pooled), strict=True):
         want = head.weight.double() @ vector.double() + head.bias.double()
         torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-4)
 
@@ -57,12 +68,12 @@ def test_logits_are_those_of_each_sequences_own_head(width: int) -> None:
 def test_a_sequence_has_the_same_bits_alone_and_among_others() -> None:
     x, heads = draw(64, 48, dtype=torch.bfloat16, device=DEVICE), [head_of(n, 48, n) for n in (2, 30, 5)]
     first, lengths = np.array([40, 0, 33]), np.array([20, 33, 7])
-    pooled = GpuHeads().pool(first, lengths, x, [True] * 3)
-    among = GpuHeads().classify(heads, pooled)
+    pooled = pooled_by(heads, first, lengths, x)
+    among = logits_by(heads, pooled)
     for i in range(3):
-        alone = GpuHeads().pool(first[[i]], lengths[[i]], x, [True])
+        alone = pooled_by([heads[i]], first[[i]], lengths[[i]], x)
         assert torch.equal(alone[0], pooled[i])
-        assert torch.equal(GpuHeads().classify([heads[i]], alone)[0], among[i])
+        assert torch.equal(logits_by([heads[i]], alone)[0], among[i])
 
 
 def test_heads_of_every_kind_in_one_batch_equal_the_plain_models() -> None:
@@ -93,10 +104,10 @@ def test_programs_that_agree_are_used_and_others_are_told_of(
     load_heads.cache_clear()
     assert load_heads(device) is not None
 
-    def wrong(self: GpuHeads, heads: list[Head], pooled: torch.Tensor) -> list[torch.Tensor]:
-        return [torch.zeros_like(head.bias) for head in heads]
+    def wrong(self: GpuHeads, reading: GpuReading, pooled: torch.Tensor) -> list[torch.Tensor]:
+        return [pooled.new_zeros(count) for count in reading.counts]
 
-    def broken(self: GpuHeads, heads: list[Head], pooled: torch.Tensor) -> list[torch.Tensor]:
+    def broken(self: GpuHeads, reading: GpuReading, pooled: torch.Tensor) -> list[torch.Tensor]:
         raise RuntimeError("out of shared memory")
 
     said = []
@@ -112,6 +123,6 @@ def test_programs_that_agree_are_used_and_others_are_told_of(
     ]
     load_heads.cache_clear()
     monkeypatch.setitem(sys.modules, "triton", None)
-    monkeypatch.delitem(sys.modules, "onebert_encoder.compute.kernels.gpu_head_programs", raising=False)
+    monkeypatch.delitem(sys.modules, "onebert_encoder.compute.kernels.gpu.head_programs", raising=False)
     assert load_heads(device) is None
     load_heads.cache_clear()

@@ -22,7 +22,8 @@ from torch.nn import functional as F
 from bases import Reference, far_delta, tiny_base, torch_tensors
 from onebert_encoder.base.base import load_base
 from onebert_encoder.compute.kernels.check import matches_plain
-from onebert_encoder.compute.kernels.gpu import GpuKernels, load_gpu
+from onebert_encoder.compute.kernels.gpu.choice import Shape, load_gpu
+from onebert_encoder.compute.kernels.gpu.kernels import GpuKernels
 from onebert_encoder.compute.kernels.plain import PlainKernels
 from onebert_encoder.compute.kernels.protocol import Gain
 from onebert_encoder.layout.stage import Stage
@@ -130,6 +131,34 @@ def test_add_activate(dtype: torch.dtype, width: int) -> None:
     assert_close(fast().add_activate(z.clone(), b, at), PLAIN.add_activate(z.clone(), b, at))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, HALF])
+@pytest.mark.parametrize(
+    ("tokens", "into", "out"),
+    [(1, 16, 3), (128, 64, 128), (129, 100, 130), (300, 128, 260), (16, 65, 384)],
+)
+def test_a_product_with_its_activation(dtype: torch.dtype, tokens: int, into: int, out: int) -> None:
+    """Blocks have 128 tokens and columns, and take 64 inputs at a time: fewer, as many, one more, several."""
+    at = stage([tokens - tokens // 2, tokens // 2], [2, 0], 0, dtype)
+    x, weight = draw(tokens, into, dtype=dtype, device=DEVICE), draw(out, into, dtype=dtype, seed=1, device=DEVICE)
+    # Tables are slices of larger ones, like those of one layer in the bank.
+    b = draw(3, 2, out, dtype=dtype, seed=2, device=DEVICE)[:, 1]
+    with unwritten_memory_is_nan():
+        got = fast().project_activate_at_once(weight / into**0.5, x, b, at)
+    exact = x.double() @ (weight / into**0.5).double().T + b.double()[at.row_of_token]
+    torch.testing.assert_close(got.double(), F.gelu(exact), rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+
+
+def test_groups_of_blocks_cover_every_block_once() -> None:
+    """More than the eight blocks of tokens that are computed together, and a last group that is not full."""
+    tokens, into, out = 9 * 128 + 5, 16, 130
+    at = stage([tokens], [0], 0, torch.float32)
+    x, weight = draw(tokens, into, dtype=torch.float32, device=DEVICE), draw(out, into, dtype=torch.float32, seed=1)
+    b = torch.zeros(1, out, device=DEVICE)
+    with unwritten_memory_is_nan():
+        got = fast().project_activate_at_once(weight.to(DEVICE), x, b, at)
+    torch.testing.assert_close(got, F.gelu(x @ weight.to(DEVICE).T), rtol=1e-4, atol=1e-4)
+
+
 def test_rows_that_lie_beyond_what_32_bits_can_count() -> None:
     # The table takes little memory: only three of its rows are ever touched.
     table = torch.empty(2**31 + 64, dtype=torch.bfloat16, device=DEVICE).as_strided((3, 32), (2**30, 1))
@@ -193,7 +222,7 @@ def test_kernels_that_agree_are_used_and_kernels_that_do_not_are_seen() -> None:
             return super().add_norm(y, x, torch.zeros_like(b), stage, gain, eps)
 
     device = torch.device(DEVICE)
-    assert load_gpu(device, torch.float32, 384, 12) is not None
+    assert load_gpu(Shape(device, torch.float32, 384, 12, 1536), True) is not None
     assert matches_plain(PLAIN, device, torch.bfloat16)
     assert not matches_plain(Forgetful(F.gelu), device, torch.bfloat16)
 
@@ -202,11 +231,11 @@ def test_without_triton_plain_kernels_take_over(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setitem(sys.modules, "triton", None)
-    monkeypatch.delitem(sys.modules, "onebert_encoder.compute.kernels.gpu_programs", raising=False)
+    monkeypatch.delitem(sys.modules, "onebert_encoder.compute.kernels.gpu.programs", raising=False)
     load_gpu.cache_clear()
     try:
         with caplog.at_level(logging.WARNING):
-            found = [load_gpu(torch.device(DEVICE), torch.float32, 48, 2) for _ in range(2)]
+            found = [load_gpu(Shape(torch.device(DEVICE), torch.float32, 48, 2, 96), True) for _ in range(2)]
     finally:
         load_gpu.cache_clear()
     assert found == [None, None]
@@ -220,30 +249,32 @@ def test_the_programs_compile_for_gpus(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", COMPILE], env=environment, stdout=subprocess.PIPE, text=True, check=True
     )
-    for_one = ["attend", "add_norm", "add_norm", "add_activate", "shrink", "expand", "pool", "classify"]
-    assert done.stdout.split() == for_one * 4
+    for_one = ["attend", "add_norm", "add_norm", "add_activate", "add_bias", "shrink", "expand", "pool", "classify"]
+    assert done.stdout.split() == (for_one + for_one + ["project_activate"]) * 2
 
 
 COMPILE = """
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from onebert_encoder.compute.kernels.gpu_branches import expand, shrink
-from onebert_encoder.compute.kernels.gpu_head_programs import classify, pool
-from onebert_encoder.compute.kernels.gpu_programs import add_activate, add_norm, attend
+from onebert_encoder.compute.kernels.gpu.branches import expand, shrink
+from onebert_encoder.compute.kernels.gpu.head_programs import classify, pool
+from onebert_encoder.compute.kernels.gpu.programs import add_activate, add_bias, add_norm, attend, project_activate
 
 OTHERS = {
     **dict.fromkeys(("row_of_token", "gain_of_token", "tiles", "spans", "readers"), "*i64"),
     **dict.fromkeys(("pooled", "logits"), "*fp32"),
-    **dict.fromkeys(("b_stride", "gain_stride", "num_sequences", "num_tokens", "low_blocks"), "i32"),
+    **dict.fromkeys(("b_stride", "gain_stride", "q_stride"), "i32"),
+    **dict.fromkeys(("num_sequences", "num_tokens", "low_blocks"), "i32"),
     **{"edges": "*i32", "scale": "fp32", "eps": "fp32"},
 }
 
-def build(program, number, arch, constants):
+def build(program, number, arch, constants, **launched):
     names = program.arg_names
     signature = {n: "constexpr" if n in constants else OTHERS.get(n, number) for n in names}
     places = {(names.index(name),): value for name, value in constants.items()}
-    compiled = triton.compile(ASTSource(program, signature, places), target=GPUTarget("cuda", arch, 32))
+    target = GPUTarget("cuda", arch, 32)
+    compiled = triton.compile(ASTSource(program, signature, places), target=target, options=launched)
     assert compiled.asm["cubin"]
     print(program.__name__)
 
@@ -253,8 +284,11 @@ for arch in (80, 90):
         build(add_norm, number, arch, {"WIDTH": 768, "WIDTH_BLOCK": 1024})
         build(add_norm, number, arch, {"WIDTH": 768, "WIDTH_BLOCK": 1024, "gain_of_token": None})
         build(add_activate, number, arch, {"WIDTH": 3072, "WIDTH_BLOCK": 1024})
+        build(add_bias, number, arch, {"WIDTH": 768, "WIDTH_BLOCK": 1024})
         build(shrink, number, arch, {"WIDTH": 768, "K_BLOCK": 64, "R_BLOCK": 64})
         build(expand, number, arch, {"WIDTH": 2304, "C_BLOCK": 128})
         build(pool, number, arch, {"WIDTH": 768, "T_BLOCK": 16, "C_BLOCK": 128})
         build(classify, number, arch, {"WIDTH": 768, "WIDTH_BLOCK": 1024, "L_BLOCK": 4})
+    shape = {"IN": 768, "OUT": 3072, "T_BLOCK": 128, "C_BLOCK": 128, "K_BLOCK": 64, "GROUP": 8}
+    build(project_activate, "*bf16", arch, shape, num_warps=8, num_stages=3)
 """

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from bases import far_delta, tiny_base, torch_tensors
 from onebert_encoder.base.base import Base, load_base
-from onebert_encoder.compute.kernels.gpu import GpuKernels
+from onebert_encoder.compute.kernels.gpu.kernels import GpuKernels
 from onebert_encoder.maths import encode as encoder
 from onebert_encoder.maths import graphs as graphs_module
 from onebert_encoder.maths.batch import pack
@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 ON_GPU = torch.cuda.is_available()
 DEVICE = "cuda" if ON_GPU else "cpu"
 DTYPE = torch.bfloat16 if ON_GPU else torch.float32
-KINDS = ("bitfit", "gains", "layernorm", "frozen", "lora", "scale", "sparse")
+KINDS = ("bitfit", "gains", "layernorm", "frozen", "lora", "scale", "sparse", "lora", "adapter")
 
 
 class Imitation:
@@ -62,6 +62,10 @@ class Imitation:
 
 class Noting(GpuKernels):
     seen: ClassVar[list[int]] = []
+
+    def add_branches(self, y: Tensor, x: Tensor, joined: Any) -> Tensor:
+        self.seen.extend(tiles.data_ptr() for tiles, _ in joined.turns)
+        return super().add_branches(y, x, joined)
 
     def attend(self, qkv: Tensor, b_q: Tensor, stage: Any, num_heads: int) -> Tensor:
         self.seen.extend(one.data_ptr() for one in (b_q, stage.row_of_token, stage.edges))
@@ -123,6 +127,62 @@ def test_batches_of_one_size_and_any_other_content(recorder: Any) -> None:
         assert recorder.replays == 5
 
 
+@pytest.mark.parametrize(
+    "mixtures",
+    [
+        # Low-rank branches: one row or two, beside rows without any, and one row twice; tiles that end and begin anew.
+        [([9, 5], [5, 1]), ([16], [8]), ([9, 7], [5, 8]), ([10], [8]), ([4, 7], [2, 5]), ([16], [5])],
+        [([9, 5], [9, 1]), ([16], [9]), ([9, 7], [9, 9]), ([10], [9]), ([4, 7], [2, 9]), ([16], [9])],
+        [([9, 5], [6, 1]), ([16], [6]), ([9, 7], [6, 6]), ([10], [6]), ([4, 7], [2, 6]), ([16], [6])],
+    ],
+    ids=["low rank", "adapters", "scales"],
+)
+def test_rows_that_change_more_than_biases_are_recorded(recorder: Any, mixtures: list[Any]) -> None:
+    base, rows = zoo()
+    graphs = Graphs(base, recorder)
+    for seed, (lengths, which) in enumerate(mixtures):
+        assert_same(graphs, base, rows, lengths, which, seed)
+    assert graphs.sizes == {16}
+    if not ON_GPU:
+        assert recorder.replays == 1 + 3
+
+
+def test_what_computes_more_is_recorded_for_itself(recorder: Any) -> None:
+    """Biases alone, low-rank branches and scales take turns at one size; none answers for another."""
+    base, rows = zoo()
+    graphs = Graphs(base, recorder)
+    for seed in range(15):
+        assert_same(graphs, base, rows, [10], [(1, 5, 6)[seed % 3]], seed)
+    if not ON_GPU:
+        assert recorder.replays == 3 * (1 + 2)
+
+
+def test_long_texts_are_recorded_for_themselves(recorder: Any) -> None:
+    """A recording starts programs for texts up to some length: its blocks would not reach a longer text's end."""
+    base, rows = zoo()
+    graphs = Graphs(base, recorder)
+    longest = base.config.max_length
+    assert longest > 64
+    mixtures = [[longest, 96 - longest - 3], [40, 50]] * 4
+    for seed, lengths in enumerate(mixtures):
+        assert_same(graphs, base, rows, lengths, [1, 2], seed)
+    assert graphs.sizes == {96}
+    if not ON_GPU:
+        assert recorder.replays == 2 * 2
+
+
+def test_recordings_are_bounded(recorder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphs_module, "_MOST_RECORDINGS", 1)
+    monkeypatch.setattr(graphs_module, "_MOST_KINDS", 2)
+    base, rows = zoo()
+    graphs = Graphs(base, recorder)
+    for length in (8, 16, 24):
+        for seed in range(4):
+            assert_same(graphs, base, rows, [length], [1], seed)
+    assert graphs.sizes == {8}
+    assert len(graphs._seen) <= 2
+
+
 def test_sizes_are_recorded_each_for_itself(recorder: Any) -> None:
     base, rows = zoo()
     graphs = Graphs(base, recorder)
@@ -150,8 +210,6 @@ def test_rows_that_change_in_their_place_are_read_anew_and_tables_that_move_are_
 @pytest.mark.parametrize(
     ("lengths", "which"),
     [
-        ([8], [5]),  # a low-rank branch
-        ([8], [6]),  # scales
         ([8], [7]),  # a sparse branch
         ([3] * 3, [1] * 3),  # more sequences than there is room for
     ],

@@ -16,7 +16,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from bases import far_delta, tiny_base, torch_tensors
 from onebert_encoder.base.base import load_base
 from onebert_encoder.compute import linear
-from onebert_encoder.compute.kernels.gpu import GpuKernels
+from onebert_encoder.compute.kernels.gpu.attention import TritonAttention
+from onebert_encoder.compute.kernels.gpu.kernels import GpuKernels
 from onebert_encoder.maths import encode as encoder
 from onebert_encoder.maths import predict
 from onebert_encoder.maths.batch import pack
@@ -53,7 +54,8 @@ class Launches(TorchDispatchMode):
 
     def kernels(self) -> tuple[GpuKernels, GpuHeads]:
         kernels, heads = GpuKernels(), GpuHeads()
-        kernels._programs = self._programs("attend", "add_norm", "add_activate")
+        kernels.programs = self._programs("attend", "add_norm", "add_activate")
+        kernels.attention = TritonAttention(kernels.programs)
         kernels._branches = self._programs("shrink", "expand")
         heads._programs = self._programs("pool", "classify")
         return kernels, heads

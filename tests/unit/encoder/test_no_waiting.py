@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from bases import far_delta, tiny_base, torch_tensors
 from onebert_encoder.base.base import Base, load_base
-from onebert_encoder.compute.kernels.gpu import GpuKernels
+from onebert_encoder.compute.kernels.gpu.kernels import GpuKernels
 from onebert_encoder.layout import upload
 from onebert_encoder.maths import encode as encoder
 from onebert_encoder.maths import predict
@@ -113,6 +113,31 @@ def test_a_mixed_batch(
     assert all(map(torch.equal, got, expected))
 
 
+@pytest.mark.parametrize(
+    ("kinds", "copies"),
+    [
+        (("bitfit",), 2),  # tokens with their rows; heads
+        (("bitfit", "lora", "adapter"), 3),  # tiles, too
+        (("gains", "scale"), 3),  # indices of gains and scales, too
+    ],
+)
+def test_a_step_makes_few_copies(monkeypatch: pytest.MonkeyPatch, kinds: tuple[str, ...], copies: int) -> None:
+    use_gpu_kernels(monkeypatch)
+    base, rows, parts = tasks(kinds, ("mean", "cls"))
+    made: list[int] = []
+
+    def counted(arrays: dict[Any, np.ndarray], device: torch.device) -> dict[Any, Tensor]:
+        made.extend([len(arrays)] if arrays else [])
+        return upload.upload_at_once(arrays, device)
+
+    for module in users_of_upload():
+        monkeypatch.setattr(module, "upload", counted)
+    which = list(range(1, len(parts)))
+    with torch.inference_mode():
+        compute_logits(base, rows, pack(base, [Tokens([5] * n, [0] * n) for n in which], which))
+    assert len(made) == copies
+
+
 WAITS: list[Callable[[Tensor], Any]] = [
     lambda x: int(x[0]),
     lambda x: x.repeat_interleave(x),
@@ -140,7 +165,7 @@ def use_gpu_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def users_of_upload() -> list[Any]:
-    from onebert_encoder.compute.kernels import gpu
+    from onebert_encoder.compute.kernels.gpu import kernels as gpu
     from onebert_encoder.layout import stage
     from onebert_encoder.maths import batch, gpu_heads, heads
 

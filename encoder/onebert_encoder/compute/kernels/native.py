@@ -16,6 +16,7 @@ from torch import Tensor
 from onebert_encoder.compute.kernels.check import matches_plain
 from onebert_encoder.compute.kernels.library import check_status, find_library
 from onebert_encoder.compute.kernels.protocol import Gain
+from onebert_encoder.compute.linear import Linear
 from onebert_encoder.layout.branches import Branches, Joined, LayerSite, Sparse, join
 from onebert_encoder.layout.stage import Stage
 
@@ -46,7 +47,7 @@ class NativeKernels:
         MemoryError: by every kernel, where its working memory cannot be had; nothing is computed then.
     """
 
-    name = "native"
+    name = description = "native"
     batch_invariant = True
 
     def __init__(self, library: ctypes.CDLL, dtype: torch.dtype) -> None:
@@ -88,6 +89,10 @@ class NativeKernels:
     def drop(self, x: Tensor, stage: Stage) -> Tensor:
         """`x`: answers are computed without dropout."""
         return x
+
+    def project_activate(self, linear: Linear, x: Tensor, b: Tensor, stage: Stage) -> Tensor:
+        """One after the other."""
+        return self.add_activate(linear(x), b, stage)
 
     def join(self, branches: Sequence[Branches], stage: Stage) -> Mapping[LayerSite, Sequence[Joined]]:
         """The spans of each site with their branches."""

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from onebert_encoder.compute.kernels.protocol import Gain
+from onebert_encoder.compute.linear import Linear
 from onebert_encoder.layout.branches import Branches, Joined, LayerSite, join
 from onebert_encoder.layout.dropout import NO_DROPOUT, Dropout
 from onebert_encoder.layout.stage import Bucket, Stage
@@ -26,7 +27,7 @@ class PlainKernels:
         dropout: drops out of the attention probabilities and of activations.
     """
 
-    name = "plain"
+    name = description = "plain"
     batch_invariant = False
 
     def __init__(self, activation: Callable[[Tensor], Tensor], dropout: Dropout = NO_DROPOUT) -> None:
@@ -54,6 +55,10 @@ class PlainKernels:
     def drop(self, x: Tensor, stage: Stage) -> Tensor:
         """Multiplies by a mask."""
         return self._dropout.on_tokens(x, stage)
+
+    def project_activate(self, linear: Linear, x: Tensor, b: Tensor, stage: Stage) -> Tensor:
+        """One after the other."""
+        return self.add_activate(linear(x), b, stage)
 
     def join(self, branches: Sequence[Branches], stage: Stage) -> Mapping[LayerSite, Sequence[Joined]]:
         """The spans of each site with their branches."""

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from onebert_encoder.compute.linear import Linear
 from onebert_encoder.layout.branches import Branches, LayerSite
 from onebert_encoder.layout.stage import Stage
 
@@ -30,11 +31,17 @@ class Kernels(Protocol):
 
     Attributes:
         name: the implementation's name in logs and metrics.
+        description: the name, and what was chosen for this machine.
         batch_invariant: whether a sequence gives the same bits alone and in every batch.
     """
 
     name: str
-    batch_invariant: bool
+
+    @property
+    def description(self) -> str: ...  # noqa: D102 - in the class's own docstring
+
+    @property
+    def batch_invariant(self) -> bool: ...  # noqa: D102
 
     def attend(self, qkv: Tensor, b_q: Tensor, stage: Stage, num_heads: int) -> Tensor:
         """Attention within each sequence.
@@ -46,7 +53,7 @@ class Kernels(Protocol):
             num_heads: number of heads, of h / num_heads numbers each.
 
         Returns:
-            [tokens, h], zero for the filling.
+            [tokens, h]; what it has for the filling is never used.
         """
         ...
 
@@ -60,6 +67,10 @@ class Kernels(Protocol):
 
     def drop(self, x: Tensor, stage: Stage) -> Tensor:
         """`x` [tokens, h] with a training step's dropout."""
+        ...
+
+    def project_activate(self, linear: Linear, x: Tensor, b: Tensor, stage: Stage) -> Tensor:
+        """The activation of linear(x) + b: [tokens, h] -> [tokens, f]; `b` as for `add_activate`."""
         ...
 
     def join(self, branches: Sequence[Branches], stage: Stage) -> Mapping[LayerSite, Any]:

@@ -18,7 +18,7 @@ async def base(runtime: RuntimeOf) -> BaseResponse:
         **vars(runtime.base.spec),
         dtype=runtime.base.dtype_name,
         device=str(runtime.base.device),
-        kernels=answering_kernels(runtime.base).name,
+        kernels=answering_kernels(runtime.base).description,
         batch_invariant=runtime.base.batch_invariant,
     )
 

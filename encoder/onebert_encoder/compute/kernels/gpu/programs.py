@@ -122,3 +122,73 @@ def add_activate(
     total += tl.load(b + row * b_stride + column, mask=inside, other=0.0).to(tl.float32)
     activated = 0.5 * total * (1.0 + tl.erf(total * 0.7071067811865476))
     tl.store(address, activated.to(z.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def add_bias(
+    q: tl.tensor,
+    q_stride: tl.tensor,
+    b: tl.tensor,
+    b_stride: tl.tensor,
+    row_of_token: tl.tensor,
+    WIDTH: tl.constexpr,
+    WIDTH_BLOCK: tl.constexpr,
+) -> None:
+    """q + b, written into q; one program: one token."""
+    token = tl.program_id(0).to(tl.int64)
+    column = tl.arange(0, WIDTH_BLOCK)
+    inside = column < WIDTH
+    address = q + token * q_stride + column
+    total = tl.load(address, mask=inside, other=0.0).to(tl.float32)
+    row = tl.load(row_of_token + token)
+    total += tl.load(b + row * b_stride + column, mask=inside, other=0.0).to(tl.float32)
+    tl.store(address, total.to(q.dtype.element_ty), mask=inside)
+
+
+@triton.jit(do_not_specialize=["num_tokens"])
+def project_activate(
+    x: tl.tensor,
+    weight: tl.tensor,
+    b: tl.tensor,
+    b_stride: tl.tensor,
+    row_of_token: tl.tensor,
+    z: tl.tensor,
+    num_tokens: tl.tensor,
+    IN: tl.constexpr,
+    OUT: tl.constexpr,
+    T_BLOCK: tl.constexpr,
+    C_BLOCK: tl.constexpr,
+    K_BLOCK: tl.constexpr,
+    GROUP: tl.constexpr,
+) -> None:
+    """z = gelu(x Wᵀ + b) for W [OUT, IN]; one program: T_BLOCK tokens, C_BLOCK columns of z.
+
+    Programs that run at once are those of GROUP blocks of tokens, so that they find x and W in the cache.
+    """
+    blocks, columns = tl.cdiv(num_tokens, T_BLOCK), tl.cdiv(OUT, C_BLOCK)
+    program = tl.program_id(0)
+    first = program // (GROUP * columns) * GROUP
+    together = tl.minimum(blocks - first, GROUP)
+    within = program % (GROUP * columns)
+    token = ((first + within % together) * T_BLOCK + tl.arange(0, T_BLOCK)).to(tl.int64)
+    column = within // together * C_BLOCK + tl.arange(0, C_BLOCK)
+    step = tl.arange(0, K_BLOCK)
+    # Behind the last token and column the last one is read again, which costs less than a mask; nothing of it is kept.
+    x_at = x + tl.minimum(token, num_tokens - 1)[:, None] * IN + step[None, :]
+    w_at = weight + tl.minimum(column, OUT - 1).to(tl.int64)[None, :] * IN + step[:, None]
+    total = tl.zeros([T_BLOCK, C_BLOCK], tl.float32)
+    for begin in range(0, IN, K_BLOCK):
+        if IN % K_BLOCK == 0:
+            x_part, w_part = tl.load(x_at), tl.load(w_at)
+        else:
+            inside = begin + step < IN
+            x_part = tl.load(x_at, mask=inside[None, :], other=0.0)
+            w_part = tl.load(w_at, mask=inside[:, None], other=0.0)
+        total = tl.dot(x_part, w_part, total, input_precision="ieee")
+        x_at += K_BLOCK
+        w_at += K_BLOCK
+    is_kept = (token < num_tokens)[:, None] & (column < OUT)[None, :]
+    row = tl.load(row_of_token + token, mask=token < num_tokens, other=0)
+    total += tl.load(b + row[:, None] * b_stride + column[None, :], mask=is_kept, other=0.0).to(tl.float32)
+    activated = 0.5 * total * (1.0 + tl.erf(total * 0.7071067811865476))
+    tl.store(z + token[:, None] * OUT + column[None, :], activated.to(z.dtype.element_ty), mask=is_kept)

@@ -26,32 +26,32 @@ class Tile(IntEnum):
     BIAS = 5
 
 
-def tiles_of(branches: Sequence[Branches], spans: Sequence[tuple[int, int, int]]) -> dict[LayerSite, list[Array]]:
-    """Tiles by site: an array [tiles, fields] of the first low-rank branch of every span, one of the second, and so on.
+Turn = tuple[LayerSite, int]
+"""A site, and how many branches of a span come before this one there."""
 
-    Two branches of one span stand in different arrays, since both add to the same numbers and must not be computed at
-    once. A span, (row, start, stop), that has fewer branches at a site than others has tiles of rank 0.
+
+def tiles_of(branches: Sequence[Branches], spans: Sequence[tuple[int, int, int]]) -> tuple[list[Turn], Array]:
+    """The turns in which low-rank branches and adapters are computed, and their tiles: [turns, tiles, fields].
+
+    Two branches of one span have different turns, since both add to the same numbers and must not be computed at once.
+    A span, (row, start, stop), that has fewer branches at a site than others has tiles of rank 0.
     """
     own = [(start, stop, *branches[row].dense) for row, start, stop in spans if branches[row]]
     turns = sorted({turn for _, _, found, _ in own for turn in found}, key=lambda turn: (turn[1], turn[0]))
-    if not turns:
-        return {}
     column_of = {turn: column for column, turn in enumerate(turns)}
     columns = {found: [column_of[turn] for turn in found] for found in {found for _, _, found, _ in own}}
     of_spans = np.zeros((len(own), len(turns), len(Tile)), dtype=np.int64)
+    if not turns:
+        return [], of_spans.transpose(1, 0, 2)
     for span, (start, stop, found, numbers) in zip(of_spans, own, strict=True):
         span[:, : Tile.RANK] = start, stop
         span[columns[found], Tile.RANK :] = numbers
-    tiles = np.ascontiguousarray(_cut(of_spans).transpose(1, 0, 2))
-    by_site: dict[LayerSite, list[Array]] = {}
-    for column, (site, _) in enumerate(turns):
-        by_site.setdefault(site, []).append(tiles[column])
-    return by_site
+    return turns, np.ascontiguousarray(_cut(of_spans).transpose(1, 0, 2))
 
 
 def are_aligned(tiles: Array) -> bool:
     """Whether every matrix begins at a multiple of 16 bytes, from which a GPU loads 16 at a time; a slice may not."""
-    return not (tiles[:, [Tile.DOWN, Tile.UP]] % 16).any()
+    return not (tiles[:, :, [Tile.DOWN, Tile.UP]] % 16).any()
 
 
 def _cut(spans: Array) -> Array:

@@ -9,7 +9,7 @@ that are 64 bits wide (fields as in `Tile`). Blocks are the same in every batch,
 import triton
 import triton.language as tl
 
-from onebert_encoder.compute.kernels.tiles import RANK_BLOCK, TILE_TOKENS, Tile
+from onebert_encoder.compute.kernels.gpu.tiles import RANK_BLOCK, TILE_TOKENS, Tile
 
 _START = tl.constexpr(Tile.START.value)
 _STOP = tl.constexpr(Tile.STOP.value)

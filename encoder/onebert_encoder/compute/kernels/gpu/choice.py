@@ -1,0 +1,211 @@
+"""The kernels that a GPU is found to compute right, in the ways that it is found to be fastest in, once at start."""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from itertools import pairwise
+from statistics import median
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from onebert_encoder.compute.kernels.check import TOLERANCE, matches_plain
+from onebert_encoder.compute.kernels.gpu.attention import Attention, TritonAttention, VarlenAttention
+from onebert_encoder.compute.kernels.gpu.kernels import GpuKernels
+from onebert_encoder.layout.stage import Stage
+from onebert_encoder.layout.upload import Array, upload
+
+logger = logging.getLogger("onebert.kernels")
+
+Way = Callable[[], Tensor]
+"""Computes; may raise whatever compilers and drivers raise."""
+
+# Of calls that count, after as many that do not: programs are compiled, libraries choose, clocks rise.
+_CALLS = 10
+
+# Others replace the first way only if they take this share of its time: below lies what another run may not repeat.
+_WORTH_IT = 0.97
+
+
+# (Sequences, tokens of each) of the batches on which ways are compared, the largest first.
+_COMPARED = ((64, 128), (16, 128), (4, 128))
+
+_ATTENTIONS: Mapping[str, Callable[[GpuKernels], Attention]] = {
+    "triton": lambda kernels: TritonAttention(kernels.programs),
+    "varlen": lambda kernels: VarlenAttention(kernels.programs),
+}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What was chosen.
+
+    Attributes:
+        name: of the way.
+        tried: by name of each way its milliseconds, or why it cannot be taken.
+    """
+
+    name: str
+    tried: Mapping[str, float | str]
+
+    def __str__(self) -> str:
+        found = (
+            f"{name} {tried if isinstance(tried, str) else f'{tried:.3g} ms'}" for name, tried in self.tried.items()
+        )
+        return f"{self.name} ({', '.join(found)})"
+
+
+def choose(ways: Mapping[str, Callable[[], Way]], tolerance: float, milliseconds: Callable[[Way], float]) -> Choice:
+    """The fastest of the ways that agree with the first one; that one where none is clearly faster.
+
+    Args:
+        ways: by name, what makes a way ready; the first must work.
+        tolerance: the largest difference from the first, relative and absolute.
+        milliseconds: measures a way.
+    """
+    tried: dict[str, float | str] = {}
+    wanted: Tensor | None = None
+    for name, made in ways.items():
+        try:
+            way = made()
+            got = way().float()
+            if wanted is not None and not torch.allclose(got, wanted, rtol=tolerance, atol=tolerance):
+                tried[name] = "gives other numbers"
+                continue
+            wanted = got if wanted is None else wanted
+            tried[name] = milliseconds(way)
+        except Exception as error:
+            if wanted is None:
+                raise
+            tried[name] = f"does not run ({type(error).__name__})"
+    times = {name: taken for name, taken in tried.items() if not isinstance(taken, str)}
+    first = next(iter(times))
+    best = min(times, key=times.__getitem__)
+    return Choice(best if times[best] <= _WORTH_IT * times[first] else first, tried)
+
+
+def device_milliseconds(way: Way) -> float:
+    """Of a GPU for one call among several that are launched one after the other, by its own clock."""
+    for _ in range(_CALLS):
+        way()
+    marks = [torch.cuda.Event(enable_timing=True) for _ in range(_CALLS + 1)]
+    marks[0].record()
+    for mark in marks[1:]:
+        way()
+        mark.record()
+    marks[-1].synchronize()
+    return float(median(before.elapsed_time(after) for before, after in pairwise(marks)))
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What kernels are chosen for.
+
+    Attributes:
+        hidden: the width of a token.
+        intermediate: its width between the two maps of the MLP.
+    """
+
+    device: torch.device
+    dtype: torch.dtype
+    hidden: int
+    num_heads: int
+    intermediate: int
+
+
+@cache
+def load_gpu(shape: Shape, batch_invariant: bool) -> GpuKernels | None:
+    """The kernels for bases of one shape, compiled; None, with a warning in the log, where they do not work.
+
+    What there are several ways for is computed in the fastest, unless texts shall have the same bits in every batch.
+    """
+    try:
+        kernels = GpuKernels()
+        right = _is_right(kernels, shape)
+        if right and shape.device.type == "cuda" and not batch_invariant:
+            choose_ways(kernels, shape, TOLERANCE[shape.dtype], device_milliseconds)
+            # What was compared on texts of one length need not be right on others.
+            kernels = kernels if _is_right(kernels, shape) else GpuKernels()
+    except ImportError:
+        logger.warning("Triton is not installed, so plain PyTorch is used")
+        return None
+    except Exception as error:  # whatever Triton's compilers and drivers raise
+        logger.warning("the fast GPU kernels do not run (%s), so plain PyTorch is used", type(error).__name__)
+        return None
+    if not right:
+        logger.warning("the fast GPU kernels give wrong numbers on this machine, so plain PyTorch is used")
+        return None
+    return kernels
+
+
+def _is_right(kernels: GpuKernels, shape: Shape) -> bool:
+    return matches_plain(kernels, shape.device, shape.dtype, shape.hidden, shape.num_heads)
+
+
+@torch.inference_mode()
+def choose_ways(
+    kernels: GpuKernels,
+    shape: Shape,
+    tolerance: float,
+    milliseconds: Callable[[Way], float],
+    compared: Sequence[tuple[int, int]] = _COMPARED,
+) -> None:
+    """Has `kernels` compute in the fastest ways, and logs what was tried.
+
+    Args:
+        kernels: are changed.
+        shape: of the base.
+        tolerance: as for `choose`.
+        milliseconds: measures a way.
+        compared: like `_COMPARED`.
+    """
+    ways = {name: partial(_attention, kernels, made, shape, compared[0]) for name, made in _ATTENTIONS.items()}
+    attention = choose(ways, tolerance, milliseconds)
+    logger.info("attention: %s", attention)
+    fused_from = None
+    # In float32 the sums would need tensor cores, which round.
+    for count, length in compared if shape.dtype.itemsize == 2 else ():
+        activation = choose(_activations(kernels, shape, count, length), tolerance, milliseconds)
+        logger.info("activation of %d tokens: %s", count * length, activation)
+        if activation.name == "apart":
+            break
+        fused_from = count * length
+    kernels.attention, kernels.fused_from = _ATTENTIONS[attention.name](kernels), fused_from
+
+
+def _attention(
+    kernels: GpuKernels, made: Callable[[GpuKernels], Attention], shape: Shape, batch: tuple[int, int]
+) -> Way:
+    attention, stage, (count, length) = made(kernels), _stage(shape, *batch), batch
+    # Made anew for each way, since some add to the queries.
+    qkv, b_q = _drawn(shape, count * length, 3 * shape.hidden), _drawn(shape, count, shape.hidden)
+    return lambda: attention(qkv, b_q, stage, shape.num_heads)
+
+
+def _activations(kernels: GpuKernels, shape: Shape, count: int, length: int) -> dict[str, Callable[[], Way]]:
+    stage, x = _stage(shape, count, length), _drawn(shape, count * length, shape.hidden)
+    b = _drawn(shape, count, shape.intermediate)
+    weight = _drawn(shape, shape.intermediate, shape.hidden) / shape.hidden**0.5
+    return {
+        "apart": lambda: lambda: kernels.add_activate(F.linear(x, weight), b, stage),
+        "in the product": lambda: lambda: kernels.project_activate_at_once(weight, x, b, stage),
+    }
+
+
+def _drawn(shape: Shape, rows: int, width: int) -> Tensor:
+    return torch.randn(rows, width, generator=torch.Generator().manual_seed(rows)).to(shape.device, shape.dtype)
+
+
+def _stage(shape: Shape, count: int, length: int) -> Stage:
+    """Sequences of one length, each with its row."""
+    rows, lengths = np.arange(count), np.full(count, length)
+    arrays: dict[str, Array] = {
+        "row_of_token": np.repeat(rows, length),
+        "edges": np.arange(0, (count + 1) * length, length, dtype=np.int32),
+    }
+    found = upload(arrays, shape.device)
+    spans = [(row, row * length, (row + 1) * length) for row in range(count)]
+    return Stage(range(1), None, 0, found["row_of_token"], spans, found["edges"], rows, lengths, shape.dtype)

@@ -1,0 +1,201 @@
+"""The kernels for GPUs: Triton programs, compiled when first needed, and used only if they agree with the plain ones.
+
+Triton comes with the CUDA and ROCm builds of PyTorch; without it the plain kernels compute. Why Triton:
+docs/decisions/0013-gpu-kernels.md.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from onebert_encoder.compute.kernels.gpu.attention import Attention, TritonAttention, power_of_two
+from onebert_encoder.compute.kernels.gpu.tiles import RANK_BLOCK, Tile, Turn, are_aligned, tiles_of
+from onebert_encoder.compute.kernels.protocol import Gain
+from onebert_encoder.compute.linear import Linear, PlainLinear
+from onebert_encoder.layout.branches import Branches, Joined, LayerSite, Sparse, join
+from onebert_encoder.layout.stage import Stage
+from onebert_encoder.layout.upload import upload
+
+# Columns of one program of `add_activate`.
+_ACTIVATED = 1024
+
+# One program of `project_activate`: 128 x 128 sums in 8 warps are what fits the registers of an H100.
+_PROJECTED = {"T_BLOCK": 128, "C_BLOCK": 128, "K_BLOCK": 64, "GROUP": 8}
+_LAUNCHED = {"num_warps": 8, "num_stages": 3}
+
+# One program of `shrink` takes K_BLOCK columns of the input at a time, for R_BLOCK of the rank: more than most ranks,
+# so that a token is read once. Below that, the columns of one program of `expand`.
+_SHRINK = {"K_BLOCK": 64, "R_BLOCK": 64}
+_EXPANDED = 128
+
+
+class GpuKernels:
+    """Kernels of one launch and one pass over memory each; sums are float32 in any dtype; attention has no padding.
+
+    Attributes:
+        programs: what lies between the products, as Triton programs.
+        attention: computes attention.
+        fused_from: tokens from which on a product and its activation are one program; None is never.
+    """
+
+    name = "gpu"
+
+    def __init__(self) -> None:
+        from onebert_encoder.compute.kernels.gpu import branches, programs  # noqa: PLC0415
+
+        self.programs, self._branches = programs, branches
+        self.attention: Attention = TritonAttention(programs)
+        self.fused_from: int | None = None
+
+    @property
+    def batch_invariant(self) -> bool:
+        """Whether everything that was chosen has blocks of one size."""
+        return isinstance(self.attention, TritonAttention) and self.fused_from is None
+
+    @property
+    def description(self) -> str:
+        """The name and what was chosen."""
+        fused = "" if self.fused_from is None else f", activation in the product from {self.fused_from} tokens on"
+        return f"{self.name} ({self.attention.name} attention{fused})"
+
+    def attend(self, qkv: Tensor, b_q: Tensor, stage: Stage, num_heads: int) -> Tensor:
+        """Takes two passes over the queries more where the chosen attention does not add their bias."""
+        return self.attention(qkv, b_q, stage, num_heads)
+
+    def add_norm(self, y: Tensor, x: Tensor, b: Tensor, stage: Stage, gain: Gain, eps: float) -> Tensor:
+        """Writes into `y`."""
+        tokens, h = y.shape
+        table = gain.shared if gain.of_token is None else gain.table
+        with torch.cuda.device_of(y):
+            self.programs.add_norm[(tokens,)](
+                *(y, x, b, b.stride(0), stage.row_of_token, table, table.stride(0), gain.of_token),
+                *(eps, h, power_of_two(h)),
+            )
+        return y
+
+    def add_activate(self, z: Tensor, b: Tensor, stage: Stage) -> Tensor:
+        """GELU, written into `z`."""
+        tokens, f = z.shape
+        with torch.cuda.device_of(z):
+            self.programs.add_activate[(tokens, -(-f // _ACTIVATED))](
+                z, b, b.stride(0), stage.row_of_token, f, _ACTIVATED
+            )
+        return z
+
+    def drop(self, x: Tensor, stage: Stage) -> Tensor:
+        """`x`: answers are computed without dropout."""
+        return x
+
+    def project_activate(self, linear: Linear, x: Tensor, b: Tensor, stage: Stage) -> Tensor:
+        """One program where that was found to be faster for so many tokens."""
+        if self.fused_from is None or len(x) < self.fused_from or not isinstance(linear, PlainLinear):
+            return self.add_activate(linear(x), b, stage)
+        return self.project_activate_at_once(linear.weight, x, b, stage)
+
+    def project_activate_at_once(self, weight: Tensor, x: Tensor, b: Tensor, stage: Stage) -> Tensor:
+        """gelu(x Wᵀ + b) for W [out, in], rounded once."""
+        out, into = weight.shape
+        z = x.new_empty(len(x), out)
+        grid = -(-len(x) // _PROJECTED["T_BLOCK"]) * -(-out // _PROJECTED["C_BLOCK"])
+        with torch.cuda.device_of(x):
+            self.programs.project_activate[(grid,)](
+                *(x, weight, b, b.stride(0), stage.row_of_token, z, len(x), into, out), **_PROJECTED, **_LAUNCHED
+            )
+        return z
+
+    def join(self, branches: Sequence[Branches], stage: Stage) -> "GpuBranches":
+        """Tiles for low-rank branches and adapters, uploaded in one copy; spans for sparse branches.
+
+        Where a matrix does not begin at a multiple of 16 bytes, all branches stay spans.
+        """
+        turns, tiles = tiles_of(branches, stage.spans)
+        if not are_aligned(tiles):
+            return GpuBranches({}, None, join(branches.__getitem__, stage.spans))
+        on_device = upload({0: tiles}, stage.row_of_token.device)[0] if turns else None
+        ranks = tiles[:, :, Tile.RANK].max(axis=1).tolist() if turns else []
+        blocks = {turn: -(-rank // RANK_BLOCK) for turn, rank in zip(turns, ranks, strict=True)}
+        return GpuBranches(blocks, on_device, join(lambda row: branches[row].sparse, stage.spans))
+
+    def add_branches(self, y: Tensor, x: Tensor, joined: "GpuJoined") -> Tensor:
+        """Low-rank branches and adapters of all rows in two launches; sparse branches span by span."""
+        for tiles, low_blocks in joined.turns:
+            self._add_tiles(y, x, tiles, low_blocks)
+        return _add_spans(y, x, joined.spans)
+
+    def _add_tiles(self, y: Tensor, x: Tensor, tiles: Tensor, low_blocks: int) -> None:
+        low = x.new_empty(len(x), low_blocks * RANK_BLOCK)
+        with torch.cuda.device_of(y):
+            self._branches.shrink[(len(tiles), -(-low.shape[1] // _SHRINK["R_BLOCK"]))](
+                tiles, x, low, low_blocks, x.shape[1], **_SHRINK
+            )
+            self._branches.expand[(len(tiles), -(-y.shape[1] // _EXPANDED))](
+                tiles, low, low_blocks, y, y.shape[1], _EXPANDED
+            )
+
+
+@dataclass(frozen=True)
+class GpuJoined:
+    """The branches of a stage's rows at one site.
+
+    Attributes:
+        turns: (tiles on the device, their largest rank in blocks of `RANK_BLOCK`), to be computed one after the other.
+        spans: spans with the branches that PyTorch computes.
+    """
+
+    turns: Sequence[tuple[Tensor, int]]
+    spans: Sequence[Joined]
+
+
+class GpuBranches(dict[LayerSite, GpuJoined]):
+    """The branches of a stage's rows at all sites.
+
+    Attributes:
+        blocks: by turn, (site, how many come before it there), the largest rank in blocks of `RANK_BLOCK`.
+        tiles: [turns, tiles, fields] on the device; None where there are no turns.
+        has_spans: whether PyTorch computes some of them.
+    """
+
+    def __init__(
+        self, blocks: Mapping[Turn, int], tiles: Tensor | None, spans: Mapping[LayerSite, Sequence[Joined]]
+    ) -> None:
+        self.blocks, self.tiles, self.has_spans = blocks, tiles, bool(spans)
+        turns: dict[LayerSite, list[tuple[Tensor, int]]] = {site: [] for site in spans}
+        if tiles is not None:
+            for (site, _), own, count in zip(blocks, tiles, blocks.values(), strict=True):
+                turns.setdefault(site, []).append((own, count))
+        super().__init__({site: GpuJoined(found, spans.get(site, ())) for site, found in turns.items()})
+
+    @property
+    def key(self) -> tuple[tuple[Turn, int], ...]:
+        """Equal for batches that one recording can compute: ranks count as powers of two."""
+        return tuple((turn, power_of_two(count)) for turn, count in self.blocks.items())
+
+    def static(self, most_tiles: int) -> "GpuBranches":
+        """Room for the branches of every batch with this key: tiles of rank 0, which compute nothing."""
+        if self.tiles is None:
+            return GpuBranches({}, None, {})
+        turns, _, fields = self.tiles.shape
+        return GpuBranches(dict(self.key), self.tiles.new_zeros(turns, most_tiles, fields), {})
+
+    def load(self, other: "GpuBranches") -> None:
+        """Copies another batch's tiles into this room, on the device."""
+        if self.tiles is not None and other.tiles is not None:
+            count = other.tiles.shape[1]
+            self.tiles[:, :count].copy_(other.tiles)
+            self.tiles[:, count:, Tile.RANK].zero_()
+
+
+def _add_spans(y: Tensor, x: Tensor, joined: Sequence[Joined]) -> Tensor:
+    """Adds the branches of one span after the other to `y` itself.
+
+    A sparse difference is written out as a matrix first, which a GPU does faster than it multiplies it entry by entry,
+    and in one order: sums that several of its threads add to differ from run to run.
+    """
+    for start, stop, branches in joined:
+        for branch in branches:
+            added = F.linear(x[start:stop], branch.dense()) if isinstance(branch, Sparse) else branch(x[start:stop])
+            y[start:stop] += added
+    return y
