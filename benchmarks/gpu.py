@@ -83,7 +83,7 @@ def about(device: str) -> dict[str, object]:
 
 def tested(out: Path) -> str:
     """pytest's last line for the tests that are marked for GPUs; its whole output is kept beside the results."""
-    command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-W", "default", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", "--verbose", "-m", "gpu", "-W", "default", "-p", "no:cacheprovider"]
     command += ["--continue-on-collection-errors", "tests/unit/encoder"]
     if importlib.util.find_spec("xdist") is not None:
         command += ["--numprocesses", str(min(TESTERS, os.cpu_count() or 1))]
@@ -96,7 +96,9 @@ def tested(out: Path) -> str:
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-            return f"not done after {TEST_SECONDS:.0f} s"
+            lines = log.read_text(encoding="utf-8").splitlines()
+            passed, failed = (sum(f" {word} " in line for line in lines) for word in ("PASSED", "FAILED"))
+            return f"not done after {TEST_SECONDS:.0f} s, {passed} passed, {failed} failed"
     return (log.read_text(encoding="utf-8").strip().splitlines() or ["pytest did not run"])[-1].strip("= ")
 
 

@@ -185,7 +185,7 @@ def _branches_of(gathered: Gathered) -> GpuBranches:
 def _kind_of(batch: Batch, gathered: Gathered, max_length: int) -> _Kind:
     # Programs are launched for the longest sequence there may be. Classes keep them, and the recordings, few.
     size, longest = len(batch.word), int(batch.lengths.max())
-    bound = next(bound for bound in (64, 128, 256, 512, max_length) if longest <= bound)
+    bound = next((bound for bound in (64, 128, 256, 512) if longest <= bound), max_length)
     return _Kind(size, min(bound, size, max_length), gathered.scales is not None, _branches_of(gathered).key)
 
 

@@ -99,7 +99,7 @@ def test_packed_attention_is_the_plain_one(varlen: None, dtype: torch.dtype) -> 
     b_q = draw(3, 2 * h, dtype=dtype, seed=1, device=DEVICE)[:, h:]
     got = VarlenAttention(GpuKernels().programs)(qkv.clone(), b_q, at, 3)
     want = PlainKernels(F.gelu).attend(qkv.clone(), b_q, at, 3)
-    tolerance = 1e-5 if dtype == torch.float32 else 0.02
+    tolerance = {torch.float32: 1e-5, torch.float16: 0.02, torch.bfloat16: 0.1}[dtype]
     torch.testing.assert_close(got[:109], want[:109], rtol=tolerance, atol=tolerance)
 
 

@@ -131,7 +131,8 @@ def test_add_activate(dtype: torch.dtype, width: int) -> None:
     assert_close(fast().add_activate(z.clone(), b, at), PLAIN.add_activate(z.clone(), b, at))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, HALF])
+# In float32, in which it is never used, its blocks need more shared memory than most GPUs have.
+@pytest.mark.parametrize("dtype", [torch.float32, HALF] if DEVICE == "cpu" else [HALF])
 @pytest.mark.parametrize(
     ("tokens", "into", "out"),
     [(1, 16, 3), (128, 64, 128), (129, 100, 130), (300, 128, 260), (16, 65, 384)],
@@ -151,12 +152,12 @@ def test_a_product_with_its_activation(dtype: torch.dtype, tokens: int, into: in
 def test_groups_of_blocks_cover_every_block_once() -> None:
     """More than the eight blocks of tokens that are computed together, and a last group that is not full."""
     tokens, into, out = 9 * 128 + 5, 16, 130
-    at = stage([tokens], [0], 0, torch.float32)
-    x, weight = draw(tokens, into, dtype=torch.float32, device=DEVICE), draw(out, into, dtype=torch.float32, seed=1)
-    b = torch.zeros(1, out, device=DEVICE)
+    at = stage([tokens], [0], 0, HALF)
+    x, weight = (draw(rows, into, dtype=HALF, seed=rows, device=DEVICE) for rows in (tokens, out))
     with unwritten_memory_is_nan():
-        got = fast().project_activate_at_once(weight.to(DEVICE), x, b, at)
-    torch.testing.assert_close(got, F.gelu(x @ weight.to(DEVICE).T), rtol=1e-4, atol=1e-4)
+        got = fast().project_activate_at_once(weight, x, x.new_zeros(1, out), at)
+    want = F.gelu(x.double() @ weight.double().T)
+    torch.testing.assert_close(got.double(), want, rtol=TOLERANCE[HALF], atol=TOLERANCE[HALF])
 
 
 def test_rows_that_lie_beyond_what_32_bits_can_count() -> None:
