@@ -9,9 +9,23 @@ ROOT = Path(__file__).parents[2]
 def test_the_images_context_holds_every_package() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     needed = set(project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"])
-    needed |= {"pyproject.toml", "constraints.txt", *project["project"]["license-files"], project["project"]["readme"]}
+    needed |= {
+        "pyproject.toml",
+        "hatch_build.py",
+        "constraints.txt",
+        *project["project"]["license-files"],
+        project["project"]["readme"],
+    }
     kept = [line[1:] for line in (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines() if line[:1] == "!"]
     assert {name for name in needed if not any(f"{name}/".startswith(f"{folder}/") for folder in kept)} == set()
+
+
+def test_the_image_takes_a_compiled_wheel_and_has_no_compiler() -> None:
+    *_, building, running = (ROOT / "deploy/Dockerfile").read_text(encoding="utf-8").split("\nFROM ")
+    assert "g++" in building
+    assert "pip wheel" in building
+    assert "g++" not in running
+    assert "manylinux" in running
 
 
 def test_every_dependency_is_pinned() -> None:

@@ -43,5 +43,5 @@ def _products(device: str) -> NativeProducts:
         raise InvalidSettings("int8 is computed on the CPU only")
     products = load_products(device, torch.int8)
     if products is None:
-        raise InvalidSettings("int8 needs the fast CPU kernels, and they need a C++ compiler (GCC 11 or later)")
+        raise InvalidSettings("int8 needs the fast CPU kernels, and here they need a C++ compiler (GCC 11 or later)")
     return products

@@ -245,7 +245,10 @@ class BaseResponse(BaseModel):
     device: str
     kernels: Annotated[
         str,
-        Field(description="what computes between the matrix products: native, plain, or gpu and what it chose"),
+        Field(
+            description="what computes between the matrix products: native, with the instructions that a wheel's"
+            " library is compiled for, plain, or gpu and what it chose"
+        ),
     ]
     batch_invariant: Annotated[bool, Field(description="whether a text gets the same bits alone and in every batch")]
     parameters: dict[str, list[int]]

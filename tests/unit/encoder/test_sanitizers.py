@@ -15,8 +15,8 @@ SANITIZERS = ("libasan.so", "libubsan.so")
 PROGRAM = f"""
 import sys
 import pytest
-from onebert_encoder.compute.kernels import library, native
-library.FLAGS = (*library.FLAGS, *{SANITIZE!r})
+from onebert_encoder.compute.kernels import compiler, library
+compiler.FLAGS = (*compiler.FLAGS, *{SANITIZE!r})
 library._cache_folder = lambda: None
 sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "-k", sys.argv[1], *sys.argv[2:]]))
 """

@@ -1,11 +1,10 @@
-"""The compiled CPU code: one library, built for this machine on first use, and kept for the next start.
+"""The compiled CPU code: one of the wheel's libraries, or one built for this machine on first use and kept.
 
-The C++ in `cpu/` needs a C++20 compiler (GCC 11 or later) and nothing of PyTorch's. Where there is none PyTorch's own
-operations compute instead (docs/decisions/0012-native-kernels.md).
+Where there is neither, PyTorch's own operations compute instead (docs/decisions/0012-native-kernels.md,
+docs/decisions/0026-kernels-in-the-wheel.md).
 """
 
 import ctypes
-import hashlib
 import logging
 import os
 import platform
@@ -16,26 +15,38 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+from onebert_encoder.compute.kernels import compiler
+
 logger = logging.getLogger("onebert.kernels")
 
-_FOLDER = Path(__file__).with_name("cpu")
-_SOURCES = tuple(sorted(_FOLDER.glob("*.cpp")))
-_HEADERS = tuple(sorted(_FOLDER.glob("*.h")))
-# GCC's names. Code of GCC calls the OpenMP library that PyTorch brings; code of Clang would need another one.
-_COMPILERS = ("g++", "c++")
-# Arithmetic stays IEEE's. Only errno and floating-point traps are given up, which would forbid vector code.
-FLAGS = ("-std=c++20", "-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fopenmp", "-fPIC")
-_TIMEOUT_SECONDS = 120
 # The status where a token is not in the tables of the embeddings (forward.cpp).
 _OUTSIDE = 2
 
 
-def find_library() -> ctypes.CDLL | None:
-    """The library, ready to be called; None, with a warning in the log, where it cannot be built."""
+class Library(ctypes.CDLL):
+    """A compiled library, ready to be called.
+
+    Args:
+        path: of the file.
+        level: the name of the `Level` that it is compiled for; None where that is exactly this machine's processor.
+
+    Raises:
+        OSError: it cannot be loaded, or the operating system keeps its instructions from programs.
+    """
+
+    def __init__(self, path: Path, level: str | None) -> None:
+        super().__init__(str(path))
+        if self.enable():
+            raise OSError("the operating system keeps instructions of this processor from programs")
+        self.level = level
+
+
+def find_library() -> Library | None:
+    """The best library for this machine; None, with a warning in the log, where there is none."""
     try:
         return _library()
     except (OSError, subprocess.SubprocessError) as error:
-        logger.warning("the fast CPU kernels cannot be built (%s), so plain PyTorch is used", _reason(error))
+        logger.warning("the fast CPU kernels cannot be built (%s), so plain PyTorch is used", compiler.reason(error))
         return None
 
 
@@ -53,41 +64,47 @@ def check_status(status: int, *_: object) -> None:
 
 
 @cache
-def _library() -> ctypes.CDLL:
+def _library() -> Library:
+    """Raises what `_built_here` raises."""
+    return _of_wheel() or _built_here()
+
+
+def _of_wheel() -> Library | None:
+    """The library of the best level that runs here; None where there are no such libraries, as in a checkout."""
+    for level in compiler.supported(platform.machine(), _cpu_flags().split()):
+        path = compiler.FOLDER / compiler.file_name(level)
+        if path.exists():
+            try:
+                return Library(path, level.name)
+            except OSError as error:
+                logger.warning("the CPU kernels for %s are not used: %s", level.name, error)
+    return None
+
+
+def _built_here() -> Library:
     """The library for exactly this source, compiler and processor: from the cache, or compiled.
 
     Raises:
         OSError: no compiler is installed, or the library cannot be loaded.
         subprocess.SubprocessError: the compiler fails or takes too long.
     """
-    compiler = next(filter(None, map(shutil.which, _COMPILERS)), None)
-    if compiler is None:
-        raise FileNotFoundError(f"neither {' nor '.join(_COMPILERS)} is installed")
-    cache_folder, name = _cache_folder(), f"kernels-{_fingerprint(compiler)}.so"
+    found = compiler.find_compiler()
+    about = (compiler.version_of(found), platform.machine(), _cpu_flags() or platform.processor())
+    cache_folder, name = _cache_folder(), f"kernels-{compiler.digest(*about)}.so"
     if cache_folder is not None:
         with suppress(OSError):  # not in the cache, or damaged
             if _own_alone(cache_folder / name):
-                return _opened(cache_folder / name)
+                return Library(cache_folder / name, None)
     with tempfile.TemporaryDirectory(prefix="onebert-kernels-") as folder:
-        built = _compile(compiler, Path(folder) / name)
-        return _opened(built if cache_folder is None else _keep(built, cache_folder))
+        built = compiler.compile_library(found, Path(folder) / name, compiler.NATIVE)
+        return Library(built if cache_folder is None else _keep(built, cache_folder), None)
 
 
-def _opened(path: Path) -> ctypes.CDLL:
-    library = ctypes.CDLL(str(path))
-    if library.enable():
-        raise OSError("the operating system keeps instructions of this processor from programs")
-    return library
-
-
-def _compile(compiler: str, library: Path) -> Path:
-    objects = [str(library.with_name(f"{source.stem}.o")) for source in _SOURCES]
-    for source, compiled in zip(_SOURCES, objects, strict=True):
-        _run(compiler, *FLAGS, "-c", str(source), "-o", compiled)
-    # Linked without -fopenmp: OpenMP's symbols are then found in the library that PyTorch has loaded, and both use its
-    # threads.
-    _run(compiler, "-shared", *objects, "-o", str(library))
-    return library
+def _cpu_flags() -> str:
+    """What Linux lists of the processor's instructions: those that it has, and that programs may use."""
+    cpu = Path("/proc/cpuinfo")
+    lines = cpu.read_text(encoding="utf-8").splitlines() if cpu.exists() else []
+    return next((line.partition(":")[2] for line in lines if line.startswith(("flags", "Features"))), "")
 
 
 def _keep(built: Path, cache_folder: Path) -> Path:
@@ -116,28 +133,3 @@ def _own_alone(path: Path) -> bool:
     """Whether the path belongs to this user and nobody else can write to it."""
     about = path.stat()
     return about.st_uid == os.geteuid() and not about.st_mode & 0o022
-
-
-def _fingerprint(compiler: str) -> str:
-    version = _run(compiler, "--version")
-    cpu = Path("/proc/cpuinfo")
-    lines = cpu.read_text(encoding="utf-8").splitlines() if cpu.exists() else []
-    flags = next((line for line in lines if line.startswith(("flags", "Features"))), platform.processor())
-    parts = [
-        *(source.read_text(encoding="utf-8") for source in (*_SOURCES, *_HEADERS)),
-        version,
-        *FLAGS,
-        platform.machine(),
-        flags,
-    ]
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
-
-
-def _run(*command: str) -> str:
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS).stdout
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, subprocess.CalledProcessError):
-        return next(iter((error.stderr or "").strip().splitlines()), str(error))
-    return str(error)

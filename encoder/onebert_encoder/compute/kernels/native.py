@@ -1,7 +1,6 @@
-"""The kernels for CPUs in C++: compiled when first needed, cached, and used only if they agree with the plain ones.
+"""The kernels for CPUs in C++ (library.py says where they come from), used only if they agree with the plain ones.
 
-The C++ beside this file needs a C++20 compiler (GCC 11 or later) and nothing of PyTorch; its loops run on the OpenMP
-threads that PyTorch has loaded. Without a compiler the plain kernels compute (docs/decisions/0012-native-kernels.md).
+Their loops run on the OpenMP threads that PyTorch has loaded (docs/decisions/0012-native-kernels.md).
 """
 
 import ctypes
@@ -14,7 +13,7 @@ import torch
 from torch import Tensor
 
 from onebert_encoder.compute.kernels.check import matches_plain
-from onebert_encoder.compute.kernels.library import check_status, find_library
+from onebert_encoder.compute.kernels.library import Library, check_status, find_library
 from onebert_encoder.compute.kernels.protocol import Gain
 from onebert_encoder.compute.linear import Linear
 from onebert_encoder.layout.branches import Branches, Joined, LayerSite, Sparse, join
@@ -45,12 +44,16 @@ class NativeKernels:
 
     Raises:
         MemoryError: by every kernel, where its working memory cannot be had; nothing is computed then.
+
+    Attributes:
+        description: the name, and the level of a wheel's library.
     """
 
-    name = description = "native"
+    name = "native"
     batch_invariant = True
 
-    def __init__(self, library: ctypes.CDLL, dtype: torch.dtype) -> None:
+    def __init__(self, library: Library, dtype: torch.dtype) -> None:
+        self.description = self.name if library.level is None else f"{self.name} ({library.level})"
         functions = {name: getattr(library, f"{name}_{_SUFFIX[dtype]}") for name in _SIGNATURES}
         for name, function in functions.items():
             function.argtypes, function.restype, function.errcheck = _SIGNATURES[name], ctypes.c_int, check_status

@@ -1,0 +1,116 @@
+"""Which of a wheel's libraries is loaded, on processors that are given as what Linux says of them."""
+
+import logging
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from onebert_encoder.compute.kernels import compiler, library
+from stages import needs_kernels
+
+# From /proc/cpuinfo, without what no library needs.
+SANDY_BRIDGE = "fpu sse sse2 ssse3 sse4_1 sse4_2 avx xsave popcnt aes"
+HASWELL = f"{SANDY_BRIDGE} avx2 fma f16c bmi1 bmi2 abm movbe"
+SKYLAKE = f"{HASWELL} avx512f avx512dq avx512cd avx512bw avx512vl clwb"
+CASCADE_LAKE = f"{SKYLAKE} avx512_vnni"
+COOPER_LAKE = f"{CASCADE_LAKE} avx512_bf16"
+ZEN_3 = f"{HASWELL} sse4a vaes vpclmulqdq clwb"
+ZEN_4 = f"{COOPER_LAKE} sse4a avx512ifma avx512vbmi avx512_vbmi2 avx512_bitalg avx512_vpopcntdq"
+SAPPHIRE_RAPIDS = f"{COOPER_LAKE} avx_vnni avx512_fp16 amx_bf16 amx_tile amx_int8"
+# Programs on a kernel that cannot save wide registers see a processor that has none.
+WITHOUT_AVX512 = " ".join(flag for flag in SAPPHIRE_RAPIDS.split() if not flag.startswith(("avx512", "amx")))
+
+PROCESSORS = [
+    (SANDY_BRIDGE, []),
+    (HASWELL, ["avx2"]),
+    (ZEN_3, ["avx2"]),
+    (SKYLAKE, ["avx512", "avx2"]),
+    (CASCADE_LAKE, ["avx512_vnni", "avx512", "avx2"]),
+    (COOPER_LAKE, ["avx512_bf16", "avx512_vnni", "avx512", "avx2"]),
+    (ZEN_4, ["avx512_bf16", "avx512_vnni", "avx512", "avx2"]),
+    (SAPPHIRE_RAPIDS, ["amx", "avx512_bf16", "avx512_vnni", "avx512", "avx2"]),
+    (WITHOUT_AVX512, ["avx2"]),
+    ("", []),
+]
+
+# Libraries that do nothing but to be loaded, each as C.
+RUNS = "int enable(void) { return 0; }"
+REFUSED = "int enable(void) { return 1; }"
+ENDS_THE_PROCESS = "#include <stdlib.h>\n__attribute__((constructor)) static void end(void) { abort(); }"
+
+Pretend = Callable[..., None]
+
+
+@pytest.fixture
+def pretend(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Pretend]:
+    """Gives this machine a processor's flags, and libraries of a wheel by level; there is no compiler on the path."""
+
+    def of(cpu_flags: str, **sources: str) -> None:
+        source = tmp_path / "library.c"
+        for level in compiler.LEVELS["x86_64"]:
+            if level.name in sources:
+                source.write_text(sources[level.name], encoding="utf-8")
+                built = ["-shared", "-fPIC", str(source), "-o", str(tmp_path / compiler.file_name(level))]
+                subprocess.run(["gcc", *built], check=True)
+        monkeypatch.setattr(compiler, "FOLDER", tmp_path)
+        monkeypatch.setattr(library, "_cpu_flags", lambda: cpu_flags)
+        monkeypatch.setattr(library.platform, "machine", lambda: "x86_64")
+        monkeypatch.setenv("PATH", str(tmp_path))
+
+    library._library.cache_clear()
+    yield of
+    library._library.cache_clear()
+
+
+@pytest.mark.parametrize(("cpu_flags", "names"), PROCESSORS)
+def test_a_processor_runs_the_levels_whose_instructions_it_has(cpu_flags: str, names: list[str]) -> None:
+    assert [level.name for level in compiler.supported("x86_64", cpu_flags.split())] == names
+
+
+def test_other_architectures_have_levels_of_their_own() -> None:
+    assert [level.name for level in compiler.supported("aarch64", ["fp", "asimd", "crc32"])] == ["neon"]
+    assert compiler.supported("riscv64", ["rv64imafdcv"]) == []
+
+
+@needs_kernels
+def test_the_best_level_is_loaded_and_none_that_the_processor_lacks(pretend: Pretend) -> None:
+    pretend(CASCADE_LAKE, amx=ENDS_THE_PROCESS, avx512_bf16=ENDS_THE_PROCESS, avx512_vnni=RUNS, avx512=RUNS, avx2=RUNS)
+    found = library.find_library()
+    assert found is not None
+    assert found.level == "avx512_vnni"
+
+
+@needs_kernels
+def test_where_the_system_refuses_the_matrix_registers_the_next_level_is_loaded(
+    pretend: Pretend, caplog: pytest.LogCaptureFixture
+) -> None:
+    pretend(SAPPHIRE_RAPIDS, amx=REFUSED, avx512_bf16=RUNS, avx2=RUNS)
+    with caplog.at_level(logging.WARNING):
+        found = library.find_library()
+    assert found is not None
+    assert found.level == "avx512_bf16"
+    (record,) = caplog.records
+    assert "for amx are not used: the operating system keeps" in record.getMessage()
+
+
+@needs_kernels
+def test_a_library_of_other_sources_is_not_loaded(
+    pretend: Pretend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pretend(HASWELL, avx2=ENDS_THE_PROCESS)
+    changed = tmp_path / "numbers.h"
+    changed.write_text("// another version", encoding="utf-8")
+    monkeypatch.setattr(compiler, "_HEADERS", (*compiler._HEADERS[1:], changed))
+    assert library.find_library() is None
+    assert "neither g++ nor c++ is installed" in caplog.text
+
+
+@needs_kernels
+def test_where_no_level_runs_they_are_compiled_as_in_a_checkout(
+    pretend: Pretend, caplog: pytest.LogCaptureFixture
+) -> None:
+    pretend(SANDY_BRIDGE, avx2=ENDS_THE_PROCESS)
+    assert library.find_library() is None
+    assert "neither g++ nor c++ is installed" in caplog.text
