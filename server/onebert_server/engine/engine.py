@@ -38,8 +38,8 @@ class EngineLimits:
     Attributes:
         max_batch_tokens: tokens of one forward pass.
         queue: what may wait.
-        max_batch_seconds: how long one forward pass should take; it then holds fewer tokens, but never so few that it
-            would waste the device. Whoever comes meanwhile waits for it.
+        max_batch_seconds: how long one forward pass should take at most; it then holds fewer tokens, but never so few
+            that it would waste the device. Whoever comes meanwhile waits for it.
     """
 
     max_batch_tokens: int
@@ -115,7 +115,7 @@ class Engine:
             ShuttingDown: the engine takes nothing new.
             EngineFailed: the engine does not run.
         """
-        request = Request(items, context, self._scheduler.withdraw)
+        request = Request(items, self._costs(items), context, self._scheduler.withdraw)
         if items:
             self._scheduler.put(request, self._seconds_per_token)
         else:
@@ -190,14 +190,29 @@ class Engine:
         return self._scheduler.tokens * self._seconds_per_token
 
     @property
-    def _seconds_per_token(self) -> float:
-        """Of tokens that wait, and will run in batches as large as they get."""
-        return self._speed.seconds(self._batch_tokens) / self._batch_tokens
+    def batch_tokens(self) -> int:
+        """Tokens that a batch computes where more wait: as few as the device does without losing capacity."""
+        return self._speed.worthwhile(self._max_tokens)
 
     @property
-    def _batch_tokens(self) -> int:
+    def _max_tokens(self) -> int:
+        """Tokens that a batch holds at most, those that several of its sequences share counted for each."""
         most = self._limits.max_batch_tokens
         return max(self._speed.tokens_within(self._limits.max_batch_seconds, most), min(_MIN_BATCH_TOKENS, most))
+
+    @property
+    def _seconds_per_token(self) -> float:
+        """Of tokens that wait, and will run in batches as large as they get."""
+        return self._speed.seconds(self.batch_tokens) / self.batch_tokens
+
+    def _costs(self, items: Sequence[Item]) -> list[int]:
+        """Tokens that are computed for each item: of a text that an earlier one has, only in layers that differ."""
+        layers, texts, costs = self._base.config.num_layers, set[int](), list[int]()
+        for item in items:
+            shared = self._bank.diverges_at[item.slot] if id(item.tokens) in texts else 0
+            texts.add(id(item.tokens))
+            costs.append(max(len(item.tokens) * (layers - shared) // layers, 1))
+        return costs
 
     def _run(self) -> None:
         if self._threads is not None:
@@ -213,7 +228,7 @@ class Engine:
     def _fly(self) -> None:
         """Batch after batch, until the engine is closed and nothing waits."""
         flight: Flight | None = None
-        while (waiting := self._scheduler.take(self._batch_tokens, only_full=flight is not None)) or flight:
+        while (waiting := self._take(only_full=flight is not None)) or flight:
             following = self._launched(waiting, flight) if waiting else None
             if flight:
                 self._land(flight, following)
@@ -221,6 +236,9 @@ class Engine:
                 self._land(following, None)
                 following = None
             flight = following
+
+    def _take(self, only_full: bool) -> list[Waiting]:
+        return self._scheduler.take(self.batch_tokens, self._max_tokens, only_full)
 
     def _launched(self, waiting: Sequence[Waiting], before: Flight | None) -> Flight | None:
         try:

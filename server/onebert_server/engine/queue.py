@@ -1,8 +1,10 @@
 """Who is next: waiting sequences are taken in fair turns between principals; pure logic, told the time by its callers.
 
-Two levels take turns. Principals by deficit round robin on tokens: each gets `QUANTUM` tokens a turn, so that everybody
-who waits gets an equal part of the device. Within a principal, requests are served in the order in which they came, but
-one that has had `REQUEST_TURN` tokens goes behind the others: a short text never waits for a whole fan-out.
+Two levels decide. Principals take turns by deficit round robin on tokens: each gets `QUANTUM` tokens a turn, so that
+everybody who waits gets an equal part of the device. Within a principal what is due first is served first. A request is
+due some time after it has come, `SLACK` times the time that it takes itself: a short text goes ahead of a long one that
+came slightly earlier, and what has waited for long goes ahead of whatever comes. A request that has had `REQUEST_TURN`
+tokens is due anew, as if the rest of it came only then: a text never waits for a whole fan-out.
 
 What may wait is bounded by the wait that a request would find, in seconds: what must be served before its own work
 begins, if all principals are served equally. One principal alone can fill the queue; a newcomer finds no wait at all.
@@ -11,17 +13,18 @@ begins, if all principals are served equally. One principal alone can fill the q
 import heapq
 import itertools
 from collections import OrderedDict
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import Generic, Protocol, TypeVar
+from typing import Generic
 
 from onebert_server.context import RESERVED
+from onebert_server.engine.flow import QUANTUM, REQUEST_TURN, Flow, Progress, R
 from onebert_store.errors import DeadlineExceeded, OverShare, QueueFull, TooLarge
 
-# Tokens that a principal is served in its turn, and that a request is served before others of its principal go first.
-QUANTUM = 512
-REQUEST_TURN = 2048
+# How many times as long as its turn takes to compute a request lets others go first that come after it and are shorter.
+SLACK = 16.0
+# But for no more than this share of the longest wait: the bound in seconds would mean little otherwise.
+MAX_SLACK = 0.5
 
 # Deadlines of requests that no longer wait are dropped when there are so many of them more than requests that wait.
 MAX_STALE = 1024
@@ -34,25 +37,6 @@ MAX_REMEMBERED = 1024
 LEFT_FOR_WAITING = 0.5
 
 INFINITY = float("inf")
-
-
-class Waiter(Protocol):
-    """A request as the queue sees it; compared by identity."""
-
-    @property
-    def principal(self) -> str:
-        """Who asks."""
-
-    @property
-    def deadline(self) -> float:
-        """When its answer is of no use any more, on the clock of `now`."""
-
-    @property
-    def lengths(self) -> Sequence[int]:
-        """Tokens of each of its sequences, at least one."""
-
-
-R = TypeVar("R", bound=Waiter)
 
 
 @dataclass(frozen=True)
@@ -69,43 +53,6 @@ class QueueLimits:
     max_seconds: float = INFINITY
 
 
-@dataclass
-class _Progress:
-    """How far a request is: its number, its next sequence, and the tokens it may be served before others go first."""
-
-    number: int
-    next: int = 0
-    turn: int = REQUEST_TURN
-
-
-class _Flow(Generic[R]):
-    """What waits of one principal.
-
-    Attributes:
-        requests: in the order of their turns.
-        credit: tokens that the principal may still be served in its turn.
-    """
-
-    def __init__(self) -> None:
-        self.requests: OrderedDict[R, _Progress] = OrderedDict()
-        self.sequences = self.tokens = 0
-        self.credit = QUANTUM
-
-    def advance(self, length: int) -> bool:
-        """After the next sequence, of so many tokens, was taken; whether it was the last one of its request."""
-        request, progress = next(iter(self.requests.items()))
-        self.credit -= length
-        progress.next += 1
-        progress.turn -= length
-        if progress.next == len(request.lengths):
-            del self.requests[request]
-            return True
-        if progress.turn <= 0:
-            progress.turn += REQUEST_TURN
-            self.requests.move_to_end(request)
-        return False
-
-
 class FairQueue(Generic[R]):
     """Requests whose sequences wait; not thread-safe.
 
@@ -117,7 +64,7 @@ class FairQueue(Generic[R]):
         self.sequences = self.tokens = 0
         self._limits = limits
         # In the order of their turns; only those of whom something waits.
-        self._flows: OrderedDict[str, _Flow[R]] = OrderedDict()
+        self._flows: OrderedDict[str, Flow[R]] = OrderedDict()
         # A heap of deadlines with the numbers of their requests. It keeps deadlines of requests that no longer wait,
         # until there are too many of them, and so it holds no request: one that was answered keeps its answers.
         self._deadlines: list[tuple[float, int]] = []
@@ -132,7 +79,7 @@ class FairQueue(Generic[R]):
         Raises:
             QueueFull, OverShare: see `put`.
         """
-        self._refuse(principal, 1, 1, INFINITY, seconds_per_token)
+        self._refuse(principal, 1, 1, False, seconds_per_token)
 
     def put(self, request: R, now: float, seconds_per_token: float) -> None:
         """Lets a request wait, or refuses it; the reserved principal is not refused for what waits.
@@ -153,21 +100,24 @@ class FairQueue(Generic[R]):
             raise TooLarge("the request holds more than the server's whole queue; send it in parts")
         if now >= request.deadline:
             raise DeadlineExceeded("the request's time was over before its work began")
-        self._refuse(request.principal, sequences, tokens, request.deadline - now, seconds_per_token)
-        flow = self._flows.setdefault(request.principal, _Flow())
+        spare = request.deadline - now - self._until_done(request.principal, tokens, seconds_per_token)
+        self._refuse(request.principal, sequences, tokens, spare < 0, seconds_per_token)
+        slack = self._slack(tokens, spare, seconds_per_token)
         number = next(self._numbers)
-        flow.requests[request] = _Progress(number)
+        flow = self._flows.setdefault(request.principal, Flow())
+        flow.add(request, Progress(number, now + slack, slack))
         self._waiting[number] = request
         self._count(request.principal, sequences, tokens)
         if request.deadline < INFINITY:
             self._note_deadline(request.deadline, number)
 
-    def take(self, max_tokens: int) -> list[tuple[R, int]]:
+    def take(self, max_cost: int, max_tokens: int, now: float) -> list[tuple[R, int]]:
         """Takes the next batch.
 
         Args:
-            max_tokens: in all. Tokens are packed without padding, so a batch costs the sum of its lengths. A sequence
-                that is longer still goes, alone.
+            max_cost: tokens that it computes, in all: the sum of its sequences' costs.
+            max_tokens: tokens that it holds, in all. A sequence that is over either bound still goes, alone.
+            now: the time.
 
         Returns:
             Requests with the index of the sequence that was taken; empty only when nothing waits.
@@ -175,17 +125,18 @@ class FairQueue(Generic[R]):
         taken: list[tuple[R, int]] = []
         while self._flows:
             principal, flow = next(iter(self._flows.items()))
-            request, progress = next(iter(flow.requests.items()))
-            length = request.lengths[progress.next]
-            if length > max_tokens and taken:
-                break
+            request, progress = flow.first()
+            length, cost = request.lengths[progress.next], request.costs[progress.next]
             if length > flow.credit:
                 flow.credit += QUANTUM
                 self._flows.move_to_end(principal)
                 continue
+            if taken and (cost > max_cost or length > max_tokens):
+                break
             taken.append((request, progress.next))
+            max_cost -= cost
             max_tokens -= length
-            if flow.advance(length):
+            if flow.advance(length, now):
                 del self._waiting[progress.number]
             self._count(principal, -1, -length)
         return taken
@@ -219,7 +170,7 @@ class FairQueue(Generic[R]):
         """Removes what waits of a request; returns how many sequences that were."""
         if not self._waits(request):
             return 0
-        progress = self._flows[request.principal].requests.pop(request)
+        progress = self._flows[request.principal].remove(request)
         del self._waiting[progress.number]
         left = request.lengths[progress.next :]
         self._count(request.principal, -len(left), -sum(left))
@@ -239,7 +190,7 @@ class FairQueue(Generic[R]):
             heapq.heapify(self._deadlines)
 
     def _waits(self, request: R) -> bool:
-        return request.principal in self._flows and request in self._flows[request.principal].requests
+        return request.principal in self._flows and request in self._flows[request.principal]
 
     def _count(self, principal: str, sequences: int, tokens: int) -> None:
         flow = self._flows[principal]
@@ -255,19 +206,34 @@ class FairQueue(Generic[R]):
         waited, _ = self._patience.get(principal, (INFINITY, 0.0))
         return min(waited / 2, self._limits.max_seconds)
 
-    def _refuse(self, principal: str, sequences: int, tokens: int, patience: float, seconds_per_token: float) -> None:
-        """Raises why so much more of a principal may not wait, or would not be answered within `patience` seconds."""
-        flows = [flow for name, flow in self._flows.items() if name != RESERVED]
+    def _until_done(self, principal: str, tokens: int, seconds_per_token: float) -> float:
+        """Seconds until so many tokens more of a principal are served: until then each other is served as many."""
+        flows = self._askers()
+        mine = tokens + (self._flows[principal].tokens if principal in self._flows else 0)
+        return (sum(min(flow.tokens, mine) for flow in flows) + tokens) * seconds_per_token
+
+    def _slack(self, tokens: int, spare: float, seconds_per_token: float) -> float:
+        """Seconds for which each turn of a request lets others go first; `spare` are left to all of its turns."""
+        turns = ceil(tokens / REQUEST_TURN)
+        own = SLACK * min(tokens, REQUEST_TURN) * seconds_per_token
+        return max(min(own, MAX_SLACK * self._limits.max_seconds, spare / turns), 0.0)
+
+    def _askers(self) -> list[Flow[R]]:
+        """What waits of each principal but the reserved one."""
+        return [flow for name, flow in self._flows.items() if name != RESERVED]
+
+    def _refuse(self, principal: str, sequences: int, tokens: int, late: bool, seconds_per_token: float) -> None:
+        """Raises why so much more of a principal may not wait, or would be answered too late."""
+        flows = self._askers()
         if principal == RESERVED or not flows:
             return
-        own = self._flows.get(principal) or _Flow()
+        own = self._flows.get(principal) or Flow()
         free_sequences = self._limits.max_sequences - sum(flow.sequences for flow in flows)
         free_tokens = self._limits.max_tokens - sum(flow.tokens for flow in flows)
         # Until this principal has been served so many tokens, each other is served as many, or all that waits of it.
         wait = sum(min(flow.tokens, own.tokens) for flow in flows) * seconds_per_token
-        done = (sum(min(flow.tokens, own.tokens + tokens) for flow in flows) + tokens) * seconds_per_token
         fits = own.sequences + sequences <= free_sequences and own.tokens + tokens <= free_tokens
-        if fits and wait < self._longest_wait(principal) and done <= patience:
+        if fits and wait < self._longest_wait(principal) and not late:
             return
         error: QueueFull | OverShare
         if own.tokens * len(flows) > sum(flow.tokens for flow in flows):

@@ -27,6 +27,7 @@ class Request(Future[list[Logits]]):
 
     Args:
         items: at least one.
+        costs: tokens that a batch computes for each.
         context: whose they are, and until when.
         withdraw: what to do when the caller has left.
 
@@ -35,9 +36,11 @@ class Request(Future[list[Logits]]):
         error: what it then ends with; None where its caller has left.
     """
 
-    def __init__(self, items: Sequence[Item], context: Context, withdraw: Callable[["Request"], bool]) -> None:
+    def __init__(
+        self, items: Sequence[Item], costs: Sequence[int], context: Context, withdraw: Callable[["Request"], bool]
+    ) -> None:
         super().__init__()
-        self.items = items
+        self.items, self.costs = items, costs
         self.principal, self.deadline = context.principal, context.deadline
         self.lengths = [len(item.tokens) for item in items]
         self.submitted = time.monotonic()

@@ -71,24 +71,26 @@ class Scheduler:
             self._queue.put(request, request.submitted, seconds_per_token)
             self._changed.notify()
 
-    def take(self, max_tokens: int, only_full: bool) -> list[Waiting]:
+    def take(self, max_cost: int, max_tokens: int, only_full: bool) -> list[Waiting]:
         """The next batch; blocks until there is one, and drops what is late before it costs a forward pass.
 
         Args:
-            max_tokens: in all.
-            only_full: to take nothing, and not to block, unless more than `max_tokens` wait.
+            max_cost: tokens that it computes, see `FairQueue.take`.
+            max_tokens: tokens that it holds.
+            only_full: to take nothing, and not to block, unless more than `max_cost` tokens wait.
 
         Returns:
             The sequences to compute; none where the engine is closing and nothing waits, or the batch is not full.
         """
         while True:
             with self._changed:
-                if only_full and self._queue.tokens <= max_tokens:
+                if only_full and self._queue.tokens <= max_cost:
                     return []
                 while not (self._queue.sequences or self.closing):
                     self._changed.wait()
-                late = self._queue.expire(time.monotonic())
-                taken = self._queue.take(max_tokens)
+                now = time.monotonic()
+                late = self._queue.expire(now)
+                taken = self._queue.take(max_cost, max_tokens, now)
                 self._running |= {request for request, _ in taken}
                 done = self.closing and not self._queue.sequences
             self._drop(late)

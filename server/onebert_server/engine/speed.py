@@ -2,6 +2,7 @@
 
 import logging
 import time
+from math import ceil
 
 import numpy as np
 import torch
@@ -18,68 +19,91 @@ logger = logging.getLogger("onebert.engine")
 _SMOOTHING = 0.2
 # One batch counts as at most so many times slower than estimated: a process that was halted has not become slow.
 _MOST_SLOWER = 4.0
-# The correction makes the estimate at most ten times faster than what was measured at start. A measurement beside
+# Neither part of the estimate becomes more than ten times faster than what was measured at start. A measurement beside
 # other work that was ending can be that wrong; an estimate that could fall to nothing would no longer bound any wait.
 _MOST_FASTER = 0.1
 
+# What the part for each batch may be of the time of a large one: about a fifty-fifth. Smaller batches would cost
+# capacity; larger ones would gain hardly any, and make those wait longer who come meanwhile.
+_START_SHARE = 0.018
+# With fewer tokens than these a product does not use a device well, whatever a batch costs beside its tokens.
+_LEAST = 128
+
 # Tokens of the batches that are measured at start, and of each sequence in them. Where the second batch takes `_LONG`
-# seconds, the third is left out; the best of `_REPEATED` measurements counts.
+# seconds, the third is left out; the best of `_REPEATED` measurements counts. Of the first, which is over in no time
+# and tells what a batch costs beside its tokens, it is the best of more.
 _MEASURED = (16, 1024, 8192)
 _MEASURED_LENGTH = 32
 _LONG = 0.02
-_REPEATED = 2
+_REPEATED = (8, 2, 2)
 
 
 class Speed:
     """An estimate of the seconds that a batch takes: a part for each batch, and a part for each token.
 
     Args:
-        overhead: seconds of a batch beside those of its tokens.
+        start: seconds of a batch beside those of its tokens.
         per_token: seconds of a token in a large batch.
     """
 
-    def __init__(self, overhead: float = 0.0, per_token: float = 0.0) -> None:
-        self._overhead = overhead
-        self._per_token = per_token
-        self._correction = 1.0
+    def __init__(self, start: float = 0.0, per_token: float = 0.0) -> None:
+        self._measured = start, per_token
+        self._start, self._per_token = start, per_token
 
     def seconds(self, tokens: float) -> float:
         """Estimated seconds of a batch."""
-        return self._correction * (self._overhead + tokens * self._per_token)
+        return self._start + tokens * self._per_token
 
     def tokens_within(self, seconds: float, most: int) -> int:
         """Tokens, at most `most`, of the largest batch that is estimated to take so long; may be negative."""
         if self.seconds(most) <= seconds:
             return most
-        return int((seconds / self._correction - self._overhead) / self._per_token) if self._per_token else 0
+        return int((seconds - self._start) / self._per_token) if self._per_token else 0
+
+    def worthwhile(self, most: int) -> int:
+        """Tokens, at most `most`, of the smallest batch in whose time the part for each batch is a small share."""
+        share = _START_SHARE / (1 - _START_SHARE)
+        if self._start >= share * most * self._per_token:
+            return most
+        return min(max(ceil(self._start / (share * self._per_token)), _LEAST), most)
 
     def observe(self, tokens: float, seconds: float) -> None:
         """Corrects the estimate by a batch that was run.
+
+        Each part is corrected as much as it has a share in the estimate: small batches say what a batch costs beside
+        its tokens, and large ones what a token costs.
 
         Args:
             tokens: that were computed; layers that texts of the batch share count once, or the batch would seem fast.
             seconds: it took.
         """
-        if estimated := self.seconds(tokens):
-            ratio = min(seconds / estimated, _MOST_SLOWER)
-            self._correction = max(self._correction * (1 + _SMOOTHING * (ratio - 1)), _MOST_FASTER)
+        if not (estimated := self.seconds(tokens)):
+            return
+        error = min(seconds / estimated, _MOST_SLOWER) - 1
+        share = self._start / estimated
+        step = _SMOOTHING * error / (share**2 + (1 - share) ** 2)
+        start, per_token = self._measured
+        self._start = max(self._start * (1 + step * share), start * _MOST_FASTER)
+        self._per_token = max(self._per_token * (1 + step * (1 - share)), per_token * _MOST_FASTER)
 
 
 def measure_speed(base: Base, rows: Rows) -> Speed:
     """Runs a few batches of the bare base on the calling thread, a fraction of a second in all on most machines."""
     sizes: list[int] = []
     seconds: list[float] = []
-    for tokens in _MEASURED:
+    for tokens, repeated in zip(_MEASURED, _REPEATED, strict=True):
         # Two sizes at least: the smallest batch is nearly all overhead, and says nothing of what a token takes.
         if len(sizes) > 1 and seconds[-1] > _LONG:
             break
         sizes.append(tokens)
-        seconds.append(min(_run(base, rows, tokens) for _ in range(_REPEATED)))
+        seconds.append(min(_run(base, rows, tokens) for _ in range(repeated)))
     per_token = (seconds[-1] - seconds[0]) / (sizes[-1] - sizes[0])
     if per_token <= 0:
-        # The device was disturbed, or takes any of these batches in the same time.
-        return Speed(0.0, seconds[-1] / sizes[-1])
-    speed = Speed(max(seconds[0] - sizes[0] * per_token, 0.0), per_token)
+        # The device was disturbed, or takes any of these batches in the same time; batches will say which.
+        return Speed(seconds[-1] / 2, seconds[-1] / 2 / sizes[-1])
+    # However a token's part was measured, some of the smallest batch is the part for each batch: it is corrected as a
+    # share of what it is, and so must not be nothing.
+    speed = Speed(max(seconds[0] - sizes[0] * per_token, seconds[0] / 10), per_token)
     logger.info("this machine takes %.3g s for a batch of %d tokens", speed.seconds(sizes[-1]), sizes[-1])
     return speed
 
@@ -89,8 +113,9 @@ def _run(base: Base, rows: Rows, tokens: int) -> float:
     length = min(_MEASURED_LENGTH, tokens, base.config.max_length)
     count = tokens // length
     ids = np.random.default_rng(0).integers(0, base.config.vocab_size, [count, length])
-    batch = pack(base, [tokens_of_ids(row) for row in ids.tolist()], [BASE_ROW] * count)
+    tokens_of_each = [tokens_of_ids(row) for row in ids.tolist()]
     started = time.perf_counter()
+    batch = pack(base, tokens_of_each, [BASE_ROW] * count)
     encode(base, rows, batch)
     if base.device.type == "cuda":
         torch.cuda.synchronize(base.device)

@@ -334,13 +334,13 @@ def test_nothing_more_is_run_of_a_request_that_has_failed(engine: Engine, gate: 
     hold(engine, gate)
     outside_the_vocabulary = Item(Tokens([10**9] * 60, [0] * 60), 1)
     split = submit(engine, [outside_the_vocabulary, *[item(2, length=60)] * 3])
-    neighbor = submit(engine, [item(4, length=60)])
+    neighbor = submit(engine, [item(4, length=60)] * 5)  # longer, and so due later
     gate.opened.set()
     with pytest.raises(EngineFailed):
         split.result(WAIT)
-    check([item(4, length=60)], neighbor.result(WAIT))
+    check([item(4, length=60)] * 5, neighbor.result(WAIT))
     engine.close(WAIT)
-    assert gate.batches == [(1, 8), (1, 60)]
+    assert gate.batches == [(1, 8), (2, 120), (2, 120), (1, 60)]
 
 
 def test_what_can_never_wait_is_refused_for_good(engine: Engine, gate: Gate) -> None:
@@ -431,6 +431,22 @@ def test_one_text_for_many_tasks_runs_once_where_it_can(engine: Engine, gate: Ga
     text = item(1, length=12).tokens
     items = [Item(text, slot) for slot in bank()[1]]
     check(items, submit(engine, items).result(WAIT))
+
+
+def test_tasks_that_share_the_layers_of_a_text_share_a_batch(monkeypatch: pytest.MonkeyPatch, gate: Gate) -> None:
+    """A batch is bounded in what it computes: ten tasks on one frozen encoder cost little more than one."""
+    monkeypatch.setattr(engine_module, "measure_speed", lambda base, rows: Speed(1e-9, 1e-6))
+    running = Engine(base(), bank()[0], EngineLimits(1024, LIMITS.queue), gate)
+    running.start()
+    hold(running, gate)
+    frozen, bitfit = (1 + KINDS.index(kind) for kind in ("frozen", "bitfit"))
+    text = item(1, length=30).tokens
+    futures = [submit(running, [Item(text, slot)] * 10) for slot in (frozen, bitfit)]
+    gate.opened.set()
+    for future in futures:
+        future.result(WAIT)
+    running.close(WAIT)
+    assert gate.batches == [(1, 8), (12, 360), (4, 120), (4, 120)]
 
 
 def test_the_speed_is_learned_from_the_tokens_of_each_layer_that_really_ran(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -546,11 +562,11 @@ def test_a_request_fails_only_when_no_other_batch_reads_its_rows(
         reads.lost = {0}
     hold(overlapping, gate)
     reads.request = submit(overlapping, parts)
-    neighbor = submit(overlapping, [item(2)], asker("someone else"))
+    neighbor = submit(overlapping, [item(2, length=100)] * 4)  # longer, and so due later
     gate.opened.set()
     with pytest.raises(EngineFailed):
         reads.request.result(WAIT)
-    check([item(2)], neighbor.result(WAIT))
+    assert len(neighbor.result(WAIT)) == 4
     overlapping.close(WAIT)
     assert reads.ended[: 1 + len(reads.lost)] == [False] * (1 + len(reads.lost))
 

@@ -9,12 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onebert_server.context import RESERVED
+from onebert_server.engine.flow import QUANTUM, REQUEST_TURN
 from onebert_server.engine.queue import (
     MAX_REMEMBERED,
+    MAX_SLACK,
     MAX_STALE,
-    QUANTUM,
     REMEMBERED,
-    REQUEST_TURN,
+    SLACK,
     FairQueue,
     QueueLimits,
 )
@@ -22,6 +23,8 @@ from onebert_server.settings import Settings
 from onebert_store.errors import DeadlineExceeded, OneBertError, OverShare, QueueFull, TooLarge
 
 BATCH = 1024
+PER_TOKEN = 0.001
+INFINITY = float("inf")
 
 
 @dataclass(eq=False)
@@ -29,6 +32,10 @@ class Request:
     principal: str
     lengths: list[int] = field(default_factory=lambda: [10])
     deadline: float = float("inf")
+    costs: list[int] = None
+
+    def __post_init__(self):
+        self.costs = self.costs or self.lengths
 
 
 def queue(max_sequences=10**6, max_tokens=10**9, max_seconds=float("inf")):
@@ -41,10 +48,14 @@ def put(to, *requests, now=0.0, seconds_per_token=0.0):
     return requests
 
 
+def take(waiting, max_tokens=BATCH, now=0.0):
+    return waiting.take(max_tokens, max_tokens, now)
+
+
 def drain(waiting, max_tokens=BATCH):
     """Every batch until nothing waits."""
     batches = []
-    while batch := waiting.take(max_tokens):
+    while batch := take(waiting, max_tokens):
         batches.append(batch)
     return batches
 
@@ -53,36 +64,43 @@ class Twin:
     """The same rules, written without any structure: one list of what waits, scanned again and again."""
 
     def __init__(self):
-        self.entries = []  # (principal, request, index), in the order in which a principal is served
+        self.entries = []  # (principal, request, index), in the order in which they came to wait
         self.turns = []  # principals in the order of their turns
         self.credit = {}
         self.served = defaultdict(int)
+        self.due = {}
 
-    def put(self, request):
+    def put(self, request, now):
         self.entries += [(request.principal, request, index) for index in range(len(request.lengths))]
+        self.due[request] = now + self.slack(request)
         if request.principal not in self.turns:
             self.turns.append(request.principal)
             self.credit[request.principal] = QUANTUM
 
-    def take(self, max_tokens):
+    def slack(self, request):
+        return SLACK * min(sum(request.lengths), REQUEST_TURN) * PER_TOKEN
+
+    def take(self, max_tokens, now):
         batch = []
         while self.turns:
             principal = self.turns[0]
-            entry = next(entry for entry in self.entries if entry[0] == principal)
+            # Of those that are due at the same time `min` gives the one that came first.
+            entry = min((e for e in self.entries if e[0] == principal), key=lambda e: self.due[e[1]])
             _, request, index = entry
             length = request.lengths[index]
-            if batch and sum(r.lengths[i] for r, i in batch) + length > max_tokens:
-                break
             if self.credit[principal] < length:
                 self.credit[principal] += QUANTUM
                 self.turns = [*self.turns[1:], principal]
                 continue
+            if batch and sum(r.lengths[i] for r, i in batch) + length > max_tokens:
+                break
             batch.append((request, index))
             self.entries.remove(entry)
             self.credit[principal] -= length
             self.served[request] += length
             if self.served[request] >= REQUEST_TURN:
                 self.served[request] -= REQUEST_TURN
+                self.due[request] = now + self.slack(request)
                 behind = [e for e in self.entries if e[1] is request]
                 self.entries = [e for e in self.entries if e[1] is not request] + behind
             if all(e[0] != principal for e in self.entries):
@@ -100,24 +118,27 @@ requests = st.builds(
 steps = st.lists(
     requests.map(lambda one: ("put", one))
     | st.integers(1, 3000).map(lambda tokens: ("take", tokens))
-    | st.integers(0, 50).map(lambda which: ("remove", which)),
+    | st.integers(0, 50).map(lambda which: ("remove", which))
+    | st.sampled_from([0.01, 0.1, 1.0, 10.0]).map(lambda seconds: ("wait", seconds)),
     max_size=40,
 )
 
 
 @given(steps)
 def test_takes_what_its_twin_takes(done):
-    real, twin, known = queue(), Twin(), []
+    real, twin, known, now = queue(), Twin(), [], 0.0
     for what, value in [*done, ("take", 10**9)]:
         if what == "put":
-            known += put(real, value)
-            twin.put(value)
+            known += put(real, value, now=now, seconds_per_token=PER_TOKEN)
+            twin.put(value, now)
         elif what == "remove" and known:
             gone = known[value % len(known)]
             assert real.remove(gone) == sum(entry[1] is gone for entry in twin.entries)
             twin.remove(gone)
         elif what == "take":
-            assert real.take(value) == twin.take(value)
+            assert take(real, value, now) == twin.take(value, now)
+        elif what == "wait":
+            now += value
         assert real.sequences == len(twin.entries)
         assert real.tokens == sum(request.lengths[index] for _, request, index in twin.entries)
 
@@ -140,7 +161,7 @@ def test_principals_that_wait_are_served_equally(lengths):
     left = {str(number): len(one) for number, one in enumerate(lengths)}
     put(waiting, *(Request(str(number), one) for number, one in enumerate(lengths)))
     while all(left.values()):
-        [(request, index)] = waiting.take(1)
+        [(request, index)] = take(waiting, 1)
         served[request.principal] += request.lengths[index]
         left[request.principal] -= 1
         assert max(served.values()) - min(served.values()) <= 2 * (QUANTUM + 512)
@@ -149,16 +170,16 @@ def test_principals_that_wait_are_served_equally(lengths):
 def test_a_short_text_of_another_principal_waits_for_a_batch_and_not_for_a_fan_out():
     waiting = queue()
     put(waiting, Request("flood", [512] * 160))
-    waiting.take(BATCH)
+    take(waiting)
     [short] = put(waiting, Request("other"))
-    assert (short, 0) in waiting.take(BATCH)
+    assert (short, 0) in take(waiting)
 
 
 def test_a_short_text_of_the_same_principal_waits_for_a_turn_and_not_for_a_fan_out():
     waiting = queue()
     put(waiting, Request("same", [512] * 160), short := Request("same"))
     before = 0
-    while (short, 0) not in (batch := waiting.take(BATCH)):
+    while (short, 0) not in (batch := take(waiting)):
         before += sum(request.lengths[index] for request, index in batch)
     assert before <= REQUEST_TURN
 
@@ -170,6 +191,56 @@ def test_requests_of_one_principal_that_fit_a_turn_are_served_one_after_the_othe
     assert order == [request for request in given_requests for _ in range(16)]
 
 
+def order(waiting):
+    return [request for batch in drain(waiting) for request, _ in batch]
+
+
+def test_a_short_text_goes_ahead_of_a_long_one_that_came_slightly_earlier():
+    waiting = queue()
+    [long] = put(waiting, Request("same", [400]), now=0.0, seconds_per_token=PER_TOKEN)
+    [short] = put(waiting, Request("same", [10]), now=0.1, seconds_per_token=PER_TOKEN)
+    assert order(waiting) == [short, long]
+
+
+def test_what_has_waited_long_enough_goes_ahead_of_whatever_comes():
+    waiting = queue()
+    [long] = put(waiting, Request("same", [400]), now=0.0, seconds_per_token=PER_TOKEN)
+    due = SLACK * 400 * PER_TOKEN
+    [short] = put(waiting, Request("same", [1]), now=due, seconds_per_token=PER_TOKEN)
+    assert order(waiting) == [long, short]
+
+
+@pytest.mark.parametrize(
+    ("now", "limits", "deadline"),
+    [(MAX_SLACK * 2.0, {"max_seconds": 2.0}, INFINITY), (0.6, {}, 1.0)],
+    ids=["the bound in seconds", "its deadline"],
+)
+def test_nobody_is_put_back_by_more_than_is_left(now, limits, deadline):
+    """The request takes 0.4 s: where its deadline is in a second, 0.6 s are left to let others go first."""
+    waiting = queue(**limits)
+    [long] = put(waiting, Request("same", [400], deadline), now=0.0, seconds_per_token=PER_TOKEN)
+    [before] = put(waiting, Request("same", [1]), now=now - 0.02, seconds_per_token=PER_TOKEN)
+    [after] = put(waiting, Request("same", [1]), now=now, seconds_per_token=PER_TOKEN)
+    assert order(waiting) == [before, long, after]
+
+
+def test_a_batch_is_bounded_in_what_it_computes_and_in_what_it_holds():
+    """Of a text that several tasks share most may be computed once: its sequences cost less than they hold."""
+    waiting = queue()
+    put(waiting, Request("a", [100] * 50, costs=[100, *[1] * 49]))
+    taken = [len(waiting.take(110, 2000, 0.0)) for _ in range(2)]
+    assert taken == [11, 20], "the first costs 110, the second holds 2000"
+
+
+def test_who_has_just_come_is_in_the_next_batch_beside_a_dozen_that_flood():
+    waiting = queue()
+    put(waiting, *(Request(f"flood {number}", [24] * 1000) for number in range(12)))
+    for _ in range(3):
+        take(waiting, 512)
+    [short] = put(waiting, Request("other", [24]))
+    assert short in [request for request, _ in take(waiting, 512)]
+
+
 @given(st.lists(st.lists(requests, max_size=4), min_size=30, max_size=40))
 def test_nobody_starves_whatever_keeps_coming(arrivals):
     """Any request is done after its own principal's work and as much of each other principal have been served."""
@@ -177,7 +248,7 @@ def test_nobody_starves_whatever_keeps_coming(arrivals):
     put(waiting, Request("e", [200]), late := Request("e", [700]))
     for coming in [*arrivals, *[[]] * 10_000]:
         put(waiting, *coming)
-        batch = waiting.take(BATCH)
+        batch = take(waiting)
         for request, index in batch:
             served[request.principal] += request.lengths[index]
         if (late, 0) in batch:
@@ -198,7 +269,7 @@ def test_a_principal_alone_may_wait_for_as_long_as_the_bound_says():
     put(waiting, *(Request("one") for _ in range(20)), seconds_per_token=0.01)
     error = refused(waiting, Request("one"), seconds_per_token=0.01)
     assert (type(error), error.status, error.retry_after) == (QueueFull, 503, 2)
-    waiting.take(10)
+    take(waiting, 10)
     put(waiting, Request("one"), seconds_per_token=0.01)
 
 
@@ -304,7 +375,7 @@ def test_the_servers_own_work_is_let_in_beside_the_bound_and_takes_nobodys_room(
     put(waiting, Request("a", [50]), seconds_per_token=1.0)
     own = put(waiting, *(Request(RESERVED, [90]) for _ in range(3)), seconds_per_token=1.0)
     put(waiting, Request("b", [50]), seconds_per_token=1.0)
-    assert {request for request, _ in waiting.take(300)} & set(own), "and it takes turns like any principal"
+    assert {request for request, _ in take(waiting, 300)} & set(own), "and it takes turns like any principal"
 
 
 def test_check_refuses_what_put_would_refuse_whatever_its_size():
@@ -321,14 +392,14 @@ def test_check_refuses_what_put_would_refuse_whatever_its_size():
 def test_what_is_late_is_removed_wherever_it_stands_and_nothing_else(deadlines, now):
     waiting = queue()
     given_requests = put(waiting, *(Request("a", [10, 10], deadline) for deadline in deadlines), now=-1.0)
-    waiting.take(10)
+    take(waiting, 10)
     assert set(waiting.expire(now)) == {request for request in given_requests if request.deadline <= now}
     assert waiting.expire(now) == []
     rest = {request for batch in drain(waiting) for request, _ in batch}
     assert rest == {request for request in given_requests if request.deadline > now}
 
 
-@pytest.mark.parametrize("leave", [lambda waiting, _: waiting.take(1), FairQueue.remove], ids=["served", "left"])
+@pytest.mark.parametrize("leave", [lambda waiting, _: take(waiting, 1), FairQueue.remove], ids=["served", "left"])
 def test_what_no_longer_waits_is_not_kept_until_its_deadline(leave):
     """Neither the request, which holds its answers, nor more than a bounded number of deadlines."""
     waiting, kept = queue(), WeakSet()
@@ -344,6 +415,6 @@ def test_what_no_longer_waits_is_not_kept_until_its_deadline(leave):
 def test_clearing_gives_everything_back():
     waiting = queue()
     given_requests = put(waiting, *(Request(principal, [5, 5]) for principal in "aba"))
-    waiting.take(5)
+    take(waiting, 5)
     assert set(waiting.clear()) == set(given_requests)
-    assert (waiting.sequences, waiting.tokens, waiting.take(10)) == (0, 0, [])
+    assert (waiting.sequences, waiting.tokens, take(waiting, 10)) == (0, 0, [])

@@ -28,7 +28,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> type[Clock]:
 
 def request(scheduler: Scheduler, tokens: int, deadline: float) -> Request:
     context = Context("someone", deadline, 0.0, "request")
-    return Request([Item(Tokens([5] * tokens, [0] * tokens), 1)], context, scheduler.withdraw)
+    return Request([Item(Tokens([5] * tokens, [0] * tokens), 1)], [tokens], context, scheduler.withdraw)
 
 
 # A timer of uvloop fires up to a millisecond early. The engine's process counts the deadline of a front end's request

@@ -13,12 +13,41 @@ from onebert_server.engine.bank import Bank
 from onebert_server.engine.speed import Speed, measure_speed
 
 
-@given(st.floats(0.15, 100.0), st.lists(st.integers(1, 8192), min_size=200, max_size=200))
-def test_the_estimate_comes_to_what_batches_take(slower, batches):
+@given(st.floats(0.15, 100.0), st.integers(1, 8192))
+def test_the_estimate_comes_to_what_batches_take(slower, tokens):
     speed, real = Speed(0.001, 1e-4), lambda tokens: slower * (0.001 + tokens * 1e-4)
-    for tokens in batches:
+    for _ in range(200):
         speed.observe(tokens, real(tokens))
-    assert speed.seconds(1000) == pytest.approx(real(1000), rel=0.05)
+    assert speed.seconds(tokens) == pytest.approx(real(tokens), rel=0.05)
+
+
+@given(st.floats(0.3, 3.0), st.floats(0.3, 3.0))
+def test_small_and_large_batches_say_each_its_part(start, per_token):
+    """Both parts were measured wrong, each by a factor of its own."""
+    speed, real = Speed(0.001, 1e-4), lambda tokens: start * 0.001 + per_token * tokens * 1e-4
+    for number in range(200):
+        for tokens in (1 + number % 8, 256 + 97 * number % 768):
+            speed.observe(tokens, real(tokens))
+    for tokens in (1, 10, 100, 1000):
+        assert speed.seconds(tokens) == pytest.approx(real(tokens), rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("start", "per_token", "least", "most"),
+    [
+        (0.25e-3, 27e-6, 450, 560),  # MiniLM-L6 on two cores, one call for a forward pass
+        (2.0e-3, 30e-6, 3000, 4000),  # the same, an operation at a time
+        (1.0e-3, 0.4e-6, 8192, 8192),  # BERT-base on a GPU
+        (0.02e-3, 250e-6, 128, 128),  # a device that costs hardly anything beside its tokens
+        (1.0e-3, 0.0, 8192, 8192),
+    ],
+)
+def test_a_batch_is_as_small_as_costs_no_capacity(start, per_token, least, most):
+    speed = Speed(start, per_token)
+    tokens = speed.worthwhile(8192)
+    assert least <= tokens <= most
+    assert start <= 0.02 * speed.seconds(tokens) or tokens == 8192
+    assert speed.worthwhile(64) == 64, "what the operator allows bounds it all the same"
 
 
 def test_after_a_disturbed_start_fifteen_batches_bring_the_estimate_near_the_truth():

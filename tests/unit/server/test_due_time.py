@@ -1,0 +1,321 @@
+"""Who goes next, simulated: the engine as it is, on a clock that only a made-up device moves.
+
+Arrivals are drawn with fixed seeds, a batch takes a start and so much for each token, and nothing here depends on how
+fast this machine is or how long the test takes.
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import cache
+from threading import Event
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bases import tiny_base
+from onebert_encoder.base.base import Base, load_base
+from onebert_encoder.maths.batch import BASE_ROW
+from onebert_encoder.text.tokens import Tokens
+from onebert_server.context import Context
+from onebert_server.engine import engine as engine_module
+from onebert_server.engine.bank import Bank
+from onebert_server.engine.engine import Engine, EngineLimits
+from onebert_server.engine.queue import MAX_SLACK, QueueLimits
+from onebert_server.engine.request import Flight, Waiting
+from onebert_server.engine.request import Item as Sequenced
+from onebert_server.engine.speed import Speed
+from onebert_server.runtime import MAX_BATCH_SECONDS
+from onebert_server.settings import Settings
+from onebert_store.errors import DeadlineExceeded, OverShare, QueueFull
+
+WAIT = 60.0
+DEFAULTS = Settings.model_construct()
+MAX_WAIT = DEFAULTS.max_queue_seconds
+INFINITY = float("inf")
+SHORT = 64
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds of a batch: those beside its tokens, and those of each token."""
+
+    start: float
+    per_token: float
+
+    def of(self, tokens: int) -> float:
+        return self.start + tokens * self.per_token
+
+
+ONE_CALL = Cost(0.25e-3, 27e-6)
+BY_OPERATION = Cost(2e-3, 30e-6)
+
+
+@dataclass(eq=False)
+class Asked:
+    """A request, and what became of it."""
+
+    at: float
+    lengths: Sequence[int]
+    principal: str = "someone"
+    patience: float = INFINITY
+    future: Future[Any] | None = None
+    ended: float = INFINITY
+
+    @property
+    def waited(self) -> float:
+        return self.ended - self.at
+
+    @property
+    def refused(self) -> bool:
+        return self.future is None
+
+
+Again = Callable[[Asked], Asked | None]
+"""What a client asks when it has its answer."""
+
+
+class Clock:
+    """What everybody takes for the time."""
+
+    now = 0.0
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_module.time, "monotonic", lambda: Clock.now)
+    monkeypatch.setattr(Clock, "now", 0.0)
+
+
+@cache
+def base() -> Base:
+    return load_base(str(tiny_base()))
+
+
+class Device(Engine):
+    """An engine that computes nothing and takes its time for it. Requests come while it does, and at their own times.
+
+    Attributes:
+        batches: of each, when it began and what it held.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, cost: Cost, asked: Sequence[Asked], again: Again) -> None:
+        queue = QueueLimits(DEFAULTS.max_queue_sequences, DEFAULTS.max_queue_tokens, MAX_WAIT)
+        super().__init__(base(), Bank(base()), EngineLimits(DEFAULTS.max_batch_tokens, queue, MAX_BATCH_SECONDS))
+        monkeypatch.setattr(engine_module, "measure_speed", lambda base, rows: Speed(cost.start, cost.per_token))
+        self._speed = Speed(cost.start, cost.per_token)
+        self.batches: list[tuple[float, Sequence[Waiting]]] = []
+        self._cost = cost
+        self._coming = deque(sorted(asked, key=lambda one: one.at))
+        self._again = again
+        self._of: dict[Future[Any], Asked] = {}
+        self._all_ended = Event()
+
+    def run(self) -> None:
+        """Until everything that comes has ended; it comes while a first request of somebody else is computed."""
+        self.start()
+        self.submit([Sequenced(Tokens([5], [0]), BASE_ROW)], Context("first", INFINITY, 0.0, "first"))
+        assert self._all_ended.wait(WAIT)
+        self.close(WAIT)
+
+    def launch(self, waiting: Sequence[Waiting]) -> Flight:
+        started = Clock.now
+        assert all(entry.request.deadline > started for entry in waiting), "what is late costs no forward pass"
+        self.batches.append((started, waiting))
+        tokens = sum(len(entry.item.tokens) for entry in waiting)
+        self._let_come(started + self._cost.of(tokens))
+        return Flight(waiting, [], None, tokens, started)  # type: ignore[arg-type]
+
+    def land(self, flight: Flight) -> None:
+        for entry in flight.waiting:
+            entry.request.settle(entry.position, np.zeros(2, np.float32))
+        self._observe(flight)
+        while self._coming and not self.waiting_sequences:
+            self._let_come(max(self._coming[0].at, Clock.now))
+        if not self._coming and not self.waiting_sequences:
+            self._all_ended.set()
+
+    def _let_come(self, until: float) -> None:
+        while self._coming and self._coming[0].at <= until:
+            one = self._coming.popleft()
+            Clock.now = max(one.at, Clock.now)
+            self._ask(one)
+        Clock.now = until
+
+    def _ask(self, one: Asked) -> None:
+        context = Context(one.principal, one.at + one.patience, one.at, "request")
+        items = [Sequenced(Tokens([5] * length, [0] * length), BASE_ROW) for length in one.lengths]
+        try:
+            one.future = self.submit(items, context)
+        except (QueueFull, OverShare, DeadlineExceeded):
+            return
+        self._of[one.future] = one
+        one.future.add_done_callback(self._ended)
+
+    def _ended(self, future: Future[Any]) -> None:
+        one = self._of[future]
+        one.ended = Clock.now
+        if following := self._again(one):
+            self._coming.append(following)
+
+
+def simulate(
+    monkeypatch: pytest.MonkeyPatch, cost: Cost, asked: Sequence[Asked], again: Again = lambda _: None
+) -> Device:
+    device = Device(monkeypatch, cost, asked, again)
+    device.run()
+    return device
+
+
+def mixed(count: int, seed: int = 0) -> list[int]:
+    """Tokens of texts: sentences, and one review among ten."""
+    random = np.random.default_rng(seed)
+    short = np.clip(random.normal(24, 12, count), 6, 96)
+    long = np.clip(random.lognormal(5.5, 0.5, count), SHORT + 1, 512)
+    return np.where(random.random(count) < 0.1, long, short).astype(int).tolist()
+
+
+def poisson(lengths: Sequence[int], cost: Cost, load: float, principals: int = 1, seed: int = 1) -> list[Asked]:
+    """Single texts that come at a share of what the device could do in batches without an end."""
+    random = np.random.default_rng(seed)
+    gaps = random.exponential(np.mean(lengths) * cost.per_token / load, len(lengths))
+    who = random.integers(0, principals, len(lengths))
+    return [Asked(at, [n], f"principal {p}") for at, n, p in zip(np.cumsum(gaps), lengths, who, strict=True)]
+
+
+def in_order(asked: Sequence[Asked], cost: Cost) -> None:
+    """The rule before: all that waits, in the order in which it came, up to a tenth of a second."""
+    most = int((MAX_BATCH_SECONDS - cost.start) / cost.per_token)
+    coming, waiting, now = deque(asked), deque[Asked](), 0.0
+    while coming or waiting:
+        now = now if waiting else max(now, coming[0].at)
+        while coming and coming[0].at <= now:
+            waiting.append(coming.popleft())
+        batch, tokens = list[Asked](), 0
+        while waiting and (not batch or tokens + waiting[0].lengths[0] <= most):
+            batch.append(waiting.popleft())
+            tokens += batch[-1].lengths[0]
+        now += cost.of(tokens)
+        for one in batch:
+            one.ended = now
+
+
+def p99(asked: Sequence[Asked]) -> float:
+    return float(np.percentile([one.waited for one in asked], 99))
+
+
+def short(asked: Sequence[Asked]) -> list[Asked]:
+    return [one for one in asked if one.lengths[0] <= SHORT]
+
+
+# Among four principals a principal's short texts still wait for the longer ones of others, which have turns as it has.
+@pytest.mark.parametrize(("principals", "times"), [(1, 3), (4, 2)])
+def test_short_texts_among_long_ones_wait_for_a_third_of_what_they_did(
+    monkeypatch: pytest.MonkeyPatch, principals: int, times: int
+) -> None:
+    lengths = mixed(12_000)
+    asked, before = (poisson(lengths, ONE_CALL, 0.8, principals) for _ in range(2))
+    simulate(monkeypatch, ONE_CALL, asked)
+    in_order(before, ONE_CALL)
+    assert p99(short(asked)) <= p99(short(before)) / times
+    long = [[one for one in ones if one not in set(short(ones))] for ones in (asked, before)]
+    assert p99(long[0]) <= 2 * p99(long[1]), "and the long ones do not pay more than that"
+
+
+@pytest.mark.parametrize("cost", [ONE_CALL, BY_OPERATION], ids=["one call", "by operation"])
+@pytest.mark.parametrize("clients", [16, 64])
+def test_clients_who_wait_for_their_answers_get_as_many_as_before(
+    monkeypatch: pytest.MonkeyPatch, cost: Cost, clients: int
+) -> None:
+    lengths = iter(mixed(6_000))
+
+    def ask(_: Any = None) -> Asked | None:
+        return Asked(Clock.now, [length]) if (length := next(lengths, None)) else None
+
+    device = simulate(monkeypatch, cost, [ask() for _ in range(clients)], ask)
+    # Before, a batch was all that waits: as many texts as there are clients, each a mean text long.
+    lengths_computed = [len(entry.item.tokens) for _, waiting in device.batches for entry in waiting]
+    computed, tokens = len(lengths_computed), sum(lengths_computed)
+    before = clients / cost.of(round(clients * tokens / computed))
+    assert computed / Clock.now >= 0.97 * before
+
+
+@pytest.mark.parametrize(("load", "principals"), [(0.8, 1), (0.8, 4), (2.0, 1), (2.0, 3)])
+def test_everybody_who_is_let_in_is_served_within_a_bound(
+    monkeypatch: pytest.MonkeyPatch, load: float, principals: int
+) -> None:
+    """Whatever comes after a request's due time is due later.
+
+    At that time at most the longest wait, and one request more, is before it of its own principal. While that is
+    served, each other principal is served as much. Besides there is the batch under way, and its own.
+    """
+    asked = poisson(mixed(6_000), ONE_CALL, load, principals)
+    device = simulate(monkeypatch, ONE_CALL, asked)
+    let_in = [one for one in asked if not one.refused]
+    assert all(one.future.exception() is None for one in let_in)
+    assert sum(len(waiting) for _, waiting in device.batches) == len(let_in) + 1
+    assert len(let_in) == len(asked) or load > 1
+    largest = ONE_CALL.of(512)
+    bound = MAX_SLACK * MAX_WAIT + 1.02 * principals * (MAX_WAIT + largest) + 2 * largest
+    assert max(one.waited for one in let_in) <= bound
+
+
+def test_a_long_text_among_ever_more_short_ones_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of its own principal, and more of them than the device can do, for ten times as long as anybody should wait."""
+    asked = poisson([24] * 20_000, ONE_CALL, 1.5)
+    asked += [Asked(at, [512], asked[0].principal) for at in np.arange(0.1, asked[-1].at - 2, 0.25)]
+    simulate(monkeypatch, ONE_CALL, asked)
+    long = [one for one in asked if one.lengths[0] == 512 and not one.refused]
+    assert len(long) > 10
+    assert max(one.waited for one in long) <= (1 + MAX_SLACK) * MAX_WAIT + 3 * ONE_CALL.of(512)
+
+
+def test_principals_that_flood_are_served_equally(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One with sentences, one with reviews among them, one with fan-outs."""
+    rate = 2.0 / ONE_CALL.per_token  # tokens a second, of each
+    kinds = {"sentences": [[24]] * 6000, "mixed": [[n] for n in mixed(4000)], "fan-outs": [[24] * 200] * 40}
+    asked = [
+        Asked(at, lengths, principal)
+        for principal, requests in kinds.items()
+        for at, lengths in zip(np.cumsum([sum(one) / rate for one in requests]), requests, strict=True)
+    ]
+    device = simulate(monkeypatch, ONE_CALL, asked)
+    end = min(max(one.at for one in asked if one.principal == principal) for principal in kinds)
+    served: dict[str, int] = defaultdict(int)
+    for started, waiting in device.batches:
+        if 0.1 < started < end:  # each has something waiting
+            for entry in waiting:
+                served[entry.request.principal] += len(entry.item.tokens)
+    assert set(served) == set(kinds)
+    assert max(served.values()) <= 1.05 * min(served.values())
+
+
+@pytest.mark.parametrize(("flood", "batches"), [([24] * 20_000, 2), (mixed(8_000), 3)], ids=["sentences", "mixed"])
+def test_a_short_text_beside_somebody_elses_flood_waits_for_a_batch_and_its_own(
+    monkeypatch: pytest.MonkeyPatch, flood: list[int], batches: int
+) -> None:
+    """For one more only where a text of 512 tokens, whose turn it is, fills that batch."""
+    flooding = poisson(flood, ONE_CALL, 3.0)
+    probes = [Asked(at, [24], "other") for at in np.arange(0.1, flooding[-1].at, 0.02)]
+    device = simulate(monkeypatch, ONE_CALL, [*flooding, *probes])
+    assert any(one.refused for one in flooding)
+    assert not any(one.refused for one in probes)
+    longest = max(sum(len(entry.item.tokens) for entry in waiting) for _, waiting in device.batches)
+    assert longest <= 560
+    assert max(one.waited for one in probes) <= batches * ONE_CALL.of(longest)
+
+
+def test_what_is_late_is_never_computed_and_what_is_computed_is_rarely_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The device itself sees to the first; a request is put back by no more than its time leaves."""
+    asked = poisson(mixed(8_000), ONE_CALL, 1.5, principals=2)
+    random = np.random.default_rng(2)
+    for one in asked:
+        one.patience = random.uniform(0.005, 0.5)
+    simulate(monkeypatch, ONE_CALL, asked)
+    let_in = [one for one in asked if not one.refused]
+    late = [one for one in let_in if one.future.exception() is not None]
+    assert all(isinstance(one.future.exception(), DeadlineExceeded) for one in late)
+    assert 0 < len(late) < 0.1 * len(let_in)
+    assert any(one.refused for one in asked)
