@@ -2,6 +2,7 @@
 #pragma once
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include "numbers.h"
 
@@ -66,35 +67,61 @@ inline void softmax(float *s, int64_t length, float *total) {
     for (int n = 0; n < N; ++n) at(total + n * LANES) = sum[n];
 }
 
-// What one head of one sequence is computed in: queries [d][lanes], keys and values [length][d, padded], scores
+// What one head of one sequence is computed in: queries [d, padded][lanes], keys and values [length][d, padded], scores
 // [length][lanes], and sums [lanes][d, padded].
 struct Head {
     Head(float *scratch, int64_t length, int64_t d)
-        : q(scratch), k(q + d * 2 * LANES), v(k + length * padded(d)), s(v + length * padded(d)), c(s + length * 2 * LANES) {}
+        : q(scratch), k(q + padded(d) * 2 * LANES), v(k + length * padded(d)), s(v + length * padded(d)), c(s + length * 2 * LANES) {}
     static int64_t floats(int64_t length, int64_t d) {
-        return d * 2 * LANES + length * (2 * padded(d) + 2 * LANES) + 2 * LANES * padded(d);
+        return padded(d) * 4 * LANES + length * (2 * padded(d) + 2 * LANES);
     }
     float *q, *k, *v, *s, *c;
 };
 
+// Keys or values of a head, tokens so far apart.
+struct Strided {
+    const float *first;
+    int64_t apart;
+};
+
+// Queries with their bias, times scale, in lanes: q [d][N lanes]. Lanes without a query are zero.
+template <int N, typename X, typename T>
+inline void lay_across(const X *query, int64_t apart, const T *b_q, int64_t queries, int64_t d, float scale, float *q) {
+    constexpr int WIDTH = N * LANES;
+    for (int64_t first = 0; first < WIDTH; first += LANES) {
+        const int64_t count = std::clamp<int64_t>(queries - first, 0, LANES);
+        int64_t i = 0;
+        for (; i + LANES <= d; i += LANES) {
+            const lanes bias = load_lanes(b_q + i);
+            lanes tile[LANES] = {};
+            for (int64_t r = 0; r < count; ++r) tile[r] = (load_lanes(query + (first + r) * apart + i) + bias) * scale;
+            transpose(tile);
+            for (int k = 0; k < LANES; ++k) at(q + (i + k) * WIDTH + first) = tile[k];
+        }
+        for (; i < d; ++i)
+            for (int64_t r = 0; r < LANES; ++r)
+                q[i * WIDTH + first + r] = r < count ? (load(query[(first + r) * apart + i]) + load(b_q[i])) * scale : 0;
+    }
+}
+
 // Queries lie in lanes, so that the softmax needs no sums across a register.
 template <int N, typename X, typename T, typename Y>
 void attend_queries(const X *query, int64_t apart, const T *b_q, int64_t queries, int64_t length, int64_t d, float scale, Y *out,
-                    int64_t out_apart, const Head &w) {
+                    int64_t out_apart, const Head &w, Strided keys, Strided values) {
     constexpr int WIDTH = N * LANES;
     const int64_t wide = padded(d);
     float *q = w.q, *s = w.s, *c = w.c, total[WIDTH];
-    for (int64_t r = 0; r < queries; ++r)
-        for (int64_t i = 0; i < d; ++i) q[i * WIDTH + r] = (load(query[r * apart + i]) + load(b_q[i])) * scale;
-    multiply<N>(w.k, wide, 1, q, WIDTH, d, s, WIDTH, length);
+    lay_across<N>(query, apart, b_q, queries, d, scale, q);
+    multiply<N>(keys.first, keys.apart, 1, q, WIDTH, d, s, WIDTH, length);
     softmax<N>(s, length, total);
     int64_t i = 0;
-    for (; i + 2 * LANES <= wide; i += 2 * LANES) multiply<2>(s, 1, WIDTH, w.v + i, wide, length, c + i, wide, queries);
-    if (i < wide) multiply<1>(s, 1, WIDTH, w.v + i, wide, length, c + i, wide, queries);
+    for (; i + 2 * LANES <= wide; i += 2 * LANES) multiply<2>(s, 1, WIDTH, values.first + i, values.apart, length, c + i, wide, queries);
+    if (i < wide) multiply<1>(s, 1, WIDTH, values.first + i, values.apart, length, c + i, wide, queries);
     for (int64_t r = 0; r < queries; ++r) {
         const float share = 1 / total[r];
-#pragma omp simd
-        for (int64_t i = 0; i < d; ++i) store(out[r * out_apart + i], c[r * wide + i] * share);
+        int64_t i = 0;
+        for (; i + LANES <= d; i += LANES) store_lanes(out + r * out_apart + i, at(c + r * wide + i) * share);
+        for (; i < d; ++i) store(out[r * out_apart + i], c[r * wide + i] * share);
     }
 }
 
@@ -122,7 +149,14 @@ void attend_head(const X *qkv, int64_t apart, int64_t h, int64_t length, int64_t
                  int64_t out_apart, float *scratch) {
     const int64_t wide = padded(d);
     const Head w(scratch, length, d);
-    for (int64_t j = 0; j < length; ++j) {
+    Strided keys{w.k, wide}, values{w.v, wide};
+    // What is read once need not be copied.
+    bool there = false;
+    if constexpr (std::is_same_v<X, float>) {
+        there = !scales.key && d == wide && length <= 2 * LANES;
+        if (there) keys = {qkv + h, apart}, values = {qkv + 2 * h, apart};
+    }
+    for (int64_t j = 0; j < length && !there; ++j) {
         const X *key = qkv + j * apart + h;
         widen(key, scales.key, d, w.k + j * wide);
         widen(key + h, scales.value, d, w.v + j * wide);
@@ -131,9 +165,9 @@ void attend_head(const X *qkv, int64_t apart, int64_t h, int64_t length, int64_t
     int64_t first = 0;
     for (; length - first > LANES; first += 2 * LANES)
         attend_queries<2>(qkv + first * apart, apart, b_q, std::min<int64_t>(2 * LANES, length - first), length, d, scale,
-                          out + first * out_apart, out_apart, w);
+                          out + first * out_apart, out_apart, w, keys, values);
     if (first < length)
-        attend_queries<1>(qkv + first * apart, apart, b_q, length - first, length, d, scale, out + first * out_apart, out_apart, w);
+        attend_queries<1>(qkv + first * apart, apart, b_q, length - first, length, d, scale, out + first * out_apart, out_apart, w, keys, values);
 }
 
 }  // namespace

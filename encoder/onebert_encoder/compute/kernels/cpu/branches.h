@@ -118,33 +118,6 @@ void add(const LowRank<T> &branch, int64_t start, int64_t stop, const Lines<Y> &
     }
 }
 
-// Cuts a and b into groups of `S` lanes; takes every first group, or every second one, alternately from a and from b.
-template <int S, bool SECOND, std::size_t... I>
-inline lanes interleave(lanes a, lanes b, std::index_sequence<I...>) {
-#ifdef __clang__
-    return __builtin_shufflevector(a, b, int(I & S ? (I - S + LANES + SECOND * S) : (I + SECOND * S))...);
-#else
-    return __builtin_shuffle(a, b, (ints){int(I & S ? (I - S + LANES + SECOND * S) : (I + SECOND * S))...});
-#endif
-}
-
-template <int S>
-inline void exchange(lanes *v) {
-    constexpr auto all = std::make_index_sequence<LANES>{};
-    for (int i = 0; i < LANES; ++i)
-        if (!(i & S)) {
-            const lanes a = v[i], b = v[i + S];
-            v[i] = interleave<S, false>(a, b, all);
-            v[i + S] = interleave<S, true>(a, b, all);
-        }
-}
-
-inline void transpose(lanes *v) {
-    if constexpr (LANES > 8) exchange<8>(v);
-    if constexpr (LANES > 4) exchange<4>(v);
-    exchange<2>(v), exchange<1>(v);
-}
-
 template <typename T>
 int64_t floats(const Sparse<T> &, int64_t in) {
     return in * LANES;

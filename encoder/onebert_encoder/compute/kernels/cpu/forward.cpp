@@ -22,12 +22,12 @@ int64_t scratch_floats(const Job<T> &job, int64_t h, int64_t f, int64_t heads) {
     return std::max({Head::floats(longest, h / heads), branches, h});
 }
 
-// Where groups of whole sequences begin, each of about so many tokens.
+// Where groups of whole sequences begin: each ends with the sequence that reaches the next multiple of so many tokens.
 template <typename T>
 std::vector<int64_t> groups_of(const Job<T> &job) {
     std::vector<int64_t> groups{0};
     for (int64_t i = 1; i <= job.sequences; ++i)
-        if (i == job.sequences || job.edges[i] - job.edges[groups.back()] >= job.group) groups.push_back(i);
+        if (i == job.sequences || job.edges[i] >= static_cast<int64_t>(groups.size()) * job.group) groups.push_back(i);
     return groups;
 }
 

@@ -194,8 +194,13 @@ class Walk {
             float *x = x_ + t * h_;
             if (job_.word) {
                 const T *word = model_.word + job_.word[base_ + t] * h_, *position = model_.position + job_.position[base_ + t] * h_;
-                for (int64_t i = 0; i < h_; ++i) x[i] = load(word[i]) + load(position[i]);
-                normalize(x, job_.gain_of_token ? job_.g_LN0 + job_.gain_of_token[base_ + t] * h_ : model_.g_LN0);
+                float total = 0;
+#pragma omp simd reduction(+ : total)
+                for (int64_t i = 0; i < h_; ++i) {
+                    x[i] = load(word[i]) + load(position[i]);
+                    total += x[i];
+                }
+                normalize(x, total, job_.gain_of_token ? job_.g_LN0 + job_.gain_of_token[base_ + t] * h_ : model_.g_LN0);
             }
             prepare(x, h_, t, wide_);
         });
@@ -203,7 +208,7 @@ class Walk {
 
     void attention(const Layer<T, W> &w) {
         const int64_t d = h_ / model_.heads, stride = panels(3 * h_) * PANEL;
-        multiply(w.qkv, residual(), h_, 3 * h_, [&](int64_t t, int64_t column, lanes value) { at(space_.qkv.data() + t * stride + column) = value; });
+        multiply(w.qkv, residual(), h_, 3 * h_, kept_in(space_.qkv.data(), stride));
         add_branches(AT_QKV, Lines<const float>{x_, h_, h_}, Lines<float>{space_.qkv.data(), 3 * h_, stride});
         phase(model_.heads * (last_ - first_), [&](int64_t unit) {
             const int64_t sequence = first_ + unit / model_.heads, column = unit % model_.heads * d;
@@ -218,11 +223,16 @@ class Walk {
 
     // The MLP's first map, its bias and GELU, into the activations.
     void activate(const Layer<T, W> &w) {
-        const auto bias_gelu = [&](int64_t t, int64_t column, lanes value) { return gelu(value + load_lanes(shift(t) + 3 * h_ + column)); };
-        const auto keep = [&](int64_t t, int64_t column, lanes value) { store_lanes(space_.activations.data() + t * wider_ + column, value); };
         const bool later = site(AT_M2) || job_.scale_of_token || f_ % PANEL;
         if (!later) {
-            multiply(w.m2, residual(), h_, f_, [&](int64_t t, int64_t column, lanes value) { keep(t, column, bias_gelu(t, column, value)); });
+            const T *shifts = job_.shift + layer_ * job_.shift_layer + 3 * h_;
+            const int64_t *rows = job_.row_of_token + base_, apart = job_.shift_row, stride = wider_;
+            Kept<W> *activations = space_.activations.data();
+            multiply(w.m2, residual(), h_, f_, [=](int64_t t) {
+                return [bias = shifts + rows[t] * apart, own = activations + t * stride](int64_t column, lanes value) {
+                    store_lanes(own + column, gelu(value + load_lanes(bias + column)));
+                };
+            });
         } else {
             project(w.m2, residual(), h_, f_, wider_);
             add_branches(AT_M2, Lines<const float>{x_, h_, h_}, y(f_, wider_));
@@ -246,20 +256,30 @@ class Walk {
 
     // y = x Wᵀ.
     void project(const Weight<W> &w, Read read, int64_t in, int64_t out, int64_t stride) {
-        multiply(w, read, in, out, [&](int64_t t, int64_t column, lanes value) { at(space_.y.data() + t * stride + column) = value; });
+        multiply(w, read, in, out, kept_in(space_.y.data(), stride));
     }
 
-    // `put(token, column, sixteen numbers)` for all of a product; columns beyond `out` are put, too, up to a whole panel.
+    // A `put` that only keeps what it is given.
+    static auto kept_in(float *to, int64_t stride) {
+        return [=](int64_t t) { return [own = to + t * stride](int64_t column, lanes value) { at(own + column) = value; }; };
+    }
+
+    // `put(token)(column, numbers)` for all of a product; columns beyond `out` are put, too, up to a whole panel. What is
+    // needed here lies in variables of its own: the compiler must suppose that a number that is stored changes any member.
     template <typename Put>
     void multiply(const Weight<W> &w, Read read, int64_t in, int64_t out, Put put) {
         const int64_t all = panels(out), some = phases_ ? 1 : all;
         phase(all / some, [&](int64_t unit) {
-            multiply_panels<W>(tokens_, read.tokens, read.stride, in, w.packed + unit * some * PANEL * in, some,
-                               [&](int64_t panel, int64_t t, int64_t rows, const Sum<W> *sums) {
-                const int64_t column = (unit * some + panel) * PANEL;
-                for (int64_t r = 0; r < rows; ++r)
+            const Range *ranges = space_.ranges.data();
+            const int64_t first = unit * some;
+            multiply_panels<W>(tokens_, read.tokens, read.stride, in, w.packed + first * PANEL * in, some,
+                               [w, first, ranges, put](int64_t panel, int64_t t, int64_t rows, const Sum<W> *sums) {
+                const int64_t column = (first + panel) * PANEL;
+                for (int64_t r = 0; r < rows; ++r) {
+                    const auto own = put(t + r);
                     for (int64_t i = 0; i < PANEL; i += LANES)
-                        put(t + r, column + i, value_of(w, sums + r * PANEL + i, column + i, &space_.ranges[t + r]));
+                        own(column + i, value_of(w, sums + r * PANEL + i, column + i, ranges + t + r));
+                }
             });
         });
     }
@@ -289,17 +309,20 @@ class Walk {
             float *x = x_ + t * h_;
             const float *y = space_.y.data() + t * wide_;
             const T *b = shift(t) + (1 + which) * h_;
-#pragma omp simd
-            for (int64_t i = 0; i < h_; ++i) x[i] = y[i] + x[i] + load(b[i]);
-            normalize(x, gain(t, which, shared));
+            float total = 0;
+#pragma omp simd reduction(+ : total)
+            for (int64_t i = 0; i < h_; ++i) {
+                x[i] = y[i] + x[i] + load(b[i]);
+                total += x[i];
+            }
+            normalize(x, total, gain(t, which, shared));
             prepare(x, h_, t, wide_);
         });
     }
 
-    void normalize(float *x, const T *g) const {
-        float total = 0, squares = 0;
-#pragma omp simd reduction(+ : total)
-        for (int64_t i = 0; i < h_; ++i) total += x[i];
+    // `total` is the sum of x.
+    void normalize(float *x, float total, const T *g) const {
+        float squares = 0;
         const float mean = total / h_;
 #pragma omp simd reduction(+ : squares)
         for (int64_t i = 0; i < h_; ++i) {
@@ -315,8 +338,7 @@ class Walk {
     template <typename X>
     void prepare(const X *from, int64_t width, int64_t t, int64_t stride) {
         if constexpr (std::is_same_v<W, bf16>) {
-            bf16 *to = space_.input.data() + t * stride;
-            for (int64_t i = 0; i < width; ++i) store(to[i], from[i]);
+            convert(from, width, space_.input.data() + t * stride);
         } else if constexpr (sizeof(W) == 1) {
             space_.ranges[t] = quantize_token(from, width, space_.input.data() + t * stride);
         }

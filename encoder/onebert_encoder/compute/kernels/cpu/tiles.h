@@ -76,7 +76,7 @@ constexpr int ROWS = 3;  // of 16 registers of 8 lanes 12 sums, one of weights, 
 
 #ifdef __AVX512F__
 template <int... r>
-inline void tile(std::integer_sequence<int, r...>, const float *x, int64_t stride, const float *w, int64_t depth, float *out) {
+[[gnu::noinline]] void tile(std::integer_sequence<int, r...>, const float *x, int64_t stride, const float *w, int64_t depth, float *out) {
     lanes low[sizeof...(r)] = {((void)r, lanes{})...}, high[sizeof...(r)] = {((void)r, lanes{})...};
     for (int64_t k = 0; k < depth; ++k, w += PANEL) {
         __builtin_prefetch(reinterpret_cast<const char *>(w) + AHEAD);
@@ -95,7 +95,7 @@ inline void across(std::integer_sequence<int, c...>, F of) {
 constexpr auto REGISTERS = std::make_integer_sequence<int, PANEL / LANES>{};
 
 template <int... r>
-inline void tile(std::integer_sequence<int, r...>, const float *x, int64_t stride, const float *w, int64_t depth, float *out) {
+[[gnu::noinline]] void tile(std::integer_sequence<int, r...>, const float *x, int64_t stride, const float *w, int64_t depth, float *out) {
     lanes sums[sizeof...(r)][PANEL / LANES] = {};
     for (int64_t k = 0; k < depth; ++k, w += PANEL) {
         __builtin_prefetch(reinterpret_cast<const char *>(w) + AHEAD);
@@ -116,7 +116,7 @@ inline __m512bh two(const bf16 *x) {
     return (__m512bh)_mm512_set1_epi32(pair);
 }
 template <int... r>
-inline void tile(std::integer_sequence<int, r...>, const bf16 *x, int64_t stride, const bf16 *w, int64_t depth, float *out) {
+[[gnu::noinline]] void tile(std::integer_sequence<int, r...>, const bf16 *x, int64_t stride, const bf16 *w, int64_t depth, float *out) {
     __m512 low[sizeof...(r)] = {((void)r, _mm512_setzero_ps())...}, high[sizeof...(r)] = {((void)r, _mm512_setzero_ps())...};
     for (int64_t k = 0; k < depth; k += 2, w += 2 * PANEL) {
         __builtin_prefetch(reinterpret_cast<const char *>(w) + AHEAD);
@@ -134,7 +134,7 @@ inline lanes first_of(const bf16 *w) { return (lanes)(*reinterpret_cast<const wo
 inline lanes second_of(const bf16 *w) { return (lanes)(*reinterpret_cast<const words *>(w) & 0xffff0000u); }
 #ifdef __AVX512F__
 template <int... r>
-inline void tile(std::integer_sequence<int, r...>, const bf16 *x, int64_t stride, const bf16 *w, int64_t depth, float *out) {
+[[gnu::noinline]] void tile(std::integer_sequence<int, r...>, const bf16 *x, int64_t stride, const bf16 *w, int64_t depth, float *out) {
     lanes low[sizeof...(r)] = {((void)r, lanes{})...}, high[sizeof...(r)] = {((void)r, lanes{})...};
     for (int64_t k = 0; k < depth; k += 2, w += 2 * PANEL) {
         const lanes left = first_of(w), right = first_of(w + PANEL), next = second_of(w), last = second_of(w + PANEL);
@@ -145,7 +145,7 @@ inline void tile(std::integer_sequence<int, r...>, const bf16 *x, int64_t stride
 }
 #else
 template <int... r>
-inline void tile(std::integer_sequence<int, r...>, const bf16 *x, int64_t stride, const bf16 *w, int64_t depth, float *out) {
+[[gnu::noinline]] void tile(std::integer_sequence<int, r...>, const bf16 *x, int64_t stride, const bf16 *w, int64_t depth, float *out) {
     lanes sums[sizeof...(r)][PANEL / LANES] = {};
     for (int64_t k = 0; k < depth; k += 2, w += 2 * PANEL) {
         across(REGISTERS, [&](auto c) {
@@ -169,7 +169,7 @@ inline __m512i four(const std::uint8_t *x) {
     return _mm512_set1_epi32(group);
 }
 template <int... r>
-inline void tile(std::integer_sequence<int, r...>, const std::uint8_t *x, int64_t stride, const std::int8_t *w, int64_t depth,
+[[gnu::noinline]] void tile(std::integer_sequence<int, r...>, const std::uint8_t *x, int64_t stride, const std::int8_t *w, int64_t depth,
                  std::int32_t *out) {
     __m512i low[sizeof...(r)] = {((void)r, _mm512_setzero_si512())...}, high[sizeof...(r)] = {((void)r, _mm512_setzero_si512())...};
     for (int64_t k = 0; k < depth; k += 4, w += 4 * PANEL) {
@@ -184,7 +184,7 @@ inline void tile(std::integer_sequence<int, r...>, const std::uint8_t *x, int64_
 }
 #else
 template <int... r>
-inline void tile(std::integer_sequence<int, r...>, const std::uint8_t *x, int64_t stride, const std::int8_t *w, int64_t depth,
+[[gnu::noinline]] void tile(std::integer_sequence<int, r...>, const std::uint8_t *x, int64_t stride, const std::int8_t *w, int64_t depth,
                  std::int32_t *out) {
     std::int32_t sums[sizeof...(r)][PANEL] = {};
     for (int64_t k = 0; k < depth; k += 4, w += 4 * PANEL)
