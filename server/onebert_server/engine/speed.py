@@ -19,15 +19,16 @@ logger = logging.getLogger("onebert.engine")
 _SMOOTHING = 0.2
 # One batch counts as at most so many times slower than estimated: a process that was halted has not become slow.
 _MOST_SLOWER = 4.0
-# Neither part of the estimate becomes more than ten times faster than what was measured at start. A measurement beside
+# The correction makes the estimate at most ten times faster than what was measured at start. A measurement beside
 # other work that was ending can be that wrong; an estimate that could fall to nothing would no longer bound any wait.
 _MOST_FASTER = 0.1
 
 # What the part for each batch may be of the time of a large one: about a fifty-fifth. Smaller batches would cost
 # capacity; larger ones would gain hardly any, and make those wait longer who come meanwhile.
 _START_SHARE = 0.018
-# With fewer tokens than these a product does not use a device well, whatever a batch costs beside its tokens.
-_LEAST = 128
+# A batch costs more than what is measured here, such as waking up those who wait for answers: fewer tokens than these
+# would be too few even for a device that is said to cost hardly anything beside its tokens.
+_LEAST = 256
 
 # Tokens of the batches that are measured at start, and of each sequence in them. Where the second batch takes `_LONG`
 # seconds, the third is left out; the best of `_REPEATED` measurements counts. Of the first, which is over in no time
@@ -47,18 +48,19 @@ class Speed:
     """
 
     def __init__(self, start: float = 0.0, per_token: float = 0.0) -> None:
-        self._measured = start, per_token
-        self._start, self._per_token = start, per_token
+        self._start = start
+        self._per_token = per_token
+        self._correction = 1.0
 
     def seconds(self, tokens: float) -> float:
         """Estimated seconds of a batch."""
-        return self._start + tokens * self._per_token
+        return self._correction * (self._start + tokens * self._per_token)
 
     def tokens_within(self, seconds: float, most: int) -> int:
         """Tokens, at most `most`, of the largest batch that is estimated to take so long; may be negative."""
         if self.seconds(most) <= seconds:
             return most
-        return int((seconds - self._start) / self._per_token) if self._per_token else 0
+        return int((seconds / self._correction - self._start) / self._per_token) if self._per_token else 0
 
     def worthwhile(self, most: int) -> int:
         """Tokens, at most `most`, of the smallest batch in whose time the part for each batch is a small share."""
@@ -68,23 +70,15 @@ class Speed:
         return min(max(ceil(self._start / (share * self._per_token)), _LEAST), most)
 
     def observe(self, tokens: float, seconds: float) -> None:
-        """Corrects the estimate by a batch that was run.
-
-        Each part is corrected as much as it has a share in the estimate: small batches say what a batch costs beside
-        its tokens, and large ones what a token costs.
+        """Corrects the estimate by a batch that was run, both parts alike.
 
         Args:
             tokens: that were computed; layers that texts of the batch share count once, or the batch would seem fast.
             seconds: it took.
         """
-        if not (estimated := self.seconds(tokens)):
-            return
-        error = min(seconds / estimated, _MOST_SLOWER) - 1
-        share = self._start / estimated
-        step = _SMOOTHING * error / (share**2 + (1 - share) ** 2)
-        start, per_token = self._measured
-        self._start = max(self._start * (1 + step * share), start * _MOST_FASTER)
-        self._per_token = max(self._per_token * (1 + step * (1 - share)), per_token * _MOST_FASTER)
+        if estimated := self.seconds(tokens):
+            ratio = min(seconds / estimated, _MOST_SLOWER)
+            self._correction = max(self._correction * (1 + _SMOOTHING * (ratio - 1)), _MOST_FASTER)
 
 
 def measure_speed(base: Base, rows: Rows) -> Speed:
