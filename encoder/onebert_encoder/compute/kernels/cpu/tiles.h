@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "numbers.h"
-#ifdef __AVX512F__
+#ifdef __AVX2__
 #include <immintrin.h>
 #endif
 #if defined(__AMX_BF16__) && defined(__AMX_INT8__)
@@ -74,6 +74,13 @@ constexpr int ROWS = 14;  // 28 sums, two registers of weights, and one to spare
 constexpr int ROWS = 3;  // of 16 registers of 8 lanes 12 sums, one of weights, and one of x for each row
 #endif
 
+// Does the same for each register of a panel, whose number is a constant for it.
+template <int... c, typename F>
+inline void across(std::integer_sequence<int, c...>, F of) {
+    (of(std::integral_constant<int, c * LANES>{}), ...);
+}
+constexpr auto REGISTERS = std::make_integer_sequence<int, PANEL / LANES>{};
+
 #ifdef __AVX512F__
 template <int... r>
 [[gnu::noinline]] void tile(std::integer_sequence<int, r...>, const float *x, int64_t stride, const float *w, int64_t depth, float *out) {
@@ -87,13 +94,6 @@ template <int... r>
     ((at(out + r * PANEL) = low[r], at(out + r * PANEL + LANES) = high[r]), ...);
 }
 #else
-// Does the same for each register of a panel, whose number is a constant for it.
-template <int... c, typename F>
-inline void across(std::integer_sequence<int, c...>, F of) {
-    (of(std::integral_constant<int, c * LANES>{}), ...);
-}
-constexpr auto REGISTERS = std::make_integer_sequence<int, PANEL / LANES>{};
-
 template <int... r>
 [[gnu::noinline]] void tile(std::integer_sequence<int, r...>, const float *x, int64_t stride, const float *w, int64_t depth, float *out) {
     lanes sums[sizeof...(r)][PANEL / LANES] = {};
@@ -181,6 +181,32 @@ template <int... r>
          ...);
     }
     ((_mm512_storeu_si512(out + r * PANEL, low[r]), _mm512_storeu_si512(out + r * PANEL + LANES, high[r])), ...);
+}
+#elif defined(__AVX512BW__) || (defined(__AVX2__) && !defined(__AVX512F__))
+// Numbers of 16 bits, and sums of the products of two that lie together, which fit into 32 bits.
+typedef std::int16_t shorts __attribute__((vector_size(LANES * 4)));
+#ifdef __AVX512BW__
+inline ints products(shorts a, shorts b) { return (ints)_mm512_madd_epi16((__m512i)a, (__m512i)b); }
+#else
+inline ints products(shorts a, shorts b) { return (ints)_mm256_madd_epi16((__m256i)a, (__m256i)b); }
+#endif
+// Bytes 0 and 2 of a group, or, of the group moved down, bytes 1 and 3.
+inline shorts two(std::uint32_t group) { return (shorts)(words{} + (group & 0x00ff00ff)); }
+template <int... r>
+inline void tile(std::integer_sequence<int, r...>, const std::uint8_t *x, int64_t stride, const std::int8_t *w, int64_t depth,
+                 std::int32_t *out) {
+    ints sums[sizeof...(r)][PANEL / LANES] = {};
+    for (int64_t k = 0; k < depth; k += 4, w += 4 * PANEL) {
+        std::uint32_t group[sizeof...(r)];
+        (std::memcpy(group + r, x + r * stride + k, 4), ...);
+        across(REGISTERS, [&](auto c) {
+            shorts own;
+            std::memcpy(&own, w + 4 * c, sizeof own);
+            const shorts even = (own << 8) >> 8, odd = own >> 8;
+            ((sums[r][c / LANES] += products(even, two(group[r])) + products(odd, two(group[r] >> 8))), ...);
+        });
+    }
+    std::memcpy(out, sums, sizeof sums);
 }
 #else
 template <int... r>
