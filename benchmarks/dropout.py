@@ -23,9 +23,10 @@ from onebert_encoder.base.source import DEFAULT_BASE, find_base
 from onebert_encoder.text.tokens import Tokens
 from onebert_store.tables.columns import Columns
 from onebert_training.data.dataset import load_dataset
-from onebert_training.fit.loop import CLIP, train
+from onebert_training.fit.loop import train
 from onebert_training.fit.run import Run, TaskInputs
 from onebert_training.fit.settings import Settings
+from onebert_training.fit.state import CLIP
 
 PAGE = Path(__file__).parents[1] / "docs" / "results.md"
 # Data set -> (training rows, epochs): small enough for a padded model on two cores, over several seeds.

@@ -33,10 +33,10 @@ from onebert_store.tables.columns import Columns
 from onebert_training.data.dataset import Dataset, load_dataset
 from onebert_training.data.examples import Split
 from onebert_training.fit import features
-from onebert_training.fit.loop import CLIP, take_step
+from onebert_training.fit.loop import take_step
 from onebert_training.fit.run import Run, TaskInputs
 from onebert_training.fit.settings import Settings
-from onebert_training.fit.state import State
+from onebert_training.fit.state import CLIP, State
 from onebert_training.methods.plan import Plan
 
 PAGE = Path(__file__).parents[1] / "docs" / "results.md"

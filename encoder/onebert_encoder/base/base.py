@@ -43,7 +43,7 @@ class EmbeddingWeights:
     """The weights below the first layer; V is the size of the vocabulary, e the width of embeddings.
 
     Attributes:
-        word: [V, e].
+        word: [V, e]; in float32 where it is trained, so that no step casts the whole table.
         position: [types * positions, e], position plus segment embedding.
         no_bias: [1, e] of zeros, which the embedding LayerNorm adds: `fold` has moved its bias into the first layer.
         g_LN0: [e], the gain of the embedding LayerNorm.
@@ -146,11 +146,11 @@ class Base:
         )
 
     def _embeddings(self) -> EmbeddingWeights:
-        position = self._table("position")
+        word, position = self._table("word"), self._table("position")
         if "type" in self.anatomy.family.outside:
             position = (self._table("type")[:, None] + position[None]).flatten(0, 1)
         return EmbeddingWeights(
-            word=self._table("word").to(self.dtype),
+            word=word if torch.is_grad_enabled() and word.requires_grad else word.to(self.dtype),
             position=position.to(self.dtype),
             no_bias=position.new_zeros(1, position.shape[1], dtype=self.dtype),
             g_LN0=self.param("g_LN0").to(self.dtype),

@@ -26,12 +26,13 @@ def frozen_linear(make_weight: Callable[[], Tensor], batch_invariant: bool = Fal
     """`y = x Wᵀ` for a weight that is not trained, by the fastest product here; the gradient flows to `x` only.
 
     Args:
-        make_weight: gives W [out, in] in the compute dtype, on the compute device. A weight that requires a gradient
-            is not packed; of a packed one no other copy is kept, so the first backward pass calls `make_weight` again.
+        make_weight: gives W [out, in] in the compute dtype, on the compute device. A weight that is trained is not
+            packed; of a packed one no other copy is kept, so the first backward pass calls `make_weight` again.
         batch_invariant: whether a token shall have the same bits whatever the other tokens are; without gradients.
     """
     weight = make_weight()
-    products = None if weight.requires_grad else load_products(weight.device.type, weight.dtype)
+    trained = weight.requires_grad and torch.is_grad_enabled()
+    products = None if trained else load_products(weight.device.type, weight.dtype)
     if products is not None:
         return PackedLinear(products, weight, make_weight)
     return PlainLinear(weight, batch_invariant)

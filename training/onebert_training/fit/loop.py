@@ -27,8 +27,6 @@ from onebert_training.fit.run import Run
 from onebert_training.fit.state import State
 from onebert_training.tasks.metrics import is_better
 
-CLIP = 1.0
-
 
 @dataclass(frozen=True)
 class Progress:
@@ -210,13 +208,9 @@ def take_step(active: Sequence[tuple[Run, State]]) -> list[float]:
         [loss + run.plan.penalty(state.values) for loss, (run, state) in zip(losses, active, strict=True)]
     )
     grads = torch.autograd.grad(total.sum(), leaves, allow_unused=True, materialize_grads=True)
-    for leaf, grad in zip(leaves, grads, strict=True):
-        leaf.grad = grad
+    remaining = iter(grads)
     for run, state in active:
-        torch.nn.utils.clip_grad_norm_(state.leaves.values(), CLIP)
-        state.optimizer.param_groups[0]["lr"] = run.learning_rate_at(state.step)
-        state.optimizer.step()
-        state.step += 1
+        state.update([next(remaining) for _ in state.leaves], run.learning_rate_at(state.step))
         run.plan.advance(state.step, run.steps, state.values)
     # All losses are read in one transfer, since every transfer from a GPU waits for it.
     return [float(loss) for loss in torch.stack(losses).tolist()]

@@ -1,6 +1,8 @@
 // What lies between the matrix products in training: forward with dropout, and backward, one pass over memory each. Sums
 // over tokens are taken in the tokens' order, so that a run repeats its bits with any number of threads.
+#include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "attention.h"
 #include "numbers.h"
@@ -173,6 +175,16 @@ void activate_back(const T *grad, const T *z, int64_t tokens, int64_t width, con
 
 // ---- attention ----
 
+// All numbers of a register by a binary operation, in halves.
+template <typename Operation>
+inline float together(lanes all, Operation operation) {
+    float values[LANES];
+    at(values) = all;
+    for (int half = LANES / 2; half; half /= 2)
+        for (int i = 0; i < half; ++i) values[i] = operation(values[i], values[i + half]);
+    return values[0];
+}
+
 // out [rows, columns] = a b for b [depth, columns]; the element (r, k) of a lies at a[r * across + k * down].
 inline void multiply(const float *a, int64_t across, int64_t down, const float *b, int64_t depth, float *out, int64_t rows, int64_t columns) {
     int64_t i = 0;
@@ -195,12 +207,14 @@ struct OneHead {
         const float scale = 1 / std::sqrt(static_cast<float>(d));
         for (int64_t j = 0; j < length; ++j) {
             const T *from = qkv + j * 3 * h;
-            for (int64_t i = 0; i < wide; ++i) {
-                const bool own = i < d;
-                q[j * wide + i] = own ? (load(from[i]) + load(b_q[i])) * scale : 0;
-                k[j * wide + i] = own ? load(from[h + i]) : 0;
-                v[j * wide + i] = own ? load(from[2 * h + i]) : 0;
+            float *const own[] = {q + j * wide, k + j * wide, v + j * wide};
+#pragma omp simd
+            for (int64_t i = 0; i < d; ++i) {
+                own[0][i] = (load(from[i]) + load(b_q[i])) * scale;
+                own[1][i] = load(from[h + i]);
+                own[2][i] = load(from[2 * h + i]);
             }
+            for (float *to : own) std::fill(to + d, to + wide, 0.0f);
         }
         transpose(k, k_t);
         transpose(v, v_t);
@@ -221,13 +235,12 @@ struct OneHead {
             for (int64_t j = length; j < keys; ++j) own[j] = own[0];
             lanes top = at(own), sum{};
             for (int64_t j = LANES; j < keys; j += LANES) top = larger(at(own + j), top);
-            float highest = top[0], total = 0;
-            for (int i = 1; i < LANES; ++i) highest = top[i] > highest ? top[i] : highest;
+            const float highest = together(top, [](float a, float b) { return a > b ? a : b; });
             for (int64_t j = 0; j < keys; j += LANES) at(own + j) = exp_negative(at(own + j) - highest);
-            for (int64_t j = length; j < keys; ++j) own[j] = 0;
+            std::fill(own + length, own + keys, 0.0f);
             for (int64_t j = 0; j < keys; j += LANES) sum += at(own + j);
-            for (int i = 0; i < LANES; ++i) total += sum[i];
-            for (int64_t j = 0; j < keys; j += LANES) at(own + j) *= 1 / total;
+            const float share = 1 / together(sum, std::plus<float>());
+            for (int64_t j = 0; j < keys; j += LANES) at(own + j) *= share;
         }
     }
 
@@ -285,7 +298,7 @@ struct Attention {
                     float *b = to + r * head.keys;
 #pragma omp simd
                     for (int64_t j = 0; j < head.length; ++j) b[j] = own ? a[j] * keep.of(own[r * apart + j]) : a[j];
-                    for (int64_t j = head.length; j < head.keys; ++j) b[j] = 0;
+                    std::fill(b + head.length, b + head.keys, 0.0f);
                 }
             });
         });
@@ -306,19 +319,21 @@ void attend_back(const Attention<T> &a, const T *grad, T *grad_qkv, float *grad_
     a.each([&](const OneHead &head, int64_t start, int64_t column, auto dropped) {
         const int64_t length = head.length, keys = head.keys, wide = head.wide, h = a.h;
         T *to = grad_qkv + start * 3 * h + column;
-        for (int64_t j = 0; j < length; ++j)
-            for (int64_t i = 0; i < wide; ++i) head.g[j * wide + i] = i < head.d ? load(grad[(start + j) * h + column + i]) : 0;
+        for (int64_t j = 0; j < length; ++j) {
+            widen(grad + (start + j) * h + column, static_cast<const T *>(nullptr), head.d, head.g + j * wide);
+            std::fill(head.g + j * wide + head.d, head.g + (j + 1) * wide, 0.0f);
+        }
         dropped(head.p, head.s);
         multiply(head.s, 1, keys, head.g, length, head.c, length, wide);
         head.write(head.c, 1, to + 2 * h, 3 * h);
         multiply(head.g, wide, 1, head.v_t, head.d, head.s, length, keys);
         dropped(head.s, head.s);
         for (int64_t r = 0; r < length; ++r) {
-            float *s = head.s + r * keys, total = 0;
+            float *s = head.s + r * keys;
             const float *p = head.p + r * keys;
             lanes sum{};
             for (int64_t j = 0; j < keys; j += LANES) sum += at(s + j) * at(p + j);
-            for (int i = 0; i < LANES; ++i) total += sum[i];
+            const float total = together(sum, std::plus<float>());
             for (int64_t j = 0; j < keys; j += LANES) at(s + j) = (at(s + j) - total) * at(p + j);
         }
         multiply(head.s, keys, 1, head.k, length, head.c, length, wide);
