@@ -13,7 +13,7 @@ from onebert_encoder.base.anatomy import Anatomy
 from onebert_encoder.base.config import ACTIVATIONS, EncoderConfig, read_config
 from onebert_encoder.base.digest import base_digest
 from onebert_encoder.base.source import DEFAULT_BASE, find_base, read_weights
-from onebert_encoder.compute.linear import Linear, frozen_linear
+from onebert_encoder.compute.linear import Linear, make_linear
 from onebert_encoder.compute.quantized import Int8Linear
 from onebert_encoder.text.tokens import Tokenizer
 from onebert_store.errors import UnsupportedBase
@@ -128,7 +128,7 @@ class Base:
     def _linear(self, *symbols: str, layer: int | None) -> Linear:
         if self.precision == torch.int8:
             return Int8Linear(self._weight(symbols, layer))
-        return frozen_linear(lambda: self._weight(symbols, layer).to(self.dtype), self.batch_invariant)
+        return make_linear(lambda: self._weight(symbols, layer).to(self.dtype), self.batch_invariant)
 
     def _weight(self, symbols: Sequence[str], layer: int | None) -> Tensor:
         weights = [self.param(symbol, layer) for symbol in symbols]

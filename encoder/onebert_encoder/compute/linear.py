@@ -1,4 +1,4 @@
-"""The frozen matrix product: with a packed weight on a CPU, PyTorch's elsewhere.
+"""The matrix product with a weight of the base: with a packed weight on a CPU, PyTorch's elsewhere.
 
 PyTorch's float32 product reaches less than half of a CPU's speed on AMD processors, and on every processor for the few
 tokens of one text (docs/decisions/0002-prepacked.md).
@@ -13,29 +13,32 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from onebert_encoder.compute.kernels.products import NativeProducts, Packed, load_products
+from onebert_encoder.compute.trained import TrainedLinear, load_trained
 from onebert_encoder.layout.shapes import round_up
 
 Linear = Callable[[Tensor], Tensor]
-"""The product with a frozen weight: [tokens, in] -> [tokens, out]."""
+"""The product with a weight: [tokens, in] -> [tokens, out]."""
 
 # Tokens of the largest product where a text must have the same bits in every batch.
 _PIECE = 1024
 
 
-def frozen_linear(make_weight: Callable[[], Tensor], batch_invariant: bool = False) -> "PackedLinear | PlainLinear":
-    """`y = x Wᵀ` for a weight that is not trained, by the fastest product here; the gradient flows to `x` only.
+def make_linear(
+    make_weight: Callable[[], Tensor], batch_invariant: bool = False
+) -> "PackedLinear | TrainedLinear | PlainLinear":
+    """`y = x Wᵀ` by the fastest product here.
 
     Args:
-        make_weight: gives W [out, in] in the compute dtype, on the compute device. A weight that is trained is not
-            packed; of a packed one no other copy is kept, so the first backward pass calls `make_weight` again.
+        make_weight: gives W [out, in] in the compute dtype, on the compute device. Of a weight that is not trained no
+            other copy is kept beside the packed one, so the first backward pass calls `make_weight` again.
         batch_invariant: whether a token shall have the same bits whatever the other tokens are; without gradients.
     """
     weight = make_weight()
-    trained = weight.requires_grad and torch.is_grad_enabled()
-    products = None if trained else load_products(weight.device.type, weight.dtype)
-    if products is not None:
-        return PackedLinear(products, weight, make_weight)
-    return PlainLinear(weight, batch_invariant)
+    if weight.requires_grad and torch.is_grad_enabled():
+        tiles = load_trained(weight.device.type, weight.dtype)
+        return PlainLinear(weight, batch_invariant) if tiles is None else TrainedLinear(tiles, weight)
+    products = load_products(weight.device.type, weight.dtype)
+    return PlainLinear(weight, batch_invariant) if products is None else PackedLinear(products, weight, make_weight)
 
 
 class PackedLinear:

@@ -15,9 +15,9 @@ from onebert_encoder.compute.kernels.library import check_status, find_library
 logger = logging.getLogger("onebert.kernels")
 
 # Outputs of one panel, and the bytes of the inputs that one instruction multiplies (tiles.h).
-_PANEL, _GROUP_BYTES = 32, 4
+PANEL, _GROUP_BYTES = 32, 4
 # Behind the end of a packed weight so many bytes are fetched in advance, but not used.
-_FETCHED_AHEAD = 16384
+FETCHED_AHEAD = 16384
 
 _NAMES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.int8: "int8"}
 _POINTER, _INT = ctypes.c_void_p, ctypes.c_int64
@@ -86,15 +86,15 @@ class NativeProducts:
         weight = weight.detach().float()
         scale = weight.abs().amax(dim=1).clamp_min(torch.finfo(torch.float32).tiny) / _LARGEST
         integers = (weight / scale[:, None]).round()
-        filling = (0, -len(weight) % _PANEL)
+        filling = (0, -len(weight) % PANEL)
         return self._packed(integers.to(torch.int8), F.pad(scale, filling), F.pad(integers.sum(dim=1) * scale, filling))
 
     def _packed(self, weight: Tensor, scale: Tensor | None, sums: Tensor | None) -> Packed:
         # One instruction multiplies a group of inputs.
         weight = F.pad(weight.detach(), (0, -weight.shape[1] % (_GROUP_BYTES // weight.itemsize))).contiguous()
         out, into = weight.shape
-        panels = -(-out // _PANEL)
-        numbers = torch.zeros(panels * _PANEL * into + _FETCHED_AHEAD // weight.itemsize, dtype=weight.dtype)
+        panels = -(-out // PANEL)
+        numbers = torch.zeros(panels * PANEL * into + FETCHED_AHEAD // weight.itemsize, dtype=weight.dtype)
         self._pack(weight.data_ptr(), out, into, numbers.data_ptr())
         return Packed(numbers, scale, sums, (out, into))
 

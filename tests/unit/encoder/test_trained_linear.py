@@ -1,0 +1,89 @@
+"""Products with a trained weight on our own tiles: against PyTorch's in float64, and in a step of full fine-tuning."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from bases import tiny_base
+from onebert_encoder.base.base import load_base
+from onebert_encoder.compute import trained
+from onebert_encoder.compute.trained import TrainedLinear, TrainedTiles
+from onebert_encoder.maths.batch import pack
+from onebert_encoder.maths.fold import fold
+from onebert_encoder.maths.predict import compute_logits
+from onebert_encoder.maths.rows import stack_rows
+from stages import draw, needs_kernels
+
+pytestmark = [needs_kernels, pytest.mark.usefixtures("two_threads")]
+
+
+@pytest.fixture(autouse=True)
+def held_back(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As on a processor of another vendor than MKL's."""
+    monkeypatch.setattr(trained, "mkl_is_held_back", lambda: True)
+    trained.load_trained.cache_clear()
+    yield
+    trained.load_trained.cache_clear()
+
+
+def tiles() -> TrainedTiles:
+    found = trained.load_trained("cpu", torch.float32)
+    assert found is not None
+    return found
+
+
+def learned(x: Tensor, weight: Tensor, grad: Tensor) -> tuple[Tensor, ...]:
+    x, weight = x.clone().requires_grad_(), weight.clone().requires_grad_()
+    y = TrainedLinear(tiles(), weight)(x)
+    return (y.detach(), *torch.autograd.grad(y, (x, weight), grad))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 150), st.integers(1, 130), st.integers(1, 100))
+def test_products_and_gradients_of_any_shape(tokens: int, into: int, out: int) -> None:
+    x, weight, grad = (draw(*shape, dtype=torch.float32) for shape in ((tokens, into), (out, into), (tokens, out)))
+    exact = [one.double() for one in (x, weight, grad)]
+    wanted = (exact[0] @ exact[1].T, exact[2] @ exact[1], exact[2].T @ exact[0])
+    for got, want in zip(learned(x, weight, grad), wanted, strict=True):
+        # Sums of up to 150 products of order 1 to 10, each rounded by 6e-8 of the sum so far.
+        torch.testing.assert_close(got, want.float(), rtol=0, atol=1e-4)
+
+
+def test_any_number_of_threads_gives_the_same_bits() -> None:
+    drawn = [draw(*shape, dtype=torch.float32) for shape in ((300, 200), (130, 200), (300, 130))]
+    both = []
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        both.append(learned(*drawn))
+    assert all(torch.equal(one, other) for one, other in zip(*both, strict=True))
+
+
+def test_a_changed_base_has_the_gradient_of_pytorchs_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    base = load_base(str(tiny_base("bert")))
+    texts = base.tokenizer.encode(["the parcel was late", "thanks", "a " * 30], 32)
+    found = []
+    for held_back in (True, False):
+        monkeypatch.setattr(trained, "mkl_is_held_back", lambda held_back=held_back: held_back)
+        trained.load_trained.cache_clear()
+        leaves = {name: value.clone().requires_grad_() for name, value in base.params.items() if "layer" in name}
+        view = base.with_params(leaves)
+        assert isinstance(view.layers[0].W_m2, TrainedLinear) == held_back
+        head = {"head.weight": draw(2, base.config.hidden_size, dtype=torch.float32), "head.bias": torch.zeros(2)}
+        rows = stack_rows(view, [fold(view, head, "mean")])
+        logits = torch.stack(compute_logits(view, rows, pack(view, texts, [0] * len(texts))))
+        found.append([logits, *torch.autograd.grad(logits.square().sum(), list(leaves.values()), allow_unused=True)])
+    for own, theirs in zip(*found, strict=True):
+        assert (own is None) == (theirs is None)
+        if own is not None:
+            # Sums over some hundred tokens in another order, of gradients up to about 100.
+            torch.testing.assert_close(own, theirs, rtol=1e-4, atol=1e-3)
+
+
+def test_on_intels_processors_mkl_multiplies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trained, "mkl_is_held_back", lambda: False)
+    trained.load_trained.cache_clear()
+    assert trained.load_trained("cpu", torch.float32) is None
