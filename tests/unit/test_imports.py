@@ -54,7 +54,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
 ONLY_IN = {
     "fastapi": {"onebert_server.app", "onebert_server.http"},
     "starlette": {"onebert_server.http", "onebert_server.front_ends", "onebert_server.run"},
-    "msgspec": {"onebert.classifier", "onebert_server.client", "onebert_server.front_ends"},
+    "msgspec": {"onebert.classifier", "onebert_server.client", "onebert_server.front_ends", "onebert_server.http"},
     "sqlalchemy": {"onebert_store.registry"},
     "alembic": {"onebert_store.registry"},
 }

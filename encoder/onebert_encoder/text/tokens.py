@@ -144,6 +144,10 @@ class Tokenizer:
     def split(self, texts: Sequence[Text], most: int) -> list[Pieces]:
         """Splits texts or pairs into pieces, ready to be cut to any length up to `most` tokens."""
         halves = [half for text in texts for half in _halves(text)]
+        if len(halves) == 1:
+            # As a batch it would be handed to other threads, and Python's lock with it, which costs more than the text.
+            [half] = halves
+            return [_pieces(halves, [self._backend.encode(half, add_special_tokens=False)], most)]
         encodings = iter(self._backend.encode_batch(halves, add_special_tokens=False))
         return [_pieces(_halves(text), [next(encodings) for _ in _halves(text)], most) for text in texts]
 

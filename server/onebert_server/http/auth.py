@@ -5,6 +5,7 @@ import hmac
 import time
 from collections import OrderedDict
 from collections.abc import Iterable
+from functools import lru_cache
 
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
@@ -48,7 +49,7 @@ class ApiKeys:
             Unauthorized: no key, several, or a wrong one.
         """
         if not self._digests:
-            if not is_loopback(_host_name(headers.get("host", ""))):
+            if not _means_loopback(headers.get("host", "")):
                 raise Unauthorized("a server without API keys answers only requests addressed to loopback")
             return address
         given = headers.getlist("authorization")
@@ -132,7 +133,8 @@ class KeyMiddleware:
         return problem_response(scope, error)
 
 
-def _host_name(header: str) -> str:
-    """The Host header without its port; brackets of IPv6 stay."""
-    name, colon, port = header.rpartition(":")
-    return name if colon and port.isdigit() else header
+@lru_cache(64)
+def _means_loopback(host: str) -> bool:
+    """Whether a Host header, with its port or without, names this machine alone."""
+    name, colon, port = host.rpartition(":")
+    return is_loopback(name if colon and port.isdigit() else host)

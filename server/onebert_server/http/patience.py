@@ -2,8 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from types import TracebackType
 
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
@@ -11,41 +10,67 @@ from starlette.types import Receive
 from onebert_server.context import Context
 from onebert_store.errors import DeadlineExceeded
 
+# Seconds after which it is looked whether the client is still there. Most answers come sooner, and need not pay for it.
+LOOK_AFTER = 0.01
 
-@asynccontextmanager
-async def patience(context: Context, receive: Receive) -> AsyncIterator[None]:
-    """Cancels what is awaited inside when nobody waits for it any more.
+
+class Patience:
+    """Cancels what is awaited inside `async with` when nobody waits for it any more.
+
+    Leaving raises `DeadlineExceeded` where the request's time was over, and `ClientDisconnect` where the client has
+    left.
 
     Args:
         context: of the request.
         receive: of the request, whose body has been read.
-
-    Raises:
-        DeadlineExceeded: its time was over.
-        ClientDisconnect: the client has left.
     """
-    working = asyncio.current_task()
-    left = False
 
-    async def watch() -> None:
-        nonlocal left
-        while (await receive())["type"] != "http.disconnect":
+    def __init__(self, context: Context, receive: Receive) -> None:
+        self._deadline = context.deadline
+        self._receive = receive
+        self._watcher: asyncio.Task[None] | None = None
+        self._over: Exception | None = None
+
+    async def __aenter__(self) -> None:
+        """Begins to watch."""
+        self._loop = asyncio.get_running_loop()
+        working = asyncio.current_task()
+        if working is None:
+            raise RuntimeError("what can be given up is a task")
+        self._working = working
+        self._timer = self._loop.call_later(min(LOOK_AFTER, self._left()), self._look)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Ends the watch."""
+        self._timer.cancel()
+        if self._watcher is not None:
+            self._watcher.cancel()
+        # Somebody else may have cancelled the task as well: then that is what it ends by.
+        if self._over is not None and not self._working.uncancel() and kind is asyncio.CancelledError:
+            raise self._over from None
+
+    def _left(self) -> float:
+        return self._deadline - time.monotonic()
+
+    def _look(self) -> None:
+        """The answer takes its time: watches the client from now on, and the clock."""
+        if (left := self._left()) <= 0:
+            late = DeadlineExceeded("the answer did not come in time; ask with a longer X-Request-Timeout")
+            self._give_up(late)
+            return
+        # Timers fire up to a millisecond early.
+        self._timer = self._loop.call_later(max(left, 0.001), self._look)
+        if self._watcher is None:
+            self._watcher = self._loop.create_task(self._watch())
+
+    async def _watch(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
             pass
-        left = True
-        if working is not None:
-            working.cancel()
+        self._give_up(ClientDisconnect())
 
-    watcher = asyncio.create_task(watch())
-    try:
-        async with asyncio.timeout(context.deadline - time.monotonic()) as limit:
-            yield
-    except TimeoutError:
-        if not limit.expired():
-            raise
-        raise DeadlineExceeded("the answer did not come in time; ask with a longer X-Request-Timeout") from None
-    except asyncio.CancelledError:
-        if not left or (working is not None and working.uncancel()):
-            raise
-        raise ClientDisconnect from None
-    finally:
-        watcher.cancel()
+    def _give_up(self, over: Exception) -> None:
+        if self._over is None:
+            self._over = over
+            self._working.cancel()

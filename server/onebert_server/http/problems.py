@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import BaseRoute, Match, Route
-from starlette.types import Scope
+from starlette.types import ExceptionHandler, Scope
 
 from onebert_server.http.schemas import PAIR, TAGS
 from onebert_store.errors import OneBertError, Unauthorized
@@ -85,18 +85,24 @@ def install_handlers(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
         headers = {"Allow": ", ".join(sorted(allowed))}
         return http_problem(request.scope, HTTPException(405, headers=headers))
 
+    async def answer(request: Request, error: Exception) -> JSONResponse | None:
+        return problem_of(request.scope, error)
+
     app.add_exception_handler(405, refuse_method)
-    app.add_exception_handler(OneBertError, _typed)
-    app.add_exception_handler(HTTPException, _http)
-    app.add_exception_handler(RequestValidationError, _validation)
+    for kind in (OneBertError, HTTPException, RequestValidationError):
+        app.add_exception_handler(kind, cast(ExceptionHandler, answer))
 
 
-async def _typed(request: Request, error: Exception) -> JSONResponse:
-    return problem_response(request.scope, cast(OneBertError, error))
-
-
-async def _http(request: Request, error: Exception) -> JSONResponse:
-    return http_problem(request.scope, cast(HTTPException, error))
+def problem_of(scope: Scope, error: Exception) -> JSONResponse | None:
+    """The answer to an error that a route or its body's decoder raised; None where nobody foresaw it."""
+    match error:
+        case OneBertError():
+            return problem_response(scope, error)
+        case HTTPException():
+            return http_problem(scope, error)
+        case RequestValidationError():
+            return _validation(scope, error)
+    return None
 
 
 def http_problem(scope: Scope, error: HTTPException) -> JSONResponse:
@@ -106,10 +112,10 @@ def http_problem(scope: Scope, error: HTTPException) -> JSONResponse:
     return _problem(scope, error.status_code, code, title, detail, headers=error.headers)
 
 
-async def _validation(request: Request, error: Exception) -> JSONResponse:
-    errors = [_reason(item) for item in cast(RequestValidationError, error).errors()[:MAX_REASONS]]
+def _validation(scope: Scope, error: RequestValidationError) -> JSONResponse:
+    errors = [_reason(item) for item in error.errors()[:MAX_REASONS]]
     detail = "the request breaks a rule; see errors"
-    return _problem(request.scope, 422, "invalid-input", "Invalid input", detail, errors=errors)
+    return _problem(scope, 422, "invalid-input", "Invalid input", detail, errors=errors)
 
 
 def _reason(item: Mapping[str, Any]) -> dict[str, str]:

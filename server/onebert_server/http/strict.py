@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
-from functools import partial
+from functools import cached_property, partial
 from typing import Annotated, Any, TypeVar
 
 import numpy as np
@@ -16,7 +16,8 @@ from starlette.types import Receive, Scope, Send
 from onebert_server.context import Context
 from onebert_server.edge import Edge
 from onebert_server.http.digests import SentDigests
-from onebert_server.http.patience import patience
+from onebert_server.http.lean.formats import Format
+from onebert_server.http.patience import Patience
 from onebert_server.http.schemas import Problem
 from onebert_server.limits import MAX_REQUEST_TIMEOUT
 from onebert_store.errors import TooLarge
@@ -139,19 +140,24 @@ class DirectRoute(StrictRoute):
     itself, since it knows where: a large one in a worker.
     """
 
+    @cached_property
+    def format(self) -> Format:
+        """What this route is asked and answered in, for whoever takes plain questions in front of FastAPI."""
+        kind: type[BaseModel] = self.endpoint.__annotations__["body"]
+        return Format(self.path, self.path_regex, partial(_validated, kind), self.endpoint)
+
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """The whole handler."""
-        kind: type[BaseModel] = self.endpoint.__annotations__["body"]
 
         async def direct(request: Request) -> Response:
-            context, edge = request.state.context, request.app.state.edge
+            context, edge, form = request.state.context, request.app.state.edge, self.format
             # First, since under overload a refusal should cost as little as it can.
             edge.answerer.check(context)
-            require_media_type(request, "application/json")
-            body = await StrictRequest(request.scope, request.receive).read(partial(_validated, kind))
-            async with patience(context, request.receive):
-                content: bytes = await self.endpoint(**request.path_params, body=body, context=context, edge=edge)
-            return Answer(request, content, "application/json")
+            require_media_type(request, form.media_type)
+            body = await StrictRequest(request.scope, request.receive).read(form.decode)
+            async with Patience(context, request.receive):
+                content = await form.bytes_for(request.path_params, body, context, edge)
+            return Answer(request, content, form.media_type)
 
         return direct
 

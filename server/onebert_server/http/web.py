@@ -13,11 +13,14 @@ from starlette.types import ASGIApp
 from onebert_server.edge import Edge
 from onebert_server.http.auth import ApiKeys, KeyMiddleware
 from onebert_server.http.connections import Connections
+from onebert_server.http.lean.formats import Formats
+from onebert_server.http.lean.middleware import LeanMiddleware
 from onebert_server.http.middleware import BodyLimitMiddleware, ContextMiddleware, RequestMiddleware
 from onebert_server.http.openapi import DocumentedApp
 from onebert_server.http.problems import install_handlers
 from onebert_server.http.protocol import LimitedProtocol
 from onebert_server.http.refusals import RefusalMiddleware
+from onebert_server.http.strict import DirectRoute
 
 
 def uvicorn_config(app: ASGIApp, receive_timeout: float, shutdown_timeout: float) -> uvicorn.Config:
@@ -60,7 +63,9 @@ def web_app(
     for router in routers:
         app.include_router(router)
     install_handlers(app, [route for router in routers for route in router.routes])
+    formats = Formats(route.format for router in routers for route in router.routes if isinstance(route, DirectRoute))
     # Added last is outermost: id and metrics, then what cannot be read, then the key, the context, the body's limits.
+    app.add_middleware(LeanMiddleware, edge=edge, formats=formats)
     app.add_middleware(BodyLimitMiddleware, max_bytes=max_body_bytes, timeout=receive_timeout)
     app.add_middleware(ContextMiddleware, timeout=request_timeout)
     app.add_middleware(KeyMiddleware, keys=keys)

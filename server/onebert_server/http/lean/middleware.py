@@ -1,0 +1,85 @@
+"""In front of FastAPI: plain questions go from their bytes to the bytes of their answers here, without its layers.
+
+It stands inside of what gives a request its id, its principal, its deadline and the limits of its body, so that all of
+these hold on both paths by being the same code. Which path a request takes is decided by its head alone, before its
+body is read: nothing is ever begun here and done again behind.
+"""
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from onebert_server.edge import Edge
+from onebert_server.http.lean.formats import Formats, Found
+from onebert_server.http.patience import Patience
+from onebert_server.http.problems import problem_of
+from onebert_server.http.strict import MAX_BYTES_ON_LOOP, PIECE_BYTES, Answer
+
+# Fields that say how a body is encoded, or what it must hash to.
+UNUSUAL = frozenset((b"content-encoding", b"transfer-encoding", b"content-digest", b"digest"))
+
+
+class LeanMiddleware:
+    """Answers plain questions of its formats, and passes everything else on.
+
+    Plain is a POST whose one Content-Type is the format's to the letter, and whose body has a declared length that the
+    event loop may read by itself, is not encoded, and has no digest.
+    """
+
+    def __init__(self, app: ASGIApp, edge: Edge, formats: Formats) -> None:
+        self.app = app
+        self.edge = edge
+        self.formats = formats
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers, or passes the request on."""
+        found = self.formats.find(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
+        if found is None or not _is_plain(scope, found.format.media_type.encode()):
+            await self.app(scope, receive, send)
+            return
+        scope["route"] = found.format
+        try:
+            await self._answer(found, scope, receive, send)
+        except Exception as error:
+            # The same functions word an error on both paths; what nobody foresaw goes further up.
+            problem = problem_of(scope, error)
+            if problem is None:
+                raise
+            await problem(scope, receive, send)
+
+    async def _answer(self, found: Found, scope: Scope, receive: Receive, send: Send) -> None:
+        form, context = found.format, scope["state"]["context"]
+        # First, since under overload a refusal should cost as little as it can.
+        self.edge.answerer.check(context)
+        body = form.decode(await _body(receive))
+        async with Patience(context, receive):
+            content = await form.bytes_for(found.parameters, body, context, self.edge)
+        if len(content) > PIECE_BYTES:
+            await Answer(Request(scope), content, form.media_type)(scope, receive, send)
+            return
+        headers = [(b"content-length", b"%d" % len(content)), (b"content-type", form.media_type.encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": content})
+
+
+def _is_plain(scope: Scope, media_type: bytes) -> bool:
+    types, length = 0, b""
+    for name, value in scope["headers"]:
+        if name == b"content-type":
+            types += 1 if value == media_type else 2
+        elif name == b"content-length":
+            length = value
+        elif name in UNUSUAL:
+            return False
+    return types == 1 and len(length) < 10 and length.isdigit() and int(length) <= MAX_BYTES_ON_LOOP
+
+
+async def _body(receive: Receive) -> bytes:
+    parts = []
+    more = True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        parts.append(message.get("body", b""))
+        more = message.get("more_body", False)
+    return b"".join(parts)
