@@ -22,13 +22,7 @@ def parse(data: bytes) -> Any:
     if text.startswith("\ufeff"):
         raise ValueError("it starts with a byte order mark")
     try:
-        return json.loads(
-            text,
-            object_pairs_hook=_unique,
-            parse_constant=_refuse_constant,
-            parse_float=_finite,
-            parse_int=_bounded,
-        )
+        return _DECODER.decode(text)
     except json.JSONDecodeError as error:
         raise ValueError(f"not JSON at character {error.pos}") from None
     except RecursionError:
@@ -109,3 +103,9 @@ def _refuse_scalar(value: Any) -> None:
                 raise ValueError("a number is not finite")
         case _:
             raise ValueError(f"{type(value).__name__} is not a JSON type")
+
+
+# Made once: to make one takes longer than to read a short text.
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_float=_finite, parse_int=_bounded
+)

@@ -86,7 +86,10 @@ class Answerer:
         inputs = await self._tokenizing.split(context.principal, texts)
         results = await self._backend.compute(context, wanted, inputs)
         work = partial(self._read, texts, inputs, results, wanted.top_k, render)
-        numbers = sum(one.logits.size + _ANSWER_IN_NUMBERS for result in results for one in result.computed)
+        numbers = 0
+        for result in results:
+            for one in result.computed:
+                numbers += one.logits.size + _ANSWER_IN_NUMBERS
         if numbers <= TINY_NUMBERS:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._workers, work)

@@ -5,7 +5,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from onebert_encoder.text.tokens import Pieces
 from onebert_server.answering.plan import Computed
@@ -28,8 +28,7 @@ class Wanted:
     top_k: int | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class Result:
+class Result(NamedTuple):
     """What one version made of one input.
 
     Attributes:

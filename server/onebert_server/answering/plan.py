@@ -6,8 +6,7 @@ one answer. Today every question is one sequence.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from onebert_encoder.answering.answer import Answer, Logits, answer
 from onebert_encoder.text.tokens import Cut, Pieces, Text, Tokenizer
@@ -18,8 +17,7 @@ from onebert_server.versions.version import Version
 ANSWER = "answer"
 
 
-@dataclass(frozen=True)
-class Planned:
+class Planned(NamedTuple):
     """One sequence that shall be run: which pieces of the input, by the row of which slot, and what for."""
 
     kept: Cut
@@ -27,8 +25,7 @@ class Planned:
     role: str = ANSWER
 
 
-@dataclass(frozen=True, eq=False)
-class Computed:
+class Computed(NamedTuple):
     """What the engine made of a planned sequence: [labels] float32, or [tokens, labels] for a per-token task."""
 
     kept: Cut
@@ -36,8 +33,7 @@ class Computed:
     logits: Logits
 
 
-@dataclass(frozen=True, eq=False)
-class Question:
+class Question(NamedTuple):
     """One input for one version, with all that its answer is read with."""
 
     text: Text
@@ -46,8 +42,7 @@ class Question:
     top_k: int | None
 
 
-@dataclass(frozen=True, eq=False)
-class Reading:
+class Reading(NamedTuple):
     """An answer, the number of tokens that it is about, and whether some of the input's were left out."""
 
     answer: Answer

@@ -36,6 +36,8 @@ class Tokenizing:
         Raises:
             QueueFull: as many characters wait as may; of one principal no more than are left for others.
         """
+        if len(texts) == 1 and _characters(texts[0]) <= TINY_CHARACTERS:
+            return self._tokenizer.split(texts, self._max_length)
         distinct = list(dict.fromkeys(texts))
         work = partial(self._tokenizer.split, distinct, self._max_length)
         characters = sum(map(_characters, distinct))

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 
 from onebert_encoder.answering.answer import Logits
@@ -137,10 +136,10 @@ class Engine:
 
     def land(self, flight: Flight) -> None:
         """Hands out the answers, once they are there."""
-        ends = np.cumsum([shape.numel() for shape in flight.shapes])
-        answers = np.split(flight.answers.read(), ends[:-1])
-        for entry, shape, answer in zip(flight.waiting, flight.shapes, answers, strict=True):
-            entry.request.settle(entry.position, answer.reshape(shape))
+        answers, end = flight.answers.read(), 0
+        for entry, shape in zip(flight.waiting, flight.shapes, strict=True):
+            start, end = end, end + shape.numel()
+            entry.request.settle(entry.position, answers[start:end].reshape(shape))
         self._observe(flight)
 
     def close(self, timeout: float) -> None:
@@ -203,7 +202,8 @@ class Engine:
     @property
     def _seconds_per_token(self) -> float:
         """Of tokens that wait, and will run in batches as large as they get."""
-        return self._speed.seconds(self.batch_tokens) / self.batch_tokens
+        tokens = self.batch_tokens
+        return self._speed.seconds(tokens) / tokens
 
     def _costs(self, items: Sequence[Item]) -> list[int]:
         """Tokens that are computed for each item: of a text that an earlier one has, only in layers that differ."""

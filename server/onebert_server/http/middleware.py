@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from onebert_server.context import Context
 from onebert_server.edge import Listening
 from onebert_server.http.problems import internal_error, problem_response
-from onebert_server.http.refusals import REFUSAL
+from onebert_server.http.refusals import REFUSAL, WHOLE
 from onebert_server.limits import MAX_REQUEST_TIMEOUT
 from onebert_server.logs import log_failure
 from onebert_store.errors import InvalidInput, OneBertError
@@ -49,10 +49,9 @@ class RequestMiddleware:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                headers = MutableHeaders(scope=message)
-                headers["X-Request-Id"] = request_id
+                message["headers"] = [*message["headers"], (b"x-request-id", request_id.encode())]
                 if self.edge.draining:
-                    headers["Connection"] = "close"
+                    MutableHeaders(scope=message)["Connection"] = "close"
             await send(message)
 
         started = time.perf_counter()
@@ -121,14 +120,17 @@ class BodyLimitMiddleware:
             if complete:
                 return await receive()
             refuse_over(max(declared, counted))
-            if deadline is None:
-                seconds = min(self.timeout, state["body_deadline"] - time.monotonic())
-                deadline = asyncio.get_running_loop().time() + seconds
-            try:
-                async with asyncio.timeout_at(deadline):
-                    message = await receive()
-            except TimeoutError:
-                raise HTTPException(408, "the body did not come in time", {"Connection": "close"}) from None
+            if state.get(WHOLE):
+                message = await receive()  # which need not wait
+            else:
+                if deadline is None:
+                    seconds = min(self.timeout, state["body_deadline"] - time.monotonic())
+                    deadline = asyncio.get_running_loop().time() + seconds
+                try:
+                    async with asyncio.timeout_at(deadline):
+                        message = await receive()
+                except TimeoutError:
+                    raise HTTPException(408, "the body did not come in time", {"Connection": "close"}) from None
             if refusal := message.get(REFUSAL):
                 status, detail = refusal
                 raise HTTPException(status, detail, {"Connection": "close"})

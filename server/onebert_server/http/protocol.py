@@ -24,6 +24,7 @@ from onebert_server.http.refusals import (
     TOO_LARGE,
     TOO_MANY,
     TOO_SLOW,
+    WHOLE,
     Refusal,
     told_of_refusals,
 )
@@ -273,6 +274,7 @@ class LimitedProtocol(HttpToolsProtocol):
                 if self._timer is None and not self.closing:
                     self._shared.waiting.pop(self, None)
 
+        scope["state"][WHOLE] = not cycle.more_body
         await app(scope, counted, send)
 
     def on_response_complete(self) -> None:

@@ -22,6 +22,9 @@ Refusal = tuple[int, str]
 REFUSAL = "refusal"
 """The key under which a stand-in's state, and a message in place of a body's next part, hold a Refusal."""
 
+WHOLE = "whole"
+"""The key under which a request's state says that its body had come whole before the app was asked."""
+
 MALFORMED = (400, "this is not HTTP/1.1")
 TOO_LARGE = (431, f"a request has at most {MAX_HEAD_BYTES} bytes of header fields, in {MAX_HEADER_LINES} lines")
 TOO_SLOW = (408, "the header fields did not come in time")

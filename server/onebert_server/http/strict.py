@@ -183,7 +183,7 @@ def _validated(kind: type[Body], body: bytes) -> Body:
 
 def _decoded(body: bytes) -> Any:
     # Before it is parsed: objects for a million values take seconds to make, to refuse and to forget.
-    if count_values(body) > MAX_VALUES:
+    if len(body) > MAX_VALUES and count_values(body) > MAX_VALUES:
         raise TooLarge(f"the body holds more than {MAX_VALUES} values; send it in parts")
     try:
         return strict_json.parse(body)

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from onebert_server.context import Context
@@ -29,6 +30,11 @@ class Format:
     decode: Callable[[bytes], Any]
     answer: Callable[..., Awaitable[bytes]]
     media_type: str = "application/json"
+
+    @cached_property
+    def content_type(self) -> bytes:
+        """The media type as a header field has it."""
+        return self.media_type.encode()
 
     async def bytes_for(self, parameters: Mapping[str, str], body: Any, context: Context, edge: Edge) -> bytes:
         """The answer to what `decode` gave."""

@@ -33,7 +33,7 @@ class LeanMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers, or passes the request on."""
         found = self.formats.find(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
-        if found is None or not _is_plain(scope, found.format.media_type.encode()):
+        if found is None or not _is_plain(scope, found.format.content_type):
             await self.app(scope, receive, send)
             return
         scope["route"] = found.format
@@ -56,7 +56,7 @@ class LeanMiddleware:
         if len(content) > PIECE_BYTES:
             await Answer(Request(scope), content, form.media_type)(scope, receive, send)
             return
-        headers = [(b"content-length", b"%d" % len(content)), (b"content-type", form.media_type.encode())]
+        headers = [(b"content-length", b"%d" % len(content)), (b"content-type", form.content_type)]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": content})
 
