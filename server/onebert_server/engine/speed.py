@@ -26,9 +26,9 @@ _MOST_FASTER = 0.1
 # What the part for each batch may be of the time of a large one: about a fifty-fifth. Smaller batches would cost
 # capacity; larger ones would gain hardly any, and make those wait longer who come meanwhile.
 _START_SHARE = 0.018
-# A batch costs more than what is measured here, such as waking up those who wait for answers: fewer tokens than these
-# would be too few even for a device that is said to cost hardly anything beside its tokens.
-_LEAST = 256
+# A batch costs more than what is measured here, such as waking up those who wait for answers, and on a busy machine the
+# engine's own turn: fewer tokens than these would be too few even where a batch hardly costs anything beside them.
+_LEAST = 512
 
 # Tokens of the batches that are measured at start, and of each sequence in them. Where the second batch takes `_LONG`
 # seconds, the third is left out; the best of `_REPEATED` measurements counts. Of the first, which is over in no time

@@ -446,7 +446,7 @@ def test_tasks_that_share_the_layers_of_a_text_share_a_batch(monkeypatch: pytest
     for future in futures:
         future.result(WAIT)
     running.close(WAIT)
-    assert gate.batches == [(1, 8), (17, 510), (3, 90)]
+    assert gate.batches == [(1, 8), (20, 600)]
 
 
 def test_the_speed_is_learned_from_the_tokens_of_each_layer_that_really_ran(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,10 +34,10 @@ def test_batches_that_are_slower_than_estimated_never_become_smaller_by_it():
 @pytest.mark.parametrize(
     ("start", "per_token", "least", "most"),
     [
-        (0.25e-3, 27e-6, 450, 560),  # MiniLM-L6 on two cores, one call for a forward pass
+        (0.25e-3, 27e-6, 512, 560),  # MiniLM-L6 on two cores, one call for a forward pass
         (2.0e-3, 30e-6, 3000, 4000),  # the same, an operation at a time
         (1.0e-3, 0.4e-6, 8192, 8192),  # BERT-base on a GPU
-        (0.02e-3, 250e-6, 256, 256),  # a device that costs hardly anything beside its tokens
+        (0.02e-3, 250e-6, 512, 512),  # a device that costs hardly anything beside its tokens
         (1.0e-3, 0.0, 8192, 8192),
     ],
 )
