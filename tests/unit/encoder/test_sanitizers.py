@@ -33,7 +33,7 @@ def run_sanitized(selected: str) -> subprocess.CompletedProcess[str]:
         str(Path(__file__).with_name(name))
         for name in (
             *("test_kernels.py", "test_branches.py", "test_quantized.py", "test_forward.py"),
-            "test_training_kernels.py",
+            *("test_training_kernels.py", "test_trained_linear.py"),
         )
     ]
     return subprocess.run(
