@@ -75,12 +75,13 @@ def test_a_row_of_the_weight_that_is_zero_gives_zero() -> None:
     assert torch.equal(Int8Linear(weight)(draw(5, 24, dtype=torch.bfloat16))[:, 3], torch.zeros(5).bfloat16())
 
 
+@pytest.mark.parametrize("place", [5, 97])
 @pytest.mark.parametrize("poison", [math.nan, math.inf, -math.inf])
-def test_what_is_not_finite_stays_so_and_stays_in_its_token(poison: float) -> None:
-    linear = Int8Linear(draw(40, 96, dtype=torch.float32))
-    x = draw(20, 96, dtype=torch.bfloat16, seed=1)
+def test_what_is_not_finite_stays_so_and_stays_in_its_token(poison: float, place: int) -> None:
+    linear = Int8Linear(draw(40, 100, dtype=torch.float32))
+    x = draw(20, 100, dtype=torch.bfloat16, seed=1)
     clean = linear(x)
-    x[7, 5] = poison
+    x[7, place] = poison
     got, others = linear(x), torch.arange(20) != 7
     assert not torch.isfinite(got[7]).any()
     assert torch.equal(got[others], clean[others])

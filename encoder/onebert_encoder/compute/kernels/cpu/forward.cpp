@@ -67,8 +67,8 @@ void forward(const Model<T, W> &model, const Job<T> &job) {
     });
 }
 
-// Rows of x that stay in the cache while the panels of a product pass.
-constexpr int64_t BLOCK = 128;
+// Rows of x that a panel passes while both stay in the cache: every block reads the weight from far memory anew.
+constexpr int64_t BLOCK = 256;
 
 // Panels that one thread takes at a time.
 constexpr int64_t PANELS = 4;

@@ -12,17 +12,42 @@ struct Range {
     float scale, offset;
 };
 
-// Writes q. Scale and offset are NaN if a number is not finite. Each reduction is a loop of its own, since a loop of
-// several is not compiled to vector code.
+// The smallest and the largest number, zero included, and zero, or NaN where a number is not finite.
+template <typename X>
+inline void find_range(const X *x, int64_t width, float &low, float &high, float &poison) {
+    constexpr int N = 4;  // registers of each, so that one comparison does not wait for the one before
+    lanes lows[N] = {}, highs[N] = {}, poisons[N] = {};
+    int64_t i = 0;
+    for (; i + N * LANES <= width; i += N * LANES)
+        for (int n = 0; n < N; ++n) {
+            const lanes own = load_lanes(x + i + n * LANES);
+            lows[n] = own < lows[n] ? own : lows[n];
+            highs[n] = own > highs[n] ? own : highs[n];
+            poisons[n] += own * 0.0f;
+        }
+    for (int n = 1; n < N; ++n) {
+        lows[0] = lows[n] < lows[0] ? lows[n] : lows[0];
+        highs[0] = highs[n] > highs[0] ? highs[n] : highs[0];
+        poisons[0] += poisons[n];
+    }
+    low = high = poison = 0;
+#pragma omp simd reduction(min : low)
+    for (int k = 0; k < LANES; ++k) low = lows[0][k] < low ? lows[0][k] : low;
+#pragma omp simd reduction(max : high)
+    for (int k = 0; k < LANES; ++k) high = highs[0][k] > high ? highs[0][k] : high;
+#pragma omp simd reduction(+ : poison)
+    for (int k = 0; k < LANES; ++k) poison += poisons[0][k];
+    for (; i < width; ++i) {
+        const float own = load(x[i]);
+        low = own < low ? own : low, high = own > high ? own : high, poison += own * 0.0f;
+    }
+}
+
+// Writes q. Scale and offset are NaN if a number is not finite.
 template <typename X>
 Range quantize_token(const X *x, int64_t width, std::uint8_t *q) {
-    float low = 0, high = 0, poison = 0;
-#pragma omp simd reduction(min : low)
-    for (int64_t i = 0; i < width; ++i) low = load(x[i]) < low ? load(x[i]) : low;
-#pragma omp simd reduction(max : high)
-    for (int64_t i = 0; i < width; ++i) high = load(x[i]) > high ? load(x[i]) : high;
-#pragma omp simd reduction(+ : poison)
-    for (int64_t i = 0; i < width; ++i) poison += load(x[i]) * 0;
+    float low, high, poison;
+    find_range(x, width, low, high, poison);
     const float scale = std::max(high - low, 1e-30f) / 255 + poison, inverse = 1 / scale;
     const float zero = std::nearbyint(-low * inverse);
 #pragma omp simd
