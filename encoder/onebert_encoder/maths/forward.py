@@ -25,9 +25,9 @@ from onebert_encoder.maths.batch import Batch
 from onebert_encoder.maths.rows import Head, Rows
 
 # About so many tokens one thread takes through all layers alone: of fewer the weights, which come from far memory once
-# for each group, cost more, and the numbers of more do not stay in the cache. All threads get equally many groups, and
-# batches of less than half of that for each are done by all together.
-_GROUP = 256
+# for each group, cost more, and the numbers of more do not stay in the cache. All threads get equally many groups;
+# batches that give each thread less than a third of one are done by all threads together.
+_GROUP = 384
 
 # Numbers of 64 bits in the structures of forward.h: a branch, a site, a classifier.
 _OF_BRANCH, _OF_SITE, _OF_CLASSIFIER = 6, 4, 6
@@ -86,8 +86,8 @@ class Forward:
         gains, scales = _of_token(rows.gain_of_row, stage), _of_token(rows.scale_of_row, stage)
         sites, _kept = _sites(rows, stage, self._depth)
         tokens, threads = len(stage.row_of_token), torch.get_num_threads()
-        rounds = round(tokens / (threads * _GROUP))
-        group = -(-tokens // (threads * rounds)) if rounds else 0
+        rounds = max(1, round(tokens / (threads * _GROUP)))
+        group = -(-tokens // (threads * rounds)) if 3 * tokens > threads * _GROUP else 0
         job = Job(
             *(tokens, len(stage.lengths), stage.layers.start, stage.layers.stop),
             *((enters.word.data_ptr(), enters.position.data_ptr()) if enters is not None else (None, None)),

@@ -92,11 +92,11 @@ void product(const T *x, int64_t tokens, int64_t in, const Weight<W> &weight, in
         multiplying.run(blocks * of_block, [&](int64_t unit) {
             const int64_t first = unit / of_block * BLOCK, from = unit % of_block * PANELS, many = std::min(PANELS, panels(out) - from);
             multiply_panels<W>(std::min(BLOCK, tokens - first), read + first * in, in, in, weight.packed + from * PANEL * in, many,
-                               [&](int64_t panel, int64_t t, int64_t rows, const Sum<W> *sums) {
+                               [=, ranges = ranges.data()](int64_t panel, int64_t t, int64_t rows, const Sum<W> *sums) {
                 const int64_t p = from + panel, count = std::min<int64_t>(PANEL, out - p * PANEL);
                 for (int64_t r = 0; r < rows; ++r) {
                     T *to = y + (first + t + r) * out + p * PANEL;
-                    const Range *range = ranges.data() + first + t + r;
+                    const Range *range = ranges + first + t + r;
                     if (count == PANEL) {
                         for (int64_t i = 0; i < PANEL; i += LANES)
                             store_lanes(to + i, value_of(weight, sums + r * PANEL + i, p * PANEL + i, range));

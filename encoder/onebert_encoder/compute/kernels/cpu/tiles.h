@@ -311,8 +311,11 @@ inline void matrix_tile(const Input<T> *x, int64_t stride, const T *w, int64_t d
 }
 #undef MULTIPLY
 
-// A panel passes all rows before the next one, so that weights are read from far memory once. While one tile is
-// multiplied the sums of the one before are taken, some rows in each step.
+// Bytes of the panels that pass all rows before the next ones, so that weights are read from far memory once, while a
+// tile's rows and what is made of them stay near.
+constexpr int64_t NEAR = 512 << 10;
+
+// While one tile is multiplied the sums of the one before are taken, some rows in each step.
 template <typename T, bool BELOW, typename F>
 inline void multiply_tiles(int64_t tokens, const Input<T> *x, int64_t stride, int64_t depth, const T *w, int64_t count, F done) {
     alignas(64) Sum<T> out[2][32 * PANEL];
@@ -326,8 +329,10 @@ inline void multiply_tiles(int64_t tokens, const Input<T> *x, int64_t stride, in
         token += taken, sums += taken * PANEL;
     };
     Sum<T> *to = out[0], *other = out[1];
-    for (int64_t p = 0; p < count; ++p)
-        for (int64_t t = 0; t < tiles; ++t) {
+    const int64_t together = std::max<int64_t>(NEAR / (PANEL * depth * sizeof(T)), 1), blocks = (count + together - 1) / together;
+    for (int64_t i = 0; i < blocks * tiles; ++i) {
+        const int64_t t = i % tiles, from = i / tiles * together;
+        for (int64_t p = from; p < std::min(from + together, count); ++p) {
             // The last tile begins before the one ahead of it ends, and these rows are summed twice, to the same bits.
             const int64_t first = std::min(t * rows, tokens - rows);
             matrix_tile<T, BELOW>(x + first * stride, stride, w + p * PANEL * depth, depth, to, [&] {
@@ -338,6 +343,7 @@ inline void multiply_tiles(int64_t tokens, const Input<T> *x, int64_t stride, in
             some = (stop - token + steps - 1) / steps;
             std::swap(to, other);
         }
+    }
     take(stop - token);
     _tile_release();
 }
