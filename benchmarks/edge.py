@@ -10,6 +10,7 @@ moment of the machine. `--paths` chooses the servers.
 
 import argparse
 import asyncio
+import math
 import multiprocessing
 import os
 import time
@@ -120,14 +121,15 @@ def started(base: str | None, path: str) -> Iterator[Server]:
 
 
 def load(server: Server, texts: Sequence[str], clients: int, seconds: float, sender: Executor) -> dict[str, float]:
-    """One turn: processor microseconds of a request, the least latency of half of them, and how many came a second."""
+    """One turn: processor microseconds of a request, its median latency in ms, and how many came a second."""
     before = server.cpu_seconds()
     requests = requests_for(server.url, texts, 1)
     found = sender.submit(run_load, server.url, requests, clients, seconds).result()
     used = server.cpu_seconds() - before
     if found.refused:
         raise SystemExit(f"{found.refused} requests were refused")
-    return {"cpu": used / len(found.latencies_ms) * 1e6, "p50": found.latency_ms(0.5), "rate": found.rate}
+    answered = len(found.latencies_ms) or math.nan  # a machine may be that busy
+    return {"cpu": used / answered * 1e6, "p50": found.latency_ms(0.5), "rate": found.rate}
 
 
 def main() -> None:
