@@ -1,5 +1,6 @@
 """Where requests meet versions, in the process with the engine: resolved and pinned, then cut, then let in."""
 
+import asyncio
 from collections.abc import Sequence
 
 from onebert_encoder.answering.answer import TASK_TYPES, Logits
@@ -26,6 +27,7 @@ class Admission:
         self._directory = residents.directory
         self._engine = engine
         self._plan = plan or OneSequence()
+        self._waking_from: asyncio.AbstractEventLoop | None = None
         self._arrivals: Arrivals[list[Logits]] | None = None
 
     def check(self, context: Context) -> None:
@@ -39,7 +41,8 @@ class Admission:
             await self._residents.ready(versions, context)
             expanded = self._expand(versions, inputs, AnswerSize(wanted.top_k))
             items = [item for question in expanded for item in question.items]
-            future = self._engine.submit(items, context)
+            future = self._engine.submit(items, context, wake=False)
+            self._wake_engine()
         except BaseException:
             self._directory.unpin(versions)
             raise
@@ -56,6 +59,17 @@ class Admission:
             )
             for question in expanded
         ]
+
+    def _wake_engine(self) -> None:
+        """Wakes the engine at the end of this turn of the event loop: what comes in one turn begins in one batch."""
+        loop = asyncio.get_running_loop()
+        if self._waking_from is not loop:
+            self._waking_from = loop
+            loop.call_soon(self._wake)
+
+    def _wake(self) -> None:
+        self._waking_from = None
+        self._engine.wake()
 
     def _arriving(self) -> Arrivals[list[Logits]]:
         if self._arrivals is None or not self._arrivals.current:

@@ -93,12 +93,17 @@ class Engine:
         """
         self._scheduler.check(context.principal, self._seconds_per_token)
 
-    def submit(self, items: Sequence[Item], context: Context) -> Future[list[Logits]]:
+    def wake(self) -> None:
+        """Begins with what was submitted without waking the engine; what is under way goes on."""
+        self._scheduler.wake()
+
+    def submit(self, items: Sequence[Item], context: Context, wake: bool = True) -> Future[list[Logits]]:
         """Queues items that are answered together; never blocks.
 
         Args:
             items: any number.
             context: whose they are, and until when they are of use.
+            wake: whether to begin at once, where nothing is under way; else the caller calls `wake` soon.
 
         Returns:
             A future of one float32 array per item, in order: [labels], or [tokens, labels] for a per-token task;
@@ -116,7 +121,7 @@ class Engine:
         """
         request = Request(items, self._costs(items), context, self._scheduler.withdraw)
         if items:
-            self._scheduler.put(request, self._seconds_per_token)
+            self._scheduler.put(request, self._seconds_per_token, wake)
         else:
             request.set_result([])
         return request

@@ -58,8 +58,8 @@ class Scheduler:
             self._check_open()
             self._queue.check(principal, seconds_per_token)
 
-    def put(self, request: Request, seconds_per_token: float) -> None:
-        """Lets a request wait.
+    def put(self, request: Request, seconds_per_token: float, wake: bool = True) -> None:
+        """Lets a request wait; with `wake` the engine's thread looks at once whether it can begin.
 
         Raises:
             TooLarge, QueueFull, OverShare, DeadlineExceeded: see `FairQueue.put`.
@@ -69,6 +69,12 @@ class Scheduler:
         with self._changed:
             self._check_open()
             self._queue.put(request, request.submitted, seconds_per_token)
+            if wake:
+                self._changed.notify()
+
+    def wake(self) -> None:
+        """Has the engine's thread look what waits."""
+        with self._changed:
             self._changed.notify()
 
     def take(self, max_cost: int, max_tokens: int, only_full: bool) -> list[Waiting]:

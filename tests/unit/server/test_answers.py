@@ -341,6 +341,26 @@ def test_a_batch_wakes_the_event_loop_once(base, tmp_path, monkeypatch):
     parts.workers.shutdown()
 
 
+def test_what_is_asked_in_one_turn_of_the_loop_wakes_the_engine_once(base, tmp_path, monkeypatch):
+    """Else the first is computed alone, while the others are still read, and each takes its turn with Python's lock."""
+    parts = Parts(base, str(tmp_path / "engine"), remote=False)
+    changed, woken = parts.engine._scheduler._changed, []
+    notify = changed.notify
+    monkeypatch.setattr(changed, "notify", lambda: woken.append(parts.engine.waiting_sequences) or notify())
+
+    async def ask():
+        async with parts.answerer() as answerer:
+            one = lambda: answerer.answer(context(), Wanted(["good"]), ["it is late"], list)  # noqa: E731
+            return await asyncio.gather(*(one() for _ in range(20)))
+
+    for _ in range(2):  # of two event loops, one after the other
+        woken.clear()
+        assert len(asyncio.run(ask())) == 20
+        assert woken == [20]
+    parts.engine.close(60)
+    parts.workers.shutdown()
+
+
 def test_what_waits_for_who_has_left_is_not_computed(parts):
     """While a batch holds the engine, a request behind it ends; its version is free at once, and it is never run."""
 
