@@ -138,5 +138,5 @@ def _product(weight: Tensor, tokens: int) -> Callable[[Tensor], Tensor]:
     """On a CPU by oneDNN with a weight packed once, as PyTorch's compiler does it; these operators are private."""
     if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available():
         return lambda x: F.linear(x, weight)
-    packed = torch.ops.mkldnn._reorder_linear_weight(weight.to_mkldnn(), tokens)
+    packed = torch.ops.mkldnn._reorder_linear_weight(weight, tokens)
     return lambda x: torch.ops.mkldnn._linear_pointwise(x, packed, None, "none", [], "")
