@@ -12,11 +12,12 @@ from pathlib import Path
 import matplotlib as mpl
 import torch
 from matplotlib.figure import Figure
+from torch import Tensor
 
 from onebert_bench.pages import markdown_table, write_section
 from onebert_bench.timing import interleaved_ms
 from onebert_bench.workload import bitfit_tensors, sentences, tokenized
-from onebert_encoder.base.base import Base, load_base
+from onebert_encoder.base.base import Base, LayerWeights, load_base
 from onebert_encoder.layout.dropout import NO_DROPOUT
 from onebert_encoder.maths.batch import Batch, pack
 from onebert_encoder.maths.choose import answering_kernels, choose_forward
@@ -30,6 +31,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
 PICTURE = PAGE.with_suffix("") / "stages.png"
 REPETITIONS = {1: 200, 64: 20}
 DTYPES = (torch.float32, torch.bfloat16, torch.int8)
+_PART = 384
 STAGES = ("tokenize", "pack", "matrix products", "attention", "rest of the call", "rest")
 CALL, WHOLE, TOGETHER = "call", "whole", "whole, all threads"
 
@@ -90,11 +92,17 @@ def _of_layers(base: Base, rows: Rows, batch: Batch) -> dict[str, Callable[[], o
     (stage,) = batch.stages
     h, f = base.config.hidden_size, base.config.intermediate_size
     x, z, qkv = (torch.randn(len(batch.word), size).to(base.dtype) for size in (h, f, 3 * h))
+    # As many tokens at a time as a thread takes in the call: more would leave its cache.
+    parts = list(zip(x.split(_PART), z.split(_PART), strict=True))
     b_q, kernels = rows.shift[:, 0, :h], answering_kernels(base)
     return {
-        "matrix products": lambda: [(one.W_qkv(x), one.W_m1(x), one.W_m2(x), one.W_m3(z)) for one in base.layers],
+        "matrix products": lambda: [_products(one, a, b) for one in base.layers for a, b in parts],
         "attention": lambda: [kernels.attend(qkv, b_q, stage, base.config.num_heads) for _ in base.layers],
     }
+
+
+def _products(layer: LayerWeights, x: Tensor, z: Tensor) -> None:
+    layer.W_qkv(x), layer.W_m1(x), layer.W_m2(x), layer.W_m3(z)
 
 
 def draw(found: Mapping[str, Mapping[str, float]], file: Path) -> None:
