@@ -213,10 +213,13 @@ class FairQueue(Generic[R]):
         return (sum(min(flow.tokens, mine) for flow in flows) + tokens) * seconds_per_token
 
     def _slack(self, tokens: int, spare: float, seconds_per_token: float) -> float:
-        """Seconds for which each turn of a request lets others go first; `spare` are left to all of its turns."""
+        """Seconds for which each turn of a request lets others go first; `spare` are left to all of its turns.
+
+        In that time more may come than is computed meanwhile: half of what is spare lasts for twice as much.
+        """
         turns = ceil(tokens / REQUEST_TURN)
         own = SLACK * min(tokens, REQUEST_TURN) * seconds_per_token
-        return max(min(own, MAX_SLACK * self._limits.max_seconds, spare / turns), 0.0)
+        return max(min(own, MAX_SLACK * self._limits.max_seconds, spare / (2 * turns)), 0.0)
 
     def _askers(self) -> list[Flow[R]]:
         """What waits of each principal but the reserved one."""

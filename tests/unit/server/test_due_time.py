@@ -319,3 +319,14 @@ def test_what_is_late_is_never_computed_and_what_is_computed_is_rarely_late(monk
     assert all(isinstance(one.future.exception(), DeadlineExceeded) for one in late)
     assert 0 < len(late) < 0.1 * len(let_in)
     assert any(one.refused for one in asked)
+
+
+@pytest.mark.parametrize("load", [1.2, 1.6])
+def test_a_tight_deadline_that_is_let_in_is_kept_under_overload(monkeypatch: pytest.MonkeyPatch, load: float) -> None:
+    """Short texts that come later and go ahead of a long one take no more than its deadline leaves."""
+    sentences = poisson([16] * 12_000, ONE_CALL, load)
+    long = [Asked(at, [512], sentences[0].principal, 0.6) for at in np.arange(0.05, sentences[-1].at, 0.1)]
+    simulate(monkeypatch, ONE_CALL, [*sentences, *long])
+    let_in = [one for one in long if not one.refused]
+    assert 5 < len(let_in) < len(long)
+    assert all(one.future.exception() is None for one in let_in)

@@ -212,11 +212,11 @@ def test_what_has_waited_long_enough_goes_ahead_of_whatever_comes():
 
 @pytest.mark.parametrize(
     ("now", "limits", "deadline"),
-    [(MAX_SLACK * 2.0, {"max_seconds": 2.0}, INFINITY), (0.6, {}, 1.0)],
+    [(MAX_SLACK * 2.0, {"max_seconds": 2.0}, INFINITY), (0.6, {}, 1.6)],
     ids=["the bound in seconds", "its deadline"],
 )
 def test_nobody_is_put_back_by_more_than_is_left(now, limits, deadline):
-    """The request takes 0.4 s: where its deadline is in a second, 0.6 s are left to let others go first."""
+    """The request takes 0.4 s: of a deadline in 1.6 s 1.2 are left, of which half is to let others go first."""
     waiting = queue(**limits)
     [long] = put(waiting, Request("same", [400], deadline), now=0.0, seconds_per_token=PER_TOKEN)
     [before] = put(waiting, Request("same", [1]), now=now - 0.02, seconds_per_token=PER_TOKEN)
