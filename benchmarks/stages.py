@@ -119,7 +119,7 @@ def draw(found: Mapping[str, Mapping[str, float]], file: Path) -> None:
             ax.text(left, bar, f" {ms[WHOLE]:.3g} ms", va="center", fontsize=8)
         ax.set_yticks(range(len(found)), list(found))
         ax.invert_yaxis()
-        ax.set_xlim(0, 1.2)
+        ax.set_xlim(0, 1.35)
         ax.set_xlabel("share of the time of the whole batch, by one thread")
         figure.legend(loc="outside upper center", ncols=3, frameon=False)
         file.parent.mkdir(exist_ok=True)
