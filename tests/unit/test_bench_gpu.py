@@ -1,7 +1,6 @@
 """`make bench-gpu` tried on a CPU: tiny shapes, whose numbers mean nothing, but every section runs and is written."""
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from broken_sections import broken
 from onebert_bench.gpu.conduct import Task, conduct
 from onebert_bench.gpu.page import Run
 from onebert_bench.gpu.section import Goal, Section
@@ -40,16 +40,6 @@ def test_every_section_runs_and_is_written(tmp_path: Path) -> None:
     errors = {row[0]: row[2] for row in found["sections"]["exactness"]["rows"]}
     assert errors["float32"] < 1e-4
     assert errors["bfloat16"] < 0.1
-
-
-def broken(name: str, task: Task) -> Section:
-    if name == "hangs":
-        time.sleep(600)
-    if name == "dies":
-        os._exit(7)
-    if name == "raises":
-        raise RuntimeError("CUDA error: an illegal memory access was encountered\nand more")
-    return Section(name, "", ("process",), [[os.getpid()]])
 
 
 def test_a_section_that_fails_hangs_or_dies_leaves_the_others_their_results(

@@ -89,8 +89,10 @@ class Pass:
     def embed(self, batch: Batch) -> Tensor:
         """Word, position and segment embeddings, normalized: [tokens, h]."""
         weights = self.base.embeddings
-        # The gradient of the word table is sparse: a batch reads few of its rows.
-        word = F.embedding(batch.word, weights.word, sparse=weights.word.requires_grad).to(self.base.dtype)
+        # The gradient of the word table is sparse: a batch reads few of its rows. Not on a GPU: its sum would wait for
+        # the device.
+        sparse = weights.word.requires_grad and weights.word.device.type == "cpu"
+        word = F.embedding(batch.word, weights.word, sparse=sparse).to(self.base.dtype)
         position = F.embedding(batch.position, weights.position)
         gain = Gain(weights.g_LN0, self.rows.g_LN0, self.gathered.gains)
         x = self.add_norm(word, position, weights.no_bias.expand(len(self.rows.shift), -1), gain)

@@ -1,9 +1,11 @@
 """The forward pass in one call against the one that goes operation by operation, and whatever its threads do."""
 
 import os
+import resource
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +16,9 @@ from torch import Tensor
 
 from bases import far_delta, tiny_base, torch_tensors
 from onebert_encoder.base.base import Base, load_base
+from onebert_encoder.compute.kernels.library import find_library
+from onebert_encoder.compute.kernels.products import load_products
+from onebert_encoder.compute.trained import TrainedTiles
 from onebert_encoder.layout.dropout import NO_DROPOUT
 from onebert_encoder.maths import forward
 from onebert_encoder.maths.batch import Batch, pack
@@ -134,11 +139,51 @@ def test_calls_at_the_same_time_do_not_disturb_each_other() -> None:
 def test_a_child_process_that_was_forked_has_helpers_of_its_own() -> None:
     base, rows, _ = zoo(torch.float32)
     wanted = answers_of(base, rows)
+    assert in_a_child(lambda: all(map(torch.equal, answers_of(base, rows), wanted)))
+
+
+def test_where_no_more_threads_can_be_started_those_that_are_do_the_work() -> None:
+    base, rows, _ = zoo(torch.float32)
+    wanted = answers_of(base, rows)
+
+    def check() -> bool:
+        # There is address space for the stacks of a few threads more, and not for so many.
+        used = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + 2**26, resource.RLIM_INFINITY))
+        torch.set_num_threads(64)
+        return all(map(torch.equal, answers_of(base, rows), wanted)) and threads_now() < 64
+
+    assert in_a_child(check)
+
+
+def test_all_compiled_functions_have_the_same_helpers() -> None:
+    base, rows, _ = zoo(torch.float32)
+    products, library = load_products("cpu", torch.float32), find_library()
+    assert products is not None
+    assert library is not None
+
+    def check() -> bool:
+        before = threads_now()
+        answers_of(base, rows)
+        started = threads_now() - before
+        x, weight = torch.randn(40, 256), torch.randn(96, 256)
+        TrainedTiles(library, products).multiply(x, weight)
+        return started == 1 and threads_now() - before == 1
+
+    assert in_a_child(check)
+
+
+def threads_now() -> int:
+    return len(list(Path("/proc/self/task").iterdir()))
+
+
+def in_a_child(check: Callable[[], bool]) -> bool:
+    """The answer of a forked process, which has no helpers yet."""
     child = os.fork()
     if not child:
         torch.set_num_threads(2)
-        os._exit(0 if all(map(torch.equal, answers_of(base, rows), wanted)) else 1)
-    assert os.waitpid(child, 0)[1] == 0
+        os._exit(0 if check() else 1)
+    return os.waitpid(child, 0)[1] == 0
 
 
 def test_inputs_with_the_same_text_and_row_have_the_same_answer() -> None:

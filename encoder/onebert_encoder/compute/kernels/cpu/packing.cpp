@@ -8,18 +8,21 @@
 
 namespace {
 
-// Swaps blocks of `half` × `half` numbers of 16 registers; with 8, 4, 2 and 1 one after the other, rows become columns.
+// Swaps blocks of `half` × `half` numbers of as many registers as one has lanes; with 8, 4, 2 and 1 one after the other,
+// rows become columns. Registers of eight lanes have no blocks of 8.
 template <int half>
 inline void swap_blocks(lanes *r) {
-    ints left{}, right{};
-    for (int n = 0; n < LANES; ++n) left[n] = n & half ? LANES + n - half : n, right[n] = n & half ? LANES + n : n + half;
+    if constexpr (half < LANES) {
+        ints left{}, right{};
+        for (int n = 0; n < LANES; ++n) left[n] = n & half ? LANES + n - half : n, right[n] = n & half ? LANES + n : n + half;
 #pragma GCC unroll 16
-    for (int i = 0; i < LANES; ++i)
-        if (!(i & half)) {
-            const lanes above = r[i], below = r[i + half];
-            r[i] = __builtin_shuffle(above, below, left);
-            r[i + half] = __builtin_shuffle(above, below, right);
-        }
+        for (int i = 0; i < LANES; ++i)
+            if (!(i & half)) {
+                const lanes above = r[i], below = r[i + half];
+                r[i] = __builtin_shuffle(above, below, left);
+                r[i + half] = __builtin_shuffle(above, below, right);
+            }
+    }
 }
 
 // to [columns, rows] = the transpose of from [rows, columns], whose rows lie `apart` and `to_apart` numbers apart.

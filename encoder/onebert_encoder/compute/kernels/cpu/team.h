@@ -4,12 +4,16 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
-namespace {
+// Not in a namespace of each file, where each would have a team of its own; hidden, since two libraries, as in tests, share
+// none.
+namespace onebert __attribute__((visibility("hidden"))) {
 
 using std::int64_t;
 
@@ -71,7 +75,7 @@ class Team {
         start(threads - 1);
         work_ = &work;
         run_ = [](const void *any, int64_t thread) { (*static_cast<const Work *>(any))(thread); };
-        helpers_ = threads - 1;
+        helpers_ = std::min(threads - 1, started_);
         turn_.fetch_add(1);  // odd: helpers may come
         turn_.notify_all();
         work(int64_t{0});
@@ -80,8 +84,10 @@ class Team {
     }
 
   private:
-    void start(int64_t helpers) {
+    // Fewer helpers, or none, are fine: the caller does what they do not. The system may have no more threads to give.
+    void start(int64_t helpers) try {
         for (; started_ < helpers; ++started_) std::thread([this, number = started_ + 1] { help(number); }).detach();
+    } catch (const std::system_error &) {
     }
 
     void help(int64_t number) {
@@ -111,4 +117,8 @@ class Team {
     int64_t helpers_ = 0;
 };
 
-}  // namespace
+}  // namespace onebert
+
+using onebert::Phase;
+using onebert::Team;
+using std::int64_t;

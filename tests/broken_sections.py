@@ -1,0 +1,17 @@
+"""A section of `make bench-gpu` that fails in every way; imported by name in the process that runs it."""
+
+import os
+import time
+
+from onebert_bench.gpu.conduct import Task
+from onebert_bench.gpu.section import Section
+
+
+def broken(name: str, task: Task) -> Section:
+    if name == "hangs":
+        time.sleep(600)
+    if name == "dies":
+        os._exit(7)
+    if name == "raises":
+        raise RuntimeError("CUDA error: an illegal memory access was encountered\nand more")
+    return Section(name, "", ("process",), [[os.getpid()]])
