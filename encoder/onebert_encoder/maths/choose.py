@@ -5,7 +5,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from onebert_encoder.base.base import Base, LayerWeights
+from onebert_encoder.base.base import Base, EmbeddingWeights, LayerWeights
 from onebert_encoder.compute.kernels.gpu.choice import Shape, load_gpu
 from onebert_encoder.compute.kernels.native import load_native
 from onebert_encoder.compute.kernels.plain import PlainKernels
@@ -23,18 +23,20 @@ _GROUP = 4
 # Of a layer: W_qkv, W_m1, W_m2 and W_m3.
 _PRODUCTS = 4
 
-_FORWARDS: "WeakKeyDictionary[Base, tuple[tuple[LayerWeights, ...], Forward | None]]" = WeakKeyDictionary()
+_Weights = tuple[EmbeddingWeights | LayerWeights, ...]
+_FORWARDS: "WeakKeyDictionary[Base, tuple[_Weights, Forward | None]]" = WeakKeyDictionary()
 
 
 def choose_forward(base: Base, dropout: Dropout) -> Forward | None:
     """The forward pass in one call; None where it goes operation by operation, as with gradients or dropout."""
     if torch.is_grad_enabled() or dropout.attention or dropout.hidden:
         return None
-    layers, forward = _FORWARDS.get(base, ((), None))
-    # A base whose layers were exchanged is another one.
-    if len(layers) != len(base.layers) or not all(map(is_, layers, base.layers)):
+    of, forward = _FORWARDS.get(base, ((), None))
+    weights: _Weights = (base.embeddings, *base.layers)
+    # A base whose embeddings or layers were exchanged is another one.
+    if len(of) != len(weights) or not all(map(is_, of, weights)):
         forward = _forward(base)
-        _FORWARDS[base] = tuple(base.layers), forward
+        _FORWARDS[base] = weights, forward
     return forward
 
 
@@ -71,6 +73,9 @@ def _forward(base: Base) -> Forward | None:
     products = load_products(base.device.type, base.precision)
     packed = [weight.numbers.dtype for layer in base.layers for weight in packed_weights(layer)]
     if products is None or packed != [base.precision] * (_PRODUCTS * len(base.layers)):
+        return None
+    # A word table that was made to be trained is in float32, whatever the rest is in.
+    if base.embeddings.word.dtype != base.dtype:
         return None
     whole = base.config.hidden_size % _GROUP == 0 and base.config.intermediate_size % _GROUP == 0
     if not whole or base.config.activation != "gelu" or base.anatomy.has_projection:

@@ -45,7 +45,8 @@ class Forward:
     def __init__(self, base: Base, products: NativeProducts) -> None:
         self._run = products.forward
         self._width, self._depth = base.config.hidden_size, base.config.num_layers
-        # C++ reads these structures, and tensors of the base and its layers, which the caller keeps alive.
+        # C++ reads these structures, and through them tensors by address, which are kept whatever becomes of the base.
+        self._kept = base.embeddings, *base.layers
         self._layers = (Layer * self._depth)(*(_layer(layer) for layer in base.layers))
         config, embeddings = base.config, base.embeddings
         self._model = Model(
@@ -122,13 +123,16 @@ def _of_token(index_of_row: Sequence[int], stage: Stage) -> Array | None:
     return np.repeat(indices, stage.lengths) if any(indices) else None
 
 
-def _sites(rows: Rows, stage: Stage, layers: int) -> "tuple[array[int] | None, list[array[int]]]":
-    """[layers][sites] of addresses and counts of branches, and the branches themselves, which must outlive the call."""
+def _sites(rows: Rows, stage: Stage, layers: int) -> tuple["array[int] | None", list[object]]:
+    """[layers][sites] of addresses and counts of branches, and all that these lead to, which must outlive the call.
+
+    The branches are among it: a bank may forget a row while C++ still reads the row's branches.
+    """
     joined = join(rows.branches.__getitem__, stage.spans)
     if not joined:
         return None, []
     numbers = _zeros(_OF_SITE * len(SITES) * layers)
-    kept = []
+    kept: list[object] = [joined]
     for (layer, site), found in joined.items():
         low_rank, sparse = array("q"), array("q")
         for start, stop, branches in found:

@@ -4,8 +4,11 @@ import os
 import resource
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any, cast
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -19,11 +22,12 @@ from onebert_encoder.base.base import Base, load_base
 from onebert_encoder.compute.kernels.library import find_library
 from onebert_encoder.compute.kernels.products import load_products
 from onebert_encoder.compute.trained import TrainedTiles
+from onebert_encoder.layout.branches import Branches
 from onebert_encoder.layout.dropout import NO_DROPOUT
 from onebert_encoder.maths import forward
 from onebert_encoder.maths.batch import Batch, pack
 from onebert_encoder.maths.choose import choose_forward, choose_kernels
-from onebert_encoder.maths.encode import passes_of, run_passes
+from onebert_encoder.maths.encode import encode, passes_of, run_passes
 from onebert_encoder.maths.fold import fold
 from onebert_encoder.maths.forward import Forward
 from onebert_encoder.maths.predict import compute_logits
@@ -199,3 +203,47 @@ def test_a_token_outside_the_vocabulary_is_an_error_and_reads_nothing(token: int
     base, rows, _ = zoo(torch.float32)
     with pytest.raises(IndexError, match="not in the base's vocabulary"):
         compute_logits(base, rows, pack(base, [Tokens([5, token, 6], [0] * 3)], [1]))
+
+
+def test_branches_of_a_row_that_is_forgotten_meanwhile_live_until_the_call_has_returned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    base, _, _ = zoo(torch.float32)
+    folded = [fold(base, torch_tensors(far_delta(base.spec, kind, "mean", 2, seed=0))) for kind in KINDS]
+    rows = stack_rows(base, folded)
+    batch = pack(base, texts_of([9] * len(KINDS)), range(len(KINDS)))
+    tokens = 9 * len(KINDS)
+    wanted = one_call(base).encode(rows, batch)[:tokens]
+    branches = [ref(branch) for own in rows.branches for found in own.values() for branch in found]
+    call = one_call(base)._run
+
+    def run(*arguments: Any) -> int:
+        cast(list[Branches], rows.branches)[:] = [Branches()] * len(KINDS)
+        assert all(branch() is not None for branch in branches)
+        return call(*arguments)
+
+    monkeypatch.setattr(one_call(base), "_run", run)
+    assert branches
+    assert torch.equal(one_call(base).encode(rows, batch)[:tokens], wanted)
+    assert all(branch() is None for branch in branches), "and no longer"
+
+
+def test_a_base_whose_embeddings_were_exchanged_is_another_one() -> None:
+    base = load_base(str(tiny_base("bert")))
+    rows, batch = stack_rows(base, [fold(base, {})]), pack(base, texts_of([7]), [0])
+    before, _ = encoded(base, rows, batch)
+    base.embeddings = replace(base.embeddings, word=base.embeddings.word.flip(0))
+    got, wanted = encoded(base, rows, batch)
+    assert not torch.allclose(wanted, before, atol=0.1)
+    torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_a_word_table_in_another_dtype_than_the_rest_is_read_as_what_it_is() -> None:
+    base = zoo(torch.bfloat16)[0]
+    name = f"{base.anatomy.path('word')}.weight"
+    with torch.inference_mode(False), torch.enable_grad():
+        learning = base.with_params({name: base.params[name].clone().requires_grad_()})
+    assert learning.embeddings.word.dtype == torch.float32
+    rows, batch = stack_rows(base, [fold(base, {})]), pack(base, texts_of([7]), [0])
+    got, wanted = (encode(each, rows, batch)[:7].float() for each in (learning, base))
+    torch.testing.assert_close(got, wanted, rtol=TOLERANCE[torch.bfloat16], atol=TOLERANCE[torch.bfloat16])
