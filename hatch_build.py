@@ -58,7 +58,10 @@ def _compile(compiler: SimpleNamespace, machine: str, folder: Path) -> list[Path
 
 def _platform(machine: str, libraries: list[Path]) -> str:
     """The platform's tag: manylinux with the oldest glibc that has all functions which the libraries call."""
-    needed = [version for one in libraries for version in re.findall(rb"GLIBC_(\d+)\.(\d+)", one.read_bytes())]
+    contents = [one.read_bytes() for one in libraries]
+    needed = [version for content in contents for version in re.findall(rb"GLIBC_(\d+)\.(\d+)", content)]
+    if any(b"GLIBC_ABI_DT_RELR" in content for content in contents):  # packed relocations, which glibc 2.36 brought
+        needed.append((b"2", b"36"))
     if not needed:  # another C library
         return f"linux_{machine}"
     major, minor = max((int(major), int(minor)) for major, minor in needed)

@@ -1,6 +1,8 @@
 """Which of a wheel's libraries is loaded, on processors that are given as what Linux says of them."""
 
 import logging
+import os
+import platform
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -38,6 +40,13 @@ PROCESSORS = [
 # Libraries that do nothing but to be loaded, each as C.
 RUNS = "int enable(void) { return 0; }"
 REFUSED = "int enable(void) { return 1; }"
+REFUSED_WITH_TILES = """
+#ifdef __AMX_TILE__
+extern "C" int enable() { return 1; }
+#else
+extern "C" int enable() { return 0; }
+#endif
+"""
 ENDS_THE_PROCESS = "#include <stdlib.h>\n__attribute__((constructor)) static void end(void) { abort(); }"
 
 Pretend = Callable[..., None]
@@ -59,9 +68,9 @@ def pretend(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Pretend
         monkeypatch.setattr(library.platform, "machine", lambda: "x86_64")
         monkeypatch.setenv("PATH", str(tmp_path))
 
-    library._library.cache_clear()
+    library.find_library.cache_clear()
     yield of
-    library._library.cache_clear()
+    library.find_library.cache_clear()
 
 
 @pytest.mark.parametrize(("cpu_flags", "names"), PROCESSORS)
@@ -114,3 +123,31 @@ def test_where_no_level_runs_they_are_compiled_as_in_a_checkout(
     pretend(SANDY_BRIDGE, avx2=ENDS_THE_PROCESS)
     assert library.find_library() is None
     assert "neither g++ nor c++ is installed" in caplog.text
+
+
+@needs_kernels
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="matrix registers are Intel's")
+def test_where_the_system_refuses_the_matrix_registers_code_without_them_is_compiled_once(
+    pretend: Pretend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, source, cache = os.environ["PATH"], tmp_path / "library.cpp", tmp_path / "cache"
+    source.write_text(REFUSED_WITH_TILES, encoding="utf-8")
+    pretend(SAPPHIRE_RAPIDS)
+    monkeypatch.setenv("PATH", path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    monkeypatch.setattr(compiler, "_SOURCES", (source,))
+    # What -march=native means there, whatever processor the test runs on.
+    monkeypatch.setattr(compiler, "NATIVE", ("-mamx-tile", "-mamx-bf16", "-mamx-int8"))
+
+    def start() -> set[tuple[str, int]]:
+        """Loads as a new process does; the files of the cache, by name and inode."""
+        library.find_library.cache_clear()
+        caplog.clear()
+        assert library.find_library() is not None
+        (record,) = caplog.records
+        assert "compiled without matrix registers" in record.getMessage()
+        return {(file.name, file.stat().st_ino) for file in cache.glob("onebert/*.so")}
+
+    first = start()
+    assert len(first) == 2
+    assert start() == first

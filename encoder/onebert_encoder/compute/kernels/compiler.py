@@ -19,6 +19,7 @@ _COMPILERS = ("g++", "c++")
 # Arithmetic stays IEEE's. Only errno and floating-point traps are given up, which would forbid vector code.
 FLAGS = ("-std=c++20", "-O3", "-fno-math-errno", "-fno-trapping-math", "-fopenmp", "-fPIC")
 NATIVE = ("-march=native",)
+WITHOUT_TILES = ("-mno-amx-tile", "-mno-amx-bf16", "-mno-amx-int8")
 # A wheel comes to machines with other versions of the compiler's libraries, or without: they are linked into it.
 PORTABLE = ("-static-libstdc++", "-static-libgcc", "-Wl,--exclude-libs,ALL", "-Wl,--gc-sections", "-s")
 _TIMEOUT_SECONDS = 300

@@ -11,7 +11,6 @@ import platform
 import shutil
 import subprocess
 import tempfile
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -23,6 +22,10 @@ logger = logging.getLogger("onebert.kernels")
 _OUTSIDE = 2
 
 
+class RefusedInstructionsError(OSError):
+    """The operating system keeps instructions of this processor, those on matrix registers, from programs."""
+
+
 class Library(ctypes.CDLL):
     """A compiled library, ready to be called.
 
@@ -31,20 +34,25 @@ class Library(ctypes.CDLL):
         level: the name of the `Level` that it is compiled for; None where that is exactly this machine's processor.
 
     Raises:
-        OSError: it cannot be loaded, or the operating system keeps its instructions from programs.
+        RefusedInstructionsError: the operating system keeps its instructions from programs.
+        OSError: it cannot be loaded.
     """
 
     def __init__(self, path: Path, level: str | None) -> None:
         super().__init__(str(path))
         if self.enable():
-            raise OSError("the operating system keeps instructions of this processor from programs")
+            raise RefusedInstructionsError("the operating system keeps instructions of this processor from programs")
         self.level = level
 
 
+@cache
 def find_library() -> Library | None:
-    """The best library for this machine; None, with a warning in the log, where there is none."""
+    """The best library for this machine; None, with a warning in the log, where there is none.
+
+    Either is found once: a build that fails, perhaps after minutes, is not tried again for the next dtype.
+    """
     try:
-        return _library()
+        return _of_wheel() or _built_here()
     except (OSError, subprocess.SubprocessError) as error:
         logger.warning("the fast CPU kernels cannot be built (%s), so plain PyTorch is used", compiler.reason(error))
         return None
@@ -63,12 +71,6 @@ def check_status(status: int, *_: object) -> None:
         raise MemoryError("there is no memory for a kernel to work in")
 
 
-@cache
-def _library() -> Library:
-    """Raises what `_built_here` raises."""
-    return _of_wheel() or _built_here()
-
-
 def _of_wheel() -> Library | None:
     """The library of the best level that runs here; None where there are no such libraries, as in a checkout."""
     for level in compiler.supported(platform.machine(), _cpu_flags().split()):
@@ -82,21 +84,41 @@ def _of_wheel() -> Library | None:
 
 
 def _built_here() -> Library:
-    """The library for exactly this source, compiler and processor: from the cache, or compiled.
+    """The library for this processor; without its matrix registers, where the operating system refuses them.
 
     Raises:
         OSError: no compiler is installed, or the library cannot be loaded.
         subprocess.SubprocessError: the compiler fails or takes too long.
     """
     found = compiler.find_compiler()
-    about = (compiler.version_of(found), platform.machine(), _cpu_flags() or platform.processor())
+    try:
+        return _built_with(found, compiler.NATIVE)
+    except RefusedInstructionsError as error:
+        logger.warning("the fast CPU kernels are compiled without matrix registers: %s", error)
+        return _built_with(found, (*compiler.NATIVE, *compiler.WITHOUT_TILES))
+
+
+def _built_with(found: str, flags: tuple[str, ...]) -> Library:
+    """The library for exactly this source, compiler, processor and flags: from the cache, or compiled.
+
+    A kept library whose instructions are refused stays in the cache: the next start learns it without compiling.
+
+    Raises:
+        OSError: the compiler cannot be run, or the library cannot be loaded.
+        subprocess.SubprocessError: the compiler fails or takes too long.
+    """
+    about = (*flags, compiler.version_of(found), platform.machine(), _cpu_flags() or platform.processor())
     cache_folder, name = _cache_folder(), f"kernels-{compiler.digest(*about)}.so"
     if cache_folder is not None:
-        with suppress(OSError):  # not in the cache, or damaged
+        try:
             if _own_alone(cache_folder / name):
                 return Library(cache_folder / name, None)
+        except RefusedInstructionsError:
+            raise
+        except OSError:  # not in the cache, or damaged
+            pass
     with tempfile.TemporaryDirectory(prefix="onebert-kernels-") as folder:
-        built = compiler.compile_library(found, Path(folder) / name, compiler.NATIVE)
+        built = compiler.compile_library(found, Path(folder) / name, flags)
         return Library(built if cache_folder is None else _keep(built, cache_folder), None)
 
 
