@@ -88,6 +88,10 @@ bool inside(const Model<T, W> &model, const Job<T> &job) {
     return within(job.word, model.words) && within(job.position, model.positions);
 }
 
+// Units that a product is cut into for each thread of those that share it: several, so that a thread that comes late
+// leaves its work to others, and few, since each of them begins to read a weight anew.
+constexpr int64_t UNITS = 6;
+
 // What the products read, and what is kept of contexts and activations: 8-bit integers are made of whole tokens, so until
 // then these are float32.
 template <typename W>
@@ -268,11 +272,11 @@ class Walk {
     // needed here lies in variables of its own: the compiler must suppose that a number that is stored changes any member.
     template <typename Put>
     void multiply(const Weight<W> &w, Read read, int64_t in, int64_t out, Put put) {
-        const int64_t all = panels(out), some = phases_ ? 1 : all;
-        phase(all / some, [&](int64_t unit) {
+        const int64_t all = panels(out), some = phases_ ? std::max<int64_t>(1, all / (job_.threads * UNITS)) : all;
+        phase((all + some - 1) / some, [&](int64_t unit) {
             const Range *ranges = space_.ranges.data();
-            const int64_t first = unit * some;
-            multiply_panels<W>(tokens_, read.tokens, read.stride, in, w.packed + first * PANEL * in, some,
+            const int64_t first = unit * some, count = std::min(some, all - first);
+            multiply_panels<W>(tokens_, read.tokens, read.stride, in, w.packed + first * PANEL * in, count,
                                [w, first, ranges, put](int64_t panel, int64_t t, int64_t rows, const Sum<W> *sums) {
                 const int64_t column = (first + panel) * PANEL;
                 for (int64_t r = 0; r < rows; ++r) {
