@@ -5,7 +5,7 @@ addresses, so every batch is first copied to the recording's inputs (docs/decisi
 """
 
 import logging
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, cast
@@ -36,7 +36,8 @@ _TOKENS_PER_SEQUENCE = 8
 # makes recordings useless.
 _RECORDED_AT = 3
 
-# Beyond so many recordings other kinds are launched as ever: each keeps its output and its inputs on the device.
+# Of more recordings the one that was not replayed for longest is dropped: each keeps its output and its inputs on the
+# device.
 _MOST_RECORDINGS = 128
 
 # Kinds that are counted at once; then counting begins anew, so that ever new mixtures take no memory.
@@ -112,13 +113,14 @@ class Graphs:
     def __init__(self, base: Base, recorder: Recorder) -> None:
         self._base, self._recorder = base, recorder
         self._tables: Sequence[Tensor] = ()
-        self._graphs: dict[_Kind, _Graph | None] = {}
+        # In the order in which they were last replayed.
+        self._graphs: OrderedDict[_Kind, _Graph] = OrderedDict()
         self._seen: Counter[_Kind] = Counter()
 
     @property
     def sizes(self) -> set[int]:
         """The numbers of tokens for which there is a recording."""
-        return {kind.size for kind, graph in self._graphs.items() if graph is not None}
+        return {kind.size for kind in self._graphs}
 
     def encode(self, rows: Rows, batch: Batch) -> Tensor:
         """The same as the function `encode`, without dropout."""
@@ -130,13 +132,14 @@ class Graphs:
         kind = _kind_of(batch, passes[0].gathered, self._base.config.max_length)
         graph = self._graphs.get(kind)
         if graph is not None:
+            self._graphs.move_to_end(kind)
             return graph.replay(batch, passes[0].gathered)
         x = run_passes(passes, batch)
         if len(self._seen) >= _MOST_KINDS:
             self._seen.clear()
         self._seen[kind] += 1
-        if self._seen[kind] == _RECORDED_AT and kind not in self._graphs and len(self._graphs) < _MOST_RECORDINGS:
-            self._graphs[kind] = self._recorded(kind, passes[0], batch, x)
+        if self._seen[kind] == _RECORDED_AT:
+            self._record(kind, passes[0], batch, x)
         return x
 
     def _forget_other_tables(self, rows: Rows) -> None:
@@ -150,19 +153,23 @@ class Graphs:
             self._seen.clear()
             self._tables = tables
 
-    def _recorded(self, kind: _Kind, eager: Pass, batch: Batch, x: Tensor) -> "_Graph | None":
-        """A recording of this batch's kind that gives the bits of `x`, computed without it; None where that fails."""
+    def _record(self, kind: _Kind, eager: Pass, batch: Batch, x: Tensor) -> None:
+        """Records this batch's kind where a recording gives the bits of `x`, computed without it."""
         try:
             graph = _Graph(eager, kind, self._recorder)
             got = graph.replay(batch, eager.gathered)
         except Exception as error:  # whatever drivers raise
             logger.warning("batches of %d tokens are not recorded: %s", len(x), type(error).__name__)
-            return None
+            return
         tokens = len(x) - batch.stages[0].filling
-        if torch.equal(got[:tokens].view(torch.uint8), x[:tokens].view(torch.uint8)):
-            return graph
-        logger.warning("a recording of %d tokens gives other numbers, so it is not used", len(x))
-        return None
+        if not torch.equal(got[:tokens].view(torch.uint8), x[:tokens].view(torch.uint8)):
+            logger.warning("a recording of %d tokens gives other numbers, so it is not used", len(x))
+            return
+        self._graphs[kind] = graph
+        if len(self._graphs) > _MOST_RECORDINGS:
+            dropped, _ = self._graphs.popitem(last=False)
+            # When batches of that kind come again they are counted anew.
+            del self._seen[dropped]
 
 
 def _fits(batch: Batch, passes: Sequence[Pass]) -> bool:

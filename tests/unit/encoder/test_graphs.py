@@ -179,8 +179,32 @@ def test_recordings_are_bounded(recorder: Any, monkeypatch: pytest.MonkeyPatch) 
     for length in (8, 16, 24):
         for seed in range(4):
             assert_same(graphs, base, rows, [length], [1], seed)
-    assert graphs.sizes == {8}
-    assert len(graphs._seen) <= 2
+        assert graphs.sizes == {length}
+        assert len(graphs._seen) <= 2
+
+
+def test_the_recording_that_was_not_replayed_for_longest_gives_way_to_another(
+    recorder: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(graphs_module, "_MOST_RECORDINGS", 2)
+    base, rows = zoo()
+    graphs = Graphs(base, recorder)
+    for lengths, kept in (([8, 8, 8, 16, 16, 16, 8], {8, 16}), ([24] * 3, {8, 24}), ([16] * 3, {16, 24})):
+        for length in lengths:
+            assert_same(graphs, base, rows, [length], [1])
+        assert graphs.sizes == kept
+
+
+def test_kinds_whose_recording_failed_take_no_place(recorder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphs_module, "_MOST_RECORDINGS", 1)
+    base, rows = zoo()
+    graphs = Graphs(base, Broken())
+    for _ in range(3):
+        assert_same(graphs, base, rows, [8], [1])
+    graphs._recorder = recorder
+    for _ in range(3):
+        assert_same(graphs, base, rows, [16], [1])
+    assert graphs.sizes == {16}
 
 
 def test_sizes_are_recorded_each_for_itself(recorder: Any) -> None:
