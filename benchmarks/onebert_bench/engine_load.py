@@ -25,11 +25,13 @@ from onebert_server.settings import Settings
 
 TASKS = 64
 TEXTS = 256
+# PyTorch's default; read before the thread that sends is told to compute with one.
+ALL_THREADS = torch.get_num_threads()
 
 
 def run_engine(name: str | None, dtype: str, device: str, threads: int | None, clients: int, seconds: float) -> Load:
     """A closed loop like `run_load`; runs in a process of its own, which it sets up like `onebert serve`."""
-    engine, slots, inputs = _engine(name, dtype, device, threads or torch.get_num_threads())
+    engine, slots, inputs = _engine(name, dtype, device, threads or ALL_THREADS)
     latencies: list[float] = []
     started, cpu, left, done = time.perf_counter(), time.process_time(), clients, threading.Event()
 
