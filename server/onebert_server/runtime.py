@@ -10,6 +10,7 @@ from typing import TypeVar
 import torch
 
 from onebert_encoder.base.base import Base, load_base
+from onebert_encoder.compute.threads import compute_with
 from onebert_encoder.maths.choose import answering_kernels
 from onebert_encoder.maths.precision import fast_dtype, trusted
 from onebert_server.answering.admission import Admission
@@ -156,13 +157,13 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
 
 def _on_a_thread(threads: int, work: Callable[[], T]) -> T:
     """Does heavy work on a thread that ends, and with it the team of threads that it computes with: see Engine."""
-    with ThreadPoolExecutor(1, "onebert-opener", torch.set_num_threads, (threads,)) as thread:
+    with ThreadPoolExecutor(1, "onebert-opener", compute_with, (threads,)) as thread:
         return thread.submit(work).result()
 
 
 def _pool(opened: ExitStack, size: int, name: str) -> ThreadPoolExecutor:
     """Threads that compute alone, if at all: see Engine."""
-    pool = ThreadPoolExecutor(size, name, torch.set_num_threads, (1,))
+    pool = ThreadPoolExecutor(size, name, compute_with, (1,))
     opened.callback(pool.shutdown, cancel_futures=True)
     return pool
 

@@ -11,6 +11,7 @@ import torch
 
 from onebert_encoder.answering.answer import Logits
 from onebert_encoder.base.base import Base
+from onebert_encoder.compute.threads import compute_with
 from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.graphs import CudaRecorder, Graphs
 from onebert_encoder.maths.predict import compute_logits
@@ -221,7 +222,7 @@ class Engine:
 
     def _run(self) -> None:
         if self._threads is not None:
-            torch.set_num_threads(self._threads)  # counts for this thread
+            compute_with(self._threads)
         try:
             with torch.inference_mode():
                 self._measure()

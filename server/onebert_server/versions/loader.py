@@ -6,8 +6,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
-import torch
-
+from onebert_encoder.compute.threads import compute_with
 from onebert_server.versions.residents import RETRY_AT_MOST, Residents
 from onebert_server.versions.version import State, Version
 from onebert_store.errors import NotFound, OneBertError, ShuttingDown
@@ -79,7 +78,7 @@ class Loader:
                 self._to_scrub.appendleft(version)
 
     def _run(self) -> None:
-        torch.set_num_threads(1)  # counts for this thread
+        compute_with(1)
         while not self._queue.closed:
             taken: list[Version] = []
             try:

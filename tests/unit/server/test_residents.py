@@ -18,9 +18,11 @@ from bases import tiny_base
 from onebert_server.answering.backend import Wanted
 from onebert_server.context import Context, own_work
 from onebert_server.engine import bank
+from onebert_server.engine.speed import Speed
 from onebert_server.runtime import open_runtime
 from onebert_server.settings import load_settings
 from onebert_server.versions import residents
+from onebert_server.versions.catalog import Catalog
 from onebert_server.versions.loader import Loader
 from onebert_server.versions.residents import RETRY_AT_MOST
 from onebert_server.versions.version import State, Version
@@ -479,6 +481,23 @@ def test_opening_a_replica_changes_nothing_of_the_thread_that_opens_it(tmp_path,
     with opened(tmp_path, threads=1) as runtime:
         ask(runtime, "task")
         assert torch.get_num_threads() == 2
+
+
+def test_the_engine_of_a_replica_computes_on_the_threads_that_it_is_given(tmp_path, monkeypatch):
+    """Even where a thread of the replica that computes alone sets its number while the engine's is about to begin."""
+    began, seen, load = threading.Event(), [], Catalog.load
+
+    def observe(*_):
+        assert began.wait(60)
+        seen.append(torch.get_num_threads())
+        return Speed()
+
+    monkeypatch.setattr("onebert_server.engine.engine.measure_speed", observe)
+    monkeypatch.setattr(Catalog, "load", lambda *given: (began.set(), load(*given)))
+    store(tmp_path, task=Task(seed=1))
+    with opened(tmp_path, threads=3) as runtime:
+        ask(runtime, "task")
+    assert seen == [3]
 
 
 def test_a_version_in_memory_is_what_answering_needs_and_no_more():
