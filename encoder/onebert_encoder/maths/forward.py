@@ -8,6 +8,7 @@ what this one is tested against.
 import ctypes
 from array import array
 from collections.abc import Sequence
+from itertools import chain
 
 import numpy as np
 import torch
@@ -30,7 +31,7 @@ from onebert_encoder.maths.rows import Head, Rows
 _GROUP = 384
 
 # Numbers of 64 bits in the structures of forward.h: a branch, a site, a classifier.
-_OF_BRANCH, _OF_SITE, _OF_CLASSIFIER = 6, 4, 6
+_OF_BRANCH, _OF_SITE, _OF_CLASSIFIER = 6, 4, 8
 
 
 class Forward:
@@ -57,15 +58,16 @@ class Forward:
         )
 
     def classify(self, rows: Rows, batch: Batch, heads: Sequence[Head]) -> tuple[Tensor, dict[int, Tensor]]:
-        """What `encode` gives, and by input the [labels] of each head that is plain, float32."""
-        plain = [i for i, head in enumerate(heads) if is_plain(head)]
-        labels = [len(heads[i].bias) for i in plain]
-        answers = dict(zip(plain, torch.split(torch.empty(sum(labels)), labels), strict=True))
-        numbers = array("q")
-        for sequence, i in sorted(zip(batch.sequence[plain].tolist(), plain, strict=True)):
+        """What `encode` gives, and by input the [labels] of each head that reads a pooled vector, float32."""
+        pooling = [i for i, head in enumerate(heads) if pools(head)]
+        labels = [len(heads[i].bias) for i in pooling]
+        answers = dict(zip(pooling, torch.split(torch.empty(sum(labels)), labels), strict=True))
+        numbers, layers = array("q"), {id(heads[i]): _dense(heads[i]) for i in pooling}
+        for sequence, i in sorted(zip(batch.sequence[pooling].tolist(), pooling, strict=True)):
             head = heads[i]
             numbers.extend((sequence, head.weight.data_ptr(), head.bias.data_ptr(), len(head.bias)))
             numbers.extend((head.pooling == "mean", answers[i].data_ptr()))
+            numbers.extend((layers[id(head)].buffer_info()[0], len(head.dense)))
         return self._run_stages(rows, batch, None, numbers), answers
 
     def encode(self, rows: Rows, batch: Batch, activations: Tensor | None = None) -> Tensor:
@@ -102,10 +104,10 @@ class Forward:
         self._run(ctypes.byref(self._model), ctypes.byref(job))
 
 
-def is_plain(head: Head) -> bool:
-    """Whether a head is one classifier on a pooled vector, without tanh layers, that lies in memory as C++ reads it."""
-    in_order = head.weight.is_contiguous() and head.bias.is_contiguous()
-    return head.pooling != "none" and not head.dense and in_order
+def pools(head: Head) -> bool:
+    """Whether a head reads a pooled vector, and lies in memory as C++ reads it."""
+    tensors = (head.weight, head.bias, *chain.from_iterable(head.dense))
+    return head.pooling != "none" and all(one.is_contiguous() and one.dtype == torch.float32 for one in tensors)
 
 
 def packed_weights(layer: LayerWeights) -> list[Packed]:
@@ -116,6 +118,11 @@ def packed_weights(layer: LayerWeights) -> list[Packed]:
 
 def _layer(layer: LayerWeights) -> Layer:
     return Layer(*(one.struct for one in packed_weights(layer)), layer.g_LN1.data_ptr(), layer.g_LN2.data_ptr())
+
+
+def _dense(head: Head) -> "array[int]":
+    """The addresses of a head's tanh layers."""
+    return array("q", [one.data_ptr() for layer in head.dense for one in layer])
 
 
 def _of_token(index_of_row: Sequence[int], stage: Stage) -> Array | None:

@@ -30,6 +30,7 @@ from onebert_encoder.maths.choose import choose_forward, choose_kernels
 from onebert_encoder.maths.encode import encode, passes_of, run_passes
 from onebert_encoder.maths.fold import fold
 from onebert_encoder.maths.forward import Forward
+from onebert_encoder.maths.heads import classify
 from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import Rows, diverges_at, stack_rows
 from onebert_encoder.text.tokens import Tokens
@@ -113,6 +114,22 @@ def test_bits_depend_neither_on_groups_nor_on_threads(dtype: torch.dtype, monkey
             monkeypatch.setattr(forward, "_GROUP", group)
             torch.set_num_threads(threads)
             assert torch.equal(one_call(base).encode(rows, batch)[: sum(lengths)], alone)
+
+
+def test_heads_with_tanh_layers_are_answered_in_the_call() -> None:
+    """One, two or no tanh layers, on the mean and on the first token, beside each other."""
+    base, _, _ = zoo(torch.float32)
+    tasks = [(pooling, kind) for pooling in ("pooler", "cls", "mean") for kind in ("bitfit", "everything")]
+    deltas = [torch_tensors(far_delta(base.spec, kind, pooling, 2, seed=0)) for pooling, kind in tasks]
+    folded = [fold(base, delta, pooling) for delta, (pooling, _) in zip(deltas, tasks, strict=True)]
+    rows = stack_rows(base, folded)
+    heads = [head for head in rows.heads if head is not None]
+    assert {len(head.dense) for head in heads} == {0, 1, 2}
+    batch = pack(base, texts_of(list(range(1, len(heads) + 1))), range(len(heads)))
+    x, answers = one_call(base).classify(rows, batch, heads)
+    wanted = classify(heads, batch, x)
+    for i in range(len(heads)):
+        torch.testing.assert_close(answers[i], wanted[i], rtol=1e-5, atol=1e-5)
 
 
 def answers_of(base: Base, rows: Rows) -> list[Tensor]:

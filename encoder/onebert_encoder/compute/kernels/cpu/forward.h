@@ -52,12 +52,19 @@ struct Site {
 // The sites of a layer, in the order of encode.py's names.
 enum { AT_QKV, AT_M1, AFTER_M1, AT_M2, AT_M3, AFTER_M3, SITES };
 
+// A tanh layer [h, h] between a pooled vector and a classifier.
+struct Dense {
+    const float *weight, *bias;
+};
+
 // One classifier on the pooled vector of one sequence, and where its logits go.
 struct Classifier {
     int64_t sequence;
     const float *weight, *bias;
     int64_t labels, mean;  // mean: pooled over the tokens, else the first one
     float *logits;
+    const Dense *dense;
+    int64_t denses;
 };
 
 template <typename T>
@@ -372,18 +379,27 @@ class Walk {
     void classify(const Classifier &own) {
         const int64_t start = job_.edges[own.sequence] - base_;
         const int64_t length = own.mean ? job_.edges[own.sequence + 1] - job_.edges[own.sequence] : 1;
-        float *pooled = scratch_.any;
+        float *pooled = scratch_.any, *next = pooled + h_;
         for (int64_t i = 0; i < h_; ++i) pooled[i] = 0;
         for (int64_t t = start; t < start + length; ++t)
 #pragma omp simd
             for (int64_t i = 0; i < h_; ++i) pooled[i] += x_[t * h_ + i];
         // Divided before it is multiplied: a sum over many tokens could leave float32's range where the mean does not.
         for (int64_t i = 0; i < h_; ++i) pooled[i] /= static_cast<float>(length);
-        for (int64_t label = 0; label < own.labels; ++label) {
+        for (const Dense *dense = own.dense; dense < own.dense + own.denses; ++dense, std::swap(pooled, next)) {
+            map(dense->weight, dense->bias, h_, pooled, next);
+            for (int64_t i = 0; i < h_; ++i) next[i] = std::tanh(next[i]);
+        }
+        map(own.weight, own.bias, own.labels, pooled, own.logits);
+    }
+
+    // out [rows] = W x + b for W [rows, h].
+    void map(const float *weight, const float *bias, int64_t rows, const float *x, float *out) const {
+        for (int64_t row = 0; row < rows; ++row) {
             float total = 0;
 #pragma omp simd reduction(+ : total)
-            for (int64_t i = 0; i < h_; ++i) total += pooled[i] * own.weight[label * h_ + i];
-            own.logits[label] = total + own.bias[label];
+            for (int64_t i = 0; i < h_; ++i) total += x[i] * weight[row * h_ + i];
+            out[row] = total + bias[row];
         }
     }
 
