@@ -4,6 +4,7 @@ import random
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from math import ceil
 from pathlib import Path
 from statistics import median
 
@@ -17,7 +18,9 @@ from onebert_bench.suite.scenes import FAN_OUT, Case, Scene
 from onebert_bench.suite.workload import Workload
 from onebert_encoder.text.tokens import Tokens
 
-_UNTIMED_BELOW_MS = 500.0  # a quicker run is first made once without timing, to fill the caches again
+# Quicker runs are first made without timing, as many as fill `_WARM_MS`: a processor that waited takes about 20 ms
+# until its caches and its clock are again what they are under load.
+_UNTIMED_BELOW_MS, _WARM_MS = 500.0, 50.0
 _TURN_MS = 150.0  # a quick run is repeated within its turn to fill this time; the median counts
 _MOST_RUNS = 7
 
@@ -165,11 +168,12 @@ class Measurer:
                         outcome.failed = str(failure)
 
     def _turn(self, name: str, outcome: Outcome) -> float:
-        """Milliseconds of one turn; the last turn's time decides how often the case runs in it."""
-        before = outcome.ms[-1] if outcome.ms else _TURN_MS
+        """Milliseconds of one turn; the time before decides how often the case runs in it."""
+        entry = outcome.case.entry
+        before = outcome.ms[-1] if outcome.ms else self._ask(entry, do="run", name=name, untimed=0, timed=1)["ms"][0]
         timed = min(_MOST_RUNS, max(1, round(_TURN_MS / before)))
-        untimed = int(before < _UNTIMED_BELOW_MS)
-        answer = self._ask(outcome.case.entry, do="run", name=name, untimed=untimed, timed=timed)
+        untimed = ceil(_WARM_MS / before) if before < _UNTIMED_BELOW_MS else 0
+        answer = self._ask(entry, do="run", name=name, untimed=untimed, timed=timed)
         return float(median(answer["ms"]))
 
     def _ask(self, entry: str, **request: object) -> Json:

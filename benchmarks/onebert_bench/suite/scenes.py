@@ -86,6 +86,7 @@ def scenes(device: str) -> list[Scene]:
     few = ("BitFit", "LoRA r=8 q, v", "SPAFIT, half")
     graphs = tuple(case for case in one if case.entry in ("ours", *GRAPHS) and not case.invariant)
     return [
+        Scene("one text", MINILM, "short", 1, graphs),
         Scene("one text", MINILM, "sst2", 1, one),
         Scene("one text", BERT_BASE, "sst2", 1, one),
         *(Scene(kind, base, "sst2", int(kind.split()[0]), graphs) for kind in FEW for base in (MINILM, BERT_BASE)),
