@@ -8,7 +8,6 @@ what this one is tested against.
 import ctypes
 from array import array
 from collections.abc import Sequence
-from itertools import chain
 
 import numpy as np
 import torch
@@ -32,6 +31,7 @@ _GROUP = 384
 
 # Numbers of 64 bits in the structures of forward.h: a branch, a site, a classifier.
 _OF_BRANCH, _OF_SITE, _OF_CLASSIFIER = 6, 4, 8
+_NO_CLASSIFIERS: Array = np.empty((0, _OF_CLASSIFIER), dtype=np.int64)
 
 
 class Forward:
@@ -59,33 +59,35 @@ class Forward:
 
     def classify(self, rows: Rows, batch: Batch, heads: Sequence[Head]) -> tuple[Tensor, dict[int, Tensor]]:
         """What `encode` gives, and by input the [labels] of each head that reads a pooled vector, float32."""
-        pooling = [i for i, head in enumerate(heads) if pools(head)]
-        labels = [len(heads[i].bias) for i in pooling]
-        answers = dict(zip(pooling, torch.split(torch.empty(sum(labels)), labels), strict=True))
-        numbers, layers = array("q"), {id(heads[i]): _dense(heads[i]) for i in pooling}
-        for sequence, i in sorted(zip(batch.sequence[pooling].tolist(), pooling, strict=True)):
-            head = heads[i]
-            numbers.extend((sequence, head.weight.data_ptr(), head.bias.data_ptr(), len(head.bias)))
-            numbers.extend((head.pooling == "mean", answers[i].data_ptr()))
-            numbers.extend((layers[id(head)].buffer_info()[0], len(head.dense)))
-        return self._run_stages(rows, batch, None, numbers), answers
+        native = {i: head.native for i, head in enumerate(heads) if head.native is not None}
+        inputs = list(native)
+        classifiers = np.empty((len(inputs), _OF_CLASSIFIER), dtype=np.int64)
+        classifiers[:, 0] = batch.sequence[inputs]
+        classifiers[:, 1:-1] = np.array(list(native.values()), dtype=np.int64).reshape(-1, _OF_CLASSIFIER - 2)
+        labels = classifiers[:, 3]
+        stops = np.cumsum(labels)
+        logits = torch.empty(int(labels.sum()))
+        classifiers[:, -1] = logits.data_ptr() + (stops - labels) * logits.itemsize
+        classifiers = classifiers[np.argsort(classifiers[:, 0], kind="stable")]
+        x = self._run_stages(rows, batch, None, classifiers)
+        return x, dict(zip(inputs, torch.split_with_sizes(logits, labels.tolist()), strict=True))
 
     def encode(self, rows: Rows, batch: Batch, activations: Tensor | None = None) -> Tensor:
         """[tokens, h] float32 of the last stage; see `encode` of encode.py."""
-        return self._run_stages(rows, batch, activations, array("q"))
+        return self._run_stages(rows, batch, activations, _NO_CLASSIFIERS)
 
-    def _run_stages(self, rows: Rows, batch: Batch, x: Tensor | None, classifiers: "array[int]") -> Tensor:
+    def _run_stages(self, rows: Rows, batch: Batch, x: Tensor | None, classifiers: Array) -> Tensor:
         enters = batch if x is None else None
         x = torch.empty(len(batch.word), self._width) if x is None else x
         for stage in batch.stages:
             if stage.source is not None:
                 x = x[stage.source].float()
             last = stage is batch.stages[-1]
-            self._run_stage(rows, stage, x, enters, classifiers if last else array("q"))
+            self._run_stage(rows, stage, x, enters, classifiers if last else _NO_CLASSIFIERS)
             enters = None
         return x
 
-    def _run_stage(self, rows: Rows, stage: Stage, x: Tensor, enters: Batch | None, classifiers: "array[int]") -> None:
+    def _run_stage(self, rows: Rows, stage: Stage, x: Tensor, enters: Batch | None, classifiers: Array) -> None:
         gains, scales = _of_token(rows.gain_of_row, stage), _of_token(rows.scale_of_row, stage)
         sites, _kept = _sites(rows, stage, self._depth)
         tokens, threads = len(stage.row_of_token), torch.get_num_threads()
@@ -98,16 +100,10 @@ class Forward:
             *(rows.shift.data_ptr(), rows.shift.stride(0), rows.shift.stride(1)),
             *(rows.g_LN0.data_ptr(), rows.gain.data_ptr(), None if gains is None else gains.ctypes.data),
             *(rows.scale.data_ptr(), None if scales is None else scales.ctypes.data),
-            *(None if sites is None else sites.buffer_info()[0], classifiers.buffer_info()[0]),
-            *(len(classifiers) // _OF_CLASSIFIER, threads, group),
+            *(None if sites is None else sites.buffer_info()[0], classifiers.ctypes.data),
+            *(len(classifiers), threads, group),
         )
         self._run(ctypes.byref(self._model), ctypes.byref(job))
-
-
-def pools(head: Head) -> bool:
-    """Whether a head reads a pooled vector, and lies in memory as C++ reads it."""
-    tensors = (head.weight, head.bias, *chain.from_iterable(head.dense))
-    return head.pooling != "none" and all(one.is_contiguous() and one.dtype == torch.float32 for one in tensors)
 
 
 def packed_weights(layer: LayerWeights) -> list[Packed]:
@@ -118,11 +114,6 @@ def packed_weights(layer: LayerWeights) -> list[Packed]:
 
 def _layer(layer: LayerWeights) -> Layer:
     return Layer(*(one.struct for one in packed_weights(layer)), layer.g_LN1.data_ptr(), layer.g_LN2.data_ptr())
-
-
-def _dense(head: Head) -> "array[int]":
-    """The addresses of a head's tanh layers."""
-    return array("q", [one.data_ptr() for layer in head.dense for one in layer])
 
 
 def _of_token(index_of_row: Sequence[int], stage: Stage) -> Array | None:

@@ -1,7 +1,10 @@
 """Rows: folded tasks, single ones as `fold` makes them, and stacked ones from which `encode` gathers."""
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -25,6 +28,24 @@ class Head:
     dense: tuple[tuple[Tensor, Tensor], ...]
     weight: Tensor
     bias: Tensor
+
+    @cached_property
+    def native(self) -> tuple[int, ...] | None:
+        """What compiled code reads of a head on a pooled vector; None for other heads, or where it lies otherwise.
+
+        The addresses of `weight` and `bias`, the number of labels, whether the mean is read, and the address and length
+        of a list of the tanh layers' addresses.
+        """
+        tensors = (self.weight, self.bias, *chain.from_iterable(self.dense))
+        if self.pooling == "none" or not all(one.is_contiguous() and one.dtype == torch.float32 for one in tensors):
+            return None
+        labels, mean = self.bias.shape[0], int(self.pooling == "mean")
+        dense = self._dense_addresses.buffer_info()[0]
+        return self.weight.data_ptr(), self.bias.data_ptr(), labels, mean, dense, len(self.dense)
+
+    @cached_property
+    def _dense_addresses(self) -> "array[int]":
+        return array("q", [one.data_ptr() for layer in self.dense for one in layer])
 
     def copied(self) -> "Head":
         """A copy in memory of its own, except for the matrices of the tanh layers, which may be the base's."""

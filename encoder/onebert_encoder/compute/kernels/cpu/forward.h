@@ -62,9 +62,9 @@ struct Classifier {
     int64_t sequence;
     const float *weight, *bias;
     int64_t labels, mean;  // mean: pooled over the tokens, else the first one
-    float *logits;
     const Dense *dense;
     int64_t denses;
+    float *logits;
 };
 
 template <typename T>
