@@ -20,10 +20,15 @@ _ENTRIES_AT_ONCE = 4096
 
 @dataclass(frozen=True)
 class LowRank:
-    """x (B A)ᵀ for A [r, in] and B [out, r] (LoRA, Hu et al. 2022, equation 3; B contains the scale α / r)."""
+    """x (B A)ᵀ for A [r, in] and B [out, r] (LoRA, Hu et al. 2022, equation 3; B contains the scale α / r).
+
+    Attributes:
+        reach: [r, 2] int64 on the CPU: from which to which output each column of B is not zero; None where anywhere.
+    """
 
     A: Tensor
     B: Tensor
+    reach: Tensor | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
         """[tokens, in] -> [tokens, out]."""
@@ -31,12 +36,13 @@ class LowRank:
 
     def to(self, dtype: torch.dtype) -> "LowRank":
         """The same in the compute dtype, laid out for the kernels."""
-        return LowRank(self.A.to(dtype).contiguous(), _by_columns(self.B.to(dtype)))
+        return LowRank(self.A.to(dtype).contiguous(), _by_columns(self.B.to(dtype)), self.reach)
 
     @cached_property
     def native(self) -> tuple[int, ...]:
-        """What compiled kernels read: the rank and the addresses of A, B and no bias."""
-        return len(self.A), self.A.data_ptr(), self.B.data_ptr(), 0
+        """What compiled kernels read: the rank and the addresses of A, B, no bias, and the reach of B's columns."""
+        reach = 0 if self.reach is None else self.reach.data_ptr()
+        return len(self.A), self.A.data_ptr(), self.B.data_ptr(), 0, reach
 
     @property
     def nbytes(self) -> int:
@@ -147,8 +153,8 @@ class Bottleneck:
 
     @cached_property
     def native(self) -> tuple[int, ...]:
-        """What compiled kernels read: the rank and the addresses of D, U and c."""
-        return len(self.D), self.D.data_ptr(), self.U.data_ptr(), self.c.data_ptr()
+        """What compiled kernels read: as of a `LowRank`, the rank and the addresses of D, U, c and no reach."""
+        return len(self.D), self.D.data_ptr(), self.U.data_ptr(), self.c.data_ptr(), 0
 
     @property
     def nbytes(self) -> int:
@@ -179,14 +185,14 @@ class Branches(dict[LayerSite, tuple[Branch, ...]]):
 
     @cached_property
     def dense(self) -> tuple[tuple[tuple[LayerSite, int], ...], Array]:
-        """Of the n low-rank branches and adapters: (site, how many come before it there), and [n, 4] of `native`."""
+        """Of the n low-rank branches and adapters: (site, how many come before it there), and [n, 5] of `native`."""
         found = [
             ((site, turn), branch.native)
             for site, branches in self.items()
             for turn, branch in enumerate(one for one in branches if not isinstance(one, Sparse))
         ]
         turns, numbers = zip(*found, strict=True) if found else ((), ())
-        return tuple(turns), np.array(numbers, dtype=np.int64).reshape(-1, 4)
+        return tuple(turns), np.array(numbers, dtype=np.int64).reshape(-1, 5)
 
     @cached_property
     def sparse(self) -> Mapping[LayerSite, tuple[Branch, ...]]:

@@ -16,6 +16,7 @@ last bias goes into the row's shift (b_m1', b_m3').
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -158,8 +159,12 @@ class _Folding:
         # A map without a difference becomes a block of no columns, so that the rows of the other blocks stay right.
         empty = torch.zeros(self.base.config.hidden_size, 0, device=self.base.device)
         A = torch.cat([pair.A for pair in found if pair is not None])
-        B: Tensor = torch.block_diag(*(empty if pair is None else pair.B for pair in found))
-        return LowRank(A, B)
+        blocks = [empty if pair is None else pair.B for pair in found]
+        stops = list(accumulate(len(block) for block in blocks))
+        reach = [
+            (stop - len(block), stop) for block, stop in zip(blocks, stops, strict=True) for _ in range(block.shape[1])
+        ]
+        return LowRank(A, torch.block_diag(*blocks), torch.tensor(reach) if len(blocks) > 1 else None)
 
     def join_sparse(self, layer: int, parts: Sequence[str]) -> Sparse | None:
         """The sparse differences of several maps as one, stacked by rows."""

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from onebert_encoder.base.base import Base, LayerWeights
-from onebert_encoder.compute.kernels.forward import SITES, Job, Layer, Model
+from onebert_encoder.compute.kernels.forward import OF_LOW_RANK, OF_SPARSE, SITES, Job, Layer, Model
 from onebert_encoder.compute.kernels.products import NativeProducts, Packed
 from onebert_encoder.compute.linear import PackedLinear
 from onebert_encoder.compute.quantized import Int8Linear
@@ -29,8 +29,8 @@ from onebert_encoder.maths.rows import Head, Rows
 # batches that give each thread less than a third of one are done by all threads together.
 _GROUP = 384
 
-# Numbers of 64 bits in the structures of forward.h: a branch, a site, a classifier.
-_OF_BRANCH, _OF_SITE, _OF_CLASSIFIER = 6, 4, 8
+# Numbers of 64 bits in the structures of forward.h: a site, a classifier.
+_OF_SITE, _OF_CLASSIFIER = 4, 8
 _NO_CLASSIFIERS: Array = np.empty((0, _OF_CLASSIFIER), dtype=np.int64)
 
 
@@ -137,8 +137,8 @@ def _sites(rows: Rows, stage: Stage, layers: int) -> tuple["array[int] | None", 
             for branch in branches:
                 (sparse if isinstance(branch, Sparse) else low_rank).extend((start, stop, *branch.native))
         first = _OF_SITE * (layer * len(SITES) + SITES.index(site))
-        for place, own in ((first, low_rank), (first + 2, sparse)):
-            numbers[place], numbers[place + 1] = own.buffer_info()[0], len(own) // _OF_BRANCH
+        for place, own, size in ((first, low_rank, OF_LOW_RANK), (first + 2, sparse, OF_SPARSE)):
+            numbers[place], numbers[place + 1] = own.buffer_info()[0], len(own) // size
         kept += [low_rank, sparse]
     return numbers, kept
 

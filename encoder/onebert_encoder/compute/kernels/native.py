@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from onebert_encoder.compute.kernels.check import matches_plain
+from onebert_encoder.compute.kernels.forward import OF_LOW_RANK, OF_SPARSE
 from onebert_encoder.compute.kernels.library import Library, check_status, find_library
 from onebert_encoder.compute.kernels.protocol import Gain
 from onebert_encoder.compute.linear import Linear
@@ -22,8 +23,6 @@ from onebert_encoder.layout.stage import Stage
 logger = logging.getLogger("onebert.kernels")
 
 _SUFFIX = {torch.float32: "f32", torch.bfloat16: "bf16"}
-# The structs of branches.cpp have six 64-bit fields: start and stop of the span, and the four numbers of `native`.
-_NUMBERS_OF_BRANCH = 6
 
 _POINTER, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
 _SIGNATURES = {
@@ -107,11 +106,12 @@ class NativeKernels:
         for start, stop, branches in joined:
             for branch in branches:
                 (sparse if isinstance(branch, Sparse) else low_rank).extend((start, stop, *branch.native))
-        for function, of_kind in ((self._add_low_rank, low_rank), (self._add_sparse, sparse)):
+        of_kinds = (self._add_low_rank, low_rank, OF_LOW_RANK), (self._add_sparse, sparse, OF_SPARSE)
+        for function, of_kind, size in of_kinds:
             if of_kind:
                 address, numbers = of_kind.buffer_info()
                 function(
-                    *(address, numbers // _NUMBERS_OF_BRANCH, y.data_ptr(), y.shape[1], x.data_ptr(), x.shape[1]),
+                    *(address, numbers // size, y.data_ptr(), y.shape[1], x.data_ptr(), x.shape[1]),
                     torch.get_num_threads(),
                 )
         return y

@@ -24,11 +24,13 @@ struct BranchScratch {
 // Tokens and ranks of one tile of sums, and tokens that a thread takes at a time.
 constexpr int64_t TOKENS = 4, RANKS = 4, CHUNK = 32;
 
-// y += f(x Aᵀ + c) Bᵀ: A [rank, in], B [out, rank] column by column; c [rank], or null where there is neither c nor f.
+// y += f(x Aᵀ + c) Bᵀ: A [rank, in], B [out, rank] column by column; c [rank], or null where there is neither c nor f;
+// reach [rank, 2], from which to which output a column of B is not zero, or null where this is anywhere.
 template <typename T>
 struct LowRank {
     int64_t start, stop, rank;
     const T *A, *B, *c;
+    const int64_t *reach;
 };
 
 // y += x Sᵀ: the entries of S by rows.
@@ -61,12 +63,12 @@ inline void multiply_down(const X *const *x, const T *const *A, int64_t in, floa
         }
 }
 
-// y[t] += B p[t] for the first `count` tokens.
+// y[t] += B p[t] at the outputs from `i` to `stop`, for the first `count` tokens.
 template <typename Y, typename T>
-inline void add_up(const Lines<Y> &y, int64_t token, int64_t count, const T *B, const float *p, int64_t rank, int64_t stride) {
+inline void add_up(const Lines<Y> &y, int64_t token, int64_t count, const T *B, const float *p, int64_t rank, int64_t stride, int64_t i,
+                   int64_t stop) {
     const int64_t out = y.width;
-    int64_t i = 0;
-    for (; i + 2 * LANES <= out; i += 2 * LANES) {
+    for (; i + 2 * LANES <= stop; i += 2 * LANES) {
         lanes low[TOKENS] = {}, high[TOKENS] = {};
         for (int64_t j = 0; j < rank; ++j) {
             const lanes left = load_lanes(B + j * out + i), right = load_lanes(B + j * out + i + LANES);
@@ -78,7 +80,7 @@ inline void add_up(const Lines<Y> &y, int64_t token, int64_t count, const T *B, 
             if (t < count) store_lanes(own + LANES, load_lanes(own + LANES) + high[t]);
         }
     }
-    for (; i < out; ++i)
+    for (; i < stop; ++i)
         for (int64_t t = 0; t < count; ++t) {
             float total = 0;
             for (int64_t j = 0; j < rank; ++j) total += p[t * stride + j] * load(B[j * out + i]);
@@ -114,7 +116,12 @@ void add(const LowRank<T> &branch, int64_t start, int64_t stop, const Lines<Y> &
             for (int t = 0; t < TOKENS; ++t)
 #pragma omp simd
                 for (int64_t j = 0; j < branch.rank; ++j) p[t * stride + j] = gelu(p[t * stride + j] + load(branch.c[j]));
-        add_up(y, token, std::min(TOKENS, stop - token), branch.B, p, branch.rank, stride);
+        for (int64_t j = 0, next; j < branch.rank; j = next) {
+            const int64_t *reach = branch.reach ? branch.reach + 2 * j : nullptr;
+            for (next = j + 1; next < branch.rank && (!reach || std::equal(reach, reach + 2, branch.reach + 2 * next));) ++next;
+            add_up(y, token, std::min(TOKENS, stop - token), branch.B + j * y.width, p + j, next - j, stride, reach ? reach[0] : 0,
+                   reach ? reach[1] : y.width);
+        }
     }
 }
 
