@@ -10,6 +10,7 @@ moment of the machine. `--paths` chooses the servers.
 
 import argparse
 import asyncio
+import gc
 import math
 import multiprocessing
 import os
@@ -85,7 +86,11 @@ def serve(base: str | None, path: str, parent: Connection) -> None:
     with TemporaryDirectory(prefix="onebert-edge-") as folder:
         settings = Settings.model_construct(data_dir=Path(folder), base=base, dtype="float32", threads=1)
         with open_runtime(settings) as runtime:
-            asyncio.run(_listen(uvicorn_config(create_app(runtime), 60.0, 5.0), runtime.engine, parent))
+            config = uvicorn_config(create_app(runtime), 60.0, 5.0)
+            # As `onebert serve` has it: uvicorn's event loop, and what imports leave is not walked through again.
+            gc.freeze()
+            with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
+                runner.run(_listen(config, runtime.engine, parent))
 
 
 async def _listen(config: uvicorn.Config, engine: Engine, parent: Connection) -> None:
