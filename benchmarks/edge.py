@@ -10,7 +10,6 @@ moment of the machine. `--paths` chooses the servers.
 
 import argparse
 import asyncio
-import gc
 import math
 import multiprocessing
 import os
@@ -39,6 +38,7 @@ from onebert_server.app import create_app
 from onebert_server.engine.engine import Engine
 from onebert_server.engine.host_copy import HostCopy
 from onebert_server.engine.request import Flight, Waiting
+from onebert_server.garbage import collect_seldom
 from onebert_server.http import web
 from onebert_server.http.lean.formats import Formats
 from onebert_server.http.web import uvicorn_config
@@ -87,8 +87,8 @@ def serve(base: str | None, path: str, parent: Connection) -> None:
         settings = Settings.model_construct(data_dir=Path(folder), base=base, dtype="float32", threads=1)
         with open_runtime(settings) as runtime:
             config = uvicorn_config(create_app(runtime), 60.0, 5.0)
-            # As `onebert serve` has it: uvicorn's event loop, and what imports leave is not walked through again.
-            gc.freeze()
+            # As `onebert serve` has it: uvicorn's event loop, and the garbage collector as it sets it.
+            collect_seldom()
             with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
                 runner.run(_listen(config, runtime.engine, parent))
 

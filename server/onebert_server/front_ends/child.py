@@ -4,7 +4,6 @@ It knows neither torch nor the base nor the registry. `keeper.py`, in the engine
 """
 
 import asyncio
-import gc
 import logging
 import os
 import signal
@@ -23,6 +22,7 @@ from onebert_server.edge import Edge
 from onebert_server.front_ends import wire
 from onebert_server.front_ends.forwarding import Forwarding, refusing
 from onebert_server.front_ends.remote import RemoteBackend, RemoteCounts
+from onebert_server.garbage import collect_seldom
 from onebert_server.http.auth import ApiKeys
 from onebert_server.http.middleware import RequestMiddleware
 from onebert_server.http.routes import classify as routes_classify
@@ -60,8 +60,7 @@ def main() -> None:
         )
         config = uvicorn_config(forwarding, setup.receive_timeout, setup.shutdown_timeout)
         server = FrontEnd(config, setup.engine_path, edge, backend, counts)
-        # What was imported never goes: the garbage collector need not walk through it again and again.
-        gc.freeze()
+        collect_seldom()
         server.run(sockets=[socket.socket(fileno=listener) for listener in setup.listeners])
 
 

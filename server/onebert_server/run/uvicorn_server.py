@@ -1,7 +1,6 @@
 """uvicorn as a server process runs it: it listens while the replica is loaded, and leaves without losing an answer."""
 
 import asyncio
-import gc
 import signal
 import socket
 import threading
@@ -16,6 +15,7 @@ import typer
 import uvicorn
 from starlette.types import ASGIApp
 
+from onebert_server.garbage import collect_seldom
 from onebert_server.http.starting import StartingApp
 from onebert_server.http.web import uvicorn_config
 from onebert_server.progress import Progress
@@ -95,9 +95,7 @@ class Server(uvicorn.Server):
         try:
             self._runtime, app = await opened
             self._runtime.draining = self.draining
-            # Imports leave a quarter of a million objects that never go. The garbage collector would walk through all
-            # of them again and again, each time for some tenths of a second in which nothing is answered.
-            gc.freeze()
+            collect_seldom()
             await self.ready(self._runtime, app)
             typer.echo(greeting(self._runtime, *self._where[:2]))
         except BaseException as error:
