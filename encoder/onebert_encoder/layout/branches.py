@@ -172,6 +172,9 @@ Branch = LowRank | Sparse | Bottleneck
 Joined = tuple[int, int, Sequence[Branch]]
 """Tokens `start:stop` of a batch and the branches of their row."""
 
+SITES = ("qkv", "m1", "after_m1", "m2", "m3", "after_m3")
+"""Where branches are added in a layer, in the order of forward.h."""
+
 LayerSite = tuple[int, str]
 """Layer and site. At `qkv m1 m2 m3` a branch reads what the product reads; at `after_m1 after_m3` it reads what the
 product gives, dropout included."""
@@ -193,6 +196,20 @@ class Branches(dict[LayerSite, tuple[Branch, ...]]):
         ]
         turns, numbers = zip(*found, strict=True) if found else ((), ())
         return tuple(turns), np.array(numbers, dtype=np.int64).reshape(-1, 5)
+
+    @cached_property
+    def native(self) -> tuple[Array, Array]:
+        """Of the low-rank branches and adapters, [n, 6], and of the sparse ones, [n, 5]: the site's number, `native`.
+
+        Sites have the numbers layer * len(SITES) + place in SITES.
+        """
+        found: tuple[list[tuple[int, ...]], list[tuple[int, ...]]] = [], []
+        for (layer, site), branches in self.items():
+            for branch in branches:
+                own = layer * len(SITES) + SITES.index(site), *branch.native
+                found[isinstance(branch, Sparse)].append(own)
+        low_rank, sparse = (np.array(own, dtype=np.int64) for own in found)
+        return low_rank.reshape(-1, 6), sparse.reshape(-1, 5)
 
     @cached_property
     def sparse(self) -> Mapping[LayerSite, tuple[Branch, ...]]:

@@ -6,7 +6,6 @@ what this one is tested against.
 """
 
 import ctypes
-from array import array
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,11 +13,11 @@ import torch
 from torch import Tensor
 
 from onebert_encoder.base.base import Base, LayerWeights
-from onebert_encoder.compute.kernels.forward import OF_LOW_RANK, OF_SPARSE, SITES, Job, Layer, Model
+from onebert_encoder.compute.kernels.forward import Job, Layer, Model
 from onebert_encoder.compute.kernels.products import NativeProducts, Packed
 from onebert_encoder.compute.linear import PackedLinear
 from onebert_encoder.compute.quantized import Int8Linear
-from onebert_encoder.layout.branches import Sparse, join
+from onebert_encoder.layout.branches import SITES
 from onebert_encoder.layout.stage import Stage
 from onebert_encoder.layout.upload import Array
 from onebert_encoder.maths.batch import Batch
@@ -100,7 +99,7 @@ class Forward:
             *(rows.shift.data_ptr(), rows.shift.stride(0), rows.shift.stride(1)),
             *(rows.g_LN0.data_ptr(), rows.gain.data_ptr(), None if gains is None else gains.ctypes.data),
             *(rows.scale.data_ptr(), None if scales is None else scales.ctypes.data),
-            *(None if sites is None else sites.buffer_info()[0], classifiers.ctypes.data),
+            *(None if sites is None else sites.ctypes.data, classifiers.ctypes.data),
             *(len(classifiers), threads, group),
         )
         self._run(ctypes.byref(self._model), ctypes.byref(job))
@@ -121,27 +120,26 @@ def _of_token(index_of_row: Sequence[int], stage: Stage) -> Array | None:
     return np.repeat(indices, stage.lengths) if any(indices) else None
 
 
-def _sites(rows: Rows, stage: Stage, layers: int) -> tuple["array[int] | None", list[object]]:
-    """[layers][sites] of addresses and counts of branches, and all that these lead to, which must outlive the call.
+def _sites(rows: Rows, stage: Stage, layers: int) -> tuple[Array | None, list[object]]:
+    """[layers * sites, 4] of addresses and counts of branches, and all that these lead to, which must outlive the call.
 
     The branches are among it: a bank may forget a row while C++ still reads the row's branches.
     """
-    joined = join(rows.branches.__getitem__, stage.spans)
-    if not joined:
+    spans = [(rows.branches[row], start, stop) for row, start, stop in stage.spans if rows.branches[row]]
+    if not spans:
         return None, []
-    numbers = _zeros(_OF_SITE * len(SITES) * layers)
-    kept: list[object] = [joined]
-    for (layer, site), found in joined.items():
-        low_rank, sparse = array("q"), array("q")
-        for start, stop, branches in found:
-            for branch in branches:
-                (sparse if isinstance(branch, Sparse) else low_rank).extend((start, stop, *branch.native))
-        first = _OF_SITE * (layer * len(SITES) + SITES.index(site))
-        for place, own, size in ((first, low_rank, OF_LOW_RANK), (first + 2, sparse, OF_SPARSE)):
-            numbers[place], numbers[place + 1] = own.buffer_info()[0], len(own) // size
-        kept += [low_rank, sparse]
-    return numbers, kept
-
-
-def _zeros(count: int) -> "array[int]":
-    return array("q", bytes(8 * count))
+    sites: Array = np.zeros((layers * len(SITES), _OF_SITE), dtype=np.int64)
+    edges = np.array([(start, stop) for _, start, stop in spans])
+    kept: list[object] = [spans]
+    for place, found in enumerate(zip(*(branches.native for branches, _, _ in spans), strict=True)):
+        of_span = np.repeat(edges, [len(one) for one in found], axis=0)
+        numbers = np.concatenate(found)
+        # In one site, and in one span of it, branches keep their order.
+        order = np.argsort(numbers[:, 0], kind="stable")
+        at = numbers[order, 0]
+        branches = np.concatenate([of_span, numbers[:, 1:]], axis=1)[order]
+        first = np.searchsorted(at, np.arange(len(sites)))
+        sites[:, 2 * place] = branches.ctypes.data + first * branches.strides[0]
+        sites[:, 2 * place + 1] = np.bincount(at, minlength=len(sites))
+        kept.append(branches)
+    return sites, kept

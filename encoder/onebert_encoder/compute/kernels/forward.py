@@ -4,13 +4,6 @@ import ctypes
 
 _POINTER, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
 
-SITES = ("qkv", "m1", "after_m1", "m2", "m3", "after_m3")
-"""Where branches are added, in the order of forward.h."""
-
-
-# Numbers of 64 bits in the structures of branches.h: start and stop of a span, and `native` of its branch.
-OF_LOW_RANK, OF_SPARSE = 7, 6
-
 
 class Weight(ctypes.Structure):
     """A packed weight; see `Packed`."""

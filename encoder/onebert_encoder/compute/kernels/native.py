@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from onebert_encoder.compute.kernels.check import matches_plain
-from onebert_encoder.compute.kernels.forward import OF_LOW_RANK, OF_SPARSE
 from onebert_encoder.compute.kernels.library import Library, check_status, find_library
 from onebert_encoder.compute.kernels.protocol import Gain
 from onebert_encoder.compute.linear import Linear
@@ -23,6 +22,8 @@ from onebert_encoder.layout.stage import Stage
 logger = logging.getLogger("onebert.kernels")
 
 _SUFFIX = {torch.float32: "f32", torch.bfloat16: "bf16"}
+# Numbers of 64 bits in the structures of branches.h: start and stop of a span, and `native` of its branch.
+_OF_LOW_RANK, _OF_SPARSE = 7, 6
 
 _POINTER, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
 _SIGNATURES = {
@@ -106,7 +107,7 @@ class NativeKernels:
         for start, stop, branches in joined:
             for branch in branches:
                 (sparse if isinstance(branch, Sparse) else low_rank).extend((start, stop, *branch.native))
-        of_kinds = (self._add_low_rank, low_rank, OF_LOW_RANK), (self._add_sparse, sparse, OF_SPARSE)
+        of_kinds = (self._add_low_rank, low_rank, _OF_LOW_RANK), (self._add_sparse, sparse, _OF_SPARSE)
         for function, of_kind, size in of_kinds:
             if of_kind:
                 address, numbers = of_kind.buffer_info()

@@ -49,7 +49,7 @@ struct Site {
     bool empty() const { return !low_ranks && !sparses; }
 };
 
-// The sites of a layer, in the order of encode.py's names.
+// The sites of a layer, in the order of SITES in branches.py.
 enum { AT_QKV, AT_M1, AFTER_M1, AT_M2, AT_M3, AFTER_M3, SITES };
 
 // A tanh layer [h, h] between a pooled vector and a classifier.
