@@ -6,6 +6,7 @@ what this one is tested against.
 """
 
 import ctypes
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -21,7 +22,7 @@ from onebert_encoder.layout.branches import SITES
 from onebert_encoder.layout.stage import Stage
 from onebert_encoder.layout.upload import Array
 from onebert_encoder.maths.batch import Batch
-from onebert_encoder.maths.rows import Head, Rows
+from onebert_encoder.maths.rows import POOLED, Head, Rows
 
 # About so many tokens one thread takes through all layers alone: of fewer the weights, which come from far memory once
 # for each group, cost more, and the numbers of more do not stay in the cache. All threads get equally many groups;
@@ -57,19 +58,23 @@ class Forward:
         )
 
     def classify(self, rows: Rows, batch: Batch, heads: Sequence[Head]) -> tuple[Tensor, dict[int, Tensor]]:
-        """What `encode` gives, and by input the [labels] of each head that reads a pooled vector, float32."""
+        """What `encode` gives, and by input the logits of each head that lies as C++ reads it; see `compute_logits`."""
         native = {i: head.native for i, head in enumerate(heads) if head.native is not None}
         inputs = list(native)
         classifiers = np.empty((len(inputs), _OF_CLASSIFIER), dtype=np.int64)
         classifiers[:, 0] = batch.sequence[inputs]
         classifiers[:, 1:-1] = np.array(list(native.values()), dtype=np.int64).reshape(-1, _OF_CLASSIFIER - 2)
-        labels = classifiers[:, 3]
-        stops = np.cumsum(labels)
-        logits = torch.empty(int(labels.sum()))
-        classifiers[:, -1] = logits.data_ptr() + (stops - labels) * logits.itemsize
+        shapes = [
+            (int(length), labels) if pooled == POOLED["none"] else (labels,)
+            for length, labels, pooled in zip(batch.lengths[inputs], *classifiers[:, 3:5].T.tolist(), strict=True)
+        ]
+        sizes = [math.prod(shape) for shape in shapes]
+        logits = torch.empty(sum(sizes))
+        classifiers[:, -1] = logits.data_ptr() + (np.cumsum(sizes) - sizes) * logits.itemsize
         classifiers = classifiers[np.argsort(classifiers[:, 0], kind="stable")]
         x = self._run_stages(rows, batch, None, classifiers)
-        return x, dict(zip(inputs, torch.split_with_sizes(logits, labels.tolist()), strict=True))
+        found = (own.view(shape) for own, shape in zip(torch.split_with_sizes(logits, sizes), shapes, strict=True))
+        return x, dict(zip(inputs, found, strict=True))
 
     def encode(self, rows: Rows, batch: Batch, activations: Tensor | None = None) -> Tensor:
         """[tokens, h] float32 of the last stage; see `encode` of encode.py."""
@@ -80,7 +85,8 @@ class Forward:
         x = torch.empty(len(batch.word), self._width) if x is None else x
         for stage in batch.stages:
             if stage.source is not None:
-                x = x[stage.source].float()
+                # numpy gathers by one thread: PyTorch's own team would spin on the cores that C++ takes next.
+                x = torch.from_numpy(np.take(x.float().numpy(), stage.source.numpy(), axis=0))
             last = stage is batch.stages[-1]
             self._run_stage(rows, stage, x, enters, classifiers if last else _NO_CLASSIFIERS)
             enters = None

@@ -12,6 +12,9 @@ from torch import Tensor
 from onebert_encoder.base.base import Base
 from onebert_encoder.layout.branches import Branches, BranchesOf
 
+# What a head reads of its sequence, as forward.h numbers it.
+POOLED = {"cls": 0, "pooler": 0, "mean": 1, "none": 2}
+
 
 @dataclass(frozen=True)
 class Head:
@@ -31,17 +34,17 @@ class Head:
 
     @cached_property
     def native(self) -> tuple[int, ...] | None:
-        """What compiled code reads of a head on a pooled vector; None for other heads, or where it lies otherwise.
+        """What compiled code reads of a head; None where its tensors lie otherwise.
 
-        The addresses of `weight` and `bias`, the number of labels, whether the mean is read, and the address and length
-        of a list of the tanh layers' addresses.
+        The addresses of `weight` and `bias`, the number of labels, what is read, and the address and length of a list
+        of the tanh layers' addresses.
         """
         tensors = (self.weight, self.bias, *chain.from_iterable(self.dense))
-        if self.pooling == "none" or not all(one.is_contiguous() and one.dtype == torch.float32 for one in tensors):
+        if not all(one.is_contiguous() and one.dtype == torch.float32 for one in tensors):
             return None
-        labels, mean = self.bias.shape[0], int(self.pooling == "mean")
         dense = self._dense_addresses.buffer_info()[0]
-        return self.weight.data_ptr(), self.bias.data_ptr(), labels, mean, dense, len(self.dense)
+        labels, pooled = self.bias.shape[0], POOLED[self.pooling]
+        return self.weight.data_ptr(), self.bias.data_ptr(), labels, pooled, dense, len(self.dense)
 
     @cached_property
     def _dense_addresses(self) -> "array[int]":

@@ -32,7 +32,7 @@ from onebert_encoder.maths.fold import fold
 from onebert_encoder.maths.forward import Forward
 from onebert_encoder.maths.heads import classify
 from onebert_encoder.maths.predict import compute_logits
-from onebert_encoder.maths.rows import Rows, diverges_at, stack_rows
+from onebert_encoder.maths.rows import POOLED, Rows, diverges_at, stack_rows
 from onebert_encoder.text.tokens import Tokens
 from stages import needs_int8, needs_kernels
 
@@ -116,10 +116,10 @@ def test_bits_depend_neither_on_groups_nor_on_threads(dtype: torch.dtype, monkey
             assert torch.equal(one_call(base).encode(rows, batch)[: sum(lengths)], alone)
 
 
-def test_heads_with_tanh_layers_are_answered_in_the_call() -> None:
-    """One, two or no tanh layers, on the mean and on the first token, beside each other."""
+def test_heads_of_every_pooling_are_answered_in_the_call() -> None:
+    """One, two or no tanh layers, on the mean, the first token and every token, beside each other."""
     base, _, _ = zoo(torch.float32)
-    tasks = [(pooling, kind) for pooling in ("pooler", "cls", "mean") for kind in ("bitfit", "everything")]
+    tasks = [(pooling, kind) for pooling in POOLED for kind in ("bitfit", "everything")]
     deltas = [torch_tensors(far_delta(base.spec, kind, pooling, 2, seed=0)) for pooling, kind in tasks]
     folded = [fold(base, delta, pooling) for delta, (pooling, _) in zip(deltas, tasks, strict=True)]
     rows = stack_rows(base, folded)
@@ -128,6 +128,7 @@ def test_heads_with_tanh_layers_are_answered_in_the_call() -> None:
     batch = pack(base, texts_of(list(range(1, len(heads) + 1))), range(len(heads)))
     x, answers = one_call(base).classify(rows, batch, heads)
     wanted = classify(heads, batch, x)
+    assert len(answers) == len(heads)
     for i in range(len(heads)):
         torch.testing.assert_close(answers[i], wanted[i], rtol=1e-5, atol=1e-5)
 

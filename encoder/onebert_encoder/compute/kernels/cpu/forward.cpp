@@ -19,7 +19,7 @@ int64_t scratch_floats(const Job<T> &job, int64_t h, int64_t f, int64_t heads) {
         for (const Site<T> *site = job.sites + job.first_layer * SITES; site < job.sites + job.last_layer * SITES; ++site)
             for (int64_t i = 0; i < site->low_ranks; ++i) rank = std::max(rank, site->low_rank[i].rank);
     const int64_t branches = job.sites ? std::max(TOKENS * whole_ranks(rank), std::max(h, f) * LANES) : 0;
-    return std::max({Head::floats(longest, h / heads), branches, 2 * h});
+    return std::max({Head::floats(longest, h / heads), branches, 3 * h});
 }
 
 // Where groups of whole sequences begin: each ends with the sequence that reaches the next multiple of so many tokens.

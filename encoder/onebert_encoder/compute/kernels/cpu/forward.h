@@ -52,16 +52,19 @@ struct Site {
 // The sites of a layer, in the order of SITES in branches.py.
 enum { AT_QKV, AT_M1, AFTER_M1, AT_M2, AT_M3, AFTER_M3, SITES };
 
-// A tanh layer [h, h] between a pooled vector and a classifier.
+// A tanh layer [h, h] between what a head reads and its classifier.
 struct Dense {
     const float *weight, *bias;
 };
 
-// One classifier on the pooled vector of one sequence, and where its logits go.
+// What a head reads of its sequence, in the order of POOLED in rows.py.
+enum { FIRST_TOKEN, MEAN, EVERY_TOKEN };
+
+// One head on one sequence, and where its logits go: [labels], or [tokens, labels] of every token.
 struct Classifier {
     int64_t sequence;
     const float *weight, *bias;
-    int64_t labels, mean;  // mean: pooled over the tokens, else the first one
+    int64_t labels, pooled;
     const Dense *dense;
     int64_t denses;
     float *logits;
@@ -377,20 +380,30 @@ class Walk {
     }
 
     void classify(const Classifier &own) {
-        const int64_t start = job_.edges[own.sequence] - base_;
-        const int64_t length = own.mean ? job_.edges[own.sequence + 1] - job_.edges[own.sequence] : 1;
-        float *pooled = scratch_.any, *next = pooled + h_;
+        const int64_t start = job_.edges[own.sequence] - base_, stop = job_.edges[own.sequence + 1] - base_;
+        if (own.pooled == EVERY_TOKEN) {
+            for (int64_t t = start; t < stop; ++t) answer(own, x_ + t * h_, own.logits + (t - start) * own.labels);
+            return;
+        }
+        const int64_t length = own.pooled == MEAN ? stop - start : 1;
+        float *pooled = scratch_.any;
         for (int64_t i = 0; i < h_; ++i) pooled[i] = 0;
         for (int64_t t = start; t < start + length; ++t)
 #pragma omp simd
             for (int64_t i = 0; i < h_; ++i) pooled[i] += x_[t * h_ + i];
         // Divided before it is multiplied: a sum over many tokens could leave float32's range where the mean does not.
         for (int64_t i = 0; i < h_; ++i) pooled[i] /= static_cast<float>(length);
-        for (const Dense *dense = own.dense; dense < own.dense + own.denses; ++dense, std::swap(pooled, next)) {
-            map(dense->weight, dense->bias, h_, pooled, next);
+        answer(own, pooled, own.logits);
+    }
+
+    // logits [labels] of a vector [h].
+    void answer(const Classifier &own, const float *x, float *logits) {
+        float *next = scratch_.any + h_, *other = next + h_;
+        for (const Dense *dense = own.dense; dense < own.dense + own.denses; ++dense, x = next, std::swap(next, other)) {
+            map(dense->weight, dense->bias, h_, x, next);
             for (int64_t i = 0; i < h_; ++i) next[i] = std::tanh(next[i]);
         }
-        map(own.weight, own.bias, own.labels, pooled, own.logits);
+        map(own.weight, own.bias, own.labels, x, logits);
     }
 
     // out [rows] = W x + b for W [rows, h].
