@@ -37,7 +37,7 @@ from onebert_encoder.base.base import load_base
 from onebert_server.app import create_app
 from onebert_server.engine.engine import Engine
 from onebert_server.engine.host_copy import HostCopy
-from onebert_server.engine.request import Flight, Waiting
+from onebert_server.engine.request import Flight, Launched, Waiting
 from onebert_server.garbage import collect_seldom
 from onebert_server.http import web
 from onebert_server.http.lean.formats import Formats
@@ -63,7 +63,8 @@ class Ready(HostCopy):
 
 def launch(waiting: Sequence[Waiting]) -> Flight:
     """In place of `Engine.launch`: nothing is computed."""
-    return Flight(waiting, [_SHAPE] * len(waiting), Ready(len(waiting)), float(len(waiting)), time.monotonic())
+    launched = Launched([_SHAPE] * len(waiting), Ready(len(waiting)), float(len(waiting)))
+    return Flight(waiting, launched, time.monotonic())
 
 
 @dataclass(frozen=True)

@@ -109,7 +109,7 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
     progress = progress or Progress()
     threads = settings.threads or torch.get_num_threads()
     # With the engine's number of threads: oneDNN packs the weights, and kernels are checked, for that number.
-    base, bank = _on_a_thread(threads, partial(_load, settings))
+    base, bank = on_a_thread(threads, partial(load_bank, settings))
     give_back_freed_memory()
     with ExitStack() as opened:
         progress.begin("store", 1)
@@ -130,7 +130,7 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
         # answers of the engine, and ends once the engine is closed.
         opened.callback(engine.close, CLOSE_TIMEOUT)
         engine.start()
-        _on_a_thread(1, partial(catalog.load, progress))
+        on_a_thread(1, partial(catalog.load, progress))
         loader.start()
         admission = Admission(base.tokenizer, residents, engine)
         _add_gauges(metrics, engine, bank, catalog)
@@ -155,7 +155,7 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
             runtime.draining = True
 
 
-def _on_a_thread(threads: int, work: Callable[[], T]) -> T:
+def on_a_thread(threads: int, work: Callable[[], T]) -> T:
     """Does heavy work on a thread that ends, and with it the team of threads that it computes with: see Engine."""
     with ThreadPoolExecutor(1, "onebert-opener", compute_with, (threads,)) as thread:
         return thread.submit(work).result()
@@ -184,7 +184,14 @@ def _add_gauges(metrics: Metrics, engine: Engine, bank: Bank, catalog: Catalog) 
     metrics.gauge("storage_ok", "Whether the disk took the last change.", lambda: catalog.storage == "ok")
 
 
-def _load(settings: Settings) -> tuple[Base, Bank]:
+def load_bank(settings: Settings) -> tuple[Base, Bank]:
+    """The base that the settings name, in the precision that they mean here, and an empty bank for it.
+
+    Computes on the calling thread, whose number of compute threads is what the base is prepared for.
+
+    Raises:
+        BaseNotFound, UnsupportedBase, InvalidSettings: the base or the device cannot be had.
+    """
     device = device_for(settings.device)
     auto = settings.dtype == "auto"
     dtype = fast_dtype(device) if auto else getattr(torch, settings.dtype)

@@ -5,17 +5,15 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-import ray_head
 from bases import tiny_base
 from onebert_store.command.process import ONEBERT
 from onebert_store.file.format import load
+from ray_clusters import environment, running_cluster, workers
 
 # Two tasks of three runs each; batches of 24 need a third of the steps of batches of 8, so some runs end early.
 RECIPE = """
@@ -54,36 +52,9 @@ def arguments(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[tuple[str, Path]]:
-    """Address of a cluster, and the folder of its sockets, whose paths may not be long, and of its nodes' caches."""
-    folder = Path(tempfile.mkdtemp(prefix="ray-"))
-    env = environment() | {"XDG_CACHE_HOME": str(folder)}
-    command = [sys.executable, ray_head.__file__, str(folder)]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, env=env) as head:
-        words = next((line.split() for line in head.stdout if line.startswith("address")), None)
-        assert words, "the cluster does not start"
-        yield words[1], folder
-        head.stdin.close()
-    assert not workers(folder)
-    shutil.rmtree(folder)
-
-
-def environment() -> dict[str, str]:
-    return os.environ | {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
-
-
-def workers(folder: Path) -> list[int]:
-    """Processes that train: children of the cluster's own raylet, told by the folder in its command line."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            if b"train_group" in (path / "cmdline").read_bytes():
-                parent = (path / "stat").read_text().rpartition(")")[2].split()[1]
-                if str(folder).encode() in Path("/proc", parent, "cmdline").read_bytes():
-                    found.append(int(path.name))
-        except OSError:
-            continue  # it ended meanwhile
-    return found
+    """Address of a cluster, and the folder of its sockets and of its nodes' caches."""
+    with running_cluster("train_group") as running:
+        yield running
 
 
 def records_in(out: Path) -> dict[str, dict]:
@@ -106,7 +77,7 @@ def test_killed_workers_cost_no_finished_run(arguments, cluster, tmp_path):
             if not before:
                 # A short run is done; the long ones of its task have had as many steps, so they have checkpoints.
                 before = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in out.glob(f"{finished[0]}.*")}
-                for worker in workers(folder):
+                for worker in workers(folder, "train_group"):
                     os.kill(worker, signal.SIGKILL)
         printed = sweep.stdout.read()
     assert sweep.returncode == 0, said

@@ -40,7 +40,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
     "onebert_server": (
         {"cli"},
         {"run"},
-        {"app", "front_ends"},
+        {"app", "front_ends", "score"},
         {"http"},
         {"runtime"},
         {"edge"},

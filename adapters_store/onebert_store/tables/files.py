@@ -1,35 +1,18 @@
 """Reads one file into a table: CSV and TSV as spreadsheets write them, JSON lines, Parquet, Arrow."""
 
-import codecs
-import csv
 import gzip
-import json
-import re
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from io import TextIOWrapper
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pyarrow
 import pyarrow.parquet
 
-from onebert_store.errors import InvalidData, InvalidSettings
+from onebert_store.errors import InvalidData
+from onebert_store.tables.lines import CsvRows, check_encoding, json_rows, open_text, parse_json
 from onebert_store.tables.table import Table
-
-MAX_CELL_CHARACTERS = 16 * 2**20
-
-# UTF-32 comes first: its byte order mark begins with that of UTF-16.
-_MARKS = (
-    (codecs.BOM_UTF32_LE, "utf-32"),
-    (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
-    (codecs.BOM_UTF8, "utf-8-sig"),
-)
-_SEPARATOR_LINE = re.compile(r"sep=(.)\s*")  # Excel's first line, which is no row
 
 
 def read_file(path: Path, encoding: str | None = None) -> Table:
@@ -44,7 +27,7 @@ def read_file(path: Path, encoding: str | None = None) -> Table:
         InvalidSettings: there is no such encoding.
     """
     if encoding is not None:
-        _check_encoding(encoding)
+        check_encoding(encoding)
     extension = extension_of(path)
     if not extension:
         raise InvalidData(f"{path.name}: the name ends in one of {', '.join(READERS)}")
@@ -64,18 +47,6 @@ def extension_of(path: Path) -> str:
     """The ending of a file's name that says how it is read; empty where the name has no known ending."""
     name = path.name.lower()
     return next((extension for extension in READERS if name.endswith(extension)), "")
-
-
-def parse_json(text: str) -> Any:
-    """Decodes JSON.
-
-    Raises:
-        ValueError: the text is not JSON, or is nested too deeply.
-    """
-    try:
-        return json.loads(text)
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
 
 
 def join_tables(tables: list[Table], origin: str) -> Table:
@@ -106,13 +77,6 @@ def label_names_of(features: Any) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def _check_encoding(encoding: str) -> None:
-    try:
-        "".encode(encoding)
-    except (LookupError, UnicodeError, ValueError):
-        raise InvalidSettings(f"there is no encoding {encoding[:40]!r}; utf-8, utf-16 and cp1252 are some") from None
-
-
 def _undecodable(path: Path, error: UnicodeDecodeError, encoding: str | None) -> str:
     if encoding is not None or error.encoding != "utf-8":
         return f"{path.name} is not readable as {encoding or error.encoding}"
@@ -134,71 +98,25 @@ def _open_bytes(path: Path) -> Any:
     return gzip.open(path, "rb") if path.name.lower().endswith(".gz") else path.open("rb")
 
 
-def _open_text(path: Path, encoding: str) -> TextIOWrapper:
-    stream = _open_bytes(path)
-    try:
-        head = stream.peek(4)
-        marked = next((name for mark, name in _MARKS if head.startswith(mark)), encoding)
-    except BaseException:
-        stream.close()
-        raise
-    return TextIOWrapper(stream, encoding=marked, newline="")
-
-
 def _read_csv(path: Path, encoding: str) -> Table:
-    csv.field_size_limit(MAX_CELL_CHARACTERS)
-    with _open_text(path, encoding) as stream:
-        first, before = stream.readline(), 0
-        if separator := _SEPARATOR_LINE.fullmatch(first):
-            first, before, delimiter = stream.readline(), 1, separator[1]
-        else:
-            delimiter = _delimiter(first, "\t" if extension_of(path).startswith(".tsv") else ",")
-        reader = csv.reader(chain([first], stream), delimiter=delimiter, strict=True)
-        begin = 1
-        try:
-            header = [name.strip() for name in next(reader, [])]
-            if len(set(header)) != len(header):
-                raise InvalidData(f"{path.name}: two columns have one name")
-            table: dict[str, list[Any]] = {name: [] for name in header}
-            lines = []
-            begin = reader.line_num + 1
-            for cells in reader:
-                if cells:
-                    if len(cells) != len(header):
-                        raise InvalidData(
-                            f"{path.name} line {begin + before}: {len(cells)} cells under {len(header)} columns"
-                        )
-                    lines.append(begin + before)
-                    for column, cell in zip(table.values(), cells, strict=True):
-                        column.append(cell)
-                begin = reader.line_num + 1
-        except csv.Error:
-            raise InvalidData(
-                f"{path.name} line {begin + before} is not CSV: a quote is left open, or text follows a closing quote"
-            ) from None
+    with open_text(path.open("rb"), path.name, encoding) as stream:
+        rows = CsvRows(stream, path.name)
+        table: dict[str, list[Any]] = {name: [] for name in rows.header}
+        lines = []
+        for line, cells in rows:
+            if len(cells) != len(table):
+                raise InvalidData(f"{path.name} line {line}: {len(cells)} cells under {len(table)} columns")
+            lines.append(line)
+            for column, cell in zip(table.values(), cells, strict=True):
+                column.append(cell)
     return Table(table, path.name, lines, "line")
-
-
-def _delimiter(header: str, usual: str) -> str:
-    """The character between columns: the usual one, unless another splits a header that the usual one leaves whole."""
-
-    def columns(delimiter: str) -> int:
-        return len(next(csv.reader([header], delimiter=delimiter), []))
-
-    return usual if columns(usual) > 1 else max((usual, ",", ";", "\t"), key=columns)
 
 
 def _read_jsonl(path: Path, encoding: str) -> Table:
     rows, lines = [], []
-    with _open_text(path, encoding) as stream:
-        for number, line in enumerate(stream, start=1):
-            if not line.strip():
-                continue
-            try:
-                row = parse_json(line)
-            except ValueError:
-                row = None
-            if not isinstance(row, dict):
+    with open_text(path.open("rb"), path.name, encoding) as stream:
+        for number, row in json_rows(stream):
+            if row is None:
                 raise InvalidData(f"{path.name} line {number} is not a JSON object")
             rows.append(row)
             lines.append(number)

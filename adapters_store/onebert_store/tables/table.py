@@ -34,7 +34,7 @@ class Table(Mapping[str, list[Any]]):
         if name in self._columns:
             return self._columns[name]
         column, dot, path = name.partition(".")
-        cells = [_field(cell, path) for cell in self._columns[column]] if dot and column in self._columns else []
+        cells = [field(cell, path) for cell in self._columns[column]] if dot and column in self._columns else []
         if all(cell is None for cell in cells):
             raise KeyError(name)
         return cells
@@ -69,7 +69,8 @@ class Table(Mapping[str, list[Any]]):
         return Table(columns, self.origin, self._numbers, self._unit, {**self.label_names, name: label_names})
 
 
-def _field(cell: Any, path: str) -> Any:
+def field(cell: Any, path: str) -> Any:
+    """The field `b.c` of an object; None where there is none."""
     for key in path.split("."):
         cell = cell.get(key) if isinstance(cell, dict) else None
     return cell

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from onebert_store.errors import InvalidData
-from onebert_store.tables.files import READERS, extension_of, join_tables, label_names_of, parse_json, read_file
+from onebert_store.tables.files import READERS, extension_of, join_tables, label_names_of, read_file
 from onebert_store.tables.hub import read_hub
+from onebert_store.tables.lines import parse_json
 from onebert_store.tables.table import Table
 
 SPLITS = ("train", "validation", "test")

@@ -147,12 +147,25 @@ def is_bio(labels: Sequence[str]) -> bool:
     return "O" in labels and "B-" in kinds and all(kind in ("B-", "I-") for kind in kinds)
 
 
+def label_scores(logits: Array, task_type: TaskType) -> Array:
+    """Probabilities of the labels, or the values of a regression, for any number of whole texts.
+
+    Args:
+        logits: [..., labels] float32.
+        task_type: of a task that answers for whole texts.
+
+    Returns:
+        [..., labels] float64.
+    """
+    return _SCORES[task_type](logits.astype(np.float64))
+
+
 def _single_label(raw: RawAnswer) -> Prediction:
-    return _ranked(np.exp(_log_softmax(raw.logits)), raw)
+    return _ranked(_softmax(raw.logits), raw)
 
 
 def _multi_label(raw: RawAnswer) -> Prediction:
-    scores = 0.5 * (1.0 + np.tanh(0.5 * raw.logits))
+    scores = _sigmoid(raw.logits)
     found = _ranked(scores, raw)
     order = np.argsort(-scores, kind="stable").tolist()
     labels = [raw.labels[i] for i in order if scores[i] > MULTI_LABEL_THRESHOLD]
@@ -172,7 +185,7 @@ def _ranked(scores: Array, raw: RawAnswer) -> Prediction:
 
 def _token(raw: RawAnswer) -> Labeling:
     starts, spans = _words(raw.aligned)
-    scores = np.exp(_log_softmax(raw.logits[starts]))
+    scores = _softmax(raw.logits[starts])
     best = scores.argmax(axis=-1)
     words = [
         Labeled(start, end, raw.labels[label], score)
@@ -234,11 +247,28 @@ def _span(raw: RawAnswer) -> Extraction:
     return Extraction(list(answers.values()))
 
 
+def _softmax(logits: Array) -> Array:
+    probabilities: Array = np.exp(_log_softmax(logits))
+    return probabilities
+
+
+def _sigmoid(logits: Array) -> Array:
+    probabilities: Array = 0.5 * (1.0 + np.tanh(0.5 * logits))
+    return probabilities
+
+
 def _log_softmax(logits: Array) -> Array:
     """Logarithm of the softmax over the last dimension."""
     shifted = logits - logits.max(axis=-1, keepdims=True)
     logarithms: Array = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
     return logarithms
+
+
+_SCORES: Mapping[TaskType, Callable[[Array], Array]] = {
+    "single_label": _softmax,
+    "multi_label": _sigmoid,
+    "regression": lambda values: values,
+}
 
 
 @dataclass(frozen=True)

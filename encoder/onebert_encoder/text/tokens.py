@@ -141,9 +141,18 @@ class Tokenizer:
         """
         return [self.cut(pieces, self.fit(pieces, max_length), align) for pieces in self.split(texts, max_length)]
 
-    def split(self, texts: Sequence[Text], most: int) -> list[Pieces]:
-        """Splits texts or pairs into pieces, ready to be cut to any length up to `most` tokens."""
+    def split(self, texts: Sequence[Text], most: int, placed: bool = True) -> list[Pieces]:
+        """Splits texts or pairs into pieces, ready to be cut to any length up to `most` tokens.
+
+        Args:
+            texts: texts or pairs.
+            most: pieces of each half that are kept.
+            placed: whether their places in the text are kept, too, for `cut` to align them; without it is quicker.
+        """
         halves = [half for text in texts for half in _halves(text)]
+        if not placed:
+            bare = iter(self._backend.encode_batch_fast(halves, add_special_tokens=False))
+            return [_bare_pieces([next(bare).ids for _ in _halves(text)], most) for text in texts]
         if len(halves) == 1:
             # As a batch it would be handed to other threads, and Python's lock with it, which costs more than the text.
             [half] = halves
@@ -194,6 +203,24 @@ class Tokenizer:
         return types
 
 
+class CutOnce:
+    """Cuts every input once to every length: packing shares layers of sequences whose tokens are one object.
+
+    The pieces are known by their identity, so they must be kept as long as this object is used.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._made: dict[tuple[int, Cut], Tokens] = {}
+
+    def of(self, pieces: Pieces, kept: Cut) -> Tokens:
+        """The tokens of the pieces that are kept."""
+        key = id(pieces), kept
+        if key not in self._made:
+            self._made[key] = self._tokenizer.cut(pieces, kept)
+        return self._made[key]
+
+
 def _halves(text: Text) -> Sequence[str]:
     return (text,) if isinstance(text, str) else text
 
@@ -204,6 +231,10 @@ def _pieces(halves: Sequence[str], encodings: Sequence[tokenizers.Encoding], mos
         tuple(len(encoding) for encoding in encodings),
         tuple(Source(half, _placed(encoding, most)) for half, encoding in zip(halves, encodings, strict=True)),
     )
+
+
+def _bare_pieces(ids: Sequence[list[int]], most: int) -> Pieces:
+    return Pieces(tuple(half[:most] for half in ids), tuple(map(len, ids)))
 
 
 def _placed(encoding: tokenizers.Encoding, most: int) -> Placed:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from onebert_encoder.answering.answer import TASK_TYPES, Logits
-from onebert_encoder.text.tokens import Cut, Pieces, Tokenizer, Tokens
+from onebert_encoder.text.tokens import CutOnce, Pieces, Tokenizer
 from onebert_server.answering.arrivals import Arrivals
 from onebert_server.answering.backend import Result, Wanted
 from onebert_server.answering.plan import Computed, OneSequence, Plan, Planned
@@ -83,7 +83,7 @@ class Admission:
         return self._directory.pin_live(takes, MAX_FANOUT, principal)
 
     def _expand(self, versions: Sequence[Version], inputs: Sequence[Pieces], size: AnswerSize) -> list["_Expanded"]:
-        tokens = _CutOnce(self._tokenizer)
+        tokens = CutOnce(self._tokenizer)
         expanded = []
         for index, version in enumerate(versions):
             number = index if len(inputs) > 1 else 0
@@ -107,17 +107,3 @@ class _Expanded:
         self.input = number
         self.planned = planned
         self.items = items
-
-
-class _CutOnce:
-    """Cuts every input once to every length: packing shares layers of sequences whose tokens are one object."""
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
-        self._made: dict[tuple[int, Cut], Tokens] = {}
-
-    def of(self, pieces: Pieces, kept: Cut) -> Tokens:
-        key = id(pieces), kept
-        if key not in self._made:
-            self._made[key] = self._tokenizer.cut(pieces, kept)
-        return self._made[key]

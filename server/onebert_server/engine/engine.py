@@ -12,13 +12,10 @@ import torch
 from onebert_encoder.answering.answer import Logits
 from onebert_encoder.base.base import Base
 from onebert_encoder.compute.threads import compute_with
-from onebert_encoder.maths.batch import pack
-from onebert_encoder.maths.graphs import CudaRecorder, Graphs
-from onebert_encoder.maths.predict import compute_logits
 from onebert_server.context import Context
 from onebert_server.engine.bank import Bank
-from onebert_server.engine.host_copy import HostCopy
 from onebert_server.engine.observer import Observer
+from onebert_server.engine.passes import Passes
 from onebert_server.engine.queue import INFINITY, QueueLimits
 from onebert_server.engine.request import Flight, Item, Request, Waiting
 from onebert_server.engine.scheduler import Scheduler
@@ -73,7 +70,7 @@ class Engine:
         self._observer = observer
         self._threads = threads
         self._overlaps = base.device.type != "cpu" if overlaps is None else overlaps
-        self._graphs = Graphs(base, CudaRecorder(base.device)) if base.device.type == "cuda" else None
+        self._passes = Passes(base, bank)
         self._scheduler = Scheduler(limits.queue, observer)
         self._speed = Speed()
         self._landed = 0.0
@@ -120,7 +117,7 @@ class Engine:
             ShuttingDown: the engine takes nothing new.
             EngineFailed: the engine does not run.
         """
-        request = Request(items, self._costs(items), context, self._scheduler.withdraw)
+        request = Request(items, self._passes.costs(items), context, self._scheduler.withdraw)
         if items:
             self._scheduler.put(request, self._seconds_per_token, wake)
         else:
@@ -130,22 +127,12 @@ class Engine:
     def launch(self, waiting: Sequence[Waiting]) -> Flight:
         """The hot path: packs what waits and sets the device to it; nothing here waits for a GPU."""
         started = time.monotonic()
-        batch = pack(
-            self._base,
-            [entry.item.tokens for entry in waiting],
-            [entry.item.slot for entry in waiting],
-            [self._bank.diverges_at[entry.item.slot] for entry in waiting],
-        )
-        logits = compute_logits(self._base, self._bank.rows, batch, graphs=self._graphs)
-        answers = HostCopy(torch.cat([row.flatten() for row in logits]))
-        return Flight(waiting, [row.shape for row in logits], answers, batch.computed_tokens, started)
+        return Flight(waiting, self._passes.launch([entry.item for entry in waiting]), started)
 
     def land(self, flight: Flight) -> None:
         """Hands out the answers, once they are there."""
-        answers, end = flight.answers.read(), 0
-        for entry, shape in zip(flight.waiting, flight.shapes, strict=True):
-            start, end = end, end + shape.numel()
-            entry.request.settle(entry.position, answers[start:end].reshape(shape))
+        for entry, logits in zip(flight.waiting, flight.launched.read(), strict=True):
+            entry.request.settle(entry.position, logits)
         self._observe(flight)
 
     def close(self, timeout: float) -> None:
@@ -210,15 +197,6 @@ class Engine:
         """Of tokens that wait, and will run in batches as large as they get."""
         tokens = self.batch_tokens
         return self._speed.seconds(tokens) / tokens
-
-    def _costs(self, items: Sequence[Item]) -> list[int]:
-        """Tokens that are computed for each item: of a text that an earlier one has, only in layers that differ."""
-        layers, texts, costs = self._base.config.num_layers, set[int](), list[int]()
-        for item in items:
-            shared = self._bank.diverges_at[item.slot] if id(item.tokens) in texts else 0
-            texts.add(id(item.tokens))
-            costs.append(max(len(item.tokens) * (layers - shared) // layers, 1))
-        return costs
 
     def _run(self) -> None:
         if self._threads is not None:
@@ -291,7 +269,7 @@ class Engine:
         """Where batches overlap, one's time begins when the one before it is done."""
         now = time.monotonic()
         seconds, self._landed = now - max(flight.started, self._landed), now
-        self._speed.observe(flight.computed_tokens, seconds)
+        self._speed.observe(flight.launched.computed_tokens, seconds)
         if self._observer is not None:
             tokens = sum(len(entry.item.tokens) for entry in flight.waiting)
             self._observer.observe_batch(len(flight.waiting), tokens, seconds)

@@ -1,7 +1,7 @@
 """What the engine works on: items that are asked for together, and the batch that the device computes."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass
@@ -82,21 +82,39 @@ class Waiting:
 
 
 @dataclass(frozen=True)
+class Launched:
+    """A pass that the device computes, or has computed.
+
+    Attributes:
+        shapes: of the logits of each item.
+        copy: all these logits, flat.
+        computed_tokens: what its time is to be compared with, see `Batch.computed_tokens`.
+    """
+
+    shapes: Sequence[torch.Size]
+    copy: HostCopy
+    computed_tokens: float
+
+    def read(self) -> Iterator[Logits]:
+        """The logits of every item, in order, once they are there: views of one array."""
+        answers, end = self.copy.read(), 0
+        for shape in self.shapes:
+            start, end = end, end + shape.numel()
+            yield answers[start:end].reshape(shape)
+
+
+@dataclass(frozen=True)
 class Flight:
-    """A batch that the device computes, or has computed.
+    """A pass with the sequences that wait for it.
 
     Attributes:
         waiting: its sequences.
-        shapes: of the logits of each sequence.
-        answers: all these logits, flat.
-        computed_tokens: what its time is to be compared with, see `Batch.computed_tokens`.
+        launched: the pass.
         started: when it was launched, on the monotonic clock.
     """
 
     waiting: Sequence[Waiting]
-    shapes: Sequence[torch.Size]
-    answers: HostCopy
-    computed_tokens: float
+    launched: Launched
     started: float
 
     @property

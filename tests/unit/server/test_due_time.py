@@ -24,7 +24,7 @@ from onebert_server.engine import engine as engine_module
 from onebert_server.engine.bank import Bank
 from onebert_server.engine.engine import Engine, EngineLimits
 from onebert_server.engine.queue import MAX_SLACK, QueueLimits
-from onebert_server.engine.request import Flight, Waiting
+from onebert_server.engine.request import Flight, Launched, Waiting
 from onebert_server.engine.request import Item as Sequenced
 from onebert_server.engine.speed import Speed
 from onebert_server.runtime import MAX_BATCH_SECONDS
@@ -126,7 +126,7 @@ class Device(Engine):
         self.batches.append((started, waiting))
         tokens = sum(len(entry.item.tokens) for entry in waiting)
         self._let_come(started + self._cost.of(tokens))
-        return Flight(waiting, [], None, tokens, started)  # type: ignore[arg-type]
+        return Flight(waiting, Launched([], None, tokens), started)  # type: ignore[arg-type]
 
     def land(self, flight: Flight) -> None:
         for entry in flight.waiting:

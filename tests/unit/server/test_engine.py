@@ -20,6 +20,7 @@ from onebert_encoder.maths.fold import fold
 from onebert_encoder.text.tokens import Tokens
 from onebert_server.context import Context, own_work
 from onebert_server.engine import engine as engine_module
+from onebert_server.engine import passes
 from onebert_server.engine.bank import Bank
 from onebert_server.engine.engine import Engine, EngineLimits
 from onebert_server.engine.host_copy import HostCopy
@@ -397,7 +398,7 @@ def test_closing_tells_those_whose_pass_hangs(monkeypatch: pytest.MonkeyPatch) -
             assert ended.wait(WAIT)
             return super().read()
 
-    monkeypatch.setattr(engine_module, "HostCopy", Hung)
+    monkeypatch.setattr(passes, "HostCopy", Hung)
     running = Engine(base(), bank()[0], LIMITS)
     running.start()
     held = submit(running, [item(1)])
@@ -496,7 +497,7 @@ def test_a_full_batch_is_launched_while_the_one_before_it_runs(
             events.append(f"{self._number}b")
             return super().read()
 
-    monkeypatch.setattr(engine_module, "HostCopy", Noted)
+    monkeypatch.setattr(passes, "HostCopy", Noted)
     running = Engine(base(), bank()[0], LIMITS, overlaps=overlaps)
     items = [item(1 + i % 12, length=25, seed=i) for i in range(20)]
     running.start()
@@ -533,7 +534,7 @@ class Reads:
                     raise RuntimeError("the device failed")
                 return super().read()
 
-        monkeypatch.setattr(engine_module, "HostCopy", Noted)
+        monkeypatch.setattr(passes, "HostCopy", Noted)
 
 
 @pytest.fixture

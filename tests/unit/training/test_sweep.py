@@ -290,7 +290,8 @@ def test_a_cluster_that_does_not_answer_is_one_line(onebert, tmp_path, data_fold
 
 def test_without_ray_it_says_how_to_get_it(onebert, tmp_path, data_folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    monkeypatch.delitem(sys.modules, "onebert_training.sweep.ray_cluster", raising=False)
+    for name in ("onebert_training.sweep.ray_cluster", "onebert_store.command.cluster"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
     recipe = write(tmp_path / "few.toml", FEW)
     status, _, progress = onebert(*sweep_arguments(recipe, data_folder, tmp_path, "--ray", "auto"))
     assert status == 1

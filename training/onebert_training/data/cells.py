@@ -17,7 +17,7 @@ from onebert_store.tables.columns import (
     find_label,
     find_label_columns,
 )
-from onebert_store.tables.files import parse_json
+from onebert_store.tables.lines import parse_json
 from onebert_store.tables.table import Table
 from onebert_store.tables.tables import Source
 from onebert_training.data.words import tags_of

@@ -1,8 +1,6 @@
 """Sends groups of runs to a Ray cluster as plain tasks, and takes finished runs back one by one as they end."""
 
-import logging
 import os
-import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,24 +12,14 @@ import torch
 
 from onebert_encoder.base.base import Base
 from onebert_store.command import console
-from onebert_store.errors import BaseMismatch, InvalidSettings, OneBertError, ServerUnreachable
+from onebert_store.command.cluster import RayError, connect, device_of, ray, reason, resources
+from onebert_store.errors import BaseMismatch
 from onebert_training.data.dataset import Dataset
 from onebert_training.device import load_on
 from onebert_training.fit.loop import groups, ignore
 from onebert_training.sweep.jobs import Job, Outcome
 from onebert_training.sweep.work import WIDTH, Execute, JobSet, make_runs, make_sample_runs, train_job_set
 
-# Ray reads these variables when it is imported: no usage reports, and one attempt instead of twenty at a dead address.
-os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "1")
-
-try:
-    import ray
-    from ray.exceptions import RayError, RayTaskError
-except ImportError:
-    raise InvalidSettings("--ray needs the package ray: pip install 'onebert[ray]'") from None
-
-CONNECT_S = 5.0
 ATTEMPTS = 3  # a group is given up after this many attempts that finish none of its runs
 
 
@@ -79,7 +67,7 @@ def on_cluster(
         ServerUnreachable: no cluster answers there.
         InvalidSettings: not an address, or the cluster has no such device.
     """
-    _connect(address)
+    connect(address)
     if base is not None and Path(base).expanduser().is_dir():
         base = str(Path(base).expanduser().resolve())  # workers have another current folder
 
@@ -93,32 +81,10 @@ def on_cluster(
     return execute
 
 
-def _connect(address: str) -> None:
-    try:
-        if address != "auto":
-            host, _, port = address.rpartition(":")
-            if not host or not port.isdigit() or "/" in address:
-                raise InvalidSettings("--ray is the HOST:PORT of a cluster's head, or auto")
-            # A plain connection is tried first because Ray would wait minutes for a dead address.
-            socket.create_connection((host, int(port)), CONNECT_S).close()
-        ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
-    except (OSError, OverflowError):
-        what = "no running Ray cluster is found here" if address == "auto" else f"no Ray cluster answers at {address}"
-        raise ServerUnreachable(what) from None
-    except (RayError, RuntimeError) as error:  # another version of Ray or Python, a token that is not the cluster's
-        raise ServerUnreachable(f"the Ray cluster at {address} refuses: {_first_line(error)}") from None
-
-
 def _measure(loaded: Base, base: str | None, dtype: str, device: str | None, runs: int) -> tuple[int, WorkerSetup]:
     """How many tasks the cluster can run at once, and the setup of each."""
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    cpus = [int(node["CPU"]) for node in nodes if node.get("CPU", 0) >= 1]
-    gpus = sum(int(node.get("GPU", 0)) for node in nodes)
-    device = device or ("cuda" if gpus else "cpu")
-    if device not in WIDTH:
-        raise InvalidSettings(f"--device is {' or '.join(WIDTH)} on a cluster")
-    if not cpus or (device == "cuda" and not gpus):
-        raise InvalidSettings(f"the cluster has no {'GPU' if cpus else 'CPU'}")
+    cpus, gpus = resources()
+    device = device_of(device, cpus, gpus)
     # One thread for each task uses the cores best; tasks get more only if there are fewer runs than cores.
     threads = 1 if device == "cuda" else max(1, min(*cpus, sum(cpus) // runs))
     slots = gpus if device == "cuda" else sum(count // threads for count in cpus)
@@ -157,10 +123,10 @@ def _train(waiting: Sequence[Group], setup: WorkerSetup) -> Iterator[Outcome]:
                 continue
             group.failures += 1
             if group.failures < ATTEMPTS:
-                console.err.print(f"note: {_reason(error)}; {len(group.left)} runs are sent again", soft_wrap=True)
+                console.err.print(f"note: {reason(error)}; {len(group.left)} runs are sent again", soft_wrap=True)
                 running.append((_send(group, setup), group))
             else:
-                yield from (Outcome(name, error=f"lost: {_reason(error)}", lost=True) for name in group.left)
+                yield from (Outcome(name, error=f"lost: {reason(error)}", lost=True) for name in group.left)
         else:
             group.failures = 0
             del group.left[outcome.name]
@@ -197,16 +163,3 @@ def train_group(dataset: Dataset, max_length: int, jobs: tuple[Job, ...], setup:
 def _load(setup: WorkerSetup) -> Base:
     """The base, loaded once for all tasks of this process."""
     return load_on(setup.base, setup.dtype, setup.device)
-
-
-def _reason(error: Exception) -> str:
-    """Why a task ended early: the error of its code, or how its worker died."""
-    cause = error.cause if isinstance(error, RayTaskError) else error
-    if isinstance(cause, OneBertError):
-        return cause.detail
-    said = f": {_first_line(cause)}" if isinstance(error, RayTaskError) else ""
-    return f"a worker ended with {type(cause).__name__}{said}"
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)[:200]

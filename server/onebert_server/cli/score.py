@@ -1,0 +1,105 @@
+"""The command `score`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+INPUT, OUTPUT, COMPUTING = "Input", "Output", "Base and device"
+
+
+def score(
+    task: Annotated[
+        list[str],
+        typer.Option(
+            help="A delta file, or name, name@3 or name@alias of the store; may be given several times.", metavar="TASK"
+        ),
+    ],
+    data: Annotated[
+        list[str],
+        typer.Option(
+            help="A file (.parquet, .csv, .tsv, .jsonl, also .gz), a folder of such files, or s3://bucket/key; may be "
+            "given several times.",
+            metavar="FILE",
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="Folder for the answers; what is scored in it is kept.", metavar="FOLDER")],
+    text: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Column of the text; default: found by its name.", rich_help_panel=INPUT),
+    ] = None,
+    text_pair: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Column of the second text of a pair.", rich_help_panel=INPUT),
+    ] = None,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Column that is written beside the answers; default: id, else the number of the row. May be given "
+            "several times.",
+            rich_help_panel=INPUT,
+        ),
+    ] = None,
+    encoding: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Encoding of text files; default: their byte order mark, or UTF-8.",
+            rich_help_panel=INPUT,
+        ),
+    ] = None,
+    scores: Annotated[
+        bool, typer.Option("--scores", help="Write the score of every label, too.", rich_help_panel=OUTPUT)
+    ] = False,
+    part_rows: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Rows of an output file, which is what an interruption costs.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = 32768,
+    base: Annotated[
+        str | None,
+        typer.Option(help="The frozen encoder: a Hugging Face Hub id or a local folder.", rich_help_panel=COMPUTING),
+    ] = None,
+    dtype: Annotated[
+        str | None,
+        typer.Option(help="What to compute in: auto (default), float32, bfloat16 or int8.", rich_help_panel=COMPUTING),
+    ] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(
+            help="Where to compute: auto (default: a GPU where there is one), cpu, cuda or cuda:N.",
+            rich_help_panel=COMPUTING,
+        ),
+    ] = None,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="The store of tasks; default onebert-data.", rich_help_panel="Data"),
+    ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="A Ray cluster that scores the parts, such as auto or HOST:PORT.",
+            rich_help_panel=COMPUTING,
+        ),
+    ] = None,
+) -> None:
+    """Classify files of any size with any number of tasks at once, without a server.
+
+    Answers are Parquet files, one for every N rows, each there whole or not at all. The same command goes on where it
+    was interrupted. A row without a text has no answer and says why in the column error.
+    """
+    from onebert_server.engine.memory import keep_freed_memory  # noqa: PLC0415 - see `serve`
+
+    # Before there are threads.
+    keep_freed_memory()
+    from onebert_server.score.command import Asked, run_score  # noqa: PLC0415
+    from onebert_server.settings import load_settings  # noqa: PLC0415
+
+    settings = load_settings(base=base, data_dir=data_dir, dtype=dtype, device=device)
+    run_score(Asked(task, data, out, text, text_pair, keep or [], encoding, scores, part_rows, ray), settings)

@@ -1,0 +1,40 @@
+"""One forward pass over any mix of tasks: what the engine and `onebert score` launch."""
+
+from collections.abc import Sequence
+
+import torch
+
+from onebert_encoder.base.base import Base
+from onebert_encoder.maths.batch import pack
+from onebert_encoder.maths.graphs import CudaRecorder, Graphs
+from onebert_encoder.maths.predict import compute_logits
+from onebert_server.engine.bank import Bank
+from onebert_server.engine.host_copy import HostCopy
+from onebert_server.engine.request import Item, Launched
+
+
+class Passes:
+    """Forward passes of one base with the rows of one bank."""
+
+    def __init__(self, base: Base, bank: Bank) -> None:
+        self._base = base
+        self._bank = bank
+        self._graphs = Graphs(base, CudaRecorder(base.device)) if base.device.type == "cuda" else None
+
+    def launch(self, items: Sequence[Item]) -> Launched:
+        """Packs the items and sets the device to them; nothing here waits for a GPU."""
+        slots = [item.slot for item in items]
+        diverges_at = [self._bank.diverges_at[slot] for slot in slots]
+        batch = pack(self._base, [item.tokens for item in items], slots, diverges_at)
+        logits = compute_logits(self._base, self._bank.rows, batch, graphs=self._graphs)
+        copy = HostCopy(torch.cat([row.flatten() for row in logits]))
+        return Launched([row.shape for row in logits], copy, batch.computed_tokens)
+
+    def costs(self, items: Sequence[Item]) -> list[int]:
+        """Tokens that are computed for each item: of a text that an earlier one has, only in layers that differ."""
+        layers, texts, costs = self._base.config.num_layers, set[int](), list[int]()
+        for item in items:
+            shared = self._bank.diverges_at[item.slot] if id(item.tokens) in texts else 0
+            texts.add(id(item.tokens))
+            costs.append(max(len(item.tokens) * (layers - shared) // layers, 1))
+        return costs

@@ -1,0 +1,1 @@
+"""Offline classification: files of any size through the engine's passes, without HTTP."""

@@ -1,0 +1,128 @@
+"""What a task answers as columns: of many texts at once where the answer is for the whole text."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import pyarrow
+
+from onebert_encoder.answering.answer import (
+    MULTI_LABEL_THRESHOLD,
+    Array,
+    Extraction,
+    Labeled,
+    Labeling,
+    answer,
+    is_bio,
+    label_scores,
+)
+from onebert_encoder.text.tokens import Alignment, Text
+from onebert_server.score.tasks import ScoredTask
+from onebert_store.file.manifest import Manifest
+
+_STRETCH = [("start", pyarrow.int32()), ("end", pyarrow.int32()), ("text", pyarrow.string())]
+_SPANS = pyarrow.list_(pyarrow.struct([*_STRETCH, ("score", pyarrow.float32())]))
+_WORDS = pyarrow.list_(pyarrow.struct([*_STRETCH, ("label", pyarrow.string()), ("score", pyarrow.float32())]))
+
+
+@dataclass(frozen=True, eq=False)
+class Computed:
+    """What one task made of some texts.
+
+    Attributes:
+        logits: [texts, labels] float32; of a per-token task, [tokens, labels] of each text.
+        texts: the texts.
+        alignments: of a per-token task, where the tokens lie.
+        truncated: whether the task left out the end of a text.
+    """
+
+    logits: Any
+    texts: Sequence[Text]
+    alignments: Sequence[Alignment]
+    truncated: Sequence[bool]
+
+
+def column_names(task: ScoredTask, all_scores: bool) -> list[str]:
+    """The columns of a task, in order."""
+    return [f"{task.name}_{name}" for name in _names(task.delta.manifest, all_scores)]
+
+
+def columns(task: ScoredTask, computed: Computed, all_scores: bool) -> dict[str, pyarrow.Array]:
+    """The columns of a task; an answer that is not finite is null in all that it says.
+
+    Args:
+        task: who answered.
+        computed: what it made of the texts.
+        all_scores: whether the score of every label is kept.
+    """
+    manifest = task.delta.manifest
+    finite = finite_rows(computed.logits)
+    made = _per_token(manifest, computed, finite) if manifest.per_token else _whole(manifest, computed, all_scores)
+    made |= {
+        "truncated": pyarrow.array(computed.truncated, pyarrow.bool_()),
+        "version": pyarrow.repeat(pyarrow.scalar(task.version, pyarrow.int32()), len(finite)),
+        "digest": pyarrow.repeat(pyarrow.scalar(task.delta.digest), len(finite)),
+    }
+    kept = pyarrow.array(np.arange(len(finite)), mask=~finite)
+    return {f"{task.name}_{name}": made[name].take(kept) for name in _names(manifest, all_scores)}
+
+
+def finite_rows(logits: Any) -> Array:
+    """[texts], whether all logits of a text are finite."""
+    if isinstance(logits, np.ndarray):
+        return np.asarray(np.isfinite(logits).all(axis=1))
+    return np.array([bool(np.isfinite(row).all()) for row in logits], dtype=bool)
+
+
+def _names(manifest: Manifest, all_scores: bool) -> list[str]:
+    if manifest.task_type == "span":
+        found = ["answers"]
+    elif manifest.task_type == "token":
+        found = ["words", "entities"] if is_bio(manifest.labels) else ["words"]
+    else:
+        found = ["score"] if manifest.task_type == "regression" else ["label", "score"]
+        found += ["labels"] * (manifest.task_type == "multi_label") + ["scores"] * all_scores
+    return [*found, "truncated", "version", "digest"]
+
+
+def _whole(manifest: Manifest, computed: Computed, all_scores: bool) -> dict[str, pyarrow.Array]:
+    """Answers for whole texts, by the same numbers as `answer`, of all texts at once."""
+    scores = label_scores(computed.logits, manifest.task_type)
+    names = pyarrow.array(manifest.labels, pyarrow.string())
+    made = {}
+    if manifest.task_type == "regression":
+        made["score"] = pyarrow.array(scores[:, 0].astype(np.float32))
+    else:
+        best = scores.argmax(axis=1)
+        made["label"] = names.take(pyarrow.array(best))
+        made["score"] = pyarrow.array(scores[np.arange(len(best)), best].astype(np.float32))
+    if manifest.task_type == "multi_label":
+        order = np.argsort(-scores, axis=1, kind="stable")
+        over = np.take_along_axis(scores, order, axis=1) > MULTI_LABEL_THRESHOLD
+        offsets = pyarrow.array(np.cumsum([0, *over.sum(axis=1)]), pyarrow.int32())
+        made["labels"] = pyarrow.ListArray.from_arrays(offsets, names.take(pyarrow.array(order[over])))
+    if all_scores:
+        by_label = [pyarrow.array(column) for column in scores.astype(np.float32).T]
+        made["scores"] = pyarrow.StructArray.from_arrays(by_label, names=manifest.labels)
+    return made
+
+
+def _per_token(manifest: Manifest, computed: Computed, finite: Array) -> dict[str, pyarrow.Array]:
+    words, entities, answers = [], [], []
+    for i, text in enumerate(computed.texts):
+        found = answer(computed.logits[i], manifest, text, computed.alignments[i]) if finite[i] else None
+        labeling = found if isinstance(found, Labeling) else None
+        words.append(None if labeling is None else _stretches(labeling.words, text))
+        entities.append(None if labeling is None else _stretches(labeling.entities or (), text))
+        answers.append([vars(one) for one in found.answers] if isinstance(found, Extraction) else None)
+    return {
+        "words": pyarrow.array(words, _WORDS),
+        "entities": pyarrow.array(entities, _WORDS),
+        "answers": pyarrow.array(answers, _SPANS),
+    }
+
+
+def _stretches(found: Sequence[Labeled], text: Text) -> list[dict[str, Any]]:
+    """With what stands there: places count code points, which not every reader does."""
+    return [{**vars(one), "text": cast(str, text)[one.start : one.end]} for one in found]

@@ -1,0 +1,143 @@
+"""What `onebert score` does: finds tasks and files, makes the job, scores it, and shows how far that is."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from onebert_server.garbage import collect_seldom
+from onebert_server.runtime import on_a_thread
+from onebert_server.score.job import Job, Output, open_output
+from onebert_server.score.local import score_here
+from onebert_server.score.reading import Window, open_stream
+from onebert_server.score.scorer import Scorer, open_scorer, require_takes
+from onebert_server.score.sources import Source, find_sources
+from onebert_server.score.stream import Chosen, choose_columns
+from onebert_server.score.tasks import ScoredTask, find_tasks
+from onebert_server.settings import Settings
+from onebert_store.command import console
+from onebert_store.tables.columns import Columns
+from onebert_store.tables.lines import check_encoding
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the command line says.
+
+    Attributes:
+        tasks: delta files, and names in the store.
+        data: files and folders.
+        out: where the answers go.
+        text, text_pair: the columns of texts; None is found by name.
+        kept: the columns that are written beside the answers; where there are none, `id`.
+        encoding: of text files; None is UTF-8.
+        all_scores: whether the score of every label is kept.
+        part_rows: rows of an output file.
+        ray: address of a Ray cluster; None is this machine.
+    """
+
+    tasks: Sequence[str]
+    data: Sequence[str]
+    out: Path
+    text: str | None
+    text_pair: str | None
+    kept: Sequence[str]
+    encoding: str | None
+    all_scores: bool
+    part_rows: int
+    ray: str | None
+
+
+def run_score(asked: Asked, settings: Settings) -> None:
+    """Scores, or goes on with it.
+
+    Raises:
+        OneBertError: a task, a file, the base or the folder is refused; what was scored is kept.
+    """
+    tasks, sources = find_tasks(asked.tasks, settings.data_dir), find_sources(asked.data)
+    chosen = _choose(asked, sources)
+    require_takes(tasks, pair=len(chosen.texts) > 1)
+    job_in = partial(
+        Job,
+        sources=sources,
+        encoding=asked.encoding,
+        chosen=chosen,
+        tasks=tasks,
+        all_scores=asked.all_scores,
+        part_rows=asked.part_rows,
+        batch_tokens=settings.max_batch_tokens,
+    )
+    if asked.ray is None:
+        _here(asked, settings, tasks, job_in)
+    else:
+        _on_cluster(asked, asked.ray, settings, tasks, job_in)
+
+
+def _here(asked: Asked, settings: Settings, tasks: Sequence[ScoredTask], job_in: Callable[..., Job]) -> None:
+    threads = settings.threads or torch.get_num_threads()
+    scorer = _load(asked, settings, tasks, threads)
+    collect_seldom()
+    job = job_in(base=scorer.base.spec.digest, precision=scorer.base.dtype_name)
+    with open_output(asked.out, job) as output:
+        with _shown() as report:
+            score_here(job, output, scorer, threads, report)
+        _print_end(asked.out, output)
+
+
+def _on_cluster(
+    asked: Asked, address: str, settings: Settings, tasks: Sequence[ScoredTask], job_in: Callable[..., Job]
+) -> None:
+    from onebert_server.score.ray_cluster import connected, score_on_cluster  # noqa: PLC0415 - an optional package
+
+    with connected(address, None if settings.device == "auto" else settings.device) as (device, slots):
+        # Whether the tasks answer as their trainers saw it is seen here, before the nodes begin.
+        loaded = _load(asked, settings.model_copy(update={"device": "cpu"}), tasks, torch.get_num_threads()).base
+        fast = "bfloat16" if device == "cuda" else loaded.dtype_name
+        job = job_in(base=loaded.spec.digest, precision=fast if settings.dtype == "auto" else settings.dtype)
+        with open_output(asked.out, job) as output:
+            with _shown() as report:
+                score_on_cluster(job, output, settings.base, device, slots, report)
+            _print_end(asked.out, output)
+
+
+def _load(asked: Asked, settings: Settings, tasks: Sequence[ScoredTask], threads: int) -> Scorer:
+    with console.busy("loading"):
+        load = partial(open_scorer, settings, tasks, settings.max_batch_tokens, asked.all_scores)
+        return on_a_thread(threads, load)
+
+
+def _choose(asked: Asked, sources: Sequence[Source]) -> Chosen:
+    """The columns by the first file; the others must have them, too."""
+    if asked.encoding is not None:
+        check_encoding(asked.encoding)
+    with open_stream(sources[0], asked.encoding) as stream:
+        return choose_columns(stream, Columns(asked.text, asked.text_pair), asked.kept, sources[0].name)
+
+
+@contextmanager
+def _shown() -> Iterator[Callable[[Window], None]]:
+    """A bar with rate and time left on a terminal, elsewhere a line each half minute."""
+    started, scored, latest = time.monotonic(), 0, ""
+
+    def report(window: Window) -> None:
+        nonlocal scored, latest
+        scored += len(window)
+        rate = f"{scored / (time.monotonic() - started):,.0f} rows/s"
+        latest = f"{window.skipped + scored:,} of {window.total:,} rows, {rate}"
+        bar.update(shown, completed=window.skipped + scored, total=window.total, description=f"scoring, {rate}")
+
+    with console.progress() as bar, console.heartbeat(lambda: latest or "scoring"):
+        shown = bar.add_task("scoring", total=None)
+        yield report
+
+
+def _print_end(out: Path, output: Output) -> None:
+    counts = output.finish()
+    console.out.print(
+        f"{counts['rows']:,} rows in {counts['parts']:,} files in {out}, {counts['errors']:,} without an answer",
+        soft_wrap=True,
+    )

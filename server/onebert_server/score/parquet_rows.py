@@ -1,0 +1,141 @@
+"""Rows of a Parquet file, from any row on, without reading those before or more than a window at once."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow
+import pyarrow.compute as pc
+import pyarrow.parquet
+
+from onebert_server.score.stream import WINDOW_BYTES, Chosen, Rows, checked, numbered
+from onebert_store.errors import InvalidData
+from onebert_store.tables.table import Table
+
+_READ_ROWS = 4096
+_BUFFER_BYTES = 2**20
+
+
+class ParquetRows:
+    """See Stream.
+
+    Args:
+        file: the file's bytes.
+        name: of the file, for messages.
+    """
+
+    def __init__(self, file: pyarrow.NativeFile, name: str) -> None:
+        self.row = 0
+        self._name = name
+        # Column chunks are read through a buffer, not whole: they may be as large as the file.
+        self._file = pyarrow.parquet.ParquetFile(file, buffer_size=_BUFFER_BYTES, pre_buffer=False)
+        self._schema = self._file.schema_arrow
+        groups = range(self._file.num_row_groups)
+        self._starts = np.cumsum([0, *(self._file.metadata.row_group(i).num_rows for i in groups)])
+        self._batches: Any = None
+        self._held: pyarrow.Table | None = None
+
+    @property
+    def share(self) -> float:
+        """See Stream."""
+        return self.row / int(self._starts[-1]) if self._starts[-1] else 1.0
+
+    def sample(self) -> Table:
+        """See Stream."""
+        return Table({field.name: [_cell_of(field.type)] for field in self._schema}, self._name)
+
+    def choose(self, chosen: Chosen) -> None:
+        """See Stream."""
+        self._chosen = chosen
+        for name in chosen.ids:
+            if name not in self._schema.names:
+                raise InvalidData(f"{self._name} has no column {name}")
+        for name in chosen.texts:
+            if not _is_text(kind := self._type_of(name)):
+                raise InvalidData(f"{self._name}: the column {name} holds {kind}, not texts")
+
+    def skip(self, rows: int) -> None:
+        """See Stream."""
+        self.row = min(self.row + rows, int(self._starts[-1]))
+        self._batches = self._held = None
+
+    def take(self, most: int) -> Rows:
+        """See Stream."""
+        held = self._hold(most)
+        columns = [_strings(held.slice(0, most), name) for name in self._chosen.texts]
+        sizes = sum(pc.fill_null(pc.binary_length(column), 0).to_numpy().astype(np.int64) for column in columns)
+        # The text with which it is enough is the last one.
+        rows = min(most, held.num_rows, 1 + int(np.searchsorted(np.cumsum(sizes), WINDOW_BYTES)))
+        self._held = held.slice(rows)
+        first, self.row = self.row, self.row + rows
+        read = [checked(cells) for cells in zip(*(_cells(column.slice(0, rows)) for column in columns), strict=True)]
+        kept = held.slice(0, rows).select(self._chosen.ids).combine_chunks()
+        ids = kept if self._chosen.ids else numbered(first, rows)
+        return Rows(ids, [text for text, _ in read], [error for _, error in read])
+
+    def _hold(self, rows: int) -> pyarrow.Table:
+        """So many of the next rows, whatever the file's row groups are: a window depends on its rows alone."""
+        if self._held is None:
+            columns = [*dict.fromkeys((*self._chosen.texts, *self._chosen.ids))]
+            self._batches = self._batches_from(self.row, columns)
+            # As the batches are, which of the objects in a column may have some fields alone.
+            self._held = pyarrow.Table.from_batches([], self._file.read_row_groups([], columns).schema)
+        while self._held.num_rows < rows and (batch := next(self._batches, None)) is not None:
+            self._held = pyarrow.concat_tables([self._held, pyarrow.Table.from_batches([batch])])
+        return self._held
+
+    def _batches_from(self, row: int, columns: list[str]) -> Iterator[pyarrow.RecordBatch]:
+        group = int(np.searchsorted(self._starts, row, side="right")) - 1
+        left = row - int(self._starts[group])
+        groups = list(range(group, self._file.num_row_groups))
+        for batch in self._file.iter_batches(_READ_ROWS, groups, columns) if groups else ():
+            if len(batch) > left:
+                yield batch.slice(left)
+            left = max(left - len(batch), 0)
+
+    def _type_of(self, name: str) -> pyarrow.DataType:
+        """The type of a column, or of the field `b` of the objects in a column `a`, written `a.b`."""
+        if name in self._schema.names:
+            return self._schema.field(name).type
+        column, *path = name.split(".")
+        try:
+            kind = self._schema.field(column).type
+            for key in path:
+                kind = kind.field(key).type
+        except (KeyError, AttributeError, TypeError):
+            raise InvalidData(f"{self._name} has no column {name}") from None
+        return kind
+
+
+def _cell_of(kind: pyarrow.DataType) -> Any:
+    """A cell that a column of this type could have, as far as its fields are concerned."""
+    return {field.name: _cell_of(field.type) for field in kind} if pyarrow.types.is_struct(kind) else ""
+
+
+def _is_text(kind: pyarrow.DataType) -> bool:
+    types = pyarrow.types
+    if types.is_dictionary(kind):
+        return _is_text(kind.value_type)
+    return any(is_one(kind) for is_one in (types.is_string, types.is_large_string, types.is_string_view, types.is_null))
+
+
+def _strings(table: pyarrow.Table, name: str) -> pyarrow.ChunkedArray:
+    column, *path = [name] if name in table.column_names else name.split(".")
+    cells = pc.struct_field(table[column], path) if path else table[column]
+    return cells.cast(pyarrow.large_string())
+
+
+def _cells(column: pyarrow.ChunkedArray) -> list[Any]:
+    """Texts; where bytes are not UTF-8, which the file's writer did not check, the bytes."""
+    try:
+        cells: list[Any] = column.to_pylist()
+    except UnicodeDecodeError:
+        cells = [cell if cell is None else _decoded(cell) for cell in column.cast(pyarrow.large_binary()).to_pylist()]
+    return cells
+
+
+def _decoded(cell: bytes) -> str | bytes:
+    try:
+        return cell.decode()
+    except UnicodeDecodeError:
+        return cell

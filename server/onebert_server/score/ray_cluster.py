@@ -1,0 +1,162 @@
+"""Scores a job on a Ray cluster: parts as plain tasks, read and written here, so that nodes share no files."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import torch
+
+from onebert_server.score.ahead import ahead
+from onebert_server.score.job import Job, Output
+from onebert_server.score.reading import Window, read_windows
+from onebert_server.score.scorer import Scorer, open_scorer
+from onebert_server.score.tasks import ScoredTask
+from onebert_server.settings import Settings
+from onebert_store.command.cluster import RayError, connect, device_of, ray, reason, resources
+from onebert_store.errors import BaseMismatch, OneBertError, ServerUnreachable
+
+# A part is tried so many times more when its worker or its node dies.
+RETRIES = 3
+# Parts that run or wait, for each task that the cluster runs at once: none of them then waits for this machine.
+_WAITING = 2
+
+
+@dataclass(frozen=True)
+class WorkerSetup:
+    """What every Ray task computes with.
+
+    Attributes:
+        base: Hub id or folder, which each node loads for itself.
+        digest: of the base that the job is for.
+        dtype, device: what it computes in, and on.
+        tasks: a reference to the tasks.
+        batch_tokens: tokens that a batch computes.
+        all_scores: whether the score of every label is kept.
+    """
+
+    base: str | None
+    digest: str
+    dtype: str
+    device: str
+    tasks: "ray.ObjectRef[list[ScoredTask]]"
+    batch_tokens: int
+    all_scores: bool
+
+
+@contextmanager
+def connected(address: str, device: str | None) -> Iterator[tuple[str, int]]:
+    """A cluster while the block runs.
+
+    Args:
+        address: HOST:PORT of the cluster's head, or auto.
+        device: cpu or cuda; None takes GPUs if the cluster has any.
+
+    Yields:
+        The device of its tasks, and how many of them it runs at once.
+
+    Raises:
+        ServerUnreachable: no cluster answers there.
+        InvalidSettings: not an address, or the cluster has no such device.
+    """
+    connect(address)
+    try:
+        cpus, gpus = resources()
+        device = device_of(device, cpus, gpus)
+        yield device, gpus if device == "cuda" else sum(cpus)
+    finally:
+        ray.shutdown()
+
+
+def score_on_cluster(
+    job: Job, output: Output, base: str | None, device: str, slots: int, report: Callable[[Window], None]
+) -> None:
+    """Scores every part of a job that is not there yet, to the same files as one machine of the same kind.
+
+    Args:
+        job: what to score.
+        output: where the parts go.
+        base: Hub id or folder by which the nodes load the base.
+        device: of the tasks.
+        slots: how many tasks the cluster runs at once.
+        report: called for every window that was written.
+
+    Raises:
+        InvalidData: a file is not readable.
+        ServerUnreachable: a part failed on the cluster again and again; finished parts are kept.
+    """
+    if base is not None and Path(base).expanduser().is_dir():
+        base = str(Path(base).expanduser().resolve())  # workers have another current folder
+    tasks = ray.put([*job.tasks])
+    setup = WorkerSetup(base, job.base, job.precision, device, tasks, job.batch_tokens, job.all_scores)
+    task = ray.remote(score_part).options(num_cpus=1, num_gpus=int(device == "cuda"), max_retries=RETRIES)
+    running: dict[ray.ObjectRef[list[pyarrow.Table]], tuple[str, Sequence[Window]]] = {}
+    for name, of_part in groupby(read_windows(job, output.scored), lambda window: window.part):
+        while len(running) >= _WAITING * slots:
+            _take_one(running, output, report)
+        windows = [*of_part]
+        running[task.remote(windows, setup)] = name, windows
+    while running:
+        _take_one(running, output, report)
+
+
+def score_part(windows: Sequence[Window], setup: WorkerSetup) -> list[pyarrow.Table]:
+    """Scores a part on a worker.
+
+    Raises:
+        BaseMismatch: the node has another base by that name, or computes in another precision.
+    """
+    if setup.device == "cpu":
+        # A task has one processor: what runs beside it are other tasks.
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"
+        torch.set_num_threads(1)
+    scorer = _scorer(setup)
+    with ahead(map(scorer.prepare, windows), 1, "onebert-tokenizer") as prepared:
+        return [scorer.answers(one) for one in scorer.compute(prepared)]
+
+
+def _take_one(
+    running: "dict[ray.ObjectRef[list[pyarrow.Table]], tuple[str, Sequence[Window]]]",
+    output: Output,
+    report: Callable[[Window], None],
+) -> None:
+    """Waits for one part, and writes it."""
+    [ended], _ = ray.wait([*running], num_returns=1)
+    name, windows = running.pop(ended)
+    _write(output, name, _result(ended))
+    for window in windows:
+        report(window)
+
+
+def _result(ended: "ray.ObjectRef[list[pyarrow.Table]]") -> list[pyarrow.Table]:
+    try:
+        tables: list[pyarrow.Table] = ray.get(ended)
+    except RayError as error:
+        if isinstance(cause := getattr(error, "cause", None), OneBertError):
+            raise cause from None
+        raise ServerUnreachable(f"a part was lost: {reason(error)}; the same command tries it again") from None
+    return tables
+
+
+def _write(output: Output, name: str, tables: Iterable[pyarrow.Table]) -> None:
+    with output.part(name) as part:
+        for table in tables:
+            part.add(table)
+
+
+@lru_cache(maxsize=1)
+def _scorer(setup: WorkerSetup) -> Scorer:
+    """The base with the tasks, loaded once for all parts that this process scores."""
+    # The defaults but for what the job says, whatever the node's environment does.
+    dtype: Any = setup.dtype
+    settings = Settings.model_construct(base=setup.base, dtype=dtype, device=setup.device)
+    tasks: list[ScoredTask] = ray.get(setup.tasks)
+    scorer = open_scorer(settings, tasks, setup.batch_tokens, setup.all_scores)
+    if (scorer.base.spec.digest, scorer.base.dtype_name) != (setup.digest, setup.dtype):
+        raise BaseMismatch("a node has another base by that name, or cannot compute in the job's precision")
+    return scorer

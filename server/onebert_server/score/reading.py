@@ -1,0 +1,96 @@
+"""Reads the parts of a job that are not scored yet, in order, a window at a time."""
+
+from collections.abc import Container, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from io import BufferedReader
+from itertools import count
+from typing import cast
+
+import pyarrow
+
+from onebert_server.score.job import Job
+from onebert_server.score.line_rows import LineRows
+from onebert_server.score.parquet_rows import ParquetRows
+from onebert_server.score.sources import PARQUET, Source
+from onebert_server.score.stream import Rows, Stream
+from onebert_store.errors import InvalidData
+from onebert_store.tables.lines import open_text
+
+
+@dataclass(frozen=True, eq=False)
+class Window:
+    """Some rows of one part: what is tokenized, sorted and computed at a time.
+
+    Attributes:
+        part: name of the part, which the file that is made of it has, too.
+        rows: what was read.
+        skipped: rows of the job before this window in parts that were scored before.
+        total: rows of the whole job; where the files do not say, about so many, by the bytes that were read.
+    """
+
+    part: str
+    rows: Rows
+    skipped: int
+    total: int
+
+    def __len__(self) -> int:
+        return len(self.rows.texts)
+
+
+@contextmanager
+def open_stream(source: Source, encoding: str | None) -> Iterator[Stream]:
+    """The rows of a file.
+
+    Raises:
+        InvalidData: the file is not readable, or not what its name says; also while rows are taken.
+    """
+    try:
+        with ExitStack() as opened:
+            file = opened.enter_context(source.open())
+            if source.name.lower().endswith(PARQUET):
+                yield ParquetRows(file, source.name)
+            else:
+                text = open_text(cast(BufferedReader, BufferedReader(file)), source.name, encoding or "utf-8")
+                yield LineRows(opened.enter_context(text), file, source.size, source.name)
+    except UnicodeDecodeError:
+        hint = "" if encoding else "; say what it is with --encoding, such as cp1252 (Windows)"
+        raise InvalidData(f"{source.name} is not readable as {encoding or 'UTF-8'}{hint}") from None
+    except (EOFError, OSError, pyarrow.ArrowException) as error:
+        # Messages of pyarrow may quote the content or the path, so that only the kind of error is told.
+        raise InvalidData(f"{source.name} is not readable ({type(error).__name__})") from None
+
+
+def part_name(file: int, part: int) -> str:
+    """The name of a part: names in order are parts in order."""
+    return f"part-{file:05d}-{part:05d}.parquet"
+
+
+def read_windows(job: Job, scored: Container[str]) -> Iterator[Window]:
+    """The windows of all parts but those that are scored; a part is so many rows of one file, the last one fewer.
+
+    Raises:
+        InvalidData: a file is not readable, or lacks a column.
+    """
+    before = bytes_before = taken = 0
+    size = sum(source.size for source in job.sources) or 1
+    for file, source in enumerate(job.sources):
+        with open_stream(source, job.encoding) as stream:
+            stream.choose(job.chosen)
+            for part, rows in _parts(stream, file, job, scored):
+                at, share = before + stream.row, (bytes_before + stream.share * source.size) / size
+                taken += len(rows.texts)
+                yield Window(part, rows, at - taken, max(at, round(at / share)) if share else at)
+            before, bytes_before = before + stream.row, bytes_before + source.size
+
+
+def _parts(stream: Stream, file: int, job: Job, scored: Container[str]) -> Iterator[tuple[str, Rows]]:
+    for number in count():
+        part, end = part_name(file, number), (number + 1) * job.part_rows
+        if part in scored:
+            stream.skip(job.part_rows)
+        while stream.row < end:
+            rows = stream.take(min(end - stream.row, job.window_rows))
+            if not rows.texts:
+                return
+            yield part, rows

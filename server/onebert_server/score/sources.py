@@ -1,0 +1,104 @@
+"""The files that are scored: on this machine, or objects of a bucket (s3://) by pyarrow."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+from pyarrow import fs
+
+from onebert_store.errors import InvalidData
+
+REMOTE = "s3://"
+PARQUET = ".parquet"
+EXTENSIONS = (PARQUET, ".csv", ".csv.gz", ".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz")
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file of rows.
+
+    Attributes:
+        address: the path, or `s3://bucket/key`, as it was given.
+        size: in bytes.
+        modified: nanoseconds since 1970; with the size, what tells whether the file is still the same.
+    """
+
+    address: str
+    size: int
+    modified: int
+
+    @property
+    def name(self) -> str:
+        """Without its folder."""
+        return Path(bare(self.address)).name
+
+    def open(self) -> pyarrow.NativeFile:
+        """Its bytes, from the beginning.
+
+        Raises:
+            InvalidData: it cannot be opened.
+        """
+        system, path = _resolve(self.address)
+        try:
+            return system.open_input_file(path)
+        except OSError as error:
+            raise InvalidData(f"{self.name} is not readable ({type(error).__name__})") from None
+
+
+def find_sources(addresses: Sequence[str]) -> list[Source]:
+    """Every file that is named, and every file of rows in a folder that is named, by name.
+
+    Raises:
+        InvalidData: there is no such file or folder, or the name does not say how the file is read.
+    """
+    found = [source for address in addresses for source in _sources_at(address)]
+    if twice := [one.address for i, one in enumerate(found) if one.address in {other.address for other in found[:i]}]:
+        raise InvalidData(f"{bare(twice[0])} is given twice")
+    return found
+
+
+def _sources_at(address: str) -> list[Source]:
+    system, path = _resolve(address)
+    try:
+        [info] = system.get_file_info([path])
+        if info.type == fs.FileType.Directory:
+            inside = sorted(system.get_file_info(fs.FileSelector(path)), key=lambda one: one.base_name)
+            files = [one for one in inside if one.type == fs.FileType.File and _is_read(one.base_name)]
+            if not files:
+                raise InvalidData(f"the folder {address} has no file ending in {', '.join(EXTENSIONS)}")
+            folder, _, query = address.partition("?")
+            tail = f"?{query}" if query else ""
+            return [_source(f"{folder.rstrip('/')}/{one.base_name}{tail}", one) for one in files]
+    except OSError as error:
+        raise InvalidData(f"{address} is not readable ({type(error).__name__})") from None
+    if info.type != fs.FileType.File:
+        raise InvalidData(f"there is no data at {address}, neither a file nor a folder")
+    if not _is_read(info.base_name):
+        raise InvalidData(f"{info.base_name}: the name ends in one of {', '.join(EXTENSIONS)}")
+    return [_source(address, info)]
+
+
+def _is_read(name: str) -> bool:
+    return name.lower().endswith(EXTENSIONS)
+
+
+def _source(address: str, info: Any) -> Source:
+    return Source(address, info.size, info.mtime_ns)
+
+
+def _resolve(address: str) -> tuple[Any, str]:
+    """The file system of an address, and the path in it."""
+    if not address.startswith(REMOTE):
+        return fs.LocalFileSystem(), str(Path(address).expanduser())
+    try:
+        system, path = fs.FileSystem.from_uri(address)
+    except (pyarrow.ArrowException, ValueError) as error:
+        raise InvalidData(f"{bare(address)} is not an address of a bucket ({type(error).__name__})") from None
+    return system, path
+
+
+def bare(address: str) -> str:
+    """Without the options behind the `?` of a bucket's address, among which may be keys."""
+    return address.partition("?")[0] if address.startswith(REMOTE) else address

@@ -1,0 +1,75 @@
+"""Which tasks score: delta files, and versions of a store."""
+
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from onebert_store.errors import AliasNotFound, InvalidInput
+from onebert_store.file.delta import Delta
+from onebert_store.file.format import load, loads
+from onebert_store.registry.names import parse_ref
+from onebert_store.registry.registry import Registry
+from onebert_store.registry.store import join_store
+
+FILE = ".safetensors"
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredTask:
+    """A task that scores.
+
+    Attributes:
+        name: what the names of its columns begin with.
+        version: its number in the store; None for a file.
+        delta: what it is.
+    """
+
+    name: str
+    version: int | None
+    delta: Delta
+
+
+def find_tasks(wanted: Sequence[str], data_dir: Path) -> list[ScoredTask]:
+    """Every task that is named: a file, or `name`, `name@3` or `name@alias` in the store, which a server may own.
+
+    Raises:
+        InvalidInput: not a name, or two tasks of one name.
+        InvalidDelta, TooLarge: a file is no delta.
+        TaskNotFound, VersionNotFound, AliasNotFound: the store has no such version.
+        StoreCorrupt, StorageUnavailable: the store cannot be read.
+    """
+    with ExitStack() as opened:
+        registry: Registry | None = None
+        found = []
+        for one in wanted:
+            if Path(one).is_file() or one.endswith(FILE):
+                found.append(ScoredTask(Path(one).name.removesuffix(FILE), None, load(Path(one))))
+            else:
+                registry = registry or Registry(opened.enter_context(join_store(data_dir)))
+                found.append(_stored(registry, one))
+    return _with_own_names(found)
+
+
+def _stored(registry: Registry, text: str) -> ScoredTask:
+    ref = parse_ref(text)
+    version = ref.version
+    if version is None:
+        alias = registry.task(ref.task).aliases.get(ref.alias or "")
+        if alias is None:
+            raise AliasNotFound(f"{ref.task} has no alias {ref.alias}")
+        version = alias.version
+    return ScoredTask(ref.task, version, loads(registry.read(registry.version(ref.task, version))))
+
+
+def _with_own_names(tasks: Sequence[ScoredTask]) -> list[ScoredTask]:
+    """Versions of one task are told apart by their numbers."""
+    count = Counter(task.name for task in tasks)
+    named = [
+        replace(task, name=f"{task.name}@{task.version}") if count[task.name] > 1 and task.version else task
+        for task in tasks
+    ]
+    if twice := [name for name, times in Counter(task.name for task in named).items() if times > 1]:
+        raise InvalidInput(f"two tasks are called {twice[0]}, and so would be their columns")
+    return named

@@ -1,0 +1,301 @@
+"""`onebert score`: answers of the plain model, of `onebert.load` and of a server; kills that leave no trace."""
+
+import gc
+import json
+import os
+import signal
+import subprocess
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+import onebert
+from bases import tiny_base
+from offline import bytes_of, rows_of, score_here
+from onebert_store.errors import AliasNotFound, BaseMismatch, InvalidInput, InvalidSettings, StoreLocked
+from onebert_store.file.format import loads
+from onebert_store.registry.registry import Registry
+from servers import ONEBERT, Task, clean_env, run_onebert, wait_until
+
+WORDS = "the parcel was broken and nobody said sorry when my second order came very late too".split()
+BIO = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
+MODES = ("bitfit", "lora", "frozen", "everything")
+
+
+@pytest.fixture(autouse=True)
+def collector():
+    """As it was: the command has it pass over what exists."""
+    before = gc.get_threshold()
+    yield
+    gc.unfreeze()
+    gc.set_threshold(*before)
+
+
+def text(i):
+    rng = np.random.default_rng(i)
+    return " ".join(rng.choice(WORDS, rng.integers(1, 70)))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Tasks of every type as files, and rows for them: one in eleven has no text, and some texts are there twice."""
+    made = tmp_path_factory.mktemp("score")
+    for name, task in TASKS.items():
+        (made / f"{name}.safetensors").write_bytes(task.file)
+    texts = [None if i % 11 == 5 else text(i % 150) for i in range(230)]
+    table = pyarrow.table(
+        {"id": [f"r{i}" for i in range(230)], "text": texts, "text_pair": [text(900 + i) for i in range(230)]}
+    )
+    pyarrow.parquet.write_table(table, made / "rows.parquet", row_group_size=70)
+    return made
+
+
+TASKS = {
+    **{kind: Task(kind, "mean", labels=3, seed=i) for i, kind in enumerate(MODES)},
+    "short": Task("frozen", "cls", labels=4, seed=7, max_length=12),
+    "tags": Task("bitfit", "mean", labels=5, seed=8, task_type="multi_label"),
+    "stars": Task("lora", "cls", labels=2, seed=9, task_type="regression"),
+    "pos": Task("layernorm", "none", labels=["NOUN", "VERB", "X"], seed=10, task_type="token"),
+    "ner": Task("spafit", "none", labels=BIO, seed=11, task_type="token"),
+    "qa": Task("bitfit", "none", labels=["start", "end"], seed=12, task_type="span"),
+}
+WHOLE = [name for name, task in TASKS.items() if task.manifest["pooling"] != "none"]
+
+
+def files(folder, *names):
+    return [folder / f"{name}.safetensors" for name in names]
+
+
+def input_rows(folder):
+    return pyarrow.parquet.read_table(folder / "rows.parquet").to_pylist()
+
+
+@pytest.fixture(scope="module")
+def scored(folder, tmp_path_factory):
+    """Every task that takes one text, over all rows, with every score."""
+    out = tmp_path_factory.mktemp("scored")
+    names = [name for name in TASKS if name != "qa"]
+    score_here(out, files(folder, *names), folder / "rows.parquet", text="text", all_scores=True)
+    return rows_of(out)
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_answers_are_those_of_the_plain_model(folder, scored, name):
+    task, labels = TASKS[name], TASKS[name].manifest["labels"]
+    kind = task.manifest["task_type"]
+    activation = {
+        "single_label": lambda x: np.exp(x) / np.exp(x).sum(),
+        "multi_label": lambda x: 1 / (1 + np.exp(-x)),
+        "regression": lambda x: x,
+    }[kind]
+    asked = input_rows(folder)
+    assert [row["id"] for row in scored] == [row["id"] for row in asked]
+    for row, given in list(zip(scored, asked, strict=True))[:60]:
+        if given["text"] is None:
+            assert row["error"] == "the text is missing"
+            assert {value for column, value in row.items() if column.startswith(f"{name}_")} == {None}
+            continue
+        expected = activation(task.logits(given["text"]))
+        assert row["error"] is None
+        np.testing.assert_allclose([row[f"{name}_scores"][label] for label in labels], expected, atol=1e-4, rtol=0)
+        best = 0 if kind == "regression" else int(np.argmax(list(row[f"{name}_scores"].values())))
+        assert row[f"{name}_score"] == row[f"{name}_scores"][labels[best]]
+        if kind != "regression":
+            assert row[f"{name}_label"] == labels[best]
+        if kind == "multi_label":
+            over = [label for label, score in row[f"{name}_scores"].items() if score > 0.5]
+            assert row[f"{name}_labels"] == sorted(over, key=row[f"{name}_scores"].get, reverse=True)
+
+
+@pytest.mark.parametrize("name", [name for name in TASKS if name != "qa"])
+def test_answers_are_those_of_the_classifier_in_python(folder, scored, name):
+    classifier = onebert.load(folder / f"{name}.safetensors", base=str(tiny_base()))
+    asked = [(row, given["text"]) for row, given in zip(scored, input_rows(folder), strict=True) if given["text"]]
+    for (row, given), answer in zip(asked, classifier.classify([given for _, given in asked]), strict=True):
+        assert row[f"{name}_digest"] == classifier.digest
+        assert row[f"{name}_version"] is None
+        assert row[f"{name}_truncated"] == answer.truncated
+        for kind in ("words", "entities"):
+            for here, there in zip(row.get(f"{name}_{kind}") or (), getattr(answer, kind) or (), strict=True):
+                assert (here["start"], here["end"], here["label"]) == (there.start, there.end, there.label)
+                assert here["text"] == given[there.start : there.end]
+                assert here["score"] == pytest.approx(there.score, abs=1e-5)
+        if answer.label is not None and name != "stars":
+            assert row[f"{name}_label"] == answer.label
+        if answer.score is not None:
+            assert row[f"{name}_score"] == pytest.approx(answer.score, abs=1e-5)
+    assert sum(row[f"{name}_truncated"] or False for row in scored) > 10
+
+
+def test_pairs_and_spans(folder, tmp_path):
+    score_here(tmp_path / "out", files(folder, "qa", "bitfit"), folder / "rows.parquet", kept=("text_pair", "id"))
+    qa, mood = (onebert.load(file, base=str(tiny_base())) for file in files(folder, "qa", "bitfit"))
+    given = input_rows(folder)
+    pairs = [(row["text"], row["text_pair"]) for row in given if row["text"]]
+    scored = rows_of(tmp_path / "out")
+    assert list(scored[0])[:2] == ["text_pair", "id"]
+    assert [row["text_pair"] for row in scored] == [row["text_pair"] for row in given]
+    answered = [row for row in scored if row["error"] is None]
+    for row, span, label in zip(answered, qa.classify(pairs), mood.classify(pairs), strict=True):
+        assert row["bitfit_label"] == label.label
+        [found] = row["qa_answers"]
+        [there] = span.answers
+        assert (found["start"], found["end"], found["text"]) == (there.start, there.end, there.text)
+        assert found["score"] == pytest.approx(there.score, abs=1e-5)
+
+
+def test_tasks_that_take_no_such_input_are_refused(folder, tmp_path):
+    for name, columns in (("pos", {}), ("qa", {"text": "text"})):
+        with pytest.raises(InvalidInput, match=f"{name} is a .* task and takes"):
+            score_here(tmp_path / "out", files(folder, name), folder / "rows.parquet", **columns)
+    assert not (tmp_path / "out").exists()
+
+
+def test_versions_of_a_store_that_a_server_owns(folder, tmp_path):
+    with Registry.open(tmp_path / "data") as registry:
+        for kind in ("bitfit", "lora"):
+            registry.add("mood", loads(TASKS[kind].file))
+        registry.add("frozen", loads(TASKS["frozen"].file))
+        registry.move_alias("mood", "next", 2, None)
+        options = {"data_dir": tmp_path / "data", "text": "text"}
+        rows = folder / "rows.parquet"
+        score_here(tmp_path / "a", ["mood", "frozen"], rows, **options)
+        score_here(tmp_path / "b", ["mood@next", "mood@1"], rows, **options)
+        with pytest.raises(AliasNotFound, match="mood has no alias best"):
+            score_here(tmp_path / "c", ["mood@best"], rows, **options)
+    here, there = rows_of(tmp_path / "a"), rows_of(tmp_path / "b")
+    assert {row["mood_version"] for row in here} == {1, None}
+    assert {row["mood@2_digest"] for row in there} == {loads(TASKS["lora"].file).digest, None}
+    assert [row["mood@1_score"] for row in there] == [row["mood_score"] for row in here]
+
+
+def test_every_kind_of_file_gives_the_same_answers(folder, tmp_path):
+    given = input_rows(folder)
+    lines = "".join(json.dumps(row) + "\n" for row in given)
+    (tmp_path / "rows.jsonl").write_text(lines)
+    cells = [f"{row['id']},{row['text'] or ''}\n" for row in given]
+    (tmp_path / "rows.csv").write_text("id,text\n" + "".join(cells))
+    for kind in ("jsonl", "csv"):
+        score_here(tmp_path / kind, files(folder, "bitfit"), tmp_path / f"rows.{kind}", text="text")
+    score_here(tmp_path / "parquet", files(folder, "bitfit"), folder / "rows.parquet", text="text")
+    want = rows_of(tmp_path / "parquet")
+    assert rows_of(tmp_path / "jsonl") == want
+    blank = {"the text is missing": "the text is blank"}
+    assert rows_of(tmp_path / "csv") == [row | {"error": blank.get(row["error"])} for row in want]
+
+
+def test_several_files_are_one_job(folder, tmp_path):
+    for name, numbers in (("b", range(100, 250)), ("a", range(40))):
+        table = pyarrow.table({"text": [text(i) for i in numbers]})
+        pyarrow.parquet.write_table(table, tmp_path / f"{name}.parquet")
+    score_here(tmp_path / "out", files(folder, "lora"), [tmp_path / "b.parquet", tmp_path / "a.parquet"])
+    names = [name for name in bytes_of(tmp_path / "out") if name.startswith("part")]
+    assert names == ["part-00000-00000.parquet", "part-00000-00001.parquet", "part-00001-00000.parquet"]
+    assert [row["row"] for row in rows_of(tmp_path / "out")] == [*range(1, 151), *range(1, 41)]
+    done = json.loads((tmp_path / "out/_done.json").read_text())
+    assert done == {"parts": 3, "rows": 190, "errors": 0}
+
+
+def test_another_job_is_not_gone_on_with(folder, tmp_path):
+    out, rows = tmp_path / "out", tmp_path / "rows.csv"
+    rows.write_text("id,text\n1,good\n")
+    score_here(out, files(folder, "lora"), rows)
+    before = bytes_of(out)
+    score_here(out, files(folder, "lora"), rows)
+    assert bytes_of(out) == before
+    for tasks, options in ((["bitfit"], {}), (["lora"], {"all_scores": True}), (["lora"], {"part_rows": 7})):
+        with pytest.raises(InvalidSettings, match=r"holds another job: (tasks|scores|part_rows) differ"):
+            score_here(out, files(folder, *tasks), rows, **options)
+    rows.write_text("id,text\n1,bad!\n")
+    os.utime(rows, ns=(0, 0))
+    with pytest.raises(InvalidSettings, match="holds another job: inputs differ"):
+        score_here(out, files(folder, "lora"), rows)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/x.txt").write_text("")
+    with pytest.raises(InvalidSettings, match=r"x\.txt in it, and no _job\.json"):
+        score_here(tmp_path / "full", files(folder, "lora"), rows)
+    assert bytes_of(out) == before
+
+
+def test_columns_of_one_name_are_refused(folder, tmp_path):
+    (tmp_path / "lora.safetensors").write_bytes(TASKS["frozen"].file)
+    (tmp_path / "rows.csv").write_text("error,text\n1,good\n")
+    with pytest.raises(InvalidInput, match="two tasks are called lora"):
+        score_here(tmp_path / "out", [tmp_path / "lora.safetensors", *files(folder, "lora")], tmp_path / "rows.csv")
+    with pytest.raises(InvalidSettings, match="two columns would be called error"):
+        score_here(tmp_path / "out", files(folder, "lora"), tmp_path / "rows.csv", kept=["error"])
+
+
+def test_a_task_of_another_base_is_refused(folder, tmp_path):
+    (tmp_path / "rows.csv").write_text("text\ngood\n")
+    spoiled = Task("bitfit", base={"name": "x", "model_type": "bert", "digest": f"sha256:{'0' * 64}"})
+    (tmp_path / "a.safetensors").write_bytes(spoiled.file)
+    with pytest.raises(BaseMismatch):
+        score_here(tmp_path / "out", tmp_path / "a.safetensors", tmp_path / "rows.csv")
+
+
+# Parts of 50 rows: small enough that a kill comes in the middle of many of them.
+MANY = 6000
+
+
+@pytest.fixture(scope="module")
+def many(folder):
+    path = folder / "many.csv"
+    path.write_text("id,text\n" + "".join(f"{i},{text(i % 700)} {i % 37}\n" for i in range(MANY)))
+    return path
+
+
+def command(folder, many, out, *more):
+    tasks = [part for file in files(folder, "bitfit", "frozen") for part in ("--task", str(file))]
+    return ["score", *tasks, "--data", str(many), "--out", str(out), "--part-rows", "50", *more]
+
+
+SETTINGS = {"base": tiny_base, "dtype": lambda: "float32", "threads": lambda: 1}
+
+
+def settings():
+    return {name: value() for name, value in SETTINGS.items()}
+
+
+def test_killed_at_any_moment_it_goes_on_to_the_same_bytes(folder, many, tmp_path):
+    done = run_onebert(*command(folder, many, tmp_path / "whole"), **settings())
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"6,000 rows in 120 files in {tmp_path / 'whole'}, 0 without an answer\n"
+    out, kept = tmp_path / "killed", {}
+    for parts in (1, 20, 21, 70):
+        with subprocess.Popen(
+            [ONEBERT, *command(folder, many, out)],
+            env=clean_env(**settings()),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        ) as process:
+            wait_until(lambda parts=parts: len([*out.glob("part-*")]) >= parts or process.poll() is not None)
+            process.send_signal(signal.SIGKILL)
+        assert process.returncode == -signal.SIGKILL
+        there = {path: path.stat().st_mtime_ns for path in out.glob("part-*")}
+        assert there.items() >= kept.items()
+        assert not (out / "_done.json").exists()
+        kept = there
+    done = run_onebert(*command(folder, many, out), **settings())
+    assert done.returncode == 0, done.stderr
+    assert bytes_of(out) == bytes_of(tmp_path / "whole")
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+
+
+def test_two_processes_do_not_score_into_one_folder(folder, many, tmp_path):
+    out = tmp_path / "out"
+    with subprocess.Popen([ONEBERT, *command(folder, many, out)], env=clean_env(**settings())) as process:
+        wait_until((out / "_job.json").exists)
+        with pytest.raises(StoreLocked):
+            score_here(out, files(folder, "bitfit", "frozen"), many, part_rows=50)
+        process.send_signal(signal.SIGINT)
+    assert process.returncode == 130
+
+
+def test_its_errors_are_one_line(folder, tmp_path):
+    done = run_onebert("score", "--task", "mood", "--data", "x.csv", "--out", str(tmp_path / "out"), **settings())
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("error: ")
+    assert len(done.stderr.splitlines()) == 1

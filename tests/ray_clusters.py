@@ -1,0 +1,50 @@
+"""A real Ray cluster of one node for tests, and the processes of its workers."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import ray_head
+
+
+@contextmanager
+def running_cluster(task: str) -> Iterator[tuple[str, Path]]:
+    """Address of a cluster, and the folder of its sockets, whose paths may not be long, and of its nodes' caches.
+
+    Args:
+        task: name of the function that its workers run; none of them outlives the block.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="ray-"))
+    env = environment() | {"XDG_CACHE_HOME": str(folder)}
+    command = [sys.executable, ray_head.__file__, str(folder)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, env=env) as head:
+        words = next((line.split() for line in head.stdout if line.startswith("address")), None)
+        assert words, "the cluster does not start"
+        yield words[1], folder
+        head.stdin.close()
+    assert not workers(folder, task)
+    shutil.rmtree(folder)
+
+
+def environment() -> dict[str, str]:
+    return os.environ | {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
+
+
+def workers(folder: Path, task: str) -> list[int]:
+    """Processes that run a function: children of the cluster's own raylet, told by the folder in its command line."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            if task.encode() in (path / "cmdline").read_bytes():
+                parent = (path / "stat").read_text().rpartition(")")[2].split()[1]
+                if str(folder).encode() in Path("/proc", parent, "cmdline").read_bytes():
+                    found.append(int(path.name))
+        except OSError:
+            continue  # it ended meanwhile
+    return found

@@ -1,0 +1,204 @@
+"""Files of rows as `onebert score` reads them: windows that depend on their rows alone, from any row on."""
+
+import gzip
+import json
+from contextlib import ExitStack
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from onebert_server.score.reading import open_stream
+from onebert_server.score.sources import find_sources
+from onebert_server.score.stream import Chosen, choose_columns
+from onebert_store.errors import InvalidData
+from onebert_store.tables.columns import Columns
+
+TEXTS = [f"text number {i}" for i in range(500)]
+TEXT = Chosen(("text",), ("id",))
+
+
+def parquet(path, columns, **options):
+    pyarrow.parquet.write_table(pyarrow.table(columns), path, **options)
+    return path
+
+
+def csv(path, texts=TEXTS):
+    path.write_text("id,text\n" + "".join(f"{i},{text}\n" for i, text in enumerate(texts)))
+    return path
+
+
+def jsonl(path, texts=TEXTS):
+    path.write_text("".join(json.dumps({"id": i, "text": text}) + "\n\n" for i, text in enumerate(texts)))
+    return path
+
+
+def opened(stack, path, chosen=TEXT):
+    [source] = find_sources([str(path)])
+    stream = stack.enter_context(open_stream(source, None))
+    if chosen is not None:
+        stream.sample()
+        stream.choose(chosen)
+    return stream
+
+
+def zipped(path):
+    packed = path.with_name(path.name + ".gz")
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    return packed
+
+
+@pytest.fixture(
+    params=["groups of 7", "groups of 64", "one group", "no.csv", "no.jsonl", "no.csv.gz"], ids=lambda name: name
+)
+def path(request, tmp_path):
+    if "group" in request.param:
+        rows = {"one group": 500}.get(request.param) or int(request.param.split()[-1])
+        return parquet(tmp_path / "x.parquet", {"id": [*map(str, range(500))], "text": TEXTS}, row_group_size=rows)
+    made = (jsonl if "jsonl" in request.param else csv)(tmp_path / f"x.{request.param.split('.')[1]}")
+    return zipped(made) if request.param.endswith(".gz") else made
+
+
+@pytest.mark.parametrize("skipped", [0, 1, 7, 63, 64, 499, 500, 900])
+def test_windows_are_the_same_rows_in_every_file_from_any_row_on(path, skipped):
+    with ExitStack() as stack:
+        stream = opened(stack, path)
+        stream.skip(skipped)
+        sizes, texts, ids = [], [], []
+        while (rows := stream.take(100)).texts:
+            sizes.append(len(rows.texts))
+            texts += rows.texts
+            ids += rows.ids["id"].to_pylist()
+            assert rows.errors == [None] * len(rows.texts)
+        assert texts == TEXTS[skipped:]
+        assert ids == [str(i) for i in range(500)][skipped:]
+        left = max(500 - skipped, 0)
+        assert sizes == [100] * (left // 100) + [left % 100] * (left % 100 > 0)
+        assert stream.row == 500
+        assert stream.share == 1
+
+
+@pytest.mark.parametrize("write", [csv, jsonl], ids=["csv", "jsonl"])
+def test_long_texts_make_small_windows(tmp_path, write):
+    """65,536 letters each: 4 MiB are 64 of them."""
+    texts = ["x" * 2**16] * 70
+    paths = [write(tmp_path / f"x.{write.__name__}", texts)]
+    paths.append(parquet(tmp_path / "x.parquet", {"id": range(70), "text": texts}))
+    for one in paths:
+        with ExitStack() as stack:
+            stream = opened(stack, one)
+            assert [len(stream.take(1000).texts) for _ in range(3)] == [64, 6, 0]
+
+
+def test_rows_that_are_no_texts_say_why(tmp_path):
+    lines = [
+        '{"id": 1, "text": "good"}',
+        '{"id": null, "text": null}',
+        '{"id": [3], "text": 4}',
+        '{"id": "5", "text": " "}',
+        '{"id": "\\ud800", "text": "\\ud800"}',
+        "[]",
+        '{"id": 7}',
+        json.dumps({"id": 8, "text": "x" * 65537}),
+    ]
+    path = tmp_path / "x.jsonl"
+    path.write_text("\n".join(lines))
+    with ExitStack() as stack:
+        rows = opened(stack, path).take(100)
+    assert rows.texts == ["good"] + [None] * 7
+    assert rows.ids["id"].to_pylist() == ["1", None, "[3]", "5", "?", None, "7", "8"]
+    assert rows.errors == [
+        None,
+        "the text is missing",
+        "the text is not a text",
+        "the text is blank",
+        "the text is not valid Unicode",
+        "line 6 is not a JSON object",
+        "the text is missing",
+        "the text is longer than 65536 characters",
+    ]
+
+
+def test_a_row_of_a_csv_with_other_cells_than_columns_says_so(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text('id,text\n1,"good\nor bad"\n\n2\n3,fine\n')
+    with ExitStack() as stack:
+        rows = opened(stack, path).take(100)
+    assert rows.texts == ["good\nor bad", None, "fine"]
+    assert rows.errors == [None, "line 5: 1 cells under 2 columns", None]
+
+
+def test_bytes_in_parquet_that_are_not_utf8_cost_their_row_alone(tmp_path):
+    broken = pyarrow.array([b"good", b"\xff\xfe", None]).view(pyarrow.string())
+    path = parquet(tmp_path / "x.parquet", {"text": broken})
+    with ExitStack() as stack:
+        rows = opened(stack, path, Chosen(("text",), ())).take(100)
+    assert rows.texts == ["good", None, None]
+    assert rows.errors == [None, "the text is not valid Unicode", "the text is missing"]
+    assert rows.ids.to_pydict() == {"row": [1, 2, 3]}
+
+
+@pytest.mark.parametrize("kind", ["string", "large_string", "string_view", "dictionary", "field"])
+def test_texts_of_every_type(tmp_path, kind):
+    cells = pyarrow.array(["a", None, "b"])
+    name = "said.text" if kind == "field" else "text"
+    if kind == "field":
+        columns = {"said": [{"text": "a", "by": 1}, None, {"text": "b", "by": 2}]}
+    else:
+        columns = {"text": cells.dictionary_encode() if kind == "dictionary" else cells.cast(kind)}
+    path = parquet(tmp_path / "x.parquet", columns)
+    with ExitStack() as stack:
+        assert opened(stack, path, Chosen((name,), ())).take(9).texts == ["a", None, "b"]
+
+
+def test_pairs(tmp_path):
+    path = parquet(tmp_path / "x.parquet", {"question": ["q", "q", None], "context": ["c", None, "c"]})
+    with ExitStack() as stack:
+        stream = opened(stack, path, None)
+        chosen = choose_columns(stream, Columns(), (), "x")
+        stream.choose(chosen)
+        rows = stream.take(9)
+    assert chosen == Chosen(("question", "context"), ())
+    assert rows.texts == [("q", "c"), None, None]
+    assert rows.errors == [None, "the second text is missing", "the text is missing"]
+
+
+def test_columns_are_found_by_name_and_kept_as_they_are(tmp_path):
+    path = parquet(tmp_path / "x.parquet", {"Id": [7, 8], "when": [1.5, None], "Sentence": ["a", "b"]})
+    with ExitStack() as stack:
+        stream = opened(stack, path, None)
+        assert choose_columns(stream, Columns(), (), "x") == Chosen(("Sentence",), ("Id",))
+        chosen = choose_columns(stream, Columns("sentence"), ("when", "id"), "x")
+        assert chosen == Chosen(("Sentence",), ("when", "Id"))
+        stream.choose(chosen)
+        assert stream.take(9).ids.to_pydict() == {"when": [1.5, None], "Id": [7, 8]}
+        for columns, ids, said in ((Columns("no"), (), "no column of texts"), (Columns(), ("no",), "no column no")):
+            with pytest.raises(InvalidData, match=said):
+                choose_columns(stream, columns, ids, "x")
+
+
+def test_what_cannot_be_read_is_one_sentence(tmp_path):
+    (tmp_path / "x.parquet").write_bytes(b"no parquet")
+    (tmp_path / "x.csv").write_bytes(b"text\n\xff\n")
+    (tmp_path / "open.csv").write_text('text\n"open\n')
+    parquet(tmp_path / "numbers.parquet", {"text": [1, 2]})
+    said = {
+        "x.parquet": "x.parquet is not readable",
+        "x.csv": "x.csv is not readable as UTF-8; say what it is with --encoding",
+        "open.csv": "open.csv line 2 is not CSV",
+        "numbers.parquet": "the column text holds int64, not texts",
+    }
+    for name, sentence in said.items():
+        with pytest.raises(InvalidData, match=sentence), ExitStack() as stack:
+            opened(stack, tmp_path / name, Chosen(("text",), ())).take(9)
+
+
+def test_files_of_a_folder_are_found_by_name(tmp_path):
+    for name in ("b.csv", "a.jsonl.gz", "c.txt", "_job.json"):
+        (tmp_path / name).write_text("")
+    assert [source.name for source in find_sources([str(tmp_path)])] == ["a.jsonl.gz", "b.csv"]
+    for address, said in (("nowhere.csv", "no data"), (tmp_path / "c.txt", "ends in one of"), ("s3:///", "bucket")):
+        with pytest.raises(InvalidData, match=said):
+            find_sources([str(address)])
+    with pytest.raises(InvalidData, match="given twice"):
+        find_sources([str(tmp_path / "b.csv")] * 2)
