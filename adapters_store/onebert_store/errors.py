@@ -34,6 +34,7 @@ One file although it is long: the tree below is what a reader looks for, and eac
     ├── EngineFailed                  500  engine-failed         the forward pass raised
     ├── AnswerNotFinite               422  answer-not-finite     a served task gave NaN or infinity
     ├── Unauthorized                  401  unauthorized
+    ├── Forbidden                     403  forbidden             the key is not for this
     ├── TooManyAttempts               429  too-many-attempts     wrong keys from one address, with Retry-After
     ├── UnsupportedBase               422  unsupported-base      architecture or weights we do not serve
     ├── BaseNotFound                  404  base-not-found
@@ -296,6 +297,14 @@ class Unauthorized(OneBertError):
     status = 401
     code = "unauthorized"
     title = "API key needed"
+
+
+class Forbidden(OneBertError):
+    """The key is valid, and its scopes or tasks do not allow what was asked."""
+
+    status = 403
+    code = "forbidden"
+    title = "Not allowed with this key"
 
 
 class TooManyAttempts(OneBertError):

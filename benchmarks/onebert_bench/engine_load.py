@@ -20,6 +20,7 @@ from onebert_server.engine.engine import Engine, EngineLimits
 from onebert_server.engine.memory import keep_freed_memory
 from onebert_server.engine.queue import QueueLimits
 from onebert_server.engine.request import Item
+from onebert_server.principal import root
 from onebert_server.runtime import MAX_BATCH_SECONDS
 from onebert_server.settings import Settings
 
@@ -35,7 +36,7 @@ def run_engine(name: str | None, dtype: str, device: str, threads: int | None, c
     latencies: list[float] = []
     started, cpu, left, done = time.perf_counter(), time.process_time(), clients, threading.Event()
 
-    context = Context("load", math.inf, time.monotonic(), "load")
+    context = Context(root("load"), math.inf, time.monotonic(), "load")
 
     def send(turn: int) -> None:
         # A copy for each request, since requests over HTTP share no tokens either.

@@ -13,7 +13,7 @@ def create_app(runtime: Runtime) -> FastAPI:
     return web_app(
         runtime,
         [classify.router, tasks.router, system.router, docs.router],
-        api_keys=settings.api_keys,
+        keys=runtime.keys,
         max_body_bytes=settings.max_body_bytes,
         receive_timeout=settings.receive_timeout,
         request_timeout=settings.request_timeout,

@@ -3,8 +3,7 @@
 import time
 from dataclasses import dataclass
 
-# The principal of the server's own work: proofs of uploads and of loaded versions. No key's principal looks like it.
-RESERVED = "(server)"
+from onebert_server.principal import OWN_WORK, Principal
 
 
 @dataclass(frozen=True)
@@ -12,13 +11,13 @@ class Context:
     """One request as it travels from the edge to the engine's queue.
 
     Attributes:
-        principal: who asks; what fairness and shares are counted by. Never a key itself.
+        principal: who asks, and what it may do; fairness and shares are counted by its name.
         deadline: when nobody waits for the answer any more, in seconds of `time.monotonic()`.
         arrived: when the request came, on the same clock.
         request_id: what the answer and the log call the request.
     """
 
-    principal: str
+    principal: Principal
     deadline: float
     arrived: float
     request_id: str
@@ -30,4 +29,4 @@ def own_work(name: str) -> Context:
     Args:
         name: what the log calls it.
     """
-    return Context(RESERVED, deadline=float("inf"), arrived=time.monotonic(), request_id=name)
+    return Context(OWN_WORK, deadline=float("inf"), arrived=time.monotonic(), request_id=name)

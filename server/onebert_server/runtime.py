@@ -20,6 +20,7 @@ from onebert_server.engine.bank import Bank
 from onebert_server.engine.engine import Engine, EngineLimits
 from onebert_server.engine.memory import give_back_freed_memory
 from onebert_server.engine.queue import QueueLimits
+from onebert_server.keys import KeyRing
 from onebert_server.metrics import Metrics
 from onebert_server.progress import Progress
 from onebert_server.receiving import Receiving
@@ -54,9 +55,11 @@ class Runtime(Edge):
         uploader: the one thread that takes uploads, so that they queue behind each other and not before answers.
         receiving: the uploads that are under way.
         metrics: those of this process, and of its front ends.
+        keys: those that are taken now.
     """
 
     metrics: Metrics
+    keys: KeyRing
     settings: Settings
     base: Base
     engine: Engine
@@ -136,6 +139,7 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
         _add_gauges(metrics, engine, bank, catalog)
         runtime = Runtime(
             settings=settings,
+            keys=KeyRing(settings.api_keys),
             base=base,
             engine=engine,
             catalog=catalog,

@@ -13,6 +13,7 @@ from onebert_encoder.text.tokens import Tokens
 from onebert_server.app import create_app
 from onebert_server.context import own_work
 from onebert_server.engine.request import Item
+from onebert_server.principal import root
 from onebert_server.runtime import MAX_FAILED_IN_A_ROW, open_runtime
 from onebert_server.settings import load_settings
 from onebert_store.errors import EngineFailed
@@ -37,7 +38,7 @@ class Held:
             if end is not None:
                 raise end
 
-        [resident] = self.runtime.directory.pin(["task"], "test")
+        [resident] = self.runtime.directory.pin(["task"], root("test"))
         future = self.runtime.engine.submit([Item(Tokens([5], [0]), resident.slot)], own_work("test"))
         future.add_done_callback(answered)
         await asyncio.to_thread(self.entered.wait)
@@ -194,7 +195,7 @@ def test_health_fails_when_the_engines_thread_is_dead_and_who_waits_is_told(tmp_
 
 def test_health_fails_when_every_pass_fails_and_is_well_again_after_an_answer(tmp_path):
     async def test(held):
-        [version] = held.runtime.directory.pin(["task"], "test")
+        [version] = held.runtime.directory.pin(["task"], root("test"))
         outside_the_vocabulary = Item(Tokens([10**9], [0]), version.slot)
 
         async def fail(times):

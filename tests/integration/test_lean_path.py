@@ -24,8 +24,10 @@ from onebert_server.front_ends.remote import RemoteBackend, RemoteCounts
 from onebert_server.http import web
 from onebert_server.http.lean.formats import Formats
 from onebert_server.http.routes import classify
+from onebert_server.keys import KeyRing
 from onebert_server.limits import MAX_FANOUT, MAX_ITEMS, MAX_TEXT
 from onebert_server.metrics import Metrics
+from onebert_server.principal import root
 from onebert_server.runtime import open_runtime
 from onebert_server.settings import load_settings
 from onebert_store.file.format import loads
@@ -357,7 +359,7 @@ def test_a_front_end_answers_alike(both, tmp_path, monkeypatch):
     create = partial(
         web.web_app,
         routers=[classify.router],
-        api_keys=(),
+        keys=KeyRing([]),
         max_body_bytes=2**20,
         receive_timeout=60.0,
         request_timeout=30.0,
@@ -433,7 +435,7 @@ def test_what_goes_wrong_behind_the_queue_is_said_alike(tmp_path, monkeypatch):
             entered.set()
             goes_on.wait()
 
-        [version] = runtime.directory.pin(["tone"], "test")
+        [version] = runtime.directory.pin(["tone"], root("test"))
         runtime.engine.submit([Item(Tokens([5], [0]), version.slot)], own_work("test")).add_done_callback(hold)
         try:
             assert entered.wait(60)

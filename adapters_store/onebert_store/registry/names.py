@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from onebert_store.errors import InvalidInput
+from onebert_store.errors import InvalidInput, TaskNotFound
 from onebert_store.file.strict_json import shown
 
 LIVE = "live"
@@ -32,6 +32,11 @@ def check_name(name: str) -> None:
         raise InvalidInput(
             f"'{shown(name)}' is not a name: 1 to 63 of a-z, 0-9, '.', '_', '-', starting with a letter or digit"
         )
+
+
+def no_such_task(name: str) -> TaskNotFound:
+    """The one error for a task that there is not, or not for who asks: nothing in it tells these two apart."""
+    return TaskNotFound(f"there is no task {name}")
 
 
 def check_alias(alias: str) -> None:

@@ -3,11 +3,11 @@
 from pydantic import ValidationError
 from sqlalchemy import ColumnElement, Connection, select
 
-from onebert_store.errors import AliasConflict, StoreCorrupt, TaskNotFound, VersionNotFound
+from onebert_store.errors import AliasConflict, StoreCorrupt, VersionNotFound
 from onebert_store.file.manifest import Manifest
 from onebert_store.file.strict_json import shown
 from onebert_store.registry.database import ALIASES, TASKS, VERSIONS
-from onebert_store.registry.names import check_name
+from onebert_store.registry.names import check_name, no_such_task
 from onebert_store.registry.records import Alias, TaskRecord, VersionEntry, VersionRecord
 
 MAX_VERSION = 2**31 - 1
@@ -78,7 +78,7 @@ def require_task(connection: Connection, name: str) -> None:
     """
     check_name(name)
     if not _exists(connection, VERSIONS.c.task == name):
-        raise TaskNotFound(f"there is no task {name}")
+        raise no_such_task(name)
 
 
 def aliases_at(connection: Connection, task: str, n: int) -> list[str]:

@@ -13,6 +13,7 @@ from onebert_server.context import Context
 from onebert_server.engine.engine import Engine
 from onebert_server.engine.request import Item
 from onebert_server.limits import MAX_FANOUT
+from onebert_server.principal import Action, Principal
 from onebert_server.versions.residents import Residents
 from onebert_server.versions.version import Version
 from onebert_store.errors import InvalidInput
@@ -76,7 +77,8 @@ class Admission:
             self._arrivals = Arrivals()
         return self._arrivals
 
-    def _pin(self, wanted: Wanted, principal: str) -> list[Version]:
+    def _pin(self, wanted: Wanted, principal: Principal) -> list[Version]:
+        principal.require_scope(Action.CLASSIFY)
         if wanted.refs is not None:
             return self._directory.pin(wanted.refs, principal)
         takes = lambda facts: TASK_TYPES[facts.task_type].takes(wanted.pair)  # noqa: E731

@@ -13,6 +13,7 @@ from onebert_server.answering.backend import Backend, Result, Wanted
 from onebert_server.answering.plan import OneSequence, Plan, Question, Reading
 from onebert_server.answering.tokenizing import Tokenizing
 from onebert_server.context import Context
+from onebert_server.principal import Action
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import AnswerNotFinite
 
@@ -58,8 +59,10 @@ class Answerer:
         """Refuses what would be refused however small it were: for before the body is read.
 
         Raises:
+            Forbidden: the principal may not have anything classified.
             QueueFull, OverShare, ShuttingDown, EngineFailed: see Backend.
         """
+        context.principal.require_scope(Action.CLASSIFY)
         self._backend.check(context)
 
     async def answer(
@@ -83,7 +86,7 @@ class Answerer:
             OneBertError: see Backend.
         """
         self.check(context)
-        inputs = await self._tokenizing.split(context.principal, texts)
+        inputs = await self._tokenizing.split(context.principal.name, texts)
         results = await self._backend.compute(context, wanted, inputs)
         work = partial(self._read, texts, inputs, results, wanted.top_k, render)
         numbers = 0

@@ -59,8 +59,10 @@ class Backend(Protocol):
         be, and whether it takes them.
 
         Raises:
+            Forbidden: the principal may not have anything classified.
             InvalidInput: not a reference, too many tasks, or an input that a version does not take.
-            TaskNotFound, VersionNotFound, AliasNotFound, VersionUnavailable: there is no such version.
+            TaskNotFound, VersionNotFound, AliasNotFound, VersionUnavailable: there is no such version,
+                or not for this principal.
             QueueFull, OverShare, DeadlineExceeded, ShuttingDown, TooLarge: nothing was computed.
             EngineFailed: the logits could not be computed.
         """

@@ -89,7 +89,7 @@ class Engine:
         Raises:
             QueueFull, OverShare, ShuttingDown, EngineFailed: see `submit`.
         """
-        self._scheduler.check(context.principal, self._seconds_per_token)
+        self._scheduler.check(context.principal.name, self._seconds_per_token)
 
     def wake(self) -> None:
         """Begins with what was submitted without waking the engine; what is under way goes on."""

@@ -41,7 +41,7 @@ class Request(Future[list[Logits]]):
     ) -> None:
         super().__init__()
         self.items, self.costs = items, costs
-        self.principal, self.deadline = context.principal, context.deadline
+        self.principal, self.deadline = context.principal.name, context.deadline
         self.lengths = [len(item.tokens) for item in items]
         self.submitted = time.monotonic()
         self.left = False

@@ -27,6 +27,7 @@ from onebert_server.http.auth import ApiKeys
 from onebert_server.http.middleware import RequestMiddleware
 from onebert_server.http.routes import classify as routes_classify
 from onebert_server.http.web import uvicorn_config, web_app
+from onebert_server.keys import KeyRing
 from onebert_server.logs import log_to_stderr
 
 logger = logging.getLogger("onebert.front_end")
@@ -40,12 +41,13 @@ def main() -> None:
     setup = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=wire.Setup)
     log_to_stderr(setup.log_level)
     backend, counts = RemoteBackend(), RemoteCounts()
+    keys = KeyRing(setup.api_keys)
     with ThreadPoolExecutor(WORKERS, "onebert-worker") as workers:
         edge = Edge(Answerer(Tokenizer.loads(setup.tokenizer), setup.max_length, backend, workers), counts)
         app = web_app(
             edge,
             [routes_classify.router],
-            api_keys=setup.api_keys,
+            keys=keys,
             max_body_bytes=setup.max_body_bytes,
             receive_timeout=setup.receive_timeout,
             request_timeout=setup.request_timeout,
@@ -54,7 +56,7 @@ def main() -> None:
             app,
             routes_classify.router.routes,
             setup.app_path,
-            ApiKeys(setup.api_keys),
+            ApiKeys(keys),
             lambda error: RequestMiddleware(refusing(error), edge),
             setup.engine_timeout,
         )

@@ -126,7 +126,7 @@ class _Known:
 
 def _context(asked: wire.Compute) -> Context:
     now = time.monotonic()
-    return Context(asked.principal, now + asked.remaining, now - asked.waited, asked.request_id)
+    return Context(wire.principal(asked.principal), now + asked.remaining, now - asked.waited, asked.request_id)
 
 
 def _wanted(asked: wire.Compute) -> tuple[Wanted, list[Pieces]]:

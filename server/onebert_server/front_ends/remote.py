@@ -45,7 +45,7 @@ class RemoteBackend:
         """
         if self.channel.full:
             raise QueueFull("as much waits for the process with the engine as a front end holds; try again soon")
-        until, refused = self._full.get(context.principal, (0.0, None))
+        until, refused = self._full.get(context.principal.name, (0.0, None))
         if refused is not None and time.monotonic() < until:
             raise _error(refused)
 
@@ -59,7 +59,7 @@ class RemoteBackend:
             return await future
         except _Refused as error:
             if error.refused.whatever:
-                self._remember(context.principal, error.refused)
+                self._remember(context.principal.name, error.refused)
             raise _error(error.refused) from None
         except asyncio.CancelledError:
             self.channel.send(wire.Cancel(number))
@@ -146,7 +146,7 @@ def _question(number: int, context: Context, wanted: Wanted, inputs: Sequence[Pi
     indexes = {key: index for index, key in enumerate(distinct)}
     return wire.Compute(
         number,
-        context.principal,
+        wire.asking(context.principal),
         context.request_id,
         remaining=context.deadline - now,
         waited=now - context.arrived,

@@ -3,16 +3,20 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, cast
 
 import msgspec
 
+from onebert_server.principal import Principal, Scope
 from onebert_server.versions.facts import Facts
 
 _LENGTH_BYTES = 4
 # Bytes that may wait for the other side to read them: some forty of the largest questions. More wait only where the
 # other side hangs.
 MAX_UNREAD_BYTES = 2**23
+# Principals that are kept in the form of the other side.
+MAX_PRINCIPALS = 1024
 
 
 class Setup(msgspec.Struct, frozen=True):
@@ -59,12 +63,20 @@ class SplitInput(msgspec.Struct, frozen=True, array_like=True):
     lengths: list[int]
 
 
+class Asking(msgspec.Struct, frozen=True, array_like=True):
+    """Who asks; see Principal."""
+
+    name: str
+    scopes: frozenset[Scope]
+    tasks: tuple[str, ...]
+
+
 class Compute(msgspec.Struct, tag=True, frozen=True, array_like=True):
     """From a front end: resolve, cut and compute, and answer with `Logits` or `Refused`.
 
     Attributes:
         number: the front end's own number of this question, which the reply repeats.
-        principal, request_id: of the request's context.
+        principal, request_id: of the request's context; the front end has seen what the principal proved itself by.
         remaining, waited: seconds until its deadline, and since it came: the two processes may have different clocks.
         refs: a reference for each input; None is the live version of every task that takes such an input.
         pair: whether the input is a pair; read where there are no references.
@@ -74,7 +86,7 @@ class Compute(msgspec.Struct, tag=True, frozen=True, array_like=True):
     """
 
     number: int
-    principal: str
+    principal: Asking
     request_id: str
     remaining: float
     waited: float
@@ -231,6 +243,18 @@ class Channel(asyncio.Protocol):
             outgoing.append(self._outgoing.popleft())
         if self._transport is not None:
             self._transport.write(b"".join(outgoing))
+
+
+@lru_cache(MAX_PRINCIPALS)
+def asking(principal: Principal) -> Asking:
+    """A principal as it goes over the wire."""
+    return Asking(principal.name, principal.scopes, principal.tasks)
+
+
+@lru_cache(MAX_PRINCIPALS)
+def principal(asking: Asking) -> Principal:
+    """Who asks, from the wire; the same object for the same content, since its globs are compiled once."""
+    return Principal(asking.name, asking.scopes, asking.tasks)
 
 
 def framed(message: Any) -> bytes:

@@ -1,10 +1,8 @@
-"""API keys: every path needs one but an exact list; checked before a byte of the body is read."""
+"""Who asks: every path needs a key but an exact list; checked before a byte of the body is read."""
 
 import hashlib
-import hmac
 import time
 from collections import OrderedDict
-from collections.abc import Iterable
 from functools import lru_cache
 
 from starlette.datastructures import Headers
@@ -12,6 +10,8 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from onebert_server.http.problems import problem_response
+from onebert_server.keys import KeyRing
+from onebert_server.principal import Principal, nobody, root
 from onebert_server.settings import is_loopback
 from onebert_store.errors import OneBertError, TooManyAttempts, Unauthorized
 
@@ -23,16 +23,12 @@ OPEN_PATHS = DOCS_PATHS | {"/healthz", "/startupz", "/readyz"}
 
 
 class ApiKeys:
-    """The keys of a server, as SHA-256 digests."""
+    """Tells from a request's head who asks."""
 
-    def __init__(self, digests: Iterable[bytes]) -> None:
-        self._digests = tuple(digests)
+    def __init__(self, ring: KeyRing) -> None:
+        self._ring = ring
 
-    def __bool__(self) -> bool:
-        """Whether there are any."""
-        return bool(self._digests)
-
-    def check(self, headers: Headers, address: str) -> str:
+    def check(self, headers: Headers, address: str) -> Principal:
         """Lets a request through or not.
 
         Without keys the server listens on loopback only (Settings sees to that); the Host must then be a loopback name,
@@ -43,29 +39,28 @@ class ApiKeys:
             address: of the client.
 
         Returns:
-            The principal: who asks, by key or, without keys, by address.
+            Who asks, by key or, without keys, by address.
 
         Raises:
             Unauthorized: no key, several, or a wrong one.
         """
-        if not self._digests:
+        if self._ring.is_open:
             if not _means_loopback(headers.get("host", "")):
                 raise Unauthorized("a server without API keys answers only requests addressed to loopback")
-            return address
+            return root(address)
         given = headers.getlist("authorization")
         scheme, _, key = given[0].partition(" ") if len(given) == 1 else ("", "", "")
         # HTTP's whitespace alone: `strip()` would take off 0x85 and 0xA0, too, which may be the last byte of a key.
         digest = hashlib.sha256(key.strip(" \t").encode("latin-1")).digest()
-        # All keys are compared, whichever matches: the time says nothing about them.
-        matches = [hmac.compare_digest(digest, known) for known in self._digests]
-        if scheme.lower() != "bearer" or not any(matches):
+        principal = self._ring.find(digest)
+        if scheme.lower() != "bearer" or principal is None:
             raise Unauthorized("send one valid key as 'Authorization: Bearer …'")
-        return f"key:{digest.hex()[:16]}"
+        return principal
 
     def let_through(self, scope: Scope) -> bool:
         """Whether KeyMiddleware passes a request on instead of refusing it: it has a key, or needs none."""
         try:
-            return scope["path"] in OPEN_PATHS or bool(self.check(Headers(scope=scope), "any"))
+            return scope["path"] in OPEN_PATHS or self.check(Headers(scope=scope), "any") is not None
         except Unauthorized:
             return False
 
@@ -114,7 +109,7 @@ class KeyMiddleware:
         """Answers 401, or passes the request on."""
         if scope["type"] == "http":
             address, _ = scope.get("client") or ("", 0)
-            scope["state"]["principal"] = address
+            scope["state"]["principal"] = nobody(address)
         if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
             try:
                 scope["state"]["principal"] = self.keys.check(Headers(scope=scope), address)

@@ -99,7 +99,7 @@ class Answer(Response):
     ) -> None:
         super().__init__(content, headers=headers, media_type=media_type)
         edge: Edge = request.app.state.edge
-        self._untaken, self._principal = edge.untaken, request.state.context.principal
+        self._untaken, self._principal = edge.untaken, request.state.context.principal.name
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Sends it."""

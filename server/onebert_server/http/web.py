@@ -1,7 +1,7 @@
 """HTTP as every process of a server speaks it: how uvicorn and the log are set, and the app around its routes."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import cast
 
@@ -21,6 +21,7 @@ from onebert_server.http.problems import install_handlers
 from onebert_server.http.protocol import LimitedProtocol
 from onebert_server.http.refusals import RefusalMiddleware
 from onebert_server.http.strict import DirectRoute
+from onebert_server.keys import KeyRing
 
 
 def uvicorn_config(app: ASGIApp, receive_timeout: float, shutdown_timeout: float) -> uvicorn.Config:
@@ -43,13 +44,12 @@ def web_app(
     edge: Edge,
     routers: Sequence[APIRouter],
     *,
-    api_keys: Iterable[bytes],
+    keys: KeyRing,
     max_body_bytes: int,
     receive_timeout: float,
     request_timeout: float,
 ) -> FastAPI:
     """An app with these routes, which find the edge as `app.state.edge`."""
-    keys = ApiKeys(api_keys)
     app = DocumentedApp(
         title="OneBERT",
         description="One frozen encoder, hundreds of classifiers: answers for any mix of tasks in one batch.",
@@ -57,7 +57,7 @@ def web_app(
         redoc_url=None,
         redirect_slashes=False,
         # For the documentation only: KeyMiddleware has checked the key before any route is looked up.
-        dependencies=[Depends(HTTPBearer(auto_error=False))] if keys else [],
+        dependencies=[Depends(HTTPBearer(auto_error=False))] if not keys.is_open else [],
     )
     app.state.edge = edge
     for router in routers:
@@ -68,7 +68,7 @@ def web_app(
     app.add_middleware(LeanMiddleware, edge=edge, formats=formats)
     app.add_middleware(BodyLimitMiddleware, max_bytes=max_body_bytes, timeout=receive_timeout)
     app.add_middleware(ContextMiddleware, timeout=request_timeout)
-    app.add_middleware(KeyMiddleware, keys=keys)
+    app.add_middleware(KeyMiddleware, keys=ApiKeys(keys))
     app.add_middleware(RefusalMiddleware)
     app.add_middleware(RequestMiddleware, edge=edge)
     return app

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 
 from onebert_server.context import Context
 from onebert_server.engine.engine import Engine
+from onebert_server.principal import Action
 from onebert_server.progress import Progress
 from onebert_server.versions.directory import Directory
 from onebert_server.versions.residents import PROVED_TOGETHER, Residents
@@ -67,17 +68,28 @@ class Catalog:
                 self._learn(version)
             progress.advance()
 
-    def upload(self, task: str, body: BlobWriter) -> tuple[VersionEntry, bool]:
+    def writer(self, task: str, context: Context) -> BlobWriter:
+        """What takes the body of an upload, which is refused here before a byte of the body is read.
+
+        Raises:
+            Forbidden, TaskNotFound: the principal may not upload to this task, whether or not there is one.
+        """
+        context.principal.require(Action.UPLOAD, task)
+        return self._registry.writer()
+
+    def upload(self, task: str, body: BlobWriter, context: Context) -> tuple[VersionEntry, bool]:
         """Takes an upload: reads, checks, folds, installs, proves, stores, publishes; or leaves no trace of it.
 
         Returns:
             The version that holds the content, and whether it is new.
 
         Raises:
+            Forbidden, TaskNotFound: see `writer`.
             InvalidDelta: what is wrong with the file.
             BankFull, QueueFull, ShuttingDown, StorageFull: what is wrong with the server.
         """
         with body:
+            context.principal.require(Action.UPLOAD, task)
             delta = loads(body.read())
             if known := self.directory.find(task, delta.digest):
                 return known.entry, False
@@ -105,10 +117,12 @@ class Catalog:
         Nothing is held where there is no such version: `move_alias` says what is wrong.
 
         Raises:
+            Forbidden, TaskNotFound: the principal may not move aliases of this task.
             VersionUnavailable: it cannot be loaded.
             DeadlineExceeded: it was not loaded within the request's time.
             QueueFull, OverShare: as many requests wait for versions as may.
         """
+        context.principal.require(Action.PROMOTE, task)
         try:
             pinned = self.directory.pin([f"{task}@{version}"], context.principal)
         except (NotFound, InvalidInput):
@@ -119,29 +133,33 @@ class Catalog:
         finally:
             self.directory.unpin(pinned)
 
-    def move_alias(self, task: str, alias: str, version: int, expected: int | None) -> Alias:
+    def move_alias(self, task: str, alias: str, version: int, expected: int | None, context: Context) -> Alias:
         """Compare-and-set; in effect for every request that is admitted after it returns.
 
         To be called inside `in_memory`, so that nobody is sent to a version that cannot answer.
 
         Raises:
+            Forbidden: the principal may not move aliases.
             InvalidInput, NotFound, AliasConflict: see `Registry.move_alias`.
             VersionUnavailable: memory did not know the version, and knows it from now on.
         """
+        context.principal.require(Action.PROMOTE, task)
         with self._changing():
             self._require_known(task, version)
             moved = self._registry.move_alias(task, alias, version, expected)
             self.directory.set_alias(task, alias, moved)
             return moved
 
-    def delete_alias(self, task: str, alias: str, expected: int) -> None:
+    def delete_alias(self, task: str, alias: str, expected: int, context: Context) -> None:
         """Deletes an alias if it is where it is said to be."""
+        context.principal.require(Action.PROMOTE, task)
         with self._changing():
             self._registry.delete_alias(task, alias, expected)
             self.directory.set_alias(task, alias, None)
 
-    def delete_version(self, task: str, version: int) -> None:
+    def delete_version(self, task: str, version: int, context: Context) -> None:
         """Deletes a version that no alias points at; requests that hold it are still answered by it."""
+        context.principal.require(Action.DELETE, task)
         with self._changing():
             try:
                 self._registry.delete_version(task, version)
@@ -152,8 +170,9 @@ class Catalog:
                 raise
             self.directory.retire(task, version)
 
-    def delete_task(self, task: str) -> None:
+    def delete_task(self, task: str, context: Context) -> None:
         """Deletes a task with all of its aliases and versions; requests that hold one of these are still answered."""
+        context.principal.require(Action.DELETE, task)
         with self._changing():
             try:
                 self._registry.delete_task(task)

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from math import ceil
 
-from onebert_server.context import RESERVED
+from onebert_server.principal import RESERVED, Principal
 from onebert_server.versions.facts import Facts
 from onebert_server.versions.version import State, TaskEntry, Version
-from onebert_store.errors import AliasNotFound, InvalidInput, TaskNotFound, VersionUnavailable
-from onebert_store.registry.names import LIVE, parse_ref
+from onebert_store.errors import AliasNotFound, InvalidInput, VersionUnavailable
+from onebert_store.registry.names import LIVE, TaskRef, no_such_task, parse_ref
 from onebert_store.registry.records import Alias, VersionRecord
 
 
@@ -90,10 +90,11 @@ class Directory:
                 del self._tasks[name]
         self._give_back(unused)
 
-    def pin(self, refs: Sequence[str], principal: str) -> list[Version]:
+    def pin(self, refs: Sequence[str], principal: Principal) -> list[Version]:
         """Resolves all references at one moment; every pin is given back by `unpin`.
 
-        What is not resident is loaded from now on, in turns of the principal: `Version.loading` says when it is.
+        A task that the principal does not see is not found. What is not resident is loaded from now on, in turns of
+        the principal: `Version.loading` says when it is.
 
         Raises:
             InvalidInput: not a reference.
@@ -101,15 +102,15 @@ class Directory:
         """
         parsed = {ref: parse_ref(ref) for ref in refs}
         with self._lock:
-            found = {ref: self._resolve(target.task, target.version, target.alias) for ref, target in parsed.items()}
+            found = {ref: self._resolve(target, principal) for ref, target in parsed.items()}
             versions = [found[ref] for ref in refs]
             cold = self._pin(versions)
         for version in cold:
-            self._load(version, principal)
+            self._load(version, principal.name)
         return versions
 
-    def pin_live(self, wanted: Callable[[Facts], bool], most: int, principal: str) -> list[Version]:
-        """Pins the wanted of the tasks' live versions, by name.
+    def pin_live(self, wanted: Callable[[Facts], bool], most: int, principal: Principal) -> list[Version]:
+        """Pins the wanted of the live versions of those tasks that the principal sees, by name.
 
         Left out are versions that are unavailable, and versions whose manifest could not be read yet.
 
@@ -118,8 +119,8 @@ class Directory:
         """
         versions: list[Version] = []
         with self._lock:
-            for task in self._tasks.values():
-                live = task.aliases.get(LIVE)
+            for name, task in self._tasks.items():
+                live = task.aliases.get(LIVE) if principal.sees(name) else None
                 version = task.versions[live.version] if live else None
                 if version is None or version.state is State.UNAVAILABLE:
                     continue
@@ -131,7 +132,7 @@ class Directory:
             versions.sort(key=lambda version: version.facts.task)
             cold = self._pin(versions)
         for version in cold:
-            self._load(version, principal)
+            self._load(version, principal.name)
         return versions
 
     def unpin(self, versions: Sequence[Version]) -> None:
@@ -278,10 +279,10 @@ class Directory:
         with self._lock:
             return self._find(name).copy()
 
-    def tasks(self, after: str, most: int) -> list[TaskEntry]:
-        """Copies of the first `most` entries whose names come after `after`, by name."""
+    def tasks(self, after: str, most: int, wanted: Callable[[str], bool] = lambda _: True) -> list[TaskEntry]:
+        """Copies of the first `most` entries with a wanted name that comes after `after`, by name."""
         with self._lock:
-            names = heapq.nsmallest(most, (name for name in self._tasks if name > after))
+            names = heapq.nsmallest(most, (name for name in self._tasks if name > after and wanted(name)))
             return [self._tasks[name].copy() for name in names]
 
     def version(self, name: str, version: int) -> Version:
@@ -319,15 +320,19 @@ class Directory:
 
     def _find(self, name: str) -> TaskEntry:
         if name not in self._tasks:
-            raise TaskNotFound(f"there is no task {name}")
+            raise no_such_task(name)
         return self._tasks[name]
 
-    def _resolve(self, name: str, number: int | None, alias: str | None) -> Version:
-        task = self._find(name)
+    def _resolve(self, ref: TaskRef, principal: Principal) -> Version:
+        # One error at one place for a foreign task and for one that is not there, so that no answer tells them apart.
+        if not principal.sees(ref.task):
+            raise no_such_task(ref.task)
+        task = self._find(ref.task)
+        number = ref.version
         if number is None:
-            if alias not in task.aliases:
-                raise AliasNotFound(f"{name} has no alias {alias}")
-            number = task.aliases[alias].version
+            if ref.alias not in task.aliases:
+                raise AliasNotFound(f"{ref.task} has no alias {ref.alias}")
+            number = task.aliases[ref.alias].version
         version = task.version(number)
         if version.state is State.UNAVAILABLE:
             raise self._refusal(version)

@@ -159,11 +159,11 @@ class Residents:
             QueueFull: as many requests wait for versions as may.
             OverShare: the same, and more of this principal than of others.
         """
-        principal, deadline = context.principal, context.deadline
-        while awaited := self.directory.awaited(versions, principal):
+        name, deadline = context.principal.name, context.deadline
+        while awaited := self.directory.awaited(versions, name):
             self._check_sum(versions)
-            self._check_share(principal)
-            self._waiting[principal] += 1
+            self._check_share(name)
+            self._waiting[name] += 1
             try:
                 # A request that leaves takes nothing along: others may wait for the same version.
                 loading = asyncio.gather(*(asyncio.shield(asyncio.wrap_future(one)) for one in awaited))
@@ -171,9 +171,9 @@ class Residents:
             except TimeoutError:
                 raise DeadlineExceeded("the request's time was over before its versions were loaded") from None
             finally:
-                self._waiting[principal] -= 1
-                if not self._waiting[principal]:
-                    del self._waiting[principal]
+                self._waiting[name] -= 1
+                if not self._waiting[name]:
+                    del self._waiting[name]
 
     def found_damaged(self, version: Version, error: OneBertError) -> None:
         """A version's stored file could not be read; what is in memory answers as before."""

@@ -32,6 +32,7 @@ from onebert_server.front_ends import desk, wire
 from onebert_server.front_ends.desk import FrontDesk
 from onebert_server.front_ends.remote import RemoteBackend
 from onebert_server.metrics import Metrics
+from onebert_server.principal import root
 from onebert_server.versions.residents import Residents
 from onebert_server.versions.version import Version
 from onebert_store.errors import AnswerNotFinite, InvalidInput, OneBertError, TaskNotFound, TooLarge
@@ -152,7 +153,7 @@ class Parts:
 
 def context():
     now = time.monotonic()
-    return Context("somebody", now + 60, now, "an-id")
+    return Context(root("somebody"), now + 60, now, "an-id")
 
 
 @pytest.fixture(params=[False, True], ids=["one process", "front end"])

@@ -15,6 +15,7 @@ from onebert_server.app import create_app
 from onebert_server.context import own_work
 from onebert_server.engine.request import Item
 from onebert_server.metrics import Metrics
+from onebert_server.principal import root
 from onebert_server.receiving import MAX_UPLOADS
 from onebert_server.runtime import REGISTRARS, open_runtime
 from onebert_server.settings import load_settings
@@ -175,7 +176,7 @@ def test_a_batch_that_hangs_does_not_hold_the_end(tmp_path, monkeypatch):
     def live():
         with opened(tmp_path) as runtime:
             monkeypatch.setattr(Metrics, "observe_batch", hang)
-            [version] = runtime.directory.pin(["task"], "test")
+            [version] = runtime.directory.pin(["task"], root("test"))
             runtime.engine.submit([Item(Tokens([5], [0]), version.slot)], own_work("test"))
             assert entered.wait(60)
 

@@ -9,6 +9,7 @@ from starlette.exceptions import HTTPException
 
 from onebert_server.context import Context
 from onebert_server.http.middleware import BodyLimitMiddleware
+from onebert_server.principal import root
 
 TIMEOUT = 60
 
@@ -44,7 +45,7 @@ def _receive(before, after, until=math.inf):
         raise AssertionError
 
     now = time.monotonic()
-    scope = {"type": "http", "headers": [], "state": {"context": Context("test", now + until, now, "test")}}
+    scope = {"type": "http", "headers": [], "state": {"context": Context(root("test"), now + until, now, "test")}}
     with asyncio.Runner(loop_factory=Clock) as runner:
         loop = runner.get_loop()
         runner.run(BodyLimitMiddleware(app, 100, TIMEOUT)(scope, receive, send))

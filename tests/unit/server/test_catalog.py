@@ -11,11 +11,14 @@ from bases import tiny_base
 from onebert_server.answering.backend import Wanted
 from onebert_server.app import create_app
 from onebert_server.context import own_work
+from onebert_server.principal import root
 from onebert_server.runtime import open_runtime
 from onebert_server.settings import load_settings
 from onebert_store.errors import StorageFull, StorageUnavailable, TaskNotFound, VersionNotFound, VersionUnavailable
 from onebert_store.file.format import loads
 from servers import Task
+
+WORK = own_work("test")
 
 TEXT = "the screen was broken"
 
@@ -31,7 +34,7 @@ def runtime(tmp_path):
 def upload(runtime, seed, task="task"):
     with runtime.registry.writer() as body:
         body.write(Task(seed=seed).file)
-        return runtime.catalog.upload(task, body)
+        return runtime.catalog.upload(task, body, WORK)
 
 
 def scores(runtime, *refs):
@@ -73,26 +76,26 @@ def ready(runtime):
 def test_a_deletion_that_failed_leaves_a_version_in_memory_only_if_it_is_in_the_registry(runtime, monkeypatch, after):
     fails(monkeypatch, runtime, "delete_version", after)
     with pytest.raises(StorageUnavailable):
-        runtime.catalog.delete_version("task", 2)
+        runtime.catalog.delete_version("task", 2, WORK)
     assert runtime.registry.task("task").versions == ((1,) if after else (1, 2))
     if after:
         with pytest.raises(VersionNotFound):
-            runtime.directory.pin(["task@2"], "test")
+            runtime.directory.pin(["task@2"], root("test"))
     else:
-        runtime.directory.unpin(runtime.directory.pin(["task@2"], "test"))
+        runtime.directory.unpin(runtime.directory.pin(["task@2"], root("test")))
 
 
 @pytest.mark.parametrize("after", [True, False], ids=["after the commit", "before it"])
 def test_a_deletion_that_failed_leaves_a_task_in_memory_only_if_it_is_in_the_registry(runtime, monkeypatch, after):
     fails(monkeypatch, runtime, "delete_task", after)
     with pytest.raises(StorageUnavailable):
-        runtime.catalog.delete_task("task")
+        runtime.catalog.delete_task("task", WORK)
     assert len(runtime.registry.tasks()) == (0 if after else 1)
     if after:
         with pytest.raises(TaskNotFound):
-            runtime.directory.pin(["task"], "test")
+            runtime.directory.pin(["task"], root("test"))
     else:
-        runtime.directory.unpin(runtime.directory.pin(["task"], "test"))
+        runtime.directory.unpin(runtime.directory.pin(["task"], root("test")))
 
 
 @pytest.mark.parametrize("after", [True, False], ids=["after the commit", "before it"])
@@ -108,7 +111,7 @@ def test_an_upload_that_failed_leaves_a_version_in_memory_only_if_it_is_in_the_r
     assert upload(runtime, 3)[0].version == 3
     if after:
         assert scores(runtime, "task@3", "other") == pytest.approx(Task(seed=3).logits(TEXT).ravel(), abs=1e-4)
-        assert runtime.catalog.move_alias("other", "canary", 1, None).version == 1
+        assert runtime.catalog.move_alias("other", "canary", 1, None, WORK).version == 1
 
 
 def test_an_upload_that_fails_after_it_was_published_takes_no_row_from_its_version(runtime, monkeypatch):
@@ -133,24 +136,24 @@ def test_an_alias_moves_to_a_version_that_memory_did_not_know_once_it_is_loaded(
     for task in ("task", "unknown"):
         record, _ = runtime.registry.add(task, loads(Task(seed=3).file))
         with pytest.raises(VersionUnavailable) as refused:
-            runtime.catalog.move_alias(task, "canary", record.version, None)
+            runtime.catalog.move_alias(task, "canary", record.version, None, WORK)
         assert refused.value.retry_after
-        assert runtime.catalog.move_alias(task, "canary", record.version, None).version == record.version
+        assert runtime.catalog.move_alias(task, "canary", record.version, None, WORK).version == record.version
         assert scores(runtime, f"{task}@canary") == pytest.approx(Task(seed=3).logits(TEXT).ravel(), abs=1e-4)
 
 
 def test_an_alias_of_a_task_that_memory_does_not_know_is_deleted_all_the_same(runtime):
     runtime.registry.add("unknown", loads(Task(seed=3).file))
-    runtime.catalog.delete_alias("unknown", "live", 1)
+    runtime.catalog.delete_alias("unknown", "live", 1, WORK)
     assert not runtime.registry.task("unknown").aliases
 
 
 def test_a_task_that_memory_does_not_know_is_deleted_all_the_same(runtime):
     runtime.registry.add("unknown", loads(Task(seed=3).file))
-    runtime.catalog.delete_task("unknown")
+    runtime.catalog.delete_task("unknown", WORK)
     assert [task.name for task in runtime.registry.tasks()] == ["task"]
     with pytest.raises(TaskNotFound):
-        runtime.catalog.delete_task("unknown")
+        runtime.catalog.delete_task("unknown", WORK)
 
 
 def test_readiness_says_whether_the_disk_took_the_last_change(runtime, monkeypatch):
@@ -158,12 +161,12 @@ def test_readiness_says_whether_the_disk_took_the_last_change(runtime, monkeypat
     with monkeypatch.context() as disk:
         disk.setattr(runtime.registry, "delete_version", lambda *_: _raise(StorageFull("there is no room")))
         with pytest.raises(StorageFull):
-            runtime.catalog.delete_version("task", 2)
+            runtime.catalog.delete_version("task", 2, WORK)
     assert ready(runtime) == (200, "storage-full")
     with pytest.raises(VersionNotFound):
-        runtime.catalog.delete_version("task", 9)
+        runtime.catalog.delete_version("task", 9, WORK)
     assert ready(runtime) == (200, "storage-full")  # the disk was asked for nothing
-    runtime.catalog.delete_version("task", 2)
+    runtime.catalog.delete_version("task", 2, WORK)
     assert ready(runtime) == (200, "ok")
 
 

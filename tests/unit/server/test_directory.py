@@ -8,6 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, precondition, rule
 
+from onebert_server.principal import root
 from onebert_server.versions.directory import Directory
 from onebert_server.versions.version import State, Version
 from onebert_store.errors import AliasNotFound, InvalidInput, TaskNotFound, VersionNotFound, VersionUnavailable
@@ -16,7 +17,7 @@ from onebert_store.registry.records import Alias, VersionEntry, VersionRecord
 from tiny_delta import manifest_dict
 
 MANIFEST = parse_manifest(manifest_dict())
-ASKS = "a principal"
+ASKS = root("a principal")
 
 
 def _record(task, version):
@@ -230,11 +231,11 @@ def test_a_cold_version_is_asked_for_once_and_whoever_waits_hears_of_it():
     pinned = directory.pin(["task", "task@1"], ASKS)
     directory.pin(["task"], ASKS)
     assert asked == [version, version]
-    [loading] = directory.awaited(pinned, ASKS)
+    [loading] = directory.awaited(pinned, ASKS.name)
     assert not loading.done()
     directory.loaded(version, 7, _record("task", 1))
     assert loading.result() is None
-    assert directory.awaited(pinned, ASKS) == []
+    assert directory.awaited(pinned, ASKS.name) == []
     assert (version.state, version.slot) == (State.RESIDENT, 7)
 
 
@@ -243,12 +244,12 @@ def test_a_version_that_fails_while_requests_wait_refuses_them():
     version = Version(_record("task", 1))
     directory.publish(version, {"live": Alias(1)})
     pinned = directory.pin(["task"], ASKS)
-    [loading] = directory.awaited(pinned, ASKS)
+    [loading] = directory.awaited(pinned, ASKS.name)
     directory.failed(version, "no such file", next_try=None)
     with pytest.raises(VersionUnavailable, match="no such file"):
         loading.result()
     with pytest.raises(VersionUnavailable, match="no such file"):
-        directory.awaited(pinned, ASKS)
+        directory.awaited(pinned, ASKS.name)
 
 
 def test_the_least_recently_used_goes_first_and_comes_back_when_it_is_asked_for():

@@ -27,6 +27,7 @@ from onebert_server.engine.queue import MAX_SLACK, QueueLimits
 from onebert_server.engine.request import Flight, Launched, Waiting
 from onebert_server.engine.request import Item as Sequenced
 from onebert_server.engine.speed import Speed
+from onebert_server.principal import root
 from onebert_server.runtime import MAX_BATCH_SECONDS
 from onebert_server.settings import Settings
 from onebert_store.errors import DeadlineExceeded, OverShare, QueueFull
@@ -116,7 +117,7 @@ class Device(Engine):
     def run(self) -> None:
         """Until everything that comes has ended; it comes while a first request of somebody else is computed."""
         self.start()
-        self.submit([Sequenced(Tokens([5], [0]), BASE_ROW)], Context("first", INFINITY, 0.0, "first"))
+        self.submit([Sequenced(Tokens([5], [0]), BASE_ROW)], Context(root("first"), INFINITY, 0.0, "first"))
         assert self._all_ended.wait(WAIT)
         self.close(WAIT)
 
@@ -145,7 +146,7 @@ class Device(Engine):
         Clock.now = until
 
     def _ask(self, one: Asked) -> None:
-        context = Context(one.principal, one.at + one.patience, one.at, "request")
+        context = Context(root(one.principal), one.at + one.patience, one.at, "request")
         items = [Sequenced(Tokens([5] * length, [0] * length), BASE_ROW) for length in one.lengths]
         try:
             one.future = self.submit(items, context)

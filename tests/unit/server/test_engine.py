@@ -27,6 +27,7 @@ from onebert_server.engine.host_copy import HostCopy
 from onebert_server.engine.queue import QueueLimits
 from onebert_server.engine.request import Item
 from onebert_server.engine.speed import Speed
+from onebert_server.principal import root
 from onebert_store.errors import DeadlineExceeded, EngineFailed, OverShare, QueueFull, ShuttingDown, TooLarge
 
 KINDS = ("bitfit", "layernorm", "lora", "spafit", "frozen", "everything")
@@ -96,7 +97,7 @@ def item(slot: int, length: int = 8, seed: int = 0) -> Item:
 def asker(principal: str = "someone", seconds: float = float("inf")) -> Context:
     """Who asks, and how long the answer is of use."""
     now = time.monotonic()
-    return Context(principal, now + seconds, now, "request")
+    return Context(root(principal), now + seconds, now, "request")
 
 
 def submit(engine: Engine, items: list[Item], context: Context | None = None) -> Future[Any]:

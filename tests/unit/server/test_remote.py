@@ -13,11 +13,12 @@ from onebert_server.answering.backend import Wanted
 from onebert_server.context import Context
 from onebert_server.front_ends import remote, wire
 from onebert_server.front_ends.remote import RemoteBackend
+from onebert_server.principal import root
 from onebert_store.errors import OneBertError, QueueFull
 
 
 def asker(principal):
-    return Context(principal, math.inf, 0.0, "request")
+    return Context(root(principal), math.inf, 0.0, "request")
 
 
 async def refuse(backend, principal, whatever):

@@ -19,6 +19,7 @@ from onebert_server.answering.backend import Wanted
 from onebert_server.context import Context, own_work
 from onebert_server.engine import bank
 from onebert_server.engine.speed import Speed
+from onebert_server.principal import root
 from onebert_server.runtime import open_runtime
 from onebert_server.settings import load_settings
 from onebert_server.versions import residents
@@ -32,6 +33,8 @@ from onebert_store.registry.records import VersionRecord
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import join_store
 from servers import Task, wait_until
+
+WORK = own_work("test")
 
 TEXT = "the screen was broken"
 
@@ -56,7 +59,7 @@ def blob(folder, record):
 def ask(runtime, *refs, principal="test"):
     """The logits of each version for the text."""
     pieces = runtime.base.tokenizer.split([TEXT], runtime.base.spec.max_length)
-    context = Context(principal, time.monotonic() + 60, time.monotonic(), "test")
+    context = Context(root(principal), time.monotonic() + 60, time.monotonic(), "test")
     results = asyncio.run(runtime.admission.compute(context, Wanted(refs), pieces))
     return [result.computed[0].logits for result in results]
 
@@ -66,7 +69,7 @@ def move(runtime, name, alias, version, expected):
 
     async def moved():
         async with runtime.catalog.in_memory(name, version, own_work("test")):
-            return runtime.catalog.move_alias(name, alias, version, expected)
+            return runtime.catalog.move_alias(name, alias, version, expected, WORK)
 
     return asyncio.run(moved())
 
@@ -231,7 +234,7 @@ def test_a_retry_that_finds_the_bank_full_is_no_failure_and_loads_when_there_is_
         rows, version = runtime.residents._bank, runtime.directory.version("two", 1)
         assert (version.state, version.known_facts) == (State.UNAVAILABLE, None)
         rows.max_bytes = rows.num_bytes + 1
-        pinned = runtime.directory.pin(["one"], "test")
+        pinned = runtime.directory.pin(["one"], root("test"))
         away.rename(blob(tmp_path, records["two"]))
         version.next_try = 0.0
         wait_until(lambda: version.state is State.REGISTERED)
@@ -272,7 +275,7 @@ def test_a_deleted_version_that_cannot_be_loaded_is_no_error(tmp_path, caplog):
     blob(tmp_path, record).unlink()
     with opened(tmp_path) as runtime:
         version = runtime.directory.version("task", 1)
-        runtime.catalog.delete_task("task")
+        runtime.catalog.delete_task("task", WORK)
         caplog.clear()
         runtime.residents.failed(version, StoreCorrupt("it is gone"))
         assert not caplog.records
@@ -287,10 +290,10 @@ def test_a_principal_that_waits_for_many_versions_leaves_room_for_others(tmp_pat
             registry.add("task", loads(Task(seed=seed).file))
 
     def context(principal):
-        return Context(principal, time.monotonic() + 60, time.monotonic(), "test")
+        return Context(root(principal), time.monotonic() + 60, time.monotonic(), "test")
 
     async def live(runtime):
-        pinned = runtime.directory.pin(["task@2"] * 8, "greedy")  # nothing loads it: the loader has not begun
+        pinned = runtime.directory.pin(["task@2"] * 8, root("greedy"))  # nothing loads it: the loader has not begun
         try:
             wait = runtime.residents.ready
             waiting = [asyncio.ensure_future(wait(pinned[:1], context("greedy"))) for _ in range(4)]
@@ -393,7 +396,7 @@ def test_a_device_without_memory_for_a_row_evicts_others_and_refuses_an_upload(t
         with runtime.registry.writer() as body:
             body.write(Task("everything", seed=3).file)
             with pytest.raises(BankFull):
-                runtime.catalog.upload("other", body)
+                runtime.catalog.upload("other", body, WORK)
 
 
 def test_a_request_that_is_larger_than_the_bank_is_refused_and_the_next_one_answered(tmp_path):
@@ -423,7 +426,7 @@ def test_a_rollback_does_not_wait_for_an_upload_that_waits_for_a_sweep(tmp_path)
             body.write(Task(seed=3).file)
             with sweeper.blobs.sweeping():
                 rows = runtime.metrics.registry.get_sample_value("onebert_bank_rows")
-                upload = clients.submit(runtime.catalog.upload, "task", body)
+                upload = clients.submit(runtime.catalog.upload, "task", body, WORK)
                 wait_until(lambda: runtime.metrics.registry.get_sample_value("onebert_bank_rows") > rows)
                 moved = clients.submit(move, runtime, "task", "live", 2, 1)
                 wait_until(moved.done)
@@ -446,7 +449,7 @@ def test_a_version_that_is_larger_than_the_bank_evicts_nobody(tmp_path):
         with runtime.registry.writer() as body:
             body.write(Task("everything", labels=4000, seed=3).file)
             with pytest.raises(BankFull, match="larger than the whole bank"):
-                runtime.catalog.upload("other", body)
+                runtime.catalog.upload("other", body, WORK)
         assert state(runtime, "small") is State.RESIDENT
 
 
@@ -460,7 +463,7 @@ def test_a_file_that_is_damaged_while_it_is_served_is_noticed_counted_and_healed
         assert_answers(runtime, task=task)
         with runtime.registry.writer() as body:
             body.write(task.file)
-            kept, created = runtime.catalog.upload("task", body)
+            kept, created = runtime.catalog.upload("task", body, WORK)
         assert (kept.version, created) == (1, False)
         wait_until(lambda: gauge() == 0)
         assert runtime.catalog.read_delta(runtime.directory.version("task", 1)) == task.file

@@ -8,6 +8,7 @@ from onebert_server.engine import scheduler as scheduler_module
 from onebert_server.engine.queue import QueueLimits
 from onebert_server.engine.request import Item, Request
 from onebert_server.engine.scheduler import Scheduler
+from onebert_server.principal import root
 from onebert_store.errors import OverShare, QueueFull
 
 SECONDS_PER_TOKEN = 0.001
@@ -27,7 +28,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> type[Clock]:
 
 
 def request(scheduler: Scheduler, tokens: int, deadline: float) -> Request:
-    context = Context("someone", deadline, 0.0, "request")
+    context = Context(root("someone"), deadline, 0.0, "request")
     return Request([Item(Tokens([5] * tokens, [0] * tokens), 1)], [tokens], context, scheduler.withdraw)
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from onebert_server.http.strict import PIECE_BYTES, Answer
 from onebert_server.permits import Permits
+from onebert_server.principal import root
 from onebert_store.errors import QueueFull
 
 SIZE = 10 * PIECE_BYTES + 7
@@ -33,7 +34,7 @@ class Client:
 
 
 def _answer(untaken, principal, content=CONTENT):
-    edge, context = SimpleNamespace(untaken=untaken), SimpleNamespace(principal=principal)
+    edge, context = SimpleNamespace(untaken=untaken), SimpleNamespace(principal=root(principal))
     request = SimpleNamespace(
         app=SimpleNamespace(state=SimpleNamespace(edge=edge)), state=SimpleNamespace(context=context)
     )

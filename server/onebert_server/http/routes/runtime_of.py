@@ -1,10 +1,11 @@
-"""The replica as a parameter of routes; a front end has none, and does not import this."""
+"""The replica, and what who asks sees of it, as parameters of routes; a front end does not import this."""
 
 from typing import Annotated
 
 from fastapi import Depends, Request
 
 from onebert_server.runtime import Runtime
+from onebert_server.versions.view import View
 
 
 async def _runtime(request: Request) -> Runtime:
@@ -13,4 +14,9 @@ async def _runtime(request: Request) -> Runtime:
     return runtime
 
 
+async def _view(request: Request) -> View:
+    return View(request.app.state.edge.catalog, request.state.context.principal)
+
+
 RuntimeOf = Annotated[Runtime, Depends(_runtime)]
+ViewOf = Annotated[View, Depends(_view)]

@@ -5,7 +5,8 @@ from fastapi import APIRouter, Response
 from onebert_encoder.maths.choose import answering_kernels
 from onebert_server.http.routes.runtime_of import RuntimeOf
 from onebert_server.http.schemas import BaseResponse, Health
-from onebert_server.http.strict import PROBLEMS
+from onebert_server.http.strict import PROBLEMS, ContextOf
+from onebert_server.principal import Action
 from onebert_store.errors import ShuttingDown
 
 router = APIRouter(responses=PROBLEMS, tags=["system"])
@@ -48,6 +49,7 @@ async def readyz(runtime: RuntimeOf) -> Health:
 @router.get(
     "/metrics", response_class=Response, responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
 )
-async def metrics(runtime: RuntimeOf) -> Response:
-    """Prometheus metrics."""
+async def metrics(runtime: RuntimeOf, context: ContextOf) -> Response:
+    """Prometheus metrics, which are of all tasks together: for keys of all tasks."""
+    context.principal.require_all(Action.MEASURE)
     return Response(runtime.metrics.exposition(), media_type=runtime.metrics.content_type)

@@ -12,8 +12,9 @@ from typing import Annotated, Any, TypeVar
 from fastapi import APIRouter, Path, Query, Request, Response
 from starlette.exceptions import HTTPException
 
+from onebert_server.context import Context
 from onebert_server.http.digests import SentDigests
-from onebert_server.http.routes.runtime_of import RuntimeOf
+from onebert_server.http.routes.runtime_of import RuntimeOf, ViewOf
 from onebert_server.http.schemas import (
     ALIAS,
     NAME,
@@ -30,9 +31,9 @@ from onebert_server.http.strict import PROBLEMS, Answer, ContextOf, StrictRoute,
 from onebert_server.limits import MAX_REF
 from onebert_server.runtime import Runtime
 from onebert_server.versions.version import TaskEntry, Version
-from onebert_store.errors import AliasNotFound, InvalidInput, OneBertError
-from onebert_store.file.strict_json import shown
-from onebert_store.registry.names import check_name
+from onebert_server.versions.view import View
+from onebert_store.errors import InvalidInput, OneBertError
+from onebert_store.registry.names import check_alias, check_name
 from onebert_store.registry.records import Alias, VersionEntry
 
 T = TypeVar("T")
@@ -64,7 +65,7 @@ NEW = _header("If-None-Match", r"^\*$", "The alias is new.")
 
 
 @router.put("/v1/tasks/{task}/versions", status_code=201, responses={200: {"model": Uploaded}}, openapi_extra=UPLOAD)
-async def upload(task: Name, request: Request, response: Response, runtime: RuntimeOf) -> Uploaded:
+async def upload(task: Name, request: Request, response: Response, runtime: RuntimeOf, context: ContextOf) -> Uploaded:
     """Takes a delta file as the next version of a task; 200 where the task has the content already.
 
     The file is checked, folded and held against its golden logits before it is stored; a first version is live.
@@ -72,7 +73,7 @@ async def upload(task: Name, request: Request, response: Response, runtime: Runt
     check_name(task)
     require_media_type(request, OCTETS)
     try:
-        record, created = await _receive(task, request, runtime)
+        record, created = await _receive(task, request, runtime, context)
     except (OneBertError, HTTPException) as error:
         runtime.metrics.count_upload(error.code if isinstance(error, OneBertError) else str(error.status_code))
         raise
@@ -87,63 +88,63 @@ async def upload(task: Name, request: Request, response: Response, runtime: Runt
 async def tasks(
     request: Request,
     runtime: RuntimeOf,
+    view: ViewOf,
     after: Annotated[str, Query(max_length=MAX_REF, description="the last name of the page before")] = "",
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE, description="tasks of a page")] = MAX_PAGE,
 ) -> Response:
     """Lists the tasks by name, a page at a time; `next` is the `after` of the next page."""
     # Beside the event loop: a thousand tasks take milliseconds to copy and to write.
-    return Answer(request, await _in_thread(runtime, _page, runtime, after, limit), "application/json")
+    return Answer(request, await _in_thread(runtime, _page, view, after, limit), "application/json")
 
 
 @router.get("/v1/tasks/{task}", response_model=TaskResponse)
-async def task(task: Name, request: Request, runtime: RuntimeOf) -> Response:
+async def task(task: Name, request: Request, runtime: RuntimeOf, view: ViewOf) -> Response:
     """Describes a task: where its aliases point, and its versions."""
     check_name(task)
     # Beside the event loop: a task may have had ten thousand versions.
-    return Answer(request, await _in_thread(runtime, _described, runtime, task), "application/json")
+    return Answer(request, await _in_thread(runtime, _described, view, task), "application/json")
 
 
 @router.delete("/v1/tasks/{task}", status_code=204)
-async def delete_task(task: Name, runtime: RuntimeOf) -> None:
+async def delete_task(task: Name, runtime: RuntimeOf, context: ContextOf) -> None:
     """Deletes a task with its aliases and versions; requests that hold one of these are still answered."""
     check_name(task)
-    await _in_thread(runtime, runtime.catalog.delete_task, task)
+    await _in_thread(runtime, runtime.catalog.delete_task, task, context)
 
 
 @router.get("/v1/tasks/{task}/versions/{version}")
-async def version(task: Name, version: VersionNumber, response: Response, runtime: RuntimeOf) -> VersionResponse:
+async def version(
+    task: Name, version: VersionNumber, response: Response, runtime: RuntimeOf, view: ViewOf
+) -> VersionResponse:
     """Describes a version with its manifest."""
     check_name(task)
-    found = runtime.directory.version(task, version)
-    manifest = await _in_thread(runtime, runtime.catalog.manifest, found.entry)
+    found = view.version(task, version)
+    manifest = await _in_thread(runtime, view.manifest, found)
     response.headers["ETag"] = f'"{found.entry.digest}"'
     return VersionResponse(task=task, manifest=manifest, **_summary(found).model_dump())
 
 
 @router.get("/v1/tasks/{task}/versions/{version}/delta", response_class=Response, responses={200: FILE})
-async def delta(task: Name, version: VersionNumber, request: Request, runtime: RuntimeOf) -> Response:
+async def delta(task: Name, version: VersionNumber, request: Request, runtime: RuntimeOf, view: ViewOf) -> Response:
     """Downloads a version's delta file, in canonical bytes; its SHA-256 is the version's digest."""
     check_name(task)
-    found = runtime.directory.version(task, version)
-    content = await _in_thread(runtime, runtime.catalog.read_delta, found)
+    found = view.version(task, version)
+    content = await _in_thread(runtime, view.delta, found)
     return Answer(request, content, OCTETS, headers={"ETag": f'"{found.entry.digest}"'})
 
 
 @router.delete("/v1/tasks/{task}/versions/{version}", status_code=204)
-async def delete_version(task: Name, version: VersionNumber, runtime: RuntimeOf) -> None:
+async def delete_version(task: Name, version: VersionNumber, runtime: RuntimeOf, context: ContextOf) -> None:
     """Deletes a version that no alias points at; requests that hold it are still answered."""
     check_name(task)
-    await _in_thread(runtime, runtime.catalog.delete_version, task, version)
+    await _in_thread(runtime, runtime.catalog.delete_version, task, version, context)
 
 
 @router.get("/v1/tasks/{task}/aliases/{alias}")
-async def alias(task: Name, alias: AliasName, response: Response, runtime: RuntimeOf) -> AliasResponse:
+async def alias(task: Name, alias: AliasName, response: Response, view: ViewOf) -> AliasResponse:
     """Says where an alias points; its ETag is what `If-Match` takes."""
     check_name(task)
-    at = runtime.directory.task(task).aliases.get(alias)
-    if at is None:
-        raise AliasNotFound(f"{task} has no alias {shown(alias)}")
-    return _alias_response(task, alias, at, response)
+    return _alias_response(task, alias, view.alias(task, alias), response)
 
 
 @router.put("/v1/tasks/{task}/aliases/{alias}", openapi_extra={"parameters": [AT, NEW]})
@@ -160,30 +161,34 @@ async def move_alias(
 
     A version that is not in memory is loaded first.
     """
+    check_name(task)
+    check_alias(alias)
     expected = _expected(request)
     async with runtime.catalog.in_memory(task, body.version, context):
-        moved = await _in_thread(runtime, runtime.catalog.move_alias, task, alias, body.version, expected)
+        moved = await _in_thread(runtime, runtime.catalog.move_alias, task, alias, body.version, expected, context)
     return _alias_response(task, alias, moved, response)
 
 
 @router.delete(
     "/v1/tasks/{task}/aliases/{alias}", status_code=204, openapi_extra={"parameters": [AT | {"required": True}]}
 )
-async def delete_alias(task: Name, alias: AliasName, request: Request, runtime: RuntimeOf) -> None:
+async def delete_alias(task: Name, alias: AliasName, request: Request, runtime: RuntimeOf, context: ContextOf) -> None:
     """Deletes an alias if it is where `If-Match: "<version>"` says; its version stays."""
+    check_name(task)
+    check_alias(alias)
     expected = _expected(request)
     if expected is None:
         raise InvalidInput('an alias is deleted with If-Match: "<current version>"')
-    await _in_thread(runtime, runtime.catalog.delete_alias, task, alias, expected)
+    await _in_thread(runtime, runtime.catalog.delete_alias, task, alias, expected, context)
 
 
-async def _receive(task: str, request: Request, runtime: Runtime) -> tuple[VersionEntry, bool]:
+async def _receive(task: str, request: Request, runtime: Runtime, context: Context) -> tuple[VersionEntry, bool]:
     """Streams the body to disk, then hands it in its turn to the uploader's thread, which owns it from there on."""
     request.state.max_body_bytes, request.state.body_deadline = runtime.settings.max_upload_bytes, math.inf
     digests = SentDigests(request.headers)
     async with AsyncExitStack() as held:
-        incoming = held.enter_context(runtime.receiving.admitted(request.state.context.principal))
-        body = await _in_thread(runtime, runtime.registry.writer)
+        incoming = held.enter_context(runtime.receiving.admitted(context.principal.name))
+        body = await _in_thread(runtime, runtime.catalog.writer, task, context)
 
         def take(part: bytes) -> None:
             digests.update(part)
@@ -200,20 +205,21 @@ async def _receive(task: str, request: Request, runtime: Runtime) -> tuple[Versi
                 detail = "the upload came too slowly while others waited for its place"
                 raise HTTPException(408, detail, {"Connection": "close"}) from None
             raise
-        return await asyncio.get_running_loop().run_in_executor(runtime.uploader, runtime.catalog.upload, task, body)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(runtime.uploader, runtime.catalog.upload, task, body, context)
 
 
-def _page(runtime: Runtime, after: str, limit: int) -> str:
+def _page(view: View, after: str, limit: int) -> str:
     """A TasksResponse as JSON."""
-    entries = runtime.directory.tasks(after, limit + 1)
+    entries = view.tasks(after, limit + 1)
     more = entries[limit - 1].name if len(entries) > limit else None
     found = [TaskSummary(versions=list(entry.versions), **_aliases(entry)) for entry in entries[:limit]]
     return TasksResponse(tasks=found, next=more).model_dump_json()
 
 
-def _described(runtime: Runtime, task: str) -> str:
+def _described(view: View, task: str) -> str:
     """A TaskResponse as JSON."""
-    entry = runtime.directory.task(task)
+    entry = view.task(task)
     versions = [_summary(version) for version in entry.versions.values()]
     return TaskResponse(versions=versions, **_aliases(entry)).model_dump_json()
 

@@ -1,0 +1,62 @@
+"""What one principal sees of what is registered: its own tasks, and nothing that tells of others."""
+
+from onebert_server.principal import Action, Principal
+from onebert_server.versions.catalog import Catalog
+from onebert_server.versions.version import TaskEntry, Version
+from onebert_store.errors import AliasNotFound
+from onebert_store.file.manifest import Manifest
+from onebert_store.file.strict_json import shown
+from onebert_store.registry.records import Alias
+
+
+class View:
+    """Reads for one principal; a task that it does not see is one that there is not.
+
+    Every method raises Forbidden where the principal's scopes do not allow it, and TaskNotFound for a task that is none
+    of its own.
+    """
+
+    def __init__(self, catalog: Catalog, principal: Principal) -> None:
+        self._catalog = catalog
+        self._directory = catalog.directory
+        self._principal = principal
+
+    def tasks(self, after: str, most: int) -> list[TaskEntry]:
+        """The first `most` tasks whose names come after `after`, by name."""
+        self._principal.require_scope(Action.SEE)
+        return self._directory.tasks(after, most, self._principal.sees)
+
+    def task(self, name: str) -> TaskEntry:
+        """One task."""
+        self._principal.require(Action.SEE, name)
+        return self._directory.task(name)
+
+    def alias(self, task: str, alias: str) -> Alias:
+        """Where an alias points.
+
+        Raises:
+            AliasNotFound: the task has no such alias.
+        """
+        at = self.task(task).aliases.get(alias)
+        if at is None:
+            raise AliasNotFound(f"{task} has no alias {shown(alias)}")
+        return at
+
+    def version(self, task: str, number: int) -> Version:
+        """One version.
+
+        Raises:
+            VersionNotFound: the task has no such version.
+        """
+        self._principal.require(Action.SEE, task)
+        return self._directory.version(task, number)
+
+    def manifest(self, version: Version) -> Manifest:
+        """The whole manifest of a version; reads the registry."""
+        self._principal.require(Action.SEE, version.entry.task)
+        return self._catalog.manifest(version.entry)
+
+    def delta(self, version: Version) -> bytes:
+        """The canonical bytes of a version, verified; reads the store."""
+        self._principal.require(Action.DOWNLOAD, version.entry.task)
+        return self._catalog.read_delta(version)

@@ -1,0 +1,238 @@
+"""Tenants: each sees its own tasks, and cannot tell another's from one that nobody has made; every route × scope."""
+
+import asyncio
+from itertools import product
+
+import pytest
+
+from onebert_server.answering.answers import Answerer
+from onebert_server.app import create_app
+from onebert_server.edge import Edge
+from onebert_server.front_ends import wire
+from onebert_server.front_ends.desk import FrontDesk
+from onebert_server.front_ends.remote import RemoteBackend, RemoteCounts
+from onebert_server.http import web
+from onebert_server.http.auth import OPEN_PATHS
+from onebert_server.http.lean.formats import Formats
+from onebert_server.http.routes import classify
+from onebert_server.metrics import Metrics
+from onebert_server.principal import Scope
+from servers import Task
+from tenants import ROOT_KEY, TENANTS, Asker, seen, tenants_runtime
+
+TEXT = "please help my order is late"
+FILE = {"content": Task(seed=5).file, "headers": {"Content-Type": "application/octet-stream"}}
+AT = {"If-Match": '"1"'}
+# Three names of one length: another tenant's task, none that this tenant could have, and a free one of its own.
+FOREIGN, NOBODYS, FREE = "blue-tone", "blue-none", "acme-none"
+
+
+@pytest.fixture(scope="module")
+def runtime(tmp_path_factory):
+    with tenants_runtime(tmp_path_factory.mktemp("tenants")) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def asker(runtime):
+    return Asker(runtime)
+
+
+@pytest.fixture(scope="module")
+def behind_fastapi(runtime):
+    """The same app without the lean path."""
+    with pytest.MonkeyPatch.context() as without:
+        without.setattr(web, "Formats", lambda formats: Formats([]))
+        return Asker(runtime, create_app(runtime))
+
+
+def ask(asker, key, method, path, **arguments):
+    return asyncio.run(asker.ask(key, method, path, **arguments))
+
+
+def classify_requests(name):
+    inputs = {"json": {"inputs": TEXT}}
+    for ref in (name, f"{name}@1", f"{name}@live", f"{name}@7", f"{name}@next"):
+        yield "POST", f"/v1/tasks/{ref}/classify", inputs
+        yield "POST", "/v1/fanout", {"json": {"tasks": [ref], "text": TEXT}}
+        for others in (["acme-tone"], ["acme-tone@7"], []):
+            refs = [*others, ref, *others]
+            yield "POST", "/v1/classify", {"json": {"items": [{"task": one, "text": TEXT} for one in refs]}}
+            yield "POST", "/v1/fanout", {"json": {"tasks": refs, "text": TEXT}}
+    yield "POST", f"/v1/tasks/{name}/classify", {"json": {"inputs": {"text": "a", "text_pair": "b"}}}
+
+
+def other_requests(name):
+    yield "GET", f"/v1/tasks/{name}", {}
+    for number in (1, 7):
+        yield "GET", f"/v1/tasks/{name}/versions/{number}", {}
+        yield "GET", f"/v1/tasks/{name}/versions/{number}/delta", {}
+        yield "DELETE", f"/v1/tasks/{name}/versions/{number}", {}
+    for alias in ("live", "next", "Not-A-Name", "12"):
+        path = f"/v1/tasks/{name}/aliases/{alias}"
+        yield "GET", path, {}
+        yield "DELETE", path, {"headers": AT}
+        yield "DELETE", path, {}
+        for condition, version in product((AT, {"If-Match": '"7"'}, {"If-None-Match": "*"}, {}), (1, 7)):
+            yield "PUT", path, {"headers": condition, "json": {"version": version}}
+    yield "DELETE", f"/v1/tasks/{name}", {}
+
+
+def uploads(name):
+    yield "PUT", f"/v1/tasks/{name}/versions", FILE
+    yield "PUT", f"/v1/tasks/{name}/versions", FILE | {"content": b"no delta"}
+    yield "PUT", f"/v1/tasks/{name}/versions", {"content": FILE["content"]}
+
+
+def assert_alike(asker, requests, names, key="key-of-acme"):
+    for of_each in zip(*(requests(name) for name in names), strict=True):
+        answers = [seen(ask(asker, key, *one[:2], **one[2]), name) for one, name in zip(of_each, names, strict=True)]
+        assert answers.count(answers[0]) == len(names), of_each[0]
+        assert answers[0][0] >= 400
+
+
+@pytest.mark.parametrize("path", ["asker", "behind_fastapi"])
+def test_a_foreign_task_answers_like_one_that_is_not_there(path, request):
+    asker = request.getfixturevalue(path)
+    assert_alike(asker, classify_requests, (FOREIGN, NOBODYS, FREE))
+    assert_alike(asker, other_requests, (FOREIGN, NOBODYS, FREE))
+    # Nobody could upload to a free name of its own and have the same answer.
+    assert_alike(asker, uploads, (FOREIGN, NOBODYS))
+
+
+def test_what_was_refused_was_not_done(runtime, asker):
+    assert_alike(asker, other_requests, (FOREIGN, NOBODYS, FREE))
+    entry = runtime.directory.task(FOREIGN)
+    assert (list(entry.versions), {name: at.version for name, at in entry.aliases.items()}) == ([1], {"live": 1})
+    assert ask(asker, "key-of-blue", "POST", f"/v1/tasks/{FOREIGN}/classify", json={"inputs": TEXT}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("key", "names"),
+    [
+        ("key-of-acme", ["acme-tone", "acme-two1"]),
+        ("key-of-blue", ["blue-tone"]),
+        ("key-of-nobody", []),
+        ("key-of-all", ["acme-tone", "acme-two1", "blue-tone"]),
+        (ROOT_KEY, ["acme-tone", "acme-two1", "blue-tone"]),
+    ],
+)
+def test_lists_and_fan_outs_hold_a_tenants_own_alone(asker, key, names):
+    listed = ask(asker, key, "GET", "/v1/tasks").json()
+    assert ([task["name"] for task in listed["tasks"]], listed["next"]) == (names, None)
+    results = ask(asker, key, "POST", "/v1/fanout", json={"tasks": ["*"], "text": TEXT}).json()["results"]
+    assert [result["task"] for result in results] == names
+
+
+def test_pages_of_a_tenant_are_as_long_as_asked_for(asker):
+    first = ask(asker, "key-of-acme", "GET", "/v1/tasks?limit=1").json()
+    assert ([task["name"] for task in first["tasks"]], first["next"]) == (["acme-tone"], "acme-tone")
+    last = ask(asker, "key-of-acme", "GET", "/v1/tasks?limit=1&after=acme-tone").json()
+    assert ([task["name"] for task in last["tasks"]], last["next"]) == (["acme-two1"], None)
+
+
+def test_a_front_end_holds_tenants_apart_alike(runtime, asker, tmp_path):
+    """What the engine's process told a front end for one tenant is of no use to another."""
+    path = str(tmp_path / "engine")
+
+    async def live():
+        loop, lost = asyncio.get_running_loop(), asyncio.Event()
+        desk = FrontDesk(runtime.admission, Metrics(), lambda _: None, lambda _: lost.set())
+        backend, counts = RemoteBackend(), RemoteCounts()
+        async with await loop.create_unix_server(lambda: desk.channel, path):
+            transport, channel = await loop.create_unix_connection(
+                lambda: wire.Channel(wire.FromEngine, backend.received, lambda: None), path
+            )
+            backend.channel = counts.channel = channel
+            answerer = Answerer(runtime.base.tokenizer, runtime.base.spec.max_length, backend, runtime.workers)
+            app = web.web_app(
+                Edge(answerer, counts),
+                [classify.router],
+                keys=runtime.keys,
+                max_body_bytes=2**20,
+                receive_timeout=60.0,
+                request_timeout=30.0,
+            )
+            front = Asker(runtime, app)
+            for key in ("key-of-blue", "key-of-acme", "key-to-upload", ROOT_KEY):
+                for name in ("acme-tone", FOREIGN, NOBODYS):
+                    for one in classify_requests(name):
+                        expected = await asker.ask(key, *one[:2], **one[2])
+                        assert seen(await front.ask(key, *one[:2], **one[2]), name) == seen(expected, name)
+                everything = "POST", "/v1/fanout"
+                body = {"tasks": ["*"], "text": TEXT}
+                answers = [await one.ask(key, *everything, json=body) for one in (asker, front)]
+                assert seen(answers[0], "*") == seen(answers[1], "*")
+            transport.close()
+            await lost.wait()
+
+    asyncio.run(live())
+
+
+# Route -> the scopes of which one is enough, and how the route is asked; a route that changes something is asked about
+# what is not there, since what matters is whether it was refused for its scope.
+CLASSIFY, WRITE, ANY = {"classify", "admin"}, {"upload", "admin"}, set(Scope)
+PROMOTE, READ = {"promote", "admin"}, {"upload", "promote", "admin"}
+BODY = {"json": {"inputs": TEXT}}
+ROUTES = {
+    "POST /v1/tasks/{task}/classify": (CLASSIFY, BODY),
+    "POST /v1/classify": (CLASSIFY, {"json": {"items": [{"task": "acme-tone", "text": TEXT}]}}),
+    "POST /v1/fanout": (CLASSIFY, {"json": {"tasks": ["*"], "text": TEXT}}),
+    "PUT /v1/tasks/{task}/versions": (WRITE, FILE | {"content": b"no delta"}),
+    "GET /v1/tasks": (ANY, {}),
+    "GET /v1/tasks/{task}": (ANY, {}),
+    "DELETE /v1/tasks/{task}": ({"admin"}, {"task": FREE}),
+    "GET /v1/tasks/{task}/versions/{version}": (ANY, {}),
+    "GET /v1/tasks/{task}/versions/{version}/delta": (READ, {}),
+    "DELETE /v1/tasks/{task}/versions/{version}": ({"admin"}, {"version": 7}),
+    "GET /v1/tasks/{task}/aliases/{alias}": (ANY, {}),
+    "PUT /v1/tasks/{task}/aliases/{alias}": (PROMOTE, {"json": {"version": 7}, "headers": AT}),
+    "DELETE /v1/tasks/{task}/aliases/{alias}": (PROMOTE, {"alias": "next", "headers": AT}),
+    "GET /v1/base": (ANY, {}),
+}
+# Those about the whole server, for keys of all tasks alone.
+OF_THE_SERVER = {"GET /metrics": (ANY, {})}
+
+
+def routes(parts):
+    """Every method and path template of an app's routes, as the table writes them."""
+    for one in parts:
+        # FastAPI keeps what it includes as one part.
+        if router := getattr(one, "original_router", None):
+            yield from routes(router.routes)
+        else:
+            yield from (f"{method} {one.path}" for method in one.methods - {"HEAD"})
+
+
+def filled(route, arguments):
+    given = {"task": "acme-tone", "version": 1, "alias": "live"}
+    arguments = dict(arguments)
+    given |= {name: arguments.pop(name) for name in given.keys() & arguments}
+    method, _, path = route.partition(" ")
+    return (method, path.format(**given)), arguments
+
+
+def test_every_route_is_in_the_tables(runtime):
+    found = set(routes(create_app(runtime).routes))
+    known = ROUTES.keys() | OF_THE_SERVER.keys()
+    assert known <= found
+    assert all(route.removeprefix("GET ") in OPEN_PATHS for route in found - known)
+
+
+@pytest.mark.parametrize("key", [*TENANTS, ROOT_KEY, "no-such-key-0000"])
+@pytest.mark.parametrize("route", ROUTES | OF_THE_SERVER)
+def test_every_route_asks_for_its_scope(asker, route, key):
+    scopes, arguments = (ROUTES | OF_THE_SERVER)[route]
+    where, arguments = filled(route, arguments)
+    answer = ask(asker, key, *where, **arguments)
+    if key == "no-such-key-0000":
+        assert answer.status_code == 401
+        return
+    who = TENANTS.get(key)
+    in_scope = who is None or not scopes.isdisjoint(who.scopes)
+    of_all = who is None or "*" in who.tasks
+    allowed = in_scope and (of_all or route not in OF_THE_SERVER)
+    assert (answer.status_code == 403) == (not allowed), answer.text
+    assert answer.status_code < 500
+    if not allowed:
+        assert answer.json()["code"] == "forbidden"

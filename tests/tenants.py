@@ -1,0 +1,65 @@
+"""A replica in this process with tasks of two tenants, and clients of it that each have a key of their own."""
+
+import hashlib
+from contextlib import contextmanager
+
+import httpx
+
+from bases import tiny_base
+from onebert_server.app import create_app
+from onebert_server.keys import Holder
+from onebert_server.principal import Principal, Scope
+from onebert_server.runtime import open_runtime
+from onebert_server.settings import load_settings
+from onebert_store.file.format import loads
+from onebert_store.registry.registry import Registry
+from servers import Task
+
+ROOT_KEY = "the-key-of-the-environment"
+GIVEN_ID = "an.id-of_the.caller"
+TASKS = {"acme-tone": 1, "acme-two1": 2, "blue-tone": 3}
+EVERY_SCOPE = tuple(Scope)
+
+
+def principal(name, scopes=EVERY_SCOPE, tasks=("acme-*",)):
+    return Principal(f"key:{name}", frozenset(scopes), tuple(tasks))
+
+
+# Key -> whose it is.
+TENANTS = {
+    "key-of-acme": principal("acme"),
+    "key-of-blue": principal("blue", tasks=("blue-*",)),
+    "key-of-nobody": principal("nobody", tasks=()),
+    "key-of-all": principal("all", tasks=("*",)),
+} | {f"key-to-{scope}": principal(scope, (scope,)) for scope in Scope}
+
+
+@contextmanager
+def tenants_runtime(folder):
+    """An open runtime that has the tasks and takes the keys; a second version of `acme-tone` has no alias."""
+    with Registry.open(folder) as registry:
+        for name, seed in TASKS.items():
+            registry.add(name, loads(Task(seed=seed).file))
+        registry.add("acme-tone", loads(Task(seed=9).file))
+    settings = load_settings(base=str(tiny_base()), data_dir=folder, api_keys=ROOT_KEY, max_queue_seconds=600)
+    with open_runtime(settings) as runtime:
+        runtime.keys.replace({hashlib.sha256(key.encode()).digest(): Holder(who) for key, who in TENANTS.items()})
+        yield runtime
+
+
+class Asker:
+    """Asks an app with one key; all requests have the same id, so that equal answers are equal bytes."""
+
+    def __init__(self, runtime, app=None) -> None:
+        self._app = app or create_app(runtime)
+
+    async def ask(self, key, method, path, **arguments):
+        headers = {"Authorization": f"Bearer {key}", "X-Request-Id": GIVEN_ID} | arguments.pop("headers", {})
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(self._app), base_url="http://localhost") as web:
+            return await web.request(method, path, headers=headers, **arguments)
+
+
+def seen(answer, name):
+    """Everything that a client sees of an answer; the name that it asked for is `…`."""
+    headers = [(field, value.replace(name.encode(), b"...")) for field, value in answer.headers.raw]
+    return answer.status_code, headers, answer.content.replace(name.encode(), b"...")
