@@ -16,8 +16,9 @@ SOURCES = [
     for path in (ROOT / folder).rglob("*.py")
 ]
 FILES = [f"/{path}" for path in subprocess.check_output(["git", "ls-files"], cwd=ROOT, text=True).splitlines()]
-# Not ours: curl's, and Ray's `ray start --head`.
+# Not ours: curl's, Ray's `ray start --head`, and kubectl's.
 FOREIGN_OPTIONS = {"--header", "--data", "--silent", "--show-error", "--fail", "--head"}
+FOREIGN_OPTIONS |= {"--kustomize", "--namespace", "--from-literal"}
 
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 

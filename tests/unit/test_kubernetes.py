@@ -1,0 +1,211 @@
+"""The manifests of deploy/kubernetes: valid by Kubernetes' own schemas, restricted, and true of the server."""
+
+import json
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from kustomize import MERGED, by_name, render
+from onebert_server.http.auth import OPEN_PATHS
+from onebert_server.run.engine_server import STOP_MARGIN
+from onebert_server.runtime import CLOSE_TIMEOUT
+from onebert_server.settings import PREFIX, Settings
+
+ROOT = Path(__file__).parents[2]
+KUBERNETES = ROOT / "deploy/kubernetes"
+OVERLAYS = sorted(path.parent for path in KUBERNETES.glob("overlays/*/kustomization.yaml"))
+# Of the Prometheus operator, which Kubernetes has no schemas of.
+OPERATOR = "monitoring.coreos.com/v1"
+# The oldest that gets fixes from anybody, and the newest whose schemas are installed.
+VERSIONS = ["1.31", kubernetes_validate.latest_version().rpartition(".")[0]]
+
+overlays = pytest.mark.parametrize("overlay", OVERLAYS, ids=lambda overlay: overlay.name)
+
+
+def deployment(folder):
+    return by_name(render(folder))["Deployment", "onebert"]
+
+
+def pod(folder):
+    return deployment(folder)["spec"]["template"]["spec"]
+
+
+def container(folder):
+    [found] = pod(folder)["containers"]
+    return found
+
+
+def environment(folder):
+    return {entry["name"]: entry for entry in container(folder)["env"]}
+
+
+def example(folder):
+    """The kustomization of docs/operations.md, which has an overlay in a checkout beside it, with the monitoring."""
+    page = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+    [text] = re.findall(r"^```yaml\n(# kustomization\.yaml\n.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    (folder / "kustomization.yaml").write_text(text, encoding="utf-8")
+    (folder / "onebert").symlink_to(ROOT)
+    return folder
+
+
+@overlays
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_manifest_is_valid_and_has_no_unknown_field(overlay, version):
+    for manifest in render(overlay):
+        assert kubernetes_validate.validate(manifest, version, strict=True) == version
+
+
+def test_the_example_of_the_page_renders_and_is_valid(tmp_path):
+    manifests = render(example(tmp_path))
+    for manifest in manifests:
+        if manifest["apiVersion"] != OPERATOR:
+            kubernetes_validate.validate(manifest, VERSIONS[-1], strict=True)
+    assert {manifest["metadata"]["namespace"] for manifest in manifests} == {"onebert"}
+    found = by_name(manifests)
+    assert found["Deployment", "onebert"]["spec"]["template"]["spec"]["containers"][0]["image"].startswith("registry.")
+    assert {kind for kind, _ in found} >= {"ServiceMonitor", "PrometheusRule", "ConfigMap"}
+
+
+def sorted_lists(value):
+    """With the items of lists in an order that does not depend on who merged them."""
+    if isinstance(value, dict):
+        return {
+            key: sorted(map(sorted_lists, one), key=lambda item: item[MERGED[key]])
+            if key in MERGED
+            else sorted_lists(one)
+            for key, one in value.items()
+        }
+    return [sorted_lists(item) for item in value] if isinstance(value, list) else value
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+@pytest.mark.parametrize("name", [overlay.name for overlay in OVERLAYS] + ["example"])
+def test_kustomize_itself_renders_the_same(name, tmp_path):
+    folder = example(tmp_path) if name == "example" else KUBERNETES / "overlays" / name
+    command = ["kubectl", "kustomize", "--load-restrictor", "LoadRestrictionsNone", folder]
+    built = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    theirs = by_name(list(yaml.safe_load_all(built)))
+    assert sorted_lists(by_name(render(folder))) == sorted_lists(theirs)
+
+
+@overlays
+def test_a_pod_keeps_the_restricted_standard_and_writes_to_its_volumes_alone(overlay):
+    """Kubernetes' Pod Security Standards, "restricted"; a read-only root beyond it."""
+    spec, one = pod(overlay), container(overlay)
+    assert (
+        spec["securityContext"].items() >= {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}.items()
+    )
+    assert one["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    volumes = {volume["name"]: volume.keys() - {"name"} for volume in spec["volumes"]}
+    assert all(kinds in ({"emptyDir"}, {"persistentVolumeClaim"}) for kinds in volumes.values())
+    assert [mount["name"] for mount in one["volumeMounts"]] == ["data", "home", "tmp"]
+    assert volumes.keys() == {"data", "home", "tmp"}
+    # A token of the API server is in no pod.
+    assert spec["automountServiceAccountToken"] is False
+    assert not {"hostNetwork", "hostPID", "hostIPC", "hostUsers"} & spec.keys()
+
+
+@overlays
+def test_the_pod_runs_as_the_images_user_in_the_images_folders(overlay):
+    image = (ROOT / "deploy/Dockerfile").read_text(encoding="utf-8")
+    security = pod(overlay)["securityContext"]
+    [user] = {security["runAsUser"], security["runAsGroup"], security["fsGroup"]}
+    assert f"useradd --create-home --uid {user} onebert" in image
+    assert f"\nUSER {user}:{user}\n" in image
+    mounts = {mount["name"]: mount["mountPath"] for mount in container(overlay)["volumeMounts"]}
+    assert f"ONEBERT_DATA_DIR={mounts['data']} " in image
+    assert mounts["home"] == "/home/onebert"
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    assert container(overlay)["image"] == f"onebert:{version}"
+
+
+@overlays
+def test_every_variable_is_a_setting_and_every_secret_a_reference(overlay):
+    settings = {f"{PREFIX}{name.upper()}" for name in Settings.model_fields}
+    entries = environment(overlay)
+    assert entries.keys() <= settings
+    for name, entry in entries.items():
+        if "value" in entry:
+            field = name.removeprefix(PREFIX).lower()
+            Settings.model_validate({"api_keys": (b"",), field: entry["value"]})
+    assert entries["ONEBERT_API_KEYS"]["valueFrom"]["secretKeyRef"].keys() == {"name", "key"}
+    assert "Secret" not in {kind for kind, _ in by_name(render(overlay))}
+    # Kubernetes would set ONEBERT_PORT by itself.
+    assert pod(overlay)["enableServiceLinks"] is False
+
+
+@overlays
+def test_each_probe_asks_its_own_question_without_a_key(overlay):
+    one = container(overlay)
+    asked = {probe: one[f"{probe}Probe"]["httpGet"] for probe in ("startup", "liveness", "readiness")}
+    assert {probe: get["path"] for probe, get in asked.items()} == {
+        "startup": "/startupz",
+        "liveness": "/healthz",
+        "readiness": "/readyz",
+    }
+    assert {get["path"] for get in asked.values()} <= OPEN_PATHS
+    [port] = one["ports"]
+    assert {get["port"] for get in asked.values()} == {port["name"]}
+    assert port["containerPort"] == Settings.model_fields["port"].default
+
+
+@overlays
+def test_there_is_time_for_a_pod_to_end(overlay):
+    entries = environment(overlay)
+    values = {name: float(entry["value"]) for name, entry in entries.items() if entry.get("value", "").isdigit()}
+    drain = values["ONEBERT_DRAIN_DELAY"]
+    shutdown = values.get("ONEBERT_SHUTDOWN_TIMEOUT", Settings.model_fields["shutdown_timeout"].default)
+    # With front ends, one of them may hang for as long again.
+    assert pod(overlay)["terminationGracePeriodSeconds"] > drain + shutdown + CLOSE_TIMEOUT + STOP_MARGIN
+    # After an engine that hangs nothing waits for its requests.
+    liveness = container(overlay)["livenessProbe"]
+    assert liveness["terminationGracePeriodSeconds"] >= drain + CLOSE_TIMEOUT
+    # Readiness is lost, and a balancer has heard of it, while requests are still answered.
+    readiness = container(overlay)["readinessProbe"]
+    assert readiness["periodSeconds"] * readiness["failureThreshold"] < drain
+
+
+@overlays
+def test_what_selects_finds_the_pods(overlay):
+    found = by_name(render(overlay))
+    labels = found["Deployment", "onebert"]["spec"]["template"]["metadata"]["labels"]
+    service = found["Service", "onebert"]["spec"]
+    selectors = [service["selector"], found["NetworkPolicy", "onebert"]["spec"]["podSelector"]["matchLabels"]]
+    selectors.append(found["Deployment", "onebert"]["spec"]["selector"]["matchLabels"])
+    if ("PodDisruptionBudget", "onebert") in found:
+        selectors.append(found["PodDisruptionBudget", "onebert"]["spec"]["selector"]["matchLabels"])
+    assert all(selector.items() <= labels.items() for selector in selectors)
+    assert [port["targetPort"] for port in service["ports"]] == ["http"]
+    assert found["NetworkPolicy", "onebert"]["spec"]["policyTypes"] == ["Ingress", "Egress"]
+
+
+def test_the_owner_of_a_folder_ends_before_the_next_one_starts():
+    spec = deployment(KUBERNETES / "overlays/volume")["spec"]
+    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+    found = by_name(render(KUBERNETES / "overlays/volume"))
+    # One replica with a budget would keep its node from being emptied; it needs nothing outside.
+    assert ("PodDisruptionBudget", "onebert") not in found
+    assert found["NetworkPolicy", "onebert"]["spec"]["egress"] == []
+
+
+def test_the_monitor_finds_the_service_and_the_rules_are_those_of_the_file(tmp_path):
+    found = by_name(render(example(tmp_path)))
+    monitor = found["ServiceMonitor", "onebert"]["spec"]
+    service = found["Service", "onebert"]
+    assert monitor["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    [endpoint] = monitor["endpoints"]
+    assert endpoint["port"] in {port["name"] for port in service["spec"]["ports"]}
+    alerts = yaml.safe_load((KUBERNETES / "monitoring/alerts.yml").read_text(encoding="utf-8"))
+    assert found["PrometheusRule", "onebert"]["spec"] == alerts
+    [board] = found["ConfigMap", "onebert-dashboard"]["data"].values()
+    assert json.loads(board)["uid"] == "onebert"
