@@ -16,9 +16,9 @@ SOURCES = [
     for path in (ROOT / folder).rglob("*.py")
 ]
 FILES = [f"/{path}" for path in subprocess.check_output(["git", "ls-files"], cwd=ROOT, text=True).splitlines()]
-# Not ours: curl's, Ray's `ray start --head`, and kubectl's.
+# Not ours: curl's, Ray's `ray start --head`, kubectl's, and docker's.
 FOREIGN_OPTIONS = {"--header", "--data", "--silent", "--show-error", "--fail", "--head"}
-FOREIGN_OPTIONS |= {"--kustomize", "--namespace", "--from-literal"}
+FOREIGN_OPTIONS |= {"--kustomize", "--namespace", "--from-literal", "--build-arg"}
 
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 
