@@ -44,3 +44,40 @@ def onebert(monkeypatch, capsys):
         return caught.value.code or 0, captured.out, captured.err
 
     return run
+
+
+@pytest.fixture(scope="session")
+def postgres():
+    """A running PostgreSQL."""
+    from postgres_server import PostgresServer
+
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres):
+    """The URL of an empty database of this test's own."""
+    name = postgres.create()
+    yield postgres.url(name)
+    postgres.drop(name)
+
+
+@pytest.fixture
+def proxy(postgres, postgres_url):
+    """A network in front of an empty database: a TcpProxy whose `url` has a password, and is of little patience."""
+    import socket
+
+    from tcp_proxy import TcpProxy
+
+    def connect():
+        server = socket.socket(socket.AF_UNIX)
+        server.connect(postgres.socket)
+        return server
+
+    database = postgres_url.partition("?")[0].rpartition("/")[2]
+    with TcpProxy(connect) as proxy:
+        address = f"postgresql://postgres:s3cret-word@127.0.0.1:{proxy.port}/{database}"
+        # A server that says nothing for half a second counts as gone.
+        proxy.url = f"{address}?tcp_user_timeout=500&connect_timeout=2"
+        yield proxy

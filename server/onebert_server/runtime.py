@@ -31,6 +31,7 @@ from onebert_server.versions.loader import Loader
 from onebert_server.versions.residents import Residents
 from onebert_store.errors import InvalidSettings, Unhealthy
 from onebert_store.registry.registry import Registry
+from onebert_store.registry.store import StoreAddress
 
 T = TypeVar("T")
 
@@ -116,7 +117,7 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
     give_back_freed_memory()
     with ExitStack() as opened:
         progress.begin("store", 1)
-        registry = opened.enter_context(Registry.open(settings.data_dir))
+        registry = opened.enter_context(Registry.open(StoreAddress.within(settings.data_dir, settings.registry)))
         metrics = Metrics()
         queue = QueueLimits(settings.max_queue_sequences, settings.max_queue_tokens, settings.max_queue_seconds)
         limits = EngineLimits(settings.max_batch_tokens, queue, MAX_BATCH_SECONDS)

@@ -42,6 +42,8 @@ class Settings(BaseSettings):
     threads: Annotated[int, Field(ge=1, le=1024)] | None = None
     front_ends: Annotated[int, Field(ge=0, le=256)] = 0
     data_dir: Path = Path("onebert-data")
+    # It may hold a password.
+    registry: Annotated[str | None, Field(repr=False)] = None
     # SHA-256 of each key, never the key: a dump of the settings gives nothing away.
     api_keys: Annotated[tuple[bytes, ...], NoDecode, Field(repr=False)] = ()
     max_batch_tokens: Annotated[int, Field(ge=512)] = 8192

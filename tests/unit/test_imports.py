@@ -57,6 +57,7 @@ ONLY_IN = {
     "msgspec": {"onebert.classifier", "onebert_server.client", "onebert_server.front_ends", "onebert_server.http"},
     "sqlalchemy": {"onebert_store.registry"},
     "alembic": {"onebert_store.registry"},
+    "psycopg": {"onebert_store.registry"},
 }
 
 

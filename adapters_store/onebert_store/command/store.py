@@ -32,6 +32,16 @@ DataDir = Annotated[
         "--data-dir", envvar="ONEBERT_DATA_DIR", metavar="FOLDER", help="The store's folder, as the server's setting."
     ),
 ]
+RegistryUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--registry",
+        envvar="ONEBERT_REGISTRY",
+        metavar="URL",
+        help="The store's database, as the server's setting; by default a file in its folder.",
+        show_default=False,
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 DEFAULT = Path("onebert-data")
 
@@ -39,6 +49,7 @@ DEFAULT = Path("onebert-data")
 @store.command()
 def check(
     data_dir: DataDir = DEFAULT,
+    registry: RegistryUrl = None,
     repair: Annotated[
         bool, typer.Option("--repair", help="Write damaged manifests in the database again, from the files.")
     ] = False,
@@ -52,9 +63,9 @@ def check(
     from onebert_store.registry.database import reading  # noqa: PLC0415
     from onebert_store.registry.gc import find_orphans  # noqa: PLC0415
     from onebert_store.registry.queries import version_entries  # noqa: PLC0415
-    from onebert_store.registry.store import join_store  # noqa: PLC0415
+    from onebert_store.registry.store import StoreAddress, join_store  # noqa: PLC0415
 
-    with join_store(data_dir) as opened:
+    with join_store(StoreAddress.within(data_dir, registry)) as opened:
         check_database(opened)
         with reading(opened.database) as connection:
             entries = version_entries(connection)
@@ -81,6 +92,7 @@ def check(
 @store.command()
 def gc(
     data_dir: DataDir = DEFAULT,
+    registry: RegistryUrl = None,
     older_than: Annotated[
         str,
         typer.Option(
@@ -94,10 +106,10 @@ def gc(
     An older database that is restored finds the files of its versions only as long as none has been removed.
     """
     from onebert_store.registry.gc import sweep  # noqa: PLC0415
-    from onebert_store.registry.store import join_store  # noqa: PLC0415
+    from onebert_store.registry.store import StoreAddress, join_store  # noqa: PLC0415
 
     grace = _duration(older_than)
-    with join_store(data_dir) as opened:
+    with join_store(StoreAddress.within(data_dir, registry)) as opened:
         swept = sweep(opened, grace)
         if as_json:
             removed = [asdict(blob) for blob in swept.removed]
@@ -121,6 +133,7 @@ def recover(
         str | None, typer.Option("--task", help="The task that gets the versions; by default recovered-DIGEST.")
     ] = None,
     data_dir: DataDir = DEFAULT,
+    registry: RegistryUrl = None,
 ) -> None:
     """Make versions of files that no version has, also where the database is lost. The server must not run.
 
@@ -129,12 +142,10 @@ def recover(
     from onebert_store.registry.check import find_digest  # noqa: PLC0415
     from onebert_store.registry.check import recover as recover_one  # noqa: PLC0415
     from onebert_store.registry.gc import find_orphans  # noqa: PLC0415
-    from onebert_store.registry.store import open_store  # noqa: PLC0415
+    from onebert_store.registry.store import StoreAddress, open_store  # noqa: PLC0415
 
-    if not (data_dir / "blobs").is_dir():
-        raise StoreCorrupt("there is no store in this folder")
     failed = 0
-    with open_store(data_dir, new_database=True) as opened:
+    with open_store(StoreAddress.within(data_dir, registry), recovering=True) as opened:
         wanted = [find_digest(opened, start) for start in digests or []]
         for digest in wanted if digests else [orphan.blob.digest for orphan in find_orphans(opened)]:
             try:

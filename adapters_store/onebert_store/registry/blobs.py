@@ -1,7 +1,6 @@
 """What the registry asks of a blob store: bytes named by their SHA-256, in a folder or in an object store."""
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
@@ -91,9 +90,3 @@ class BlobStore(Protocol):
 
     def drop_unfinished(self, before: datetime) -> None:
         """Removes what no writer has touched since `before`."""
-
-    def adding(self) -> AbstractContextManager[None]:
-        """Held from before a commit until a row names the blob: meanwhile nobody is inside `sweeping`."""
-
-    def sweeping(self) -> AbstractContextManager[None]:
-        """Held while blobs without rows are removed: waits for those inside `adding`, and keeps new ones out."""

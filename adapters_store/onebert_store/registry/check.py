@@ -10,7 +10,6 @@ from onebert_store.errors import InvalidInput, NotFound, OneBertError, StoreCorr
 from onebert_store.file.canonical import manifest_json
 from onebert_store.file.format import loads
 from onebert_store.registry.database import VERSIONS, reading, writing
-from onebert_store.registry.dialects import integrity_errors
 from onebert_store.registry.queries import require_version, version_record
 from onebert_store.registry.records import VersionEntry, VersionRecord
 from onebert_store.registry.registry import Registry
@@ -36,7 +35,7 @@ def check_database(store: Store) -> None:
         StoreCorrupt: pages or references are damaged.
     """
     with reading(store.database) as connection:
-        if errors := integrity_errors(connection):
+        if errors := store.database.integrity_errors(connection):
             raise StoreCorrupt(f"the store's database is damaged: {errors[0]}")
 
 

@@ -3,13 +3,14 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from sqlalchemy import (
     Column,
     Connection,
     DateTime,
     Dialect,
-    Engine,
     ForeignKey,
     ForeignKeyConstraint,
     Integer,
@@ -21,7 +22,10 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-from onebert_store.registry.dialects import WRITES, typed_database_errors
+from onebert_store.registry.dialects.protocol import Database
+
+if TYPE_CHECKING:
+    from sqlalchemy.dialects.postgresql import Insert
 
 
 class UtcDateTime(TypeDecorator[datetime]):
@@ -41,11 +45,14 @@ class UtcDateTime(TypeDecorator[datetime]):
 
 TABLES = MetaData()
 
+# Names are ordered by their bytes, as in Python and in SQLite; a language's rules would skip dots and dashes.
+NAME = String().with_variant(String(collation="C"), "postgresql")
+
 # The row of a task stays when its versions are gone: `last_version` only grows, so a number is never used twice.
 TASKS = Table(
     "tasks",
     TABLES,
-    Column("name", String, primary_key=True),
+    Column("name", NAME, primary_key=True),
     Column("last_version", Integer, nullable=False),
 )
 
@@ -53,9 +60,9 @@ TASKS = Table(
 VERSIONS = Table(
     "versions",
     TABLES,
-    Column("task", String, ForeignKey("tasks.name"), primary_key=True),
+    Column("task", NAME, ForeignKey("tasks.name"), primary_key=True),
     Column("version", Integer, primary_key=True),
-    Column("digest", String, nullable=False, index=True),
+    Column("digest", NAME, nullable=False, index=True),
     Column("size", Integer, nullable=False),
     Column("created_at", UtcDateTime, nullable=False),
     Column("manifest", Text, nullable=False),
@@ -66,8 +73,8 @@ VERSIONS = Table(
 ALIASES = Table(
     "aliases",
     TABLES,
-    Column("task", String, primary_key=True),
-    Column("alias", String, primary_key=True),
+    Column("task", NAME, primary_key=True),
+    Column("alias", NAME, primary_key=True),
     Column("version", Integer, nullable=False),
     Column("previous", Integer),
     ForeignKeyConstraint(["task", "version"], ["versions.task", "versions.version"]),
@@ -77,24 +84,31 @@ ALIASES = Table(
 ORPHANS = Table(
     "orphans",
     TABLES,
-    Column("digest", String, primary_key=True),
+    Column("digest", NAME, primary_key=True),
     Column("since", UtcDateTime, nullable=False),
 )
 
 
 @contextmanager
-def reading(engine: Engine) -> Iterator[Connection]:
+def reading(database: Database) -> Iterator[Connection]:
     """A transaction that sees one state of all tables."""
-    with typed_database_errors(), engine.begin() as connection:
+    with database.typed_errors(), database.readers.begin() as connection:
         yield connection
 
 
 @contextmanager
-def writing(engine: Engine) -> Iterator[Connection]:
+def writing(database: Database) -> Iterator[Connection]:
     """A transaction that changes rows, durable when the block ends without an error.
 
     Several writers, threads or processes, are right by the statements alone: each statement changes the rows it finds,
     and the code decides by how many rows changed. No transaction reads first and writes what it computed from that.
     """
-    with typed_database_errors(), engine.execution_options(**WRITES).begin() as connection:
+    with database.typed_errors(), database.writers.begin() as connection:
         yield connection
+
+
+def upsert(connection: Connection, table: Table) -> "Insert":
+    """An INSERT with `on_conflict_do_nothing` and `on_conflict_do_update`, which generic SQL does not have."""
+    # SQLite took the clause over from PostgreSQL, and SQLAlchemy has one `Insert` for each, with the same methods.
+    made: Insert = import_module(f"sqlalchemy.dialects.{connection.dialect.name}").insert(table)
+    return made

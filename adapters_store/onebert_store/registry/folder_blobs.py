@@ -1,13 +1,12 @@
 """Blobs as files of one folder, named by their hash; a rename commits, so a file is there whole or not at all."""
 
-import fcntl
 import hashlib
 import os
 import re
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -78,26 +77,6 @@ class FolderBlobs:
             for one in self.unfinished():
                 if one.modified < before:
                     (self._folder / one.digest).unlink(missing_ok=True)
-
-    def adding(self) -> AbstractContextManager[None]:
-        """Held from before a commit until a row names the blob: meanwhile nobody is inside `sweeping`."""
-        return self._locked(fcntl.LOCK_SH)
-
-    def sweeping(self) -> AbstractContextManager[None]:
-        """Held while blobs without rows are removed: waits for those inside `adding`, and keeps new ones out."""
-        return self._locked(fcntl.LOCK_EX)
-
-    @contextmanager
-    def _locked(self, kind: int) -> Iterator[None]:
-        # Each holder opens a descriptor of its own, so that the lock is between threads as well as between processes.
-        with storage_errors_are_typed():
-            handle = os.open(self._folder, os.O_RDONLY)
-        try:
-            with storage_errors_are_typed():
-                fcntl.flock(handle, kind)
-            yield
-        finally:
-            os.close(handle)
 
     def _pieces(self, digest: str) -> Iterator[bytes]:
         """The content piece by piece; what comes is trusted only once the last piece has come without an error."""

@@ -15,6 +15,7 @@ from sqlalchemy import Connection, Select, delete, insert, select
 from onebert_store.errors import OneBertError
 from onebert_store.registry.blobs import BlobInfo
 from onebert_store.registry.database import ORPHANS, VERSIONS, reading, writing
+from onebert_store.registry.dialects.protocol import Sweeping
 from onebert_store.registry.store import Store
 
 GRACE = timedelta(hours=24)
@@ -53,7 +54,7 @@ def find_orphans(store: Store) -> list[Orphan]:
 
 def mark_orphans(store: Store) -> None:
     """Marks every orphan that has no mark yet, with the time now; removes nothing."""
-    with store.blobs.sweeping():
+    with store.database.sweeping():
         _mark(store, [orphan.blob for orphan in find_orphans(store) if orphan.since is None])
 
 
@@ -106,19 +107,20 @@ class _Sweep:
     def take(self, blobs: list[BlobInfo]) -> None:
         """Marks and removes what is due among a few blobs, while uploads wait."""
         digests = [blob.digest for blob in blobs]
-        with self.store.blobs.sweeping():
+        with self.store.database.sweeping() as lock:
             named = select(VERSIONS.c.digest).where(VERSIONS.c.digest.in_(digests))
             marks = select(ORPHANS).where(ORPHANS.c.digest.in_(digests))
             orphans = _orphans_among(self.store, blobs, named, marks)
             for digest in set(digests).difference(orphan.blob.digest for orphan in orphans):
                 del self.left[digest]
             _mark(self.store, [orphan.blob for orphan in orphans if orphan.since is None])
-            self._remove([orphan.blob for orphan in orphans if (orphan.since or self.now) <= self.before])
+            self._remove([orphan.blob for orphan in orphans if (orphan.since or self.now) <= self.before], lock)
 
-    def _remove(self, due: list[BlobInfo]) -> None:
+    def _remove(self, due: list[BlobInfo], lock: Sweeping) -> None:
         gone: list[str] = []
         try:
             for blob in due:
+                lock.check()
                 self.store.blobs.delete(blob.digest)
                 gone.append(blob.digest)
                 self.removed.append(blob)

@@ -6,6 +6,7 @@ transaction whose statements decide by the rows that they changed; no lock of th
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -19,6 +20,7 @@ from onebert_store.file.format import dumps
 from onebert_store.registry import statements
 from onebert_store.registry.blobs import BlobWriter
 from onebert_store.registry.database import TASKS, reading, writing
+from onebert_store.registry.dialects.protocol import Adding
 from onebert_store.registry.gc import mark_orphans
 from onebert_store.registry.names import check_alias, check_name
 from onebert_store.registry.queries import (
@@ -32,9 +34,17 @@ from onebert_store.registry.queries import (
     version_record,
 )
 from onebert_store.registry.records import Alias, TaskRecord, VersionEntry, VersionRecord
-from onebert_store.registry.store import Store, open_store
+from onebert_store.registry.store import Store, StoreAddress, open_store
 
 _MEANWHILE = "an alias moved at the same time; try again"
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A file that is durable: its size in bytes, and the lock that keeps sweeps from it until it has a row."""
+
+    size: int
+    lock: Adding
 
 
 class Registry:
@@ -49,23 +59,26 @@ class Registry:
         self._opened = ExitStack()
 
     @classmethod
-    def open(cls, folder: Path) -> Self:
-        """The registry of a folder, which it owns until it is closed; a missing folder is made.
+    def open(cls, where: Path | StoreAddress) -> Self:
+        """The registry of a store, made where there is none; see `open_store` for who else may have it open.
 
         Raises:
-            StoreLocked: another process (or another Registry) owns the folder.
+            InvalidSettings: the address is none.
+            StoreLocked: another process (or another Registry) owns the store.
             StoreCorrupt: the database is damaged, newer than this code, or missing while there are blobs.
-            StorageFull, StorageUnavailable: the folder cannot be read or written.
+            StorageFull, StorageUnavailable: the store cannot be read or written.
             OSError: the folder cannot be made.
         """
         with ExitStack() as opened:
-            registry = cls(opened.enter_context(open_store(folder)))
-            mark_orphans(registry._store)
+            registry = cls(opened.enter_context(open_store(where)))
+            # Where there are many replicas, one that starts does not keep the others from adding.
+            if not registry._store.database.shared:
+                mark_orphans(registry._store)
             registry._opened = opened.pop_all()
             return registry
 
     def close(self) -> None:
-        """Lets go of the folder; a second call does nothing."""
+        """Lets go of the store; a second call does nothing."""
         self._opened.close()
 
     def __enter__(self) -> Self:
@@ -102,33 +115,33 @@ class Registry:
         """
         with body or nullcontext():
             check_name(task)
-            with self.storing(delta, body) as size:
-                record, created, _ = self.add_stored(task, delta, size)
+            with self.storing(delta, body) as stored:
+                record, created, _ = self.add_stored(task, delta, stored)
                 return record, created
 
     @contextmanager
-    def storing(self, delta: Delta, body: BlobWriter | None = None) -> Iterator[int]:
+    def storing(self, delta: Delta, body: BlobWriter | None = None) -> Iterator[Stored]:
         """The first half of `add`: the bytes are durable, and no sweep removes them while the block runs.
 
         Waits while a sweep removes a batch of blobs.
 
         Yields:
-            The size of the stored file in bytes.
+            What `add_stored` needs to know.
 
         Raises:
             InvalidDelta, TooLarge: the delta cannot be written.
         """
         blobs = self._store.blobs
         data = dumps(delta)
-        with blobs.adding():
+        with self._store.database.adding() as lock:
             if body and body.digest == delta.digest:
                 body.commit()
             else:
                 blobs.put(data)
-            yield len(data)
+            yield Stored(len(data), lock)
 
-    def add_stored(self, task: str, delta: Delta, size: int) -> tuple[VersionRecord, bool, Mapping[str, Alias]]:
-        """The second half of `add`: writes the row, inside a `storing` block, which gives the size.
+    def add_stored(self, task: str, delta: Delta, stored: Stored) -> tuple[VersionRecord, bool, Mapping[str, Alias]]:
+        """The second half of `add`: writes the row, once, inside the `storing` block that gave `stored`.
 
         Returns:
             The record, whether it is new, and the task's aliases as this transaction leaves them.
@@ -137,8 +150,8 @@ class Registry:
             InvalidInput: the task's name breaks the rule.
         """
         check_name(task)
-        with writing(self._store.database) as connection:
-            record, created = statements.add_version(connection, task, delta, size)
+        with stored.lock.writing() as connection:
+            record, created = statements.add_version(connection, task, delta, stored.size)
             return record, created, task_records(connection, TASKS.c.name == task)[0].aliases
 
     def tasks(self) -> list[TaskRecord]:
@@ -241,6 +254,7 @@ class Registry:
             AliasNotFound: the task has no such alias.
             AliasConflict: the alias is somewhere else.
         """
+        check_name(task)
         check_alias(alias)
         with writing(self._store.database) as connection:
             if statements.delete_alias(connection, task, alias, expected):
@@ -263,6 +277,7 @@ class Registry:
             VersionNotFound: the task has no such version.
             VersionInUse: an alias points at it.
         """
+        check_name(task)
         try:
             with writing(self._store.database) as connection:
                 if statements.delete_version(connection, task, n):

@@ -1,4 +1,8 @@
-"""What the registry changes: the statements of its transactions, which decide by the rows that they changed."""
+"""What the registry changes: the statements of its transactions, which decide by the rows that they changed.
+
+They are written for READ COMMITTED: each statement sees what was committed before it. Rows are held in one order (task,
+versions, aliases, orphans by digest), so that no two transactions wait for each other.
+"""
 
 from datetime import UTC, datetime
 
@@ -6,8 +10,7 @@ from sqlalchemy import ColumnElement, Connection, case, delete, exists, insert, 
 
 from onebert_store.file.canonical import manifest_json
 from onebert_store.file.delta import Delta
-from onebert_store.registry.database import ALIASES, ORPHANS, TASKS, VERSIONS
-from onebert_store.registry.dialects import upsert
+from onebert_store.registry.database import ALIASES, ORPHANS, TASKS, VERSIONS, upsert
 from onebert_store.registry.names import LIVE
 from onebert_store.registry.queries import MAX_VERSION
 from onebert_store.registry.records import Alias, VersionRecord
@@ -15,24 +18,22 @@ from onebert_store.registry.records import Alias, VersionRecord
 
 def add_version(connection: Connection, task: str, delta: Delta, size: int) -> tuple[VersionRecord, bool]:
     """Adds a version unless the task has this content; gives it, and whether it is new. A first one becomes `live`."""
-    # Holds the task's row until the transaction ends: of several transactions that add to one task, one goes on.
-    kept = {"last_version": TASKS.c.last_version}
-    connection.execute(upsert(TASKS).values(name=task, last_version=0).on_conflict_do_update(["name"], set_=kept))
-    connection.execute(delete(ORPHANS).where(ORPHANS.c.digest == delta.digest))
+    connection.execute(upsert(connection, TASKS).values(name=task, last_version=0).on_conflict_do_nothing())
+    _hold(connection, task)
     manifest = manifest_json(delta.manifest)
     same = (VERSIONS.c.task == task, VERSIONS.c.digest == delta.digest)
     healed = update(VERSIONS).where(*same).values(manifest=manifest, size=size)
-    if known := connection.execute(healed.returning(VERSIONS.c.version, VERSIONS.c.created_at)).first():
-        return VersionRecord(task, known.version, delta.digest, size, known.created_at, delta.manifest), False
-    counted = update(TASKS).where(TASKS.c.name == task).values(last_version=TASKS.c.last_version + 1)
-    n = connection.execute(counted.returning(TASKS.c.last_version)).scalar_one()
-    record = VersionRecord(task, n, delta.digest, size, datetime.now(UTC), delta.manifest)
-    row = {"task": task, "version": n, "digest": record.digest, "size": size, "created_at": record.created_at}
-    connection.execute(insert(VERSIONS).values(**row, manifest=manifest))
-    others = exists().where(VERSIONS.c.task == task, VERSIONS.c.version != n)
-    first = select(literal(task), literal(LIVE), literal(n)).where(~others)
-    connection.execute(upsert(ALIASES).from_select(["task", "alias", "version"], first).on_conflict_do_nothing())
-    return record, True
+    known = connection.execute(healed.returning(VERSIONS.c.version, VERSIONS.c.created_at)).first()
+    n, created_at = known or (_next_number(connection, task), datetime.now(UTC))
+    if not known:
+        row = {"task": task, "version": n, "digest": delta.digest, "size": size, "created_at": created_at}
+        connection.execute(insert(VERSIONS).values(**row, manifest=manifest))
+        others = exists().where(VERSIONS.c.task == task, VERSIONS.c.version != n)
+        first = select(literal(task), literal(LIVE), literal(n)).where(~others)
+        live = upsert(connection, ALIASES).from_select(["task", "alias", "version"], first)
+        connection.execute(live.on_conflict_do_nothing())
+    connection.execute(delete(ORPHANS).where(ORPHANS.c.digest == delta.digest))
+    return VersionRecord(task, n, delta.digest, size, created_at, delta.manifest), known is None
 
 
 def move_alias(connection: Connection, task: str, alias: str, version: int, expected: int | None) -> Alias | None:
@@ -43,8 +44,8 @@ def move_alias(connection: Connection, task: str, alias: str, version: int, expe
     """
     version = _storable(version)
     if expected is None:
-        made = upsert(ALIASES).values(task=task, alias=alias, version=version).on_conflict_do_nothing()
-        return Alias(version) if connection.execute(made).rowcount else None
+        made = upsert(connection, ALIASES).values(task=task, alias=alias, version=version).on_conflict_do_nothing()
+        return Alias(version) if connection.execute(made.returning(ALIASES.c.version)).first() else None
     before = case((ALIASES.c.version == version, ALIASES.c.previous), else_=ALIASES.c.version)
     moved = update(ALIASES).where(*_at(task, alias, expected)).values(version=version, previous=before)
     row = connection.execute(moved.returning(ALIASES.c.version, ALIASES.c.previous)).first()
@@ -57,6 +58,7 @@ def delete_version(connection: Connection, task: str, n: int) -> bool:
     Raises:
         IntegrityError: an alias points at it.
     """
+    _hold(connection, task)
     gone = delete(VERSIONS).where(VERSIONS.c.task == task, VERSIONS.c.version == _storable(n))
     digest = connection.execute(gone.returning(VERSIONS.c.digest)).scalar()
     if digest is None:
@@ -64,9 +66,8 @@ def delete_version(connection: Connection, task: str, n: int) -> bool:
     now = datetime.now(UTC)
     others = exists().where(VERSIONS.c.digest == digest)
     orphan = select(literal(digest), literal(now, ORPHANS.c.since.type)).where(~others)
-    connection.execute(
-        upsert(ORPHANS).from_select(["digest", "since"], orphan).on_conflict_do_update(["digest"], set_={"since": now})
-    )
+    marked = upsert(connection, ORPHANS).from_select(["digest", "since"], orphan)
+    connection.execute(marked.on_conflict_do_update(index_elements=["digest"], set_={"since": now}))
     return True
 
 
@@ -77,9 +78,23 @@ def delete_alias(connection: Connection, task: str, alias: str, expected: int) -
 
 def delete_task(connection: Connection, task: str) -> None:
     """Deletes the aliases and versions that a task has now."""
+    _hold(connection, task)
     connection.execute(delete(ALIASES).where(ALIASES.c.task == task))
-    for n in connection.scalars(select(VERSIONS.c.version).where(VERSIONS.c.task == task)).all():
+    # In the order of the digests, in which everybody marks orphans: no two wait for each other.
+    versions = select(VERSIONS.c.version).where(VERSIONS.c.task == task).order_by(VERSIONS.c.digest)
+    for n in connection.scalars(versions).all():
         delete_version(connection, task, n)
+
+
+def _hold(connection: Connection, task: str) -> None:
+    """Of several transactions that add to a task or delete of it, one goes on at a time, until it ends."""
+    connection.execute(select(TASKS.c.name).where(TASKS.c.name == task).with_for_update(key_share=True))
+
+
+def _next_number(connection: Connection, task: str) -> int:
+    counted = update(TASKS).where(TASKS.c.name == task).values(last_version=TASKS.c.last_version + 1)
+    n: int = connection.execute(counted.returning(TASKS.c.last_version)).scalar_one()
+    return n
 
 
 def _at(task: str, alias: str, version: int) -> tuple[ColumnElement[bool], ...]:

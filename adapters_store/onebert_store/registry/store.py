@@ -1,98 +1,141 @@
-"""A store's folder: its database, its blobs, and the lock that says which process owns it."""
+"""Where a store is, and what opens it: a database and a place for blobs, each named by a URL."""
 
-import fcntl
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self, TypeVar
+from urllib.parse import quote, unquote
 
-from sqlalchemy import Engine
-
-from onebert_store.disk import storage_errors_are_typed, sync
-from onebert_store.errors import StoreCorrupt, StoreLocked
+from onebert_store.errors import InvalidSettings, StoreCorrupt
 from onebert_store.file.format import MAX_FILE_BYTES
 from onebert_store.registry.blobs import BlobStore
-from onebert_store.registry.dialects import sqlite_engine
+from onebert_store.registry.dialects.protocol import Database
+from onebert_store.registry.dialects.sqlite import SqliteDatabase, sqlite_url
 from onebert_store.registry.folder_blobs import FolderBlobs
-from onebert_store.registry.schema import NO_DATABASE, ensure_schema
+from onebert_store.registry.schema import ensure_schema
+
+T = TypeVar("T")
 
 DATABASE = "registry.sqlite3"
+_FILE = "file:///"
+
+
+@dataclass(frozen=True)
+class StoreAddress:
+    """Where a store is.
+
+    Attributes:
+        registry: URL of the database; its scheme is one of `STORES`. It may hold a password.
+        blobs: URL of the blobs; its scheme is one of `BLOBS`.
+    """
+
+    registry: str = field(repr=False)
+    blobs: str = field(repr=False)
+
+    @classmethod
+    def within(cls, folder: Path, registry: str | None = None, blobs: str | None = None) -> Self:
+        """What is not given lies in a folder: the database as `registry.sqlite3`, the blobs as the folder `blobs`."""
+        return cls(registry or sqlite_url(folder / DATABASE), blobs or _FILE + quote(str(folder / "blobs")))
 
 
 @dataclass(frozen=True)
 class Store:
     """Where versions live: rows in a database, contents as blobs."""
 
-    database: Engine
+    database: Database
     blobs: BlobStore
 
 
+def _file(url: str, make: bool) -> FolderBlobs:
+    folder = Path(unquote(url.removeprefix(_FILE)))
+    if not url.startswith(_FILE) or not folder.name or "?" in url or "#" in url:
+        raise InvalidSettings("blobs in a folder are file:///FOLDER, with the folder's path percent-encoded")
+    if not make and not folder.is_dir():
+        raise StoreCorrupt("there is no store in this folder")
+    return FolderBlobs(folder, MAX_FILE_BYTES)
+
+
+def _postgresql(url: str) -> Database:
+    # Imported here: the default, SQLite, needs no psycopg.
+    try:
+        from onebert_store.registry.dialects.postgresql import PostgresDatabase  # noqa: PLC0415
+    except ImportError as error:
+        raise InvalidSettings("a registry in PostgreSQL needs psycopg: pip install 'onebert[postgresql]'") from error
+    return PostgresDatabase(url)
+
+
+STORES: Mapping[str, Callable[[str], Database]] = {"sqlite": SqliteDatabase.of_url, "postgresql": _postgresql}
+"""What opens a database, by the scheme of its URL; the database may be one that is still to be made."""
+
+BLOBS: Mapping[str, Callable[[str, bool], BlobStore]] = {"file": _file}
+"""What opens a place for blobs, by the scheme of its URL; told whether it may be made, else it has to be there."""
+
+
 @contextmanager
-def open_store(folder: Path, new_database: bool = False) -> Iterator[Store]:
-    """Opens a store's folder, or makes it; this process alone owns the folder until the block ends.
+def open_store(where: Path | StoreAddress, recovering: bool = False) -> Iterator[Store]:
+    """Opens a store, or makes it; where its database has an owner, this process is the only one until the block ends.
 
     Args:
-        folder: the store.
-        new_database: whether an empty database may be made although there are blobs. Otherwise that is refused:
-            with a new database, the blobs that a backup has just brought back would belong to no version.
+        where: the store; a folder stands for a store that lies in it.
+        recovering: whether the blobs have to be there, and an empty database may be made although they are. Otherwise
+            that is refused: with a new database, the blobs that a backup has just brought back would belong to no
+            version.
 
     Raises:
-        StoreLocked: another process (or this one, elsewhere) owns the folder.
+        InvalidSettings: an address is none.
+        StoreLocked: another process (or this one, elsewhere) owns the store.
         StoreCorrupt: the database is damaged, newer than this code, or missing while there are blobs.
-        StorageFull, StorageUnavailable: the folder cannot be read or written.
+        StorageFull, StorageUnavailable: the store cannot be read or written.
         OSError: the folder cannot be made.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    with storage_errors_are_typed():
-        sync(folder.parent)
-    with _owned(folder), _parts(folder) as store:
-        ensure_schema(store.database, may_create=new_database or not any(store.blobs.blobs()))
-        yield store
+    blobs = _blobs(where, make=not recovering)
+    with _database(where) as database, database.owned():
+        ensure_schema(database, lambda: recovering or not any(blobs.blobs()))
+        yield Store(database, blobs)
 
 
 @contextmanager
-def join_store(folder: Path) -> Iterator[Store]:
-    """Opens a folder beside the process that owns it, for work that does not disturb that process; makes no new store.
+def join_store(where: Path | StoreAddress) -> Iterator[Store]:
+    """Opens a store beside the processes that use it, for work that does not disturb them; makes no new store.
 
     Raises:
-        StoreCorrupt: there is no store, or one that `open_store` would refuse; or another process owns it and its
-            database is of an older schema, which cannot be changed meanwhile.
-        StorageFull, StorageUnavailable: the folder cannot be read or written.
+        InvalidSettings: an address is none.
+        StoreCorrupt: there is no store, or one that `open_store` would refuse; or its database is of an older schema,
+            which cannot be changed while another process may use it.
+        StorageFull, StorageUnavailable: the store cannot be read or written.
     """
-    if not (folder / "blobs").is_dir():
-        raise StoreCorrupt("there is no store in this folder")
-    if not (folder / DATABASE).exists():
-        raise StoreCorrupt(NO_DATABASE)
-    with ExitStack() as owned, _parts(folder) as store:
-        try:
-            owned.enter_context(_owned(folder))
-            alone = True
-        except StoreLocked:
-            alone = False
-        ensure_schema(store.database, may_create=False, may_migrate=alone)
-        # Given up now, so that a server may start while the block runs.
-        owned.close()
-        yield store
+    blobs = _blobs(where, make=False)
+    with _database(where) as database:
+        with database.joined() as alone:
+            ensure_schema(database, lambda: False, may_migrate=alone)
+        # Nobody is kept out any more, so that a server may start while the block runs.
+        yield Store(database, blobs)
 
 
 @contextmanager
-def _owned(folder: Path) -> Iterator[None]:
-    with ExitStack() as opened:
-        with storage_errors_are_typed():
-            lock = opened.enter_context(open(folder / "lock", "ab"))
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise StoreLocked("another process is using this store") from None
-        yield
-
-
-@contextmanager
-def _parts(folder: Path) -> Iterator[Store]:
-    if (folder / DATABASE).is_dir():
-        raise StoreCorrupt(f"{DATABASE} is a folder and not a database; put the database that goes with the blobs back")
-    database = sqlite_engine(folder / DATABASE)
+def _database(where: Path | StoreAddress) -> Iterator[Database]:
+    url = _address(where).registry
+    database = _opener(STORES, url, "ONEBERT_REGISTRY")(url)
     try:
-        yield Store(database, FolderBlobs(folder / "blobs", MAX_FILE_BYTES))
+        yield database
     finally:
-        database.dispose()
+        database.close()
+
+
+def _blobs(where: Path | StoreAddress, make: bool) -> BlobStore:
+    url = _address(where).blobs
+    return _opener(BLOBS, url, "ONEBERT_BLOBS")(url, make)
+
+
+def _address(where: Path | StoreAddress) -> StoreAddress:
+    return StoreAddress.within(where) if isinstance(where, Path) else where
+
+
+def _opener(openers: Mapping[str, T], url: str, setting: str) -> T:
+    # The URL may hold a password, so that the error does not repeat it.
+    scheme, colon, _ = url.partition(":")
+    if not colon or scheme not in openers:
+        known = " or ".join(f"{scheme}:" for scheme in openers)
+        raise InvalidSettings(f"{setting} is a URL that begins with {known}")
+    return openers[scheme]

@@ -19,7 +19,7 @@ from onebert_store.file.manifest import Manifest
 from onebert_store.registry.blobs import BlobWriter
 from onebert_store.registry.names import LIVE
 from onebert_store.registry.records import Alias, VersionEntry, VersionRecord
-from onebert_store.registry.registry import Registry
+from onebert_store.registry.registry import Registry, Stored
 
 # The registry cannot write: what the disk says of it, rather than what is wrong with a request.
 STORAGE_CODES = frozenset({"storage-full", "storage-unavailable"})
@@ -99,8 +99,8 @@ class Catalog:
                 proof = self._residents.proof(delta)
                 proof.check(proof.begin(self._engine, slot).result())
                 # The bytes first: to make them durable takes long, and longer while a sweep of the store is under way.
-                with self._noting_storage(), self._registry.storing(delta, body) as size, self._changing():
-                    record, created, aliases = self._add_stored(task, delta, size)
+                with self._noting_storage(), self._registry.storing(delta, body) as stored, self._changing():
+                    record, created, aliases = self._add_stored(task, delta, stored)
                     self.directory.publish(Version(record, slot, self._residents.row_bytes(slot)), aliases)
                     published = True
             except BaseException:
@@ -223,9 +223,9 @@ class Catalog:
         else:
             self.directory.know(version, record)
 
-    def _add_stored(self, task: str, delta: Delta, size: int) -> tuple[VersionRecord, bool, Mapping[str, Alias]]:
+    def _add_stored(self, task: str, delta: Delta, stored: Stored) -> tuple[VersionRecord, bool, Mapping[str, Alias]]:
         try:
-            return self._registry.add_stored(task, delta, size)
+            return self._registry.add_stored(task, delta, stored)
         # Whatever the failure is: one that came after the commit has added the version all the same.
         except Exception:
             with suppress(OneBertError):  # the caller is told of the error that came first

@@ -424,7 +424,7 @@ def test_a_rollback_does_not_wait_for_an_upload_that_waits_for_a_sweep(tmp_path)
     with opened(tmp_path) as runtime, join_store(tmp_path) as sweeper, ThreadPoolExecutor(2) as clients:
         with runtime.registry.writer() as body:
             body.write(Task(seed=3).file)
-            with sweeper.blobs.sweeping():
+            with sweeper.database.sweeping():
                 rows = runtime.metrics.registry.get_sample_value("onebert_bank_rows")
                 upload = clients.submit(runtime.catalog.upload, "task", body, WORK)
                 wait_until(lambda: runtime.metrics.registry.get_sample_value("onebert_bank_rows") > rows)

@@ -5,7 +5,6 @@ import hashlib
 import os
 import tempfile
 import tracemalloc
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -142,22 +141,6 @@ def test_a_blob_that_is_a_folder_is_damage_and_not_a_crash(blobs, tmp_path):
     for look in (blobs.get, blobs.verify):
         with pytest.raises(StoreCorrupt, match="is a folder"):
             look(HELLO)
-
-
-def test_a_sweep_waits_for_those_who_add_and_keeps_others_out(blobs, tmp_path):
-    other = FolderBlobs(tmp_path / "blobs", max_bytes=100)
-    events = []
-
-    def sweep():
-        with other.sweeping():
-            events.append("sweep")
-
-    with ThreadPoolExecutor(1) as pool:
-        with blobs.adding(), other.adding():
-            swept = pool.submit(sweep)
-            events.append("both add")
-        swept.result()
-    assert events == ["both add", "sweep"]
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace"])

@@ -25,9 +25,9 @@ DAY = timedelta(hours=24)
 
 
 @pytest.fixture
-def store(tmp_path):
+def store(place):
     """The store of a registry in use, as another process sees it."""
-    with Registry.open(tmp_path) as registry, join_store(tmp_path) as store:
+    with Registry.open(place) as registry, join_store(place) as store:
         registry.add("spam", make_delta(1))
         yield store
 

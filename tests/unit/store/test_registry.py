@@ -25,7 +25,7 @@ from onebert_store.errors import (
 from onebert_store.file.format import dumps, loads
 from onebert_store.registry import gc
 from onebert_store.registry.database import VERSIONS, reading, writing
-from onebert_store.registry.dialects import sqlite_engine, typed_database_errors
+from onebert_store.registry.dialects.sqlite import SqliteDatabase
 from onebert_store.registry.records import Alias
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import join_store
@@ -33,8 +33,15 @@ from tiny_delta import make_delta, manifest_dict, tensors_for
 
 
 @pytest.fixture
-def registry(tmp_path):
-    with Registry.open(tmp_path / "store") as registry:
+def registry(place):
+    with Registry.open(place) as registry:
+        yield registry
+
+
+@pytest.fixture
+def in_folder(tmp_path):
+    """A registry whose database is a file beside its blobs."""
+    with Registry.open(tmp_path) as registry:
         yield registry
 
 
@@ -42,8 +49,8 @@ def all_versions(registry):
     return [registry.version(entry.task, entry.version) for entry in registry.entries()]
 
 
-def orphans(tmp_path):
-    with join_store(tmp_path / "store") as store:
+def orphans(place):
+    with join_store(place) as store:
         return {orphan.blob.digest for orphan in gc.find_orphans(store)}
 
 
@@ -86,7 +93,7 @@ def test_the_same_content_is_the_same_version(registry):
     assert registry.task("spam").versions == (1, 2)
 
 
-def test_a_blob_is_an_orphan_once_no_task_has_it(registry, tmp_path):
+def test_a_blob_is_an_orphan_once_no_task_has_it(registry, place, tmp_path):
     shared, _ = registry.add("a", make_delta(1))
     registry.add("b", make_delta(1))
     for task in "ab":
@@ -94,9 +101,9 @@ def test_a_blob_is_an_orphan_once_no_task_has_it(registry, tmp_path):
         registry.move_alias(task, "live", 2, 1)
     assert len(blob_files(tmp_path)) == 2
     registry.delete_version("a", 1)
-    assert orphans(tmp_path) == set()
+    assert orphans(place) == set()
     registry.delete_version("b", 1)
-    assert orphans(tmp_path) == {shared.digest}
+    assert orphans(place) == {shared.digest}
 
 
 def test_a_deletion_stands_when_the_disk_refuses_to_remove_anything(registry, tmp_path, monkeypatch):
@@ -148,14 +155,14 @@ def test_a_refused_upload_leaves_nothing(registry, tmp_path):
     assert registry.tasks() == []
 
 
-def test_numbers_are_never_used_again(tmp_path):
-    with Registry.open(tmp_path) as registry:
+def test_numbers_are_never_used_again(place):
+    with Registry.open(place) as registry:
         registry.add("spam", make_delta(1))
         registry.add("spam", make_delta(2))
         registry.delete_version("spam", 2)
         assert registry.add("spam", make_delta(2))[0].version == 3
         registry.delete_version("spam", 3)
-    with Registry.open(tmp_path) as registry:
+    with Registry.open(place) as registry:
         assert registry.add("spam", make_delta(3))[0].version == 4
         assert registry.task("spam").versions == (1, 4)
 
@@ -173,15 +180,15 @@ def test_an_alias_moves_only_from_where_it_is_said_to_be(registry):
     assert registry.task("spam").aliases == {"live": Alias(2, previous=1), "canary": Alias(3)}
 
 
-def test_an_alias_remembers_where_it_was_before(tmp_path):
-    with Registry.open(tmp_path) as registry:
+def test_an_alias_remembers_where_it_was_before(place):
+    with Registry.open(place) as registry:
         for seed in range(4):
             registry.add("spam", make_delta(seed))
         assert registry.move_alias("spam", "live", 4, 1) == Alias(4, previous=1)
         assert registry.move_alias("spam", "live", 4, 4) == Alias(4, previous=1), "it did not move"
         assert registry.move_alias("spam", "live", 2, 4) == Alias(2, previous=4)
         registry.delete_version("spam", 4)
-    with Registry.open(tmp_path) as registry:
+    with Registry.open(place) as registry:
         assert registry.task("spam").aliases == {"live": Alias(2, previous=4)}
 
 
@@ -201,17 +208,17 @@ def test_an_alias_is_deleted_only_from_where_it_is_said_to_be(registry):
     assert registry.task("spam").aliases == {"live": Alias(2)}
 
 
-def test_a_task_goes_with_its_last_version_and_its_numbers_stay(registry, tmp_path):
+def test_a_task_goes_with_its_last_version_and_its_numbers_stay(registry, place):
     record, _ = registry.add("spam", make_delta(1))
     registry.delete_alias("spam", "live", 1)
     registry.delete_version("spam", 1)
     assert registry.tasks() == []
-    assert orphans(tmp_path) == {record.digest}
+    assert orphans(place) == {record.digest}
     with pytest.raises(TaskNotFound):
         registry.task("spam")
     assert registry.add("spam", make_delta(1))[0].version == 2
     assert registry.task("spam").aliases == {"live": Alias(2)}, "a first version becomes live"
-    assert orphans(tmp_path) == set()
+    assert orphans(place) == set()
 
 
 def test_what_is_not_there(registry):
@@ -245,7 +252,7 @@ def test_a_version_with_an_alias_is_not_deleted(registry):
     assert registry.task("spam").versions == (1,)
 
 
-def test_a_task_is_deleted_whole_or_not_at_all(registry, tmp_path):
+def test_a_task_is_deleted_whole_or_not_at_all(registry, place):
     digests = {registry.add("spam", make_delta(i))[0].digest for i in (1, 2, 3)}
     kept, _ = registry.add("other", make_delta(3))
     registry.move_alias("spam", "canary", 2, None)
@@ -254,7 +261,7 @@ def test_a_task_is_deleted_whole_or_not_at_all(registry, tmp_path):
         registry.task("spam")
     with pytest.raises(TaskNotFound):
         registry.delete_task("spam")
-    assert orphans(tmp_path) == digests - {kept.digest}
+    assert orphans(place) == digests - {kept.digest}
     assert registry.tasks() == [registry.task("other")]
     assert registry.add("spam", make_delta(1))[0].version == 4
 
@@ -270,24 +277,23 @@ def test_damage_is_found_on_reading_and_healed_by_the_same_upload(registry, tmp_
         assert registry.read(record) == dumps(make_delta())
 
 
-def test_reading_a_version_deleted_meanwhile_is_not_damage(registry, tmp_path):
+def test_reading_a_version_deleted_meanwhile_is_not_damage(registry, place):
     registry.add("spam", make_delta(1))
     record, _ = registry.add("spam", make_delta(2))
     registry.delete_version("spam", 2)
-    with join_store(tmp_path / "store") as store:
+    with join_store(place) as store:
         gc.sweep(store, timedelta(0))
     for look in (registry.read, registry.verify):
         with pytest.raises(VersionNotFound):
             look(record)
 
 
-def test_opening_removes_nothing(tmp_path):
-    folder = tmp_path / "store"
-    with Registry.open(folder) as registry:
+def test_opening_removes_nothing(place, tmp_path):
+    with Registry.open(place) as registry:
         record, _ = registry.add("spam", make_delta())
     for name in ("0" * 64, "tmp-abc", "note"):
-        (folder / "blobs" / name).write_bytes(b"something")
-    with Registry.open(folder) as registry:
+        (tmp_path / "store" / "blobs" / name).write_bytes(b"something")
+    with Registry.open(place) as registry:
         assert all_versions(registry) == [record]
     assert blob_files(tmp_path) == {record.digest.removeprefix("sha256:"), "0" * 64, "tmp-abc", "note"}
 
@@ -320,10 +326,11 @@ def test_a_folder_may_have_any_name(tmp_path, name):
         assert registry.task("spam").versions == (1,)
 
 
-def test_a_store_has_one_owner(registry, tmp_path):
-    with pytest.raises(StoreLocked):
-        Registry.open(tmp_path / "store")
-    registry.add("spam", make_delta())
+def test_a_store_in_a_folder_has_one_owner(tmp_path):
+    with Registry.open(tmp_path) as registry:
+        with pytest.raises(StoreLocked):
+            Registry.open(tmp_path)
+        registry.add("spam", make_delta())
 
 
 def test_a_database_that_is_none_is_refused_and_the_lock_let_go(tmp_path):
@@ -341,48 +348,48 @@ def test_a_database_that_is_none_is_refused_and_the_lock_let_go(tmp_path):
     Registry.open(folder).close()
 
 
-def test_a_disk_that_refuses_writes_changes_nothing_and_heals(registry):
+def test_a_disk_that_refuses_writes_changes_nothing_and_heals(in_folder):
     """Every write fails, as the operating system lets a file of this process grow no further."""
     for seed in range(3):
-        registry.add("spam", make_delta(seed))
-    registry.move_alias("spam", "next", 2, None)
+        in_folder.add("spam", make_delta(seed))
+    in_folder.move_alias("spam", "next", 2, None)
     changes = [
-        lambda: registry.add("spam", make_delta(9)),
-        lambda: registry.move_alias("spam", "live", 2, 1),
-        lambda: registry.delete_alias("spam", "next", 2),
-        lambda: registry.delete_version("spam", 3),
+        lambda: in_folder.add("spam", make_delta(9)),
+        lambda: in_folder.move_alias("spam", "live", 2, 1),
+        lambda: in_folder.delete_alias("spam", "next", 2),
+        lambda: in_folder.delete_version("spam", 3),
     ]
-    before = registry.task("spam")
+    before = in_folder.task("spam")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1, limits[1]))
     try:
         for change in changes:
             with pytest.raises(StorageUnavailable):
                 change()
-        assert registry.task("spam") == before
+        assert in_folder.task("spam") == before
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     for change in changes:
         change()
-    task = registry.task("spam")
+    task = in_folder.task("spam")
     assert (task.versions, task.aliases) == ((1, 2, 4), {"live": Alias(2, previous=1)})
 
 
 def test_every_connection_is_durable(tmp_path):
-    engine = sqlite_engine(tmp_path / "x.sqlite3")
-    with engine.connect() as one, engine.connect() as other:
+    database = SqliteDatabase(tmp_path / "x.sqlite3")
+    with database.readers.connect() as one, database.writers.connect() as other:
         for connection in (one, other):
             names = ("journal_mode", "synchronous", "foreign_keys")
             found = [connection.exec_driver_sql(f"PRAGMA {name}").scalar_one() for name in names]
             assert found == ["wal", 2, 1], "2 is FULL"
-    engine.dispose()
+    database.close()
 
 
-def test_a_full_database_is_a_typed_error(registry, tmp_path):
-    with join_store(tmp_path / "store") as store, reading(store.database) as connection:
+def test_a_full_database_is_a_typed_error(in_folder, tmp_path):
+    with join_store(tmp_path) as store, reading(store.database) as connection:
         pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
         connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
-        with pytest.raises(StorageFull), typed_database_errors():
+        with pytest.raises(StorageFull), store.database.typed_errors():
             connection.exec_driver_sql("INSERT INTO tasks VALUES (?, 1)", ("x" * 100_000,))
 
 
@@ -390,21 +397,19 @@ def test_a_database_that_cannot_be_opened_read_or_locked_is_a_typed_error(tmp_pa
     folder = tmp_path / "store"
     with Registry.open(folder) as registry:
         registry.add("spam", make_delta(1))
-        engine = sqlite_engine(folder / "registry.sqlite3")
-        with engine.connect() as connection:
+        with join_store(folder) as store, store.database.readers.connect() as connection:
             connection.exec_driver_sql("PRAGMA query_only = ON")
-            with pytest.raises(StorageUnavailable, match="read-only"), typed_database_errors():
+            with pytest.raises(StorageUnavailable, match="read-only"), store.database.typed_errors():
                 connection.exec_driver_sql("DELETE FROM aliases")
-        engine.dispose()
-    missing = sqlite_engine(tmp_path / "no folder" / "x.sqlite3")
+    missing = SqliteDatabase(tmp_path / "no folder" / "x.sqlite3")
     with pytest.raises(StorageUnavailable, match="cannot be opened"), reading(missing):
         pass
 
 
 @pytest.mark.parametrize("manifest", ["{}", "", "not JSON", '{"format":1}'])
-def test_a_damaged_row_is_one_versions_error_and_healed_by_the_same_upload(registry, tmp_path, manifest):
+def test_a_damaged_row_is_one_versions_error_and_healed_by_the_same_upload(registry, place, manifest):
     records = [registry.add(task, make_delta(seed))[0] for seed, task in enumerate(["ham", "spam", "tone"])]
-    with join_store(tmp_path / "store") as store, writing(store.database) as connection:
+    with join_store(place) as store, writing(store.database) as connection:
         connection.execute(update(VERSIONS).where(VERSIONS.c.task == "spam").values(manifest=manifest))
     assert [(entry.task, entry.digest) for entry in registry.entries()] == [(r.task, r.digest) for r in records]
     with pytest.raises(StoreCorrupt, match="damaged manifest of spam@1"):

@@ -1,8 +1,11 @@
-"""Random histories of a registry against two dictionaries: re-opened, swept, and its database put back meanwhile."""
+"""Random histories of a registry against two dictionaries: by one, by eight at once, swept, its database put back."""
 
 import copy
 import shutil
 import tempfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -17,7 +20,7 @@ from onebert_store.file.format import dumps, loads
 from onebert_store.registry import gc
 from onebert_store.registry.records import Alias
 from onebert_store.registry.registry import Registry
-from onebert_store.registry.store import join_store
+from onebert_store.registry.store import StoreAddress, join_store
 from tiny_delta import make_delta
 
 
@@ -33,25 +36,52 @@ class ModelTask:
         return self.aliases[alias].version if alias in self.aliases else None
 
 
+WRITERS = 8
 DELTAS = [make_delta(seed) for seed in range(4)]
 TASKS = st.sampled_from(["a", "b"])
 ALIASES = st.sampled_from(["live", "next"])
 NUMBERS = st.integers(1, 4)
 
 
-class RegistryAgreesWithItsModel(RuleBasedStateMachine):
+class Histories(RuleBasedStateMachine):
     """Blobs are there for every version, and for every version of the database that may be put back."""
 
     @initialize()
     def open(self):
         self.folder = Path(tempfile.mkdtemp())
-        self.registry = Registry.open(self.folder)
+        self.place = self.make_place()
         self.model = {}
         self.backup = None
+        self.reopen()
 
     def teardown(self):
-        self.registry.close()
+        self.opened.close()
         shutil.rmtree(self.folder)
+
+    def make_place(self):
+        """A store that is not there yet."""
+        raise NotImplementedError
+
+    def save(self):
+        """A copy of the database, which nobody has open."""
+        raise NotImplementedError
+
+    def put_back(self, copied):
+        """Makes the copy the database; it may be asked for again."""
+        raise NotImplementedError
+
+    def at_once(self, work):
+        """Runs `work(registry, number)` of eight writers at the same time; None for those who were refused."""
+        start = threading.Barrier(WRITERS)
+
+        def begin(number):
+            start.wait()
+            try:
+                return work(self.writers[number], number)
+            except (AliasConflict, AliasNotFound, TaskNotFound, VersionInUse, VersionNotFound):
+                return None
+
+        return list(self.pool.map(begin, range(WRITERS)))
 
     def existing(self, name):
         """The task as long as it has versions; its numbers stay in the model."""
@@ -66,34 +96,44 @@ class RegistryAgreesWithItsModel(RuleBasedStateMachine):
 
     @rule()
     def reopen(self):
-        self.registry.close()
-        self.registry = Registry.open(self.folder)
+        """One registry that goes on alone, and seven more of the same store, as other processes have."""
+        self.close()
+        with ExitStack() as opened:
+            self.pool = opened.enter_context(ThreadPoolExecutor(WRITERS))
+            self.registry = opened.enter_context(Registry.open(self.place))
+            joined = [Registry(opened.enter_context(join_store(self.place))) for _ in range(WRITERS - 1)]
+            self.writers = [self.registry, *joined]
+            self.opened = opened.pop_all()
+
+    def close(self):
+        if hasattr(self, "opened"):
+            self.opened.close()
 
     @rule()
     def back_up(self):
-        self.registry.close()
-        self.backup = (self.folder / "registry.sqlite3").read_bytes(), copy.deepcopy(self.model)
-        self.registry = Registry.open(self.folder)
+        self.close()
+        self.backup = self.save(), copy.deepcopy(self.model)
+        self.reopen()
 
     @precondition(lambda self: self.backup)
     @rule()
     def restore(self):
-        self.registry.close()
-        database, model = self.backup
-        (self.folder / "registry.sqlite3").write_bytes(database)
+        self.close()
+        copied, model = self.backup
+        self.put_back(copied)
         self.model = copy.deepcopy(model)
-        self.registry = Registry.open(self.folder)
+        self.reopen()
 
     @rule()
     def sweep_with_grace(self):
         before = self.blobs()
-        with join_store(self.folder) as store:
+        with join_store(self.place) as store:
             assert gc.sweep(store).removed == ()
         assert self.blobs() == before
 
     @rule()
     def sweep_at_once(self):
-        with join_store(self.folder) as store:
+        with join_store(self.place) as store:
             gc.sweep(store, timedelta(0))
         assert self.blobs() == self.digests()
         # A database from before may name blobs that are gone by now.
@@ -164,20 +204,119 @@ class RegistryAgreesWithItsModel(RuleBasedStateMachine):
         with pytest.raises(error):
             self.registry.delete_version(name, n)
 
+    @rule(name=TASKS, offset=st.integers(0, 3))
+    def eight_add(self, name, offset):
+        """Contents that are there, and contents that are new, each by two of them."""
+        added = self.at_once(lambda registry, n: registry.add(name, DELTAS[(n + offset) % 4]))
+        task = self.model.setdefault(name, ModelTask())
+        before = len(task.versions)
+        new = {record.version: record.digest for record, created in added if created}
+        assert sorted(new) == list(range(task.last + 1, task.last + 1 + len(new)))
+        assert len(new) == sum(created for _, created in added)
+        task.last += len(new)
+        task.versions.update(new)
+        assert all(task.versions[record.version] == record.digest for record, _ in added)
+        assert len(set(task.versions.values())) == len(task.versions) == 4
+        if not before:
+            task.aliases["live"] = Alias(min(new))
+
+    @rule(name=TASKS, alias=ALIASES, offset=st.integers(0, 3))
+    def eight_move(self, name, alias, offset):
+        task = self.existing(name)
+        if task is None:
+            return
+        expected, numbers = task.at(alias), list(task.versions)
+        targets = [numbers[(n + offset) % len(numbers)] for n in range(WRITERS)]
+        moves = self.at_once(lambda registry, n: registry.move_alias(name, alias, targets[n], expected))
+        # Who "moves" it to where it is changes nothing, and may do so before the others, or after itself.
+        won = [move for move in moves if move and move.version != expected]
+        assert len(won) == any(target != expected for target in targets)
+        for move in won:
+            assert move.previous == expected
+            task.aliases[alias] = move
+
+    @rule(name=TASKS, n=NUMBERS)
+    def eight_delete(self, name, n):
+        task = self.existing(name)
+        gone = self.at_once(lambda registry, _: registry.delete_version(name, n) or True)
+        free = task and n in task.versions and n not in map(task.at, task.aliases)
+        assert sum(map(bool, gone)) == bool(free)
+        if free:
+            del task.versions[n]
+
+    @rule(name=TASKS)
+    def four_delete_the_task_and_four_add_to_it(self, name):
+        """However they take turns, what is left is what those added who came after the last deletion."""
+
+        def work(registry, n):
+            return registry.delete_task(name) or "gone" if n % 2 else registry.add(name, DELTAS[n // 2])
+
+        done = self.at_once(work)
+        task = self.model.setdefault(name, ModelTask())
+        added = {record.version: record.digest for record, _ in (one for one in done if isinstance(one, tuple))}
+        assert len(added) == WRITERS // 2
+        task.last = max(task.last, *added)
+        left = next((one.versions for one in self.registry.tasks() if one.name == name), ())
+        assert "gone" in done or left == tuple(sorted(added))
+        every = task.versions | added
+        task.versions = {n: every[n] for n in left}
+        task.aliases = {"live": Alias(min(left))} if left else {}
+
     @invariant()
     def agrees(self):
         found = {task.name: (task.versions, task.aliases) for task in self.registry.tasks()}
         existing = {name: task for name, task in self.model.items() if task.versions}
-        assert found == {name: (tuple(task.versions), task.aliases) for name, task in existing.items()}
+        assert found == {name: (tuple(sorted(task.versions)), task.aliases) for name, task in existing.items()}
         entries = self.registry.entries()
         assert {(entry.task, entry.version, entry.digest) for entry in entries} == {
             (name, n, digest) for name, task in self.model.items() for n, digest in task.versions.items()
         }
         assert all(loads(self.registry.read(entry)).digest == entry.digest for entry in entries)
-        with join_store(self.folder) as store:
+        with join_store(self.place) as store:
             orphans = {orphan.blob.digest for orphan in gc.find_orphans(store)}
         assert orphans == self.blobs() - self.digests()
 
 
-RegistryAgreesWithItsModel.TestCase.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
-TestRegistryAgreesWithItsModel = RegistryAgreesWithItsModel.TestCase
+class OnSqlite(Histories):
+    def make_place(self):
+        return StoreAddress.within(self.folder)
+
+    def save(self):
+        return (self.folder / "registry.sqlite3").read_bytes()
+
+    def put_back(self, copied):
+        (self.folder / "registry.sqlite3").write_bytes(copied)
+
+
+class OnPostgres(Histories):
+    def make_place(self):
+        self.name, self.copies = self.server.create(), []
+        return StoreAddress.within(self.folder, self.server.url(self.name))
+
+    def teardown(self):
+        super().teardown()
+        for name in (self.name, *self.copies):
+            self.server.drop(name)
+
+    def save(self):
+        self.copies.append(self.server.create(template=self.name))
+        return self.copies[-1]
+
+    def put_back(self, copied):
+        self.server.drop(self.name)
+        self.server.execute(f"CREATE DATABASE {self.name} TEMPLATE {copied}")
+
+
+@pytest.fixture
+def server(postgres):
+    OnPostgres.server = postgres
+
+
+OnSqlite.TestCase.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
+OnPostgres.TestCase.settings = settings(max_examples=12, stateful_step_count=30, deadline=None)
+TestOnSqlite = OnSqlite.TestCase
+
+
+@pytest.mark.usefixtures("server")
+class TestOnPostgres(OnPostgres.TestCase):
+    pass

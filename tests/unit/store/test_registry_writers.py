@@ -19,14 +19,14 @@ WRITERS = 8
 
 
 @pytest.fixture(params=["threads of one registry", "registries of one database"])
-def writers(request, tmp_path):
+def writers(request, place):
     """Eight registries to write through: the same one, or each with connections of its own, as processes have."""
     with ExitStack() as opened:
-        first = opened.enter_context(Registry.open(tmp_path))
+        first = opened.enter_context(Registry.open(place))
         if request.param.startswith("threads"):
             yield [first] * WRITERS
         else:
-            yield [Registry(opened.enter_context(join_store(tmp_path))) for _ in range(WRITERS)]
+            yield [Registry(opened.enter_context(join_store(place))) for _ in range(WRITERS)]
 
 
 def all_at_once(writers, work):
@@ -140,12 +140,29 @@ def test_an_alias_never_points_at_a_version_that_is_deleted_meanwhile(writers):
             writers[0].delete_version("spam", n)
 
 
-def test_a_sweep_takes_nothing_that_is_added_meanwhile(writers, tmp_path):
+def test_a_sweep_waits_for_those_who_add_and_keeps_others_out(writers):
+    one, other, sweeper = (registry._store.database for registry in writers[:3])
+    events = []
+
+    def sweep():
+        with sweeper.sweeping() as lock:
+            lock.check()
+            events.append("sweep")
+
+    with ThreadPoolExecutor(1) as pool:
+        with one.adding(), other.adding():
+            swept = pool.submit(sweep)
+            events.append("both add")
+        swept.result()
+    assert events == ["both add", "sweep"]
+
+
+def test_a_sweep_takes_nothing_that_is_added_meanwhile(writers, place):
     """The same few contents are added and deleted while others sweep with no grace: every version keeps its blob."""
 
     def work(registry, number):
         if number % 2:
-            with join_store(tmp_path) as store:
+            with join_store(place) as store:
                 for _ in range(20):
                     gc.sweep(store, timedelta(0))
             return []

@@ -14,7 +14,6 @@ from alembic.script import ScriptDirectory
 from onebert_store.errors import StoreCorrupt
 from onebert_store.registry import schema
 from onebert_store.registry.database import TABLES, reading, writing
-from onebert_store.registry.dialects import schema_mark
 from onebert_store.registry.records import Alias
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import join_store, open_store
@@ -73,20 +72,45 @@ def test_an_upgraded_store_can_go_back_and_be_upgraded_again(old_store):
         with Registry.open(old_store):
             assert tables(old_store) == before | {"orphans", "alembic_version"}
         with open_store(old_store) as store, writing(store.database) as connection:
-            schema.migrate(connection, 1)
+            schema.migrate(store.database, connection, 1)
         assert tables(old_store) == before | {"alembic_version"}
         assert dump(old_store, *ROWS, "PRAGMA user_version") == [*rows, [(1,)]]
 
 
-def test_a_new_store_has_the_tables_of_the_code(tmp_path):
-    with open_store(tmp_path) as store, reading(store.database) as connection:
-        assert schema_mark(connection) == schema.SCHEMA
+def test_a_new_store_has_the_tables_of_the_code(place):
+    with open_store(place) as store, reading(store.database) as connection:
+        assert store.database.schema_mark(connection) == schema.SCHEMA
+        assert store.database.integrity_errors(connection) == []
         assert compare_metadata(MigrationContext.configure(connection), TABLES) == []
+
+
+def test_a_new_store_of_schema_1_was_made_as_before_there_were_revisions(tmp_path):
+    Registry.open(tmp_path).close()
     with closing(sqlite3.connect(tmp_path / "registry.sqlite3")) as connection:
         new = connection.execute("SELECT name, sql FROM sqlite_master WHERE name IN ('tasks', 'versions')").fetchall()
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.executescript(SCHEMA_1)
         assert set(connection.execute("SELECT name, sql FROM sqlite_master")) >= set(new)
+
+
+def test_every_schema_can_be_left_and_come_back_to_with_every_row(place):
+    with Registry.open(place) as registry:
+        for seed in range(3):
+            registry.add("spam", make_delta(seed))
+        registry.add("tone", make_delta(1))
+        registry.move_alias("spam", "live", 2, 1)
+        registry.delete_version("spam", 3)
+        before = registry.tasks(), registry.entries()
+    for oldest in range(1, schema.SCHEMA):
+        with open_store(place) as store:
+            for number in range(schema.SCHEMA - 1, oldest - 1, -1):
+                with writing(store.database) as connection:
+                    schema.migrate(store.database, connection, number)
+                    assert store.database.schema_mark(connection) == number
+        with Registry.open(place) as registry:
+            assert (registry.tasks(), registry.entries()) == before
+    with Registry.open(place) as registry:
+        assert registry.add("spam", make_delta(2))[0].version == 4
 
 
 def test_the_newest_revision_is_the_schema_of_the_code():
@@ -118,11 +142,11 @@ def test_an_upgrade_that_fails_changes_nothing(old_store):
 def test_a_store_in_use_is_not_upgraded_beside_its_owner(old_store):
     with open_store(old_store) as store:
         with writing(store.database) as connection:
-            schema.migrate(connection, 1)
+            schema.migrate(store.database, connection, 1)
         with pytest.raises(StoreCorrupt, match="stop the server"), join_store(old_store):
             pass
     with join_store(old_store) as store, reading(store.database) as connection:
-        assert schema_mark(connection) == 2
+        assert store.database.schema_mark(connection) == 2
 
 
 def test_an_upgrade_says_nothing(old_store, caplog):

@@ -3,22 +3,24 @@
 import errno
 import hashlib
 import json
-import sqlite3
 import sys
-from contextlib import closing
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
 from onebert_store.command.cli import main
+from onebert_store.registry.database import writing
 from onebert_store.registry.registry import Registry
+from onebert_store.registry.store import StoreAddress, join_store
 from tiny_delta import make_delta
 
 
 @pytest.fixture
-def onebert(monkeypatch, capsys, tmp_path):
+def onebert(monkeypatch, capsys, tmp_path, place):
     """Runs `onebert store …` on the store of this test; exit code, standard output and error."""
     monkeypatch.setenv("ONEBERT_DATA_DIR", str(tmp_path / "store"))
+    monkeypatch.setenv("ONEBERT_REGISTRY", place.registry)
     monkeypatch.setenv("COLUMNS", "160")
 
     def run(*arguments):
@@ -31,27 +33,32 @@ def onebert(monkeypatch, capsys, tmp_path):
 
 
 @pytest.fixture
-def store(tmp_path):
+def store(place):
     """Three versions of two tasks, and a deleted one."""
-    folder = tmp_path / "store"
-    with Registry.open(folder) as registry:
+    with Registry.open(place) as registry:
         for seed in (1, 2, 3):
             registry.add("spam", make_delta(seed))
         registry.add("tone", make_delta(4, labels=["calm", "angry"]))
         registry.delete_version("spam", 2)
-    return folder
+    return place
 
 
-def blob(folder, delta):
-    return folder / "blobs" / delta.digest.removeprefix("sha256:")
+def blob(place, delta):
+    return Path(place.blobs.removeprefix("file:///")) / delta.digest.removeprefix("sha256:")
 
 
 def short(delta):
     return delta.digest.removeprefix("sha256:")[:12]
 
 
-def versions(folder):
-    with Registry.open(folder) as registry:
+def change(place, *statements):
+    with join_store(place) as store, writing(store.database) as connection:
+        for statement in statements:
+            connection.execute(text(statement))
+
+
+def versions(place):
+    with Registry.open(place) as registry:
         return {(entry.task, entry.version): entry.digest for entry in registry.entries()}
 
 
@@ -93,8 +100,7 @@ def test_a_damaged_manifest_is_repaired_from_the_file(onebert, store):
     before = dict.fromkeys(versions(store), Registry.version)
     with Registry.open(store) as registry:
         before = registry.version("spam", 3)
-    with closing(sqlite3.connect(store / "registry.sqlite3")) as connection, connection:
-        connection.execute("UPDATE versions SET manifest = '{}' WHERE task = 'spam' AND version = 3")
+    change(store, "UPDATE versions SET manifest = '{}' WHERE task = 'spam' AND version = 3")
     assert onebert("check")[0] == 1
     code, out, _ = onebert("check", "--repair")
     assert (code, "repaired" in out) == (0, True)
@@ -107,11 +113,10 @@ def test_a_repair_that_is_not_possible_is_named_and_the_rest_is_repaired(onebert
     """The file of one version is what its digest says, and no delta file."""
     data = b"no delta file!"
     digest = hashlib.sha256(data).hexdigest()
-    (store / "blobs" / digest).write_bytes(data)
-    with closing(sqlite3.connect(store / "registry.sqlite3")) as connection, connection:
-        connection.execute("UPDATE versions SET manifest = '{}'")
-        # Its digest begins with 012a and is the first, so that the others come after it.
-        connection.execute("UPDATE versions SET digest = ? WHERE task = 'tone'", (f"sha256:{digest}",))
+    blob(store, make_delta(1)).with_name(digest).write_bytes(data)
+    # Its digest begins with 012a and is the first, so that the others come after it.
+    named = f"UPDATE versions SET digest = 'sha256:{digest}' WHERE task = 'tone'"
+    change(store, "UPDATE versions SET manifest = '{}'", named)
     code, out, err = onebert("check", "--repair", "--json")
     problems = {(one["task"], one["version"]): one for one in json.loads(out)["problems"]}
     assert {ref: one["repaired"] for ref, one in problems.items()} == {
@@ -172,13 +177,16 @@ def test_a_deleted_version_is_brought_back_under_a_name(onebert, store):
     assert versions(store)["spam", 4] == make_delta(2).digest
 
 
-def test_a_lost_database_is_made_anew_of_the_files(onebert, store):
+def test_a_lost_database_is_made_anew_of_the_files(onebert, store, tmp_path):
     before = set(versions(store).values())
-    for path in store.glob("registry.sqlite3*"):
-        path.unlink()
+    if store.registry.startswith("sqlite"):
+        for path in (tmp_path / "store").glob("registry.sqlite3*"):
+            path.unlink()
+    else:
+        change(store, "DROP SCHEMA public CASCADE", "CREATE SCHEMA public")
     code, _, err = onebert("check")
     assert (code, "onebert store recover" in err) == (1, True)
-    assert not (store / "registry.sqlite3").exists()
+    assert not (tmp_path / "store/registry.sqlite3").exists()
     code, out, err = onebert("recover")
     assert (code, err, len(out.splitlines())) == (0, "", 4)
     found = versions(store)
@@ -188,7 +196,7 @@ def test_a_lost_database_is_made_anew_of_the_files(onebert, store):
 
 
 def test_what_is_no_delta_file_is_left_and_the_others_come_back(onebert, store):
-    (store / "blobs" / ("0" * 64)).write_bytes(b"nonsense")
+    blob(store, make_delta(1)).with_name("0" * 64).write_bytes(b"nonsense")
     code, out, err = onebert("recover")
     assert (code, out) == (1, f"{short(make_delta(2))} is recovered-{short(make_delta(2))}@1\n")
     assert err.startswith("error: 000000000000: the blob sha256:0000")
@@ -205,8 +213,16 @@ def test_a_digest_that_is_none_is_refused(onebert, store, digest, message):
 
 
 def test_recovering_beside_the_owner_is_refused(onebert, store):
-    with Registry.open(store):
-        assert onebert("recover")[::2] == (1, "error: another process is using this store\n")
+    if store.registry.startswith("sqlite"):
+        with Registry.open(store):
+            assert onebert("recover")[::2] == (1, "error: another process is using this store\n")
+
+
+def test_where_nobody_is_the_owner_versions_come_back_beside_the_replicas(onebert, store):
+    if store.registry.startswith("postgresql"):
+        with Registry.open(store) as registry:
+            assert onebert("recover", "--task", "back")[0] == 0
+            assert registry.task("back").versions == (1,)
 
 
 @pytest.mark.parametrize("command", ["check", "gc", "recover"])
@@ -216,9 +232,33 @@ def test_a_folder_that_is_no_store_is_left_alone(onebert, tmp_path, command):
     assert list((tmp_path / "store").iterdir()) == []
 
 
-def test_a_database_that_is_a_folder_is_one_line(onebert, store):
-    (store / "registry.sqlite3").unlink()
-    (store / "registry.sqlite3").mkdir()
+def test_a_database_that_is_a_folder_is_one_line(onebert, store, tmp_path, monkeypatch):
+    monkeypatch.delenv("ONEBERT_REGISTRY")
+    (tmp_path / "store/registry.sqlite3").unlink(missing_ok=True)
+    (tmp_path / "store/registry.sqlite3").mkdir()
     for command in ("check", "recover"):
         code, _, err = onebert(command)
         assert (code, err.count("\n"), "is a folder and not a database" in err) == (1, 1, True)
+
+
+@pytest.mark.parametrize("url", ["mysql://u:s3cret@h/db", "/some/file", "sqlite://x", "sqlite:///", "sqlite:///a?b=1"])
+def test_an_address_that_is_none_is_one_line_without_it(onebert, store, url):
+    code, _, err = onebert("check", "--registry", url)
+    assert (code, err.count("\n"), "s3cret" in err) == (1, 1, False)
+    assert "ONEBERT_REGISTRY is a URL" in err or "sqlite:///FILE" in err
+
+
+def test_a_database_beside_the_folder_is_found_by_its_url(onebert, tmp_path):
+    address = StoreAddress.within(tmp_path / "store", f"sqlite:///{tmp_path}/a%20b.sqlite3")
+    with Registry.open(address) as registry:
+        registry.add("spam", make_delta(1))
+    assert (tmp_path / "a b.sqlite3").exists()
+    assert onebert("check", "--registry", address.registry)[1].startswith("1 versions, 1 of them whole")
+
+
+def test_without_psycopg_one_line_says_what_to_install(onebert, store, monkeypatch):
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    for name in [name for name in sys.modules if name.startswith("onebert_store.registry.dialects.postgresql")]:
+        monkeypatch.delitem(sys.modules, name)
+    code, _, err = onebert("check", "--registry", "postgresql://localhost/onebert")
+    assert (code, err) == (1, "error: a registry in PostgreSQL needs psycopg: pip install 'onebert[postgresql]'\n")

@@ -6,19 +6,22 @@ from alembic import op
 revision = "0001"
 down_revision = None
 
+# Names are ordered by their bytes on every database.
+NAME = sa.String().with_variant(sa.String(collation="C"), "postgresql")
+
 
 def upgrade() -> None:
     """Makes the three tables."""
     op.create_table(
         "tasks",
-        sa.Column("name", sa.String, primary_key=True),
+        sa.Column("name", NAME, primary_key=True),
         sa.Column("last_version", sa.Integer, nullable=False),
     )
     op.create_table(
         "versions",
-        sa.Column("task", sa.String, sa.ForeignKey("tasks.name"), primary_key=True),
+        sa.Column("task", NAME, sa.ForeignKey("tasks.name"), primary_key=True),
         sa.Column("version", sa.Integer, primary_key=True),
-        sa.Column("digest", sa.String, nullable=False),
+        sa.Column("digest", NAME, nullable=False),
         sa.Column("size", sa.Integer, nullable=False),
         sa.Column("created_at", sa.DateTime, nullable=False),
         sa.Column("manifest", sa.Text, nullable=False),
@@ -27,8 +30,8 @@ def upgrade() -> None:
     op.create_index("ix_versions_digest", "versions", ["digest"])
     op.create_table(
         "aliases",
-        sa.Column("task", sa.String, primary_key=True),
-        sa.Column("alias", sa.String, primary_key=True),
+        sa.Column("task", NAME, primary_key=True),
+        sa.Column("alias", NAME, primary_key=True),
         sa.Column("version", sa.Integer, nullable=False),
         sa.Column("previous", sa.Integer),
         sa.ForeignKeyConstraint(["task", "version"], ["versions.task", "versions.version"]),

@@ -6,12 +6,14 @@ from alembic import op
 revision = "0002"
 down_revision = "0001"
 
+NAME = sa.String().with_variant(sa.String(collation="C"), "postgresql")
+
 
 def upgrade() -> None:
     """Adds the table of orphans."""
     op.create_table(
         "orphans",
-        sa.Column("digest", sa.String, primary_key=True),
+        sa.Column("digest", NAME, primary_key=True),
         sa.Column("since", sa.DateTime, nullable=False),
     )
 

@@ -1,0 +1,207 @@
+"""SQLite: one file in a folder that one process owns."""
+
+import fcntl
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TextIO
+from urllib.parse import quote, unquote
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from onebert_store.disk import storage_errors_are_typed, sync
+from onebert_store.errors import InvalidSettings, StorageFull, StorageUnavailable, StoreCorrupt, StoreLocked
+from onebert_store.registry.dialects.protocol import NO_DATABASE
+
+BUSY_TIMEOUT_S = 30.0
+"""How long a writer waits for the others; each holds the database for a few milliseconds."""
+
+_URL = "sqlite:///"
+_UNAVAILABLE = {
+    sqlite3.SQLITE_BUSY: "another process holds it",
+    sqlite3.SQLITE_LOCKED: "another process holds it",
+    sqlite3.SQLITE_IOERR: "input/output error",
+    sqlite3.SQLITE_READONLY: "it is read-only",
+    sqlite3.SQLITE_CANTOPEN: "it cannot be opened",
+    sqlite3.SQLITE_PERM: "it cannot be opened",
+}
+
+
+def sqlite_url(path: Path) -> str:
+    """The URL of a SQLite file."""
+    return _URL + quote(str(path))
+
+
+class SqliteDatabase:
+    """A registry in a SQLite file whose commits survive a power cut; see `Database` for the methods.
+
+    Attributes:
+        path: the file, made by the first connection. Its folder also has the locks.
+    """
+
+    shared = False
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.readers: Engine = _engine(path)
+        self.writers: Engine = self.readers.execution_options(onebert_writes=True)
+
+    @classmethod
+    def of_url(cls, url: str) -> "SqliteDatabase":
+        """The file that `sqlite:///relative` or `sqlite:////absolute` names, percent-encoded.
+
+        Raises:
+            InvalidSettings: the URL names no file.
+        """
+        name = unquote(url.removeprefix(_URL))
+        if not url.startswith(_URL) or not name or "?" in url or "#" in url:
+            raise InvalidSettings("a SQLite registry is sqlite:///FILE, with the file's path percent-encoded")
+        return cls(Path(name))
+
+    def close(self) -> None:
+        """Closes all connections."""
+        self.readers.dispose()
+
+    @contextmanager
+    def owned(self) -> Iterator[None]:
+        """Makes the folder, and owns it while the block runs; raises OSError where it cannot be made."""
+        folder = self.path.parent
+        folder.mkdir(parents=True, exist_ok=True)
+        with storage_errors_are_typed():
+            sync(folder.parent)
+        with self._lock_file() as lock:
+            if not _locked_now(lock):
+                raise StoreLocked("another process is using this store")
+            self._refuse_folder()
+            yield
+
+    @contextmanager
+    def joined(self) -> Iterator[bool]:
+        """Says whether no other process owns the folder, which nobody then does while the block runs."""
+        self._refuse_folder()
+        if not self.path.exists():
+            raise StoreCorrupt(NO_DATABASE)
+        with self._lock_file() as lock:
+            yield _locked_now(lock)
+
+    @contextmanager
+    def typed_errors(self) -> Iterator[None]:
+        """Types errors by SQLite's codes."""
+        try:
+            yield
+        except DBAPIError as error:
+            # The low byte is the kind of error; the other bytes say where the error happened.
+            code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
+            if code == sqlite3.SQLITE_FULL:
+                raise StorageFull("the disk has no room for this") from error
+            if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+                raise StoreCorrupt("the store's database is damaged") from error
+            if reason := _UNAVAILABLE.get(code):
+                raise StorageUnavailable(f"the store's database does not work: {reason}") from error
+            raise
+
+    @contextmanager
+    def adding(self) -> Iterator["_Held"]:
+        """A shared lock of the operating system's."""
+        with self._flock(fcntl.LOCK_SH):
+            yield _Held(self)
+
+    @contextmanager
+    def sweeping(self) -> Iterator["_Held"]:
+        """An exclusive lock of the operating system's."""
+        with self._flock(fcntl.LOCK_EX):
+            yield _Held(self)
+
+    @contextmanager
+    def migrating(self, connection: Connection) -> Iterator[None]:
+        """Nothing more: a transaction that writes has the whole file."""
+        yield
+
+    def schema_mark(self, connection: Connection) -> int:
+        """The number in the file's header."""
+        return int(connection.exec_driver_sql("PRAGMA user_version").scalar_one())
+
+    def set_schema_mark(self, connection: Connection, number: int) -> None:
+        """Marks the file's header, so that a OneBERT from before Alembic refuses a newer schema, too."""
+        connection.exec_driver_sql(f"PRAGMA user_version = {number:d}")
+
+    def integrity_errors(self, connection: Connection) -> list[str]:
+        """What SQLite finds wrong with pages and references."""
+        pages = [str(line) for line in connection.exec_driver_sql("PRAGMA quick_check").scalars() if line != "ok"]
+        references = connection.exec_driver_sql("PRAGMA foreign_key_check").all()
+        return pages + [f"a row of {row[0]} refers to a row of {row[2]} that is not there" for row in references]
+
+    @contextmanager
+    def _flock(self, kind: int) -> Iterator[None]:
+        # The folder of blobs where it lies beside the database, as before there were other places for blobs: so an
+        # older OneBERT on the same folder waits, too. Each holder opens a descriptor of its own, so that the lock is
+        # between threads as well as between processes.
+        with storage_errors_are_typed():
+            blobs = self.path.with_name("blobs")
+            handle = os.open(blobs if blobs.is_dir() else self.path.parent, os.O_RDONLY)
+        try:
+            with storage_errors_are_typed():
+                fcntl.flock(handle, kind)
+            yield
+        finally:
+            os.close(handle)
+
+    @contextmanager
+    def _lock_file(self) -> Iterator[TextIO]:
+        with ExitStack() as opened:
+            with storage_errors_are_typed():
+                lock = opened.enter_context(open(self.path.with_name("lock"), "a", encoding="utf-8"))
+            yield lock
+
+    def _refuse_folder(self) -> None:
+        if self.path.is_dir():
+            name = self.path.name
+            raise StoreCorrupt(f"{name} is a folder and not a database; put the database that goes with the blobs back")
+
+
+class _Held:
+    """A lock of the operating system's is not lost while its holder lives."""
+
+    def __init__(self, database: SqliteDatabase) -> None:
+        self._database = database
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        with self._database.typed_errors(), self._database.writers.begin() as connection:
+            yield connection
+
+    def check(self) -> None:
+        pass
+
+
+def _engine(path: Path) -> Engine:
+    engine = create_engine(URL.create("sqlite", database=str(path)), connect_args={"timeout": BUSY_TIMEOUT_S})
+    event.listen(engine, "connect", _configure)
+    event.listen(engine, "begin", _begin)
+    return engine
+
+
+def _configure(connection: sqlite3.Connection, _: ConnectionPoolEntry) -> None:
+    # SQLAlchemy's `begin` event begins, and not the driver, which would do so only before a write.
+    connection.isolation_level = None
+    for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _begin(connection: Connection) -> None:
+    # A transaction that reads first and then writes is refused by SQLite, without waiting, once another has written
+    # in between. One that announces its write waits for its turn.
+    writes = connection.get_execution_options().get("onebert_writes")
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _locked_now(lock: TextIO) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

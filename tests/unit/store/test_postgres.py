@@ -1,0 +1,251 @@
+"""A registry in PostgreSQL: many replicas at once, errors with a type, locks that are lost, a network that fails."""
+
+import logging
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import Engine, event, text
+
+from onebert_store.errors import InvalidSettings, StorageFull, StorageUnavailable, StoreCorrupt
+from onebert_store.registry import gc, schema
+from onebert_store.registry.database import reading, writing
+from onebert_store.registry.registry import Registry
+from onebert_store.registry.store import StoreAddress, join_store, open_store
+from tiny_delta import make_delta
+
+REPLICAS = 8
+
+
+@pytest.fixture
+def place(tmp_path, postgres_url):
+    return StoreAddress.within(tmp_path, postgres_url)
+
+
+@pytest.fixture
+def behind(proxy, tmp_path):
+    """A store behind a network that can fail."""
+    return StoreAddress.within(tmp_path, proxy.url)
+
+
+def end_connections(postgres, name):
+    others = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
+    postgres.execute(others)
+
+
+def name_of(place):
+    return place.registry.partition("?")[0].rpartition("/")[2]
+
+
+def test_of_replicas_that_start_at_once_one_makes_the_tables(place):
+    start, made = threading.Barrier(REPLICAS), []
+
+    def note(connection, cursor, statement, parameters, context, many):
+        if "CREATE TABLE tasks" in statement:
+            made.append(statement)
+
+    def begin(_):
+        start.wait()
+        return opened.enter_context(Registry.open(place))
+
+    event.listen(Engine, "before_cursor_execute", note)
+    try:
+        with ExitStack() as opened, ThreadPoolExecutor(REPLICAS) as pool:
+            replicas = list(pool.map(begin, range(REPLICAS)))
+            replicas[0].add("spam", make_delta(1))
+            assert all(replica.task("spam").versions == (1,) for replica in replicas)
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)
+    assert len(made) == 1
+
+
+def test_what_an_older_replica_has_left_is_upgraded_by_the_first_newer_one_and_not_by_a_tool(place):
+    with open_store(place) as store, writing(store.database) as connection:
+        schema.migrate(store.database, connection, 1)
+    with pytest.raises(StoreCorrupt, match="start one of this version"), join_store(place):
+        pass
+    with Registry.open(place), join_store(place) as store, reading(store.database) as connection:
+        assert store.database.schema_mark(connection) == schema.SCHEMA
+
+
+def test_a_newer_schema_and_another_programs_tables_are_refused(place, postgres):
+    Registry.open(place).close()
+    for mark, message in (("0099", "schema 99"), ("ab12cd", "another program")):
+        postgres.execute(f"UPDATE alembic_version SET version_num = '{mark}'", database=name_of(place))
+        for opening in (Registry.open, lambda where: join_store(where).__enter__()):
+            with pytest.raises(StoreCorrupt, match=message):
+                opening(place)
+
+
+def test_blobs_without_their_database_are_refused_until_they_are_recovered(place, postgres, tmp_path):
+    with Registry.open(place) as registry:
+        record, _ = registry.add("spam", make_delta(1))
+    new = StoreAddress.within(tmp_path, postgres.url(postgres.create()))
+    for opening in (Registry.open, lambda where: join_store(where).__enter__()):
+        with pytest.raises(StoreCorrupt, match="blobs but no database"):
+            opening(new)
+    with open_store(new, recovering=True) as store:
+        assert [orphan.blob.digest for orphan in gc.find_orphans(store)] == [record.digest]
+
+
+@pytest.mark.parametrize(
+    ("state", "error", "message"),
+    [
+        ("53100", StorageFull, "no room"),
+        ("53300", StorageUnavailable, "no resources"),
+        ("08006", StorageUnavailable, "connection is lost"),
+        ("57P01", StorageUnavailable, "stopped or started"),
+        ("57014", StorageUnavailable, "took too long"),
+        ("55P03", StorageUnavailable, "another process holds it"),
+        ("40001", StorageUnavailable, "another change"),
+        ("40P01", StorageUnavailable, "another change"),
+        ("25006", StorageUnavailable, "read-only"),
+        ("28P01", StorageUnavailable, "refuses the login"),
+        ("42501", StorageUnavailable, "does not allow"),
+        ("58030", StorageUnavailable, "disk fails"),
+        ("XX001", StoreCorrupt, "damaged"),
+        ("42P01", StoreCorrupt, "tables are missing"),
+    ],
+)
+def test_errors_have_a_type_by_their_code(place, state, error, message):
+    with open_store(place) as store:
+        with pytest.raises(error, match=message), writing(store.database) as connection:
+            connection.execute(text(f"DO $$ BEGIN RAISE EXCEPTION USING ERRCODE = '{state}'; END $$"))
+        with writing(store.database) as connection:
+            connection.execute(text("SELECT 1"))
+
+
+def test_a_mistake_of_this_code_is_not_taken_for_a_database_that_is_away(place):
+    with open_store(place) as store, pytest.raises(Exception, match="syntax") as found:  # noqa: SIM117
+        with writing(store.database) as connection:
+            connection.execute(text("SELEKT 1"))
+    assert not isinstance(found.value, StorageUnavailable)
+
+
+def test_who_waits_for_a_row_for_too_long_is_refused_and_comes_back(place):
+    impatient = StoreAddress(f"{place.registry}&options=-c%20lock_timeout%3D100ms", place.blobs)
+    with Registry.open(impatient) as registry, join_store(place) as other:
+        registry.add("spam", make_delta(1))
+        with writing(other.database) as connection:
+            connection.execute(text("SELECT * FROM tasks FOR UPDATE"))
+            with pytest.raises(StorageUnavailable, match="another process holds it"):
+                registry.add("spam", make_delta(2))
+        assert registry.add("spam", make_delta(2))[0].version == 2
+
+
+def test_a_lock_that_was_lost_leaves_no_row(place, postgres):
+    """Meanwhile a sweep might have removed the file."""
+    with Registry.open(place) as registry:
+        registry.add("spam", make_delta(1))
+        delta = make_delta(2)
+        with registry.storing(delta) as stored:
+            end_connections(postgres, name_of(place))
+            with join_store(place) as store:
+                assert len(gc.sweep(store, timedelta(0)).removed) == 1
+            with pytest.raises(StorageUnavailable):
+                registry.add_stored("spam", delta, stored)
+        assert registry.task("spam").versions == (1,)
+        assert registry.add("spam", delta)[0].version == 2
+        assert registry.verify(registry.version("spam", 2))
+
+
+def test_a_sweep_that_has_lost_its_lock_removes_nothing_more(place, postgres):
+    with Registry.open(place) as registry, join_store(place) as store:
+        with store.database.sweeping() as lock:
+            lock.check()
+            end_connections(postgres, name_of(place))
+            with pytest.raises(StorageUnavailable):
+                lock.check()
+        registry.add("spam", make_delta(1))
+
+
+def test_a_failure_while_the_file_is_stored_gives_the_lock_back(place):
+    with Registry.open(place) as registry, join_store(place) as store:
+        with pytest.raises(RuntimeError), registry.storing(make_delta(1)):
+            raise RuntimeError
+        with store.database.sweeping():
+            pass
+
+
+def test_a_registry_goes_on_after_its_server_was_started_again(place, postgres):
+    with Registry.open(place) as registry:
+        registry.add("spam", make_delta(1))
+        postgres.stop()
+        try:
+            for call in (lambda: registry.add("spam", make_delta(2)), registry.tasks):
+                with pytest.raises(StorageUnavailable):
+                    call()
+        finally:
+            postgres.start()
+        assert registry.task("spam").versions == (1,)
+        assert registry.add("spam", make_delta(2))[0].version == 2
+
+
+def test_a_server_that_says_nothing_is_not_waited_for_and_comes_back(behind, proxy):
+    with Registry.open(behind) as registry:
+        registry.add("spam", make_delta(1))
+        proxy.silence()
+        for call in (lambda: registry.add("spam", make_delta(2)), registry.tasks):
+            with pytest.raises(StorageUnavailable):
+                call()
+        proxy.speak()
+        assert registry.task("spam").versions == (1,)
+        assert registry.add("spam", make_delta(2))[0].version == 2
+
+
+def test_a_slow_network_is_only_slow(behind, proxy):
+    with Registry.open(behind) as registry:
+        proxy.delay = 0.02
+        assert registry.add("spam", make_delta(1))[0].version == 1
+
+
+def test_connections_that_were_cut_are_made_anew(behind, proxy):
+    with Registry.open(behind) as registry:
+        registry.add("spam", make_delta(1))
+        proxy.cut()
+        assert registry.task("spam").versions == (1,)
+        proxy.refuse()
+        with pytest.raises(StorageUnavailable, match="cannot be reached"):
+            registry.tasks()
+        proxy.accept()
+        assert registry.task("spam").versions == (1,)
+
+
+def test_a_server_that_takes_no_writes_is_left_for_the_one_that_does(place, postgres):
+    """As after a failover: connections to the old primary stay open, and only new ones find the new one."""
+    read_only = f"ALTER DATABASE {name_of(place)} SET default_transaction_read_only = "
+    with Registry.open(place) as registry:
+        registry.add("spam", make_delta(1))
+        postgres.execute(read_only + "on")
+        end_connections(postgres, name_of(place))
+        with pytest.raises(StorageUnavailable, match="read-only"):
+            registry.add("spam", make_delta(2))
+        postgres.execute(read_only + "off")
+        assert registry.add("spam", make_delta(2))[0].version == 2
+
+
+def test_names_are_ordered_by_their_bytes(place):
+    names = ["a", "a-b", "a.b", "a0", "a_b", "ab", "b"]
+    with Registry.open(place) as registry:
+        for name in reversed(names):
+            registry.add(name, make_delta(1))
+        assert [task.name for task in registry.tasks()] == names == sorted(names)
+
+
+def test_no_password_is_in_an_error_a_log_or_a_value(behind, proxy, caplog):
+    caplog.set_level(logging.DEBUG)
+    proxy.refuse()
+    with pytest.raises(StorageUnavailable) as found:
+        Registry.open(behind)
+    assert "s3cret" not in f"{found.value.detail} {behind!r} {behind} {caplog.text}"
+    assert "Connection refused" in caplog.text
+
+
+@pytest.mark.parametrize("rest", ["//u:s3cret@h/db?no_such=1", "//u:s3cret@[h/db"])
+def test_a_url_that_is_none_is_refused_without_repeating_it(tmp_path, rest):
+    with pytest.raises(InvalidSettings) as found:
+        Registry.open(StoreAddress.within(tmp_path, f"postgresql:{rest}"))
+    assert "s3cret" not in found.value.detail
+    assert found.value.__cause__ is None
