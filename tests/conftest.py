@@ -8,6 +8,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 import sys
+import uuid
 
 import pytest
 import torch
@@ -81,3 +82,26 @@ def proxy(postgres, postgres_url):
         # A server that says nothing for half a second counts as gone.
         proxy.url = f"{address}?tcp_user_timeout=500&connect_timeout=2"
         yield proxy
+
+
+@pytest.fixture(scope="session")
+def object_server(tmp_path_factory):
+    """A real S3 server with a bucket, one for each process of pytest that needs it."""
+    from object_server import ObjectServer
+
+    with ObjectServer(tmp_path_factory.mktemp("object-server")) as server:
+        yield server
+
+
+@pytest.fixture
+def bucket_prefix(object_server, monkeypatch):
+    """A prefix of the bucket that nobody else has; the environment says how to reach it."""
+    for name, value in object_server.environment.items():
+        monkeypatch.setenv(name, value)
+    return uuid.uuid4().hex
+
+
+@pytest.fixture
+def bucket_url(bucket_prefix):
+    """The address of an empty place for blobs in a bucket."""
+    return f"s3://models/{bucket_prefix}"

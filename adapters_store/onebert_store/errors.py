@@ -23,6 +23,7 @@ One file although it is long: the tree below is what a reader looks for, and eac
     ├── StoreLocked                   503  store-locked          another process owns the folder
     ├── StoreCorrupt                  500  store-corrupt         a blob or a row is missing or damaged
     ├── StorageUnavailable            503  storage-unavailable   the disk cannot be read or written; with Retry-After
+    │   └── BlobsAway                 503  storage-unavailable   the bucket of all blobs is away, slow or wrong
     ├── StorageFull                   507  storage-full
     ├── BankFull                      507  bank-full             no memory is left for another version's row
     ├── QueueFull                     503  queue-full            with Retry-After
@@ -205,6 +206,10 @@ class StorageUnavailable(OneBertError):
     code = "storage-unavailable"
     title = "Storage does not work"
     retry_after = 5
+
+
+class BlobsAway(StorageUnavailable):
+    """The place of all blobs does not answer as it should, which says nothing about any one of them."""
 
 
 class StorageFull(OneBertError):

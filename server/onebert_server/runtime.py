@@ -117,7 +117,7 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
     give_back_freed_memory()
     with ExitStack() as opened:
         progress.begin("store", 1)
-        registry = opened.enter_context(Registry.open(StoreAddress.within(settings.data_dir, settings.registry)))
+        registry = opened.enter_context(Registry.open(store_address(settings)))
         metrics = Metrics()
         queue = QueueLimits(settings.max_queue_sequences, settings.max_queue_tokens, settings.max_queue_seconds)
         limits = EngineLimits(settings.max_batch_tokens, queue, MAX_BATCH_SECONDS)
@@ -158,6 +158,11 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
             yield runtime
         finally:
             runtime.draining = True
+
+
+def store_address(settings: Settings) -> StoreAddress:
+    """Where the settings say that tasks and files are."""
+    return StoreAddress.within(settings.data_dir, settings.registry, settings.blobs, settings.blob_cache_bytes)
 
 
 def on_a_thread(threads: int, work: Callable[[], T]) -> T:

@@ -44,6 +44,8 @@ class Settings(BaseSettings):
     data_dir: Path = Path("onebert-data")
     # It may hold a password.
     registry: Annotated[str | None, Field(repr=False)] = None
+    blobs: str | None = None
+    blob_cache_bytes: Annotated[int, Field(ge=0)] = 2**30
     # SHA-256 of each key, never the key: a dump of the settings gives nothing away.
     api_keys: Annotated[tuple[bytes, ...], NoDecode, Field(repr=False)] = ()
     max_batch_tokens: Annotated[int, Field(ge=512)] = 8192

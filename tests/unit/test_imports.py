@@ -58,6 +58,7 @@ ONLY_IN = {
     "sqlalchemy": {"onebert_store.registry"},
     "alembic": {"onebert_store.registry"},
     "psycopg": {"onebert_store.registry"},
+    "obstore": {"onebert_store.registry"},
 }
 
 

@@ -3,12 +3,13 @@
 import re
 from dataclasses import asdict
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from onebert_store.command import console
+from onebert_store.command.store_copy import backup, copy, restore
+from onebert_store.command.store_options import DEFAULT, AsJson, BlobsUrl, DataDir, RegistryUrl
 from onebert_store.errors import InvalidInput, OneBertError, StoreCorrupt
 from onebert_store.file.format import loads
 from onebert_store.file.strict_json import shown
@@ -22,34 +23,18 @@ _DURATION = re.compile(r"(\d{1,6})([smhd])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 store = typer.Typer(
-    help="Look after a store: check it, remove what no version needs, bring versions back.",
+    help="Look after a store: check it, remove what no version needs, bring versions back, back it up, move it.",
     no_args_is_help=True,
 )
-
-DataDir = Annotated[
-    Path,
-    typer.Option(
-        "--data-dir", envvar="ONEBERT_DATA_DIR", metavar="FOLDER", help="The store's folder, as the server's setting."
-    ),
-]
-RegistryUrl = Annotated[
-    str | None,
-    typer.Option(
-        "--registry",
-        envvar="ONEBERT_REGISTRY",
-        metavar="URL",
-        help="The store's database, as the server's setting; by default a file in its folder.",
-        show_default=False,
-    ),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
-DEFAULT = Path("onebert-data")
+for command in (backup, restore, copy):
+    store.command()(command)
 
 
 @store.command()
 def check(
     data_dir: DataDir = DEFAULT,
     registry: RegistryUrl = None,
+    blobs: BlobsUrl = None,
     repair: Annotated[
         bool, typer.Option("--repair", help="Write damaged manifests in the database again, from the files.")
     ] = False,
@@ -65,7 +50,7 @@ def check(
     from onebert_store.registry.queries import version_entries  # noqa: PLC0415
     from onebert_store.registry.store import StoreAddress, join_store  # noqa: PLC0415
 
-    with join_store(StoreAddress.within(data_dir, registry)) as opened:
+    with join_store(StoreAddress.within(data_dir, registry, blobs)) as opened:
         check_database(opened)
         with reading(opened.database) as connection:
             entries = version_entries(connection)
@@ -93,6 +78,7 @@ def check(
 def gc(
     data_dir: DataDir = DEFAULT,
     registry: RegistryUrl = None,
+    blobs: BlobsUrl = None,
     older_than: Annotated[
         str,
         typer.Option(
@@ -109,7 +95,7 @@ def gc(
     from onebert_store.registry.store import StoreAddress, join_store  # noqa: PLC0415
 
     grace = _duration(older_than)
-    with join_store(StoreAddress.within(data_dir, registry)) as opened:
+    with join_store(StoreAddress.within(data_dir, registry, blobs)) as opened:
         swept = sweep(opened, grace)
         if as_json:
             removed = [asdict(blob) for blob in swept.removed]
@@ -134,6 +120,7 @@ def recover(
     ] = None,
     data_dir: DataDir = DEFAULT,
     registry: RegistryUrl = None,
+    blobs: BlobsUrl = None,
 ) -> None:
     """Make versions of files that no version has, also where the database is lost. The server must not run.
 
@@ -145,7 +132,7 @@ def recover(
     from onebert_store.registry.store import StoreAddress, open_store  # noqa: PLC0415
 
     failed = 0
-    with open_store(StoreAddress.within(data_dir, registry), recovering=True) as opened:
+    with open_store(StoreAddress.within(data_dir, registry, blobs), new_database=True, new_blobs=False) as opened:
         wanted = [find_digest(opened, start) for start in digests or []]
         for digest in wanted if digests else [orphan.blob.digest for orphan in find_orphans(opened)]:
             try:

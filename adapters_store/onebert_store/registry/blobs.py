@@ -6,8 +6,6 @@ from datetime import datetime
 from types import TracebackType
 from typing import Protocol, Self
 
-DIGEST_PREFIX = "sha256:"
-
 
 @dataclass(frozen=True)
 class BlobInfo:

@@ -52,12 +52,6 @@ def find_orphans(store: Store) -> list[Orphan]:
     return _orphans_among(store, blobs, select(VERSIONS.c.digest), select(ORPHANS))
 
 
-def mark_orphans(store: Store) -> None:
-    """Marks every orphan that has no mark yet, with the time now; removes nothing."""
-    with store.database.sweeping():
-        _mark(store, [orphan.blob for orphan in find_orphans(store) if orphan.since is None])
-
-
 def sweep(store: Store, grace: timedelta = GRACE) -> Swept:
     """Marks orphans and removes those marked for longer than `grace`; may run beside the store's owner.
 

@@ -21,7 +21,6 @@ from onebert_store.registry import statements
 from onebert_store.registry.blobs import BlobWriter
 from onebert_store.registry.database import TASKS, reading, writing
 from onebert_store.registry.dialects.protocol import Adding
-from onebert_store.registry.gc import mark_orphans
 from onebert_store.registry.names import check_alias, check_name
 from onebert_store.registry.queries import (
     alias_conflict,
@@ -71,9 +70,6 @@ class Registry:
         """
         with ExitStack() as opened:
             registry = cls(opened.enter_context(open_store(where)))
-            # Where there are many replicas, one that starts does not keep the others from adding.
-            if not registry._store.database.shared:
-                mark_orphans(registry._store)
             registry._opened = opened.pop_all()
             return registry
 

@@ -1,14 +1,16 @@
 """Where a store is, and what opens it: a database and a place for blobs, each named by a URL."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self, TypeVar
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 from onebert_store.errors import InvalidSettings, StoreCorrupt
 from onebert_store.file.format import MAX_FILE_BYTES
+from onebert_store.registry.blob_cache import BlobCache
 from onebert_store.registry.blobs import BlobStore
 from onebert_store.registry.dialects.protocol import Database
 from onebert_store.registry.dialects.sqlite import SqliteDatabase, sqlite_url
@@ -19,6 +21,7 @@ T = TypeVar("T")
 
 DATABASE = "registry.sqlite3"
 _FILE = "file:///"
+_S3 = re.compile(r"s3://([a-z0-9][a-z0-9.-]+[a-z0-9])/*([\w!.*'()/-]*?)/*")
 
 
 @dataclass(frozen=True)
@@ -28,15 +31,20 @@ class StoreAddress:
     Attributes:
         registry: URL of the database; its scheme is one of `STORES`. It may hold a password.
         blobs: URL of the blobs; its scheme is one of `BLOBS`.
+        folder: where this process keeps what belongs to blobs elsewhere: uploads on their way, and copies.
+        copies_bytes: what the copies take together at most; 0 keeps none.
     """
 
     registry: str = field(repr=False)
     blobs: str = field(repr=False)
+    folder: Path
+    copies_bytes: int = 0
 
     @classmethod
-    def within(cls, folder: Path, registry: str | None = None, blobs: str | None = None) -> Self:
+    def within(cls, folder: Path, registry: str | None = None, blobs: str | None = None, copies_bytes: int = 0) -> Self:
         """What is not given lies in a folder: the database as `registry.sqlite3`, the blobs as the folder `blobs`."""
-        return cls(registry or sqlite_url(folder / DATABASE), blobs or _FILE + quote(str(folder / "blobs")))
+        own = (folder / "blobs").absolute().as_uri()
+        return cls(registry or sqlite_url(folder / DATABASE), blobs or own, folder, copies_bytes)
 
 
 @dataclass(frozen=True)
@@ -47,13 +55,28 @@ class Store:
     blobs: BlobStore
 
 
-def _file(url: str, make: bool) -> FolderBlobs:
-    folder = Path(unquote(url.removeprefix(_FILE)))
+def _file(address: StoreAddress, make: bool) -> BlobStore:
+    url = address.blobs
+    folder = Path("/", unquote(url.removeprefix(_FILE)))
     if not url.startswith(_FILE) or not folder.name or "?" in url or "#" in url:
         raise InvalidSettings("blobs in a folder are file:///FOLDER, with the folder's path percent-encoded")
     if not make and not folder.is_dir():
         raise StoreCorrupt("there is no store in this folder")
     return FolderBlobs(folder, MAX_FILE_BYTES)
+
+
+def _s3(address: StoreAddress, make: bool) -> BlobStore:
+    # Whether there is such a bucket, the first request will tell: one that is away now may be back by then.
+    found = _S3.fullmatch(address.blobs)
+    if not found:
+        raise InvalidSettings("blobs in a bucket are s3://BUCKET/PREFIX; credentials are in the environment (AWS_…)")
+    # Imported here: the default, a folder, needs no obstore.
+    try:
+        from onebert_store.registry.object_blobs import ObjectBlobs, open_bucket  # noqa: PLC0415
+    except ImportError as error:
+        raise InvalidSettings("blobs in a bucket need obstore: pip install 'onebert[s3]'") from error
+    copies = BlobCache(address.folder / "blob-copies", address.copies_bytes)
+    return ObjectBlobs(open_bucket(*found.groups()), address.folder / "staging", copies, MAX_FILE_BYTES)
 
 
 def _postgresql(url: str) -> Database:
@@ -68,19 +91,19 @@ def _postgresql(url: str) -> Database:
 STORES: Mapping[str, Callable[[str], Database]] = {"sqlite": SqliteDatabase.of_url, "postgresql": _postgresql}
 """What opens a database, by the scheme of its URL; the database may be one that is still to be made."""
 
-BLOBS: Mapping[str, Callable[[str, bool], BlobStore]] = {"file": _file}
+BLOBS: Mapping[str, Callable[[StoreAddress, bool], BlobStore]] = {"file": _file, "s3": _s3}
 """What opens a place for blobs, by the scheme of its URL; told whether it may be made, else it has to be there."""
 
 
 @contextmanager
-def open_store(where: Path | StoreAddress, recovering: bool = False) -> Iterator[Store]:
+def open_store(where: Path | StoreAddress, new_database: bool = False, new_blobs: bool = True) -> Iterator[Store]:
     """Opens a store, or makes it; where its database has an owner, this process is the only one until the block ends.
 
     Args:
         where: the store; a folder stands for a store that lies in it.
-        recovering: whether the blobs have to be there, and an empty database may be made although they are. Otherwise
-            that is refused: with a new database, the blobs that a backup has just brought back would belong to no
-            version.
+        new_database: whether a database may be made although there are blobs. Otherwise that is refused: with a new
+            database, the blobs that a backup has just brought back would belong to no version.
+        new_blobs: whether the place of the blobs may be made.
 
     Raises:
         InvalidSettings: an address is none.
@@ -89,9 +112,9 @@ def open_store(where: Path | StoreAddress, recovering: bool = False) -> Iterator
         StorageFull, StorageUnavailable: the store cannot be read or written.
         OSError: the folder cannot be made.
     """
-    blobs = _blobs(where, make=not recovering)
+    blobs = _blobs(where, make=new_blobs)
     with _database(where) as database, database.owned():
-        ensure_schema(database, lambda: recovering or not any(blobs.blobs()))
+        ensure_schema(database, lambda: new_database or not any(blobs.blobs()))
         yield Store(database, blobs)
 
 
@@ -124,8 +147,8 @@ def _database(where: Path | StoreAddress) -> Iterator[Database]:
 
 
 def _blobs(where: Path | StoreAddress, make: bool) -> BlobStore:
-    url = _address(where).blobs
-    return _opener(BLOBS, url, "ONEBERT_BLOBS")(url, make)
+    address = _address(where)
+    return _opener(BLOBS, address.blobs, "ONEBERT_BLOBS")(address, make)
 
 
 def _address(where: Path | StoreAddress) -> StoreAddress:

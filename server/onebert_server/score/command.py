@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from onebert_server.garbage import collect_seldom
-from onebert_server.runtime import on_a_thread
+from onebert_server.runtime import on_a_thread, store_address
 from onebert_server.score.job import Job, Output, open_output
 from onebert_server.score.local import score_here
 from onebert_server.score.reading import Window, open_stream
@@ -58,7 +58,7 @@ def run_score(asked: Asked, settings: Settings) -> None:
     Raises:
         OneBertError: a task, a file, the base or the folder is refused; what was scored is kept.
     """
-    tasks, sources = find_tasks(asked.tasks, settings.data_dir), find_sources(asked.data)
+    tasks, sources = find_tasks(asked.tasks, store_address(settings)), find_sources(asked.data)
     chosen = _choose(asked, sources)
     require_takes(tasks, pair=len(chosen.texts) > 1)
     job_in = partial(

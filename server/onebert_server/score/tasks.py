@@ -11,7 +11,7 @@ from onebert_store.file.delta import Delta
 from onebert_store.file.format import load, loads
 from onebert_store.registry.names import parse_ref
 from onebert_store.registry.registry import Registry
-from onebert_store.registry.store import join_store
+from onebert_store.registry.store import StoreAddress, join_store
 
 FILE = ".safetensors"
 
@@ -31,7 +31,7 @@ class ScoredTask:
     delta: Delta
 
 
-def find_tasks(wanted: Sequence[str], data_dir: Path) -> list[ScoredTask]:
+def find_tasks(wanted: Sequence[str], store: StoreAddress) -> list[ScoredTask]:
     """Every task that is named: a file, or `name`, `name@3` or `name@alias` in the store, which a server may own.
 
     Raises:
@@ -47,7 +47,7 @@ def find_tasks(wanted: Sequence[str], data_dir: Path) -> list[ScoredTask]:
             if Path(one).is_file() or one.endswith(FILE):
                 found.append(ScoredTask(Path(one).name.removesuffix(FILE), None, load(Path(one))))
             else:
-                registry = registry or Registry(opened.enter_context(join_store(data_dir)))
+                registry = registry or Registry(opened.enter_context(join_store(store)))
                 found.append(_stored(registry, one))
     return _with_own_names(found)
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from onebert_encoder.compute.threads import compute_with
 from onebert_server.versions.residents import RETRY_AT_MOST, Residents
 from onebert_server.versions.version import State, Version
-from onebert_store.errors import NotFound, OneBertError, ShuttingDown
+from onebert_store.errors import BlobsAway, NotFound, OneBertError, ShuttingDown
 from onebert_store.registry.registry import Registry
 
 logger = logging.getLogger("onebert.loader")
@@ -18,6 +18,9 @@ logger = logging.getLogger("onebert.loader")
 LOADED_TOGETHER = 16
 # Seconds between two stored files that are read and compared with their digests while nothing else is to be done.
 SCRUB_PAUSE = 1.0
+# Seconds without such reading after the place of all files did not answer: versions that have copies on this machine
+# wait meanwhile for no silent bucket.
+AWAY_PAUSE = 30.0
 
 
 class Loader:
@@ -32,6 +35,7 @@ class Loader:
         self._queue = residents.queue
         self._registry = registry
         self._to_scrub: deque[Version] = deque()
+        self._scrub_at = 0.0
         self._thread = threading.Thread(target=self._run, name="onebert-loader", daemon=True)
 
     def start(self) -> None:
@@ -53,6 +57,8 @@ class Loader:
 
     def look_again(self) -> None:
         """Compares the stored file of one version with its digest; another version's with each call."""
+        if time.monotonic() < self._scrub_at:
+            return
         if not self._to_scrub:
             self._to_scrub.extend(self._directory.versions())
         if self._to_scrub:
@@ -69,6 +75,9 @@ class Loader:
             whole = self._registry.verify(version.entry, lambda: bool(self._queue) or self._queue.closed)
         except NotFound:
             return
+        except BlobsAway:
+            self._to_scrub.append(version)
+            self._scrub_at = time.monotonic() + AWAY_PAUSE
         except OneBertError as error:
             self._residents.found_damaged(version, error)
         else:

@@ -107,14 +107,6 @@ def test_a_blob_that_has_a_version_again_loses_its_mark(store, registry):
     assert gc.sweep(store).removed == ()
 
 
-def test_opening_marks_what_a_crash_left(tmp_path):
-    with Registry.open(tmp_path), join_store(tmp_path) as store:
-        orphan = put(store, 2)
-    with Registry.open(tmp_path), join_store(tmp_path) as store:
-        (found,) = gc.find_orphans(store)
-        assert (found.blob.digest, found.since is not None) == (orphan, True)
-
-
 def test_unfinished_uploads_go_when_nobody_has_written_to_them_for_an_hour(store):
     with store.blobs.writer() as young, store.blobs.writer() as old:
         then = (datetime.now(UTC) - timedelta(hours=2)).timestamp()

@@ -86,7 +86,7 @@ def test_blobs_without_their_database_are_refused_until_they_are_recovered(place
     for opening in (Registry.open, lambda where: join_store(where).__enter__()):
         with pytest.raises(StoreCorrupt, match="blobs but no database"):
             opening(new)
-    with open_store(new, recovering=True) as store:
+    with open_store(new, new_database=True, new_blobs=False) as store:
         assert [orphan.blob.digest for orphan in gc.find_orphans(store)] == [record.digest]
 
 

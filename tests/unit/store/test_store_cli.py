@@ -44,7 +44,7 @@ def store(place):
 
 
 def blob(place, delta):
-    return Path(place.blobs.removeprefix("file:///")) / delta.digest.removeprefix("sha256:")
+    return place.folder / "blobs" / delta.digest.removeprefix("sha256:")
 
 
 def short(delta):

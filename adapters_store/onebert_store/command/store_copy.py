@@ -1,0 +1,91 @@
+"""The commands `onebert store backup`, `restore` and `copy`: a whole store into a folder, back, or elsewhere."""
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from onebert_store.command import console
+from onebert_store.command.store_options import DEFAULT, BlobsUrl, DataDir, RegistryUrl
+from onebert_store.errors import InvalidInput, StoreCorrupt
+
+if TYPE_CHECKING:
+    from onebert_store.registry.store import StoreAddress
+
+_URL = re.compile(r"[a-z0-9+]+:/.*")
+
+Place = "a folder, or the URLs of database and blobs with a comma between: postgresql://HOST/NAME,s3://BUCKET/PREFIX"
+
+
+def backup(
+    to: Annotated[
+        Path, typer.Argument(metavar="TO", help="A folder; one with an earlier backup is brought up to date.")
+    ],
+    data_dir: DataDir = DEFAULT,
+    registry: RegistryUrl = None,
+    blobs: BlobsUrl = None,
+) -> None:
+    """Copy the store into a folder, as it is at one moment. May run beside a server.
+
+    The folder is a store itself: `onebert store check --data-dir TO` looks at it, `onebert serve` could serve it.
+    """
+    from onebert_store.registry.store import StoreAddress  # noqa: PLC0415 - see `inspect`
+
+    _copy(StoreAddress.within(data_dir, registry, blobs), StoreAddress.within(to))
+
+
+def restore(
+    source: Annotated[Path, typer.Argument(metavar="FROM", help="The folder of a backup.", exists=True)],
+    data_dir: DataDir = DEFAULT,
+    registry: RegistryUrl = None,
+    blobs: BlobsUrl = None,
+) -> None:
+    """Fill an empty store from a backup. The server must not run.
+
+    Files that are there already, because only the database was lost, are kept and not copied again.
+    """
+    from onebert_store.registry.store import StoreAddress  # noqa: PLC0415 - see `inspect`
+
+    _copy(StoreAddress.within(source), StoreAddress.within(data_dir, registry, blobs), into_empty=True)
+
+
+def copy(
+    source: Annotated[str, typer.Argument(metavar="FROM", help=f"A store: {Place}.")],
+    target: Annotated[str, typer.Argument(metavar="TO", help="Likewise: an empty store, or an earlier copy.")],
+) -> None:
+    """Copy a store to other backends: rows, numbers, times and aliases as they are, and the files that have a version.
+
+    A server may run on FROM, and none on TO. A copy that was broken off goes on when it is run again, and a finished
+    one is brought up to date: copy while the server runs, stop it, copy again, and start it on TO.
+    """
+    _copy(_address(source), _address(target))
+
+
+def _copy(source: "StoreAddress", target: "StoreAddress", into_empty: bool = False) -> None:
+    from onebert_store.registry.store import join_store, open_store  # noqa: PLC0415 - see `inspect`
+    from onebert_store.registry.transfer import copy_store, require_empty  # noqa: PLC0415
+
+    with join_store(source) as opened, open_store(target, new_database=True) as filled, console.progress() as bar:
+        if into_empty:
+            require_empty(filled)
+        task = bar.add_task("copying files", total=None)
+        copied = copy_store(opened, filled, lambda done, total: bar.update(task, completed=done, total=total))
+    console.out.print(f"{copied.versions} versions; {copied.blobs} files ({copied.size:,} bytes) were new")
+    for digest, problem in copied.problems.items():
+        console.print_error(f"{digest}: {problem}")
+    if copied.problems:
+        raise StoreCorrupt(
+            f"{len(copied.problems)} files could not be read; `onebert store check` names their versions"
+        )
+
+
+def _address(text: str) -> "StoreAddress":
+    from onebert_store.registry.store import StoreAddress  # noqa: PLC0415 - see `inspect`
+
+    registry, _, blobs = text.rpartition(",")
+    if _URL.fullmatch(registry) and _URL.fullmatch(blobs):
+        return StoreAddress.within(DEFAULT, registry, blobs)
+    if _URL.fullmatch(text):
+        raise InvalidInput(f"a store is {Place}")
+    return StoreAddress.within(Path(text))

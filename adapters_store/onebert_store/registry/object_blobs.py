@@ -1,0 +1,193 @@
+"""Blobs as objects of an S3-compatible bucket, named by their hash; an object is there whole or not at all."""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError
+from obstore.store import S3Store
+
+from onebert_store.disk import storage_errors_are_typed
+from onebert_store.errors import BlobsAway, StorageFull, StorageUnavailable, StoreCorrupt, TooLarge
+from onebert_store.registry.blob_cache import BlobCache
+from onebert_store.registry.blobs import BlobInfo
+from onebert_store.registry.digests import DIGEST_PREFIX, digest_of, digits_of, is_digits, verified
+from onebert_store.registry.staging import StagedFile, StagingFolder
+
+ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+"""Where the environment may name an S3-compatible server; the first that is set is the one that counts."""
+
+READ_TIMEOUT = timedelta(seconds=20)
+"""How long the bucket may be silent, an upload's own time included: enough for the largest file at 3.4 MB a second."""
+
+SILENCE_S = 5.0
+"""After a silence that long the next one is not waited for: whoever asks within these seconds is refused at once."""
+
+_TIMEOUT = timedelta(seconds=60)
+_CONNECT_TIMEOUT = timedelta(seconds=2)
+# Retries are over within a second where nobody listens. A request that was silent for long is not tried again: those
+# who wait for it are told, and come again by themselves.
+_RETRY_TIMEOUT = timedelta(seconds=10)
+_MAX_RETRIES = 3
+_PAUSE, _LONGEST_PAUSE = timedelta(milliseconds=100), timedelta(seconds=2)
+
+_PIECE_BYTES = 2**20
+_LISTED_TOGETHER = 1000
+
+_NOT_WORKING = "the store's bucket does not work"
+_SILENT = "kind: Timeout"
+_FULL = ("status code: 507", "QuotaExceeded", "StorageFull")
+# What obstore's message holds, and what is told of it: the message itself has addresses, and may have names of keys.
+_REASONS = {
+    "NoSuchBucket": "there is no such bucket",
+    "status code: 401": "the credentials are not accepted",
+    "status code: 403": "the credentials may not do this",
+    "status code: 4": "it refuses the request",
+    "status code: 5": "it has an error of its own",
+    "redirect": "it is in another region",
+    "kind: Connect": "it cannot be reached",
+    _SILENT: "it does not answer in time",
+}
+
+
+def open_bucket(bucket: str, prefix: str) -> S3Store:
+    """A client of a bucket, which asks nothing yet; endpoint, region and credentials come from `AWS_…` variables."""
+    endpoint = next(filter(None, map(os.environ.get, ENDPOINTS)), "")
+    return S3Store(
+        bucket,
+        prefix=prefix or None,
+        client_options={
+            # A variable that says http:// means it; other clients of S3 take it so, too.
+            "allow_http": endpoint.startswith("http://"),
+            "connect_timeout": _CONNECT_TIMEOUT,
+            "read_timeout": READ_TIMEOUT,
+            "timeout": _TIMEOUT,
+        },
+        retry_config={
+            "max_retries": _MAX_RETRIES,
+            "retry_timeout": _RETRY_TIMEOUT,
+            "backoff": {"init_backoff": _PAUSE, "max_backoff": _LONGEST_PAUSE, "base": 2},
+        },
+    )
+
+
+class ObjectBlobs:
+    """A BlobStore in a bucket, with copies of what was read or written lately on this machine's disk.
+
+    An upload is staged in a local file while it is hashed, and goes to the bucket in one request. So the bucket never
+    holds a part of a blob, or of a multipart upload: what is unfinished is in the local folder alone, which is made
+    when the first upload comes.
+    """
+
+    def __init__(self, bucket: S3Store, staging: Path, cache: BlobCache, max_bytes: int) -> None:
+        self._bucket = bucket
+        self._cache = cache
+        self._folder = staging
+        self._staging = StagingFolder(staging, max_bytes)
+        self._max_bytes = max_bytes
+        self._silent_until = 0.0
+
+    def writer(self) -> StagedFile:
+        """A local temporary file."""
+        with storage_errors_are_typed():
+            self._folder.mkdir(parents=True, exist_ok=True)
+        return self._staging.writer(self._commit)
+
+    def put(self, data: bytes) -> str:
+        """Sends the bytes as they are, without a temporary file; returns the digest."""
+        if len(data) > self._max_bytes:
+            raise TooLarge(f"a delta file has at most {self._max_bytes} bytes")
+        digest = digest_of(data)
+        self._send(data, digest)
+        return digest
+
+    def get(self, digest: str) -> bytes:
+        """The bytes, verified; raises StoreCorrupt where they are missing or damaged."""
+        data = self._cache.get(digest)
+        if data is None:
+            data = b"".join(self._pieces(digest))
+            self._cache.keep(digest, data)
+        return data
+
+    def verify(self, digest: str, stop: Callable[[], bool] = lambda: False) -> bool:
+        """Reads the object in pieces, never a local copy; raises StoreCorrupt where it is missing or damaged."""
+        return not any(stop() for _ in self._pieces(digest))
+
+    def delete(self, digest: str) -> None:
+        """Removes the object if it is there, durably."""
+        with self._asking():
+            obstore.delete(self._bucket, digits_of(digest))
+        self._cache.drop(digest)
+
+    def sync(self) -> None:
+        """Does nothing: an answer of the bucket is durable."""
+
+    def blobs(self) -> Iterator[BlobInfo]:
+        """Every blob, in no order."""
+        with self._asking():
+            for objects in obstore.list(self._bucket, chunk_size=_LISTED_TOGETHER):
+                for found in objects:
+                    if is_digits(found["path"]):
+                        yield BlobInfo(DIGEST_PREFIX + found["path"], found["size"], found["last_modified"])
+
+    def unfinished(self) -> Iterator[BlobInfo]:
+        """The local files of writers that have not committed, also of processes that are gone."""
+        return self._staging.unfinished() if self._folder.is_dir() else iter(())
+
+    def drop_unfinished(self, before: datetime) -> None:
+        """Removes what no writer has touched since `before`."""
+        if self._folder.is_dir():
+            self._staging.drop_unfinished(before)
+
+    def _commit(self, staged: Path, digest: str) -> None:
+        with storage_errors_are_typed():
+            data = staged.read_bytes()
+        if digest_of(data) != digest:
+            raise StorageUnavailable("this machine's disk gave back other bytes than were written")
+        self._send(data, digest)
+
+    def _send(self, data: bytes, digest: str) -> None:
+        with self._asking():
+            try:
+                obstore.put(self._bucket, digits_of(digest), data, mode="create")
+            except AlreadyExistsError:
+                # Written again all the same, as a folder's file is: the object may be damaged; it may only be on its
+                # way, by an upload that can still fail; and a mark of an orphan is older than the object from now on.
+                obstore.put(self._bucket, digits_of(digest), data, mode="overwrite", use_multipart=False)
+        self._cache.keep(digest, data)
+
+    def _pieces(self, digest: str) -> Iterator[bytes]:
+        return verified(self._unverified(digest), digest)
+
+    def _unverified(self, digest: str) -> Iterator[bytes]:
+        with self._asking(f"the blob {digest} is missing"):
+            for piece in obstore.get(self._bucket, digits_of(digest)).stream(min_chunk_size=_PIECE_BYTES):
+                yield bytes(piece)
+
+    @contextmanager
+    def _asking(self, missing: str | None = None) -> Iterator[None]:
+        """Turns errors of the bucket into typed ones, without the words of the error.
+
+        Raises:
+            StoreCorrupt: the object is not there; with `missing` as its sentence.
+            StorageFull: the bucket has no room.
+            BlobsAway: all else: the bucket is away, slow, forbidden, or answers what is no answer.
+        """
+        if time.monotonic() < self._silent_until:
+            raise BlobsAway(f"{_NOT_WORKING}: it did not answer a moment ago")
+        try:
+            yield
+        except (BaseError, FileNotFoundError) as error:
+            said = str(error)
+            if _SILENT in said:
+                self._silent_until = time.monotonic() + SILENCE_S
+            if any(sign in said for sign in _FULL):
+                raise StorageFull("the store's bucket has no room for this") from None
+            if missing and isinstance(error, FileNotFoundError) and "NoSuchBucket" not in said:
+                raise StoreCorrupt(missing) from None
+            reason = next((reason for sign, reason in _REASONS.items() if sign in said), "its answer is none")
+            raise BlobsAway(f"{_NOT_WORKING}: {reason}") from None

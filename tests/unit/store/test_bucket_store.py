@@ -1,0 +1,158 @@
+"""A registry whose blobs are in a bucket: versions, sweeps, checks and recovery are what they are with a folder."""
+
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import obstore
+import pytest
+
+from onebert_store.command.cli import main
+from onebert_store.errors import InvalidSettings, StoreCorrupt
+from onebert_store.file.format import dumps, loads
+from onebert_store.registry import gc
+from onebert_store.registry.registry import Registry
+from onebert_store.registry.store import StoreAddress, join_store
+from tiny_delta import make_delta
+
+NO_TIME = timedelta(0)
+
+
+@pytest.fixture
+def address(place, bucket_url, tmp_path):
+    """Where the store is: on each kind of database."""
+    return StoreAddress.within(tmp_path / "store", place.registry, bucket_url)
+
+
+@pytest.fixture
+def store(address):
+    """The store of a registry in use, as another process sees it."""
+    with Registry.open(address) as registry, join_store(address) as store:
+        registry.add("spam", make_delta(1))
+        yield store
+
+
+@pytest.fixture
+def registry(store):
+    return Registry(store)
+
+
+@pytest.fixture
+def onebert(monkeypatch, capsys, address, tmp_path):
+    """Runs `onebert store …` on the store of this test; exit code, standard output and error."""
+    monkeypatch.setenv("ONEBERT_DATA_DIR", str(tmp_path / "store"))
+    monkeypatch.setenv("ONEBERT_REGISTRY", address.registry)
+    monkeypatch.setenv("ONEBERT_BLOBS", address.blobs)
+    monkeypatch.setenv("COLUMNS", "160")
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["onebert", "store", *map(str, arguments)])
+        with pytest.raises(SystemExit) as left:
+            main()
+        return left.value.code or 0, *capsys.readouterr()
+
+    return run
+
+
+def digests(store):
+    return {blob.digest for blob in store.blobs.blobs()}
+
+
+def test_versions_are_kept_and_the_bucket_has_their_files_alone(registry, store, tmp_path):
+    with registry.writer() as body:
+        body.write(dumps(make_delta(2)))
+        record, created = registry.add("spam", make_delta(2), body)
+    assert (record.version, created) == (2, True)
+    assert loads(registry.read(record)).digest == make_delta(2).digest
+    assert digests(store) == {make_delta(1).digest, make_delta(2).digest}
+    assert not [path for path in tmp_path.rglob("*") if path.name.startswith("tmp-")]
+
+
+def test_an_orphan_is_marked_then_swept_and_what_has_a_version_stays(registry, store):
+    orphan = store.blobs.put(dumps(make_delta(2)))
+    record, _ = registry.add("spam", make_delta(3))
+    registry.delete_version("spam", record.version)
+    assert gc.sweep(store).removed == ()
+    assert {one.blob.digest for one in gc.sweep(store).kept} == {orphan, record.digest}
+    swept = gc.sweep(store, NO_TIME)
+    assert ({blob.digest for blob in swept.removed}, swept.kept, swept.failure) == ({orphan, record.digest}, (), None)
+    assert digests(store) == {make_delta(1).digest}
+
+
+def test_sweeps_beside_uploads_take_nothing_that_has_a_version(registry, store):
+    """Each delta is an orphan first, and uploaded while sweeps run: its blob is there before, or comes back."""
+    deltas = [make_delta(seed) for seed in range(2, 12)]
+    for delta in deltas:
+        store.blobs.put(dumps(delta))
+    with ThreadPoolExecutor(4) as pool:
+        sweeps = [pool.submit(gc.sweep, store, NO_TIME) for _ in range(3)]
+        uploads = [pool.submit(registry.add, "spam", delta) for delta in deltas]
+        assert [sweep.result().failure for sweep in sweeps] == [None] * 3
+    for upload in uploads:
+        record, _ = upload.result()
+        assert loads(registry.read(record)).digest == record.digest
+
+
+def test_the_same_content_again_renews_its_object(registry, store):
+    """An older database may hold a mark of it as an orphan, which counts only if it is younger than the object."""
+    digest = make_delta(1).digest
+    (before,) = store.blobs.blobs()
+    # A bucket tells whole seconds.
+    while max(blob.modified for blob in store.blobs.blobs()) == before.modified:
+        registry.add("ham", make_delta(1))
+    assert digests(store) == {digest}
+
+
+def test_what_is_missing_or_damaged_is_found_and_healed_by_the_same_upload(onebert, registry, store):
+    registry.add("tone", make_delta(2))
+    for delta, content in ((make_delta(1), None), (make_delta(2), b"x")):
+        name = delta.digest.removeprefix("sha256:")
+        if content is None:
+            obstore.delete(store.blobs._bucket, name)
+        else:
+            obstore.put(store.blobs._bucket, name, content)
+    code, out, err = onebert("check")
+    assert (code, err) == (1, "error: 2 of 2 versions cannot be served as they are\n")
+    assert ("is missing" in out, "other content" in out) == (True, True)
+    with pytest.raises(StoreCorrupt):
+        registry.read(registry.version("tone", 1))
+    registry.add("spam", make_delta(1))
+    registry.add("tone", make_delta(2))
+    assert onebert("check")[1].startswith("2 versions, 2 of them whole")
+
+
+def test_rows_are_made_anew_of_the_files(onebert, bucket_url, address, tmp_path, monkeypatch):
+    with Registry.open(address) as registry:
+        for seed in (1, 2, 3):
+            registry.add("spam", make_delta(seed))
+        registry.delete_version("spam", 3)
+    monkeypatch.setenv("ONEBERT_DATA_DIR", str(tmp_path / "new"))
+    monkeypatch.delenv("ONEBERT_REGISTRY")
+    code, out, err = onebert("recover")
+    assert (code, err, len(out.splitlines())) == (0, "", 3)
+    assert onebert("check")[1].startswith("3 versions, 3 of them whole")
+    with Registry.open(StoreAddress.within(tmp_path / "new", blobs=bucket_url)) as registry:
+        assert {entry.digest for entry in registry.entries()} == {make_delta(seed).digest for seed in (1, 2, 3)}
+
+
+def test_a_lost_database_is_not_taken_for_a_new_store(address, bucket_url, tmp_path):
+    with Registry.open(address) as registry:
+        registry.add("spam", make_delta(1))
+    with pytest.raises(StoreCorrupt, match="blobs but no database"):
+        Registry.open(StoreAddress.within(tmp_path / "new", blobs=bucket_url))
+
+
+@pytest.mark.parametrize(
+    "url", ["s3://", "s3:///prefix", "s3:bucket", "s3://bucket/prefix?x=1", "s3://key:secret@bucket/x"]
+)
+def test_an_address_that_is_none_is_refused_and_not_repeated(tmp_path, url):
+    with pytest.raises(InvalidSettings, match="s3://BUCKET/PREFIX") as caught:
+        Registry.open(StoreAddress.within(tmp_path, blobs=url))
+    assert "secret" not in caught.value.detail
+
+
+def test_without_the_package_one_line_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    monkeypatch.delitem(sys.modules, "onebert_store.registry.object_blobs", raising=False)
+    with pytest.raises(InvalidSettings, match=r"pip install 'onebert\[s3\]'"):
+        Registry.open(StoreAddress.within(tmp_path, blobs="s3://bucket/prefix"))

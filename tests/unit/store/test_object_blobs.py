@@ -1,0 +1,258 @@
+"""What only a bucket brings: errors of a server that is away, wrong or full, and copies on this machine in front."""
+
+import http.server
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import pytest
+
+from blob_stores import BucketLocation
+from object_server import BUCKET, KEY, SECRET, environment, free_ports
+from onebert_store.errors import BlobsAway, StorageFull, StorageUnavailable, StoreCorrupt
+from onebert_store.registry import object_blobs
+from onebert_store.registry.blob_cache import BlobCache
+from onebert_store.registry.digests import digest_of
+from tcp_proxy import TcpProxy
+
+HELLO = digest_of(b"hello")
+NAME = HELLO.removeprefix("sha256:")
+
+
+class Answers(http.server.BaseHTTPRequestHandler):
+    """Answers every request alike, as the server's `answer` says: a status and a body."""
+
+    protocol_version = "HTTP/1.1"
+
+    def handle_any(self):
+        self.rfile.read(int(self.headers.get("content-length") or 0))
+        status, body = self.server.answer
+        self.send_response(status)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    do_GET = do_PUT = do_POST = do_DELETE = handle_any
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def wrong_server(monkeypatch):
+    """A server that speaks HTTP and answers what a test says."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        for name, value in environment(server.server_port).items():
+            monkeypatch.setenv(name, value)
+        yield server
+        server.shutdown()
+
+
+@pytest.fixture
+def location(tmp_path, bucket_prefix):
+    return BucketLocation(tmp_path, BUCKET, bucket_prefix)
+
+
+def every_call(blobs):
+    return {
+        "put": lambda: blobs.put(b"hello"),
+        "get": lambda: blobs.get(HELLO),
+        "verify": lambda: blobs.verify(HELLO),
+        "list": lambda: list(blobs.blobs()),
+        "delete": lambda: blobs.delete(HELLO),
+    }
+
+
+def error_xml(code):
+    return f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>about {KEY}</Message></Error>".encode()
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "reason"),
+    [
+        (401, "InvalidToken", "credentials are not accepted"),
+        (403, "AccessDenied", "credentials may not do this"),
+        (404, "NoSuchBucket", "no such bucket"),
+        (301, "PermanentRedirect", "another region"),
+        (400, "InvalidArgument", "refuses the request"),
+        (500, "InternalError", "error of its own"),
+        (503, "SlowDown", "error of its own"),
+    ],
+)
+def test_a_bucket_that_refuses_is_named_and_no_secret_is(wrong_server, tmp_path, status, code, reason):
+    wrong_server.answer = status, error_xml(code)
+    blobs = BucketLocation(tmp_path, BUCKET, "prefix").open(100)
+    for name, call in every_call(blobs).items():
+        with pytest.raises(StorageUnavailable, match=reason) as caught:
+            call()
+        told = f"{caught.value.detail} {caught.value.__cause__} {caught.value.__suppress_context__}"
+        assert not [word for word in (KEY, SECRET, "127.0.0.1", BUCKET, "prefix") if word in told], name
+        assert caught.value.__suppress_context__
+    assert list(blobs.unfinished()) == []
+
+
+@pytest.mark.parametrize(("status", "code"), [(507, "XMinioStorageFull"), (403, "QuotaExceeded")])
+def test_a_full_bucket_is_typed(wrong_server, tmp_path, status, code):
+    wrong_server.answer = status, error_xml(code)
+    blobs = BucketLocation(tmp_path, BUCKET, "prefix").open(100)
+    with pytest.raises(StorageFull):
+        blobs.put(b"hello")
+    assert list(blobs.unfinished()) == []
+
+
+def test_what_is_no_answer_of_a_bucket_is_typed(wrong_server, tmp_path):
+    wrong_server.answer = 200, b"<html>Sign in to this network</html>"
+    blobs = BucketLocation(tmp_path, BUCKET, "prefix").open(100)
+    for call in (lambda: blobs.get(HELLO), lambda: blobs.delete(HELLO)):
+        with pytest.raises((StorageUnavailable, StoreCorrupt)):
+            call()
+
+
+def test_wrong_credentials_are_refused_by_the_server_itself(location, tmp_path, monkeypatch):
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    for call in every_call(BucketLocation(tmp_path, BUCKET, "prefix").open(100)).values():
+        with pytest.raises(StorageUnavailable, match="credentials"):
+            call()
+
+
+def test_nobody_listens(tmp_path, monkeypatch):
+    for name, value in environment(*free_ports(1)).items():
+        monkeypatch.setenv(name, value)
+    blobs = BucketLocation(tmp_path, BUCKET, "prefix").open(100)
+    for call in every_call(blobs).values():
+        with pytest.raises(StorageUnavailable, match="cannot be reached"):
+            call()
+    assert list(blobs.unfinished()) == []
+
+
+def test_a_bucket_that_comes_back_is_used_again(object_server, bucket_prefix, tmp_path, monkeypatch):
+    with TcpProxy(object_server.connect) as proxy:
+        for name, value in environment(proxy.port).items():
+            monkeypatch.setenv(name, value)
+        blobs = BucketLocation(tmp_path, BUCKET, bucket_prefix).open(100)
+        blobs.put(b"hello")
+        proxy.refuse()
+        with pytest.raises(StorageUnavailable):
+            blobs.get(HELLO)
+        with pytest.raises(StorageUnavailable):
+            blobs.put(b"other")
+        proxy.accept()
+        assert blobs.get(HELLO) == b"hello"
+        assert blobs.get(blobs.put(b"other")) == b"other"
+
+
+def test_a_silent_bucket_is_waited_for_once_and_then_refused_at_once(
+    object_server, bucket_prefix, tmp_path, monkeypatch
+):
+    """Nine ask one after the other while it says nothing; the silence of one is all that they wait for together."""
+    monkeypatch.setattr(object_blobs, "READ_TIMEOUT", timedelta(seconds=2))
+    monkeypatch.setattr(object_blobs, "_MAX_RETRIES", 0)
+    with TcpProxy(object_server.connect) as proxy:
+        for name, value in environment(proxy.port).items():
+            monkeypatch.setenv(name, value)
+        blobs = BucketLocation(tmp_path, BUCKET, bucket_prefix).open(100)
+        blobs.put(b"hello")
+        proxy.silence()
+        with pytest.raises(BlobsAway, match="does not answer in time"):
+            blobs.get(HELLO)
+        for _ in range(8):
+            with pytest.raises(BlobsAway, match="did not answer a moment ago"):
+                blobs.get(HELLO)
+        proxy.speak()
+        blobs._silent_until = 0.0
+        assert blobs.get(HELLO) == b"hello"
+
+
+def test_the_bytes_of_a_disk_that_forgets_do_not_reach_the_bucket(location):
+    blobs = location.open(100)
+    with blobs.writer() as writer:
+        writer.write(b"hello")
+        (path,) = location.staging.iterdir()
+        writer.read()
+        path.write_bytes(b"hellp")
+        with pytest.raises(StorageUnavailable, match="other bytes"):
+            writer.commit()
+    assert (location.names(), list(blobs.unfinished())) == (set(), [])
+
+
+def test_a_copy_on_this_machine_answers_without_the_bucket(location, tmp_path, bucket_prefix):
+    cache = BlobCache(tmp_path / "cache", 100)
+    written, read = location.open(100, cache).put(b"hello"), BlobCache(tmp_path / "other", 100)
+    location.open(100, read).get(written)
+    location.client.delete(NAME)
+    for kept in (cache, read):
+        blobs = location.open(100, kept)
+        assert blobs.get(HELLO) == b"hello"
+        # A scrub is of the bucket, whatever there is here.
+        with pytest.raises(StoreCorrupt, match="missing"):
+            blobs.verify(HELLO)
+        blobs.delete(HELLO)
+        with pytest.raises(StoreCorrupt, match="missing"):
+            blobs.get(HELLO)
+
+
+def test_a_damaged_copy_is_fetched_again(location, tmp_path):
+    cache = BlobCache(tmp_path / "cache", 100)
+    blobs = location.open(100, cache)
+    blobs.put(b"hello")
+    (tmp_path / "cache" / NAME).write_bytes(b"hellp")
+    assert blobs.get(HELLO) == b"hello"
+    assert (tmp_path / "cache" / NAME).read_bytes() == b"hello"
+
+
+def test_the_least_recently_used_copies_go(tmp_path):
+    cache = BlobCache(tmp_path, 1600)
+    contents = [bytes([number]) * 100 for number in range(40)]
+    cache.keep(digest_of(contents[0]), contents[0])
+    for number, content in enumerate(contents[1:], 1):
+        cache.keep(digest_of(content), content)
+        # Each use is a second later than the one before; the first copy is used again every time.
+        os.utime(tmp_path / digest_of(content).removeprefix("sha256:"), (number, number))
+        os.utime(tmp_path / digest_of(contents[0]).removeprefix("sha256:"), (number, number))
+        assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 1600
+    kept = [number for number, content in enumerate(contents) if cache.get(digest_of(content))]
+    assert kept[0] == 0
+    assert kept[1:] == list(range(kept[1], 40))
+    assert len(kept) >= 14
+
+
+def test_using_a_copy_keeps_it(tmp_path):
+    cache = BlobCache(tmp_path, 300)
+    contents = [bytes([number]) * 100 for number in range(3)]
+    for number, content in enumerate(contents[:2]):
+        cache.keep(digest_of(content), content)
+        os.utime(tmp_path / digest_of(content).removeprefix("sha256:"), (number, number))
+    assert cache.get(digest_of(contents[0])) == contents[0]
+    again = BlobCache(tmp_path, 200)
+    again.keep(digest_of(contents[2]), contents[2])
+    assert [number for number, content in enumerate(contents) if again.get(digest_of(content))] in ([0, 2], [2])
+
+
+def test_processes_that_share_the_copies_stay_near_the_bound(tmp_path):
+    caches = [BlobCache(tmp_path, 3200) for _ in range(4)]
+    contents = [number.to_bytes(2) * 50 for number in range(400)]
+
+    def work(index):
+        for content in contents[index::4]:
+            caches[index].keep(digest_of(content), content)
+            assert caches[index].get(digest_of(content)) in (content, None)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+    taken = sum(path.stat().st_size for path in tmp_path.iterdir())
+    assert 1600 <= taken <= 3200 + 4 * 200
+
+
+def test_no_bound_no_copy_and_a_disk_that_refuses_is_an_empty_cache(tmp_path):
+    BlobCache(tmp_path / "none", 0).keep(HELLO, b"hello")
+    BlobCache(tmp_path / "small", 4).keep(HELLO, b"hello")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").touch()
+    cache = BlobCache(tmp_path / "file", 100)
+    cache.keep(HELLO, b"hello")
+    assert cache.get(HELLO) is None
+    cache.drop(HELLO)

@@ -1,0 +1,231 @@
+"""`onebert store backup`, `restore` and `copy`: whole stores from one place to another, also while they are in use."""
+
+import sys
+
+import pytest
+from sqlalchemy import select
+
+from onebert_store.command.cli import main
+from onebert_store.errors import InvalidInput
+from onebert_store.registry import transfer
+from onebert_store.registry.check import check_versions
+from onebert_store.registry.database import ORPHANS, TABLES, reading
+from onebert_store.registry.dialects.sqlite import sqlite_url
+from onebert_store.registry.queries import version_entries
+from onebert_store.registry.registry import Registry
+from onebert_store.registry.store import StoreAddress, join_store, open_store
+from tiny_delta import make_delta
+
+
+@pytest.fixture
+def onebert(monkeypatch, capsys, tmp_path):
+    """Runs `onebert store …`, by default on the store of this test; exit code, standard output and error."""
+    monkeypatch.setenv("ONEBERT_DATA_DIR", str(tmp_path / "store"))
+    monkeypatch.setenv("COLUMNS", "160")
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["onebert", "store", *map(str, arguments)])
+        with pytest.raises(SystemExit) as left:
+            main()
+        return left.value.code or 0, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def source(tmp_path):
+    """Two tasks, of which one has a moved alias and lost its newest version, so that its next number is 4."""
+    address = StoreAddress.within(tmp_path / "store")
+    with Registry.open(address) as registry:
+        for seed in (1, 2, 3):
+            registry.add("spam", make_delta(seed))
+        registry.move_alias("spam", "live", 2, 1)
+        registry.move_alias("spam", "next", 1, None)
+        registry.delete_version("spam", 3)
+        registry.add("tone", make_delta(4, labels=["calm", "angry"]))
+    return address
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def target(request, tmp_path):
+    """An empty place for a store: all of it in a folder, or its blobs in a bucket."""
+    if request.param == "folder":
+        return StoreAddress.within(tmp_path / "target")
+    return StoreAddress.within(tmp_path / "target", blobs=request.getfixturevalue("bucket_url"))
+
+
+def rows(address):
+    """All rows but the marks of orphans."""
+    with join_store(address) as store, reading(store.database) as connection:
+        tables = [table for table in TABLES.sorted_tables if table is not ORPHANS]
+        return {table.name: sorted(map(repr, connection.execute(select(table)))) for table in tables}
+
+
+def digests(address):
+    with join_store(address) as store:
+        return {blob.digest for blob in store.blobs.blobs()}
+
+
+def problems(address):
+    """What a check finds; the blobs of all versions are read."""
+    with join_store(address) as store:
+        with reading(store.database) as connection:
+            entries = version_entries(connection)
+        return [one.problem for one in check_versions(store, entries) if one.problem]
+
+
+def copy(source, target, **arguments):
+    with join_store(source) as opened, open_store(target, new_database=True) as filled:
+        return transfer.copy_store(opened, filled, **arguments)
+
+
+def as_argument(address):
+    return f"{address.registry},{address.blobs}"
+
+
+def test_a_copy_has_every_row_and_the_blobs_that_they_name(onebert, source, target, tmp_path):
+    code, out, err = onebert("copy", tmp_path / "store", as_argument(target))
+    assert (code, out, err) == (0, "3 versions; 3 files (3,080 bytes) were new\n", "")
+    assert rows(target) == rows(source)
+    # The blob of the deleted version stays behind.
+    assert digests(source) - digests(target) == {make_delta(3).digest}
+    assert problems(target) == []
+    with Registry.open(target) as registry:
+        record, created = registry.add("spam", make_delta(5))
+        assert (record.version, created) == (4, True)
+        assert registry.task("spam").aliases["live"].previous == 1
+
+
+def test_a_copy_of_a_copy_is_the_store(source, target, tmp_path):
+    copy(source, target)
+    back = StoreAddress.within(tmp_path / "back")
+    copy(target, back)
+    assert rows(back) == rows(source)
+    assert problems(back) == []
+
+
+def test_a_finished_copy_is_brought_up_to_date(source, target):
+    copy(source, target)
+    with Registry.open(source) as registry:
+        registry.add("spam", make_delta(6))
+        registry.delete_task("tone")
+        registry.delete_alias("spam", "next", 1)
+    again = copy(source, target)
+    assert (again.versions, again.blobs, again.problems) == (3, 1, {})
+    assert rows(target) == rows(source)
+
+
+def test_a_copy_that_was_broken_off_goes_on_where_it_stopped(source, target, monkeypatch):
+    monkeypatch.setattr(transfer, "_BLOBS_TOGETHER", 2)
+
+    def break_off(done, total):
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        copy(source, target, report=break_off)
+    assert len(digests(target)) == 2
+    assert not any(rows(target)["versions"])
+    assert copy(source, target).blobs == 1
+    assert rows(target) == rows(source)
+
+
+def test_what_changes_while_it_is_copied_is_there_whole_or_not_at_all(source, target):
+    with (
+        Registry.open(source) as registry,
+        open_store(target, new_database=True) as filled,
+        join_store(source) as opened,
+    ):
+        changes = [
+            lambda: registry.add("late", make_delta(7)),
+            lambda: registry.delete_task("tone"),
+            lambda: registry.add("spam", make_delta(8)),
+        ]
+
+        def change(done, total):
+            if changes:
+                changes.pop()()
+
+        transfer.copy_store(opened, filled, report=change)
+    assert problems(target) == []
+    with join_store(target) as store, reading(store.database) as connection:
+        assert "late" not in {entry.task for entry in version_entries(connection)} or not changes
+
+
+def test_another_store_is_not_overwritten(source, target):
+    with Registry.open(target) as registry:
+        registry.add("spam", make_delta(9))
+    before = rows(target)
+    with pytest.raises(InvalidInput, match="spam@1 of the target never was in the source"):
+        copy(source, target)
+    assert rows(target) == before
+
+
+def test_a_newer_state_of_the_store_is_not_overwritten(source, target):
+    copy(source, target)
+    with Registry.open(target) as registry:
+        registry.add("tone", make_delta(9))
+    with pytest.raises(InvalidInput, match="tone@2 of the target"):
+        copy(source, target)
+
+
+def test_a_backup_is_a_store_and_may_be_made_beside_the_owner(onebert, source, tmp_path):
+    backup = tmp_path / "backup"
+    with Registry.open(source) as registry:
+        assert onebert("backup", backup)[::2] == (0, "")
+        registry.add("spam", make_delta(10))
+        code, out, _ = onebert("backup", backup)
+        assert (code, out) == (0, "4 versions; 1 files (1,024 bytes) were new\n")
+        assert rows(StoreAddress.within(backup)) == rows(source)
+    assert onebert("check", "--data-dir", backup)[1].startswith("4 versions, 4 of them whole")
+
+
+def test_a_backup_of_a_bucket_is_restored_into_another(onebert, bucket_url, tmp_path, monkeypatch):
+    monkeypatch.setenv("ONEBERT_BLOBS", bucket_url)
+    there = StoreAddress.within(tmp_path / "store", blobs=bucket_url)
+    with Registry.open(there) as registry:
+        registry.add("spam", make_delta(1))
+    assert onebert("backup", tmp_path / "backup")[::2] == (0, "")
+    monkeypatch.setenv("ONEBERT_BLOBS", f"{bucket_url}-new")
+    monkeypatch.setenv("ONEBERT_DATA_DIR", str(tmp_path / "new"))
+    assert onebert("restore", tmp_path / "backup")[::2] == (0, "")
+    new = StoreAddress.within(tmp_path / "new", blobs=f"{bucket_url}-new")
+    assert rows(new) == rows(there)
+    assert problems(new) == []
+
+
+def test_a_store_that_is_not_empty_is_not_restored_into(onebert, source, tmp_path):
+    onebert("backup", tmp_path / "backup")
+    assert onebert("restore", tmp_path / "backup")[::2] == (1, "error: the store is not empty\n")
+    for path in (tmp_path / "store").glob("registry.sqlite3*"):
+        path.unlink()
+    # Only the database was lost: the blobs that are there are not copied again.
+    code, out, _ = onebert("restore", tmp_path / "backup")
+    assert (code, out) == (0, "3 versions; 0 files (0 bytes) were new\n")
+    assert rows(source) == rows(StoreAddress.within(tmp_path / "backup"))
+
+
+def test_a_damaged_file_is_named_and_the_rest_is_copied(onebert, source, tmp_path):
+    name = make_delta(1).digest.removeprefix("sha256:")
+    (tmp_path / "store" / "blobs" / name).unlink()
+    code, out, err = onebert("backup", tmp_path / "backup")
+    assert (code, out) == (1, "3 versions; 2 files (2,056 bytes) were new\n")
+    assert f"{make_delta(1).digest}: the blob" in err
+    assert err.endswith("error: 1 files could not be read; `onebert store check` names their versions\n")
+    backup = StoreAddress.within(tmp_path / "backup")
+    assert rows(backup) == rows(source)
+    assert len(problems(backup)) == 1
+
+
+@pytest.mark.parametrize("place", ["postgresql://host/name", "s3://bucket/prefix", "s3:/x,"])
+def test_a_place_is_a_folder_or_two_urls(onebert, source, tmp_path, place):
+    code, _, err = onebert("copy", tmp_path / "store", place)
+    assert (code, err.count("\n"), "a store is a folder, or the URLs of database and blobs" in err) == (1, 1, True)
+
+
+def test_a_folder_that_is_no_store_is_not_copied(onebert, tmp_path):
+    (tmp_path / "nothing").mkdir()
+    code, _, err = onebert(
+        "copy", tmp_path / "nothing", f"{sqlite_url(tmp_path / 'x' / 'y')},file://{tmp_path}/x/blobs"
+    )
+    assert (code, err) == (1, "error: there is no store in this folder\n")
