@@ -1,4 +1,4 @@
-"""Alerts and dashboard ask for what a running server gives: names, types and labels of its metrics."""
+"""Alerts, dashboard and the autoscaler's rule ask for what a running server gives: metrics by name, type and label."""
 
 import json
 import re
@@ -14,13 +14,19 @@ from onebert_server.metrics import Metrics
 from onebert_store import errors
 from servers import Task
 
-MONITORING = Path(__file__).parents[2] / "deploy/kubernetes/monitoring"
+KUBERNETES = Path(__file__).parents[2] / "deploy/kubernetes"
+MONITORING = KUBERNETES / "monitoring"
 # What Prometheus says of a target itself; `pod` by the operator's ServiceMonitor alone.
 OF_TARGETS = {"job", "instance", "namespace", "pod"}
 OF_COUNTERS = {"rate", "increase"}
 OF_GAUGES = {"avg_over_time"}
-# What Grafana puts in before Prometheus reads it.
-PLACEHOLDERS = {"$__rate_interval": "5m"}
+# What Grafana, and the adapter for autoscalers, put in before Prometheus reads it.
+PLACEHOLDERS = {
+    "$__rate_interval": "5m",
+    "<<.GroupBy>>": "pod",
+    "<<.LabelMatchers>>": 'namespace="default",pod=~"a|b"',
+    "<<.Series>>": "onebert_queue_seconds",
+}
 
 
 def filled(expression):
@@ -46,7 +52,12 @@ def of_dashboard():
     return found
 
 
-EXPRESSIONS = of_alerts() | of_dashboard()
+def of_adapter():
+    rules = yaml.safe_load((MONITORING / "adapter.yml").read_text(encoding="utf-8"))["rules"]
+    return {f"{rule['name']['as']} {field}": rule[field] for rule in rules for field in ("seriesQuery", "metricsQuery")}
+
+
+EXPRESSIONS = of_alerts() | of_dashboard() | of_adapter()
 
 
 @pytest.fixture(scope="module")
@@ -124,3 +135,12 @@ def test_functions_fit_the_types_of_what_they_are_given(expression, families):
             for one in selectors(node.expr):
                 [*samples] = (sample for sample in family_of(one.name, families).samples if sample.name == one.name)
                 assert set(node.modifier.labels) <= samples[0].labels.keys() | OF_TARGETS
+
+
+def test_the_autoscaler_asks_for_what_the_adapter_gives():
+    scaler = yaml.safe_load((KUBERNETES / "overlays/replicas/autoscaler.yaml").read_text(encoding="utf-8"))
+    [rule] = yaml.safe_load((MONITORING / "adapter.yml").read_text(encoding="utf-8"))["rules"]
+    [metric] = scaler["spec"]["metrics"]
+    assert metric["pods"]["metric"]["name"] == rule["name"]["as"]
+    assert re.fullmatch(rule["name"]["matches"], PLACEHOLDERS["<<.Series>>"])
+    assert rule["seriesQuery"].startswith(PLACEHOLDERS["<<.Series>>"])
