@@ -21,9 +21,9 @@ def test_answers_go_on_changes_are_refused_and_all_heals_without_a_restart(serve
         for task in tasks[:2]:
             client.push("task", task.file)
 
-        def refused():
+        def refused(task):
             changes = [
-                lambda: client.push("task", tasks[2].file),
+                lambda: client.push("task", task.file),
                 lambda: client.move_alias("task", "live", 2, expected=1),
                 lambda: client.delete_version("task", 2),
             ]
@@ -36,11 +36,11 @@ def test_answers_go_on_changes_are_refused_and_all_heals_without_a_restart(serve
             assert web.get("/healthz").status_code == 200
 
         proxy.refuse()
-        refused()
+        refused(tasks[2])
         proxy.accept()
         assert client.push("task", tasks[2].file)["version"] == 3
         proxy.silence()
-        refused()
+        refused(tasks[3])
         proxy.speak()
         assert client.move_alias("task", "live", 2, expected=1)["version"] == 2
         assert web.get("/readyz").json()["storage"] == "ok"
