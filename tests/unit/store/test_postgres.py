@@ -4,6 +4,7 @@ import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -125,7 +126,7 @@ def test_a_mistake_of_this_code_is_not_taken_for_a_database_that_is_away(place):
 
 
 def test_who_waits_for_a_row_for_too_long_is_refused_and_comes_back(place):
-    impatient = StoreAddress(f"{place.registry}&options=-c%20lock_timeout%3D100ms", place.blobs)
+    impatient = replace(place, registry=f"{place.registry}&options=-c%20lock_timeout%3D100ms")
     with Registry.open(impatient) as registry, join_store(place) as other:
         registry.add("spam", make_delta(1))
         with writing(other.database) as connection:

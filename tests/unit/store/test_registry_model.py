@@ -314,7 +314,10 @@ def server(postgres):
 
 OnSqlite.TestCase.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
 OnPostgres.TestCase.settings = settings(max_examples=12, stateful_step_count=30, deadline=None)
-TestOnSqlite = OnSqlite.TestCase
+
+
+class TestOnSqlite(OnSqlite.TestCase):
+    pass
 
 
 @pytest.mark.usefixtures("server")
