@@ -1,5 +1,6 @@
 """The image's steps in a clean folder, and a pod of deploy/kubernetes with what they give; no container engine."""
 
+import json
 import os
 import re
 import shlex
@@ -7,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import venv
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -106,14 +108,19 @@ def copy_context(folder):
 
 
 class Pod:
-    """The container of the layout with a volume; its user, its variables, its folders to write to."""
+    """The container of a layout; its user, its variables, its folders to write to."""
 
-    def __init__(self, image, place):
-        found = by_name(render(ROOT / "deploy/kubernetes/overlays/volume"))
+    def __init__(self, layout, image, place, **settings):
+        """Settings stand for what the manifest takes from secrets and from the node."""
+        found = by_name(render(ROOT / "deploy/kubernetes/overlays" / layout))
         spec = found["Deployment", "onebert"]["spec"]["template"]["spec"]
         [self.container] = spec["containers"]
         self.user = spec["securityContext"]["runAsUser"]
-        self.image, self.place = image, place
+        self.image, self.place, self.settings = (
+            image,
+            place,
+            {"ONEBERT_API_KEYS": KEY, "ONEBERT_THREADS": "1"} | settings,
+        )
         self.folders = {mount["mountPath"]: place / mount["name"] for mount in self.container["volumeMounts"]}
         for folder in self.folders.values():
             folder.mkdir()
@@ -125,18 +132,40 @@ class Pod:
         root.mkdir()
         return in_a_pod(command, self.user, root, sorted(read), self.folders)
 
+    @contextmanager
+    def serving(self):
+        """Runs the image's command until the block ends: the server's address."""
+        # Nobody waits for a balancer here; a front end puts its sockets where temporary files go.
+        environment = self.environment(ONEBERT_PORT="0", ONEBERT_DRAIN_DELAY="0", ONEBERT_FRONT_ENDS="1")
+        _, running = stages()
+        [cmd] = arguments("CMD", running)
+        program, *rest = json.loads(cmd)
+        log = self.place / "log"
+        with log.open("wb") as errors:
+            command = self.command(self.image / "bin" / program, *rest)
+            process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True)
+        try:
+            greeting = process.stdout.readline()
+            found = re.match(r"Listening on (http://\S+): .* native \(\w+\) kernels", greeting)
+            assert found, greeting + log.read_text()
+            yield found[1].replace("0.0.0.0", "127.0.0.1")
+        finally:
+            process.terminate()
+            code = process.wait(60)
+            process.stdout.close()
+        said = log.read_text()
+        assert code == 0, said
+        assert "Read-only" not in said
+        assert "WARNING" not in said
+
     def environment(self, **changed):
         """As the image and the manifest set it; no command is found but the image's own."""
         _, running = stages()
         found = dict(pair.split("=") for line in arguments("ENV", running) for pair in shlex.split(line))
         found |= {entry["name"]: entry["value"] for entry in self.container["env"] if "value" in entry}
-        found |= {"ONEBERT_API_KEYS": KEY, "ONEBERT_THREADS": "1", "HOME": "/home/onebert", "LANG": "C.UTF-8"}
-        return found | {"PATH": f"{self.image}/bin"} | changed
-
-
-@pytest.fixture
-def pod(image, tmp_path):
-    return Pod(image, tmp_path)
+        return (
+            found | self.settings | {"PATH": f"{self.image}/bin", "HOME": "/home/onebert", "LANG": "C.UTF-8"} | changed
+        )
 
 
 def delta():
@@ -145,8 +174,9 @@ def delta():
     return dumps(Delta(parse_manifest(manifest_for(spec, "mean") | {"labels": ["no", "yes"]}), tensors))
 
 
-def test_a_pod_has_no_rights(pod):
-    """What the other test proves depends on it."""
+def test_a_pod_has_no_rights(image, tmp_path):
+    """What the other tests prove depends on it."""
+    pod = Pod("volume", image, tmp_path)
     check = (
         "id -u; grep -E '^(CapEff|CapBnd|NoNewPrivs)' /proc/self/status; touch /x /usr/x /etc/x; touch /tmp/x /data/x"
     )
@@ -156,37 +186,33 @@ def test_a_pod_has_no_rights(pod):
     assert (pod.folders["/data"] / "x").stat().st_uid == pod.user
 
 
-def test_a_pod_of_the_image_starts_answers_and_stops(pod):
-    # Nobody waits for a balancer here; a front end puts its sockets where temporary files go.
-    environment = pod.environment(ONEBERT_PORT="0", ONEBERT_DRAIN_DELAY="0", ONEBERT_FRONT_ENDS="1")
-    _, running = stages()
-    [cmd] = arguments("CMD", running)
-    program, *rest = eval(cmd)
-    log = pod.place / "log"
-    with log.open("wb") as errors:
-        command = pod.command(pod.image / "bin" / program, *rest)
-        process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True)
-    try:
-        greeting = process.stdout.readline()
-        found = re.match(r"Listening on (http://\S+): .* native \(\w+\) kernels", greeting)
-        assert found, greeting + log.read_text()
-        url = found[1].replace("0.0.0.0", "127.0.0.1")
-        for kind in ("startup", "liveness", "readiness"):
-            asked = pod.container[f"{kind}Probe"]["httpGet"]
-            assert httpx.get(url + asked["path"]).status_code == 200
-        with JsonClient(url, api_key=KEY) as client:
-            client.push("tone", delta())
-            [answer] = client.classify("tone", "good")["results"]
-            assert set(answer["scores"]) == {"no", "yes"}
-    finally:
-        process.terminate()
-        code = process.wait(60)
-        process.stdout.close()
-    said = log.read_text()
-    assert code == 0, said
-    assert "Read-only" not in said
-    assert "WARNING" not in said
+def probe(pod, url):
+    for kind in ("startup", "liveness", "readiness"):
+        asked = pod.container[f"{kind}Probe"]["httpGet"]
+        assert httpx.get(url + asked["path"]).status_code == 200
+
+
+def test_a_pod_of_the_image_starts_answers_and_stops(image, tmp_path):
+    pod = Pod("volume", image, tmp_path)
+    with pod.serving() as url, JsonClient(url, api_key=KEY) as client:
+        probe(pod, url)
+        client.push("tone", delta())
+        [answer] = client.classify("tone", "good")["results"]
+        assert set(answer["scores"]) == {"no", "yes"}
     # Uploads alone are written; nothing had to be compiled or fetched.
     assert list(pod.folders["/data"].glob("blobs/**/*"))
     for name in ("/home/onebert", "/tmp"):
         assert [path for path in pod.folders[name].rglob("*") if not path.is_dir()] == []
+
+
+def test_a_replica_that_is_new_has_what_one_that_is_gone_was_given(image, tmp_path, proxy, object_server, bucket_url):
+    secrets = {"ONEBERT_REGISTRY": proxy.url.partition("?")[0], "ONEBERT_BLOBS": bucket_url} | object_server.environment
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+    one, other = (Pod("replicas", image, tmp_path / name, **secrets) for name in ("one", "other"))
+    with one.serving() as url, JsonClient(url, api_key=KEY) as client:
+        probe(one, url)
+        client.push("tone", delta())
+        before = client.classify("tone", "good")
+    with other.serving() as url, JsonClient(url, api_key=KEY) as client:
+        assert client.classify("tone", "good") == before
