@@ -200,6 +200,10 @@ def test_a_slow_network_is_only_slow(behind, proxy):
     with Registry.open(behind) as registry:
         proxy.delay = 0.02
         assert registry.add("spam", make_delta(1))[0].version == 1
+        with join_store(behind) as store, reading(store.database) as connection:
+            proxy.delay = 0.1
+            # It comes in pieces for longer than the server may be silent.
+            assert len(connection.scalar(text("SELECT repeat('x', 1000000)"))) == 10**6
 
 
 def test_connections_that_were_cut_are_made_anew(behind, proxy):

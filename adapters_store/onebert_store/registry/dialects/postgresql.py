@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from functools import partial
 from typing import Any
 
 import psycopg
@@ -11,7 +10,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as NoConnectionLeft
 
 from onebert_store.errors import OneBertError, StorageFull, StorageUnavailable, StoreCorrupt
-from onebert_store.registry.dialects.postgresql_connection import STATEMENT_S, connect, parse
+from onebert_store.registry.dialects.postgresql_connection import STATEMENT_S, Connector, parse
 
 # The two locks' names among the advisory locks of one database: a number for OneBERT, and one for each.
 _ONEBERT = 0x1BE27
@@ -60,7 +59,7 @@ class PostgresDatabase:
         """
         engine = create_engine(
             "postgresql+psycopg://",
-            creator=partial(connect, parse(url)),
+            creator=Connector(parse(url)),
             # A connection that the server has closed meanwhile is noticed before it is used.
             pool_pre_ping=True,
             pool_timeout=STATEMENT_S,

@@ -19,6 +19,8 @@ STATEMENT_S = 10
 """Seconds after which the server itself ends a statement, or a wait for a lock."""
 ANSWER_MS = 12_000
 """Milliseconds without an answer after which the server, or the network, counts as gone: libpq's `tcp_user_timeout`."""
+LOG_S = 10.0
+"""Seconds between two lines of the log that say why there is no connection."""
 
 # What a stopped replica holds comes free by these: its connection when the machine is gone, its locks when it hangs.
 _OPTIONS = (
@@ -28,16 +30,16 @@ _OPTIONS = (
 
 
 class PatientConnection(psycopg.Connection[Any]):
-    """A connection that is closed when an answer does not come; libpq alone would wait for ever.
+    """A connection that is closed when an answer does not come on; libpq alone would wait for ever.
 
     Attributes:
-        patience: seconds for one answer.
+        patience: seconds without any part of an answer.
     """
 
     patience: float
 
     def wait(self, gen: PQGen[RV], *arguments: Any, **options: Any) -> RV:
-        """Waits for what `gen` does with the server, as psycopg's own, and for no longer than `patience`."""
+        """Waits for what `gen` does with the server, as psycopg's own, and gives up after `patience` of silence."""
         return super().wait(self._in_time(gen), *arguments, **options)
 
     def _in_time(self, gen: PQGen[RV]) -> Generator[Any, Any, RV]:
@@ -46,8 +48,10 @@ class PatientConnection(psycopg.Connection[Any]):
             wanted = next(gen)
             while True:
                 ready = yield wanted
-                # Nothing is ready where psycopg has woken up to look at the time.
-                if not ready and monotonic() > end:
+                # Nothing is ready where psycopg has woken up to look at the time; a long answer comes piece by piece.
+                if ready:
+                    end = monotonic() + self.patience
+                elif monotonic() > end:
                     gen.close()
                     self.close()
                     raise psycopg.OperationalError("no answer in time")
@@ -72,12 +76,26 @@ def parse(url: str) -> dict[str, Any]:
     return {**own, **given, "client_encoding": "utf8", "options": f"{_OPTIONS} {given.get('options') or ''}"}
 
 
-def connect(parameters: dict[str, Any]) -> PatientConnection:
-    """A new connection; the log has why there is none, for a client is not told where the database is."""
-    try:
-        connection = PatientConnection.connect(**parameters)
-        connection.patience = int(parameters["tcp_user_timeout"]) / 1000
+class Connector:
+    """Makes connections; the log has why there is none, for a client is not told where the database is.
+
+    Args:
+        parameters: as `parse` gives them.
+    """
+
+    def __init__(self, parameters: dict[str, Any]) -> None:
+        self._parameters = parameters
+        self._next_line = 0.0
+
+    def __call__(self) -> PatientConnection:
+        """A new connection."""
+        try:
+            connection = PatientConnection.connect(**self._parameters)
+        except psycopg.Error as error:
+            # Clients can ask for a connection as often as they like.
+            if monotonic() >= self._next_line:
+                self._next_line = monotonic() + LOG_S
+                log.warning("the registry's database: %s", " ".join(str(error).split()))
+            raise
+        connection.patience = int(self._parameters["tcp_user_timeout"]) / 1000
         return connection
-    except psycopg.Error as error:
-        log.warning("the registry's database: %s", " ".join(str(error).split()))
-        raise
