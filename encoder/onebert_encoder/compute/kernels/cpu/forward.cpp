@@ -22,12 +22,26 @@ int64_t scratch_floats(const Job<T> &job, int64_t h, int64_t f, int64_t heads) {
     return std::max({Head::floats(longest, h / heads), branches, 3 * h});
 }
 
-// Where groups of whole sequences begin: each ends with the sequence that reaches the next multiple of so many tokens.
+// Sequences from the first to before the last, which one thread takes through all layers.
+struct Group {
+    int64_t first, last;
+};
+
+// Groups of whole sequences, of about job.group tokens each, the largest first: were it the last, one thread would work on it alone.
 template <typename T>
-std::vector<int64_t> groups_of(const Job<T> &job) {
-    std::vector<int64_t> groups{0};
-    for (int64_t i = 1; i <= job.sequences; ++i)
-        if (i == job.sequences || job.edges[i] >= static_cast<int64_t>(groups.size()) * job.group) groups.push_back(i);
+std::vector<Group> groups_of(const Job<T> &job) {
+    if (!job.group) return {{0, job.sequences}};
+    const auto *edges = job.edges;
+    const int64_t tokens = edges[job.sequences];
+    std::vector<Group> groups;
+    for (int64_t first = 0, last; first < job.sequences; first = last) {
+        const int64_t parts = std::max<int64_t>(1, (tokens + job.group - 1) / job.group - static_cast<int64_t>(groups.size()));
+        const int64_t wanted = edges[first] + (tokens - edges[first]) / parts;
+        for (last = first + 1; last < job.sequences && edges[last + 1] - wanted <= wanted - edges[last];) ++last;
+        groups.push_back({first, last});
+    }
+    const auto size = [&](const Group &one) { return edges[one.last] - edges[one.first]; };
+    std::stable_sort(groups.begin(), groups.end(), [&](const Group &left, const Group &right) { return size(left) > size(right); });
     return groups;
 }
 
@@ -43,11 +57,9 @@ void forward(const Model<T, W> &model, const Job<T> &job) {
     thread_local Memory<W> memory;
     const int64_t threads = job.threads, zeros = job.sites ? std::max(3 * model.h, model.f) * LANES : 0;
     const int64_t floats = scratch_floats(job, model.h, model.f, model.heads);
-    const std::vector<int64_t> groups = job.group ? groups_of(job) : std::vector<int64_t>{0, job.sequences};
-    const int64_t count = groups.size() - 1;
-    int64_t largest = 0;
-    for (int64_t i = 0; i < count; ++i) largest = std::max<int64_t>(largest, job.edges[groups[i + 1]] - job.edges[groups[i]]);
-    const bool together = count == 1;
+    const std::vector<Group> groups = groups_of(job);
+    const int64_t largest = job.edges[groups[0].last] - job.edges[groups[0].first];
+    const bool together = groups.size() == 1;
     grow(memory.zeros, threads * zeros), grow(memory.scratch, threads * floats), grow(memory.spaces, together ? 1 : threads);
     for (int64_t i = 0; i < (together ? 1 : threads); ++i) memory.spaces[i].fit(largest, model.h, model.f);
     // Helpers have memory of their own under these names.
@@ -61,8 +73,8 @@ void forward(const Model<T, W> &model, const Job<T> &job) {
     }
     Phase phase;
     Team::own().call(threads, [&](int64_t thread) {
-        phase.run(count, [&](int64_t i) {
-            Walk<T, W>(model, job, groups[i], groups[i + 1], kept.spaces[thread], scratch(thread), nullptr).run();
+        phase.run(groups.size(), [&](int64_t i) {
+            Walk<T, W>(model, job, groups[i].first, groups[i].last, kept.spaces[thread], scratch(thread), nullptr).run();
         });
     });
 }
