@@ -36,6 +36,7 @@ One file although it is long: the tree below is what a reader looks for, and eac
     ├── AnswerNotFinite               422  answer-not-finite     a served task gave NaN or infinity
     ├── Unauthorized                  401  unauthorized
     ├── Forbidden                     403  forbidden             the key is not for this
+    ├── OverQuota                     429  over-quota            more than the principal may; of a rate with Retry-After
     ├── TooManyAttempts               429  too-many-attempts     wrong keys from one address, with Retry-After
     ├── UnsupportedBase               422  unsupported-base      architecture or weights we do not serve
     ├── BaseNotFound                  404  base-not-found
@@ -310,6 +311,14 @@ class Forbidden(OneBertError):
     status = 403
     code = "forbidden"
     title = "Not allowed with this key"
+
+
+class OverQuota(OneBertError):
+    """The principal has as many tasks or bytes, or had as many requests or tokens, as it may."""
+
+    status = 429
+    code = "over-quota"
+    title = "Over the quota"
 
 
 class TooManyAttempts(OneBertError):

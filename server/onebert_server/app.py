@@ -3,7 +3,7 @@
 from fastapi import FastAPI
 
 from onebert_server.http.routes import classify, docs, system, tasks
-from onebert_server.http.web import web_app
+from onebert_server.http.web import oidc_tokens, web_app
 from onebert_server.runtime import Runtime
 
 
@@ -14,6 +14,7 @@ def create_app(runtime: Runtime) -> FastAPI:
         runtime,
         [classify.router, tasks.router, system.router, docs.router],
         keys=runtime.keys,
+        tokens=oidc_tokens(settings.oidc),
         max_body_bytes=settings.max_body_bytes,
         receive_timeout=settings.receive_timeout,
         request_timeout=settings.request_timeout,

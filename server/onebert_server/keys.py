@@ -19,23 +19,40 @@ class KeyRing:
 
     Args:
         environment: the SHA-256 of each key of the environment.
+        closed: whether callers prove themselves otherwise, too, so that nobody gets in without anything.
         clock: seconds since 1970.
 
     Attributes:
-        is_open: whether there is no key at all, so that whoever reaches the server may do everything.
+        registered: the keys of the registry, by their SHA-256.
+        is_open: whether there never was a key, so that whoever reaches the server may do everything.
     """
 
-    def __init__(self, environment: Iterable[bytes], clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, environment: Iterable[bytes], closed: bool = False, clock: Callable[[], float] = time.time
+    ) -> None:
         self._environment = {digest: Holder(root(f"key:{digest.hex()[:16]}")) for digest in environment}
         self._holders = self._environment
         self._clock = clock
-        self.is_open = not self._holders
+        self._listeners: list[Callable[[], None]] = []
+        self.registered: Mapping[bytes, Holder] = {}
+        self.is_open = not (self._holders or closed)
 
-    def replace(self, holders: Mapping[bytes, Holder]) -> None:
-        """Takes these keys from now on, beside those of the environment, and none of those given before."""
-        self._holders = {**holders, **self._environment}
-        # Never open again: whoever held a key that was taken away must not get in without one.
-        self.is_open = self.is_open and not holders
+    def replace(self, registered: Mapping[bytes, Holder], is_open: bool = False) -> None:
+        """Takes these keys from now on, beside those of the environment, and none of those given before.
+
+        Args:
+            registered: all that are valid, by their SHA-256.
+            is_open: whether none was ever made: whoever held one that was revoked must not get in without one.
+        """
+        self._holders = {**registered, **self._environment}
+        self.registered = registered
+        self.is_open = self.is_open and is_open
+        for listener in self._listeners:
+            listener()
+
+    def tell(self, listener: Callable[[], None]) -> None:
+        """Has a function called after each exchange, on whatever thread it happens."""
+        self._listeners.append(listener)
 
     def find(self, digest: bytes) -> Principal | None:
         """Whose key has this SHA-256; None where it is nobody's, or no longer.

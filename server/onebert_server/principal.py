@@ -1,27 +1,18 @@
 """Who asks, and what it may do: the one place that decides about access, whatever the caller proved itself by."""
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property, lru_cache
 
 from onebert_store.errors import Forbidden
+from onebert_store.registry.grants import UNLIMITED, Grant, Quotas, Scope, matching
 from onebert_store.registry.names import no_such_task
 
 # The principal of the server's own work: proofs of uploads and of loaded versions. No key's principal looks like it.
 RESERVED = "(server)"
 # The glob of every task. It is no name of a task, so that who may do something to "*" may do it to the whole server.
 EVERY_TASK = "*"
-
-
-class Scope(StrEnum):
-    """What a key is for; `admin` is for everything on its tasks."""
-
-    CLASSIFY = "classify"
-    UPLOAD = "upload"
-    PROMOTE = "promote"
-    ADMIN = "admin"
 
 
 class Action(StrEnum):
@@ -61,11 +52,15 @@ class Principal:
         name: what fairness counts by and what the log says; never a key itself.
         scopes: what it may do.
         tasks: with which tasks, as globs, in which `*` stands for any characters.
+        default_task: the reference that it means by a request which names no task.
+        quotas: how much it may.
     """
 
     name: str
     scopes: frozenset[Scope]
     tasks: tuple[str, ...]
+    default_task: str | None = None
+    quotas: Quotas = UNLIMITED
 
     def may(self, action: Action, task: str = EVERY_TASK) -> bool:
         """Whether it may do this with a task; without one, with the whole server."""
@@ -126,9 +121,12 @@ def nobody(name: str) -> Principal:
     return Principal(name, frozenset(), ())
 
 
+def holder_of(grant: Grant) -> Principal:
+    """Who comes with a key of the registry: keys of one name are one principal."""
+    return Principal(f"key:{grant.name}", grant.scopes, grant.tasks, grant.default_task, grant.quotas)
+
+
 OWN_WORK = root(RESERVED)
 
 
-@lru_cache(4096)
-def _pattern(globs: Iterable[str]) -> re.Pattern[str]:
-    return re.compile("|".join(re.escape(glob).replace(r"\*", ".*") for glob in globs) or r"(?!)")
+_pattern = lru_cache(4096)(matching)

@@ -140,7 +140,7 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
         _add_gauges(metrics, engine, bank, catalog)
         runtime = Runtime(
             settings=settings,
-            keys=KeyRing(settings.api_keys),
+            keys=KeyRing(settings.api_keys, closed=settings.oidc is not None),
             base=base,
             engine=engine,
             catalog=catalog,

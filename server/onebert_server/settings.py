@@ -19,6 +19,8 @@ from onebert_store.file.format import MAX_FILE_BYTES
 KIB = 2**10
 MIN_KEY_LENGTH = 16
 PREFIX = "ONEBERT_"
+# Whoever can change what comes over plain HTTP can make keys that are taken.
+JWKS_ADDRESS = re.compile(r"https://|http://(127\.0\.0\.1|localhost|\[::1\])(:|/)")
 
 # What the commands that talk to a server read.
 OF_COMMANDS = frozenset({"ONEBERT_URL", "ONEBERT_API_KEY"})
@@ -48,6 +50,9 @@ class Settings(BaseSettings):
     blob_cache_bytes: Annotated[int, Field(ge=0)] = 2**30
     # SHA-256 of each key, never the key: a dump of the settings gives nothing away.
     api_keys: Annotated[tuple[bytes, ...], NoDecode, Field(repr=False)] = ()
+    oidc_issuer: str | None = None
+    oidc_audience: str | None = None
+    oidc_jwks: str | None = None
     max_batch_tokens: Annotated[int, Field(ge=512)] = 8192
     bank_bytes: Annotated[int, Field(ge=2**20)] | None = None
     # The queue's bounds leave room for the largest request that the schemas allow: 1024 sequences of 512 tokens.
@@ -72,9 +77,25 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _open_only_with_keys(self) -> "Settings":
-        if not self.api_keys and not is_loopback(self.host):
+        if not self.api_keys and self.oidc is None and not is_loopback(self.host):
             raise ValueError("listening beyond loopback needs API keys; set ONEBERT_API_KEYS")
         return self
+
+    @model_validator(mode="after")
+    def _oidc_is_whole(self) -> "Settings":
+        given = self.oidc_issuer, self.oidc_audience, self.oidc_jwks
+        if any(given) and not all(given):
+            raise ValueError("OIDC takes ONEBERT_OIDC_ISSUER, ONEBERT_OIDC_AUDIENCE and ONEBERT_OIDC_JWKS together")
+        if self.oidc_jwks and "://" in self.oidc_jwks and not JWKS_ADDRESS.match(self.oidc_jwks):
+            raise ValueError("ONEBERT_OIDC_JWKS is a file, or an address that begins with https://")
+        return self
+
+    @property
+    def oidc(self) -> tuple[str, str, str] | None:
+        """Issuer, audience, and where the issuer's keys are; None where no issuer is configured."""
+        if self.oidc_issuer and self.oidc_audience and self.oidc_jwks:
+            return self.oidc_issuer, self.oidc_audience, self.oidc_jwks
+        return None
 
 
 def load_settings(**overrides: Any) -> Settings:

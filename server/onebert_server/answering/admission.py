@@ -8,6 +8,7 @@ from onebert_encoder.text.tokens import CutOnce, Pieces, Tokenizer
 from onebert_server.answering.arrivals import Arrivals
 from onebert_server.answering.backend import Result, Wanted
 from onebert_server.answering.plan import Computed, OneSequence, Plan, Planned
+from onebert_server.answering.rates import Rates
 from onebert_server.answering.sizes import AnswerSize
 from onebert_server.context import Context
 from onebert_server.engine.engine import Engine
@@ -28,11 +29,13 @@ class Admission:
         self._directory = residents.directory
         self._engine = engine
         self._plan = plan or OneSequence()
+        self._rates = Rates()
         self._waking_from: asyncio.AbstractEventLoop | None = None
         self._arrivals: Arrivals[list[Logits]] | None = None
 
     def check(self, context: Context) -> None:
         """See Backend."""
+        self._rates.check(context.principal)
         self._engine.check(context)
 
     async def compute(self, context: Context, wanted: Wanted, inputs: Sequence[Pieces]) -> list[Result]:
@@ -40,9 +43,11 @@ class Admission:
         versions = self._pin(wanted, context.principal)
         try:
             await self._residents.ready(versions, context)
+            self._rates.check(context.principal)
             expanded = self._expand(versions, inputs, AnswerSize(wanted.top_k))
             items = [item for question in expanded for item in question.items]
             future = self._engine.submit(items, context, wake=False)
+            self._rates.count(context.principal, items)
             self._wake_engine()
         except BaseException:
             self._directory.unpin(versions)

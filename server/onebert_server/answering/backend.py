@@ -49,7 +49,8 @@ class Backend(Protocol):
         """Refuses what would be refused however small it were; under overload a refusal should cost little.
 
         Raises:
-            QueueFull, OverShare, ShuttingDown, EngineFailed: nothing more would be computed of this principal now.
+            OverQuota, QueueFull, OverShare, ShuttingDown, EngineFailed: nothing more would be computed of this
+                principal now.
         """
 
     async def compute(self, context: Context, wanted: Wanted, inputs: Sequence[Pieces]) -> list[Result]:
@@ -63,6 +64,6 @@ class Backend(Protocol):
             InvalidInput: not a reference, too many tasks, or an input that a version does not take.
             TaskNotFound, VersionNotFound, AliasNotFound, VersionUnavailable: there is no such version,
                 or not for this principal.
-            QueueFull, OverShare, DeadlineExceeded, ShuttingDown, TooLarge: nothing was computed.
+            OverQuota, QueueFull, OverShare, DeadlineExceeded, ShuttingDown, TooLarge: nothing was computed.
             EngineFailed: the logits could not be computed.
         """

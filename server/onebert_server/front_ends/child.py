@@ -26,7 +26,7 @@ from onebert_server.garbage import collect_seldom
 from onebert_server.http.auth import ApiKeys
 from onebert_server.http.middleware import RequestMiddleware
 from onebert_server.http.routes import classify as routes_classify
-from onebert_server.http.web import uvicorn_config, web_app
+from onebert_server.http.web import oidc_tokens, uvicorn_config, web_app
 from onebert_server.keys import KeyRing
 from onebert_server.logs import log_to_stderr
 
@@ -41,13 +41,15 @@ def main() -> None:
     setup = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=wire.Setup)
     log_to_stderr(setup.log_level)
     backend, counts = RemoteBackend(), RemoteCounts()
-    keys = KeyRing(setup.api_keys)
+    keys = KeyRing(setup.api_keys, closed=setup.oidc is not None)
+    tokens = oidc_tokens(setup.oidc)
     with ThreadPoolExecutor(WORKERS, "onebert-worker") as workers:
         edge = Edge(Answerer(Tokenizer.loads(setup.tokenizer), setup.max_length, backend, workers), counts)
         app = web_app(
             edge,
             [routes_classify.router],
             keys=keys,
+            tokens=tokens,
             max_body_bytes=setup.max_body_bytes,
             receive_timeout=setup.receive_timeout,
             request_timeout=setup.request_timeout,
@@ -56,7 +58,7 @@ def main() -> None:
             app,
             routes_classify.router.routes,
             setup.app_path,
-            ApiKeys(keys),
+            ApiKeys(keys, tokens),
             lambda error: RequestMiddleware(refusing(error), edge),
             setup.engine_timeout,
         )

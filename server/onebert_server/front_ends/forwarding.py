@@ -91,7 +91,7 @@ class Forwarding:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers a request of the app's own routes, and forwards any other."""
-        own = scope["type"] != "http" or REFUSAL in scope["state"] or not self._keys.let_through(scope)
+        own = scope["type"] != "http" or REFUSAL in scope["state"] or not await self._keys.let_through(scope)
         if own or any(route.matches(scope)[0] is Match.FULL for route in self._own):
             await self._app(scope, receive, send)
             return

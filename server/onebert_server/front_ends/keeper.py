@@ -145,6 +145,7 @@ class FrontEnds:
             tokenizer=self._tokenizer.dumps(),
             max_length=self._max_length,
             api_keys=settings.api_keys,
+            oidc=settings.oidc,
             max_body_bytes=settings.max_body_bytes,
             receive_timeout=settings.receive_timeout,
             request_timeout=settings.request_timeout,

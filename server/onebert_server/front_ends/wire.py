@@ -8,8 +8,9 @@ from typing import Any, cast
 
 import msgspec
 
-from onebert_server.principal import Principal, Scope
+from onebert_server.principal import Principal
 from onebert_server.versions.facts import Facts
+from onebert_store.registry.grants import Quotas, Scope
 
 _LENGTH_BYTES = 4
 # Bytes that may wait for the other side to read them: some forty of the largest questions. More wait only where the
@@ -27,7 +28,8 @@ class Setup(msgspec.Struct, frozen=True):
         engine_path, app_path: the Unix sockets of the engine's process, for `Compute` and for forwarded requests.
         tokenizer: of `Tokenizer.dumps`.
         max_length: tokens of the longest sequence that the base takes.
-        api_keys: digests; this and the rest are of Settings.
+        api_keys: digests; this and what follows are of Settings.
+        oidc: issuer, audience and where the issuer's keys are; None where there is no issuer.
     """
 
     listeners: list[int]
@@ -36,6 +38,7 @@ class Setup(msgspec.Struct, frozen=True):
     tokenizer: str
     max_length: int
     api_keys: tuple[bytes, ...]
+    oidc: tuple[str, str, str] | None
     max_body_bytes: int
     receive_timeout: float
     request_timeout: float
@@ -64,11 +67,13 @@ class SplitInput(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Asking(msgspec.Struct, frozen=True, array_like=True):
-    """Who asks; see Principal."""
+    """Who asks; see Principal, of which the engine's process needs no more."""
 
     name: str
     scopes: frozenset[Scope]
     tasks: tuple[str, ...]
+    requests: float | None
+    tokens: float | None
 
 
 class Compute(msgspec.Struct, tag=True, frozen=True, array_like=True):
@@ -248,13 +253,15 @@ class Channel(asyncio.Protocol):
 @lru_cache(MAX_PRINCIPALS)
 def asking(principal: Principal) -> Asking:
     """A principal as it goes over the wire."""
-    return Asking(principal.name, principal.scopes, principal.tasks)
+    quotas = principal.quotas
+    return Asking(principal.name, principal.scopes, principal.tasks, quotas.requests, quotas.tokens)
 
 
 @lru_cache(MAX_PRINCIPALS)
 def principal(asking: Asking) -> Principal:
     """Who asks, from the wire; the same object for the same content, since its globs are compiled once."""
-    return Principal(asking.name, asking.scopes, asking.tasks)
+    quotas = Quotas(requests=asking.requests, tokens=asking.tokens)
+    return Principal(asking.name, asking.scopes, asking.tasks, quotas=quotas)
 
 
 def framed(message: Any) -> bytes:

@@ -4,6 +4,7 @@ import hashlib
 import time
 from collections import OrderedDict
 from functools import lru_cache
+from typing import Protocol
 
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
@@ -22,13 +23,26 @@ DOCS_PATHS = frozenset(
 OPEN_PATHS = DOCS_PATHS | {"/healthz", "/startupz", "/readyz"}
 
 
+class TokensOf(Protocol):
+    """Knows bearer tokens that are no keys."""
+
+    async def find(self, token: str, digest: bytes) -> Principal | None:
+        """Whose a token is; None where it is nobody's, or no longer.
+
+        Args:
+            token: as it was sent.
+            digest: its SHA-256.
+        """
+
+
 class ApiKeys:
     """Tells from a request's head who asks."""
 
-    def __init__(self, ring: KeyRing) -> None:
+    def __init__(self, ring: KeyRing, tokens: TokensOf | None = None) -> None:
         self._ring = ring
+        self._tokens = tokens
 
-    def check(self, headers: Headers, address: str) -> Principal:
+    async def check(self, headers: Headers, address: str) -> Principal:
         """Lets a request through or not.
 
         Without keys the server listens on loopback only (Settings sees to that); the Host must then be a loopback name,
@@ -51,16 +65,19 @@ class ApiKeys:
         given = headers.getlist("authorization")
         scheme, _, key = given[0].partition(" ") if len(given) == 1 else ("", "", "")
         # HTTP's whitespace alone: `strip()` would take off 0x85 and 0xA0, too, which may be the last byte of a key.
-        digest = hashlib.sha256(key.strip(" \t").encode("latin-1")).digest()
+        key = key.strip(" \t")
+        digest = hashlib.sha256(key.encode("latin-1")).digest()
         principal = self._ring.find(digest)
+        if principal is None and self._tokens is not None:
+            principal = await self._tokens.find(key, digest)
         if scheme.lower() != "bearer" or principal is None:
             raise Unauthorized("send one valid key as 'Authorization: Bearer …'")
         return principal
 
-    def let_through(self, scope: Scope) -> bool:
+    async def let_through(self, scope: Scope) -> bool:
         """Whether KeyMiddleware passes a request on instead of refusing it: it has a key, or needs none."""
         try:
-            return scope["path"] in OPEN_PATHS or self.check(Headers(scope=scope), "any") is not None
+            return scope["path"] in OPEN_PATHS or await self.check(Headers(scope=scope), "any") is not None
         except Unauthorized:
             return False
 
@@ -112,7 +129,7 @@ class KeyMiddleware:
             scope["state"]["principal"] = nobody(address)
         if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
             try:
-                scope["state"]["principal"] = self.keys.check(Headers(scope=scope), address)
+                scope["state"]["principal"] = await self.keys.check(Headers(scope=scope), address)
             except OneBertError as error:
                 await self._refuse(scope, address, error)(scope, receive, send)
                 return

@@ -82,9 +82,9 @@ class ClassifyRequest(_Request):
 
 
 class Item(TextPair):
-    """One input for one task."""
+    """One input for one task; without a task, for the one that is the key's default."""
 
-    task: Ref
+    task: Ref | None = None
 
 
 class ClassifyItemsRequest(_Request):

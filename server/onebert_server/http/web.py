@@ -11,7 +11,7 @@ from fastapi.security import HTTPBearer
 from starlette.types import ASGIApp
 
 from onebert_server.edge import Edge
-from onebert_server.http.auth import ApiKeys, KeyMiddleware
+from onebert_server.http.auth import ApiKeys, KeyMiddleware, TokensOf
 from onebert_server.http.connections import Connections
 from onebert_server.http.lean.formats import Formats
 from onebert_server.http.lean.middleware import LeanMiddleware
@@ -22,6 +22,7 @@ from onebert_server.http.protocol import LimitedProtocol
 from onebert_server.http.refusals import RefusalMiddleware
 from onebert_server.http.strict import DirectRoute
 from onebert_server.keys import KeyRing
+from onebert_store.errors import InvalidSettings
 
 
 def uvicorn_config(app: ASGIApp, receive_timeout: float, shutdown_timeout: float) -> uvicorn.Config:
@@ -40,11 +41,30 @@ def uvicorn_config(app: ASGIApp, receive_timeout: float, shutdown_timeout: float
     )
 
 
+def oidc_tokens(oidc: tuple[str, str, str] | None) -> TokensOf | None:
+    """What checks bearer tokens of an issuer; None where none is configured.
+
+    Args:
+        oidc: issuer, audience, and where the issuer's keys are.
+
+    Raises:
+        InvalidSettings: what checks them is not installed.
+    """
+    if oidc is None:
+        return None
+    try:
+        from onebert_server.http.oidc import Tokens  # noqa: PLC0415 - nobody else needs joserfc
+    except ImportError:
+        raise InvalidSettings("ONEBERT_OIDC_ISSUER needs joserfc: pip install 'onebert[oidc]'") from None
+    return Tokens(*oidc)
+
+
 def web_app(
     edge: Edge,
     routers: Sequence[APIRouter],
     *,
     keys: KeyRing,
+    tokens: TokensOf | None = None,
     max_body_bytes: int,
     receive_timeout: float,
     request_timeout: float,
@@ -68,7 +88,7 @@ def web_app(
     app.add_middleware(LeanMiddleware, edge=edge, formats=formats)
     app.add_middleware(BodyLimitMiddleware, max_bytes=max_body_bytes, timeout=receive_timeout)
     app.add_middleware(ContextMiddleware, timeout=request_timeout)
-    app.add_middleware(KeyMiddleware, keys=ApiKeys(keys))
+    app.add_middleware(KeyMiddleware, keys=ApiKeys(keys, tokens))
     app.add_middleware(RefusalMiddleware)
     app.add_middleware(RequestMiddleware, edge=edge)
     return app

@@ -76,8 +76,10 @@ def test_a_key_of_the_environment_stays_root_whatever_else_has_its_digest():
 def test_a_server_that_ever_had_a_key_is_never_open_again():
     ring = KeyRing([])
     assert ring.is_open
-    ring.replace({})
+    ring.replace({}, is_open=True)
     assert ring.is_open
-    ring.replace({b"one": Holder(nobody("key:ci"))})
-    ring.replace({})
+    ring.replace({}, is_open=False)
+    assert not ring.is_open, "all that there are were revoked"
+    ring.replace({}, is_open=True)
     assert not ring.is_open
+    assert not KeyRing([], closed=True).is_open

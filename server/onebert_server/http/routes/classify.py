@@ -1,11 +1,12 @@
 """Routes that answer: one task, a mix of tasks, one text for many tasks."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Annotated, Any
 
 import msgspec
 from fastapi import APIRouter, Path
+from fastapi.exceptions import RequestValidationError
 
 from onebert_encoder.text.tokens import Text
 from onebert_server.answering.answers import Answered
@@ -19,6 +20,7 @@ from onebert_server.http.schemas import (
     ClassifyRequest,
     ClassifyResponse,
     FanoutRequest,
+    Item,
     Result,
     TaskResult,
     TextPair,
@@ -52,7 +54,7 @@ async def classify(task: TaskRef, body: ClassifyRequest, context: ContextOf, edg
 @router.post("/v1/classify", response_model=ClassifyItemsResponse)
 async def classify_items(body: ClassifyItemsRequest, context: ContextOf, edge: EdgeOf) -> bytes:
     """Classifies items of any mix of tasks and versions; answers come in the order of the items."""
-    wanted = Wanted([item.task for item in body.items], top_k=body.top_k)
+    wanted = Wanted(_refs(body.items, context.principal.default_task), top_k=body.top_k)
     return await edge.answerer.answer(context, wanted, [_text(item) for item in body.items], _by_many)
 
 
@@ -63,6 +65,19 @@ async def fanout(body: FanoutRequest, context: ContextOf, edge: EdgeOf) -> bytes
     refs = None if body.tasks == ["*"] else body.tasks
     wanted = Wanted(refs, pair=not isinstance(text, str), top_k=body.top_k)
     return await edge.answerer.answer(context, wanted, [text], _by_many)
+
+
+def _refs(items: Sequence[Item], default: str | None) -> list[str]:
+    """The tasks of all items.
+
+    Raises:
+        RequestValidationError: an item has none, and there is no default.
+    """
+    refs = [item.task or default for item in items]
+    if None in refs:
+        missing = [("body", "items", index, "task") for index, ref in enumerate(refs) if ref is None]
+        raise RequestValidationError([{"type": "missing", "loc": where} for where in missing])
+    return [ref for ref in refs if ref is not None]
 
 
 def _by_one(answered: Iterator[Answered]) -> bytes:

@@ -1,0 +1,111 @@
+"""What a key allows: scopes, the tasks that these are for, and how much; the rules hold wherever a key is made."""
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from math import isfinite
+
+from onebert_store.errors import InvalidInput
+from onebert_store.file.strict_json import shown
+from onebert_store.registry.names import check_name, parse_ref
+
+# Globs of one key.
+MAX_GLOBS = 64
+_GLOB = re.compile(r"[a-z0-9*][a-z0-9._*-]{0,62}")
+_MOST = 2**53
+
+
+class Scope(StrEnum):
+    """What a key is for; `admin` is for everything on its tasks."""
+
+    CLASSIFY = "classify"
+    UPLOAD = "upload"
+    PROMOTE = "promote"
+    ADMIN = "admin"
+
+
+@dataclass(frozen=True)
+class Quotas:
+    """How much a principal may; None is as much as it likes.
+
+    Attributes:
+        tasks: tasks that hold a version which it has uploaded.
+        bytes: sizes of those versions together.
+        requests: requests that classify, in a second, of each replica.
+        tokens: tokens that are computed for it, in a second, of each replica.
+    """
+
+    tasks: int | None = None
+    bytes: int | None = None
+    requests: float | None = None
+    tokens: float | None = None
+
+
+UNLIMITED = Quotas()
+
+
+@dataclass(frozen=True)
+class Grant:
+    """What a key is made for.
+
+    Attributes:
+        name: whose it is; keys of one name are one principal, so that a key can be changed for another.
+        scopes: what it allows.
+        tasks: with which tasks, as globs, in which `*` stands for any characters.
+        default_task: the reference that a request means which names no task.
+        quotas: how much it allows.
+    """
+
+    name: str
+    scopes: frozenset[Scope]
+    tasks: tuple[str, ...] = ("*",)
+    default_task: str | None = None
+    quotas: Quotas = UNLIMITED
+
+
+@dataclass(frozen=True)
+class KeyRecord:
+    """A key as the registry has it; never the key itself.
+
+    Attributes:
+        id: what the key is called; the first digits of its SHA-256.
+        digest: its SHA-256.
+        grant: what it was made for.
+        created_at, expires_at, revoked_at: in UTC.
+    """
+
+    id: str
+    digest: bytes
+    grant: Grant
+    created_at: datetime
+    expires_at: datetime | None = None
+    revoked_at: datetime | None = None
+
+
+def check_grant(grant: Grant, expires_at: datetime | None) -> None:
+    """Refuses what no key may be made for.
+
+    Raises:
+        InvalidInput: the name, a glob, the default task, a quota or the end breaks a rule.
+    """
+    check_name(grant.name)
+    if not grant.scopes:
+        raise InvalidInput(f"a key has at least one scope of {', '.join(Scope)}")
+    if not 0 < len(grant.tasks) <= MAX_GLOBS:
+        raise InvalidInput(f"a key is for 1 to {MAX_GLOBS} globs of tasks")
+    for glob in grant.tasks:
+        if not _GLOB.fullmatch(glob):
+            raise InvalidInput(f"'{shown(glob)}' is not a glob: the characters of a task's name, and *")
+    if grant.default_task is not None and not matching(grant.tasks).fullmatch(parse_ref(grant.default_task).task):
+        raise InvalidInput("the default task is none of the key's own tasks")
+    for name, most in vars(grant.quotas).items():
+        if most is not None and not (isfinite(most) and 0 < most <= _MOST):
+            raise InvalidInput(f"the quota of {name} must be above 0 and at most 2^53")
+    if expires_at is not None and expires_at <= datetime.now(UTC):
+        raise InvalidInput("a key expires in the future")
+
+
+def matching(globs: tuple[str, ...]) -> re.Pattern[str]:
+    """A pattern of all names that one of the globs matches as a whole."""
+    return re.compile("|".join(re.escape(glob).replace(r"\*", ".*") for glob in globs) or r"(?!)")

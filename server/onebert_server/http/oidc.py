@@ -1,0 +1,174 @@
+"""OIDC bearer tokens: signed by the configured issuer, checked by keys from the configuration, mapped to principals."""
+
+import asyncio
+import json
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+from joserfc import jwt
+from joserfc.errors import InvalidKeyIdError, JoseError
+from joserfc.jwk import KeySet
+from joserfc.jws import JWSRegistry
+
+from onebert_server.keys import Holder
+from onebert_server.principal import Principal
+from onebert_store.errors import InvalidInput
+from onebert_store.registry.grants import Grant, Scope, check_grant
+
+logger = logging.getLogger("onebert.oidc")
+
+# What a token may be signed with: pinned here, so that no token chooses a weaker way. No shared secrets among them.
+ALGORITHMS = ("RS256", "PS256", "ES256", "Ed25519")
+# Claims that say what the bearer may do; an identity provider maps its groups and roles to these.
+SCOPES_CLAIM, TASKS_CLAIM, DEFAULT_TASK_CLAIM = "onebert_scopes", "onebert_tasks", "onebert_default_task"
+# Seconds by which the issuer's clock may be off.
+LEEWAY = 30
+# Seconds after which the issuer's keys are read again, and at least between two readings that unknown keys cause.
+KEYS_EVERY, KEYS_AT_MOST_EVERY = 300.0, 10.0
+FETCH_TIMEOUT, MAX_JWKS_BYTES = 5.0, 2**20
+# Tokens that were checked and are remembered; and characters of a token, and of a bearer's name.
+MAX_REMEMBERED, MAX_TOKEN, MAX_SUBJECT = 4096, 8192, 200
+
+
+class Tokens:
+    """Whose an OIDC token is.
+
+    Args:
+        issuer, audience: what `iss` must be, and what `aud` must hold.
+        jwks: where the issuer's keys are: a file, or an address that begins with https:// (or http:// on loopback).
+        clock: seconds since 1970.
+    """
+
+    def __init__(self, issuer: str, audience: str, jwks: str, clock: Callable[[], float] = time.time) -> None:
+        self._jwks = jwks
+        self._clock = clock
+        self._keys: KeySet | None = None
+        self._read_at = self._read_next = float("-inf")
+        self._reading = asyncio.Lock()
+        self._refreshing: asyncio.Task[None] | None = None
+        self._registry = JWSRegistry(algorithms=ALGORITHMS, strict_check_header=False)
+        self._claims = jwt.JWTClaimsRegistry(
+            now=lambda: int(clock()),
+            leeway=LEEWAY,
+            iss={"essential": True, "value": issuer},
+            aud={"essential": True, "value": audience},
+            sub={"essential": True},
+            exp={"essential": True},
+        )
+        # SHA-256 of a token that was checked -> whose it is. The keys it was checked by are those of now.
+        self._remembered: OrderedDict[bytes, Holder] = OrderedDict()
+
+    async def find(self, token: str, digest: bytes) -> Principal | None:
+        """Whose a token is; None where it is no token, or none that is valid now.
+
+        Args:
+            token: as it was sent.
+            digest: its SHA-256: a token that was checked before costs one look-up.
+        """
+        if self._clock() >= self._read_next and not self._reading.locked():
+            self._refreshing = asyncio.create_task(self._read(self._read_at))
+            # An issuer that is slow holds up nobody whose key is known.
+            if self._keys is None:
+                await self._refreshing
+        if holder := self._remembered.get(digest):
+            return holder.principal if holder.expires is not None and self._clock() < holder.expires else None
+        # Three parts: what is none of ours in form is not given to the library at all.
+        if token.count(".") != 2 or len(token) > MAX_TOKEN or not token.isascii():
+            return None
+        read_at = self._read_at
+        try:
+            holder = self._checked(token)
+        except InvalidKeyIdError:
+            # The issuer may have a new key. Whoever makes keys up does not make us ask more often than this.
+            if self._clock() >= read_at + KEYS_AT_MOST_EVERY or self._reading.locked():
+                await self._read(read_at)
+            try:
+                holder = self._checked(token)
+            except (JoseError, ValueError, InvalidInput):
+                return None
+        except (JoseError, ValueError, InvalidInput):
+            return None
+        self._remember(digest, holder)
+        return holder.principal
+
+    def _checked(self, token: str) -> Holder:
+        if self._keys is None:
+            raise InvalidKeyIdError("no keys were read yet")
+        decoded = jwt.decode(token, self._keys, algorithms=ALGORITHMS, registry=self._registry)
+        self._claims.validate(decoded.claims)
+        return Holder(principal_of(decoded.claims), float(decoded.claims["exp"]) + LEEWAY)
+
+    def _remember(self, digest: bytes, holder: Holder) -> None:
+        self._remembered[digest] = holder
+        if len(self._remembered) > MAX_REMEMBERED:
+            self._remembered.popitem(last=False)
+
+    async def _read(self, before: float) -> None:
+        """Reads the issuer's keys, unless somebody else did since `before`; what was read last stays where it fails."""
+        async with self._reading:
+            if self._read_at != before:
+                return
+            every = KEYS_EVERY
+            try:
+                keys = KeySet.import_key_set(json.loads(await asyncio.to_thread(_fetch, self._jwks)))
+            # Whatever is wrong with a file or an address that somebody else keeps.
+            except Exception as error:
+                logger.error(
+                    "the keys of the OIDC issuer cannot be read (%s): those read last stay", type(error).__name__
+                )
+                every = KEYS_AT_MOST_EVERY
+            else:
+                if self._keys is None or keys != self._keys:
+                    # A token that was signed by a key which the issuer has withdrawn is valid no longer.
+                    self._remembered.clear()
+                self._keys = keys
+            self._read_at = self._clock()
+            self._read_next = self._read_at + every
+
+
+def principal_of(claims: Mapping[str, Any]) -> Principal:
+    """The principal of a token's claims, which were checked.
+
+    Raises:
+        InvalidInput: the claims name no tasks, or break the rules of keys.
+        ValueError: the subject is no name.
+    """
+    subject = claims["sub"]
+    if not 0 < len(subject) <= MAX_SUBJECT or not subject.isprintable():
+        raise ValueError("the subject is no name")
+    known = {scope.value for scope in Scope}
+    scopes = frozenset(Scope(one) for one in _texts(claims.get(SCOPES_CLAIM, [])) if one in known)
+    default_task = claims.get(DEFAULT_TASK_CLAIM)
+    if not (default_task is None or isinstance(default_task, str)):
+        raise InvalidInput("the default task is no text")
+    grant = Grant("oidc", scopes, tuple(_texts(claims.get(TASKS_CLAIM, []))), default_task)
+    check_grant(grant, None)
+    return Principal(f"oidc:{subject}", grant.scopes, grant.tasks, grant.default_task)
+
+
+def _texts(value: Any) -> list[str]:
+    """A claim that is a list of texts, or a text of words."""
+    texts = value.split() if isinstance(value, str) else value
+    if not (isinstance(texts, list) and all(isinstance(one, str) for one in texts)):
+        raise InvalidInput("a claim is no list of texts")
+    return texts
+
+
+class _NoRedirects(HTTPRedirectHandler):
+    """The keys come from the configured address, and from no other that this one names."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+def _fetch(jwks: str) -> bytes:
+    if "://" not in jwks:
+        return Path(jwks).read_bytes()
+    request = Request(jwks, headers={"Accept": "application/json"})  # noqa: S310 - `Settings` has seen the scheme
+    with build_opener(_NoRedirects).open(request, timeout=FETCH_TIMEOUT) as answer:
+        return bytes(answer.read(MAX_JWKS_BYTES))

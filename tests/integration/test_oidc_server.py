@@ -1,0 +1,34 @@
+"""A server that takes OIDC tokens beside its keys, in one process and with front ends; and rates of principals."""
+
+import time
+
+import pytest
+
+from issuer import AUDIENCE, ISSUER, Rsa, claims, jwks_server, token
+from onebert_store.errors import Forbidden, TaskNotFound, Unauthorized
+from servers import LAYOUTS, Server, Task
+from tenants import ROOT_KEY
+
+TEXT = "please help my order is late"
+
+
+@pytest.mark.parametrize("front_ends", **LAYOUTS)
+def test_tokens_of_the_issuer_are_principals(tmp_path, front_ends):
+    key, other = Rsa("one"), Rsa("one")
+    with jwks_server([key]) as (address, _):
+        oidc = {"oidc_issuer": ISSUER, "oidc_audience": AUDIENCE, "oidc_jwks": address}
+        with Server(tmp_path, front_ends=front_ends, api_keys=ROOT_KEY, **oidc) as server:
+            with server.client(api_key=ROOT_KEY) as root:
+                for name in ("acme-tone", "blue-tone"):
+                    root.push(name, Task().file)
+            now = int(time.time())
+            with server.client(api_key=token(key, claims(now))) as alice:
+                assert alice.classify("acme-tone", TEXT)["task"] == "acme-tone"
+                assert [one["name"] for one in alice.tasks()] == ["acme-tone"]
+                with pytest.raises(TaskNotFound):
+                    alice.classify("blue-tone", TEXT)
+                with pytest.raises(Forbidden):
+                    alice.push("acme-tone", Task(seed=2).file)
+            for text in (token(other, claims(now)), token(key, claims(now, exp=now - 100)), "no-token-at-all-0123"):
+                with server.client(api_key=text) as stranger, pytest.raises(Unauthorized):
+                    stranger.classify("acme-tone", TEXT)

@@ -1,0 +1,166 @@
+"""OIDC tokens against a real server of keys: who is let in, everything that is not, and keys that come and go."""
+
+import asyncio
+import hashlib
+import hmac
+import json
+
+import pytest
+
+from issuer import AUDIENCE, ISSUER, Edwards, Elliptic, Rsa, b64, claims, jwks_server, token
+from onebert_server.http.oidc import LEEWAY, MAX_SUBJECT, Tokens
+from onebert_server.principal import Scope
+
+NOW = 1_800_000_000
+KEY, OTHER = Rsa("one"), Rsa("other")
+KEYS = {"RS256": KEY, "ES256": Elliptic("curve"), "Ed25519": Edwards("edwards")}
+
+
+@pytest.fixture(scope="module")
+def source():
+    with jwks_server(list(KEYS.values())) as (address, _):
+        yield address
+
+
+def tokens_of(source, now):
+    return Tokens(ISSUER, AUDIENCE, source, clock=lambda: now[0])
+
+
+def find(tokens, text):
+    async def found():
+        return await tokens.find(text, hashlib.sha256(text.encode()).digest())
+
+    return asyncio.run(found())
+
+
+@pytest.mark.parametrize("alg", KEYS)
+def test_a_token_is_its_claims(source, alg):
+    content = claims(NOW, onebert_scopes="classify upload offline_access", onebert_default_task="acme-1@2", nbf=NOW)
+    who = find(tokens_of(source, [NOW]), token(KEYS[alg], content))
+    assert (who.name, who.scopes, who.tasks) == ("oidc:alice", {Scope.CLASSIFY, Scope.UPLOAD}, ("acme-*",))
+    assert who.default_task == "acme-1@2"
+
+
+def test_an_audience_among_others_is_enough(source):
+    assert find(tokens_of(source, [NOW]), token(KEY, claims(NOW, aud=["else", AUDIENCE])))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"iss": "https://other.example"},
+        {"iss": None},
+        {"aud": "another"},
+        {"aud": None},
+        {"aud": ["another"]},
+        {"exp": None},
+        {"exp": NOW - LEEWAY - 1},
+        {"exp": "tomorrow"},
+        {"nbf": NOW + LEEWAY + 1},
+        {"sub": None},
+        {"sub": ""},
+        {"sub": "a\nb"},
+        {"sub": "a" * (MAX_SUBJECT + 1)},
+        {"sub": 7},
+        {"onebert_scopes": None},
+        {"onebert_scopes": ["root"]},
+        {"onebert_scopes": [7]},
+        {"onebert_scopes": 7},
+        {"onebert_tasks": None},
+        {"onebert_tasks": ["a b", "[a]"]},
+        {"onebert_tasks": {}},
+        {"onebert_default_task": "blue-tone"},
+        {"onebert_default_task": 7},
+    ],
+    ids=str,
+)
+def test_claims_that_are_not_right_are_refused(source, changes):
+    assert find(tokens_of(source, [NOW]), token(KEY, claims(NOW, **changes))) is None
+
+
+def forged():
+    good = token(KEY, claims(NOW))
+    head, body, signature = good.split(".")
+    yield "no signature", f"{head}.{body}."
+    yield "another signature", f"{head}.{body}.{b64(OTHER.sign(f'{head}.{body}'.encode()))}"
+    yield "other claims", f"{head}.{b64(claims(NOW, sub='root'))}.{signature}"
+    yield "alg none", f"{b64({'alg': 'none', 'kid': 'one'})}.{body}."
+    public = json.dumps(KEY.jwk()).encode()
+    weak = f"{b64({'alg': 'HS256', 'kid': 'one'})}.{body}"
+    yield "a public key as secret", f"{weak}.{b64(hmac.new(public, weak.encode(), 'sha256').digest())}"
+    yield "a key of its own", token(OTHER, claims(NOW), kid="one", jwk=OTHER.jwk())
+    yield "another key's number", token(OTHER, claims(NOW), kid="one")
+    yield "another kind of key", token(KEYS["ES256"], claims(NOW), kid="one")
+    yield "no number of a key", token(KEY, claims(NOW), kid=None)
+    yield "a critical extension", token(KEY, claims(NOW), crit=["new"], new=1)
+    yield "no object", token(KEY, [])
+    yield "no token", "a.b.c"
+    yield "two parts", f"{head}.{body}"
+    yield "no characters of a token", good + "é"
+    yield "too long", token(KEY, claims(NOW, more="x" * 9000))
+
+
+@pytest.mark.parametrize("text", [text for _, text in forged()], ids=[name for name, _ in forged()])
+def test_what_is_forged_is_refused(source, text):
+    assert find(tokens_of(source, [NOW]), text) is None
+
+
+def test_no_token_says_where_the_keys_are():
+    with jwks_server([KEY]) as (address, _), jwks_server([OTHER]) as (elsewhere, asked):
+        text = token(OTHER, claims(NOW), jku=elsewhere, x5u=elsewhere)
+        assert find(tokens_of(address, [NOW]), text) is None
+        assert asked == []
+
+
+def test_keys_are_not_fetched_from_where_the_address_leads_to():
+    with jwks_server([KEY]) as (address, asked):
+        assert find(tokens_of(address.replace("/jwks", "/moved"), [NOW]), token(KEY, claims(NOW))) is None
+        assert asked == ["/moved"]
+
+
+def test_a_token_is_valid_until_its_end(source):
+    now = [NOW]
+    tokens, text = tokens_of(source, now), token(KEY, claims(NOW, exp=NOW + 60))
+    assert find(tokens, text) is find(tokens, text), "it is remembered"
+    now[0] = NOW + 60 + LEEWAY
+    assert find(tokens, text) is None
+
+
+def test_a_new_key_of_the_issuer_is_found_and_made_up_ones_do_not_make_us_ask():
+    keys, now = [KEY], [NOW]
+    with jwks_server(keys) as (address, asked):
+        tokens = tokens_of(address, now)
+        assert find(tokens, token(KEY, claims(NOW)))
+        keys.append(OTHER)
+        for _ in range(20):
+            assert find(tokens, token(OTHER, claims(NOW))) is None
+        assert len(asked) == 1, "it was asked just now"
+        now[0] += 11
+        assert find(tokens, token(OTHER, claims(NOW)))
+        assert len(asked) == 2
+
+
+def test_a_key_that_the_issuer_withdraws_is_forgotten_and_an_issuer_that_is_away_changes_nothing():
+    keys, now = [KEY, OTHER], [NOW]
+    with jwks_server(keys) as (address, asked):
+        tokens, text = tokens_of(address, now), token(OTHER, claims(NOW, exp=NOW + 5000))
+
+        async def later():
+            """Some time later, when the keys have been read again."""
+            now[0] += 301
+            await tokens.find(text, b"")
+            await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()})
+            return await tokens.find(text, hashlib.sha256(text.encode()).digest())
+
+        assert find(tokens, text)
+        keys.clear()  # the server answers 500
+        assert asyncio.run(later())
+        keys.append(KEY)
+        assert asyncio.run(later()) is None
+        assert len(asked) >= 3
+
+
+def test_keys_come_from_a_file_too(tmp_path):
+    path = tmp_path / "jwks.json"
+    path.write_text(json.dumps({"keys": [KEY.jwk(), {"kty": "a new kind"}]}))
+    assert find(tokens_of(str(path), [NOW]), token(KEY, claims(NOW)))

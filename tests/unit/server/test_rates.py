@@ -1,0 +1,68 @@
+"""Rates of principals, against the sum that a principal may have had by then."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onebert_encoder.text.tokens import Tokens
+from onebert_server.answering.rates import Rates
+from onebert_server.engine.request import Item
+from onebert_server.principal import Principal, root
+from onebert_store.errors import OverQuota
+from onebert_store.registry.grants import Quotas
+
+
+def limited(name="key:slow", **quotas):
+    return Principal(name, frozenset(), (), quotas=Quotas(**quotas))
+
+
+def items(*lengths):
+    return [Item(Tokens([5] * length, [0] * length), 0) for length in lengths]
+
+
+@given(
+    rate=st.sampled_from([0.25, 1.0, 7.0]),
+    asked=st.lists(st.tuples(st.floats(0, 3), st.integers(1, 40)), max_size=60),
+    what=st.sampled_from(["requests", "tokens"]),
+)
+def test_a_rate_is_kept_over_time_and_waits_are_true(rate, asked, what):
+    now = [0.0]
+    rates, who = Rates(lambda: now[0]), limited(**{what: rate})
+    spent, largest = 0, 0
+    for gap, length in asked:
+        now[0] += gap
+        try:
+            rates.check(who)
+        except OverQuota as refused:
+            now[0] += refused.retry_after
+            rates.check(who)  # it is let in when it was told to come again
+        rates.count(who, items(length))
+        cost = length if what == "tokens" else 1
+        spent, largest = spent + cost, max(largest, cost)
+        # What came in at once, what came with time, and the one request that may go over.
+        assert spent <= max(rate, 1.0) + rate * now[0] + largest + 1e-6
+
+
+def test_principals_are_counted_apart_and_most_are_not_counted():
+    rates = Rates(lambda: 0.0)
+    one, two = limited("key:one", requests=1.0), limited("key:two", requests=1.0)
+    rates.count(one, items(3))
+    with pytest.raises(OverQuota, match="1 requests a second") as refused:
+        rates.check(one)
+    assert (refused.value.status, refused.value.retry_after) == (429, 1)
+    rates.check(two)
+    for _ in range(9):
+        rates.count(root("key:root"), items(100))
+    rates.check(root("key:root"))
+
+
+def test_one_large_request_is_let_in_and_paid_for_afterwards():
+    now = [0.0]
+    rates, who = Rates(lambda: now[0]), limited(tokens=10.0)
+    rates.check(who)
+    rates.count(who, items(50, 60))
+    with pytest.raises(OverQuota) as refused:
+        rates.check(who)
+    assert refused.value.retry_after == 11
+    now[0] = 10.1
+    rates.check(who)
