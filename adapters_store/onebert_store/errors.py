@@ -18,6 +18,7 @@ One file although it is long: the tree below is what a reader looks for, and eac
     │   ├── VersionNotFound           404  version-not-found
     │   └── AliasNotFound             404  alias-not-found
     ├── AliasConflict                 412  alias-conflict        the alias is not where If-Match says
+    ├── ChangeUnknown                 412  change-unknown        the registry has no change with the number asked for
     ├── VersionInUse                  409  version-in-use        an alias points at the version
     ├── VersionUnavailable            503  version-unavailable   registered, but could not be loaded
     ├── StoreLocked                   503  store-locked          another process owns the folder
@@ -167,6 +168,14 @@ class AliasConflict(OneBertError):
     status = 412
     code = "alias-conflict"
     title = "The alias has moved"
+
+
+class ChangeUnknown(OneBertError):
+    """The registry has no change with the number that a request wants to be seen."""
+
+    status = 412
+    code = "change-unknown"
+    title = "No such change"
 
 
 class VersionInUse(OneBertError):

@@ -4,6 +4,7 @@ import time
 from dataclasses import dataclass
 
 from onebert_server.principal import OWN_WORK, Principal
+from onebert_store.registry.records import Actor
 
 
 @dataclass(frozen=True)
@@ -15,12 +16,19 @@ class Context:
         deadline: when nobody waits for the answer any more, in seconds of `time.monotonic()`.
         arrived: when the request came, on the same clock.
         request_id: what the answer and the log call the request.
+        min_seq: the registry's change that the answer has to know of; 0 is none.
     """
 
     principal: Principal
     deadline: float
     arrived: float
     request_id: str
+    min_seq: int = 0
+
+    @property
+    def actor(self) -> Actor:
+        """Who makes a change by this request."""
+        return Actor(self.principal.name, self.request_id)
 
 
 def own_work(name: str) -> Context:

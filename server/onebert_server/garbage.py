@@ -1,6 +1,8 @@
 """How often Python's garbage collector runs in a process that answers."""
 
 import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 # Objects that come more than go before the collector looks at them; Python's own number is 700. Dozens of requests
 # that wait together are more than that, and none of what they hold is garbage. A look at this many takes less than a
@@ -17,3 +19,15 @@ def collect_seldom() -> None:
     """
     gc.freeze()
     gc.set_threshold(YOUNG)
+
+
+@contextmanager
+def collecting_nothing() -> Iterator[None]:
+    """Keeps the collector from running while millions of objects are made of which none is garbage."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -27,7 +27,9 @@ from onebert_server.receiving import Receiving
 from onebert_server.settings import Settings
 from onebert_server.versions.catalog import Catalog
 from onebert_server.versions.directory import Directory
+from onebert_server.versions.follower import Follower
 from onebert_server.versions.loader import Loader
+from onebert_server.versions.presence import Presence
 from onebert_server.versions.residents import Residents
 from onebert_store.errors import InvalidSettings, Unhealthy
 from onebert_store.registry.registry import Registry
@@ -54,6 +56,7 @@ class Runtime(Edge):
         workers: threads for tokenizing and reading answers.
         registrars: threads for the registry's database and files, so that a slow disk holds up no answer.
         uploader: the one thread that takes uploads, so that they queue behind each other and not before answers.
+        presence: this replica among others on the registry; None where there can be none.
         receiving: the uploads that are under way.
         metrics: those of this process, and of its front ends.
         keys: those that are taken now.
@@ -67,6 +70,8 @@ class Runtime(Edge):
     catalog: Catalog
     residents: Residents
     loader: Loader
+    follower: Follower
+    presence: Presence | None
     registry: Registry
     admission: Admission
     workers: Executor
@@ -83,12 +88,15 @@ class Runtime(Edge):
         """Sees whether answers can be had from this process, or an orchestrator should start it again.
 
         Raises:
-            Unhealthy: the engine's or the loader's thread is dead, a forward pass hangs, or every one fails.
+            Unhealthy: the thread of the engine, the loader or the follower is dead, a forward pass hangs, or every one
+                fails.
         """
         if self.engine.dead:
             raise Unhealthy("the engine's thread is dead")
         if self.loader.dead:
             raise Unhealthy("the loader's thread is dead")
+        if self.follower.dead:
+            raise Unhealthy("the follower's thread is dead")
         if self.engine.pass_seconds > self.settings.engine_timeout:
             raise Unhealthy("a forward pass takes longer than ONEBERT_ENGINE_TIMEOUT")
         if self.engine.failed_in_a_row >= MAX_FAILED_IN_A_ROW:
@@ -124,7 +132,10 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
         engine = Engine(base, bank, limits, metrics, threads)
         residents = Residents(base, bank, engine, registry)
         loader = Loader(residents, registry)
-        catalog = Catalog(engine, registry, residents)
+        presence = Presence(registry.replicas) if registry.shared else None
+        follower = Follower(registry.feed, residents.directory, presence)
+        catalog = Catalog(engine, registry, residents, follower)
+        opened.callback(follower.close)
         opened.callback(loader.close)
         workers, registrars, uploader = (
             _pool(opened, *arguments)
@@ -134,10 +145,11 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
         # answers of the engine, and ends once the engine is closed.
         opened.callback(engine.close, CLOSE_TIMEOUT)
         engine.start()
-        on_a_thread(1, partial(catalog.load, progress))
-        loader.start()
+        left = on_a_thread(1, partial(catalog.load, progress))
+        loader.start(left)
+        follower.start()
         admission = Admission(base.tokenizer, residents, engine)
-        _add_gauges(metrics, engine, bank, catalog)
+        _add_gauges(metrics, engine, bank, catalog, follower)
         runtime = Runtime(
             settings=settings,
             keys=KeyRing(settings.api_keys, closed=settings.oidc is not None),
@@ -146,6 +158,8 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
             catalog=catalog,
             residents=residents,
             loader=loader,
+            follower=follower,
+            presence=presence,
             registry=registry,
             admission=admission,
             answerer=Answerer(base.tokenizer, base.spec.max_length, admission, workers),
@@ -178,7 +192,7 @@ def _pool(opened: ExitStack, size: int, name: str) -> ThreadPoolExecutor:
     return pool
 
 
-def _add_gauges(metrics: Metrics, engine: Engine, bank: Bank, catalog: Catalog) -> None:
+def _add_gauges(metrics: Metrics, engine: Engine, bank: Bank, catalog: Catalog, follower: Follower) -> None:
     metrics.gauge("queue_sequences", "Sequences that wait.", lambda: engine.waiting_sequences)
     metrics.gauge("queue_tokens", "Tokens that wait.", lambda: engine.waiting_tokens)
     metrics.gauge("queue_seconds", "Estimated seconds of work that waits.", lambda: engine.waiting_seconds)
@@ -191,6 +205,9 @@ def _add_gauges(metrics: Metrics, engine: Engine, bank: Bank, catalog: Catalog) 
     metrics.gauge("versions", "Versions of all tasks.", lambda: counts()["versions"])
     metrics.gauge("versions_unavailable", "Versions that could not be loaded.", lambda: counts()["unavailable"])
     metrics.gauge("files_damaged", "Stored files that were found damaged.", lambda: counts()["damaged"])
+    position = catalog.directory.position
+    metrics.gauge("feed_seq", "The registry's last change that is shown here.", lambda: position.seq)
+    metrics.gauge("feed_age_seconds", "Time since the registry was last looked at.", lambda: follower.age)
     metrics.gauge("storage_ok", "Whether the disk took the last change.", lambda: catalog.storage == "ok")
 
 

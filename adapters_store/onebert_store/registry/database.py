@@ -7,10 +7,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from sqlalchemy import (
+    BigInteger,
     Column,
     Connection,
     DateTime,
     Dialect,
+    Double,
     ForeignKey,
     ForeignKeyConstraint,
     Integer,
@@ -86,6 +88,34 @@ ORPHANS = Table(
     TABLES,
     Column("digest", NAME, primary_key=True),
     Column("since", UtcDateTime, nullable=False),
+)
+
+
+# What was changed, in the order in which it was: what replicas follow, and the audit trail; rows are only ever added.
+CHANGES = Table(
+    "changes",
+    TABLES,
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("at", UtcDateTime, nullable=False),
+    Column("action", String, nullable=False),
+    Column("task", NAME),
+    Column("version", Integer),
+    Column("alias", NAME),
+    Column("before", Integer),
+    Column("principal", String, nullable=False),
+    Column("request", String, nullable=False),
+)
+
+# One row: the number of the last change. Whoever makes a change holds this row until the commit.
+FEED = Table("feed", TABLES, Column("last", BigInteger, nullable=False))
+
+# Servers that follow the changes: how far each one is, and when it said so, in seconds of the database's clock.
+REPLICAS = Table(
+    "replicas",
+    TABLES,
+    Column("id", NAME, primary_key=True),
+    Column("seq", BigInteger, nullable=False),
+    Column("at", Double, nullable=False),
 )
 
 

@@ -19,7 +19,12 @@ ENTRY_COLUMNS = [column for column in VERSIONS.columns if column.name != "manife
 def version_entries(connection: Connection) -> list[VersionEntry]:
     """Every version, by task and number."""
     rows = connection.execute(select(*ENTRY_COLUMNS).order_by(VERSIONS.c.task, VERSIONS.c.version))
-    return [VersionEntry(*row) for row in rows]
+    entries, name = [], ""
+    for task, *rest in rows:
+        # The versions of one task share one name.
+        name = name if task == name else task
+        entries.append(VersionEntry(name, *rest))
+    return entries
 
 
 def task_records(connection: Connection, where: ColumnElement[bool]) -> list[TaskRecord]:

@@ -4,7 +4,7 @@ Several threads, and several processes on one database, may change a registry at
 transaction whose statements decide by the rows that they changed; no lock of this process takes part.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,8 @@ from onebert_store.registry import statements
 from onebert_store.registry.blobs import BlobWriter
 from onebert_store.registry.database import TASKS, reading, writing
 from onebert_store.registry.dialects.protocol import Adding
-from onebert_store.registry.names import check_alias, check_name
+from onebert_store.registry.feed import Feed, last_change
+from onebert_store.registry.names import LIVE, check_alias, check_name
 from onebert_store.registry.queries import (
     alias_conflict,
     alias_version,
@@ -32,7 +33,8 @@ from onebert_store.registry.queries import (
     version_entries,
     version_record,
 )
-from onebert_store.registry.records import Alias, TaskRecord, VersionEntry, VersionRecord
+from onebert_store.registry.records import CLI, Action, Actor, Added, Alias, TaskRecord, VersionEntry, VersionRecord
+from onebert_store.registry.replicas import Replicas
 from onebert_store.registry.store import Store, StoreAddress, open_store
 
 _MEANWHILE = "an alias moved at the same time; try again"
@@ -50,10 +52,19 @@ class Registry:
     """The tasks of one store; thread-safe.
 
     Every method raises StorageUnavailable where the disk or the database refuses to work, and StorageFull where a
-    write has no room; nothing was changed then.
+    write has no room; nothing was changed then. What changes something writes a change into the feed, with who made it,
+    and gives its number (`seq`).
+
+    Attributes:
+        shared: whether other processes may work with it at the same time.
+        feed: what was changed.
+        replicas: the servers that follow it.
     """
 
     def __init__(self, store: Store) -> None:
+        self.shared = store.database.shared
+        self.feed = Feed(store.database)
+        self.replicas = Replicas(store.database)
         self._store = store
         self._opened = ExitStack()
 
@@ -89,7 +100,9 @@ class Registry:
         """Takes an upload's body, and hashes it while it is written."""
         return self._store.blobs.writer()
 
-    def add(self, task: str, delta: Delta, body: BlobWriter | None = None) -> tuple[VersionRecord, bool]:
+    def add(
+        self, task: str, delta: Delta, body: BlobWriter | None = None, by: Actor = CLI
+    ) -> tuple[VersionRecord, bool]:
         """Makes `delta` the next version of `task`, durable when this returns; a first version becomes `live`.
 
         The bytes come first and the row after them, so there is never a row without its blob. What a failure leaves
@@ -99,6 +112,7 @@ class Registry:
             task: the task's name; the task is made if there is none.
             delta: what is stored, in canonical bytes.
             body: the upload that `delta` was read from; kept where its bytes are canonical, discarded otherwise.
+            by: who adds it.
 
         Returns:
             The record, and whether it is new: the same content is the same version. A damaged blob or manifest of
@@ -112,8 +126,8 @@ class Registry:
         with body or nullcontext():
             check_name(task)
             with self.storing(delta, body) as stored:
-                record, created, _ = self.add_stored(task, delta, stored)
-                return record, created
+                added = self.add_stored(task, delta, stored, by)
+                return added.record, added.created
 
     @contextmanager
     def storing(self, delta: Delta, body: BlobWriter | None = None) -> Iterator[Stored]:
@@ -136,19 +150,21 @@ class Registry:
                 blobs.put(data)
             yield Stored(len(data), lock)
 
-    def add_stored(self, task: str, delta: Delta, stored: Stored) -> tuple[VersionRecord, bool, Mapping[str, Alias]]:
+    def add_stored(self, task: str, delta: Delta, stored: Stored, by: Actor = CLI) -> Added:
         """The second half of `add`: writes the row, once, inside the `storing` block that gave `stored`.
 
-        Returns:
-            The record, whether it is new, and the task's aliases as this transaction leaves them.
+        Content that the task has already is no change.
 
         Raises:
             InvalidInput: the task's name breaks the rule.
         """
         check_name(task)
         with stored.lock.writing() as connection:
-            record, created = statements.add_version(connection, task, delta, stored.size)
-            return record, created, task_records(connection, TASKS.c.name == task)[0].aliases
+            record, created, first = statements.add_version(connection, task, delta, stored.size)
+            if not created:
+                return Added(record, created, last_change(connection))
+            alias = LIVE if first else None
+            return Added(record, created, self.feed.write(connection, by, Action.UPLOAD, task, record.version, alias))
 
     def tasks(self) -> list[TaskRecord]:
         """Every task that has versions, by name."""
@@ -215,11 +231,13 @@ class Registry:
         with self._unless_deleted(version):
             return self._store.blobs.verify(version.digest, stop)
 
-    def move_alias(self, task: str, alias: str, version: int, expected: int | None) -> Alias:
+    def move_alias(
+        self, task: str, alias: str, version: int, expected: int | None, by: Actor = CLI
+    ) -> tuple[Alias, int]:
         """Points `alias` at `version` if the alias points at `expected` now (None: if there is no such alias).
 
         Returns:
-            The alias as it is now.
+            The alias as it is now, and the number of the change.
 
         Raises:
             InvalidInput: a name breaks the rule.
@@ -231,18 +249,17 @@ class Registry:
         check_alias(alias)
         try:
             with writing(self._store.database) as connection:
-                moved = statements.move_alias(connection, task, alias, version, expected)
+                if moved := statements.move_alias(connection, task, alias, version, expected):
+                    return moved, self.feed.write(connection, by, Action.PROMOTE, task, version, alias, expected)
         # Only the foreign key is broken here: there is no such version.
         except IntegrityError:
-            moved = None
-        if moved is None:
-            with reading(self._store.database) as connection:
-                require_version(connection, task, version)
-                raise alias_conflict(connection, task, alias)
-        return moved
+            pass
+        with reading(self._store.database) as connection:
+            require_version(connection, task, version)
+            raise alias_conflict(connection, task, alias)
 
-    def delete_alias(self, task: str, alias: str, expected: int) -> None:
-        """Deletes `alias` if the alias points at `expected` now.
+    def delete_alias(self, task: str, alias: str, expected: int, by: Actor = CLI) -> int:
+        """Deletes `alias` if the alias points at `expected` now; gives the number of the change.
 
         Raises:
             InvalidInput: a name breaks the rule.
@@ -254,18 +271,21 @@ class Registry:
         check_alias(alias)
         with writing(self._store.database) as connection:
             if statements.delete_alias(connection, task, alias, expected):
-                return
+                return self.feed.write(connection, by, Action.DELETE_ALIAS, task, alias=alias, before=expected)
         with reading(self._store.database) as connection:
             require_task(connection, task)
             if alias_version(connection, task, alias) is None:
                 raise AliasNotFound(f"{task} has no alias {alias}")
             raise alias_conflict(connection, task, alias)
 
-    def delete_version(self, task: str, n: int) -> None:
+    def delete_version(self, task: str, n: int, by: Actor = CLI) -> int:
         """Deletes version `n`; the number is never used again; the blob is an orphan if no other version has it.
 
         The blob stays until `gc.sweep` removes it, so a disk that fails here leaves rows and blobs as they were.
         With its last version a task is gone, until a version is added to it again.
+
+        Returns:
+            The number of the change.
 
         Raises:
             InvalidInput: the task's name breaks the rule.
@@ -277,7 +297,7 @@ class Registry:
         try:
             with writing(self._store.database) as connection:
                 if statements.delete_version(connection, task, n):
-                    return
+                    return self.feed.write(connection, by, Action.DELETE_VERSION, task, n)
         # Only the foreign key is broken here: an alias points at the version. The transaction below reads which one.
         except IntegrityError:
             pass
@@ -286,8 +306,11 @@ class Registry:
             aliases = ", ".join(aliases_at(connection, task, n))
         raise VersionInUse(f"version {n} of {task} has the alias {aliases}" if aliases else _MEANWHILE)
 
-    def delete_task(self, task: str) -> None:
+    def delete_task(self, task: str, by: Actor = CLI) -> int:
         """Deletes a task with all of its aliases and versions, at one moment; see `delete_version`.
+
+        Returns:
+            The number of the change.
 
         Raises:
             InvalidInput: the task's name breaks the rule.
@@ -298,6 +321,7 @@ class Registry:
             with writing(self._store.database) as connection:
                 require_task(connection, task)
                 statements.delete_task(connection, task)
+                return self.feed.write(connection, by, Action.DELETE_TASK, task)
         except IntegrityError:
             raise VersionInUse(_MEANWHILE) from None
 

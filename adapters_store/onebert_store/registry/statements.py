@@ -16,14 +16,18 @@ from onebert_store.registry.queries import MAX_VERSION
 from onebert_store.registry.records import Alias, VersionRecord
 
 
-def add_version(connection: Connection, task: str, delta: Delta, size: int) -> tuple[VersionRecord, bool]:
-    """Adds a version unless the task has this content; gives it, and whether it is new. A first one becomes `live`."""
+def add_version(connection: Connection, task: str, delta: Delta, size: int) -> tuple[VersionRecord, bool, bool]:
+    """Adds a version unless the task has this content; gives it, whether it is new, and whether it became `live`.
+
+    The first of a task does.
+    """
     connection.execute(upsert(connection, TASKS).values(name=task, last_version=0).on_conflict_do_nothing())
     _hold(connection, task)
     manifest = manifest_json(delta.manifest)
     same = (VERSIONS.c.task == task, VERSIONS.c.digest == delta.digest)
     healed = update(VERSIONS).where(*same).values(manifest=manifest, size=size)
     known = connection.execute(healed.returning(VERSIONS.c.version, VERSIONS.c.created_at)).first()
+    is_live = False
     n, created_at = known or (_next_number(connection, task), datetime.now(UTC))
     if not known:
         row = {"task": task, "version": n, "digest": delta.digest, "size": size, "created_at": created_at}
@@ -31,9 +35,10 @@ def add_version(connection: Connection, task: str, delta: Delta, size: int) -> t
         others = exists().where(VERSIONS.c.task == task, VERSIONS.c.version != n)
         first = select(literal(task), literal(LIVE), literal(n)).where(~others)
         live = upsert(connection, ALIASES).from_select(["task", "alias", "version"], first)
-        connection.execute(live.on_conflict_do_nothing())
+        made = live.on_conflict_do_nothing().returning(ALIASES.c.version)
+        is_live = connection.execute(made).first() is not None
     connection.execute(delete(ORPHANS).where(ORPHANS.c.digest == delta.digest))
-    return VersionRecord(task, n, delta.digest, size, created_at, delta.manifest), known is None
+    return VersionRecord(task, n, delta.digest, size, created_at, delta.manifest), known is None, is_live
 
 
 def move_alias(connection: Connection, task: str, alias: str, version: int, expected: int | None) -> Alias | None:

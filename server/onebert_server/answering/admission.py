@@ -40,6 +40,8 @@ class Admission:
 
     async def compute(self, context: Context, wanted: Wanted, inputs: Sequence[Pieces]) -> list[Result]:
         """See Backend; the versions stay what they are until the engine is done, whatever is moved or deleted."""
+        if context.min_seq > self._directory.position.seq:
+            await self._directory.position.seen(context)
         versions = self._pin(wanted, context.principal)
         try:
             await self._residents.ready(versions, context)

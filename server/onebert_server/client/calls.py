@@ -16,6 +16,7 @@ from onebert_server.client.results import (
     Results,
     TaskFacts,
     TaskList,
+    TaskPage,
     TaskResult,
     TaskResults,
     TaskSummary,
@@ -62,8 +63,14 @@ def tasks(timeout: float) -> Steps[list[TaskSummary]]:
 
 
 def task(name: str, timeout: float) -> Steps[TaskFacts]:
-    """One task."""
-    return decode((yield from exchange(Request("GET", f"/v1/tasks/{_quoted(name)}"), timeout)), TaskFacts)
+    """One task, page by page."""
+    path = f"/v1/tasks/{_quoted(name)}"
+    page = decode((yield from exchange(Request("GET", path), timeout)), TaskPage)
+    versions = page.versions
+    while page.next is not None:
+        page = decode((yield from exchange(Request("GET", f"{path}?after={page.next}"), timeout)), TaskPage)
+        versions += page.versions
+    return TaskFacts(page.name, page.aliases, page.previous, versions)
 
 
 def version(name: str, number: int, timeout: float) -> Steps[VersionFacts]:

@@ -11,7 +11,7 @@ import httpx
 
 from onebert_server.client import calls
 from onebert_server.client.calls import Input, Item
-from onebert_server.client.exchange import Outcome, Pause, Send, Steps
+from onebert_server.client.exchange import LastSeen, Outcome, Pause, Send, Steps
 from onebert_server.client.results import (
     AliasPlace,
     BaseFacts,
@@ -35,7 +35,8 @@ class Client:
 
     A request that the server refuses for now (429, 503 with `Retry-After`) is sent again when the server says so, as
     often as the timeout allows; moves of aliases and deletions are not. More inputs than one request takes go out in
-    several, all answered by the version that answered the first. Threads may share a client.
+    several, all answered by the version that answered the first. What this client has changed is known to whichever of
+    several servers answers its later requests. Threads may share a client.
 
     Args:
         url: the server's address.
@@ -53,6 +54,7 @@ class Client:
         except (httpx.InvalidURL, UnicodeEncodeError):
             raise InvalidInput("the URL or the API key is not valid") from None
         self._timeout = timeout
+        self._seen = LastSeen()
 
     def __enter__(self) -> Self:
         return self
@@ -171,9 +173,11 @@ class Client:
             time.sleep(step.seconds)
             return None
         try:
-            return self._http.request(**_arguments(step))
+            answer = self._http.request(**_arguments(step, self._seen))
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             return error
+        self._seen.note(answer)
+        return answer
 
 
 class AsyncClient:
@@ -188,6 +192,7 @@ class AsyncClient:
         except (httpx.InvalidURL, UnicodeEncodeError):
             raise InvalidInput("the URL or the API key is not valid") from None
         self._timeout = timeout
+        self._seen = LastSeen()
 
     async def __aenter__(self) -> Self:
         return self
@@ -280,11 +285,13 @@ class AsyncClient:
         try:
             # httpx bounds each wait for the network, and never the sum of them.
             async with asyncio.timeout(step.seconds):
-                return await self._http.request(**_arguments(step))
+                answer = await self._http.request(**_arguments(step, self._seen))
         except TimeoutError:
             return httpx.ReadTimeout("the answer is not whole in time")
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             return error
+        self._seen.note(answer)
+        return answer
 
 
 def _checked(url: str) -> str:
@@ -297,13 +304,13 @@ def _headers(api_key: str | None) -> Mapping[str, str]:
     return {"Authorization": f"Bearer {api_key}"} if api_key else {}
 
 
-def _arguments(step: Send) -> dict[str, Any]:
+def _arguments(step: Send, seen: LastSeen) -> dict[str, Any]:
     """What httpx is to send; the server learns how long its answer is waited for, as far as it can be told."""
     told = min(step.seconds, MAX_REQUEST_TIMEOUT)
     return {
         "method": step.request.method,
         "url": step.request.path,
         "content": step.request.content or None,
-        "headers": {**step.request.headers, "X-Request-Timeout": f"{told:.3f}"},
+        "headers": {**step.request.headers, **seen.headers(), "X-Request-Timeout": f"{told:.3f}"},
         "timeout": step.seconds,
     }

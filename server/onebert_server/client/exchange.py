@@ -4,6 +4,7 @@ Nothing here does input or output. A function that needs the server is a generat
 (`Send`, `Pause`) and is sent what came of it, so that the synchronous and the asynchronous client run the same code.
 """
 
+import threading
 import time
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import suppress
@@ -16,9 +17,10 @@ from typing import TypeAlias, TypeVar
 import httpx
 import msgspec
 
-from onebert_store.errors import OneBertError, ServerUnreachable
+from onebert_store.errors import ChangeUnknown, OneBertError, ServerUnreachable
 
 MAX_REPETITIONS = 8
+MAX_BREAKS = 2
 # Those who were refused together do not come back together.
 SPREAD = (1.0, 1.25)
 REFUSED_FOR_NOW = (429, 503)
@@ -65,8 +67,36 @@ T = TypeVar("T")
 Steps: TypeAlias = Generator[Send | Pause, Outcome, T]
 
 
+class LastSeen:
+    """The last change of a server's registry that a client knows of; thread-safe.
+
+    A server gives the number of each change that it makes. Sent back with later requests, it has them answered by a
+    server that knows of the change, whichever server of several that is.
+    """
+
+    def __init__(self) -> None:
+        self._seq = 0
+        self._lock = threading.Lock()
+
+    def headers(self) -> dict[str, str]:
+        """What a request sends along."""
+        return {"OneBERT-Min-Seq": str(self._seq)} if self._seq else {}
+
+    def note(self, answer: httpx.Response) -> None:
+        """Keeps what an answer says; forgets it where the registry has no such change, as after it was put back."""
+        if answer.status_code == ChangeUnknown.status and ChangeUnknown.code in answer.text:
+            with self._lock:
+                self._seq = 0
+        said = answer.headers.get("onebert-seq", "")
+        if said.isascii() and said.isdecimal() and len(said) < 19:
+            with self._lock:
+                self._seq = max(self._seq, int(said))
+
+
 def exchange(request: Request, timeout: float) -> Steps[httpx.Response]:
     """Sends a request until it is answered: a server that says when to come back is asked again then.
+
+    One whose connection breaks before the answer is whole may have died: another one may be asked at once.
 
     Args:
         request: what to ask.
@@ -77,11 +107,14 @@ def exchange(request: Request, timeout: float) -> Steps[httpx.Response]:
         ServerUnreachable: nothing answered, or it was not a OneBERT server.
     """
     deadline = time.monotonic() + timeout
-    repetitions = 0
+    repetitions = breaks = 0
     while True:
         outcome = yield Send(request, max(deadline - time.monotonic(), 0.001))
         if isinstance(outcome, httpx.Response) and outcome.is_success:
             return outcome
+        if request.repeatable and breaks < MAX_BREAKS and _broke(outcome):
+            breaks += 1
+            continue
         error = _refusal(outcome)
         again = request.repeatable and error.status in REFUSED_FOR_NOW and error.retry_after is not None
         pause = (error.retry_after or 0) * uniform(*SPREAD)  # noqa: S311 - no secret
@@ -131,6 +164,12 @@ def refusal_of(answer: httpx.Response) -> OneBertError:
         error.code, error.title = problem.code, problem.title or kind.title
     error.status, error.retry_after = answer.status_code, _retry_after(answer)
     return error
+
+
+def _broke(outcome: Outcome) -> bool:
+    """Whether there was a connection, and it was lost; nothing is known of what the server has done."""
+    lost = isinstance(outcome, httpx.NetworkError | httpx.RemoteProtocolError)
+    return lost and not isinstance(outcome, httpx.ConnectError)
 
 
 def _refusal(outcome: Outcome) -> OneBertError:

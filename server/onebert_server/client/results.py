@@ -159,6 +159,12 @@ class TaskFacts(Struct, frozen=True):
     versions: list[VersionSummary]
 
 
+class TaskPage(TaskFacts, frozen=True):
+    """A page of a task's versions; `next` is where the next page begins."""
+
+    next: int | None = None
+
+
 class VersionFacts(VersionSummary, frozen=True, kw_only=True):
     """One version with the manifest of its delta file, as FORMAT.md describes it."""
 

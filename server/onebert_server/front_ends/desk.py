@@ -126,7 +126,8 @@ class _Known:
 
 def _context(asked: wire.Compute) -> Context:
     now = time.monotonic()
-    return Context(wire.principal(asked.principal), now + asked.remaining, now - asked.waited, asked.request_id)
+    principal = wire.principal(asked.principal)
+    return Context(principal, now + asked.remaining, now - asked.waited, asked.request_id, asked.min_seq)
 
 
 def _wanted(asked: wire.Compute) -> tuple[Wanted, list[Pieces]]:

@@ -155,6 +155,7 @@ def _question(number: int, context: Context, wanted: Wanted, inputs: Sequence[Pi
         top_k=wanted.top_k,
         inputs=[wire.SplitInput(list(one.ids), list(one.lengths)) for one in distinct.values()],
         order=[indexes[id(one)] for one in inputs] if len(inputs) > 1 else [],
+        min_seq=context.min_seq,
     )
 
 

@@ -88,6 +88,7 @@ class Compute(msgspec.Struct, tag=True, frozen=True, array_like=True):
         top_k: how many scores of each answer are wanted.
         inputs: the distinct inputs.
         order: for each reference, which input; empty where the only input is for all.
+        min_seq: the registry's change that the answer has to know of.
     """
 
     number: int
@@ -100,6 +101,7 @@ class Compute(msgspec.Struct, tag=True, frozen=True, array_like=True):
     top_k: int | None
     inputs: list[SplitInput]
     order: list[int]
+    min_seq: int = 0
 
 
 class Cancel(msgspec.Struct, tag=True, frozen=True, array_like=True):

@@ -23,6 +23,8 @@ logger = logging.getLogger("onebert.http")
 
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 TIMEOUT_HEADER = "X-Request-Timeout"
+SEQ_HEADER, MIN_SEQ_HEADER = "OneBERT-Seq", "OneBERT-Min-Seq"
+_TIMEOUT, _MIN_SEQ = (name.lower().encode() for name in (TIMEOUT_HEADER, MIN_SEQ_HEADER))
 # As languages write floating-point numbers: with up to 17 significant digits, and small ones with an exponent.
 SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,32})?([eE][+-]?[0-9]{1,3})?")
 METHODS = frozenset({"GET", "PUT", "POST", "DELETE", "HEAD", "OPTIONS", "PATCH"})
@@ -78,15 +80,15 @@ class ContextMiddleware:
         self.timeout = timeout
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuses a timeout that is no number of seconds, or passes the request on."""
+        """Refuses a timeout that is no number of seconds, or a change that is no number, or passes the request on."""
         if scope["type"] == "http":
             state, now = scope["state"], time.monotonic()
             try:
-                deadline = now + _timeout(Headers(scope=scope).getlist(TIMEOUT_HEADER), self.timeout)
+                seconds, min_seq = _asked(scope["headers"], self.timeout)
             except OneBertError as error:
                 await problem_response(scope, error)(scope, receive, send)
                 return
-            state["context"] = Context(state["principal"], deadline, now, state["request_id"])
+            state["context"] = Context(state["principal"], now + seconds, now, state["request_id"], min_seq)
         await self.app(scope, receive, send)
 
 
@@ -153,6 +155,22 @@ def _request_id(headers: Headers) -> str:
     return given if REQUEST_ID.fullmatch(given) else f"{random.getrandbits(128):032x}"
 
 
+def _asked(headers: list[tuple[bytes, bytes]], timeout: float) -> tuple[float, int]:
+    """Seconds that the caller gives its request, and the change that the answer has to know of.
+
+    Raises:
+        InvalidInput: one of the two headers cannot be read.
+    """
+    timeouts, seqs = [], []
+    # One walk over the raw fields: every question comes by here.
+    for name, value in headers:
+        if name == _TIMEOUT:
+            timeouts.append(value.decode("latin-1"))
+        elif name == _MIN_SEQ:
+            seqs.append(value.decode("latin-1"))
+    return _timeout(timeouts, timeout), _min_seq(seqs)
+
+
 def _timeout(given: list[str], default: float) -> float:
     """Seconds that the caller gives its request.
 
@@ -165,6 +183,14 @@ def _timeout(given: list[str], default: float) -> float:
     if not 0 < seconds <= MAX_REQUEST_TIMEOUT:
         raise InvalidInput(f"{TIMEOUT_HEADER} is a number of seconds above 0 and at most {MAX_REQUEST_TIMEOUT}")
     return seconds
+
+
+def _min_seq(given: list[str]) -> int:
+    if not given:
+        return 0
+    if len(given) != 1 or not re.fullmatch(r"[0-9]{1,18}", given[0]):
+        raise InvalidInput(f"{MIN_SEQ_HEADER} is the number that {SEQ_HEADER} gave")
+    return int(given[0])
 
 
 def _method(scope: Scope) -> str:

@@ -224,9 +224,10 @@ class TasksResponse(BaseModel):
 
 
 class TaskResponse(_Task):
-    """A task, its aliases as in the list of tasks, and its versions, oldest first."""
+    """A task, its aliases as in the list of tasks, and a page of its versions, oldest first."""
 
     versions: list[VersionSummary]
+    next: Annotated[int | None, Field(description="what `after` must be for the next page; null on the last one")]
 
 
 class BaseResponse(BaseModel):
@@ -268,6 +269,8 @@ class Health(BaseModel):
     storage: Annotated[
         str | None, Field(description="ok, or the code of the error with which the disk refused the last change")
     ] = None
+    seq: Annotated[int | None, Field(description="the registry's last change that is shown here")] = None
+    age: Annotated[float | None, Field(description="seconds since the registry was last looked at")] = None
 
 
 class Reason(BaseModel):

@@ -46,8 +46,17 @@ async def _context(
         float | None,
         Header(gt=0, le=MAX_REQUEST_TIMEOUT, description="Seconds after which the answer is of no use; then 504."),
     ] = None,
+    onebert_min_seq: Annotated[
+        int | None,
+        Header(
+            alias="OneBERT-Min-Seq",
+            ge=0,
+            lt=10**18,
+            description="What `OneBERT-Seq` said of a change: the answer knows of that change, or comes when it does.",
+        ),
+    ] = None,
 ) -> Context:
-    # The header is here for the documentation only: ContextMiddleware has read it before any route is looked up.
+    # The headers are here for the documentation only: ContextMiddleware has read them before any route is looked up.
     context: Context = request.state.context
     return context
 

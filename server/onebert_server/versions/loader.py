@@ -4,7 +4,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from onebert_encoder.compute.threads import compute_with
 from onebert_server.versions.residents import RETRY_AT_MOST, Residents
@@ -21,6 +21,8 @@ SCRUB_PAUSE = 1.0
 # Seconds without such reading after the place of all files did not answer: versions that have copies on this machine
 # wait meanwhile for no silent bucket.
 AWAY_PAUSE = 30.0
+# Tasks whose versions are listed at once for that.
+SCRUBBED_TOGETHER = 100
 
 
 class Loader:
@@ -36,10 +38,13 @@ class Loader:
         self._registry = registry
         self._to_scrub: deque[Version] = deque()
         self._scrub_at = 0.0
+        self._scrubbed = ""  # the last task whose versions are in it
+        self._later: deque[Version] = deque()
         self._thread = threading.Thread(target=self._run, name="onebert-loader", daemon=True)
 
-    def start(self) -> None:
-        """Begins to load what is asked for."""
+    def start(self, later: Iterable[Version] = ()) -> None:
+        """Begins to load what is asked for, and `later` while nothing is, as long as the bank has room."""
+        self._later.extend(later)
         self._thread.start()
 
     @property
@@ -60,7 +65,9 @@ class Loader:
         if time.monotonic() < self._scrub_at:
             return
         if not self._to_scrub:
-            self._to_scrub.extend(self._directory.versions())
+            tasks = self._directory.tasks(self._scrubbed, SCRUBBED_TOGETHER)
+            self._scrubbed = tasks[-1].name if tasks else ""
+            self._to_scrub.extend(version for task in tasks for version in task.versions.values())
         if self._to_scrub:
             self.look_at(self._to_scrub.popleft())
 
@@ -94,12 +101,21 @@ class Loader:
                 taken = [one for one in self._take() if not self._directory.give_up_unwanted(one)]
                 if taken:
                     self._residents.load(taken)
+                elif self._later:
+                    self._load_later()
                 elif not self._queue.closed:
                     self.look_again()
             # Without this thread no version would be loaded any more, so it outlives even a fault of this code.
             except Exception as error:
                 logger.exception("the loader goes on after an unexpected error")
                 self._give_up(taken, error)
+
+    def _load_later(self) -> None:
+        """Loads a few of those that the start has left, unless others would have to go for them."""
+        next_ones = (self._later.popleft() for _ in range(min(len(self._later), LOADED_TOGETHER)))
+        versions = [one for one in next_ones if self._directory.begin_loading(one)]
+        if versions and not self._residents.load(versions, may_evict=False):
+            self._later.clear()
 
     def _give_up(self, taken: Sequence[Version], error: Exception) -> None:
         """Answers those who wait for versions that an unexpected error left half loaded; then takes a rest."""
@@ -111,7 +127,7 @@ class Loader:
 
     def _take(self) -> list[Version]:
         """What is to be loaded next, waiting for it; nothing where there is time to look at a stored file."""
-        self._queue.wait(SCRUB_PAUSE)
+        self._queue.wait(0.0 if self._later else SCRUB_PAUSE)
         if not self._queue.closed:
             self._directory.try_again()
         return self._queue.take(LOADED_TOGETHER)

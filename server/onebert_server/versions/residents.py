@@ -223,7 +223,7 @@ class Residents:
     def _install_stored(self, version: Version, make_room: Callable[[int], bool]) -> Installed:
         delta = loads(self._registry.read(version.entry))
         # The file's own manifest, which its digest covers; the registry's copy may be damaged.
-        record = VersionRecord(**vars(version.entry), manifest=delta.manifest)
+        record = version.entry.with_manifest(delta.manifest)
 
         def folded() -> tuple[Row, int]:
             row, size = self._fold(delta)

@@ -98,7 +98,7 @@ class Version:
         self.method = sys.intern(record.manifest.method)
 
 
-@dataclass
+@dataclass(slots=True)
 class TaskEntry:
     """A task: its versions by number and its aliases."""
 
@@ -116,6 +116,8 @@ class TaskEntry:
             raise VersionNotFound(f"{self.name} has no version {number}")
         return self.versions[number]
 
-    def copy(self) -> Self:
-        """What stays as it is when the directory changes: versions by number, aliases by name."""
-        return type(self)(self.name, dict(sorted(self.versions.items())), dict(sorted(self.aliases.items())))
+    def copy(self, after: int = 0, most: int | None = None) -> Self:
+        """What stays as it is when the directory changes: aliases by name, and by number a page of the versions."""
+        numbers = sorted(number for number in self.versions if number > after)[:most]
+        versions = {number: self.versions[number] for number in numbers}
+        return type(self)(self.name, versions, dict(sorted(self.aliases.items())))

@@ -21,15 +21,21 @@ class View:
         self._directory = catalog.directory
         self._principal = principal
 
-    def tasks(self, after: str, most: int) -> list[TaskEntry]:
-        """The first `most` tasks whose names come after `after`, by name."""
+    def tasks(self, after: str, most: int, prefix: str) -> list[TaskEntry]:
+        """The first `most` tasks whose names come after `after` and begin with `prefix`, by name."""
         self._principal.require_scope(Action.SEE)
-        return self._directory.tasks(after, most, self._principal.sees)
+        return self._directory.tasks(after, most, prefix, self._principal.sees)
 
-    def task(self, name: str) -> TaskEntry:
-        """One task."""
+    def task(self, name: str, after: int, most: int) -> TaskEntry:
+        """One task, with the first `most` of its versions whose numbers are above `after`, and what is known of them.
+
+        Reads the registry for those whose manifests were not read yet.
+        """
         self._principal.require(Action.SEE, name)
-        return self._directory.task(name)
+        entry = self._directory.task(name, after, most)
+        for version in entry.versions.values():
+            self._catalog.learn(version)
+        return entry
 
     def alias(self, task: str, alias: str) -> Alias:
         """Where an alias points.
@@ -37,7 +43,8 @@ class View:
         Raises:
             AliasNotFound: the task has no such alias.
         """
-        at = self.task(task).aliases.get(alias)
+        self._principal.require(Action.SEE, task)
+        at = self._directory.task_alias(task, alias)
         if at is None:
             raise AliasNotFound(f"{task} has no alias {shown(alias)}")
         return at
@@ -54,6 +61,7 @@ class View:
     def manifest(self, version: Version) -> Manifest:
         """The whole manifest of a version; reads the registry."""
         self._principal.require(Action.SEE, version.entry.task)
+        self._catalog.learn(version)
         return self._catalog.manifest(version.entry)
 
     def delta(self, version: Version) -> bytes:

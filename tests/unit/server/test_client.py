@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import threading
 import time
 from contextlib import closing, suppress
@@ -15,7 +16,7 @@ import pytest
 from onebert_server.client import AsyncClient, Client, results
 from onebert_server.client.exchange import MAX_REPETITIONS
 from onebert_server.http import schemas
-from onebert_store.errors import AliasConflict, OneBertError, QueueFull, ServerUnreachable
+from onebert_store.errors import AliasConflict, ChangeUnknown, OneBertError, QueueFull, ServerUnreachable
 
 FULL = {"title": "Too much", "status": 503, "code": "queue-full", "detail": "full", "type": "x", "instance": "y"}
 TASKS = json.dumps({"tasks": []}).encode()
@@ -248,7 +249,7 @@ def test_an_error_of_the_tree_is_raised_by_its_code(ask):
         (results.TaskSummary, schemas.TaskSummary, set()),
         (results.TaskList, schemas.TasksResponse, set()),
         (results.VersionSummary, schemas.VersionSummary, set()),
-        (results.TaskFacts, schemas.TaskResponse, set()),
+        (results.TaskPage, schemas.TaskResponse, set()),
         (results.VersionFacts, schemas.VersionResponse, set()),
         (results.BaseFacts, schemas.BaseResponse, set()),
     ],
@@ -257,3 +258,82 @@ def test_an_error_of_the_tree_is_raised_by_its_code(ask):
 def test_the_client_reads_every_field_that_the_server_sends(read, sent, beside):
     """The client is written without the server's HTTP library, so it has types of its own."""
     assert set(read.__struct_fields__) == set(sent.model_fields) | beside
+
+
+def test_a_number_that_a_registry_does_not_know_is_forgotten():
+    unknown = 412, {}, problem(status=412, code="change-unknown")
+    with (
+        Gateway((200, {"OneBERT-Seq": "7"}, TASKS), unknown, (200, {}, TASKS)) as gateway,
+        Client(gateway.url) as client,
+    ):
+        client.tasks()
+        with pytest.raises(ChangeUnknown):
+            client.tasks()
+        client.tasks()
+        assert [headers.get("OneBERT-Min-Seq") for _, _, headers, _ in gateway.asked] == [None, "7", None]
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_what_a_client_has_changed_it_asks_to_be_known(kind):
+    """The highest number that any answer gave goes out with every later request of that client, and of no other."""
+    said = [(200, {"OneBERT-Seq": number}, TASKS) for number in ("7", "3", "x", "")]
+    with Gateway(*said, (200, {}, TASKS)) as gateway:
+
+        async def live():
+            async with AsyncClient(gateway.url) as client:
+                for _ in range(5):
+                    await client.tasks()
+
+        if kind is AsyncClient:
+            asyncio.run(live())
+        else:
+            with Client(gateway.url) as client:
+                for _ in range(5):
+                    client.tasks()
+        with Client(gateway.url) as other:
+            other.tasks()
+        assert [headers.get("OneBERT-Min-Seq") for _, _, headers, _ in gateway.asked] == [None, *["7"] * 4, None]
+
+
+class Breaking:
+    """Takes connections and cuts each of the first few when a request has come; the others are answered."""
+
+    def __init__(self, breaks):
+        self.breaks, self.asked = breaks, 0
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
+
+    def serve(self):
+        with suppress(OSError):
+            while True:
+                connection, _ = self.listener.accept()
+                with connection:
+                    connection.recv(65536)
+                    self.asked += 1
+                    if self.asked > self.breaks:
+                        head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(TASKS)}\r\nConnection: close\r\n\r\n"
+                        connection.sendall(head.encode() + TASKS)
+
+    def __enter__(self):
+        self.thread = threading.Thread(target=self.serve)
+        self.thread.start()
+        return self
+
+    def __exit__(self, *exception):
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.thread.join()
+        self.listener.close()
+
+
+def test_what_may_be_sent_twice_is_sent_again_when_the_connection_breaks(ask):
+    with Breaking(2) as server:
+        assert ask(server, "tasks") == []
+        assert server.asked == 3
+    with Breaking(9) as server:
+        with pytest.raises(ServerUnreachable):
+            ask(server, "tasks")
+        assert server.asked == 3
+    with Breaking(9) as server:
+        with pytest.raises(ServerUnreachable):
+            ask(server, "delete_task", "task")
+        assert server.asked == 1

@@ -182,6 +182,17 @@ def test_more_live_tasks_than_wanted_are_refused_without_looking_at_all_of_them(
     assert sorted(directory.evict() for _ in range(12)) == list(range(1, 13))
 
 
+def test_many_live_tasks_of_which_nothing_is_known_are_refused_and_not_left_out():
+    directory = _directory()
+    for number in range(4):
+        record = _record(f"task-{number}", 1)
+        entry = VersionEntry(record.task, record.version, record.digest, record.size, record.created_at)
+        directory.publish(Version(entry), {"live": Alias(1)})
+    assert directory.pin_live(lambda _: True, most=4, principal=ASKS) == []
+    with pytest.raises(InvalidInput, match="more than 3 tasks"):
+        directory.pin_live(lambda _: True, most=3, principal=ASKS)
+
+
 def test_a_task_without_live_is_no_live_task(directory):
     directory.set_alias("a", "live", None)
     assert directory.pin_live(lambda _: True, most=9, principal=ASKS) == []

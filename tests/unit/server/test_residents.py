@@ -10,19 +10,21 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
+import httpx
 import numpy as np
 import pytest
 import torch
 
 from bases import tiny_base
 from onebert_server.answering.backend import Wanted
+from onebert_server.app import create_app
 from onebert_server.context import Context, own_work
 from onebert_server.engine import bank
 from onebert_server.engine.speed import Speed
 from onebert_server.principal import root
 from onebert_server.runtime import open_runtime
 from onebert_server.settings import load_settings
-from onebert_server.versions import residents
+from onebert_server.versions import catalog, residents
 from onebert_server.versions.catalog import Catalog
 from onebert_server.versions.loader import Loader
 from onebert_server.versions.residents import RETRY_AT_MOST
@@ -69,9 +71,17 @@ def move(runtime, name, alias, version, expected):
 
     async def moved():
         async with runtime.catalog.in_memory(name, version, own_work("test")):
-            return runtime.catalog.move_alias(name, alias, version, expected, WORK)
+            return runtime.catalog.move_alias(name, alias, version, expected, WORK)[0]
 
     return asyncio.run(moved())
+
+
+def get(runtime, path):
+    async def asked():
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(create_app(runtime))) as web:
+            return await web.get(f"http://localhost{path}")
+
+    return asyncio.run(asked())
 
 
 def state(runtime, name):
@@ -312,7 +322,7 @@ def test_a_principal_that_waits_for_many_versions_leaves_room_for_others(tmp_pat
         finally:
             runtime.directory.unpin(pinned)
 
-    monkeypatch.setattr(Loader, "start", lambda self: None)
+    monkeypatch.setattr(Loader, "start", lambda *_: None)
     with opened(tmp_path) as runtime:
         asyncio.run(live(runtime))
 
@@ -329,6 +339,55 @@ def test_only_versions_that_an_alias_points_at_are_loaded_at_the_start(tmp_path)
         logits = ask(runtime, "task@2")[0]
         np.testing.assert_allclose(logits.ravel(), second.logits(TEXT).ravel(), atol=1e-4)
         assert runtime.directory.version("task", 2).state is State.RESIDENT
+
+
+def test_what_a_start_has_no_time_for_is_loaded_while_the_server_answers(tmp_path, monkeypatch):
+    monkeypatch.setattr(catalog, "LOAD_SECONDS", -1.0)
+    tasks = {f"task{seed}": Task(seed=seed).with_golden() for seed in range(40)}
+    store(tmp_path, **tasks)
+    with opened(tmp_path) as runtime:
+        assert_answers(runtime, task39=tasks["task39"])
+        wait_until(lambda: runtime.directory.counts()["resident"] == 40)
+        assert_answers(runtime, **tasks)
+
+
+def test_manifests_that_a_start_has_no_time_for_are_read_when_they_are_asked_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(catalog, "LEARNED_AT_START", 1)
+    with Registry.open(tmp_path) as registry:
+        for seed in (1, 2):
+            registry.add("task", loads(Task(seed=seed).file))
+    with opened(tmp_path) as runtime:
+        assert runtime.directory.version("task", 2).known_facts is None
+        for path in ("/v1/tasks/task", "/v1/tasks/task/versions/2"):
+            assert get(runtime, path).status_code == 200
+        assert runtime.directory.version("task", 2).known_facts is not None
+        assert [one["labels"] for one in get(runtime, "/v1/tasks/task").json()["versions"]] == [3, 3]
+
+
+def test_the_list_of_tasks_and_a_tasks_versions_come_in_pages(tmp_path):
+    with Registry.open(tmp_path) as registry:
+        for name in ("b", "acme-2", "acme-1", "acme", "a"):
+            registry.add(name, loads(Task(seed=1).file))
+        for seed in (2, 3):
+            registry.add("b", loads(Task(seed=seed).file))
+
+    def names(runtime, query):
+        page = get(runtime, f"/v1/tasks?{query}").json()
+        return [task["name"] for task in page["tasks"]], page["next"]
+
+    def numbers(runtime, query):
+        page = get(runtime, f"/v1/tasks/b?{query}").json()
+        return [version["version"] for version in page["versions"]], page["next"]
+
+    with opened(tmp_path) as runtime:
+        assert names(runtime, "") == (["a", "acme", "acme-1", "acme-2", "b"], None)
+        assert names(runtime, "prefix=acme&limit=2") == (["acme", "acme-1"], "acme-1")
+        assert names(runtime, "prefix=acme&limit=2&after=acme-1") == (["acme-2"], None)
+        assert names(runtime, "prefix=acme-&after=acme") == (["acme-1", "acme-2"], None)
+        assert names(runtime, "prefix=c") == names(runtime, "after=b") == ([], None)
+        assert numbers(runtime, "") == ([1, 2, 3], None)
+        assert numbers(runtime, "limit=2") == ([1, 2], 2)
+        assert numbers(runtime, "limit=2&after=2") == ([3], None)
 
 
 def test_an_alias_is_not_moved_to_a_version_that_cannot_answer(tmp_path):
@@ -463,7 +522,7 @@ def test_a_file_that_is_damaged_while_it_is_served_is_noticed_counted_and_healed
         assert_answers(runtime, task=task)
         with runtime.registry.writer() as body:
             body.write(task.file)
-            kept, created = runtime.catalog.upload("task", body, WORK)
+            kept, created, _ = runtime.catalog.upload("task", body, WORK)
         assert (kept.version, created) == (1, False)
         wait_until(lambda: gauge() == 0)
         assert runtime.catalog.read_delta(runtime.directory.version("task", 1)) == task.file

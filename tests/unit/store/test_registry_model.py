@@ -166,7 +166,7 @@ class Histories(RuleBasedStateMachine):
         else:
             before = task.aliases.get(alias)
             moved = Alias(n, expected) if n != expected else before
-            assert self.registry.move_alias(name, alias, n, expected) == moved
+            assert self.registry.move_alias(name, alias, n, expected)[0] == moved
             task.aliases[alias] = moved
             return
         with pytest.raises(error):

@@ -70,7 +70,7 @@ def test_of_those_who_move_an_alias_one_wins(writers):
 
         def move(registry, number, live=live, targets=targets):
             try:
-                return registry.move_alias("spam", "live", targets[number], live)
+                return registry.move_alias("spam", "live", targets[number], live)[0]
             except AliasConflict:
                 return None
 
@@ -85,7 +85,7 @@ def test_of_those_who_make_an_alias_one_wins(writers):
 
     def make(registry, number):
         try:
-            return registry.move_alias("spam", "canary", number + 1, None)
+            return registry.move_alias("spam", "canary", number + 1, None)[0]
         except AliasConflict:
             return None
 

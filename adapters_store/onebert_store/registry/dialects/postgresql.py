@@ -10,11 +10,12 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as NoConnectionLeft
 
 from onebert_store.errors import OneBertError, StorageFull, StorageUnavailable, StoreCorrupt
-from onebert_store.registry.dialects.postgresql_connection import STATEMENT_S, Connector, parse
+from onebert_store.registry.dialects.postgresql_connection import STATEMENT_S, Connector, PatientConnection, parse
 
 # The two locks' names among the advisory locks of one database: a number for OneBERT, and one for each.
 _ONEBERT = 0x1BE27
 _BLOBS, _SCHEMA = 1, 2
+_CHANNEL = "onebert_changes"
 _SHARED, _EXCLUSIVE = "pg_advisory_xact_lock_shared", "pg_advisory_xact_lock"
 
 SWEEP_WAIT_S = 120
@@ -50,6 +51,7 @@ class PostgresDatabase:
     """
 
     shared = True
+    seconds = "EXTRACT(EPOCH FROM clock_timestamp())::float8"
 
     def __init__(self, url: str) -> None:
         """Connects to nothing yet.
@@ -57,9 +59,10 @@ class PostgresDatabase:
         Raises:
             InvalidSettings: the URL is none.
         """
+        self._connect = Connector(parse(url))
         engine = create_engine(
             "postgresql+psycopg://",
-            creator=Connector(parse(url)),
+            creator=self._connect,
             # A connection that the server has closed meanwhile is noticed before it is used.
             pool_pre_ping=True,
             pool_timeout=STATEMENT_S,
@@ -114,6 +117,20 @@ class PostgresDatabase:
             _lock(connection, _EXCLUSIVE, _SCHEMA)
             yield
 
+    def announce(self, connection: Connection) -> None:
+        """NOTIFY, which is part of the transaction."""
+        connection.execute(text(f"NOTIFY {_CHANNEL}"))
+
+    @contextmanager
+    def listening(self) -> Iterator["_Listener"]:
+        """LISTEN, on a connection that does nothing else."""
+        with _typed_errors():
+            connection = self._connect()
+        try:
+            yield _Listener(connection)
+        finally:
+            connection.close()
+
     def schema_mark(self, connection: Connection) -> int:
         """What Alembic has noted; raises StoreCorrupt where another program's Alembic has."""
         if connection.scalar(text("SELECT to_regclass('alembic_version')")) is None:
@@ -148,6 +165,30 @@ class PostgresDatabase:
             # What was not committed is rolled back, which gives the lock back; a lost connection has done so already.
             with suppress(SQLAlchemyError):
                 connection.close()
+
+
+class _Listener:
+    """A connection that has said LISTEN."""
+
+    def __init__(self, connection: PatientConnection) -> None:
+        self._connection = connection
+        with _typed_errors():
+            connection.autocommit = True
+            connection.execute(f"LISTEN {_CHANNEL}")
+
+    def wait(self, seconds: float) -> bool:
+        with _typed_errors():
+            # Many announcements of a moment are one.
+            return any(True for _ in self._connection.notifies(timeout=seconds, stop_after=1))
+
+
+@contextmanager
+def _typed_errors() -> Iterator[None]:
+    """Types errors of the driver itself."""
+    try:
+        yield
+    except psycopg.Error as error:
+        raise _typed(error) or _unavailable("the connection is lost") from error
 
 
 class _Adding:

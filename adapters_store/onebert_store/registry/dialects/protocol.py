@@ -25,6 +25,17 @@ class Sweeping(Protocol):
         """To be called before each removal; raises StorageUnavailable where the lock has been lost."""
 
 
+class Listener(Protocol):
+    """Hears what others announce."""
+
+    def wait(self, seconds: float) -> bool:
+        """Returns when something was announced, or after so many seconds; whether something was.
+
+        Raises:
+            StorageUnavailable: the connection is lost.
+        """
+
+
 class Database(Protocol):
     """One database with a registry's rows; every method may be called from any thread.
 
@@ -32,11 +43,13 @@ class Database(Protocol):
         shared: whether several processes may have the registry open at a time. Otherwise one owns it, as `owned` says.
         readers: begins transactions that see one state of all tables.
         writers: begins transactions that change rows.
+        seconds: SQL for the time of the database's clock, in seconds: of one clock, whichever machine asks.
     """
 
     shared: bool
     readers: Engine
     writers: Engine
+    seconds: str
 
     def close(self) -> None:
         """Closes all connections."""
@@ -75,6 +88,16 @@ class Database(Protocol):
 
     def migrating(self, connection: Connection) -> AbstractContextManager[None]:
         """Held inside a transaction that changes the schema: others who want to change it wait for its end."""
+
+    def announce(self, connection: Connection) -> None:
+        """Tells those who are `listening`, once the connection's transaction is durable, that something was changed."""
+
+    def listening(self) -> AbstractContextManager[Listener | None]:
+        """What hears announcements while the block runs; None where the database makes none.
+
+        Raises:
+            StorageUnavailable: it cannot be reached.
+        """
 
     def schema_mark(self, connection: Connection) -> int:
         """The number of the schema: 0 where there are no tables yet."""

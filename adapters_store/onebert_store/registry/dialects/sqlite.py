@@ -44,6 +44,7 @@ class SqliteDatabase:
     """
 
     shared = False
+    seconds = "(julianday('now') - 2440587.5) * 86400.0"
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -119,6 +120,14 @@ class SqliteDatabase:
     @contextmanager
     def migrating(self, connection: Connection) -> Iterator[None]:
         """Nothing more: a transaction that writes has the whole file."""
+        yield
+
+    def announce(self, connection: Connection) -> None:
+        """Nothing: SQLite has nobody to tell."""
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Nothing is heard."""
         yield
 
     def schema_mark(self, connection: Connection) -> int:

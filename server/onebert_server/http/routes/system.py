@@ -43,7 +43,8 @@ async def readyz(runtime: RuntimeOf) -> Health:
     runtime.check_health()
     if runtime.draining or not runtime.engine.alive:
         raise ShuttingDown("the server is stopping")
-    return Health(status="ready", storage=runtime.catalog.storage, **runtime.directory.counts())
+    shown = {"seq": runtime.directory.position.seq, "age": round(runtime.follower.age, 3)}
+    return Health(status="ready", storage=runtime.catalog.storage, **shown, **runtime.directory.counts())
 
 
 @router.get(

@@ -7,13 +7,14 @@ import re
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from starlette.exceptions import HTTPException
 
 from onebert_server.context import Context
 from onebert_server.http.digests import SentDigests
+from onebert_server.http.middleware import SEQ_HEADER
 from onebert_server.http.routes.runtime_of import RuntimeOf, ViewOf
 from onebert_server.http.schemas import (
     ALIAS,
@@ -30,15 +31,22 @@ from onebert_server.http.schemas import (
 from onebert_server.http.strict import PROBLEMS, Answer, ContextOf, StrictRoute, require_media_type
 from onebert_server.limits import MAX_REF
 from onebert_server.runtime import Runtime
+from onebert_server.versions.catalog import Taken
 from onebert_server.versions.version import TaskEntry, Version
 from onebert_server.versions.view import View
 from onebert_store.errors import InvalidInput, OneBertError
 from onebert_store.registry.names import check_alias, check_name
-from onebert_store.registry.records import Alias, VersionEntry
+from onebert_store.registry.records import Alias
 
 T = TypeVar("T")
 
-router = APIRouter(route_class=StrictRoute, responses=PROBLEMS, tags=["tasks"])
+
+async def _seen(runtime: RuntimeOf, context: ContextOf) -> None:
+    """Waits until this replica shows the change that the caller wants to be seen."""
+    await runtime.directory.position.seen(context)
+
+
+router = APIRouter(route_class=StrictRoute, responses=PROBLEMS, tags=["tasks"], dependencies=[Depends(_seen)])
 
 # The rule is for readers of the OpenAPI document; the store checks names.
 Name = Annotated[str, Path(json_schema_extra={"pattern": NAME})]
@@ -73,15 +81,16 @@ async def upload(task: Name, request: Request, response: Response, runtime: Runt
     check_name(task)
     require_media_type(request, OCTETS)
     try:
-        record, created = await _receive(task, request, runtime, context)
+        taken = await _receive(task, request, runtime, context)
     except (OneBertError, HTTPException) as error:
         runtime.metrics.count_upload(error.code if isinstance(error, OneBertError) else str(error.status_code))
         raise
-    runtime.metrics.count_upload("created" if created else "existing")
-    response.status_code = 201 if created else 200
-    response.headers["Location"] = f"/v1/tasks/{task}/versions/{record.version}"
-    response.headers["ETag"] = f'"{record.digest}"'
-    return Uploaded(task=task, version=record.version, digest=record.digest)
+    runtime.metrics.count_upload("created" if taken.created else "existing")
+    response.status_code = 201 if taken.created else 200
+    response.headers["Location"] = f"/v1/tasks/{task}/versions/{taken.entry.version}"
+    response.headers["ETag"] = f'"{taken.entry.digest}"'
+    response.headers[SEQ_HEADER] = str(taken.seq)
+    return Uploaded(task=task, version=taken.entry.version, digest=taken.entry.digest)
 
 
 @router.get("/v1/tasks", response_model=TasksResponse)
@@ -90,26 +99,35 @@ async def tasks(
     runtime: RuntimeOf,
     view: ViewOf,
     after: Annotated[str, Query(max_length=MAX_REF, description="the last name of the page before")] = "",
+    prefix: Annotated[str, Query(max_length=MAX_REF, description="what the names begin with")] = "",
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE, description="tasks of a page")] = MAX_PAGE,
 ) -> Response:
     """Lists the tasks by name, a page at a time; `next` is the `after` of the next page."""
     # Beside the event loop: a thousand tasks take milliseconds to copy and to write.
-    return Answer(request, await _in_thread(runtime, _page, view, after, limit), "application/json")
+    return Answer(request, await _in_thread(runtime, _page, view, after, prefix, limit), "application/json")
 
 
 @router.get("/v1/tasks/{task}", response_model=TaskResponse)
-async def task(task: Name, request: Request, runtime: RuntimeOf, view: ViewOf) -> Response:
-    """Describes a task: where its aliases point, and its versions."""
+async def task(
+    task: Name,
+    request: Request,
+    runtime: RuntimeOf,
+    view: ViewOf,
+    after: Annotated[int, Query(ge=0, lt=2**31, description="the last version of the page before")] = 0,
+    limit: Annotated[int, Query(ge=1, le=MAX_PAGE, description="versions of a page")] = MAX_PAGE,
+) -> Response:
+    """Describes a task: where its aliases point, and its versions, a page at a time."""
     check_name(task)
     # Beside the event loop: a task may have had ten thousand versions.
-    return Answer(request, await _in_thread(runtime, _described, view, task), "application/json")
+    return Answer(request, await _in_thread(runtime, _described, view, task, after, limit), "application/json")
 
 
 @router.delete("/v1/tasks/{task}", status_code=204)
-async def delete_task(task: Name, runtime: RuntimeOf, context: ContextOf) -> None:
+async def delete_task(task: Name, response: Response, runtime: RuntimeOf, context: ContextOf) -> None:
     """Deletes a task with its aliases and versions; requests that hold one of these are still answered."""
     check_name(task)
-    await _in_thread(runtime, runtime.catalog.delete_task, task, context)
+    seq = await _in_thread(runtime, runtime.catalog.delete_task, task, context)
+    response.headers[SEQ_HEADER] = str(seq)
 
 
 @router.get("/v1/tasks/{task}/versions/{version}")
@@ -134,10 +152,13 @@ async def delta(task: Name, version: VersionNumber, request: Request, runtime: R
 
 
 @router.delete("/v1/tasks/{task}/versions/{version}", status_code=204)
-async def delete_version(task: Name, version: VersionNumber, runtime: RuntimeOf, context: ContextOf) -> None:
+async def delete_version(
+    task: Name, version: VersionNumber, response: Response, runtime: RuntimeOf, context: ContextOf
+) -> None:
     """Deletes a version that no alias points at; requests that hold it are still answered."""
     check_name(task)
-    await _in_thread(runtime, runtime.catalog.delete_version, task, version, context)
+    seq = await _in_thread(runtime, runtime.catalog.delete_version, task, version, context)
+    response.headers[SEQ_HEADER] = str(seq)
 
 
 @router.get("/v1/tasks/{task}/aliases/{alias}")
@@ -156,6 +177,7 @@ async def move_alias(
     response: Response,
     runtime: RuntimeOf,
     context: ContextOf,
+    wait: Annotated[Literal["all"] | None, Query(description="answer when every live replica shows it")] = None,
 ) -> AliasResponse:
     """Points an alias at a version if it is where `If-Match: "<version>"` says, or new with `If-None-Match: *`.
 
@@ -164,25 +186,33 @@ async def move_alias(
     check_name(task)
     check_alias(alias)
     expected = _expected(request)
+    await _in_thread(runtime, runtime.catalog.look)
     async with runtime.catalog.in_memory(task, body.version, context):
-        moved = await _in_thread(runtime, runtime.catalog.move_alias, task, alias, body.version, expected, context)
+        arguments = task, alias, body.version, expected, context
+        moved, seq = await _in_thread(runtime, runtime.catalog.move_alias, *arguments)
+    if wait and runtime.presence is not None:
+        await runtime.presence.all_at(seq, context, runtime.registrars)
+    response.headers[SEQ_HEADER] = str(seq)
     return _alias_response(task, alias, moved, response)
 
 
 @router.delete(
     "/v1/tasks/{task}/aliases/{alias}", status_code=204, openapi_extra={"parameters": [AT | {"required": True}]}
 )
-async def delete_alias(task: Name, alias: AliasName, request: Request, runtime: RuntimeOf, context: ContextOf) -> None:
+async def delete_alias(
+    task: Name, alias: AliasName, request: Request, response: Response, runtime: RuntimeOf, context: ContextOf
+) -> None:
     """Deletes an alias if it is where `If-Match: "<version>"` says; its version stays."""
     check_name(task)
     check_alias(alias)
     expected = _expected(request)
     if expected is None:
         raise InvalidInput('an alias is deleted with If-Match: "<current version>"')
-    await _in_thread(runtime, runtime.catalog.delete_alias, task, alias, expected, context)
+    seq = await _in_thread(runtime, runtime.catalog.delete_alias, task, alias, expected, context)
+    response.headers[SEQ_HEADER] = str(seq)
 
 
-async def _receive(task: str, request: Request, runtime: Runtime, context: Context) -> tuple[VersionEntry, bool]:
+async def _receive(task: str, request: Request, runtime: Runtime, context: Context) -> Taken:
     """Streams the body to disk, then hands it in its turn to the uploader's thread, which owns it from there on."""
     request.state.max_body_bytes, request.state.body_deadline = runtime.settings.max_upload_bytes, math.inf
     digests = SentDigests(request.headers)
@@ -209,19 +239,21 @@ async def _receive(task: str, request: Request, runtime: Runtime, context: Conte
         return await loop.run_in_executor(runtime.uploader, runtime.catalog.upload, task, body, context)
 
 
-def _page(view: View, after: str, limit: int) -> str:
+def _page(view: View, after: str, prefix: str, limit: int) -> str:
     """A TasksResponse as JSON."""
-    entries = view.tasks(after, limit + 1)
+    entries = view.tasks(after, limit + 1, prefix)
     more = entries[limit - 1].name if len(entries) > limit else None
     found = [TaskSummary(versions=list(entry.versions), **_aliases(entry)) for entry in entries[:limit]]
     return TasksResponse(tasks=found, next=more).model_dump_json()
 
 
-def _described(view: View, task: str) -> str:
+def _described(view: View, task: str, after: int, limit: int) -> str:
     """A TaskResponse as JSON."""
-    entry = view.task(task)
-    versions = [_summary(version) for version in entry.versions.values()]
-    return TaskResponse(versions=versions, **_aliases(entry)).model_dump_json()
+    entry = view.task(task, after, limit + 1)
+    numbers = list(entry.versions)
+    more = numbers[limit - 1] if len(numbers) > limit else None
+    versions = [_summary(entry.versions[number]) for number in numbers[:limit]]
+    return TaskResponse(versions=versions, next=more, **_aliases(entry)).model_dump_json()
 
 
 def _expected(request: Request) -> int | None:
@@ -239,7 +271,7 @@ def _expected(request: Request) -> int | None:
 
 def _alias_response(task: str, alias: str, at: Alias, response: Response) -> AliasResponse:
     response.headers["ETag"] = f'"{at.version}"'
-    return AliasResponse(task=task, alias=alias, **vars(at))
+    return AliasResponse(task=task, alias=alias, version=at.version, previous=at.previous)
 
 
 def _aliases(entry: TaskEntry) -> dict[str, Any]:

@@ -1,0 +1,114 @@
+"""The feed: every change of a registry under its number, for replicas to follow and for people to read.
+
+A change is written in the transaction that makes it. Its number comes from one row that each such transaction holds
+until its commit, so that the order of the numbers is the order of the commits, on every database: whoever has read up
+to a number has read everything that was committed before it.
+"""
+
+import sys
+from collections import defaultdict
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import ValidationError
+from sqlalchemy import Connection, Row, and_, insert, select, update
+
+from onebert_store.file.manifest import Manifest
+from onebert_store.registry.database import ALIASES, CHANGES, FEED, VERSIONS, reading
+from onebert_store.registry.dialects.protocol import Database, Listener
+from onebert_store.registry.queries import version_entries
+from onebert_store.registry.records import Action, Actor, Alias, Change, Snapshot, VersionEntry
+
+_UPLOADED = and_(
+    CHANGES.c.action == Action.UPLOAD, VERSIONS.c.task == CHANGES.c.task, VERSIONS.c.version == CHANGES.c.version
+)
+_COLUMNS = [*CHANGES.columns, *(VERSIONS.c[name] for name in ("digest", "size", "created_at", "manifest"))]
+
+
+class Feed:
+    """What was changed in a store; thread-safe.
+
+    Every method raises StorageUnavailable where the database refuses to work.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def last(self) -> int:
+        """The number of the last change; 0 where there was none."""
+        with reading(self._database) as connection:
+            return last_change(connection)
+
+    def read(self, after: int, most: int) -> list[Change]:
+        """The first `most` changes whose numbers are above `after`, in their order.
+
+        What they say of uploaded versions is as of one moment, which may be later than the last of them.
+        """
+        found = select(*_COLUMNS).select_from(CHANGES.outerjoin(VERSIONS, _UPLOADED))
+        with reading(self._database) as connection:
+            rows = connection.execute(found.where(CHANGES.c.seq > after).order_by(CHANGES.c.seq).limit(most)).all()
+        return [_change(row) for row in rows]
+
+    def listening(self) -> AbstractContextManager[Listener | None]:
+        """What hears of changes while the block runs; None where the database tells of none.
+
+        Raises:
+            StorageUnavailable: the database cannot be reached.
+        """
+        return self._database.listening()
+
+    def write(
+        self,
+        connection: Connection,
+        by: Actor,
+        action: Action,
+        task: str,
+        version: int | None = None,
+        alias: str | None = None,
+        before: int | None = None,
+    ) -> int:
+        """Writes what a transaction changes, and returns its number; see Change.
+
+        To be called last: all other changes wait from here on until the commit.
+        """
+        counted = update(FEED).values(last=FEED.c.last + 1)
+        seq: int = connection.execute(counted.returning(FEED.c.last)).scalar_one()
+        what = {"action": action, "task": task, "version": version, "alias": alias, "before": before}
+        who = {"principal": by.principal, "request": by.request}
+        connection.execute(insert(CHANGES).values(seq=seq, at=datetime.now(UTC), **what, **who))
+        self._database.announce(connection)
+        return seq
+
+    def snapshot(self) -> Snapshot:
+        """Everything that is registered, and up to which change."""
+        aliases: dict[str, dict[str, Alias]] = defaultdict(dict)
+        # Most of a million are `live` at version 1, and one object.
+        places: dict[tuple[int, int | None], Alias] = {}
+        with reading(self._database) as connection:
+            seq = last_change(connection)
+            for task, alias, version, previous in connection.execute(select(ALIASES)):
+                place = version, previous
+                aliases[task][sys.intern(alias)] = places.get(place) or places.setdefault(place, Alias(*place))
+            return Snapshot(seq, version_entries(connection), aliases)
+
+
+def last_change(connection: Connection) -> int:
+    """The number of the last change, for a transaction that reads."""
+    seq: int = connection.execute(select(FEED.c.last)).scalar_one()
+    return seq
+
+
+def _change(row: Row[tuple[Any, ...]]) -> Change:
+    what = row.action, row.task, row.version, row.alias, row.before
+    return Change(row.seq, row.at, *what, row.principal, row.request, _entry(row))
+
+
+def _entry(row: Row[tuple[Any, ...]]) -> VersionEntry | None:
+    if row.digest is None:
+        return None
+    entry = VersionEntry(row.task, row.version, row.digest, row.size, row.created_at)
+    try:
+        return entry.with_manifest(Manifest.model_validate_json(row.manifest))
+    except ValidationError:
+        return entry

@@ -1,0 +1,99 @@
+"""Up to which change this replica shows the registry, and who waits until it shows more."""
+
+import asyncio
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from math import isinf
+
+from onebert_server.context import Context
+from onebert_store.errors import ChangeUnknown, DeadlineExceeded
+
+
+@dataclass(eq=False)
+class _Waiter:
+    """A request that waits on an event loop; `looks` had begun when it came."""
+
+    seq: int
+    looks: int
+    loop: asyncio.AbstractEventLoop
+    shown: asyncio.Future[None]
+
+    def tell(self, error: Exception | None) -> None:
+        if self.shown.done():
+            return
+        if error is None:
+            self.shown.set_result(None)
+        else:
+            self.shown.set_exception(error)
+
+
+class Position:
+    """Thread-safe: one thread moves it, requests on event loops wait for it.
+
+    Attributes:
+        seq: the number of the last change that is shown.
+        wanted: set when somebody waits for a change that is not shown yet.
+    """
+
+    def __init__(self) -> None:
+        self.seq = 0
+        self.wanted = threading.Event()
+        self._looks = 0
+        self._lock = threading.Lock()
+        self._waiting: set[_Waiter] = set()
+
+    def begin_look(self) -> None:
+        """Says that it is looked from now on what was changed."""
+        with self._lock:
+            self._looks += 1
+
+    def end_look(self) -> None:
+        """Says that everything is shown that there was when the look began: what is not there will not come."""
+        with self._lock:
+            waiting = [one for one in self._waiting if one.looks < self._looks and one.seq > self.seq]
+        for one in waiting:
+            _tell(one, ChangeUnknown(f"the registry's last change is {self.seq}; there is no change {one.seq}"))
+
+    def move(self, seq: int) -> None:
+        """Says that everything up to a change is shown."""
+        self.seq = seq
+        with self._lock:
+            shown = [one for one in self._waiting if one.seq <= seq]
+        for one in shown:
+            _tell(one)
+
+    async def seen(self, context: Context) -> None:
+        """Waits until the change is shown that a request wants to have been seen; most want none.
+
+        Raises:
+            ChangeUnknown: the registry has no such change.
+            DeadlineExceeded: the registry could not be asked within the request's time.
+        """
+        if self.seq >= context.min_seq:
+            return
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            waiter = _Waiter(context.min_seq, self._looks, loop, loop.create_future())
+            self._waiting.add(waiter)
+        self.wanted.set()
+        # The change may have come before there was somebody to tell.
+        if self.seq >= context.min_seq:
+            waiter.tell(None)
+        try:
+            left = None if isinf(context.deadline) else context.deadline - time.monotonic()
+            await asyncio.wait_for(waiter.shown, left)
+        except TimeoutError:
+            raise DeadlineExceeded(
+                f"this replica shows change {self.seq}, and not yet change {context.min_seq} that the request asks for"
+            ) from None
+        finally:
+            with self._lock:
+                self._waiting.discard(waiter)
+
+
+def _tell(waiter: _Waiter, error: Exception | None = None) -> None:
+    # The loop of a request may have ended: then nobody waits.
+    with suppress(RuntimeError):
+        waiter.loop.call_soon_threadsafe(waiter.tell, error)

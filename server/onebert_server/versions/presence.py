@@ -1,0 +1,72 @@
+"""Says to the other replicas of a registry how far this one is, and waits until all of them have come as far."""
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor
+
+from onebert_server.context import Context
+from onebert_store.errors import DeadlineExceeded
+from onebert_store.registry.replicas import BEAT_SECONDS, Replicas
+
+# Seconds between two looks at how far the others are.
+LOOK_EVERY = 0.02
+
+
+class Presence:
+    """This replica among the others; a registry that one process owns has no others.
+
+    Args:
+        replicas: of the registry.
+        clock: seconds, as `time.monotonic` gives them.
+
+    Attributes:
+        id: of this replica, as long as it runs.
+    """
+
+    def __init__(self, replicas: Replicas, clock: Callable[[], float] = time.monotonic) -> None:
+        self.id = secrets.token_hex(8)
+        self._replicas = replicas
+        self._clock = clock
+        self._reported: tuple[int, float] | None = None
+
+    def report(self, seq: int) -> None:
+        """Says up to which change this replica shows the registry, where that is news or was said a while ago.
+
+        Raises:
+            StorageUnavailable: the registry cannot be written.
+        """
+        now = self._clock()
+        if self._reported is None or self._reported[0] != seq or now - self._reported[1] >= BEAT_SECONDS:
+            self._replicas.report(self.id, seq)
+            self._reported = seq, now
+
+    def leave(self) -> None:
+        """Says that nobody need wait for this replica any more."""
+        if self._reported is not None:
+            self._replicas.leave(self.id)
+
+    async def all_at(self, seq: int, context: Context, threads: Executor) -> None:
+        """Waits until every other live replica shows a change; this one does.
+
+        Args:
+            seq: the change.
+            context: of the request that waits.
+            threads: to look in.
+
+        Raises:
+            DeadlineExceeded: one of them does not within the request's time.
+            StorageUnavailable: the registry cannot be read.
+        """
+        loop = asyncio.get_running_loop()
+        while True:
+            live = await loop.run_in_executor(threads, self._replicas.live)
+            behind = sum(one.seq < seq for one in live if one.id != self.id)
+            if not behind:
+                return
+            if time.monotonic() + LOOK_EVERY >= context.deadline:
+                raise DeadlineExceeded(
+                    f"it is done, as change {seq}; {behind} of {len(live)} replicas do not show it yet"
+                )
+            await asyncio.sleep(LOOK_EVERY)

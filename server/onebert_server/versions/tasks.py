@@ -1,0 +1,126 @@
+"""Which tasks there are, with their versions and aliases: looked up by name, and listed in the order of the names."""
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice, takewhile
+
+from onebert_server.versions.version import TaskEntry, Version
+from onebert_store.errors import AliasNotFound
+from onebert_store.registry.names import LIVE, no_such_task
+from onebert_store.registry.records import Alias, VersionEntry
+
+
+class Tasks:
+    """The index of a Directory, under whose lock every method is called.
+
+    An alias always points at a version that is there.
+
+    Attributes:
+        num_versions: of all tasks.
+    """
+
+    def __init__(self) -> None:
+        self.num_versions = 0
+        self._by_name: dict[str, TaskEntry] = {}
+        # Names in their order, so that a page of the list costs the same with ten tasks and with a million.
+        self._names: list[str] = []
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def fill(self, entries: Iterable[VersionEntry], aliases: Mapping[str, dict[str, Alias]]) -> None:
+        """Adds everything at once where there was nothing; takes the dictionaries of aliases over."""
+        for entry in entries:
+            task = self._by_name.get(entry.task)
+            if task is None:
+                task = self._by_name[entry.task] = TaskEntry(entry.task, aliases=aliases.get(entry.task, {}))
+            task.versions[entry.version] = Version(entry)
+            self.num_versions += 1
+        # The database may order names by the rules of a language.
+        self._names = sorted(self._by_name)
+
+    def add(self, version: Version, aliases: Mapping[str, Alias]) -> Version | None:
+        """Adds a version and aliases of its task; gives the version that had its number, which is no longer there."""
+        name, number = version.entry.task, version.entry.version
+        task = self._by_name.get(name)
+        if task is None:
+            task = self._by_name[name] = TaskEntry(name)
+            insort(self._names, name)
+        before = task.versions.get(number)
+        task.versions[number] = version
+        task.aliases.update(aliases)
+        self.num_versions += before is None
+        return before
+
+    def set_alias(self, name: str, alias: str, at: Alias | None) -> None:
+        """Moves an alias, or forgets it; see `Directory.set_alias`."""
+        task = self._by_name.get(name)
+        if task is None:
+            return
+        if at is None:
+            task.aliases.pop(alias, None)
+        elif at.version in task.versions:
+            task.aliases[alias] = at
+
+    def remove(self, name: str, number: int) -> Version | None:
+        """Takes a version out, with aliases that point at it, and with the last one its task; None: it is not there."""
+        task = self._by_name.get(name)
+        if task is None or number not in task.versions:
+            return None
+        version = task.versions.pop(number)
+        self.num_versions -= 1
+        for alias in [alias for alias, at in task.aliases.items() if at.version == number]:
+            del task.aliases[alias]
+        if not task.versions:
+            del self._by_name[name]
+            del self._names[bisect_left(self._names, name)]
+        return version
+
+    def find(self, name: str) -> TaskEntry:
+        """One task.
+
+        Raises:
+            TaskNotFound: no such task.
+        """
+        if name not in self._by_name:
+            raise no_such_task(name)
+        return self._by_name[name]
+
+    def page(self, after: str, most: int, prefix: str, wanted: Callable[[str], bool]) -> list[TaskEntry]:
+        """The first `most` tasks by name, of those that begin with `prefix`, come after `after` and are wanted."""
+        start = max(bisect_left(self._names, prefix), bisect_right(self._names, after))
+        begin_so = takewhile(lambda name: name.startswith(prefix), islice(self._names, start, None))
+        return [self._by_name[name] for name in islice(filter(wanted, begin_so), most)]
+
+    def resolve(self, name: str, number: int | None, alias: str | None) -> Version:
+        """The version that a parsed reference means.
+
+        Raises:
+            TaskNotFound, VersionNotFound, AliasNotFound: it means none.
+        """
+        task = self.find(name)
+        if number is None:
+            if alias not in task.aliases:
+                raise AliasNotFound(f"{name} has no alias {alias}")
+            number = task.aliases[alias].version
+        return task.version(number)
+
+    def versions(self) -> Iterator[Version]:
+        """Every version."""
+        return (version for task in self._by_name.values() for version in task.versions.values())
+
+    def of(self, name: str) -> Iterable[Version]:
+        """The versions of a task; none of one that is not there."""
+        return self._by_name[name].versions.values() if name in self._by_name else ()
+
+    def live(self, wanted: Callable[[str], bool] = lambda _: True) -> Iterator[Version]:
+        """The version of each wanted task that `live` points at, in no order."""
+        for name, task in self._by_name.items():
+            if (at := task.aliases.get(LIVE)) and wanted(name):
+                yield task.versions[at.version]
+
+    def aliased(self) -> list[Version]:
+        """Every version that an alias points at, the live ones first."""
+        live = dict.fromkeys(self.live())
+        others = (task.versions[at.version] for task in self._by_name.values() for at in task.aliases.values())
+        return list(live | dict.fromkeys(others))

@@ -1,0 +1,187 @@
+"""Several replicas on one registry: each shows what any of them changed, and at once where a request asks for it."""
+
+import asyncio
+from contextlib import ExitStack, contextmanager
+
+import httpx
+import pytest
+
+from bases import tiny_base
+from onebert_server import runtime as composition
+from onebert_server.app import create_app
+from onebert_server.runtime import open_runtime
+from onebert_server.settings import load_settings
+from onebert_server.versions import follower
+from onebert_server.versions.version import State
+from onebert_store.errors import StorageUnavailable
+from onebert_store.registry.feed import Feed
+from onebert_store.registry.registry import Registry
+from onebert_store.registry.store import join_store
+from servers import Task, wait_until
+
+OCTETS = {"Content-Type": "application/octet-stream"}
+TEXT = "the screen was broken"
+
+
+@contextmanager
+def joined(folder):
+    with join_store(folder) as store:
+        yield Registry(store, shared=True)
+
+
+class Replicas:
+    """Runtimes in this process on one store, which none of them owns; requests go to one of them by number."""
+
+    def __init__(self, stack, folder, count):
+        settings = load_settings(base=str(tiny_base()), dtype="float32", threads=1, data_dir=folder)
+        self.runtimes = [stack.enter_context(open_runtime(settings)) for _ in range(count)]
+        self.apps = [create_app(runtime) for runtime in self.runtimes]
+
+    def ask(self, number, method, path, min_seq=None, **arguments):
+        async def asked():
+            async with httpx.AsyncClient(transport=httpx.ASGITransport(self.apps[number])) as web:
+                headers = arguments.pop("headers", {}) | ({} if min_seq is None else {"OneBERT-Min-Seq": str(min_seq)})
+                return await web.request(method, f"http://localhost{path}", headers=headers, **arguments)
+
+        return asyncio.run(asked())
+
+    def change(self, number, method, path, **arguments):
+        """A change that is taken; gives its number."""
+        answer = self.ask(number, method, path, **arguments)
+        assert answer.is_success, answer.text
+        return int(answer.headers["OneBERT-Seq"])
+
+    def upload(self, number, task, seed, **arguments):
+        return self.change(
+            number, "PUT", f"/v1/tasks/{task}/versions", content=Task(seed=seed).file, headers=OCTETS, **arguments
+        )
+
+    def promote(self, number, task, version, expected, query=""):
+        path, at = f"/v1/tasks/{task}/aliases/live{query}", {"If-Match": f'"{expected}"'}
+        return self.change(number, "PUT", path, json={"version": version}, headers=at)
+
+    def classify(self, number, task, min_seq=None, headers=None):
+        body = {"inputs": TEXT}
+        return self.ask(number, "POST", f"/v1/tasks/{task}/classify", min_seq, json=body, headers=headers or {})
+
+
+@pytest.fixture
+def replicas(tmp_path, monkeypatch):
+    """Two, which look at the feed by themselves once an hour: what they show sooner was asked for."""
+    with Registry.open(tmp_path):
+        pass
+    monkeypatch.setattr(composition.Registry, "open", joined)
+    monkeypatch.setattr(follower, "LOOK_EVERY", 3600.0)
+    with ExitStack() as stack:
+        yield Replicas(stack, tmp_path, 2)
+
+
+def test_whoever_sends_the_number_of_a_change_reads_it_on_every_replica(replicas):
+    first = replicas.upload(0, "task", 1)
+    assert replicas.classify(1, "task", first).json()["version"] == 1
+    second = replicas.upload(0, "task", 2)
+    assert replicas.ask(1, "GET", "/v1/tasks/task/versions/2", second).status_code == 200
+    third = replicas.promote(1, "task", 2, 1)
+    assert replicas.classify(0, "task", third).json()["version"] == 2
+    # Not plain: FastAPI answers it.
+    fourth = replicas.promote(0, "task", 1, 2)
+    answer = replicas.classify(1, "task", fourth, headers={"Content-Type": "application/json; charset=utf-8"})
+    assert answer.json()["version"] == 1
+    fifth = replicas.change(1, "DELETE", "/v1/tasks/task/versions/2")
+    assert replicas.ask(0, "GET", "/v1/tasks/task/versions/2", fifth).json()["code"] == "version-not-found"
+    sixth = replicas.change(0, "DELETE", "/v1/tasks/task/aliases/live", headers={"If-Match": '"1"'})
+    assert replicas.classify(1, "task", sixth).json()["code"] == "alias-not-found"
+    seventh = replicas.change(1, "DELETE", "/v1/tasks/task")
+    assert replicas.ask(0, "GET", "/v1/tasks", seventh).json()["tasks"] == []
+    assert [first, second, third, fourth, fifth, sixth, seventh] == list(range(1, 8))
+
+
+def test_a_change_knows_what_another_replica_changed_a_moment_ago(replicas):
+    first = replicas.upload(0, "task", 1)
+    # Known content, although this replica has not looked since: no version is made of it.
+    assert replicas.upload(1, "task", 1) == first
+    replicas.upload(0, "task", 2)
+    # A version that this replica has not heard of is found, loaded and promoted.
+    replicas.promote(1, "task", 2, 1)
+    assert replicas.runtimes[1].directory.version("task", 2).state is State.RESIDENT
+    assert replicas.classify(1, "task").json()["version"] == 2
+    # Content that another replica has deleted is a new version.
+    replicas.promote(0, "task", 1, 2)
+    replicas.change(0, "DELETE", "/v1/tasks/task/versions/2")
+    assert replicas.upload(1, "task", 2) == 6
+    assert set(replicas.runtimes[1].directory.task("task").versions) == {1, 3}
+
+
+def test_a_change_that_nobody_has_made_is_refused_at_once(replicas):
+    seq = replicas.upload(0, "task", 1)
+    for answer in (replicas.classify(0, "task", seq + 1), replicas.ask(0, "GET", "/v1/tasks", seq + 1)):
+        assert (answer.status_code, answer.json()["code"]) == (412, "change-unknown")
+
+
+def test_a_change_of_a_registry_that_does_not_answer_is_waited_for_until_the_requests_time_is_over(
+    replicas, monkeypatch
+):
+    seq = replicas.upload(0, "task", 1)
+    monkeypatch.setattr(Feed, "last", lambda _: _raise(StorageUnavailable("the disk does not answer")))
+    for answer in (
+        replicas.classify(1, "task", seq, headers={"X-Request-Timeout": "0.1"}),
+        replicas.ask(1, "GET", "/v1/tasks", seq, headers={"X-Request-Timeout": "0.1"}),
+    ):
+        assert (answer.status_code, answer.json()["code"]) == (504, "deadline-exceeded")
+
+
+@pytest.mark.parametrize("given", ["", "-1", "1.0", "one", "9" * 19])
+def test_what_is_no_number_of_a_change_is_refused(replicas, given):
+    assert replicas.classify(0, "task", given).json()["code"] == "invalid-input"
+
+
+def test_a_promotion_that_waits_for_all_is_answered_when_all_show_it(replicas, monkeypatch):
+    monkeypatch.setattr(follower, "LOOK_EVERY", 0.01)
+    for runtime in replicas.runtimes:
+        runtime.directory.position.wanted.set()  # they look at what is said of the pause
+    replicas.upload(0, "task", 1)
+    replicas.upload(0, "task", 2)
+    replicas.promote(0, "task", 2, 1, "?wait=all")
+    assert replicas.classify(1, "task").json()["version"] == 2
+
+
+def test_a_promotion_that_waits_for_one_that_does_not_look_says_so_and_is_done(replicas):
+    replicas.upload(0, "task", 1)
+    replicas.upload(0, "task", 2)
+    path, headers = "/v1/tasks/task/aliases/live?wait=all", {"If-Match": '"1"', "X-Request-Timeout": "0.2"}
+    answer = replicas.ask(0, "PUT", path, json={"version": 2}, headers=headers)
+    assert (answer.status_code, answer.json()["code"]) == (504, "deadline-exceeded")
+    assert answer.json()["detail"] == "it is done, as change 3; 1 of 2 replicas do not show it yet"
+    assert replicas.classify(0, "task").json()["version"] == 2
+
+
+def test_a_replica_says_what_it_shows_and_how_old_that_may_be(replicas):
+    replicas.upload(0, "task", 1)
+    ready = [replicas.ask(number, "GET", "/readyz").json() for number in (0, 1)]
+    assert [one["seq"] for one in ready] == [1, 0]
+    assert all(one["age"] >= 0 for one in ready)
+    metrics = replicas.ask(1, "GET", "/metrics").text
+    assert "onebert_feed_seq 0.0" in metrics
+    assert "onebert_feed_age_seconds" in metrics
+
+
+def test_the_feed_says_who_changed_what_by_which_request(replicas):
+    replicas.upload(0, "task", 1)
+    answer = replicas.ask(0, "DELETE", "/v1/tasks/task", headers={"X-Request-Id": "the-request"})
+    assert answer.status_code == 204
+    _, deleted = replicas.runtimes[1].registry.feed.read(0, 9)
+    assert (deleted.action, deleted.principal, deleted.request) == ("delete-task", "127.0.0.1", "the-request")
+
+
+def test_what_others_change_is_shown_without_being_asked_for(replicas, monkeypatch):
+    monkeypatch.setattr(follower, "LOOK_EVERY", 0.01)
+    for runtime in replicas.runtimes:
+        runtime.directory.position.wanted.set()
+    replicas.upload(0, "task", 1)
+    there = replicas.runtimes[1].directory
+    wait_until(lambda: there.counts()["resident"] == 1)
+    assert replicas.classify(1, "task").json()["version"] == 1
+
+
+def _raise(error):
+    raise error

@@ -1,0 +1,332 @@
+"""The follower: a directory shows what the registry is, whoever changed it, and says up to which change."""
+
+import asyncio
+import shutil
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onebert_server.context import Context
+from onebert_server.principal import root
+from onebert_server.versions.directory import Directory
+from onebert_server.versions.follower import Follower, Offer
+from onebert_server.versions.presence import Presence
+from onebert_server.versions.version import State
+from onebert_store.errors import ChangeUnknown, DeadlineExceeded, OneBertError, StorageUnavailable
+from onebert_store.registry.database import CHANGES, writing
+from onebert_store.registry.feed import Feed
+from onebert_store.registry.records import Alias
+from onebert_store.registry.registry import Registry
+from onebert_store.registry.store import join_store
+from servers import wait_until
+from tiny_delta import make_delta
+
+
+class Replica:
+    """A directory that follows a registry, without an engine: slots that were given back, versions to be loaded."""
+
+    def __init__(self, registry):
+        self.released, self.asked = [], []
+        self.directory = Directory(self.released.append, lambda version, _: self.asked.append(version), time.monotonic)
+        self.follower = Follower(registry.feed, self.directory)
+        self.follower.load()
+
+    def shown(self):
+        tasks = self.directory.tasks("", 1000)
+        return {task.name: ({n: one.entry.digest for n, one in task.versions.items()}, task.aliases) for task in tasks}
+
+    @property
+    def seq(self):
+        return self.directory.position.seq
+
+
+def registered(registry):
+    digests = {(entry.task, entry.version): entry.digest for entry in registry.entries()}
+    return {
+        task.name: ({n: digests[task.name, n] for n in task.versions}, dict(task.aliases)) for task in registry.tasks()
+    }
+
+
+@pytest.fixture
+def registry(tmp_path):
+    with Registry.open(tmp_path / "store") as opened:
+        yield opened
+
+
+@pytest.fixture
+def replica(registry):
+    return Replica(registry)
+
+
+def context(min_seq, seconds=30.0):
+    now = time.monotonic()
+    return Context(root("test"), now + seconds, now, "request", min_seq)
+
+
+NAMES = st.sampled_from(["a", "b"])
+ALIASES = st.sampled_from(["live", "next"])
+NUMBERS = st.integers(1, 4)
+STEPS = st.one_of(
+    st.tuples(st.just("add"), NAMES, st.integers(0, 3)),
+    st.tuples(st.just("move_alias"), NAMES, ALIASES, NUMBERS, st.none() | NUMBERS),
+    st.tuples(st.just("delete_alias"), NAMES, ALIASES, NUMBERS),
+    st.tuples(st.just("delete_version"), NAMES, NUMBERS),
+    st.tuples(st.just("delete_task"), NAMES),
+    st.tuples(st.just("catch up"), st.integers(0, 1)),
+)
+
+
+@settings(max_examples=60)
+@given(st.lists(STEPS, max_size=60))
+def test_replicas_show_what_is_registered_however_often_they_look(tmp_path_factory, steps):
+    """Two replicas look at different times, a third starts at the end; all of them end with the registry."""
+    with Registry.open(tmp_path_factory.mktemp("feed")) as registry:
+        replicas = [Replica(registry), Replica(registry)]
+        for name, first, *rest in steps:
+            if name == "catch up":
+                replicas[first].follower.catch_up()
+                assert replicas[first].shown() == registered(registry)
+                continue
+            try:
+                getattr(registry, name)(first, *([make_delta(rest[0])] if name == "add" else rest))
+            except OneBertError:
+                continue
+        for replica in (*replicas, Replica(registry)):
+            replica.follower.catch_up()
+            assert replica.shown() == registered(registry)
+            assert replica.seq == registry.feed.last()
+
+
+def test_more_changes_than_are_read_at_once_are_all_applied(registry, replica, monkeypatch):
+    monkeypatch.setattr("onebert_server.versions.follower.READ_TOGETHER", 3)
+    for seed in range(10):
+        registry.add("task", make_delta(seed))
+    replica.follower.catch_up()
+    assert replica.shown() == registered(registry)
+
+
+def test_a_reference_never_meets_an_alias_without_its_version(registry, replica, monkeypatch):
+    """Versions that are gone by the time their upload is read, one change at a time."""
+    registry.add("task", make_delta(1))
+    replica.follower.catch_up()
+    for seed, version in enumerate(range(2, 6), 2):
+        registry.add("task", make_delta(seed))
+        registry.move_alias("task", "live", version, version - 1)
+        registry.delete_version("task", version - 1)
+    monkeypatch.setattr("onebert_server.versions.follower.READ_TOGETHER", 1)
+    read = Feed.read
+
+    def looked_at(feed, after, most):
+        task = replica.shown().get("task")
+        assert task is None or {at.version for at in task[1].values()} <= task[0].keys()
+        return read(feed, after, most)
+
+    monkeypatch.setattr(Feed, "read", looked_at)
+    replica.follower.catch_up()
+    assert replica.shown() == registered(registry)
+
+
+def test_a_row_that_is_offered_is_the_row_of_the_version(registry, replica):
+    offer = Offer("task", make_delta(1).digest, slot=7, row_bytes=70)
+    replica.follower.offer(offer)
+    registry.add("other", make_delta(1))
+    registry.add("task", make_delta(1))
+    replica.follower.catch_up()
+    replica.follower.withdraw(offer)
+    version = replica.directory.version("task", 1)
+    assert (version.state, version.slot, version.row_bytes, offer.taken) == (State.RESIDENT, 7, 70, True)
+    assert replica.directory.version("other", 1).state is State.LOADING
+
+
+def test_a_row_that_nobody_took_stays_the_callers(registry, replica):
+    offer = Offer("task", make_delta(1).digest, slot=7, row_bytes=70)
+    replica.follower.offer(offer)
+    replica.follower.withdraw(offer)
+    registry.add("task", make_delta(1))
+    replica.follower.catch_up()
+    assert not offer.taken
+    replica.follower.heal(offer, registry.entries()[0])
+    assert replica.directory.version("task", 1).slot == 7
+
+
+def test_what_becomes_live_elsewhere_is_loaded_before_anybody_asks(registry, replica):
+    for seed in (1, 2):
+        registry.add("task", make_delta(seed))
+    registry.move_alias("task", "live", 2, 1)
+    replica.follower.catch_up()
+    assert [version.entry.version for version in replica.asked] == [1, 2]
+    assert not replica.directory.give_up_unwanted(replica.asked[1])
+
+
+def test_an_older_database_that_was_put_back_is_shown_as_it_is(registry, replica, tmp_path):
+    registry.add("task", make_delta(1))
+    registry.add("gone", make_delta(1))
+    registry.close()
+    shutil.copy(tmp_path / "store" / "registry.sqlite3", tmp_path / "backup")
+    with Registry.open(tmp_path / "store") as before:
+        before.add("task", make_delta(2))
+        before.delete_task("gone")
+        replica = Replica(before)
+        assert replica.seq == 4
+    shutil.copy(tmp_path / "backup", tmp_path / "store" / "registry.sqlite3")
+    with Registry.open(tmp_path / "store") as restored:
+        restored.add("task", make_delta(3))
+        replica.follower._feed = restored.feed
+        replica.follower.catch_up()
+        assert replica.shown() == registered(restored)
+        assert replica.seq == 3
+
+
+def test_a_replica_whose_next_changes_are_gone_reads_everything_anew(registry, replica, tmp_path):
+    for seed in range(4):
+        registry.add("task", make_delta(seed))
+    with join_store(tmp_path / "store") as store, writing(store.database) as connection:
+        connection.execute(CHANGES.delete().where(CHANGES.c.seq < 3))
+    replica.follower.catch_up()
+    assert replica.shown() == registered(registry)
+    with join_store(tmp_path / "store") as store, writing(store.database) as connection:
+        connection.execute(CHANGES.delete())
+    late = Replica(registry)
+    registry.delete_version("task", 4)
+    late.follower.catch_up()
+    assert late.shown() == registered(registry)
+
+
+def test_who_wants_a_change_to_be_seen_waits_for_it(registry, replica):
+    async def live():
+        waiting = asyncio.create_task(replica.directory.position.seen(context(1)))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        await asyncio.to_thread(registry.add, "task", make_delta(1))
+        await asyncio.to_thread(replica.follower.catch_up)
+        await waiting
+        await replica.directory.position.seen(context(1, seconds=0))
+
+    asyncio.run(live())
+
+
+def test_who_wants_a_change_of_a_registry_that_does_not_answer_waits_until_its_time_is_over(replica):
+    with pytest.raises(DeadlineExceeded, match="shows change 0, and not yet change 9"):
+        asyncio.run(replica.directory.position.seen(context(9, seconds=0.01)))
+
+
+def test_who_wants_more_than_there_is_hears_so_after_a_look_that_began_later(registry, replica):
+    registry.add("task", make_delta(1))
+    position = replica.directory.position
+
+    async def live():
+        position.begin_look()
+        waiting = asyncio.create_task(position.seen(context(2)))
+        await asyncio.sleep(0)
+        position.end_look()
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        await asyncio.to_thread(replica.follower.catch_up)
+        with pytest.raises(ChangeUnknown, match="the registry's last change is 1; there is no change 2"):
+            await waiting
+
+    asyncio.run(live())
+
+
+def test_the_thread_shows_what_others_change_and_at_once_what_somebody_waits_for(registry, replica, monkeypatch):
+    monkeypatch.setattr("onebert_server.versions.follower.LOOK_EVERY", 3600.0)
+    looked, catch_up = threading.Semaphore(0), Follower.catch_up
+
+    def counted(follower):
+        catch_up(follower)
+        looked.release()
+
+    monkeypatch.setattr(Follower, "catch_up", counted)
+    replica.follower.start()
+    with ExitStack() as stack:
+        stack.callback(replica.follower.close)
+        assert looked.acquire(timeout=30)
+        registry.add("task", make_delta(1))
+        asyncio.run(replica.directory.position.seen(context(1)))
+        assert replica.shown() == registered(registry)
+    assert not replica.follower.dead
+
+
+def test_the_thread_outlives_a_registry_that_does_not_answer(registry, replica, monkeypatch, caplog):
+    monkeypatch.setattr("onebert_server.versions.follower.LOOK_EVERY", 0.001)
+    last, failures = Feed.last, []
+
+    def failing(feed):
+        if len(failures) < 3:
+            failures.append(StorageUnavailable("the disk does not answer"))
+            raise failures[-1]
+        return last(feed)
+
+    replica.follower.start()
+    monkeypatch.setattr(Feed, "last", failing)
+    registry.add("task", make_delta(1))
+    wait_until(lambda: replica.seq == 1)
+    replica.follower.close()
+    assert replica.shown() == {"task": ({1: make_delta(1).digest}, {"live": Alias(1)})}
+    assert [record.message for record in caplog.records] == [
+        "the registry cannot be followed: the disk does not answer"
+    ]
+
+
+@pytest.fixture
+def presence(registry):
+    return Presence(registry.replicas)
+
+
+def test_all_have_a_change_when_every_live_replica_says_so(registry, presence):
+    presence.report(3)
+    registry.replicas.report("other", 4)
+
+    async def live(threads):
+        await presence.all_at(4, context(0), threads)
+        waiting = asyncio.create_task(presence.all_at(5, context(0), threads))
+        await asyncio.sleep(0)
+        await asyncio.to_thread(registry.replicas.report, "other", 5)
+        await waiting
+        with pytest.raises(DeadlineExceeded, match="it is done, as change 6; 1 of 2 replicas do not show it yet"):
+            await presence.all_at(6, context(0, seconds=0.1), threads)
+        await asyncio.to_thread(registry.replicas.leave, "other")
+        await presence.all_at(6, context(0), threads)
+
+    with ThreadPoolExecutor(1) as threads:
+        asyncio.run(live(threads))
+
+
+def test_a_replica_says_where_it_is_when_that_is_news_or_a_second_has_passed(registry):
+    now, said = 0.0, []
+    presence = Presence(registry.replicas, lambda: now)
+    presence._replicas = type("Said", (), {"report": lambda _, replica, seq: said.append((replica, seq))})()
+    for now, seq in ((0.0, 1), (0.5, 1), (0.6, 2), (1.1, 2), (1.6, 2), (1.7, 2)):  # noqa: B007 - the clock reads it
+        presence.report(seq)
+    assert said == [(presence.id, 1), (presence.id, 2), (presence.id, 2)]
+
+
+def test_a_replica_is_listed_from_before_it_shows_anything_until_it_ends(registry, presence):
+    registry.add("task", make_delta(1))
+    directory = Directory(lambda _: None, lambda *_: None, time.monotonic)
+    follower = Follower(registry.feed, directory, presence)
+    follower.load()
+    registry.add("task", make_delta(2))
+    assert registry.replicas.live() == []
+    follower.start()
+    assert directory.position.seq == 2
+    wait_until(lambda: [(one.id, one.seq) for one in registry.replicas.live()] == [(presence.id, 2)])
+    follower.close()
+    assert registry.replicas.live() == []
+
+
+def test_processes_that_share_a_database_follow_each_other(registry, tmp_path):
+    with join_store(tmp_path / "store") as store:
+        other = Registry(store)
+        here, there = Replica(registry), Replica(other)
+        other.add("task", make_delta(1))
+        registry.add("task", make_delta(2))
+        _, seq = other.move_alias("task", "live", 2, 1)
+        for replica in (here, there):
+            replica.follower.reach(seq)
+            assert replica.shown() == registered(registry)
