@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from sqlalchemy import Connection, Result, delete, insert, select
 
 from onebert_store.errors import InvalidInput, StoreCorrupt
-from onebert_store.registry.database import ORPHANS, TABLES, TASKS, VERSIONS, reading, writing
+from onebert_store.registry.database import ORPHANS, REPLICAS, TABLES, TASKS, VERSIONS, reading, writing
 from onebert_store.registry.store import Store
 
 WORKERS = 8
@@ -140,9 +140,10 @@ def _names(connection: Connection) -> Result[tuple[str, int, str]]:
 def _copy_rows(source: Connection, target: Connection) -> int:
     """Replaces all rows of the target, and says how many versions there are.
 
-    Marks of orphans stay behind: what is an orphan in the target was not seen there before.
+    Marks of orphans stay behind: what is an orphan in the target was not seen there before. So do the servers that
+    follow the source.
     """
-    tables = [table for table in TABLES.sorted_tables if table is not ORPHANS]
+    tables = [table for table in TABLES.sorted_tables if table not in (ORPHANS, REPLICAS)]
     for table in reversed(tables):
         target.execute(delete(table))
     versions = 0
