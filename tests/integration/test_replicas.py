@@ -1,7 +1,7 @@
 """Several replicas on one registry: each shows what any of them changed, and at once where a request asks for it."""
 
 import asyncio
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 
 import httpx
 import pytest
@@ -24,16 +24,19 @@ TEXT = "the screen was broken"
 
 
 @contextmanager
-def joined(folder):
-    with join_store(folder) as store:
-        yield Registry(store, shared=True)
+def joined(where):
+    """A SQLite registry that no process owns, as a test may have it."""
+    with join_store(where) as store:
+        registry = Registry(store)
+        registry.shared = True
+        yield registry
 
 
 class Replicas:
     """Runtimes in this process on one store, which none of them owns; requests go to one of them by number."""
 
-    def __init__(self, stack, folder, count):
-        settings = load_settings(base=str(tiny_base()), dtype="float32", threads=1, data_dir=folder)
+    def __init__(self, stack, folder, url, count):
+        settings = load_settings(base=str(tiny_base()), dtype="float32", threads=1, data_dir=folder, registry=url)
         self.runtimes = [stack.enter_context(open_runtime(settings)) for _ in range(count)]
         self.apps = [create_app(runtime) for runtime in self.runtimes]
 
@@ -65,15 +68,30 @@ class Replicas:
         return self.ask(number, "POST", f"/v1/tasks/{task}/classify", min_seq, json=body, headers=headers or {})
 
 
-@pytest.fixture
-def replicas(tmp_path, monkeypatch):
-    """Two, which look at the feed by themselves once an hour: what they show sooner was asked for."""
-    with Registry.open(tmp_path):
-        pass
-    monkeypatch.setattr(composition.Registry, "open", joined)
+@pytest.fixture(params=["sqlite", "postgresql"])
+def replicas(request, tmp_path, monkeypatch):
+    """Two, which look at the feed by themselves once an hour and hear of no change: what they show was asked for."""
+    url = request.getfixturevalue("postgres_url") if request.param == "postgresql" else None
+    if url is None:
+        with Registry.open(tmp_path):
+            pass
+        monkeypatch.setattr(composition.Registry, "open", joined)
+    monkeypatch.setattr(follower, "LOOK_EVERY", 3600.0)
+    monkeypatch.setattr(Feed, "listening", lambda _: nullcontext())
+    with ExitStack() as stack:
+        yield Replicas(stack, tmp_path, url, 2)
+
+
+def test_replicas_on_postgresql_hear_of_changes(tmp_path, postgres_url, monkeypatch):
+    """They would look by themselves once an hour."""
     monkeypatch.setattr(follower, "LOOK_EVERY", 3600.0)
     with ExitStack() as stack:
-        yield Replicas(stack, tmp_path, 2)
+        replicas = Replicas(stack, tmp_path, postgres_url, 2)
+        replicas.upload(0, "task", 1)
+        there = replicas.runtimes[1].directory
+        wait_until(lambda: there.counts()["resident"] == 1)
+        replicas.change(0, "DELETE", "/v1/tasks/task")
+        wait_until(lambda: there.counts()["tasks"] == 0)
 
 
 def test_whoever_sends_the_number_of_a_change_reads_it_on_every_replica(replicas):

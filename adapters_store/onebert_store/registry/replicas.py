@@ -38,7 +38,7 @@ class Replicas:
         row = {"seq": seq, "at": self._now}
         with writing(self._database) as connection:
             new = upsert(connection, REPLICAS).values(id=replica, **row)
-            connection.execute(new.on_conflict_do_update(["id"], set_=row))
+            connection.execute(new.on_conflict_do_update(index_elements=["id"], set_=row))
             connection.execute(delete(REPLICAS).where(REPLICAS.c.at < self._now - FORGOTTEN_SECONDS))
 
     def leave(self, replica: str) -> None:

@@ -19,6 +19,8 @@ logger = logging.getLogger("onebert.follower")
 
 # Seconds between two looks at the feed where nothing says that there is something new.
 LOOK_EVERY = 0.5
+# Seconds for which it is listened at once: a replica that ends waits for that.
+HEARD_FOR = 0.5
 # Changes that are read at once.
 READ_TOGETHER = 500
 
@@ -190,7 +192,7 @@ class Follower:
             try:
                 with self._feed.listening() as listener:
                     while listener is not None and not self._ended.is_set():
-                        if listener.wait(LOOK_EVERY):
+                        if listener.wait(HEARD_FOR):
                             self._position.wanted.set()
                 if listener is None:
                     return
