@@ -120,6 +120,15 @@ def test_the_store_knows_no_torch() -> None:
     assert out.stdout.strip() == "False"
 
 
+def test_the_default_store_needs_no_package_of_other_stores(tmp_path: Path) -> None:
+    code = (
+        "import sys, pathlib; from onebert_store.registry.registry import Registry;"
+        "Registry.open(pathlib.Path(sys.argv[1])).close(); print({'obstore', 'psycopg'} & {*sys.modules})"
+    )
+    out = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "set()"
+
+
 def test_a_front_end_knows_neither_torch_nor_the_registry() -> None:
     heavy = "{'torch', 'transformers', 'sqlalchemy', 'httpx'}"
     code = f"import onebert_server.front_ends.child, sys; print({heavy} & {{*sys.modules}})"

@@ -43,6 +43,8 @@ _SILENT = "kind: Timeout"
 _FULL = ("status code: 507", "QuotaExceeded", "StorageFull")
 # What obstore's message holds, and what is told of it: the message itself has addresses, and may have names of keys.
 _REASONS = {
+    # Of the machine's own service, which is asked where the environment has no credentials.
+    "/latest/api/token": "no credentials for it were found",
     "NoSuchBucket": "there is no such bucket",
     "status code: 401": "the credentials are not accepted",
     "status code: 403": "the credentials may not do this",

@@ -95,6 +95,15 @@ def test_a_bucket_that_refuses_is_named_and_no_secret_is(wrong_server, tmp_path,
     assert list(blobs.unfinished()) == []
 
 
+def test_credentials_that_are_nowhere_are_said_to_be(wrong_server, tmp_path, monkeypatch):
+    """Without variables the machine's own service is asked, and refuses."""
+    wrong_server.answer = 403, b"no"
+    monkeypatch.setenv("AWS_METADATA_ENDPOINT", os.environ["AWS_ENDPOINT_URL"])
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    with pytest.raises(BlobsAway, match="no credentials for it were found"):
+        BucketLocation(tmp_path, BUCKET, "prefix").open(100).put(b"hello")
+
+
 @pytest.mark.parametrize(("status", "code"), [(507, "XMinioStorageFull"), (403, "QuotaExceeded")])
 def test_a_full_bucket_is_typed(wrong_server, tmp_path, status, code):
     wrong_server.answer = status, error_xml(code)

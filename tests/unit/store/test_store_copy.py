@@ -46,12 +46,13 @@ def source(tmp_path):
     return address
 
 
-@pytest.fixture(params=["folder", "bucket"])
+@pytest.fixture(params=["folder", "database and bucket"])
 def target(request, tmp_path):
-    """An empty place for a store: all of it in a folder, or its blobs in a bucket."""
+    """An empty place for a store: all of it in a folder, or nothing."""
     if request.param == "folder":
         return StoreAddress.within(tmp_path / "target")
-    return StoreAddress.within(tmp_path / "target", blobs=request.getfixturevalue("bucket_url"))
+    urls = (request.getfixturevalue(name) for name in ("postgres_url", "bucket_url"))
+    return StoreAddress.within(tmp_path / "target", *urls)
 
 
 def rows(address):
@@ -77,6 +78,26 @@ def problems(address):
 def copy(source, target, **arguments):
     with join_store(source) as opened, open_store(target, new_database=True) as filled:
         return transfer.copy_store(opened, filled, **arguments)
+
+
+def test_a_backup_of_servers_that_share_a_database_is_restored_into_a_folder(
+    onebert, source, target, tmp_path, monkeypatch
+):
+    copy(source, target)
+    monkeypatch.setenv("ONEBERT_REGISTRY", target.registry)
+    monkeypatch.setenv("ONEBERT_BLOBS", target.blobs)
+    monkeypatch.setenv("ONEBERT_DATA_DIR", str(tmp_path / "target"))
+    with Registry.open(target) as registry:
+        assert onebert("backup", tmp_path / "backup")[::2] == (0, "")
+        registry.add("spam", make_delta(11))
+        assert onebert("backup", tmp_path / "backup")[::2] == (0, "")
+    for name in ("REGISTRY", "BLOBS"):
+        monkeypatch.delenv(f"ONEBERT_{name}")
+    monkeypatch.setenv("ONEBERT_DATA_DIR", str(tmp_path / "restored"))
+    assert onebert("restore", tmp_path / "backup")[::2] == (0, "")
+    restored = StoreAddress.within(tmp_path / "restored")
+    assert rows(restored) == rows(target)
+    assert problems(restored) == []
 
 
 def as_argument(address):
