@@ -12,7 +12,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import S3Store
 
 from onebert_store.disk import storage_errors_are_typed
-from onebert_store.errors import BlobsAway, StorageFull, StorageUnavailable, StoreCorrupt, TooLarge
+from onebert_store.errors import BlobsAway, InvalidSettings, StorageFull, StorageUnavailable, StoreCorrupt, TooLarge
 from onebert_store.registry.blob_cache import BlobCache
 from onebert_store.registry.blobs import BlobInfo
 from onebert_store.registry.digests import DIGEST_PREFIX, digest_of, digits_of, is_digits, verified
@@ -57,24 +57,32 @@ _REASONS = {
 
 
 def open_bucket(bucket: str, prefix: str) -> S3Store:
-    """A client of a bucket, which asks nothing yet; endpoint, region and credentials come from `AWS_…` variables."""
+    """A client of a bucket, which asks nothing yet; endpoint, region and credentials come from `AWS_…` variables.
+
+    Raises:
+        InvalidSettings: these variables are no settings of a bucket.
+    """
     endpoint = next(filter(None, map(os.environ.get, ENDPOINTS)), "")
-    return S3Store(
-        bucket,
-        prefix=prefix or None,
-        client_options={
-            # A variable that says http:// means it; other clients of S3 take it so, too.
-            "allow_http": endpoint.startswith("http://"),
-            "connect_timeout": _CONNECT_TIMEOUT,
-            "read_timeout": READ_TIMEOUT,
-            "timeout": _TIMEOUT,
-        },
-        retry_config={
-            "max_retries": _MAX_RETRIES,
-            "retry_timeout": _RETRY_TIMEOUT,
-            "backoff": {"init_backoff": _PAUSE, "max_backoff": _LONGEST_PAUSE, "base": 2},
-        },
-    )
+    try:
+        return S3Store(
+            bucket,
+            prefix=prefix or None,
+            client_options={
+                # A variable that says http:// means it; other clients of S3 take it so, too.
+                "allow_http": endpoint.startswith("http://"),
+                "connect_timeout": _CONNECT_TIMEOUT,
+                "read_timeout": READ_TIMEOUT,
+                "timeout": _TIMEOUT,
+            },
+            retry_config={
+                "max_retries": _MAX_RETRIES,
+                "retry_timeout": _RETRY_TIMEOUT,
+                "backoff": {"init_backoff": _PAUSE, "max_backoff": _LONGEST_PAUSE, "base": 2},
+            },
+        )
+    # The error's own words may hold what a variable says.
+    except (BaseError, ValueError):
+        raise InvalidSettings("the AWS_… variables of the bucket are incomplete, or one of them is not valid") from None
 
 
 class ObjectBlobs:

@@ -10,10 +10,11 @@ import pytest
 
 from blob_stores import BucketLocation
 from object_server import BUCKET, KEY, SECRET, environment, free_ports
-from onebert_store.errors import BlobsAway, StorageFull, StorageUnavailable, StoreCorrupt
+from onebert_store.errors import BlobsAway, InvalidSettings, StorageFull, StorageUnavailable, StoreCorrupt
 from onebert_store.registry import object_blobs
 from onebert_store.registry.blob_cache import BlobCache
 from onebert_store.registry.digests import digest_of
+from onebert_store.registry.object_blobs import open_bucket
 from tcp_proxy import TcpProxy
 
 HELLO = digest_of(b"hello")
@@ -99,9 +100,24 @@ def test_credentials_that_are_nowhere_are_said_to_be(wrong_server, tmp_path, mon
     """Without variables the machine's own service is asked, and refuses."""
     wrong_server.answer = 403, b"no"
     monkeypatch.setenv("AWS_METADATA_ENDPOINT", os.environ["AWS_ENDPOINT_URL"])
-    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
     with pytest.raises(BlobsAway, match="no credentials for it were found"):
         BucketLocation(tmp_path, BUCKET, "prefix").open(100).put(b"hello")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("AWS_ACCESS_KEY_ID", None), ("AWS_SECRET_ACCESS_KEY", None), ("AWS_SKIP_SIGNATURE", "secret")]
+)
+def test_variables_that_are_none_of_a_bucket_are_refused_and_not_repeated(wrong_server, monkeypatch, name, value):
+    if value is None:
+        monkeypatch.delenv(name)
+    else:
+        monkeypatch.setenv(name, value)
+    with pytest.raises(InvalidSettings, match="AWS_… variables") as caught:
+        open_bucket(BUCKET, "prefix")
+    assert SECRET not in caught.value.detail
+    assert "'secret'" not in caught.value.detail
 
 
 @pytest.mark.parametrize(("status", "code"), [(507, "XMinioStorageFull"), (403, "QuotaExceeded")])
