@@ -1,7 +1,7 @@
 """What the registry changes: the statements of its transactions, which decide by the rows that they changed.
 
 They are written for READ COMMITTED: each statement sees what was committed before it. Rows are held in one order (task,
-versions, aliases, orphans by digest), so that no two transactions wait for each other.
+versions, aliases, orphans by digest, the feed's counter), so that no two transactions wait for each other.
 """
 
 from datetime import UTC, datetime
