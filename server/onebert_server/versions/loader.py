@@ -21,6 +21,8 @@ SCRUB_PAUSE = 1.0
 # Seconds without such reading after the place of all files did not answer: versions that have copies on this machine
 # wait meanwhile for no silent bucket.
 AWAY_PAUSE = 30.0
+# Seconds of rest for each second in which it is loaded what nobody has asked for: answers are computed meanwhile.
+LATER_REST = 4.0
 # Tasks whose versions are listed at once for that.
 SCRUBBED_TOGETHER = 100
 
@@ -111,11 +113,14 @@ class Loader:
                 self._give_up(taken, error)
 
     def _load_later(self) -> None:
-        """Loads a few of those that the start has left, unless others would have to go for them."""
-        next_ones = (self._later.popleft() for _ in range(min(len(self._later), LOADED_TOGETHER)))
-        versions = [one for one in next_ones if self._directory.begin_loading(one)]
-        if versions and not self._residents.load(versions, may_evict=False):
+        """Loads one of those that the start has left, unless another would have to go for it; then takes a rest."""
+        version = self._later.popleft()
+        if not self._directory.begin_loading(version):
+            return
+        started = time.monotonic()
+        if not self._residents.load([version], may_evict=False):
             self._later.clear()
+        self._queue.wait(LATER_REST * (time.monotonic() - started))
 
     def _give_up(self, taken: Sequence[Version], error: Exception) -> None:
         """Answers those who wait for versions that an unexpected error left half loaded; then takes a rest."""
