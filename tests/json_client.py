@@ -27,51 +27,51 @@ class JsonClient:
             return False
 
     def base(self):
-        return self._send("GET", "/v1/base").json()
+        return self.send("GET", "/v1/base").json()
 
     def tasks(self):
-        return self._send("GET", "/v1/tasks").json()["tasks"]
+        return self.send("GET", "/v1/tasks").json()["tasks"]
 
     def task(self, name):
-        return self._send("GET", _path(name)).json()
+        return self.send("GET", _path(name)).json()
 
     def version(self, name, version):
-        return self._send("GET", _path(name, "versions", version)).json()
+        return self.send("GET", _path(name, "versions", version)).json()
 
     def download(self, name, version):
-        return self._send("GET", _path(name, "versions", version, "delta")).content
+        return self.send("GET", _path(name, "versions", version, "delta")).content
 
     def push(self, task, delta):
         content = delta if isinstance(delta, bytes) else delta.read_bytes()
         headers = {"Content-Type": "application/octet-stream"}
-        answer = self._send("PUT", _path(task, "versions"), content=content, headers=headers)
+        answer = self.send("PUT", _path(task, "versions"), content=content, headers=headers)
         return answer.json() | {"created": answer.status_code == 201}
 
     def move_alias(self, task, alias, version, expected):
         condition = {"If-None-Match": "*"} if expected is None else {"If-Match": f'"{expected}"'}
         path = _path(task, "aliases", alias)
-        return self._send("PUT", path, json={"version": version}, headers=condition).json()
+        return self.send("PUT", path, json={"version": version}, headers=condition).json()
 
     def delete_alias(self, task, alias, expected):
-        self._send("DELETE", _path(task, "aliases", alias), headers={"If-Match": f'"{expected}"'})
+        self.send("DELETE", _path(task, "aliases", alias), headers={"If-Match": f'"{expected}"'})
 
     def delete_version(self, task, version):
-        self._send("DELETE", _path(task, "versions", version))
+        self.send("DELETE", _path(task, "versions", version))
 
     def classify(self, ref, inputs, top_k=None):
         several = [inputs] if isinstance(inputs, str | tuple) else inputs
         body = {"inputs": [_input(one) for one in several], "top_k": top_k}
-        return self._send("POST", _path(ref, "classify"), json=body).json()
+        return self.send("POST", _path(ref, "classify"), json=body).json()
 
     def classify_items(self, items, top_k=None):
         body = {"items": [{"task": ref, **_input(one)} for ref, one in items], "top_k": top_k}
-        return self._send("POST", "/v1/classify", json=body).json()["results"]
+        return self.send("POST", "/v1/classify", json=body).json()["results"]
 
     def fanout(self, one, tasks=("*",), top_k=None):
         body = {**_input(one), "tasks": list(tasks), "top_k": top_k}
-        return self._send("POST", "/v1/fanout", json=body).json()["results"]
+        return self.send("POST", "/v1/fanout", json=body).json()["results"]
 
-    def _send(self, method, path, **arguments):
+    def send(self, method, path, **arguments):
         answer = self._http.request(method, path, **arguments)
         if not answer.is_success:
             raise refusal_of(answer)

@@ -16,7 +16,8 @@ One file although it is long: the tree below is what a reader looks for, and eac
     ├── NotFound                      404  (abstract)
     │   ├── TaskNotFound              404  task-not-found
     │   ├── VersionNotFound           404  version-not-found
-    │   └── AliasNotFound             404  alias-not-found
+    │   ├── AliasNotFound             404  alias-not-found
+    │   └── KeyNotFound               404  key-not-found
     ├── AliasConflict                 412  alias-conflict        the alias is not where If-Match says
     ├── ChangeUnknown                 412  change-unknown        the registry has no change with the number asked for
     ├── VersionInUse                  409  version-in-use        an alias points at the version
@@ -160,6 +161,13 @@ class AliasNotFound(NotFound):
 
     code = "alias-not-found"
     title = "No such alias"
+
+
+class KeyNotFound(NotFound):
+    """No key has this id."""
+
+    code = "key-not-found"
+    title = "No such key"
 
 
 class AliasConflict(OneBertError):

@@ -2,7 +2,7 @@
 
 from fastapi import FastAPI
 
-from onebert_server.http.routes import classify, docs, system, tasks
+from onebert_server.http.routes import administration, classify, docs, system, tasks
 from onebert_server.http.web import oidc_tokens, web_app
 from onebert_server.runtime import Runtime
 
@@ -12,7 +12,7 @@ def create_app(runtime: Runtime) -> FastAPI:
     settings = runtime.settings
     return web_app(
         runtime,
-        [classify.router, tasks.router, system.router, docs.router],
+        [classify.router, tasks.router, administration.router, system.router, docs.router],
         keys=runtime.keys,
         tokens=oidc_tokens(settings.oidc),
         max_body_bytes=settings.max_body_bytes,

@@ -13,6 +13,7 @@ from onebert_encoder.base.base import Base, load_base
 from onebert_encoder.compute.threads import compute_with
 from onebert_encoder.maths.choose import answering_kernels
 from onebert_encoder.maths.precision import fast_dtype, trusted
+from onebert_server.administration import Administration
 from onebert_server.answering.admission import Admission
 from onebert_server.answering.answers import WORKERS, Answerer
 from onebert_server.edge import Edge
@@ -20,6 +21,7 @@ from onebert_server.engine.bank import Bank
 from onebert_server.engine.engine import Engine, EngineLimits
 from onebert_server.engine.memory import give_back_freed_memory
 from onebert_server.engine.queue import QueueLimits
+from onebert_server.key_keeper import KeyKeeper
 from onebert_server.keys import KeyRing
 from onebert_server.metrics import Metrics
 from onebert_server.progress import Progress
@@ -60,10 +62,12 @@ class Runtime(Edge):
         receiving: the uploads that are under way.
         metrics: those of this process, and of its front ends.
         keys: those that are taken now.
+        administration: what only admins of all tasks may do.
     """
 
     metrics: Metrics
     keys: KeyRing
+    administration: Administration
     settings: Settings
     base: Base
     engine: Engine
@@ -148,11 +152,17 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
         left = on_a_thread(1, partial(catalog.load, progress))
         loader.start(left)
         follower.start()
+        keys = KeyRing(settings.api_keys, closed=settings.oidc is not None)
+        keeper = KeyKeeper(registry.keys, keys)
+        opened.callback(keeper.close)
+        keeper.start()
+        metrics.gauge("keys_age_seconds", "Time since the registry's keys were last seen.", lambda: keeper.age)
         admission = Admission(base.tokenizer, residents, engine)
         _add_gauges(metrics, engine, bank, catalog, follower)
         runtime = Runtime(
             settings=settings,
-            keys=KeyRing(settings.api_keys, closed=settings.oidc is not None),
+            keys=keys,
+            administration=Administration(registry, keeper),
             base=base,
             engine=engine,
             catalog=catalog,

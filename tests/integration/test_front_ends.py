@@ -18,6 +18,7 @@ from bases import tiny_base
 from onebert_encoder.base.base import load_base
 from onebert_server.front_ends import keeper as front_ends_of_server
 from onebert_server.front_ends.keeper import MAX_ENDS, FrontEnds
+from onebert_server.keys import KeyRing
 from onebert_server.metrics import Metrics
 from onebert_server.settings import Settings
 from onebert_store.errors import InvalidInput, OneBertError, TaskNotFound, Unauthorized
@@ -220,7 +221,7 @@ def test_one_that_cannot_be_started_is_said(tmp_path, monkeypatch, caplog):
     base = load_base(str(tiny_base()))
 
     async def start():
-        fronts = FrontEnds(Settings(front_ends=1), base.tokenizer, base.spec.max_length, None, Metrics())
+        fronts = FrontEnds(Settings(front_ends=1), base.tokenizer, base.spec.max_length, None, Metrics(), KeyRing([]))
         with socket.create_server(("127.0.0.1", 0)) as listener:
             try:
                 await fronts.start([listener], None)

@@ -367,7 +367,7 @@ def test_a_front_end_answers_alike(both, tmp_path, monkeypatch):
 
     async def live():
         loop, lost = asyncio.get_running_loop(), asyncio.Event()
-        desk = FrontDesk(runtime.admission, Metrics(), lambda _: None, lambda _: lost.set())
+        desk = FrontDesk(runtime.admission, Metrics(), runtime.keys, lambda _: None, lambda _: lost.set())
         backend, counts = RemoteBackend(), RemoteCounts()
         async with await loop.create_unix_server(lambda: desk.channel, path):
             transport, channel = await loop.create_unix_connection(

@@ -28,7 +28,7 @@ def cases(operation, task):
     from schemathesis import GenerationMode
 
     fits = operation.as_strategy(generation_mode=GenerationMode.POSITIVE)
-    known = {"task": task, "version": 1, "alias": "live"}
+    known = {"task": task, "version": 1, "alias": "live", "key": "0" * 12}
     known = {one.name: known[one.name] for one in operation.path_parameters}
     found = [fits, fits.map(lambda case: about(case, task))]
     if [*operation.path_parameters, *operation.query, *operation.headers, *operation.body]:
@@ -92,7 +92,9 @@ def test_the_server_does_what_its_document_says(server):
     )
     push(server, "tone")
     document = schemathesis.openapi.from_url(f"{server.url}/openapi.json")
-    for operation in (found.ok() for found in document.get_all_operations()):
+    operations = [found.ok() for found in document.get_all_operations()]
+    # The first key that is made closes the server to whoever has none.
+    for operation in sorted(operations, key=lambda one: one.label == "POST /v1/keys"):
         statuses = fuzz(server, operation, CHECKS.get_by_names(names))
         print(operation.label, dict(statuses))
         if {operation.label, operation.method.upper()} & SUCCEED:

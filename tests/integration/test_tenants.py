@@ -137,7 +137,7 @@ def test_a_front_end_holds_tenants_apart_alike(runtime, asker, tmp_path):
 
     async def live():
         loop, lost = asyncio.get_running_loop(), asyncio.Event()
-        desk = FrontDesk(runtime.admission, Metrics(), lambda _: None, lambda _: lost.set())
+        desk = FrontDesk(runtime.admission, Metrics(), runtime.keys, lambda _: None, lambda _: lost.set())
         backend, counts = RemoteBackend(), RemoteCounts()
         async with await loop.create_unix_server(lambda: desk.channel, path):
             transport, channel = await loop.create_unix_connection(
@@ -191,7 +191,13 @@ ROUTES = {
     "GET /v1/base": (ANY, {}),
 }
 # Those about the whole server, for keys of all tasks alone.
-OF_THE_SERVER = {"GET /metrics": (ANY, {})}
+OF_THE_SERVER = {
+    "GET /metrics": (ANY, {}),
+    "GET /v1/keys": ({"admin"}, {}),
+    "POST /v1/keys": ({"admin"}, {"json": {"name": "No name", "scopes": ["upload"], "tasks": ["ci-*"]}}),
+    "DELETE /v1/keys/{key}": ({"admin"}, {"key": "0" * 12}),
+    "GET /v1/audit": ({"admin"}, {}),
+}
 
 
 def routes(parts):
@@ -205,7 +211,7 @@ def routes(parts):
 
 
 def filled(route, arguments):
-    given = {"task": "acme-tone", "version": 1, "alias": "live"}
+    given = {"task": "acme-tone", "version": 1, "alias": "live", "key": None}
     arguments = dict(arguments)
     given |= {name: arguments.pop(name) for name in given.keys() & arguments}
     method, _, path = route.partition(" ")

@@ -94,7 +94,7 @@ def gc(
     from onebert_store.registry.gc import sweep  # noqa: PLC0415
     from onebert_store.registry.store import StoreAddress, join_store  # noqa: PLC0415
 
-    grace = _duration(older_than)
+    grace = duration(older_than)
     with join_store(StoreAddress.within(data_dir, registry, blobs)) as opened:
         swept = sweep(opened, grace)
         if as_json:
@@ -173,7 +173,12 @@ def _content(opened: "Store", digest: str) -> str:
     return f"{manifest.method}, {manifest.task_type}: {', '.join(manifest.labels[:8])}"
 
 
-def _duration(text: str) -> timedelta:
+def duration(text: str) -> timedelta:
+    """A time as a person writes it: a number and s, m, h or d.
+
+    Raises:
+        InvalidInput: it is none.
+    """
     found = _DURATION.fullmatch(text)
     if not found:
         raise InvalidInput(f"'{shown(text)}' is not a time: a number and s, m, h or d, as 24h")

@@ -15,6 +15,7 @@ from sqlalchemy import (
     Double,
     ForeignKey,
     ForeignKeyConstraint,
+    Index,
     Integer,
     MetaData,
     String,
@@ -104,6 +105,28 @@ CHANGES = Table(
     Column("before", Integer),
     Column("principal", String, nullable=False),
     Column("request", String, nullable=False),
+    Column("key", String),
+    Index("ix_changes_principal", "principal", "seq"),
+    Index("ix_changes_task", "task", "seq"),
+)
+
+# Keys, by their SHA-256; rows are added and revoked, and never removed. Lists are words, separated by spaces.
+KEYS = Table(
+    "keys",
+    TABLES,
+    Column("id", String, primary_key=True),
+    Column("name", String, nullable=False),
+    Column("digest", String, nullable=False, unique=True),
+    Column("scopes", String, nullable=False),
+    Column("tasks", Text, nullable=False),
+    Column("default_task", String),
+    Column("most_tasks", BigInteger),
+    Column("most_bytes", BigInteger),
+    Column("most_requests", Double),
+    Column("most_tokens", Double),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("expires_at", UtcDateTime),
+    Column("revoked_at", UtcDateTime),
 )
 
 # One row: the number of the last change. Whoever makes a change holds this row until the commit.

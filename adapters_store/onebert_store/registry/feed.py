@@ -20,6 +20,8 @@ from onebert_store.registry.dialects.protocol import Database, Listener
 from onebert_store.registry.queries import version_entries
 from onebert_store.registry.records import Action, Actor, Alias, Change, Snapshot, VersionEntry
 
+# Times beyond these would leave what a database keeps when they are taken to UTC.
+_FIRST, _LAST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
 _UPLOADED = and_(
     CHANGES.c.action == Action.UPLOAD, VERSIONS.c.task == CHANGES.c.task, VERSIONS.c.version == CHANGES.c.version
 )
@@ -48,7 +50,34 @@ class Feed:
         found = select(*_COLUMNS).select_from(CHANGES.outerjoin(VERSIONS, _UPLOADED))
         with reading(self._database) as connection:
             rows = connection.execute(found.where(CHANGES.c.seq > after).order_by(CHANGES.c.seq).limit(most)).all()
-        return [_change(row) for row in rows]
+        return [_change(row, _entry(row)) for row in rows]
+
+    def audit(
+        self,
+        after: int,
+        most: int,
+        task: str | None = None,
+        principal: str | None = None,
+        since: datetime | None = None,
+    ) -> list[Change]:
+        """The first `most` changes whose numbers are above `after`, in their order, without their entries.
+
+        Args:
+            after: 0 begins with the first.
+            most: how many at most.
+            task: changes of this task alone.
+            principal: changes by this principal alone.
+            since: changes from then on alone.
+        """
+        found = select(CHANGES).where(CHANGES.c.seq > after).order_by(CHANGES.c.seq).limit(most)
+        if task is not None:
+            found = found.where(CHANGES.c.task == task)
+        if principal is not None:
+            found = found.where(CHANGES.c.principal == principal)
+        if since is not None:
+            found = found.where(CHANGES.c.at >= min(max(since, _FIRST), _LAST))
+        with reading(self._database) as connection:
+            return [_change(row, None) for row in connection.execute(found)]
 
     def listening(self) -> AbstractContextManager[Listener | None]:
         """What hears of changes while the block runs; None where the database tells of none.
@@ -63,10 +92,11 @@ class Feed:
         connection: Connection,
         by: Actor,
         action: Action,
-        task: str,
+        task: str | None = None,
         version: int | None = None,
         alias: str | None = None,
         before: int | None = None,
+        key: str | None = None,
     ) -> int:
         """Writes what a transaction changes, and returns its number; see Change.
 
@@ -74,7 +104,7 @@ class Feed:
         """
         counted = update(FEED).values(last=FEED.c.last + 1)
         seq: int = connection.execute(counted.returning(FEED.c.last)).scalar_one()
-        what = {"action": action, "task": task, "version": version, "alias": alias, "before": before}
+        what = {"action": action, "task": task, "version": version, "alias": alias, "before": before, "key": key}
         who = {"principal": by.principal, "request": by.request}
         connection.execute(insert(CHANGES).values(seq=seq, at=datetime.now(UTC), **what, **who))
         self._database.announce(connection)
@@ -99,9 +129,9 @@ def last_change(connection: Connection) -> int:
     return seq
 
 
-def _change(row: Row[tuple[Any, ...]]) -> Change:
+def _change(row: Row[tuple[Any, ...]], entry: VersionEntry | None) -> Change:
     what = row.action, row.task, row.version, row.alias, row.before
-    return Change(row.seq, row.at, *what, row.principal, row.request, _entry(row))
+    return Change(row.seq, row.at, *what, row.principal, row.request, entry, row.key)
 
 
 def _entry(row: Row[tuple[Any, ...]]) -> VersionEntry | None:

@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from math import isfinite
 
@@ -12,6 +12,7 @@ from onebert_store.registry.names import check_name, parse_ref
 
 # Globs of one key.
 MAX_GLOBS = 64
+LONGEST = timedelta(days=36_525)
 _GLOB = re.compile(r"[a-z0-9*][a-z0-9._*-]{0,62}")
 _MOST = 2**53
 
@@ -40,6 +41,16 @@ class Quotas:
     bytes: int | None = None
     requests: float | None = None
     tokens: float | None = None
+
+    @property
+    def of_storage(self) -> bool:
+        """Whether there is a quota of what is stored."""
+        return self.tasks is not None or self.bytes is not None
+
+    @property
+    def of_rates(self) -> bool:
+        """Whether there is a quota of what is asked in a second."""
+        return self.requests is not None or self.tokens is not None
 
 
 UNLIMITED = Quotas()
@@ -82,6 +93,12 @@ class KeyRecord:
     expires_at: datetime | None = None
     revoked_at: datetime | None = None
 
+    def state(self, now: datetime) -> str:
+        """Whether it is `valid`, `expired` or `revoked`."""
+        if self.revoked_at is not None:
+            return "revoked"
+        return "expired" if self.expires_at is not None and self.expires_at <= now else "valid"
+
 
 def check_grant(grant: Grant, expires_at: datetime | None) -> None:
     """Refuses what no key may be made for.
@@ -102,8 +119,8 @@ def check_grant(grant: Grant, expires_at: datetime | None) -> None:
     for name, most in vars(grant.quotas).items():
         if most is not None and not (isfinite(most) and 0 < most <= _MOST):
             raise InvalidInput(f"the quota of {name} must be above 0 and at most 2^53")
-    if expires_at is not None and expires_at <= datetime.now(UTC):
-        raise InvalidInput("a key expires in the future")
+    if expires_at is not None and not timedelta() < expires_at - datetime.now(UTC) < LONGEST:
+        raise InvalidInput("a key expires in the future, and within a hundred years")
 
 
 def matching(globs: tuple[str, ...]) -> re.Pattern[str]:

@@ -56,6 +56,8 @@ class Action(StrEnum):
     DELETE_ALIAS = "delete-alias"
     DELETE_VERSION = "delete-version"
     DELETE_TASK = "delete-task"
+    MINT_KEY = "mint-key"
+    REVOKE_KEY = "revoke-key"
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,7 @@ class Change:
         alias: the alias that was moved or deleted; of an upload `live` where the version is a task's first.
         before: the version where the alias was before; None where there was no such alias.
         principal, request: who made it, and by which request.
+        key: name and id of a key that was made or revoked.
         entry: of an upload, the version as long as it exists: with its manifest unless that is damaged.
     """
 
@@ -96,6 +99,12 @@ class Change:
     principal: str
     request: str
     entry: VersionEntry | None = None
+    key: str | None = None
+
+    @property
+    def rolled_back(self) -> bool:
+        """Whether an alias was moved to an older version."""
+        return self.action == Action.PROMOTE and (self.version or 0) < (self.before or 0)
 
 
 @dataclass(frozen=True)

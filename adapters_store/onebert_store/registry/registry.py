@@ -22,6 +22,8 @@ from onebert_store.registry.blobs import BlobWriter
 from onebert_store.registry.database import TASKS, reading, writing
 from onebert_store.registry.dialects.protocol import Adding
 from onebert_store.registry.feed import Feed, last_change
+from onebert_store.registry.grants import UNLIMITED, Quotas
+from onebert_store.registry.keys import Keys
 from onebert_store.registry.names import LIVE, check_alias, check_name
 from onebert_store.registry.queries import (
     alias_conflict,
@@ -58,12 +60,14 @@ class Registry:
     Attributes:
         shared: whether other processes may work with it at the same time.
         feed: what was changed.
+        keys: who may come, beside the keys of the environment.
         replicas: the servers that follow it.
     """
 
     def __init__(self, store: Store) -> None:
         self.shared = store.database.shared
         self.feed = Feed(store.database)
+        self.keys = Keys(store.database)
         self.replicas = Replicas(store.database)
         self._store = store
         self._opened = ExitStack()
@@ -101,7 +105,7 @@ class Registry:
         return self._store.blobs.writer()
 
     def add(
-        self, task: str, delta: Delta, body: BlobWriter | None = None, by: Actor = CLI
+        self, task: str, delta: Delta, body: BlobWriter | None = None, by: Actor = CLI, most: Quotas = UNLIMITED
     ) -> tuple[VersionRecord, bool]:
         """Makes `delta` the next version of `task`, durable when this returns; a first version becomes `live`.
 
@@ -113,6 +117,7 @@ class Registry:
             delta: what is stored, in canonical bytes.
             body: the upload that `delta` was read from; kept where its bytes are canonical, discarded otherwise.
             by: who adds it.
+            most: how much that one may have.
 
         Returns:
             The record, and whether it is new: the same content is the same version. A damaged blob or manifest of
@@ -122,11 +127,12 @@ class Registry:
             InvalidInput: the task's name breaks the rule.
             InvalidDelta: the delta cannot be written.
             TooLarge: the file would be over the limit.
+            OverQuota: it would be more than `most`; nothing was added.
         """
         with body or nullcontext():
             check_name(task)
             with self.storing(delta, body) as stored:
-                added = self.add_stored(task, delta, stored, by)
+                added = self.add_stored(task, delta, stored, by, most)
                 return added.record, added.created
 
     @contextmanager
@@ -150,13 +156,14 @@ class Registry:
                 blobs.put(data)
             yield Stored(len(data), lock)
 
-    def add_stored(self, task: str, delta: Delta, stored: Stored, by: Actor = CLI) -> Added:
+    def add_stored(self, task: str, delta: Delta, stored: Stored, by: Actor = CLI, most: Quotas = UNLIMITED) -> Added:
         """The second half of `add`: writes the row, once, inside the `storing` block that gave `stored`.
 
         Content that the task has already is no change.
 
         Raises:
             InvalidInput: the task's name breaks the rule.
+            OverQuota: it would be more than `most`; nothing was added.
         """
         check_name(task)
         with stored.lock.writing() as connection:
@@ -164,7 +171,19 @@ class Registry:
             if not created:
                 return Added(record, created, last_change(connection))
             alias = LIVE if first else None
-            return Added(record, created, self.feed.write(connection, by, Action.UPLOAD, task, record.version, alias))
+            seq = self.feed.write(connection, by, Action.UPLOAD, task, record.version, alias)
+            statements.check_quotas(connection, by.principal, most)
+            return Added(record, created, seq)
+
+    def require_room(self, task: str, size: int, by: Actor, most: Quotas) -> None:
+        """Refuses before anything is stored what `add_stored` would refuse, so that refused files do not fill the disk.
+
+        Raises:
+            OverQuota: who adds a version of this size to this task would have more than it may.
+        """
+        if most.of_storage:
+            with reading(self._store.database) as connection:
+                statements.check_quotas(connection, by.principal, most, task, size)
 
     def tasks(self) -> list[TaskRecord]:
         """Every task that has versions, by name."""

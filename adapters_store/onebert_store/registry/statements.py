@@ -6,14 +6,16 @@ versions, aliases, orphans by digest, the feed's counter), so that no two transa
 
 from datetime import UTC, datetime
 
-from sqlalchemy import ColumnElement, Connection, case, delete, exists, insert, literal, select, update
+from sqlalchemy import ColumnElement, Connection, and_, case, delete, exists, func, insert, literal, select, update
 
+from onebert_store.errors import OverQuota
 from onebert_store.file.canonical import manifest_json
 from onebert_store.file.delta import Delta
-from onebert_store.registry.database import ALIASES, ORPHANS, TASKS, VERSIONS, upsert
+from onebert_store.registry.database import ALIASES, CHANGES, ORPHANS, TASKS, VERSIONS, upsert
+from onebert_store.registry.grants import Quotas
 from onebert_store.registry.names import LIVE
 from onebert_store.registry.queries import MAX_VERSION
-from onebert_store.registry.records import Alias, VersionRecord
+from onebert_store.registry.records import Action, Alias, VersionRecord
 
 
 def add_version(connection: Connection, task: str, delta: Delta, size: int) -> tuple[VersionRecord, bool, bool]:
@@ -39,6 +41,37 @@ def add_version(connection: Connection, task: str, delta: Delta, size: int) -> t
         is_live = connection.execute(made).first() is not None
     connection.execute(delete(ORPHANS).where(ORPHANS.c.digest == delta.digest))
     return VersionRecord(task, n, delta.digest, size, created_at, delta.manifest), known is None, is_live
+
+
+def check_quotas(connection: Connection, principal: str, most: Quotas, task: str | None = None, size: int = 0) -> None:
+    """Refuses what a principal has beyond its quotas: of what it has uploaded, the versions that are there.
+
+    In a transaction that uploads it is called after the change was written: from there on one upload goes on at a
+    time, whichever process it is in, and sees what those before it have committed.
+
+    Args:
+        connection: of the transaction.
+        principal: who uploads.
+        most: its quotas.
+        task: of a version that it would have besides.
+        size: of that version, in bytes.
+
+    Raises:
+        OverQuota: it has more tasks or bytes than it may, or would have.
+    """
+    if not most.of_storage:
+        return
+    own = and_(VERSIONS.c.task == CHANGES.c.task, VERSIONS.c.version == CHANGES.c.version)
+    mine = CHANGES.join(VERSIONS, own)
+    by_it = (CHANGES.c.principal == principal, CHANGES.c.action == Action.UPLOAD)
+    counted = select(func.count(VERSIONS.c.task.distinct()), func.coalesce(func.sum(VERSIONS.c.size), 0))
+    tasks, stored = connection.execute(counted.select_from(mine).where(*by_it)).one()
+    if task is not None:
+        here = select(VERSIONS.c.version).select_from(mine).where(*by_it, VERSIONS.c.task == task)
+        tasks += connection.execute(here.limit(1)).first() is None
+    for has, may, what in ((tasks, most.tasks, "tasks"), (stored + size, most.bytes, "bytes")):
+        if may is not None and has > may:
+            raise OverQuota(f"this caller may have {may} {what} stored, and would have {has}")
 
 
 def move_alias(connection: Connection, task: str, alias: str, version: int, expected: int | None) -> Alias | None:

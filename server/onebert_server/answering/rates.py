@@ -46,7 +46,7 @@ class Rates:
             OverQuota: with the seconds until something is left.
         """
         quotas = principal.quotas
-        if quotas.requests is None and quotas.tokens is None:
+        if not quotas.of_rates:
             return
         now = self._clock()
         for bucket, what in zip(self._of(principal, now), ("requests", "tokens"), strict=True):
@@ -62,7 +62,7 @@ class Rates:
     def count(self, principal: Principal, items: Sequence[Item]) -> None:
         """Counts one request that was let in, and the tokens of the sequences that are computed for it."""
         quotas = principal.quotas
-        if quotas.requests is None and quotas.tokens is None:
+        if not quotas.of_rates:
             return
         tokens = sum(len(item.tokens) for item in items)
         for bucket, spent in zip(self._of(principal, self._clock()), (1, tokens), strict=True):

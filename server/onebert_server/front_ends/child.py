@@ -63,7 +63,7 @@ def main() -> None:
             setup.engine_timeout,
         )
         config = uvicorn_config(forwarding, setup.receive_timeout, setup.shutdown_timeout)
-        server = FrontEnd(config, setup.engine_path, edge, backend, counts)
+        server = FrontEnd(config, setup.engine_path, edge, backend, counts, keys)
         collect_seldom()
         server.run(sockets=[socket.socket(fileno=listener) for listener in setup.listeners])
 
@@ -72,20 +72,30 @@ class FrontEnd(uvicorn.Server):
     """uvicorn that is drained and stopped by messages of the engine's process, and does nothing on signals."""
 
     def __init__(
-        self, config: uvicorn.Config, engine_path: str, edge: Edge, backend: RemoteBackend, counts: RemoteCounts
+        self,
+        config: uvicorn.Config,
+        engine_path: str,
+        edge: Edge,
+        backend: RemoteBackend,
+        counts: RemoteCounts,
+        keys: KeyRing,
     ) -> None:
         super().__init__(config)
         self._engine_path = engine_path
         self._edge = edge
         self._backend = backend
         self._counts = counts
+        self._keys = keys
+        self._keys_came = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Connects to the engine's process, listens, and tells the engine's process that it does."""
+        """Connects to the engine's process, learns from it which keys are taken, listens, and tells it that it does."""
         _, channel = await asyncio.get_running_loop().create_unix_connection(
             lambda: wire.Channel(wire.FromEngine, self._received, self._lost), self._engine_path
         )
         self._backend.channel = self._counts.channel = channel
+        channel.send(wire.Connected())
+        await self._keys_came.wait()
         await super().startup(sockets)
         channel.send(wire.Accepting())
 
@@ -98,6 +108,9 @@ class FrontEnd(uvicorn.Server):
                 self._edge.draining = True
             case wire.Stop():
                 self.should_exit = True
+            case wire.Keys():
+                wire.exchange(self._keys, frame)
+                self._keys_came.set()
             case reply:
                 self._backend.received(reply)
 

@@ -13,6 +13,7 @@ from onebert_encoder.text.tokens import Pieces
 from onebert_server.answering.backend import Backend, Result, Wanted
 from onebert_server.context import Context
 from onebert_server.front_ends import wire
+from onebert_server.keys import KeyRing
 from onebert_server.logs import log_failure
 from onebert_server.metrics import Metrics
 from onebert_server.versions.facts import Facts
@@ -32,6 +33,7 @@ class FrontDesk:
     Args:
         backend: resolves and computes, in this process.
         metrics: where the requests of the front end are counted; what it has counted outlives it.
+        keys: those that are taken now.
         listens, lost: called with this desk when the front end accepts connections, and when it is gone.
     """
 
@@ -39,12 +41,14 @@ class FrontDesk:
         self,
         backend: Backend,
         metrics: Metrics,
+        keys: KeyRing,
         listens: Callable[["FrontDesk"], None],
         lost: Callable[["FrontDesk"], None],
     ) -> None:
         self.channel = wire.Channel(wire.FromFrontEnd, self._received, self._gone)
         self._backend = backend
         self._metrics = metrics
+        self._keys = keys
         self._listens = listens
         self._lost = lost
         self._in_progress = 0
@@ -65,6 +69,8 @@ class FrontDesk:
                 self._metrics.observe_request(*msgspec.structs.astuple(frame))
             case wire.InProgress(count):
                 self._set_in_progress(count)
+            case wire.Connected():
+                self.channel.send(wire.keys(self._keys))
             case wire.Accepting():
                 self._listens(self)
 

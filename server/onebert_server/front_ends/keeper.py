@@ -17,6 +17,7 @@ from onebert_server.answering.backend import Backend
 from onebert_server.front_ends import wire
 from onebert_server.front_ends.desk import FrontDesk
 from onebert_server.front_ends.forwarding import forwarded_to
+from onebert_server.keys import KeyRing
 from onebert_server.metrics import Metrics
 from onebert_server.settings import Settings
 from onebert_store.errors import InvalidSettings, OneBertError
@@ -44,7 +45,13 @@ class FrontEnds:
     """
 
     def __init__(
-        self, settings: Settings, tokenizer: Tokenizer, max_length: int, backend: Backend, metrics: Metrics
+        self,
+        settings: Settings,
+        tokenizer: Tokenizer,
+        max_length: int,
+        backend: Backend,
+        metrics: Metrics,
+        keys: KeyRing,
     ) -> None:
         self.failure: OneBertError | None = None
         self._settings = settings
@@ -52,6 +59,7 @@ class FrontEnds:
         self._max_length = max_length
         self._backend = backend
         self._metrics = metrics
+        self._keys = keys
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._servers: list[asyncio.AbstractServer] = []
         self._keepers: list[asyncio.Task[None]] = []
@@ -70,6 +78,7 @@ class FrontEnds:
             InvalidSettings: the temporary folder cannot be written, or takes no sockets.
             OneBertError: a front end ended instead of listening, or they did not listen in time.
         """
+        self._keys.tell(lambda: self._tell(wire.keys(self._keys)))
         setup = await self._open([listener.fileno() for listener in listeners], app)
         loop = asyncio.get_running_loop()
         count = self._settings.front_ends
@@ -175,7 +184,7 @@ class FrontEnds:
             await self._listening.acquire()
 
     def _desk(self) -> FrontDesk:
-        desk = FrontDesk(self._backend, self._metrics, self._listens, self._lost)
+        desk = FrontDesk(self._backend, self._metrics, self._keys, self._listens, self._lost)
         self._desks.append(desk)
         return desk
 
@@ -191,7 +200,8 @@ class FrontEnds:
         self._desks.remove(desk)
 
     def _tell(self, frame: msgspec.Struct) -> None:
-        for desk in self._desks:
+        # From any thread: a front end that connects meanwhile is told by its desk.
+        for desk in list(self._desks):
             desk.channel.send(frame)
 
 

@@ -3,11 +3,13 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, cast
 
 import msgspec
 
+from onebert_server.keys import Holder, KeyRing
 from onebert_server.principal import Principal
 from onebert_server.versions.facts import Facts
 from onebert_store.registry.grants import Quotas, Scope
@@ -47,6 +49,10 @@ class Setup(msgspec.Struct, frozen=True):
     log_level: str
 
 
+class Connected(msgspec.Struct, tag=True, frozen=True, array_like=True):
+    """From a front end: it listens once it was told which keys are taken."""
+
+
 class Accepting(msgspec.Struct, tag=True, frozen=True, array_like=True):
     """From a front end: it accepts connections now."""
 
@@ -74,6 +80,22 @@ class Asking(msgspec.Struct, frozen=True, array_like=True):
     tasks: tuple[str, ...]
     requests: float | None
     tokens: float | None
+
+
+class KeyHolder(msgspec.Struct, frozen=True, array_like=True):
+    """Whose a key of the registry is; see Holder."""
+
+    digest: bytes
+    asking: Asking
+    default_task: str | None
+    expires: float | None
+
+
+class Keys(msgspec.Struct, tag=True, frozen=True, array_like=True):
+    """To a front end: the keys of the registry that are taken from now on, and no others."""
+
+    holders: list[KeyHolder]
+    is_open: bool
 
 
 class Compute(msgspec.Struct, tag=True, frozen=True, array_like=True):
@@ -175,8 +197,8 @@ class RequestEnded(msgspec.Struct, tag=True, frozen=True, array_like=True):
     problem: str | None
 
 
-FromEngine = Drain | Stop | Logits | Refused
-FromFrontEnd = Accepting | Compute | Cancel | InProgress | RequestEnded
+FromEngine = Drain | Stop | Keys | Logits | Refused
+FromFrontEnd = Connected | Accepting | Compute | Cancel | InProgress | RequestEnded
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -264,6 +286,24 @@ def principal(asking: Asking) -> Principal:
     """Who asks, from the wire; the same object for the same content, since its globs are compiled once."""
     quotas = Quotas(requests=asking.requests, tokens=asking.tokens)
     return Principal(asking.name, asking.scopes, asking.tasks, quotas=quotas)
+
+
+def keys(ring: KeyRing) -> Keys:
+    """The keys of the registry that a ring has now."""
+    holders = [
+        KeyHolder(digest, asking(holder.principal), holder.principal.default_task, holder.expires)
+        for digest, holder in ring.registered.items()
+    ]
+    return Keys(holders, ring.is_open)
+
+
+def exchange(ring: KeyRing, frame: Keys) -> None:
+    """Has a ring take the keys that a frame has."""
+    holders = {
+        one.digest: Holder(replace(principal(one.asking), default_task=one.default_task), one.expires)
+        for one in frame.holders
+    }
+    ring.replace(holders, frame.is_open)
 
 
 def framed(message: Any) -> bytes:

@@ -3,11 +3,12 @@
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
 from onebert_encoder.answering.answer import FoundSpan, Labeled
 from onebert_server.limits import MAX_FANOUT, MAX_ITEMS, MAX_REF, MAX_TEXT
 from onebert_store.file.manifest import Manifest
+from onebert_store.registry.grants import MAX_GLOBS
 
 
 def _not_blank(text: str) -> str:
@@ -20,6 +21,7 @@ Text = Annotated[str, Field(min_length=1, max_length=MAX_TEXT), AfterValidator(_
 NAME = "^[a-z0-9][a-z0-9._-]{0,62}$"
 # Not all digits: those are version numbers.
 ALIAS = f"^(?![0-9]+$){NAME[1:]}"
+GLOB = "^[a-z0-9*][a-z0-9._*-]{0,62}$"
 REF = f"{NAME[:-1]}(@{NAME[1:-1]})?$"
 """What names and references look like, for readers of the OpenAPI document; the store has the rule that counts."""
 
@@ -271,6 +273,85 @@ class Health(BaseModel):
     ] = None
     seq: Annotated[int | None, Field(description="the registry's last change that is shown here")] = None
     age: Annotated[float | None, Field(description="seconds since the registry was last looked at")] = None
+
+
+def _written_out(value: Any) -> Any:
+    # Pydantic would take a number for seconds since 1970, which no document says.
+    if not isinstance(value, str) or "T" not in value:
+        raise ValueError("must be a time as 2026-01-31T12:00:00Z")
+    return value
+
+
+Time = Annotated[AwareDatetime, Field(strict=False), BeforeValidator(_written_out)]
+Glob = Annotated[str, Field(json_schema_extra={"pattern": GLOB})]
+
+
+class KeyQuotas(_Request):
+    """How much a key allows; null is as much as it likes."""
+
+    tasks: Annotated[int | None, Field(ge=1, lt=2**53, description="tasks that hold versions uploaded with it")] = None
+    bytes: Annotated[int | None, Field(ge=1, lt=2**53, description="sizes of those versions together")] = None
+    requests: Annotated[float | None, Field(gt=0, lt=2**53, description="a second, of each replica")] = None
+    tokens: Annotated[float | None, Field(gt=0, lt=2**53, description="computed in a second, of each replica")] = None
+
+
+class _Key(_Request):
+    name: Annotated[str, Field(json_schema_extra={"pattern": NAME}, description="keys of one name are one principal")]
+    scopes: Annotated[list[Literal["classify", "upload", "promote", "admin"]], Field(min_length=1, max_length=4)]
+    tasks: Annotated[list[Glob], Field(min_length=1, max_length=MAX_GLOBS, description="globs, as `acme-*`")]
+    default_task: Annotated[Ref | None, Field(description="what a request means that names no task")] = None
+    quotas: KeyQuotas = KeyQuotas()
+
+
+class KeyRequest(_Key):
+    """A key that shall be made."""
+
+    expires_at: Time | None = None
+
+
+class KeyResponse(_Key):
+    """A key, without the key itself."""
+
+    id: Annotated[str, Field(description="what it is revoked by; the first digits of its SHA-256")]
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+
+
+class MadeKey(KeyResponse):
+    """A key that was made, and the one answer that has it."""
+
+    key: str
+
+
+class KeysResponse(BaseModel):
+    """Every key that was made, the oldest first."""
+
+    keys: list[KeyResponse]
+
+
+class Changed(BaseModel):
+    """One row of the audit trail; which fields there are depends on the action."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    seq: int
+    at: datetime
+    action: str
+    task: str | None
+    alias: str | None
+    before: Annotated[int | None, Field(description="the version where the alias was before")]
+    version: int | None
+    key: Annotated[str | None, Field(description="name and id of a key that was made or revoked")]
+    principal: Annotated[str, Field(description="who made the change")]
+    request: Annotated[str, Field(description="the id of the request by which it was made")]
+
+
+class AuditResponse(BaseModel):
+    """A page of the audit trail, the oldest change first."""
+
+    changes: list[Changed]
+    next: Annotated[int | None, Field(description="what `after` must be for the next page; null on the last one")]
 
 
 class Reason(BaseModel):

@@ -20,7 +20,7 @@ from onebert_store.file.delta import Delta
 from onebert_store.file.format import loads
 from onebert_store.file.manifest import Manifest
 from onebert_store.registry.blobs import BlobWriter
-from onebert_store.registry.records import Actor, Added, Alias, VersionEntry
+from onebert_store.registry.records import Added, Alias, VersionEntry
 from onebert_store.registry.registry import Registry, Stored
 
 # Seconds of a start in which versions are loaded; the others are loaded while the server answers. It takes a thousand
@@ -105,6 +105,7 @@ class Catalog:
         Raises:
             Forbidden, TaskNotFound: see `writer`.
             InvalidDelta: what is wrong with the file.
+            OverQuota: the principal would have more tasks or bytes than it may.
             BankFull, QueueFull, ShuttingDown, StorageFull: what is wrong with the server.
         """
         with body:
@@ -113,6 +114,7 @@ class Catalog:
             self.look()
             if known := self.directory.find(task, delta.digest):
                 return Taken(known.entry, False, self.directory.position.seq)
+            self._registry.require_room(task, body.size, context.actor, context.principal.quotas)
             slot = self._residents.install(delta)
             offer = Offer(task, delta.digest, slot, self._residents.row_bytes(slot))
             try:
@@ -120,7 +122,7 @@ class Catalog:
                 proof.check(proof.begin(self._engine, slot).result())
                 # The bytes first: to make them durable takes long, and longer while a sweep of the store is under way.
                 with self._noting_storage(), self._registry.storing(delta, body) as stored:
-                    added = self._register(offer, delta, stored, context.actor)
+                    added = self._register(offer, delta, stored, context)
             finally:
                 # The slot of a published version is the directory's, whatever has failed.
                 self._follower.withdraw(offer)
@@ -241,11 +243,11 @@ class Catalog:
         else:
             self.directory.know(version, record)
 
-    def _register(self, offer: Offer, delta: Delta, stored: Stored, by: Actor) -> Added:
+    def _register(self, offer: Offer, delta: Delta, stored: Stored, context: Context) -> Added:
         """Writes the row of an upload whose bytes are stored, and shows its version, with the row that is offered."""
         self._follower.offer(offer)
         with self._changing():
-            added = self._registry.add_stored(offer.task, delta, stored, by)
+            added = self._registry.add_stored(offer.task, delta, stored, context.actor, context.principal.quotas)
             self._follower.reach(added.seq)
         if not added.created:
             # Known, but unavailable or damaged here; or another replica has taken the same content meanwhile.

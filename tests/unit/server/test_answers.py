@@ -31,6 +31,7 @@ from onebert_server.engine.queue import QueueLimits
 from onebert_server.front_ends import desk, wire
 from onebert_server.front_ends.desk import FrontDesk
 from onebert_server.front_ends.remote import RemoteBackend
+from onebert_server.keys import KeyRing
 from onebert_server.metrics import Metrics
 from onebert_server.principal import root
 from onebert_server.versions.residents import Residents
@@ -112,7 +113,7 @@ class Parts:
             yield make(backend=admission)
             return
         loop, lost = asyncio.get_running_loop(), asyncio.Event()
-        self.desk = FrontDesk(admission, Metrics(), lambda _: None, lambda _: lost.set())
+        self.desk = FrontDesk(admission, Metrics(), KeyRing([]), lambda _: None, lambda _: lost.set())
         self.backend = RemoteBackend()
         async with await loop.create_unix_server(lambda: self.desk.channel, self.path):
             transport, self.backend.channel = await loop.create_unix_connection(

@@ -59,7 +59,7 @@ def test_a_store_of_schema_1_is_upgraded_with_every_row(old_store):
         for entry in registry.entries():
             registry.verify(entry)
     assert dump(old_store, *ROWS) == before
-    assert dump(old_store, "SELECT * FROM alembic_version", "PRAGMA user_version") == [[("0003",)], [(3,)]]
+    assert dump(old_store, "SELECT * FROM alembic_version", "PRAGMA user_version") == [[("0004",)], [(4,)]]
     with Registry.open(old_store) as registry:
         assert registry.add("spam", make_delta(9))[0].version == 4, "version 3 was deleted before"
         assert registry.add("gone", make_delta(9))[0].version == 2
@@ -70,7 +70,7 @@ def test_an_upgraded_store_can_go_back_and_be_upgraded_again(old_store):
     before = tables(old_store)
     for _ in range(2):
         with Registry.open(old_store):
-            assert tables(old_store) == before | {"orphans", "changes", "feed", "replicas", "alembic_version"}
+            assert tables(old_store) == before | {"orphans", "changes", "feed", "keys", "replicas", "alembic_version"}
         with open_store(old_store) as store, writing(store.database) as connection:
             schema.migrate(store.database, connection, 1)
         assert tables(old_store) == before | {"alembic_version"}
@@ -123,7 +123,7 @@ def test_a_newer_store_is_refused_in_one_line_and_left_as_it_is(old_store):
         connection.execute("PRAGMA user_version = 99")
     before = (old_store / "registry.sqlite3").read_bytes()
     for opening in (Registry.open, lambda folder: join_store(folder).__enter__()):
-        with pytest.raises(StoreCorrupt, match="the store has schema 99; this OneBERT reads schema 3 and older"):
+        with pytest.raises(StoreCorrupt, match="the store has schema 99; this OneBERT reads schema 4 and older"):
             opening(old_store)
     assert (old_store / "registry.sqlite3").read_bytes()[100:] == before[100:]
 
@@ -133,7 +133,7 @@ def test_an_upgrade_that_fails_changes_nothing(old_store):
     with closing(sqlite3.connect(old_store / "registry.sqlite3")) as connection:
         connection.execute("CREATE TABLE orphans (mine)")
     before = dump(old_store, *ROWS), tables(old_store)
-    with pytest.raises(StoreCorrupt, match="cannot be upgraded to schema 3"):
+    with pytest.raises(StoreCorrupt, match="cannot be upgraded to schema 4"):
         Registry.open(old_store)
     assert (dump(old_store, *ROWS), tables(old_store)) == before
     assert dump(old_store, "PRAGMA user_version") == [[(1,)]]

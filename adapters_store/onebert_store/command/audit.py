@@ -1,0 +1,90 @@
+"""The command `onebert audit`: who changed what in a store's registry, and when."""
+
+import json
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from onebert_store.command import console
+from onebert_store.command.store import duration
+from onebert_store.command.store_options import DEFAULT, BlobsUrl, DataDir, RegistryUrl
+from onebert_store.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from onebert_store.registry.feed import Feed
+    from onebert_store.registry.records import Change
+
+PAGE = 1000
+_AGO = re.compile(r"\d+[smhd]")
+
+
+def audit(
+    task: Annotated[str | None, typer.Option("--task", help="Changes of this task alone.")] = None,
+    principal: Annotated[
+        str | None, typer.Option("--principal", help="Changes that this principal made, as key:ci.")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="TIME", help="Since then: an ISO time, or as 24h or 7d ago.")
+    ] = None,
+    data_dir: DataDir = DEFAULT,
+    registry: RegistryUrl = None,
+    blobs: BlobsUrl = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line instead of a table.")] = False,
+) -> None:
+    """List who changed what, the oldest change first. May run beside the servers of the store."""
+    from onebert_store.registry.feed import Feed  # noqa: PLC0415 - see `inspect`
+    from onebert_store.registry.store import StoreAddress, join_store  # noqa: PLC0415
+
+    filters = {"task": task, "principal": principal, "since": _time(since) if since else None}
+    with join_store(StoreAddress.within(data_dir, registry, blobs)) as opened:
+        changes = _pages(Feed(opened.database), filters)
+        if as_json:
+            for change in changes:
+                # A line each, so that a trail of any length can be read as it comes.
+                typer.echo(json.dumps(_facts(change), ensure_ascii=False))
+            return
+        table = console.table("time", "principal", "action", "what", "request")
+        for change in changes:
+            at = f"{change.at:%Y-%m-%d %H:%M:%S}"
+            table.add_row(at, change.principal, _action(change), _what(change), change.request)
+        console.out.print(table)
+
+
+def _pages(feed: "Feed", filters: dict[str, Any]) -> "Iterator[Change]":
+    after = 0
+    while page := feed.audit(after, PAGE, **filters):
+        yield from page
+        after = page[-1].seq
+
+
+def _time(text: str) -> datetime:
+    if _AGO.fullmatch(text):
+        return datetime.now(UTC) - duration(text)
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidInput("--since is an ISO time as 2026-01-31T12:00, or as 24h or 7d") from None
+    return found if found.tzinfo else found.astimezone()
+
+
+def _facts(change: "Change") -> dict[str, Any]:
+    fields = ("seq", "action", "task", "alias", "before", "version", "key", "principal", "request")
+    return {"at": change.at.isoformat()} | {name: getattr(change, name) for name in fields}
+
+
+def _action(change: "Change") -> str:
+    return "roll back" if change.rolled_back else change.action.replace("-", " ")
+
+
+def _what(change: "Change") -> str:
+    """What was changed, in words: `acme-tone@live 1 → 2`, `acme-tone@2`, `ci/3f2a…`."""
+    if change.key:
+        return change.key
+    name = f"{change.task}@{change.alias}" if change.alias else str(change.task)
+    if change.alias and change.before:
+        return f"{name} {change.before} → {change.version or 'nothing'}"
+    version = f"version {change.version}" if change.version else ""
+    return f"{name} {version}".strip()

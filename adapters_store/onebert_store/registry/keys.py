@@ -1,0 +1,109 @@
+"""Keys of the registry: rows with the SHA-256 of each key, which are added and revoked, and never removed."""
+
+import hashlib
+import secrets
+from datetime import UTC, datetime
+
+from sqlalchemy import Row, func, insert, select, update
+
+from onebert_store.errors import KeyNotFound
+from onebert_store.file.strict_json import shown
+from onebert_store.registry.database import KEYS, reading, writing
+from onebert_store.registry.dialects.protocol import Database
+from onebert_store.registry.feed import Feed
+from onebert_store.registry.grants import Grant, KeyRecord, Quotas, Scope, check_grant
+from onebert_store.registry.records import CLI, Action, Actor
+
+# What every key begins with, so that programs that look for secrets in the wrong places know one.
+PREFIX = "onebert_"
+_SECRET_BYTES = 32
+_ID_DIGITS = 12
+
+
+class Keys:
+    """The keys of one store; thread-safe.
+
+    Every method raises StorageUnavailable where the database refuses to work; nothing was changed then.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._feed = Feed(database)
+
+    def create(self, grant: Grant, expires_at: datetime | None = None, by: Actor = CLI) -> tuple[KeyRecord, str]:
+        """Makes a key.
+
+        Returns:
+            Its record, and the key itself, which is kept nowhere.
+
+        Raises:
+            InvalidInput: the grant breaks a rule.
+        """
+        check_grant(grant, expires_at)
+        key = PREFIX + secrets.token_urlsafe(_SECRET_BYTES)
+        digest = hashlib.sha256(key.encode()).digest()
+        record = KeyRecord(digest.hex()[:_ID_DIGITS], digest, grant, datetime.now(UTC), expires_at)
+        with writing(self._database) as connection:
+            connection.execute(insert(KEYS).values(**_row(record)))
+            self._feed.write(connection, by, Action.MINT_KEY, key=_label(record))
+        return record, key
+
+    def revoke(self, key_id: str, by: Actor = CLI) -> KeyRecord:
+        """Takes a key away for good; one that was taken away before stays as it is.
+
+        Raises:
+            KeyNotFound: there is no such key.
+        """
+        wanted = KEYS.c.id == key_id
+        with writing(self._database) as connection:
+            gone = update(KEYS).where(wanted, KEYS.c.revoked_at.is_(None)).values(revoked_at=datetime.now(UTC))
+            revoked = connection.execute(gone).rowcount
+            row = connection.execute(select(KEYS).where(wanted)).first()
+            if row is None:
+                raise KeyNotFound(f"there is no key {shown(key_id)}")
+            if revoked:
+                self._feed.write(connection, by, Action.REVOKE_KEY, key=_label(_record(row)))
+        return _record(row)
+
+    def all(self) -> list[KeyRecord]:
+        """Every key, revoked ones too, the oldest first."""
+        with reading(self._database) as connection:
+            return [_record(row) for row in connection.execute(select(KEYS).order_by(KEYS.c.created_at, KEYS.c.id))]
+
+    def mark(self) -> tuple[int, int]:
+        """How many keys were made, and how many revoked: what `all` gives has changed if, and only if, these have.
+
+        Rows are added and revoked, and nothing else ever happens to them.
+        """
+        with reading(self._database) as connection:
+            made, revoked = connection.execute(
+                select(func.count(), func.count(KEYS.c.revoked_at)).select_from(KEYS)
+            ).one()
+            return made, revoked
+
+
+def _label(record: KeyRecord) -> str:
+    return f"{record.grant.name}/{record.id}"
+
+
+def _row(record: KeyRecord) -> dict[str, object]:
+    grant = record.grant
+    return {
+        "id": record.id,
+        "name": grant.name,
+        "digest": record.digest.hex(),
+        "scopes": " ".join(sorted(grant.scopes)),
+        "tasks": " ".join(grant.tasks),
+        "default_task": grant.default_task,
+        **{f"most_{name}": most for name, most in vars(grant.quotas).items()},
+        "created_at": record.created_at,
+        "expires_at": record.expires_at,
+        "revoked_at": record.revoked_at,
+    }
+
+
+def _record(row: Row[tuple[object, ...]]) -> KeyRecord:
+    quotas = Quotas(row.most_tasks, row.most_bytes, row.most_requests, row.most_tokens)
+    scopes = frozenset(map(Scope, row.scopes.split()))
+    grant = Grant(row.name, scopes, tuple(row.tasks.split()), row.default_task, quotas)
+    return KeyRecord(row.id, bytes.fromhex(row.digest), grant, row.created_at, row.expires_at, row.revoked_at)

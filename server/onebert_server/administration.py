@@ -1,0 +1,54 @@
+"""What only who administers the whole server may do: keys and the audit trail."""
+
+from datetime import datetime
+
+from onebert_server.context import Context
+from onebert_server.key_keeper import KeyKeeper
+from onebert_server.principal import Action
+from onebert_store.registry.grants import Grant, KeyRecord
+from onebert_store.registry.records import Change
+from onebert_store.registry.registry import Registry
+
+
+class Administration:
+    """Asks whether the principal may, and then the registry; all methods block.
+
+    Every method raises Forbidden for whoever is no admin of all tasks: an admin of some could make itself a key for
+    others.
+    """
+
+    def __init__(self, registry: Registry, keeper: KeyKeeper) -> None:
+        self._registry = registry
+        self._keeper = keeper
+
+    def keys(self, context: Context) -> list[KeyRecord]:
+        """Every key, the oldest first."""
+        context.principal.require_all(Action.ADMINISTER)
+        return self._registry.keys.all()
+
+    def create_key(self, context: Context, grant: Grant, expires_at: datetime | None) -> tuple[KeyRecord, str]:
+        """Makes a key, in force here at once; see `Keys.create`."""
+        context.principal.require_all(Action.ADMINISTER)
+        made = self._registry.keys.create(grant, expires_at, context.actor)
+        self._keeper.look()
+        return made
+
+    def revoke_key(self, context: Context, key_id: str) -> KeyRecord:
+        """Revokes a key, in force here at once; see `Keys.revoke`."""
+        context.principal.require_all(Action.ADMINISTER)
+        revoked = self._registry.keys.revoke(key_id, context.actor)
+        self._keeper.look()
+        return revoked
+
+    def audit(
+        self,
+        context: Context,
+        most: int,
+        after: int = 0,
+        task: str | None = None,
+        principal: str | None = None,
+        since: datetime | None = None,
+    ) -> list[Change]:
+        """The first changes after one; see `Feed.audit`."""
+        context.principal.require_all(Action.ADMINISTER)
+        return self._registry.feed.audit(after, most, task, principal, since)

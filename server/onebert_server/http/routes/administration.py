@@ -1,0 +1,95 @@
+"""Routes for who administers the whole server: keys, and the audit trail."""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, Any, TypeVar
+
+from fastapi import APIRouter, Path, Query, Response
+
+from onebert_server.http.routes.runtime_of import RuntimeOf
+from onebert_server.http.schemas import (
+    NAME,
+    AuditResponse,
+    Changed,
+    KeyRequest,
+    KeyResponse,
+    KeysResponse,
+    MadeKey,
+    Time,
+)
+from onebert_server.http.strict import PROBLEMS, ContextOf, StrictRoute
+from onebert_server.limits import MAX_REF
+from onebert_server.runtime import Runtime
+from onebert_store.registry.grants import Grant, KeyRecord, Quotas, Scope
+
+T = TypeVar("T")
+
+router = APIRouter(route_class=StrictRoute, responses=PROBLEMS, tags=["administration"])
+
+# Changes of one page of the audit trail.
+MAX_CHANGES = 1000
+
+
+@router.post("/v1/keys", status_code=201)
+async def create_key(body: KeyRequest, response: Response, runtime: RuntimeOf, context: ContextOf) -> MadeKey:
+    """Makes a key; the answer alone has the key itself."""
+    grant = Grant(
+        body.name,
+        frozenset(map(Scope, body.scopes)),
+        tuple(body.tasks),
+        body.default_task,
+        Quotas(**body.quotas.model_dump()),
+    )
+    record, key = await _in_thread(runtime, runtime.administration.create_key, context, grant, body.expires_at)
+    response.headers["Cache-Control"] = "no-store"
+    return MadeKey(key=key, **_facts(record))
+
+
+@router.get("/v1/keys")
+async def keys(runtime: RuntimeOf, context: ContextOf) -> KeysResponse:
+    """Lists the keys that were ever made, the oldest first; none of them itself."""
+    records = await _in_thread(runtime, runtime.administration.keys, context)
+    return KeysResponse(keys=[KeyResponse(**_facts(record)) for record in records])
+
+
+@router.delete("/v1/keys/{key}", status_code=204)
+async def revoke_key(key: Annotated[str, Path(max_length=MAX_REF)], runtime: RuntimeOf, context: ContextOf) -> None:
+    """Revokes a key by its id, for good: here at once, on other replicas within five seconds."""
+    await _in_thread(runtime, runtime.administration.revoke_key, context, key)
+
+
+@router.get("/v1/audit")
+async def audit(
+    runtime: RuntimeOf,
+    context: ContextOf,
+    after: Annotated[int, Query(ge=0, lt=2**63, description="`next` of the page before")] = 0,
+    limit: Annotated[int, Query(ge=1, le=MAX_CHANGES, description="changes of a page")] = MAX_CHANGES,
+    task: Annotated[str | None, Query(pattern=NAME)] = None,
+    principal: Annotated[str | None, Query(max_length=256)] = None,
+    since: Annotated[Time | None, Query(description="changes from then on")] = None,
+) -> AuditResponse:
+    """Lists what was changed, the oldest first, a page at a time: who, when, by which request, from where to where."""
+    query = partial(runtime.administration.audit, after=after, task=task, principal=principal, since=since)
+    found = await _in_thread(runtime, query, context, limit + 1)
+    more = found[limit - 1].seq if len(found) > limit else None
+    return AuditResponse(changes=[Changed.model_validate(one) for one in found[:limit]], next=more)
+
+
+def _facts(record: KeyRecord) -> dict[str, Any]:
+    grant = record.grant
+    return {
+        "id": record.id,
+        "name": grant.name,
+        "scopes": sorted(grant.scopes),
+        "tasks": list(grant.tasks),
+        "default_task": grant.default_task,
+        "quotas": vars(grant.quotas),
+        "created_at": record.created_at,
+        "expires_at": record.expires_at,
+        "revoked_at": record.revoked_at,
+    }
+
+
+async def _in_thread(runtime: Runtime, call: Callable[..., T], *arguments: object) -> T:
+    return await asyncio.get_running_loop().run_in_executor(runtime.registrars, partial(call, *arguments))

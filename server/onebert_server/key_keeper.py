@@ -1,0 +1,87 @@
+"""Keeps the keys that a server takes those of its registry: what is made or revoked anywhere is in force here soon."""
+
+import logging
+import time
+from threading import Event, Lock, Thread
+
+from onebert_server.keys import Holder, KeyRing
+from onebert_server.principal import holder_of
+from onebert_store.errors import OneBertError
+from onebert_store.registry.grants import KeyRecord
+from onebert_store.registry.keys import Keys
+
+logger = logging.getLogger("onebert.keys")
+
+# Seconds between two looks at the registry. A look that finds nothing new is one small query.
+EVERY = 2.0
+
+
+class KeyKeeper:
+    """Looks for changes now and then, on a thread of its own: no request ever waits for the database to know a key.
+
+    While the registry cannot be read, the keys that were read last stay in force, until they expire: a database that is
+    away would else take down every replica that could still answer. `age` says for how long that has been.
+    """
+
+    def __init__(self, keys: Keys, ring: KeyRing, every: float = EVERY) -> None:
+        self._keys = keys
+        self._ring = ring
+        self._every = every
+        self._mark: tuple[int, int] | None = None
+        self._read_at = time.monotonic()
+        self._failing = False
+        self._looking = Lock()
+        self._closed = Event()
+        self._thread = Thread(target=self._run, name="onebert-keys", daemon=True)
+
+    @property
+    def age(self) -> float:
+        """Seconds since the registry's keys were last seen."""
+        return time.monotonic() - self._read_at
+
+    def look(self) -> None:
+        """Takes the registry's keys, if they have changed.
+
+        Raises:
+            OneBertError: the registry cannot be read; the keys stay as they are.
+        """
+        with self._looking:
+            # Before the rows: a key that is made in between is seen now and again the next time, never missed.
+            mark = self._keys.mark()
+            if mark != self._mark:
+                valid = [record for record in self._keys.all() if record.revoked_at is None]
+                self._ring.replace({one.digest: _holder(one) for one in valid}, is_open=mark == (0, 0))
+                self._mark = mark
+            self._read_at = time.monotonic()
+
+    def start(self) -> None:
+        """Begins to look, after a first look that must succeed.
+
+        Raises:
+            OneBertError: the registry cannot be read.
+        """
+        self.look()
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ends it."""
+        self._closed.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._closed.wait(self._every):
+            try:
+                self.look()
+                self._failing = False
+            # Whatever it is: without this thread a revoked key would stay valid for ever.
+            except Exception as error:
+                if not self._failing:
+                    code = error.code if isinstance(error, OneBertError) else type(error).__name__
+                    logger.error("the registry's keys cannot be read (%s): those read last stay in force", code)
+                self._failing = True
+
+
+def _holder(record: KeyRecord) -> Holder:
+    expires = None if record.expires_at is None else record.expires_at.timestamp()
+    return Holder(holder_of(record.grant), expires)

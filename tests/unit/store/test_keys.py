@@ -1,0 +1,139 @@
+"""Keys of the registry: what is kept of one, who may be made one, what a change of them leaves in the audit trail."""
+
+import hashlib
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from onebert_store.errors import InvalidInput, KeyNotFound, OverQuota
+from onebert_store.registry.database import TABLES, reading
+from onebert_store.registry.grants import Grant, Quotas, Scope
+from onebert_store.registry.records import Actor
+from onebert_store.registry.registry import Registry
+from onebert_store.registry.store import join_store
+from tiny_delta import make_delta
+
+CI = Grant("ci", frozenset({Scope.UPLOAD}), ("acme-*",))
+BY = Actor("key:boss", "a-request")
+
+
+@pytest.fixture
+def registry(place):
+    with Registry.open(place) as opened:
+        yield opened
+
+
+def test_of_a_key_its_hash_alone_is_kept(registry, place):
+    record, key = registry.keys.create(CI, by=BY)
+    assert key.startswith("onebert_")
+    assert len(key) > 40
+    assert record.digest == hashlib.sha256(key.encode()).digest()
+    assert record.digest.hex().startswith(record.id)
+    with join_store(place) as store, reading(store.database) as connection:
+        kept = [row for table in TABLES.sorted_tables for row in connection.execute(table.select())]
+    assert record.id in str(kept)
+    assert key not in str(kept)
+
+
+def test_keys_are_listed_as_they_were_made_and_revoked(registry):
+    end = datetime.now(UTC) + timedelta(days=90)
+    wide = Grant("app", frozenset(Scope), ("a", "b-*"), "b-1@live", Quotas(3, 2**40, 0.5, 1e6))
+    first, second = (registry.keys.create(*arguments)[0] for arguments in ((CI,), (wide, end)))
+    assert registry.keys.all() == [first, second]
+    assert (second.grant, second.expires_at, second.revoked_at) == (wide, end, None)
+    marks = [registry.keys.mark()]
+    revoked = registry.keys.revoke(first.id)
+    marks.append(registry.keys.mark())
+    assert registry.keys.revoke(first.id) == revoked, "it was revoked once"
+    assert registry.keys.all() == [revoked, second]
+    registry.keys.create(CI)
+    marks.append(registry.keys.mark())
+    assert len(set(marks)) == 3
+    with pytest.raises(KeyNotFound, match="no key"):
+        registry.keys.revoke("0" * 12)
+
+
+@pytest.mark.parametrize(
+    ("changes", "rule"),
+    [
+        ({"name": "Not a name"}, "not a name"),
+        ({"scopes": frozenset()}, "at least one scope"),
+        ({"tasks": ()}, "1 to 64 globs"),
+        ({"tasks": ("a",) * 65}, "1 to 64 globs"),
+        ({"tasks": ("a b",)}, "not a glob"),
+        ({"tasks": ("a", "")}, "not a glob"),
+        ({"tasks": ("[a]",)}, "not a glob"),
+        ({"default_task": "blue"}, "none of the key's own"),
+        ({"default_task": "acme-1@@"}, "not a name"),
+        ({"quotas": Quotas(tasks=0)}, "quota of tasks"),
+        ({"quotas": Quotas(tokens=float("inf"))}, "quota of tokens"),
+    ],
+)
+def test_no_key_is_made_that_breaks_a_rule(registry, changes, rule):
+    with pytest.raises(InvalidInput, match=rule):
+        registry.keys.create(Grant(**vars(CI) | changes))
+    assert registry.keys.all() == []
+
+
+def test_no_key_is_made_that_has_expired(registry):
+    with pytest.raises(InvalidInput, match="future"):
+        registry.keys.create(CI, datetime.now(UTC) - timedelta(seconds=1))
+
+
+def test_the_audit_trail_says_who_made_and_revoked_which_key(registry):
+    record, key = registry.keys.create(CI, by=BY)
+    registry.keys.revoke(record.id, Actor("cli"))
+    registry.keys.revoke(record.id, Actor("too late"))
+    changes = registry.feed.audit(0, 9)
+    assert [(one.action, one.key, one.principal, one.request) for one in changes] == [
+        ("mint-key", f"ci/{record.id}", "key:boss", "a-request"),
+        ("revoke-key", f"ci/{record.id}", "cli", ""),
+    ]
+    assert key not in str(changes)
+
+
+def test_the_audit_trail_is_paged_and_filtered(registry):
+    for number, (task, who) in enumerate([("a", "one"), ("b", "one"), ("a", "two"), ("a", "one")]):
+        registry.add(task, make_delta(number + 1), by=Actor(who, f"request {number}"))
+    registry.move_alias("a", "live", 3, 1, Actor("two"))
+    registry.move_alias("a", "live", 1, 3, Actor("two"))
+    every = registry.feed.audit(0, 99)
+    assert [one.seq for one in every] == [1, 2, 3, 4, 5, 6]
+    assert [(one.before, one.version, one.rolled_back) for one in every[4:]] == [(1, 3, False), (3, 1, True)]
+    assert registry.feed.audit(2, 2) == every[2:4]
+    assert registry.feed.audit(0, 99, task="a", principal="one") == [every[0], every[3]]
+    assert registry.feed.audit(0, 99, since=every[2].at) == every[2:]
+    assert registry.feed.audit(0, 99, task="nobodys") == []
+
+
+def test_a_quota_of_tasks_is_kept_in_the_transaction(registry):
+    """Eight threads upload to tasks of their own at once; three of them may."""
+    by, most = Actor("key:small"), Quotas(tasks=3)
+
+    def add(number):
+        try:
+            registry.add(f"task-{number}", make_delta(number + 1), by=by, most=most)
+        except OverQuota:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(add, range(8))) == 3
+    assert len(registry.tasks()) == 3
+    mine = registry.tasks()[0].name
+    registry.add(mine, make_delta(50), by=by, most=most)
+    registry.add("others", make_delta(51), by=Actor("key:other"), most=most)
+
+
+def test_a_quota_of_bytes_counts_what_is_stored_now(registry):
+    by = Actor("key:small")
+    record, _ = registry.add("a", make_delta(1), by=by)
+    most = Quotas(bytes=record.size * 2)
+    registry.add("a", make_delta(2), by=by, most=most)
+    with pytest.raises(OverQuota, match="bytes"):
+        registry.add("b", make_delta(3), by=by, most=most)
+    registry.add("a", make_delta(2), by=by, most=most)  # it is there already
+    registry.move_alias("a", "live", 2, 1)
+    registry.delete_version("a", 1)
+    registry.add("b", make_delta(3), by=by, most=most)
