@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 
 import numpy as np
 import pyarrow
@@ -282,6 +283,40 @@ def test_killed_at_any_moment_it_goes_on_to_the_same_bytes(folder, many, tmp_pat
     assert done.returncode == 0, done.stderr
     assert bytes_of(out) == bytes_of(tmp_path / "whole")
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
+
+
+MEASURED = """
+import resource, sys
+sys.argv[0] = "onebert"
+from onebert_store.command.cli import main
+try:
+    main()
+finally:
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_file(folder, tmp_path):
+    """Rows of 4 kB: the larger file has 160 MB, the smaller one 40."""
+    peaks = []
+    for rows in (10000, 40000):
+        ids = [os.urandom(2048).hex() for _ in range(rows)]
+        table = pyarrow.table({"id": ids, "text": [text(i % 300) for i in range(rows)]})
+        pyarrow.parquet.write_table(table, tmp_path / f"{rows}.parquet")
+        del ids, table
+        asked = [
+            "--task",
+            files(folder, "bitfit")[0],
+            "--data",
+            tmp_path / f"{rows}.parquet",
+            "--out",
+            tmp_path / str(rows),
+        ]
+        command = [sys.executable, "-c", MEASURED, "score", *map(str, asked), "--part-rows", "2000"]
+        done = subprocess.run(command, env=clean_env(**settings()), capture_output=True, text=True, check=True)
+        peaks.append(int(done.stdout.split()[-1]) / 1024)
+    assert peaks[1] < peaks[0] + 60
 
 
 def test_two_processes_do_not_score_into_one_folder(folder, many, tmp_path):

@@ -74,9 +74,9 @@ class LineRows:
         while len(read) < most and characters < WINDOW_BYTES and (found := self._next()) is not None:
             row, why = self._as_object(*found)
             cells = [_cell(row, name) for name in self._chosen.texts]
-            characters += sum(len(cell) for cell in cells if isinstance(cell, str))
             read.append((None, why) if why else checked(cells))
             ids.append([_as_text(_cell(row, name)) for name in self._chosen.ids])
+            characters += sum(len(cell) for cell in (*cells, *ids[-1]) if isinstance(cell, str))
         texts, errors = [text for text, _ in read], [error for _, error in read]
         if not self._chosen.ids:
             return Rows(numbered(first, len(read)), texts, errors)

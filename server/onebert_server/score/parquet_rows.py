@@ -8,11 +8,13 @@ import pyarrow
 import pyarrow.compute as pc
 import pyarrow.parquet
 
+from onebert_encoder.answering.answer import Array
 from onebert_server.score.stream import WINDOW_BYTES, Chosen, Rows, checked, numbered
 from onebert_store.errors import InvalidData
 from onebert_store.tables.table import Table
 
-_READ_ROWS = 4096
+# Rows that are decoded at a time: many, but no more than so many bytes of them.
+_READ_ROWS, _READ_BYTES = 4096, 2**22
 _BUFFER_BYTES = 2**20
 
 
@@ -30,8 +32,10 @@ class ParquetRows:
         # Column chunks are read through a buffer, not whole: they may be as large as the file.
         self._file = pyarrow.parquet.ParquetFile(file, buffer_size=_BUFFER_BYTES, pre_buffer=False)
         self._schema = self._file.schema_arrow
-        groups = range(self._file.num_row_groups)
-        self._starts = np.cumsum([0, *(self._file.metadata.row_group(i).num_rows for i in groups)])
+        groups = [self._file.metadata.row_group(i) for i in range(self._file.num_row_groups)]
+        self._starts = np.cumsum([0, *(group.num_rows for group in groups)])
+        row_bytes = sum(group.total_byte_size for group in groups) / max(int(self._starts[-1]), 1)
+        self._read_rows = max(min(_READ_ROWS, int(_READ_BYTES / max(row_bytes, 1))), 1)
         self._batches: Any = None
         self._held: pyarrow.Table | None = None
 
@@ -63,8 +67,8 @@ class ParquetRows:
         """See Stream."""
         held = self._hold(most)
         columns = [_strings(held.slice(0, most), name) for name in self._chosen.texts]
-        sizes = sum(pc.fill_null(pc.binary_length(column), 0).to_numpy().astype(np.int64) for column in columns)
-        # The text with which it is enough is the last one.
+        sizes = sum(map(_bytes, [*columns, *held.slice(0, most).select(self._chosen.ids).columns]))
+        # The row with which it is enough is the last one.
         rows = min(most, held.num_rows, 1 + int(np.searchsorted(np.cumsum(sizes), WINDOW_BYTES)))
         self._held = held.slice(rows)
         first, self.row = self.row, self.row + rows
@@ -88,7 +92,7 @@ class ParquetRows:
         group = int(np.searchsorted(self._starts, row, side="right")) - 1
         left = row - int(self._starts[group])
         groups = list(range(group, self._file.num_row_groups))
-        for batch in self._file.iter_batches(_READ_ROWS, groups, columns) if groups else ():
+        for batch in self._file.iter_batches(self._read_rows, groups, columns) if groups else ():
             if len(batch) > left:
                 yield batch.slice(left)
             left = max(left - len(batch), 0)
@@ -123,6 +127,15 @@ def _strings(table: pyarrow.Table, name: str) -> pyarrow.ChunkedArray:
     column, *path = [name] if name in table.column_names else name.split(".")
     cells = pc.struct_field(table[column], path) if path else table[column]
     return cells.cast(pyarrow.large_string())
+
+
+def _bytes(column: pyarrow.ChunkedArray) -> Array:
+    """[rows], the bytes of texts and the like; what is not large in every row counts as nothing."""
+    types = pyarrow.types
+    large = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
+    if not any(is_one(column.type) for is_one in large):
+        return np.zeros(len(column), dtype=np.int64)
+    return np.asarray(pc.fill_null(pc.binary_length(column), 0), dtype=np.int64)
 
 
 def _cells(column: pyarrow.ChunkedArray) -> list[Any]:

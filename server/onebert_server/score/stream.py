@@ -13,8 +13,8 @@ from onebert_store.errors import InvalidData
 from onebert_store.tables.columns import Columns, find_texts, named
 from onebert_store.tables.table import Table
 
-# A window ends behind the text with which its texts are so many bytes (of a text file, characters): whatever the texts
-# are, memory is bounded.
+# A window ends behind the row with which its texts, and what is kept of its rows, are so many bytes (of a text file,
+# characters): whatever the rows are, memory is bounded.
 WINDOW_BYTES = 2**22
 # The column that is kept where the input has none to keep: the row's number in its file, from 1.
 ROW = "row"
