@@ -189,7 +189,7 @@ def open_output(folder: Path, job: Job) -> Iterator[Output]:
 def _require_same(before: Mapping[str, Any], now: Mapping[str, Any], folder: str) -> None:
     if others := [name for name in now if before.get(name) != now[name]]:
         raise InvalidSettings(
-            f"--out: {folder} holds another job: {', '.join(others)} differ; see its {JOB}, or take another folder"
+            f"--out: {folder} holds another job: {', '.join(others)} differ; see its {JOB} or take another folder"
         )
 
 
