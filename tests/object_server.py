@@ -38,7 +38,9 @@ class ObjectServer:
             "ip": "127.0.0.1",
             "ip.bind": "127.0.0.1",
             "s3.config": self._folder / "identities.json",
+            # Listeners of no use here, whose ports every such server would have.
             "s3.port.iceberg": 0,
+            "s3.port.lance": 0,
             "s3.iam": "false",
             "master.telemetry": "false",
             "master.volumeSizeLimitMB": 64,

@@ -12,7 +12,7 @@ import pyarrow
 import pyarrow.parquet
 
 from onebert_server.score.columns import column_names
-from onebert_server.score.sources import Source, bare
+from onebert_server.score.sources import Source
 from onebert_server.score.stream import ROW, Chosen
 from onebert_server.score.tasks import ScoredTask
 from onebert_store.disk import full_disk_is_typed, sync, write_whole
@@ -73,7 +73,8 @@ class Job:
         """All of it as JSON: equal jobs write equal files."""
         return {
             "format": _FORMAT,
-            "inputs": [{"file": bare(one.address), "size": one.size, "modified": one.modified} for one in self.sources],
+            # By name and not by path: the same files may be named from another folder, or be copied with their times.
+            "inputs": [{"file": one.name, "size": one.size, "modified": one.modified} for one in self.sources],
             "encoding": self.encoding,
             "texts": [*self.chosen.texts],
             "ids": [*self.chosen.ids],

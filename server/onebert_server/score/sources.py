@@ -32,7 +32,7 @@ class Source:
     @property
     def name(self) -> str:
         """Without its folder."""
-        return Path(bare(self.address)).name
+        return Path(_bare(self.address)).name
 
     def open(self) -> pyarrow.NativeFile:
         """Its bytes, from the beginning.
@@ -55,7 +55,7 @@ def find_sources(addresses: Sequence[str]) -> list[Source]:
     """
     found = [source for address in addresses for source in _sources_at(address)]
     if twice := [one.address for i, one in enumerate(found) if one.address in {other.address for other in found[:i]}]:
-        raise InvalidData(f"{bare(twice[0])} is given twice")
+        raise InvalidData(f"{_bare(twice[0])} is given twice")
     return found
 
 
@@ -95,10 +95,10 @@ def _resolve(address: str) -> tuple[Any, str]:
     try:
         system, path = fs.FileSystem.from_uri(address)
     except (pyarrow.ArrowException, ValueError) as error:
-        raise InvalidData(f"{bare(address)} is not an address of a bucket ({type(error).__name__})") from None
+        raise InvalidData(f"{_bare(address)} is not an address of a bucket ({type(error).__name__})") from None
     return system, path
 
 
-def bare(address: str) -> str:
+def _bare(address: str) -> str:
     """Without the options behind the `?` of a bucket's address, among which may be keys."""
     return address.partition("?")[0] if address.startswith(REMOTE) else address
