@@ -35,7 +35,7 @@ class Copied:
 
 
 def copy_store(source: Store, target: Store, report: Callable[[int, int], None] = lambda done, total: None) -> Copied:
-    """Makes `target` what `source` is at one moment: all rows but the marks of orphans, and the blobs that they name.
+    """Makes `target` what `source` is at one moment: rows, without orphans and replicas, and the blobs they name.
 
     Blobs come first, and one that is there already is not copied again, so a copy that was broken off goes on where it
     stopped. The rows come in one transaction, so the target is as before until it is whole. The source may be in use;
