@@ -188,14 +188,17 @@ class Branches(dict[LayerSite, tuple[Branch, ...]]):
 
     @cached_property
     def dense(self) -> tuple[tuple[tuple[LayerSite, int], ...], Array]:
-        """Of the n low-rank branches and adapters: (site, how many come before it there), and [n, 5] of `native`."""
+        """Of the n low-rank branches and adapters: (site, how many come before it there), and [n, 4] of `native`.
+
+        Which outputs a column reaches is left out: no kernel of a GPU reads it.
+        """
         found = [
-            ((site, turn), branch.native)
+            ((site, turn), branch.native[:4])
             for site, branches in self.items()
             for turn, branch in enumerate(one for one in branches if not isinstance(one, Sparse))
         ]
         turns, numbers = zip(*found, strict=True) if found else ((), ())
-        return tuple(turns), np.array(numbers, dtype=np.int64).reshape(-1, 5)
+        return tuple(turns), np.array(numbers, dtype=np.int64).reshape(-1, 4)
 
     @cached_property
     def native(self) -> tuple[Array, Array]:

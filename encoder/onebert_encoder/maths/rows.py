@@ -34,7 +34,7 @@ class Head:
 
     @cached_property
     def native(self) -> tuple[int, ...] | None:
-        """What compiled code reads of a head; None where its tensors lie otherwise.
+        """What compiled code reads of a head; None where its tensors lie otherwise, or PyTorch's product is faster.
 
         The addresses of `weight` and `bias`, the number of labels, what is read, and the address and length of a list
         of the tanh layers' addresses.
@@ -42,13 +42,14 @@ class Head:
         tensors = (self.weight, self.bias, *chain.from_iterable(self.dense))
         if not all(one.is_contiguous() and one.dtype == torch.float32 for one in tensors):
             return None
-        dense = self._dense_addresses.buffer_info()[0]
+        # A tanh layer on every token is a product of matrices, which the call would do vector by vector.
+        if self.pooling == "none" and self.dense:
+            return None
+        addresses = array("q", [one.data_ptr() for layer in self.dense for one in layer])
+        # Of threads that come here together the first decides: the list that C++ reads must be the one that is kept.
+        dense = self.__dict__.setdefault("_dense_addresses", addresses).buffer_info()[0]
         labels, pooled = self.bias.shape[0], POOLED[self.pooling]
         return self.weight.data_ptr(), self.bias.data_ptr(), labels, pooled, dense, len(self.dense)
-
-    @cached_property
-    def _dense_addresses(self) -> "array[int]":
-        return array("q", [one.data_ptr() for layer in self.dense for one in layer])
 
     def copied(self) -> "Head":
         """A copy in memory of its own, except for the matrices of the tanh layers, which may be the base's."""

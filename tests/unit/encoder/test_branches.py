@@ -1,6 +1,7 @@
 """Branches on spans of tokens: the C++ kernels and PyTorch's products against dense matrices in float64."""
 
 import math
+from itertools import accumulate
 
 import pytest
 import torch
@@ -82,6 +83,31 @@ def test_every_span_gets_what_its_own_branches_make(
     got = kernels_of(kernels, dtype).add_branches(y.clone(), x, spans_of(branches))
     torch.testing.assert_close(got.double(), want, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
     assert torch.equal(got[3:19], y[3:19])
+
+
+@pytest.mark.parametrize("kernels", ["plain", pytest.param("native", marks=needs_kernels)])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("ranks", "outs"), [((8, 0, 8), (33, 33, 34)), ((1, 3, 2), (48, 5, 48)), ((0, 0, 4), (64, 64, 64))]
+)
+@torch.no_grad()
+def test_what_a_column_reaches_is_all_that_it_adds_to(
+    kernels: str, dtype: torch.dtype, ranks: tuple[int, ...], outs: tuple[int, ...]
+) -> None:
+    """Blocks of differences of several maps, which begin and end anywhere."""
+    into, blocks = (
+        16,
+        [low_rank(rank, 16, out, dtype, seed) for seed, (rank, out) in enumerate(zip(ranks, outs, strict=True))],
+    )
+    stops = list(accumulate(outs))
+    reach = [(stop - out, stop) for rank, out, stop in zip(ranks, outs, stops, strict=True) for _ in range(rank)]
+    A, B = torch.cat([one.A for one in blocks]), torch.block_diag(*(one.B for one in blocks))
+    joined = LowRank(A, B, torch.tensor(reach)).to(dtype)
+    y, x = draw(9, sum(outs), dtype=dtype), draw(9, into, dtype=dtype, seed=1)
+    got = kernels_of(kernels, dtype).add_branches(y.clone(), x, [(1, 8, (joined,))])
+    want = y.double()
+    want[1:8] += torch.cat([exact(one, x[1:8]) for one in blocks], dim=1)
+    torch.testing.assert_close(got.double(), want, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
 
 
 @needs_kernels

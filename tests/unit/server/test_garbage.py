@@ -40,6 +40,7 @@ def test_what_exists_is_passed_over() -> None:
 
 def test_garbage_that_comes_later_is_still_found() -> None:
     collect_seldom()
+    assert gc.get_threshold()[0] == YOUNG
     later = ring()
     kept: list[list[int]] = [[] for _ in range(2 * YOUNG)]
     assert later() is None

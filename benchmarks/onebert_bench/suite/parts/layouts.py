@@ -19,7 +19,7 @@ FRONT_ENDS = (0, 1, 2)
 DTYPE = "float32"
 _SECONDS = 2.0
 _MOST_REPETITIONS = 3  # each takes a minute
-_MOST_OVER_MS = 1.5
+_MOST_OVER_MS = 0.6
 _LEAST_SHARE = 0.85
 
 

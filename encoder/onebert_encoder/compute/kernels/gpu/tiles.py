@@ -16,7 +16,7 @@ RANK_BLOCK = 16
 
 
 class Tile(IntEnum):
-    """The fields of a tile: some tokens of one span, and a branch of its row, whose `native` is RANK to REACH."""
+    """The fields of a tile: some tokens of one span, and a branch of its row, whose `native` is RANK to BIAS."""
 
     START = 0
     STOP = 1
@@ -24,7 +24,6 @@ class Tile(IntEnum):
     DOWN = 3
     UP = 4
     BIAS = 5
-    REACH = 6
 
 
 Turn = tuple[LayerSite, int]
