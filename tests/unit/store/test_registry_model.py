@@ -227,7 +227,7 @@ class Histories(RuleBasedStateMachine):
             return
         expected, numbers = task.at(alias), list(task.versions)
         targets = [numbers[(n + offset) % len(numbers)] for n in range(WRITERS)]
-        moves = self.at_once(lambda registry, n: registry.move_alias(name, alias, targets[n], expected))
+        moves = self.at_once(lambda registry, n: registry.move_alias(name, alias, targets[n], expected)[0])
         # Who "moves" it to where it is changes nothing, and may do so before the others, or after itself.
         won = [move for move in moves if move and move.version != expected]
         assert len(won) == any(target != expected for target in targets)
@@ -249,7 +249,10 @@ class Histories(RuleBasedStateMachine):
         """However they take turns, what is left is what those added who came after the last deletion."""
 
         def work(registry, n):
-            return registry.delete_task(name) or "gone" if n % 2 else registry.add(name, DELTAS[n // 2])
+            if n % 2:
+                registry.delete_task(name)
+                return "gone"
+            return registry.add(name, DELTAS[n // 2])
 
         done = self.at_once(work)
         task = self.model.setdefault(name, ModelTask())
