@@ -325,9 +325,12 @@ def test_two_processes_do_not_score_into_one_folder(folder, many, tmp_path):
     out = tmp_path / "out"
     with subprocess.Popen([ONEBERT, *command(folder, many, out)], env=clean_env(**settings())) as process:
         wait_until((out / "_job.json").exists)
+        # Stopped, so that it is still at work however fast it is.
+        process.send_signal(signal.SIGSTOP)
         with pytest.raises(StoreLocked):
             score_here(out, files(folder, "bitfit", "frozen"), many, part_rows=50)
         process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGCONT)
     assert process.returncode == 130
 
 

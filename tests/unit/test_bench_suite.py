@@ -193,7 +193,7 @@ def test_parts_are_held_against_their_goals():
     memory = dict.fromkeys((0, 1, 2), 300_000_000)
     layouts = Layouts({MINILM: Served({**found, (ONE, None): engine, (MANY, None): engine}, memory)})
     few, many = layouts.goals()[0], layouts.goals()[-1]
-    assert few[3:] == ["1.00 (1.00–1.00)", "≤ 1.5", "yes"]
+    assert few[3:] == ["1.00 (1.00–1.00)", "≤ 0.6", "no"]
     assert many[3:] == ["0.90 (0.90–0.90)", "≥ 0.85", "yes"]
     line = "| MiniLM-L6 | 64 | 1 | 2 front ends | 900 (900–900) | 0.90 (0.90–0.90) | 4.00 (4.00–4.00) | 300 |"
     assert line in layouts.page()

@@ -10,15 +10,20 @@ from bases import tiny_base
 from onebert_encoder.base.base import load_base
 from onebert_encoder.text.tokens import Tokenizer
 from onebert_server.front_ends import wire
+from onebert_server.principal import Scope
 
 numbers = st.integers(0, 2**40)
 ids = st.lists(st.integers(0, 2**31 - 1))
 pieces = st.builds(wire.SplitInput, st.lists(ids), st.lists(numbers))
 seconds = st.floats(allow_nan=False)
+rates = st.none() | seconds
+askers = st.builds(
+    wire.Asking, st.text(), st.frozensets(st.sampled_from(Scope)), st.lists(st.text()).map(tuple), rates, rates
+)
 questions = st.builds(
     wire.Compute,
     numbers,
-    st.text(),
+    askers,
     st.text(),
     seconds,
     seconds,
@@ -27,6 +32,7 @@ questions = st.builds(
     st.none() | numbers,
     st.lists(pieces),
     st.lists(numbers),
+    numbers,
 )
 frames = (
     questions
