@@ -24,9 +24,9 @@ from sqlalchemy import insert
 from onebert_bench.ranks import percentile
 from onebert_bench.workload import bitfit_delta
 from onebert_encoder.base.base import Base, load_base
+from onebert_server.access.context import own_work
 from onebert_server.answering.backend import Wanted
 from onebert_server.app import create_app
-from onebert_server.context import own_work
 from onebert_server.engine.memory import keep_freed_memory
 from onebert_server.runtime import Runtime, open_runtime
 from onebert_server.settings import load_settings

@@ -24,7 +24,7 @@ import torch
 from onebert_bench.pages import markdown_table, write_section
 from onebert_bench.workload import bitfit_delta, sentences
 from onebert_encoder.answering.answer import Logits
-from onebert_server.context import Context
+from onebert_server.access.context import Context
 from onebert_server.engine.engine import Engine, EngineLimits
 from onebert_server.engine.memory import keep_freed_memory
 from onebert_server.engine.queue import INFINITY, QueueLimits

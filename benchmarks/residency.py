@@ -25,9 +25,9 @@ from onebert_bench.workload import bitfit_delta, bitfit_tensors
 from onebert_encoder.base.base import Base, load_base
 from onebert_encoder.maths.fold import fold
 from onebert_encoder.maths.predict import compute_golden
+from onebert_server.access.context import own_work
 from onebert_server.answering.backend import Wanted
 from onebert_server.app import create_app
-from onebert_server.context import own_work
 from onebert_server.engine.memory import keep_freed_memory
 from onebert_server.progress import Progress
 from onebert_server.runtime import Runtime, open_runtime

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import obstore
 
-from onebert_store.registry.blob_cache import BlobCache
-from onebert_store.registry.blobs import BlobStore
-from onebert_store.registry.folder_blobs import FolderBlobs
-from onebert_store.registry.object_blobs import ObjectBlobs, open_bucket
+from onebert_store.blobs.bucket import ObjectBlobs, open_bucket
+from onebert_store.blobs.cache import BlobCache
+from onebert_store.blobs.folder import FolderBlobs
+from onebert_store.blobs.protocol import BlobStore
 
 
 class FolderLocation:

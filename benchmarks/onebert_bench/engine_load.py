@@ -14,13 +14,13 @@ from onebert_encoder.answering.answer import Logits
 from onebert_encoder.base.base import load_base
 from onebert_encoder.maths.fold import fold, to_tensors
 from onebert_encoder.text.tokens import Tokens
-from onebert_server.context import Context
+from onebert_server.access.context import Context
+from onebert_server.access.principal import root
 from onebert_server.engine.bank import Bank
 from onebert_server.engine.engine import Engine, EngineLimits
 from onebert_server.engine.memory import keep_freed_memory
 from onebert_server.engine.queue import QueueLimits
 from onebert_server.engine.request import Item
-from onebert_server.principal import root
 from onebert_server.runtime import MAX_BATCH_SECONDS
 from onebert_server.settings import Settings
 

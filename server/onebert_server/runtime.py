@@ -13,7 +13,9 @@ from onebert_encoder.base.base import Base, load_base
 from onebert_encoder.compute.threads import compute_with
 from onebert_encoder.maths.choose import answering_kernels
 from onebert_encoder.maths.precision import fast_dtype, trusted
-from onebert_server.administration import Administration
+from onebert_server.access.administration import Administration
+from onebert_server.access.key_keeper import KeyKeeper
+from onebert_server.access.keys import KeyRing
 from onebert_server.answering.admission import Admission
 from onebert_server.answering.answers import WORKERS, Answerer
 from onebert_server.edge import Edge
@@ -21,8 +23,6 @@ from onebert_server.engine.bank import Bank
 from onebert_server.engine.engine import Engine, EngineLimits
 from onebert_server.engine.memory import give_back_freed_memory
 from onebert_server.engine.queue import QueueLimits
-from onebert_server.key_keeper import KeyKeeper
-from onebert_server.keys import KeyRing
 from onebert_server.metrics import Metrics
 from onebert_server.progress import Progress
 from onebert_server.receiving import Receiving

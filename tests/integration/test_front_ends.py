@@ -16,9 +16,9 @@ import pytest
 
 from bases import tiny_base
 from onebert_encoder.base.base import load_base
+from onebert_server.access.keys import KeyRing
 from onebert_server.front_ends import keeper as front_ends_of_server
 from onebert_server.front_ends.keeper import MAX_ENDS, FrontEnds
-from onebert_server.keys import KeyRing
 from onebert_server.metrics import Metrics
 from onebert_server.settings import Settings
 from onebert_store.errors import InvalidInput, OneBertError, TaskNotFound, Unauthorized

@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 
 from bases import tiny_base
 from onebert_encoder.text.tokens import Tokens
+from onebert_server.access.context import own_work
+from onebert_server.access.keys import KeyRing
+from onebert_server.access.principal import root
 from onebert_server.answering.answers import Answerer
 from onebert_server.app import create_app
-from onebert_server.context import own_work
 from onebert_server.edge import Edge
 from onebert_server.engine.request import Item
 from onebert_server.front_ends import wire
@@ -24,10 +26,8 @@ from onebert_server.front_ends.remote import RemoteBackend, RemoteCounts
 from onebert_server.http import web
 from onebert_server.http.lean.formats import Formats
 from onebert_server.http.routes import classify
-from onebert_server.keys import KeyRing
 from onebert_server.limits import MAX_FANOUT, MAX_ITEMS, MAX_TEXT
 from onebert_server.metrics import Metrics
-from onebert_server.principal import root
 from onebert_server.runtime import open_runtime
 from onebert_server.settings import load_settings
 from onebert_store.file.format import loads

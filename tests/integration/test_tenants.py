@@ -5,6 +5,7 @@ from itertools import product
 
 import pytest
 
+from onebert_server.access.principal import Scope
 from onebert_server.answering.answers import Answerer
 from onebert_server.app import create_app
 from onebert_server.edge import Edge
@@ -16,7 +17,6 @@ from onebert_server.http.auth import OPEN_PATHS
 from onebert_server.http.lean.formats import Formats
 from onebert_server.http.routes import classify
 from onebert_server.metrics import Metrics
-from onebert_server.principal import Scope
 from servers import Task
 from tenants import ROOT_KEY, TENANTS, Asker, seen, tenants_runtime
 

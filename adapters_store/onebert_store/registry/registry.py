@@ -14,11 +14,11 @@ from typing import Self
 from sqlalchemy import true
 from sqlalchemy.exc import IntegrityError
 
+from onebert_store.blobs.protocol import BlobWriter
 from onebert_store.errors import AliasNotFound, StoreCorrupt, VersionInUse
 from onebert_store.file.delta import Delta
 from onebert_store.file.format import dumps
 from onebert_store.registry import statements
-from onebert_store.registry.blobs import BlobWriter
 from onebert_store.registry.database import TASKS, reading, writing
 from onebert_store.registry.dialects.protocol import Adding
 from onebert_store.registry.feed import Feed, last_change

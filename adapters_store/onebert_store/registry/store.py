@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Self, TypeVar
 from urllib.parse import unquote
 
+from onebert_store.blobs.cache import BlobCache
+from onebert_store.blobs.folder import FolderBlobs
+from onebert_store.blobs.protocol import BlobStore
 from onebert_store.errors import InvalidSettings, StoreCorrupt
 from onebert_store.file.format import MAX_FILE_BYTES
-from onebert_store.registry.blob_cache import BlobCache
-from onebert_store.registry.blobs import BlobStore
 from onebert_store.registry.dialects.protocol import Database
 from onebert_store.registry.dialects.sqlite import SqliteDatabase, sqlite_url
-from onebert_store.registry.folder_blobs import FolderBlobs
 from onebert_store.registry.schema import ensure_schema
 
 T = TypeVar("T")
@@ -72,7 +72,7 @@ def _s3(address: StoreAddress, make: bool) -> BlobStore:
         raise InvalidSettings("blobs in a bucket are s3://BUCKET/PREFIX; credentials are in the environment (AWS_…)")
     # Imported here: the default, a folder, needs no obstore.
     try:
-        from onebert_store.registry.object_blobs import ObjectBlobs, open_bucket  # noqa: PLC0415
+        from onebert_store.blobs.bucket import ObjectBlobs, open_bucket  # noqa: PLC0415
     except ImportError as error:
         raise InvalidSettings("blobs in a bucket need obstore: pip install 'onebert[s3]'") from error
     copies = BlobCache(address.folder / "blob-copies", address.copies_bytes)

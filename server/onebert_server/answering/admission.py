@@ -5,16 +5,16 @@ from collections.abc import Sequence
 
 from onebert_encoder.answering.answer import TASK_TYPES, Logits
 from onebert_encoder.text.tokens import CutOnce, Pieces, Tokenizer
+from onebert_server.access.context import Context
+from onebert_server.access.principal import Action, Principal
 from onebert_server.answering.arrivals import Arrivals
 from onebert_server.answering.backend import Result, Wanted
 from onebert_server.answering.plan import Computed, OneSequence, Plan, Planned
 from onebert_server.answering.rates import Rates
 from onebert_server.answering.sizes import AnswerSize
-from onebert_server.context import Context
 from onebert_server.engine.engine import Engine
 from onebert_server.engine.request import Item
 from onebert_server.limits import MAX_FANOUT
-from onebert_server.principal import Action, Principal
 from onebert_server.versions.residents import Residents
 from onebert_server.versions.version import Version
 from onebert_store.errors import InvalidInput

@@ -9,11 +9,11 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from onebert_encoder.text.tokens import Pieces, Text, Tokenizer
+from onebert_server.access.context import Context
+from onebert_server.access.principal import Action
 from onebert_server.answering.backend import Backend, Result, Wanted
 from onebert_server.answering.plan import OneSequence, Plan, Question, Reading
 from onebert_server.answering.tokenizing import Tokenizing
-from onebert_server.context import Context
-from onebert_server.principal import Action
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import AnswerNotFinite
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from onebert_encoder.text.tokens import Pieces
+from onebert_server.access.context import Context
 from onebert_server.answering.plan import Computed
-from onebert_server.context import Context
 from onebert_server.versions.facts import Facts
 
 

@@ -3,8 +3,8 @@
 import time
 from collections.abc import Callable, Sequence
 
+from onebert_server.access.principal import Principal
 from onebert_server.engine.request import Item
-from onebert_server.principal import Principal
 from onebert_store.errors import OverQuota
 
 # Seconds of its rate that a principal which was quiet may spend at once.

@@ -12,7 +12,7 @@ import torch
 from onebert_encoder.answering.answer import Logits
 from onebert_encoder.base.base import Base
 from onebert_encoder.compute.threads import compute_with
-from onebert_server.context import Context
+from onebert_server.access.context import Context
 from onebert_server.engine.bank import Bank
 from onebert_server.engine.observer import Observer
 from onebert_server.engine.passes import Passes

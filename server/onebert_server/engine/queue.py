@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Generic
 
+from onebert_server.access.principal import RESERVED
 from onebert_server.engine.flow import QUANTUM, REQUEST_TURN, Flow, Progress, R
-from onebert_server.principal import RESERVED
 from onebert_store.errors import DeadlineExceeded, OverShare, QueueFull, TooLarge
 
 # How many times as long as its turn takes to compute a request lets others go first that come after it and are shorter.

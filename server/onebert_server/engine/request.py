@@ -10,7 +10,7 @@ import torch
 
 from onebert_encoder.answering.answer import Logits
 from onebert_encoder.text.tokens import Tokens
-from onebert_server.context import Context
+from onebert_server.access.context import Context
 from onebert_server.engine.host_copy import HostCopy
 
 

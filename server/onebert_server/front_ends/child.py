@@ -17,6 +17,7 @@ import msgspec
 import uvicorn
 
 from onebert_encoder.text.tokens import Tokenizer
+from onebert_server.access.keys import KeyRing
 from onebert_server.answering.answers import WORKERS, Answerer
 from onebert_server.edge import Edge
 from onebert_server.front_ends import wire
@@ -27,7 +28,6 @@ from onebert_server.http.auth import ApiKeys
 from onebert_server.http.middleware import RequestMiddleware
 from onebert_server.http.routes import classify as routes_classify
 from onebert_server.http.web import oidc_tokens, uvicorn_config, web_app
-from onebert_server.keys import KeyRing
 from onebert_server.logs import log_to_stderr
 
 logger = logging.getLogger("onebert.front_end")

@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 
 from onebert_encoder.text.tokens import Pieces
+from onebert_server.access.context import Context
+from onebert_server.access.keys import KeyRing
 from onebert_server.answering.backend import Backend, Result, Wanted
-from onebert_server.context import Context
 from onebert_server.front_ends import wire
-from onebert_server.keys import KeyRing
 from onebert_server.logs import log_failure
 from onebert_server.metrics import Metrics
 from onebert_server.versions.facts import Facts

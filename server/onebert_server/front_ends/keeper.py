@@ -13,11 +13,11 @@ import msgspec
 from starlette.types import ASGIApp
 
 from onebert_encoder.text.tokens import Tokenizer
+from onebert_server.access.keys import KeyRing
 from onebert_server.answering.backend import Backend
 from onebert_server.front_ends import wire
 from onebert_server.front_ends.desk import FrontDesk
 from onebert_server.front_ends.forwarding import forwarded_to
-from onebert_server.keys import KeyRing
 from onebert_server.metrics import Metrics
 from onebert_server.settings import Settings
 from onebert_store.errors import InvalidSettings, OneBertError

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from onebert_encoder.text.tokens import Pieces
+from onebert_server.access.context import Context
 from onebert_server.answering.backend import Result, Wanted
 from onebert_server.answering.plan import Computed
-from onebert_server.context import Context
 from onebert_server.front_ends import wire
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import OneBertError, QueueFull

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import msgspec
 
-from onebert_server.keys import Holder, KeyRing
-from onebert_server.principal import Principal
+from onebert_server.access.keys import Holder, KeyRing
+from onebert_server.access.principal import Principal
 from onebert_server.versions.facts import Facts
 from onebert_store.registry.grants import Quotas, Scope
 

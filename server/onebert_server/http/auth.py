@@ -10,9 +10,9 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from onebert_server.access.keys import KeyRing
+from onebert_server.access.principal import Principal, nobody, root
 from onebert_server.http.problems import problem_response
-from onebert_server.keys import KeyRing
-from onebert_server.principal import Principal, nobody, root
 from onebert_server.settings import is_loopback
 from onebert_store.errors import OneBertError, TooManyAttempts, Unauthorized
 

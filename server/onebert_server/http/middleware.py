@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from onebert_server.context import Context
+from onebert_server.access.context import Context
 from onebert_server.edge import Listening
 from onebert_server.http.problems import internal_error, problem_response
 from onebert_server.http.refusals import REFUSAL, WHOLE

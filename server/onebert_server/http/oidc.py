@@ -15,8 +15,8 @@ from joserfc.errors import InvalidKeyIdError, JoseError
 from joserfc.jwk import KeySet
 from joserfc.jws import JWSRegistry
 
-from onebert_server.keys import Holder
-from onebert_server.principal import Principal
+from onebert_server.access.keys import Holder
+from onebert_server.access.principal import Principal
 from onebert_store.errors import InvalidInput
 from onebert_store.registry.grants import Grant, Scope, check_grant
 

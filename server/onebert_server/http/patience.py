@@ -7,7 +7,7 @@ from types import TracebackType
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
-from onebert_server.context import Context
+from onebert_server.access.context import Context
 from onebert_store.errors import DeadlineExceeded
 
 # Seconds after which it is looked whether the client is still there. Most answers come sooner, and need not pay for it.

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
-from onebert_server.context import Context
+from onebert_server.access.context import Context
 from onebert_server.edge import Edge
 from onebert_server.http.digests import SentDigests
 from onebert_server.http.lean.formats import Format

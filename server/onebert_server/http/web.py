@@ -10,6 +10,7 @@ from fastapi import APIRouter, Depends, FastAPI
 from fastapi.security import HTTPBearer
 from starlette.types import ASGIApp
 
+from onebert_server.access.keys import KeyRing
 from onebert_server.edge import Edge
 from onebert_server.http.auth import ApiKeys, KeyMiddleware, TokensOf
 from onebert_server.http.connections import Connections
@@ -21,7 +22,6 @@ from onebert_server.http.problems import install_handlers
 from onebert_server.http.protocol import LimitedProtocol
 from onebert_server.http.refusals import RefusalMiddleware
 from onebert_server.http.strict import DirectRoute
-from onebert_server.keys import KeyRing
 from onebert_store.errors import InvalidSettings
 
 

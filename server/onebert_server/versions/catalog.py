@@ -6,20 +6,20 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import NamedTuple
 
-from onebert_server.context import Context
+from onebert_server.access.context import Context
+from onebert_server.access.principal import Action
 from onebert_server.engine.engine import Engine
-from onebert_server.principal import Action
 from onebert_server.progress import Progress
 from onebert_server.versions.directory import Directory
 from onebert_server.versions.follower import Follower, Offer
 from onebert_server.versions.residents import PROVED_TOGETHER, Residents
 from onebert_server.versions.version import State, Version
+from onebert_store.blobs.protocol import BlobWriter
 from onebert_store.command import console
 from onebert_store.errors import InvalidInput, NotFound, OneBertError, StoreCorrupt
 from onebert_store.file.delta import Delta
 from onebert_store.file.format import loads
 from onebert_store.file.manifest import Manifest
-from onebert_store.registry.blobs import BlobWriter
 from onebert_store.registry.records import Added, Alias, VersionEntry
 from onebert_store.registry.registry import Registry, Stored
 

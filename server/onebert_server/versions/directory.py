@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from onebert_server.principal import Principal
+from onebert_server.access.principal import Principal
 from onebert_server.versions.facts import Facts
 from onebert_server.versions.position import Position
 from onebert_server.versions.states import States

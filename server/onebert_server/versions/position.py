@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from math import isinf
 
-from onebert_server.context import Context
+from onebert_server.access.context import Context
 from onebert_store.errors import ChangeUnknown, DeadlineExceeded
 
 

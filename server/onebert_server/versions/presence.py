@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Executor
 
-from onebert_server.context import Context
+from onebert_server.access.context import Context
 from onebert_store.errors import DeadlineExceeded
 from onebert_store.registry.replicas import BEAT_SECONDS, Replicas
 

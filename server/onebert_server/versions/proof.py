@@ -11,7 +11,7 @@ from onebert_encoder.answering.answer import Logits
 from onebert_encoder.base.base import Base
 from onebert_encoder.maths.predict import golden_tokens, golden_tolerance, tokens_of_ids
 from onebert_encoder.text.tokens import Tokens
-from onebert_server.context import own_work
+from onebert_server.access.context import own_work
 from onebert_server.engine.engine import Engine
 from onebert_server.engine.request import Item
 from onebert_store.errors import GoldenMismatch, NotFinite

@@ -16,7 +16,7 @@ from onebert_encoder.answering.answer import Logits
 from onebert_encoder.base.base import Base
 from onebert_encoder.maths.fold import fold, to_tensors
 from onebert_encoder.maths.rows import Row
-from onebert_server.context import Context
+from onebert_server.access.context import Context
 from onebert_server.engine.bank import Bank
 from onebert_server.engine.engine import Engine
 from onebert_server.versions.directory import Directory

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from math import ceil
 
-from onebert_server.principal import RESERVED
+from onebert_server.access.principal import RESERVED
 from onebert_server.versions.version import State, Version
 from onebert_store.errors import VersionUnavailable
 from onebert_store.registry.records import VersionRecord

@@ -1,6 +1,6 @@
 """What one principal sees of what is registered: its own tasks, and nothing that tells of others."""
 
-from onebert_server.principal import Action, Principal
+from onebert_server.access.principal import Action, Principal
 from onebert_server.versions.catalog import Catalog
 from onebert_server.versions.version import TaskEntry, Version
 from onebert_store.errors import AliasNotFound

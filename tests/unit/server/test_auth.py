@@ -7,9 +7,9 @@ import tracemalloc
 import pytest
 from starlette.datastructures import Headers
 
+from onebert_server.access.keys import Holder, KeyRing
+from onebert_server.access.principal import Action, root
 from onebert_server.http.auth import ApiKeys, Attempts
-from onebert_server.keys import Holder, KeyRing
-from onebert_server.principal import Action, root
 from onebert_store.errors import TooManyAttempts, Unauthorized
 
 

@@ -7,9 +7,9 @@ import time
 import pytest
 from starlette.exceptions import HTTPException
 
-from onebert_server.context import Context
+from onebert_server.access.context import Context
+from onebert_server.access.principal import root
 from onebert_server.http.middleware import BodyLimitMiddleware
-from onebert_server.principal import root
 
 TIMEOUT = 60
 

@@ -8,10 +8,10 @@ import httpx
 import pytest
 
 from bases import tiny_base
+from onebert_server.access.context import own_work
+from onebert_server.access.principal import root
 from onebert_server.answering.backend import Wanted
 from onebert_server.app import create_app
-from onebert_server.context import own_work
-from onebert_server.principal import root
 from onebert_server.runtime import open_runtime
 from onebert_server.settings import load_settings
 from onebert_store.errors import StorageFull, StorageUnavailable, TaskNotFound, VersionNotFound

@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, precondition, rule
 
-from onebert_server.principal import root
+from onebert_server.access.principal import root
 from onebert_server.versions.directory import Directory
 from onebert_server.versions.version import State, Version
 from onebert_store.errors import AliasNotFound, InvalidInput, TaskNotFound, VersionNotFound, VersionUnavailable

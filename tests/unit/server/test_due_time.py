@@ -19,7 +19,8 @@ from bases import tiny_base
 from onebert_encoder.base.base import Base, load_base
 from onebert_encoder.maths.batch import BASE_ROW
 from onebert_encoder.text.tokens import Tokens
-from onebert_server.context import Context
+from onebert_server.access.context import Context
+from onebert_server.access.principal import root
 from onebert_server.engine import engine as engine_module
 from onebert_server.engine.bank import Bank
 from onebert_server.engine.engine import Engine, EngineLimits
@@ -27,7 +28,6 @@ from onebert_server.engine.queue import MAX_SLACK, QueueLimits
 from onebert_server.engine.request import Flight, Launched, Waiting
 from onebert_server.engine.request import Item as Sequenced
 from onebert_server.engine.speed import Speed
-from onebert_server.principal import root
 from onebert_server.runtime import MAX_BATCH_SECONDS
 from onebert_server.settings import Settings
 from onebert_store.errors import DeadlineExceeded, OverShare, QueueFull

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onebert_server.context import Context
-from onebert_server.principal import root
+from onebert_server.access.context import Context
+from onebert_server.access.principal import root
 from onebert_server.versions.directory import Directory
 from onebert_server.versions.follower import Follower, Offer
 from onebert_server.versions.presence import Presence

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from starlette.types import Message, Receive, Scope, Send
 
+from onebert_server.access.keys import KeyRing
 from onebert_server.front_ends.forwarding import MAX_FORWARDED, Forwarding, forwarded_to, refusing
 from onebert_server.http.auth import ApiKeys
-from onebert_server.keys import KeyRing
 from onebert_store.errors import TaskNotFound
 
 PATIENCE = 1.0

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onebert_server.principal import root
+from onebert_server.access.principal import root
 from onebert_server.versions.directory import Directory
 from onebert_server.versions.load_queue import LoadQueue
 from onebert_server.versions.version import State, Version

@@ -8,8 +8,8 @@ import json
 import pytest
 
 from issuer import AUDIENCE, ISSUER, Edwards, Elliptic, Rsa, b64, claims, jwks_server, token
+from onebert_server.access.principal import Scope
 from onebert_server.http.oidc import LEEWAY, MAX_SUBJECT, Tokens
-from onebert_server.principal import Scope
 
 NOW = 1_800_000_000
 KEY, OTHER = Rsa("one"), Rsa("other")

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onebert_server.keys import Holder, KeyRing
-from onebert_server.principal import Action, Principal, Scope, nobody, root
+from onebert_server.access.keys import Holder, KeyRing
+from onebert_server.access.principal import Action, Principal, Scope, nobody, root
 from onebert_store.errors import Forbidden, TaskNotFound
 
 # Scope -> what it allows on its tasks, as docs/api.md says.

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from onebert_server.access.principal import RESERVED
 from onebert_server.engine.flow import QUANTUM, REQUEST_TURN
 from onebert_server.engine.queue import (
     MAX_REMEMBERED,
@@ -18,7 +19,6 @@ from onebert_server.engine.queue import (
     FairQueue,
     QueueLimits,
 )
-from onebert_server.principal import RESERVED
 from onebert_server.settings import Settings
 from onebert_store.errors import DeadlineExceeded, OneBertError, OverShare, QueueFull, TooLarge
 

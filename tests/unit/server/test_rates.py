@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onebert_encoder.text.tokens import Tokens
+from onebert_server.access.principal import Principal, root
 from onebert_server.answering.rates import Rates
 from onebert_server.engine.request import Item
-from onebert_server.principal import Principal, root
 from onebert_store.errors import OverQuota
 from onebert_store.registry.grants import Quotas
 

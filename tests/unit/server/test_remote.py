@@ -9,11 +9,11 @@ from contextlib import asynccontextmanager
 import pytest
 
 from onebert_encoder.text.tokens import Pieces
+from onebert_server.access.context import Context
+from onebert_server.access.principal import root
 from onebert_server.answering.backend import Wanted
-from onebert_server.context import Context
 from onebert_server.front_ends import remote, wire
 from onebert_server.front_ends.remote import RemoteBackend
-from onebert_server.principal import root
 from onebert_store.errors import OneBertError, QueueFull
 
 

@@ -3,12 +3,12 @@
 import pytest
 
 from onebert_encoder.text.tokens import Tokens
-from onebert_server.context import Context
+from onebert_server.access.context import Context
+from onebert_server.access.principal import root
 from onebert_server.engine import scheduler as scheduler_module
 from onebert_server.engine.queue import QueueLimits
 from onebert_server.engine.request import Item, Request
 from onebert_server.engine.scheduler import Scheduler
-from onebert_server.principal import root
 from onebert_store.errors import OverShare, QueueFull
 
 SECONDS_PER_TOKEN = 0.001

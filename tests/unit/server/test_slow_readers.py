@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from onebert_server.access.principal import root
 from onebert_server.http.strict import PIECE_BYTES, Answer
 from onebert_server.permits import Permits
-from onebert_server.principal import root
 from onebert_store.errors import QueueFull
 
 SIZE = 10 * PIECE_BYTES + 7

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from bases import tiny_base
 from onebert_encoder.base.base import load_base
 from onebert_encoder.text.tokens import Tokenizer
+from onebert_server.access.principal import Scope
 from onebert_server.front_ends import wire
-from onebert_server.principal import Scope
 
 numbers = st.integers(0, 2**40)
 ids = st.lists(st.integers(0, 2**31 - 1))

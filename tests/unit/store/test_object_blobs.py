@@ -10,11 +10,11 @@ import pytest
 
 from blob_stores import BucketLocation
 from object_server import BUCKET, KEY, SECRET, environment, free_ports
+from onebert_store.blobs import bucket
+from onebert_store.blobs.bucket import open_bucket
+from onebert_store.blobs.cache import BlobCache
+from onebert_store.blobs.digests import digest_of
 from onebert_store.errors import BlobsAway, InvalidSettings, StorageFull, StorageUnavailable, StoreCorrupt
-from onebert_store.registry import object_blobs
-from onebert_store.registry.blob_cache import BlobCache
-from onebert_store.registry.digests import digest_of
-from onebert_store.registry.object_blobs import open_bucket
 from tcp_proxy import TcpProxy
 
 HELLO = digest_of(b"hello")
@@ -174,8 +174,8 @@ def test_a_silent_bucket_is_waited_for_once_and_then_refused_at_once(
     object_server, bucket_prefix, tmp_path, monkeypatch
 ):
     """Nine ask one after the other while it says nothing; the silence of one is all that they wait for together."""
-    monkeypatch.setattr(object_blobs, "READ_TIMEOUT", timedelta(seconds=2))
-    monkeypatch.setattr(object_blobs, "_MAX_RETRIES", 0)
+    monkeypatch.setattr(bucket, "READ_TIMEOUT", timedelta(seconds=2))
+    monkeypatch.setattr(bucket, "_MAX_RETRIES", 0)
     with TcpProxy(object_server.connect) as proxy:
         for name, value in environment(proxy.port).items():
             monkeypatch.setenv(name, value)

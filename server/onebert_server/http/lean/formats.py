@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from onebert_server.context import Context
+from onebert_server.access.context import Context
 from onebert_server.edge import Edge
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from starlette.exceptions import HTTPException
 
-from onebert_server.context import Context
+from onebert_server.access.context import Context
 from onebert_server.http.digests import SentDigests
 from onebert_server.http.middleware import SEQ_HEADER
 from onebert_server.http.routes.runtime_of import RuntimeOf, ViewOf

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from onebert_server.principal import Principal, root
+from onebert_server.access.principal import Principal, root
 
 
 class Holder(NamedTuple):

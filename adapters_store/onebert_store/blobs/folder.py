@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 
+from onebert_store.blobs.digests import DIGEST_PREFIX, digits_of, is_digits, verified
+from onebert_store.blobs.protocol import BlobInfo
+from onebert_store.blobs.staging import StagedFile, StagingFolder, files
 from onebert_store.disk import storage_errors_are_typed, sync
 from onebert_store.errors import StoreCorrupt
-from onebert_store.registry.blobs import BlobInfo
-from onebert_store.registry.digests import DIGEST_PREFIX, digits_of, is_digits, verified
-from onebert_store.registry.staging import StagedFile, StagingFolder, files
 
 _PIECE_BYTES = 2**20
 

@@ -2,9 +2,9 @@
 
 from datetime import datetime
 
-from onebert_server.context import Context
-from onebert_server.key_keeper import KeyKeeper
-from onebert_server.principal import Action
+from onebert_server.access.context import Context
+from onebert_server.access.key_keeper import KeyKeeper
+from onebert_server.access.principal import Action
 from onebert_store.registry.grants import Grant, KeyRecord
 from onebert_store.registry.records import Change
 from onebert_store.registry.registry import Registry

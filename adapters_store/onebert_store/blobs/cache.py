@@ -5,9 +5,9 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
+from onebert_store.blobs.digests import digest_of, digits_of
+from onebert_store.blobs.staging import files
 from onebert_store.errors import OneBertError
-from onebert_store.registry.digests import digest_of, digits_of
-from onebert_store.registry.staging import files
 
 _TEMPORARY = "new-"
 _PARTS = 16

@@ -4,8 +4,8 @@ import logging
 import time
 from threading import Event, Lock, Thread
 
-from onebert_server.keys import Holder, KeyRing
-from onebert_server.principal import holder_of
+from onebert_server.access.keys import Holder, KeyRing
+from onebert_server.access.principal import holder_of
 from onebert_store.errors import OneBertError
 from onebert_store.registry.grants import KeyRecord
 from onebert_store.registry.keys import Keys

@@ -11,10 +11,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from onebert_store.blobs.digests import DIGEST_PREFIX
+from onebert_store.blobs.protocol import BlobInfo
 from onebert_store.disk import storage_errors_are_typed
 from onebert_store.errors import TooLarge
-from onebert_store.registry.blobs import BlobInfo
-from onebert_store.registry.digests import DIGEST_PREFIX
 
 _UNFINISHED = "tmp-"
 

@@ -11,12 +11,12 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import S3Store
 
+from onebert_store.blobs.cache import BlobCache
+from onebert_store.blobs.digests import DIGEST_PREFIX, digest_of, digits_of, is_digits, verified
+from onebert_store.blobs.protocol import BlobInfo
+from onebert_store.blobs.staging import StagedFile, StagingFolder
 from onebert_store.disk import storage_errors_are_typed
 from onebert_store.errors import BlobsAway, InvalidSettings, StorageFull, StorageUnavailable, StoreCorrupt, TooLarge
-from onebert_store.registry.blob_cache import BlobCache
-from onebert_store.registry.blobs import BlobInfo
-from onebert_store.registry.digests import DIGEST_PREFIX, digest_of, digits_of, is_digits, verified
-from onebert_store.registry.staging import StagedFile, StagingFolder
 
 ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 """Where the environment may name an S3-compatible server; the first that is set is the one that counts."""

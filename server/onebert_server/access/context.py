@@ -3,7 +3,7 @@
 import time
 from dataclasses import dataclass
 
-from onebert_server.principal import OWN_WORK, Principal
+from onebert_server.access.principal import OWN_WORK, Principal
 from onebert_store.registry.records import Actor
 
 

@@ -1,0 +1,1 @@
+"""Who asks, by which key, and what that one may do."""
