@@ -6,15 +6,16 @@ import typer
 from rich.table import Table
 
 from onebert_store.command import console
+from onebert_store.command.options import BASE, AsJson
 
 
 def bench(
-    base: Annotated[str | None, typer.Option(help="Hub id or folder of the base; default MiniLM-L6.")] = None,
+    base: Annotated[str | None, typer.Option(help=BASE)] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
     repetitions: Annotated[int, typer.Option(min=3, help="Interleaved repetitions behind each median.")] = 20,
     seconds: Annotated[float, typer.Option(min=1, help="Seconds of HTTP load for each number of clients.")] = 8.0,
     resident: Annotated[int, typer.Option(min=64, help="BitFit tasks held at once in the memory part.")] = 10_000,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Measure one task, 64 mixed tasks, Hugging Face padded, the bare matrix products, and HTTP, in one run.
 

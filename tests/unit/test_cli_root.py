@@ -246,3 +246,19 @@ def test_inspect_shortens_many_labels(tmp_path):
     done = onebert("inspect", tmp_path / "x")
     assert "77: label-0, label-1," in done.stdout
     assert "and 65 more" in " ".join(done.stdout.split())
+
+
+def test_an_option_of_several_components_says_the_same_everywhere():
+    """Of what is trained, scored, served and classified: one sentence for the base, the columns and the encoding."""
+    from typer.main import get_command
+
+    from onebert_store.command.cli import build_app
+
+    said = {}
+    for name, command in get_command(build_app()).commands.items():
+        for option in command.params:
+            if option.name in ("base", "text", "text_pair", "encoding"):
+                said.setdefault(option.name, {})[name] = getattr(option, "help", None)
+    assert {"train", "evaluate", "score", "serve", "bench"} <= said["base"].keys()
+    assert {"train", "evaluate", "score", "classify"} <= said["text"].keys() & said["encoding"].keys()
+    assert {name: len(set(sentences.values())) for name, sentences in said.items()} == dict.fromkeys(said, 1)

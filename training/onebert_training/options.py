@@ -15,6 +15,8 @@ from annotated_types import Ge, Le
 from rich.markup import escape
 from typing_extensions import Doc
 
+from onebert_store.command.options import BASE
+
 
 @dataclass(frozen=True)
 class Flag:
@@ -37,7 +39,7 @@ OUTPUT = Panel("Machine and output")
 
 BaseName = Annotated[
     str | None,
-    typer.Option("--base", help="Hub id or folder; else all-MiniLM-L6-v2.", rich_help_panel=OUTPUT.title),
+    typer.Option("--base", help=BASE, rich_help_panel=OUTPUT.title),
 ]
 Dtype = Annotated[
     Literal["float32", "bfloat16"],

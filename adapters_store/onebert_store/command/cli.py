@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from onebert_store.command import console
+from onebert_store.command.options import AsJson
 from onebert_store.errors import OneBertError
 
 GROUP = "onebert.commands"
@@ -55,7 +56,7 @@ def build_app() -> typer.Typer:
 
 def inspect(
     file: Annotated[Path, typer.Argument(help="The delta file.", metavar="FILE")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show what a delta file holds: base, labels, method, sizes, provenance, and what it changes.
 

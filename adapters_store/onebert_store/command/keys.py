@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onebert_store.command import console
+from onebert_store.command.options import AsJson
 from onebert_store.command.store import duration
-from onebert_store.command.store_options import DEFAULT, AsJson, BlobsUrl, DataDir, RegistryUrl
+from onebert_store.command.store_options import DEFAULT, BlobsUrl, DataDir, RegistryUrl
 from onebert_store.registry.grants import Grant, Quotas, Scope
 
 if TYPE_CHECKING:
@@ -103,16 +104,8 @@ def revoke(
 
 
 def _facts(record: "KeyRecord") -> dict[str, Any]:
-    grant = record.grant
-    return {
-        "id": record.id,
-        "name": grant.name,
-        "scopes": sorted(grant.scopes),
-        "tasks": list(grant.tasks),
-        "default_task": grant.default_task,
-        "quotas": {name: most for name, most in vars(grant.quotas).items() if most is not None},
-        "created_at": record.created_at.isoformat(),
-        "expires_at": record.expires_at and record.expires_at.isoformat(),
-        "revoked_at": record.revoked_at and record.revoked_at.isoformat(),
-        "state": record.state(datetime.now(UTC)),
-    }
+    """For JSON: times as ISO 8601, and of the quotas those that there are."""
+    facts = record.facts
+    times = {name: value.isoformat() for name, value in facts.items() if isinstance(value, datetime)}
+    quotas = {name: most for name, most in facts["quotas"].items() if most is not None}
+    return facts | times | {"quotas": quotas, "state": record.state(datetime.now(UTC))}

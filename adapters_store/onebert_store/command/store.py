@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onebert_store.command import console
+from onebert_store.command.options import AsJson
 from onebert_store.command.store_copy import backup, copy, restore
-from onebert_store.command.store_options import DEFAULT, AsJson, BlobsUrl, DataDir, RegistryUrl
+from onebert_store.command.store_options import DEFAULT, BlobsUrl, DataDir, RegistryUrl
 from onebert_store.errors import InvalidInput, OneBertError, StoreCorrupt
 from onebert_store.file.format import loads
 from onebert_store.file.strict_json import shown

@@ -31,5 +31,4 @@ BlobsUrl = Annotated[
         show_default=False,
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 DEFAULT = Path("onebert-data")

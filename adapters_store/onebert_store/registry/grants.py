@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from math import isfinite
+from typing import Any
 
 from onebert_store.errors import InvalidInput
 from onebert_store.file.strict_json import shown
@@ -92,6 +93,18 @@ class KeyRecord:
     created_at: datetime
     expires_at: datetime | None = None
     revoked_at: datetime | None = None
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the record says, by the names of its fields; the grant's fields are among them, the digest is not."""
+        of_grant = {
+            **vars(self.grant),
+            "scopes": sorted(self.grant.scopes),
+            "tasks": list(self.grant.tasks),
+            "quotas": vars(self.grant.quotas),
+        }
+        times = {"created_at": self.created_at, "expires_at": self.expires_at, "revoked_at": self.revoked_at}
+        return {"id": self.id, **of_grant, **times}
 
     def state(self, now: datetime) -> str:
         """Whether it is `valid`, `expired` or `revoked`."""

@@ -9,14 +9,22 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from onebert_server.cli.inputs import Asked, first_refused, from_arguments, from_file, from_lines, located
-from onebert_server.cli.options import OUTPUT, URL, ApiKey, Url, connect
+from onebert_server.cli.options import (
+    INPUT,
+    OUTPUT,
+    URL,
+    ApiKey,
+    Encoding,
+    TextColumn,
+    TextPairColumn,
+    Url,
+    connect,
+)
 from onebert_store.command import console
 from onebert_store.errors import AnswerNotFinite, InvalidInput, OneBertError, TooLarge
 
 if TYPE_CHECKING:
     from onebert_server.client import Client, TaskResult
-
-INPUT = "Texts"
 
 
 def classify(
@@ -34,22 +42,9 @@ def classify(
             rich_help_panel=INPUT,
         ),
     ] = None,
-    text: Annotated[
-        str | None,
-        typer.Option(metavar="COLUMN", help="Column of the text; default: found by its name.", rich_help_panel=INPUT),
-    ] = None,
-    text_pair: Annotated[
-        str | None,
-        typer.Option(metavar="COLUMN", help="Column of the second text of a pair.", rich_help_panel=INPUT),
-    ] = None,
-    encoding: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Encoding of the table, such as cp1252; default: what its byte order mark says, or UTF-8.",
-            rich_help_panel=INPUT,
-        ),
-    ] = None,
+    text: TextColumn = None,
+    text_pair: TextPairColumn = None,
+    encoding: Encoding = None,
     pair: Annotated[
         bool,
         typer.Option(

@@ -5,7 +5,18 @@ from typing import Annotated
 
 import typer
 
-INPUT, OUTPUT, COMPUTING = "Input", "Output", "Base and device"
+from onebert_server.cli.options import (
+    COMPUTING,
+    INPUT,
+    OUTPUT,
+    Base,
+    DataDir,
+    Device,
+    Dtype,
+    Encoding,
+    TextColumn,
+    TextPairColumn,
+)
 
 
 def score(
@@ -24,14 +35,8 @@ def score(
         ),
     ],
     out: Annotated[Path, typer.Option(help="Folder for the answers; what is scored in it is kept.", metavar="FOLDER")],
-    text: Annotated[
-        str | None,
-        typer.Option(metavar="COLUMN", help="Column of the text; default: found by its name.", rich_help_panel=INPUT),
-    ] = None,
-    text_pair: Annotated[
-        str | None,
-        typer.Option(metavar="COLUMN", help="Column of the second text of a pair.", rich_help_panel=INPUT),
-    ] = None,
+    text: TextColumn = None,
+    text_pair: TextPairColumn = None,
     keep: Annotated[
         list[str] | None,
         typer.Option(
@@ -41,14 +46,7 @@ def score(
             rich_help_panel=INPUT,
         ),
     ] = None,
-    encoding: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Encoding of text files; default: their byte order mark, or UTF-8.",
-            rich_help_panel=INPUT,
-        ),
-    ] = None,
+    encoding: Encoding = None,
     scores: Annotated[
         bool, typer.Option("--scores", help="Write the score of every label, too.", rich_help_panel=OUTPUT)
     ] = False,
@@ -61,25 +59,10 @@ def score(
             rich_help_panel=OUTPUT,
         ),
     ] = 32768,
-    base: Annotated[
-        str | None,
-        typer.Option(help="The frozen encoder: a Hugging Face Hub id or a local folder.", rich_help_panel=COMPUTING),
-    ] = None,
-    dtype: Annotated[
-        str | None,
-        typer.Option(help="What to compute in: auto (default), float32, bfloat16 or int8.", rich_help_panel=COMPUTING),
-    ] = None,
-    device: Annotated[
-        str | None,
-        typer.Option(
-            help="Where to compute: auto (default: a GPU where there is one), cpu, cuda or cuda:N.",
-            rich_help_panel=COMPUTING,
-        ),
-    ] = None,
-    data_dir: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="The store of tasks; default onebert-data.", rich_help_panel="Data"),
-    ] = None,
+    base: Base = None,
+    dtype: Dtype = None,
+    device: Device = None,
+    data_dir: DataDir = None,
     ray: Annotated[
         str | None,
         typer.Option(

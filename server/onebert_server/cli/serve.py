@@ -1,12 +1,12 @@
 """The command `serve`."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from onebert_server.cli.options import Base, DataDir, Device, Dtype
+
 LISTENING = "Address"
-COMPUTING = "Base and device"
 
 
 def serve(
@@ -24,29 +24,10 @@ def serve(
             rich_help_panel=LISTENING,
         ),
     ] = None,
-    base: Annotated[
-        str | None,
-        typer.Option(help="The frozen encoder: a Hugging Face Hub id or a local folder.", rich_help_panel=COMPUTING),
-    ] = None,
-    dtype: Annotated[
-        str | None,
-        typer.Option(help="What to compute in: auto (default), float32, bfloat16 or int8.", rich_help_panel=COMPUTING),
-    ] = None,
-    device: Annotated[
-        str | None,
-        typer.Option(
-            help="Where to compute: auto (default: a GPU where there is one), cpu, cuda or cuda:N.",
-            rich_help_panel=COMPUTING,
-        ),
-    ] = None,
-    data_dir: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Where tasks and their versions are kept; default onebert-data.",
-            rich_help_panel="Data",
-        ),
-    ] = None,
+    base: Base = None,
+    dtype: Dtype = None,
+    device: Device = None,
+    data_dir: DataDir = None,
 ) -> None:
     """Serve classifiers over HTTP until SIGTERM or Ctrl-C.
 

@@ -6,6 +6,7 @@ from typing import Annotated
 from annotated_types import Ge, Gt, Lt
 from typing_extensions import Doc
 
+from onebert_store.command.options import ENCODING, TEXT, TEXT_PAIR
 from onebert_store.file.manifest import TaskType
 from onebert_store.tables.columns import Columns
 from onebert_training.options import DATA
@@ -15,18 +16,14 @@ from onebert_training.options import DATA
 class ReadOptions:
     """How the files are read."""
 
-    text: Annotated[
-        str | None, Doc("Column of the text, a.b for a field of JSON objects; else found by name."), DATA
-    ] = None
-    text_pair: Annotated[str | None, Doc("Column of the second text of a pair."), DATA] = None
+    text: Annotated[str | None, Doc(TEXT), DATA] = None
+    text_pair: Annotated[str | None, Doc(TEXT_PAIR), DATA] = None
     label: Annotated[
         str | None,
         Doc("Column of the label, or a,b,c: columns of 0 and 1, one for each label; else found by name."),
         DATA,
     ] = None
-    encoding: Annotated[
-        str | None, Doc("Encoding of text files without a byte order mark, such as cp1252; else UTF-8."), DATA
-    ] = None
+    encoding: Annotated[str | None, Doc(ENCODING), DATA] = None
     drop_unlabeled: Annotated[bool, Doc("Leave out rows that have no label."), DATA] = False
 
     @property

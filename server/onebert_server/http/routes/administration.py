@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Path, Query, Response
 
@@ -21,7 +21,7 @@ from onebert_server.http.schemas import (
 from onebert_server.http.strict import PROBLEMS, ContextOf, StrictRoute
 from onebert_server.limits import MAX_REF
 from onebert_server.runtime import Runtime
-from onebert_store.registry.grants import Grant, KeyRecord, Quotas, Scope
+from onebert_store.registry.grants import Grant, Quotas, Scope
 
 T = TypeVar("T")
 
@@ -43,14 +43,14 @@ async def create_key(body: KeyRequest, response: Response, runtime: RuntimeOf, c
     )
     record, key = await _in_thread(runtime, runtime.administration.create_key, context, grant, body.expires_at)
     response.headers["Cache-Control"] = "no-store"
-    return MadeKey(key=key, **_facts(record))
+    return MadeKey(key=key, **record.facts)
 
 
 @router.get("/v1/keys")
 async def keys(runtime: RuntimeOf, context: ContextOf) -> KeysResponse:
     """Lists the keys that were ever made, the oldest first; none of them itself."""
     records = await _in_thread(runtime, runtime.administration.keys, context)
-    return KeysResponse(keys=[KeyResponse(**_facts(record)) for record in records])
+    return KeysResponse(keys=[KeyResponse(**record.facts) for record in records])
 
 
 @router.delete("/v1/keys/{key}", status_code=204)
@@ -74,21 +74,6 @@ async def audit(
     found = await _in_thread(runtime, query, context, limit + 1)
     more = found[limit - 1].seq if len(found) > limit else None
     return AuditResponse(changes=[Changed.model_validate(one) for one in found[:limit]], next=more)
-
-
-def _facts(record: KeyRecord) -> dict[str, Any]:
-    grant = record.grant
-    return {
-        "id": record.id,
-        "name": grant.name,
-        "scopes": sorted(grant.scopes),
-        "tasks": list(grant.tasks),
-        "default_task": grant.default_task,
-        "quotas": vars(grant.quotas),
-        "created_at": record.created_at,
-        "expires_at": record.expires_at,
-        "revoked_at": record.revoked_at,
-    }
 
 
 async def _in_thread(runtime: Runtime, call: Callable[..., T], *arguments: object) -> T:
