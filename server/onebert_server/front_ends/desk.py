@@ -2,22 +2,17 @@
 
 import asyncio
 import logging
-import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from onebert_encoder.text.tokens import Pieces
-from onebert_server.access.context import Context
 from onebert_server.access.keys import KeyRing
-from onebert_server.answering.backend import Backend, Result, Wanted
-from onebert_server.front_ends import wire
-from onebert_server.logs import log_failure
+from onebert_server.answering.backend import Backend
+from onebert_server.front_ends import questions, wire
 from onebert_server.metrics import Metrics
 from onebert_server.versions.facts import Facts
-from onebert_store.errors import OneBertError
 
 logger = logging.getLogger("onebert.front_desk")
 
@@ -86,26 +81,11 @@ class FrontDesk:
         self._in_progress = count
 
     async def _compute(self, asked: wire.Compute) -> None:
-        context, checked = _context(asked), False
-        try:
-            self._backend.check(context)
-            checked = True
-            results = await self._backend.compute(context, *_wanted(asked))
-            self.channel.send(self._logits(asked.number, results))
-        except Exception as error:
-            self.channel.send(_refused(asked.number, error, whatever=not checked))
-
-    def _logits(self, number: int, results: Iterable[Result]) -> wire.Logits:
-        answers = [
-            wire.Answer(
-                one.facts.ref,
-                one.input,
-                [wire.SequenceLogits(each.kept, each.role, each.logits.tobytes()) for each in one.computed],
-            )
-            for one in results
-        ]
-        learned, forgotten = self._known.tell({one.facts.ref: one.facts for one in results})
-        return wire.Logits(number, answers, learned, forgotten)
+        reply = await questions.answered(self._backend, asked)
+        if isinstance(reply, wire.Logits):
+            learned, forgotten = self._known.tell({facts.ref: facts for facts in reply.learned})
+            reply = wire.Logits(reply.number, reply.answers, learned, forgotten)
+        self.channel.send(reply)
 
 
 class _Known:
@@ -128,23 +108,3 @@ class _Known:
             self._total -= self._bytes.pop(oldest)
             forgotten.append(oldest)
         return learned, forgotten
-
-
-def _context(asked: wire.Compute) -> Context:
-    now = time.monotonic()
-    principal = wire.principal(asked.principal)
-    return Context(principal, now + asked.remaining, now - asked.waited, asked.request_id, asked.min_seq)
-
-
-def _wanted(asked: wire.Compute) -> tuple[Wanted, list[Pieces]]:
-    """The versions and the inputs; equal inputs are one object again."""
-    distinct = [Pieces(tuple(one.ids), tuple(one.lengths)) for one in asked.inputs]
-    inputs = [distinct[index] for index in asked.order] or distinct
-    return Wanted(asked.refs, asked.pair, asked.top_k), inputs
-
-
-def _refused(number: int, error: Exception, whatever: bool) -> wire.Refused:
-    if not isinstance(error, OneBertError):
-        log_failure(logger, "a question of a front end", error)
-        error = OneBertError("the server failed to answer; its log says where")
-    return wire.Refused(number, error.status, error.code, error.title, error.detail, error.retry_after, whatever)

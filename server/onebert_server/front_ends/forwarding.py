@@ -1,15 +1,11 @@
-"""Requests that a front end does not answer itself: their ASGI messages go to the engine's process and back.
-
-Each request has a connection of its own. A part of a body is sent when the app asks for it, so that a body waits where
-it would without a front end: in the client's socket.
-"""
+"""Requests that a front end does not answer itself: their ASGI messages go to the engine's process and back."""
 
 import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -41,7 +37,7 @@ MAX_FORWARDED = 256
 
 _WANTED = "onebert.wanted"
 _ALIVE = "onebert.alive"
-_SCOPE = (
+SCOPE = (
     "type",
     "asgi",
     "http_version",
@@ -57,13 +53,36 @@ _SCOPE = (
 )
 
 
+class Carrier(Protocol):
+    """What brings a request to the app of a process with the engine, and its answer back."""
+
+    async def carry(self, scope: Scope, receive: Receive, send: Send, patience: float) -> None:
+        """Has one request answered there.
+
+        Args:
+            scope: of the request; this and the next two as of an ASGI app.
+            receive: gives the body.
+            send: takes the answer.
+            patience: seconds for which the other side may say nothing while it is waited for.
+
+        Raises:
+            NoAnswer: nobody there has begun to answer, and nobody will.
+            OneBertError: the request is refused on its way.
+            ConnectionError: an answer that has begun ends here.
+        """
+
+
+class NoAnswer(Exception):
+    """The engine's process has not begun to answer, and will not."""
+
+
 class Forwarding:
-    """An app with some routes of its own; every other request is for the app behind a Unix socket.
+    """An app with some routes of its own; every other request is for the app of the engine's process.
 
     Args:
         app: answers its own routes.
         own: which these are.
-        path: of the socket.
+        carrier: brings the others there.
         keys: a request that these do not let through is for `app`, too, which refuses it: it shall cost no connection.
         refuse: makes an app that answers with an error where nobody does behind the socket.
         patience: seconds for which the other process may send nothing, not even that it is alive, before it counts as
@@ -76,7 +95,7 @@ class Forwarding:
         self,
         app: ASGIApp,
         own: Sequence[BaseRoute],
-        path: str,
+        carrier: Carrier,
         keys: ApiKeys,
         refuse: Callable[[OneBertError], ASGIApp],
         patience: float = 60.0,
@@ -84,7 +103,7 @@ class Forwarding:
         self._patience = patience
         self._app = app
         self._own = own
-        self._path = path
+        self._carrier = carrier
         self._keys = keys
         self._refuse = refuse
         self._forwarded: Counter[bool] = Counter()
@@ -103,22 +122,39 @@ class Forwarding:
             return
         self._forwarded[is_open] += 1
         try:
-            await self._forward(scope, receive, send, patience)
-        except _NoAnswer:
+            await self._carrier.carry(scope, receive, send, patience)
+        except NoAnswer:
             silent = ShuttingDown("the process with the engine does not answer")
             await self._refuse(silent)(scope, receive, send)
+        except OneBertError as error:
+            await self._refuse(error)(scope, receive, send)
         finally:
             self._forwarded[is_open] -= 1
 
-    async def _forward(self, scope: Scope, receive: Receive, send: Send, patience: float) -> None:
+
+class UnixSocket:
+    """A carrier to the app behind a Unix socket: a connection for each request, over which its messages go.
+
+    A part of a body is sent when the app asks for it, so that a body waits where it would without a front end: in the
+    client's socket.
+
+    Args:
+        path: of the socket.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    async def carry(self, scope: Scope, receive: Receive, send: Send, patience: float) -> None:
+        """See Carrier."""
         try:
             reader, writer = await asyncio.open_unix_connection(self._path)
         except OSError as error:
             logger.error("the process with the engine cannot be reached: %s", error.strerror)
-            raise _NoAnswer from None
+            raise NoAnswer from None
         client = _Client(receive, writer)
         try:
-            writer.write(framed({name: scope[name] for name in _SCOPE}))
+            writer.write(framed({name: scope[name] for name in SCOPE}))
             begun, more = False, True
             while more:
                 message = await _message(reader, client, patience)
@@ -126,7 +162,7 @@ class Forwarding:
                     return
                 if message is None:
                     # Once the answer has begun, the server can only cut the connection.
-                    raise ConnectionError("the engine's process gave up a request") if begun else _NoAnswer
+                    raise ConnectionError("the engine's process gave up a request") if begun else NoAnswer
                 if message["type"] == _WANTED:
                     client.pull()
                     continue
@@ -179,10 +215,6 @@ async def _message(reader: asyncio.StreamReader, client: _Client, patience: floa
         return reading.result()
     finally:
         reading.cancel()
-
-
-class _NoAnswer(Exception):
-    """The engine's process has not begun to answer, and will not."""
 
 
 def refusing(error: OneBertError) -> ASGIApp:

@@ -7,25 +7,18 @@ logits are read: labels and task type by version, which never change, for as lon
 
 import asyncio
 import itertools
-import time
 from collections.abc import Sequence
-
-import numpy as np
 
 from onebert_encoder.text.tokens import Pieces
 from onebert_server.access.context import Context
 from onebert_server.answering.backend import Result, Wanted
-from onebert_server.answering.plan import Computed
-from onebert_server.front_ends import wire
+from onebert_server.front_ends import questions, wire
+from onebert_server.front_ends.full import Full
 from onebert_server.versions.facts import Facts
-from onebert_store.errors import OneBertError, QueueFull
+from onebert_store.errors import QueueFull
 
 # Seconds until a change of the number of requests in progress is told.
 TELL_IN_PROGRESS = 0.1
-# Seconds for which a front end refuses by itself after the engine's process would have refused whatever came: much less
-# than what waits takes, so that the engine never runs dry meanwhile. And how many principals it may remember that of.
-FULL_SECONDS = 0.05
-MAX_FULL = 1024
 
 
 class RemoteBackend:
@@ -35,7 +28,7 @@ class RemoteBackend:
         self.channel: wire.Channel  # before the first request there is one
         self._numbers = itertools.count()
         self._waiting: dict[int, asyncio.Future[list[Result]]] = {}
-        self._full: dict[str, tuple[float, wire.Refused]] = {}
+        self._full = Full()
         self._known: dict[str, Facts] = {}
 
     def check(self, context: Context) -> None:
@@ -45,22 +38,19 @@ class RemoteBackend:
         """
         if self.channel.full:
             raise QueueFull("as much waits for the process with the engine as a front end holds; try again soon")
-        until, refused = self._full.get(context.principal.name, (0.0, None))
-        if refused is not None and time.monotonic() < until:
-            raise _error(refused)
+        self._full.check(context)
 
     async def compute(self, context: Context, wanted: Wanted, inputs: Sequence[Pieces]) -> list[Result]:
         """See Backend."""
         number = next(self._numbers)
         future: asyncio.Future[list[Result]] = asyncio.get_running_loop().create_future()
         self._waiting[number] = future
-        self.channel.send(_question(number, context, wanted, inputs))
+        self.channel.send(questions.question(number, context, wanted, inputs))
         try:
             return await future
         except _Refused as error:
-            if error.refused.whatever:
-                self._remember(context.principal.name, error.refused)
-            raise _error(error.refused) from None
+            self._full.note(context, error.refused)
+            raise questions.error_of(error.refused) from None
         except asyncio.CancelledError:
             self.channel.send(wire.Cancel(number))
             raise
@@ -73,31 +63,13 @@ class RemoteBackend:
         if isinstance(reply, wire.Logits):
             # Also where nobody waits for this reply any more: the engine's process now takes these versions for known.
             self._known |= {facts.ref: facts for facts in reply.learned}
-            results = [self._result(one) for one in reply.answers]
+            results = questions.results(reply, self._known)
             for ref in reply.forgotten:
                 del self._known[ref]
             if future is not None and not future.done():
                 future.set_result(results)
         elif future is not None and not future.done():
             future.set_exception(_Refused(reply))
-
-    def _remember(self, principal: str, refused: wire.Refused) -> None:
-        now = time.monotonic()
-        if len(self._full) >= MAX_FULL:
-            self._full = {name: held for name, held in self._full.items() if now < held[0]}
-        self._full[principal] = now + FULL_SECONDS, refused
-
-    def _result(self, answer: wire.Answer) -> Result:
-        facts = self._known[answer.version]
-        shape = (-1, len(facts.labels)) if facts.per_token else (-1,)
-        return Result(
-            facts,
-            answer.input,
-            [
-                Computed(one.kept, one.role, np.frombuffer(one.logits, np.float32).reshape(shape))
-                for one in answer.computed
-            ],
-        )
 
 
 class RemoteCounts:
@@ -137,30 +109,3 @@ class _Refused(Exception):
     def __init__(self, refused: wire.Refused) -> None:
         super().__init__()
         self.refused = refused
-
-
-def _question(number: int, context: Context, wanted: Wanted, inputs: Sequence[Pieces]) -> wire.Compute:
-    """Equal inputs, which are one object, are sent once."""
-    now = time.monotonic()
-    distinct = {id(one): one for one in inputs}
-    indexes = {key: index for index, key in enumerate(distinct)}
-    return wire.Compute(
-        number,
-        wire.asking(context.principal),
-        context.request_id,
-        remaining=context.deadline - now,
-        waited=now - context.arrived,
-        refs=None if wanted.refs is None else list(wanted.refs),
-        pair=wanted.pair,
-        top_k=wanted.top_k,
-        inputs=[wire.SplitInput(list(one.ids), list(one.lengths)) for one in distinct.values()],
-        order=[indexes[id(one)] for one in inputs] if len(inputs) > 1 else [],
-        min_seq=context.min_seq,
-    )
-
-
-def _error(refused: wire.Refused) -> OneBertError:
-    error = OneBertError(refused.detail)
-    error.status, error.code, error.title = refused.status, refused.code, refused.title
-    error.retry_after = refused.retry_after
-    return error

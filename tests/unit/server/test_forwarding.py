@@ -8,7 +8,7 @@ from pathlib import Path
 from starlette.types import Message, Receive, Scope, Send
 
 from onebert_server.access.keys import KeyRing
-from onebert_server.front_ends.forwarding import MAX_FORWARDED, Forwarding, forwarded_to, refusing
+from onebert_server.front_ends.forwarding import MAX_FORWARDED, Forwarding, UnixSocket, forwarded_to, refusing
 from onebert_server.http.auth import ApiKeys
 from onebert_store.errors import TaskNotFound
 
@@ -53,7 +53,9 @@ def test_an_app_that_takes_its_time_is_waited_for_beyond_the_patience_with_its_p
 
     async def ask() -> None:
         async with await asyncio.start_unix_server(forwarded_to(slow_app, PATIENCE), path):
-            await Forwarding(OWN, [], path, ApiKeys(KeyRing([])), refusing, PATIENCE)(SCOPE, receive_nothing, send)
+            await Forwarding(OWN, [], UnixSocket(path), ApiKeys(KeyRing([])), refusing, PATIENCE)(
+                SCOPE, receive_nothing, send
+            )
 
     asyncio.run(ask())
     assert [message.get("status") or message["body"] for message in sent] == [201, b"stored"]
@@ -84,7 +86,7 @@ def test_an_answer_arrives_whole_where_the_app_did_not_wait_for_the_body_that_it
         async def receive() -> Message:
             return {"type": "http.request", "body": 1_000_000 * b"q", "more_body": False}
 
-        await Forwarding(OWN, [], path, ApiKeys(KeyRing([])), refusing, PATIENCE)(SCOPE, receive, send)
+        await Forwarding(OWN, [], UnixSocket(path), ApiKeys(KeyRing([])), refusing, PATIENCE)(SCOPE, receive, send)
         return b"".join(parts)
 
     async def ask_often() -> list[bytes]:
@@ -112,7 +114,7 @@ def test_so_many_requests_are_forwarded_at_once_and_health_has_room_of_its_own(t
             await send({"type": "http.response.body", "body": b"{}"})
 
         async with await asyncio.start_unix_server(forwarded_to(app), path, backlog=MAX_FORWARDED):
-            forwarding = Forwarding(OWN, [], path, ApiKeys(KeyRing([])), refusing)
+            forwarding = Forwarding(OWN, [], UnixSocket(path), ApiKeys(KeyRing([])), refusing)
 
             async def ask(**scope: str) -> tuple[int, str | None]:
                 sent: list[Message] = []

@@ -12,7 +12,7 @@ from onebert_encoder.text.tokens import Pieces
 from onebert_server.access.context import Context
 from onebert_server.access.principal import root
 from onebert_server.answering.backend import Wanted
-from onebert_server.front_ends import remote, wire
+from onebert_server.front_ends import full, wire
 from onebert_server.front_ends.remote import RemoteBackend
 from onebert_store.errors import OneBertError, QueueFull
 
@@ -48,7 +48,7 @@ async def connected():
 @pytest.fixture
 def refused(monkeypatch):
     """Makes a backend whose first question, of `flood`, was refused."""
-    monkeypatch.setattr(remote, "FULL_SECONDS", 60.0)
+    monkeypatch.setattr(full, "FULL_SECONDS", 60.0)
 
     def make(whatever):
         async def run():
@@ -68,7 +68,7 @@ def test_the_engines_word_counts_for_a_moment_and_for_its_principal(refused, mon
     assert (error.status, error.code, error.retry_after) == (503, "queue-full", 7)
     backend.check(asker("other"))
     now = time.monotonic()
-    monkeypatch.setattr(remote.time, "monotonic", lambda: now + 61)
+    monkeypatch.setattr(full.time, "monotonic", lambda: now + 61)
     backend.check(asker("flood"))
 
 

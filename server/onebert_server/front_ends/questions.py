@@ -1,0 +1,110 @@
+"""Questions and answers in the form of the wire: written by who asks, answered where the engine is, read again."""
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from onebert_encoder.text.tokens import Pieces
+from onebert_server.access.context import Context
+from onebert_server.answering.backend import Backend, Result, Wanted
+from onebert_server.answering.plan import Computed
+from onebert_server.front_ends import wire
+from onebert_server.logs import log_failure
+from onebert_server.versions.facts import Facts
+from onebert_store.errors import OneBertError
+
+logger = logging.getLogger("onebert.questions")
+
+
+def question(number: int, context: Context, wanted: Wanted, inputs: Sequence[Pieces]) -> wire.Compute:
+    """What is asked of the engine's process; equal inputs, which are one object, are sent once."""
+    now = time.monotonic()
+    distinct = {id(one): one for one in inputs}
+    indexes = {key: index for index, key in enumerate(distinct)}
+    return wire.Compute(
+        number,
+        wire.asking(context.principal),
+        context.request_id,
+        remaining=context.deadline - now,
+        waited=now - context.arrived,
+        refs=None if wanted.refs is None else list(wanted.refs),
+        pair=wanted.pair,
+        top_k=wanted.top_k,
+        inputs=[wire.SplitInput(list(one.ids), list(one.lengths)) for one in distinct.values()],
+        order=[indexes[id(one)] for one in inputs] if len(inputs) > 1 else [],
+        min_seq=context.min_seq,
+    )
+
+
+async def answered(backend: Backend, asked: wire.Compute) -> wire.Logits | wire.Refused:
+    """Answers a question in the engine's process; an error of any kind is a reply, too.
+
+    Returns:
+        Logits that teach every version among the answers, or why there are none.
+    """
+    checked = False
+    try:
+        context = _context(asked)
+        backend.check(context)
+        checked = True
+        results = await backend.compute(context, *_wanted(asked))
+        answers = [
+            wire.Answer(
+                one.facts.ref,
+                one.input,
+                [wire.SequenceLogits(each.kept, each.role, each.logits.tobytes()) for each in one.computed],
+            )
+            for one in results
+        ]
+        return wire.Logits(asked.number, answers, [*{one.facts.ref: one.facts for one in results}.values()], [])
+    except Exception as error:
+        return _refused(asked.number, error, whatever=not checked)
+
+
+def results(reply: wire.Logits, known: Mapping[str, Facts]) -> list[Result]:
+    """What a reply says.
+
+    Args:
+        reply: the logits, as bytes.
+        known: how the logits of each version among its answers are read.
+    """
+    return [_result(one, known[one.version]) for one in reply.answers]
+
+
+def error_of(refused: wire.Refused) -> OneBertError:
+    """The error that a reply stands for."""
+    error = OneBertError(refused.detail)
+    error.status, error.code, error.title = refused.status, refused.code, refused.title
+    error.retry_after = refused.retry_after
+    return error
+
+
+def _context(asked: wire.Compute) -> Context:
+    now = time.monotonic()
+    principal = wire.principal(asked.principal)
+    return Context(principal, now + asked.remaining, now - asked.waited, asked.request_id, asked.min_seq)
+
+
+def _wanted(asked: wire.Compute) -> tuple[Wanted, list[Pieces]]:
+    """The versions and the inputs; equal inputs are one object again."""
+    distinct = [Pieces(tuple(one.ids), tuple(one.lengths)) for one in asked.inputs]
+    inputs = [distinct[index] for index in asked.order] or distinct
+    return Wanted(asked.refs, asked.pair, asked.top_k), inputs
+
+
+def _refused(number: int, error: Exception, whatever: bool) -> wire.Refused:
+    if not isinstance(error, OneBertError):
+        log_failure(logger, "a question of a front end", error)
+        error = OneBertError("the server failed to answer; its log says where")
+    return wire.Refused(number, error.status, error.code, error.title, error.detail, error.retry_after, whatever)
+
+
+def _result(answer: wire.Answer, facts: Facts) -> Result:
+    shape = (-1, len(facts.labels)) if facts.per_token else (-1,)
+    return Result(
+        facts,
+        answer.input,
+        [Computed(one.kept, one.role, np.frombuffer(one.logits, np.float32).reshape(shape)) for one in answer.computed],
+    )
