@@ -12,13 +12,19 @@ from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import ValidationError
-from sqlalchemy import Connection, Row, and_, insert, select, update
+from sqlalchemy import Connection, Row, and_, func, insert, select, update
 
+from onebert_store.errors import InvalidInput
 from onebert_store.file.manifest import Manifest
+from onebert_store.file.strict_json import shown
 from onebert_store.registry.database import ALIASES, CHANGES, FEED, VERSIONS, reading
 from onebert_store.registry.dialects.protocol import Database, Listener
+from onebert_store.registry.names import check_name
 from onebert_store.registry.queries import version_entries
-from onebert_store.registry.records import Action, Actor, Alias, Change, Snapshot, VersionEntry
+from onebert_store.registry.records import Action, Actor, Alias, Change, Place, Snapshot, VersionEntry
+
+MANIFESTS_TOGETHER = 4 * 2**20
+"""Characters of the manifests that are read at once; a single manifest has 2^20 at most, and is read whole."""
 
 # Times beyond these would leave what a database keeps when they are taken to UTC.
 _FIRST, _LAST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
@@ -37,19 +43,37 @@ class Feed:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def last(self) -> int:
-        """The number of the last change; 0 where there was none."""
+    def last(self) -> Place:
+        """The last change."""
         with reading(self._database) as connection:
-            return last_change(connection)
+            return _last_place(connection)
 
-    def read(self, after: int, most: int) -> list[Change]:
-        """The first `most` changes whose numbers are above `after`, in their order.
+    def read(self, after: int, most: int, at: datetime | None = None) -> list[Change]:
+        """The first changes whose numbers are above `after`, in their order; one at least where there is one.
 
         What they say of uploaded versions is as of one moment, which may be later than the last of them.
+
+        Args:
+            after: 0 begins with the first.
+            most: how many at most; fewer come where manifests are large, so that a reader who was away for long needs
+                neither memory nor time for many of these at once.
+            at: when the change `after` was made, where the reader knows that; where it was made at another time it is
+                another change than the reader's, and nothing is given.
         """
-        found = select(*_COLUMNS).select_from(CHANGES.outerjoin(VERSIONS, _UPLOADED))
+        joined = CHANGES.outerjoin(VERSIONS, _UPLOADED)
         with reading(self._database) as connection:
-            rows = connection.execute(found.where(CHANGES.c.seq > after).order_by(CHANGES.c.seq).limit(most)).all()
+            if at is not None and _time_of(connection, after) != at:
+                return []
+            sizes = select(CHANGES.c.seq, func.coalesce(func.length(VERSIONS.c.manifest), 0)).select_from(joined)
+            page = sizes.where(CHANGES.c.seq > after).order_by(CHANGES.c.seq).limit(most)
+            until, total = after, 0
+            for seq, size in connection.execute(page):
+                total += size
+                if until > after and total > MANIFESTS_TOGETHER:
+                    break
+                until = seq
+            found = select(*_COLUMNS).select_from(joined).where(CHANGES.c.seq > after, CHANGES.c.seq <= until)
+            rows = connection.execute(found.order_by(CHANGES.c.seq)).all()
         return [_change(row, _entry(row)) for row in rows]
 
     def audit(
@@ -68,7 +92,15 @@ class Feed:
             task: changes of this task alone.
             principal: changes by this principal alone.
             since: changes from then on alone.
+
+        Raises:
+            InvalidInput: that is the name of no task, or of no principal.
         """
+        if task is not None:
+            check_name(task)
+        # PostgreSQL takes no text with a zero byte, and no database half a surrogate pair.
+        if principal is not None and not principal.isprintable():
+            raise InvalidInput(f"'{shown(principal)}' is not the name of a principal")
         found = select(CHANGES).where(CHANGES.c.seq > after).order_by(CHANGES.c.seq).limit(most)
         if task is not None:
             found = found.where(CHANGES.c.task == task)
@@ -116,17 +148,26 @@ class Feed:
         # Most of a million are `live` at version 1, and one object.
         places: dict[tuple[int, int | None], Alias] = {}
         with reading(self._database) as connection:
-            seq = last_change(connection)
+            last = _last_place(connection)
             for task, alias, version, previous in connection.execute(select(ALIASES)):
                 place = version, previous
                 aliases[task][sys.intern(alias)] = places.get(place) or places.setdefault(place, Alias(*place))
-            return Snapshot(seq, version_entries(connection), aliases)
+            return Snapshot(last, version_entries(connection), aliases)
 
 
 def last_change(connection: Connection) -> int:
     """The number of the last change, for a transaction that reads."""
     seq: int = connection.execute(select(FEED.c.last)).scalar_one()
     return seq
+
+
+def _last_place(connection: Connection) -> Place:
+    seq = last_change(connection)
+    return Place(seq, _time_of(connection, seq))
+
+
+def _time_of(connection: Connection, seq: int) -> datetime | None:
+    return connection.scalar(select(CHANGES.c.at).where(CHANGES.c.seq == seq))
 
 
 def _change(row: Row[tuple[Any, ...]], entry: VersionEntry | None) -> Change:

@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from fnmatch import translate
 from math import isfinite
 from typing import Any
 
@@ -137,5 +138,6 @@ def check_grant(grant: Grant, expires_at: datetime | None) -> None:
 
 
 def matching(globs: tuple[str, ...]) -> re.Pattern[str]:
-    """A pattern of all names that one of the globs matches as a whole."""
-    return re.compile("|".join(re.escape(glob).replace(r"\*", ".*") for glob in globs) or r"(?!)")
+    """A pattern of all names that one of the globs matches as a whole, in a time that no glob makes long."""
+    # Python's globs know more than `*`, by characters that no glob of a key has.
+    return re.compile("|".join(map(translate, globs)) or r"(?!)")

@@ -1,8 +1,10 @@
 """Keys of the registry: rows with the SHA-256 of each key, which are added and revoked, and never removed."""
 
 import hashlib
+import re
 import secrets
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from sqlalchemy import Row, func, insert, select, update
 
@@ -18,6 +20,16 @@ from onebert_store.registry.records import CLI, Action, Actor
 PREFIX = "onebert_"
 _SECRET_BYTES = 32
 _ID_DIGITS = 12
+_ID = re.compile(rf"[0-9a-f]{{{_ID_DIGITS}}}")
+
+
+class KeysMark(NamedTuple):
+    """How many keys were made, how many revoked, and the last times of both."""
+
+    made: int
+    revoked: int
+    last_made: datetime | None
+    last_revoked: datetime | None
 
 
 class Keys:
@@ -54,13 +66,15 @@ class Keys:
         Raises:
             KeyNotFound: there is no such key.
         """
+        if not _ID.fullmatch(key_id):
+            raise _no_such_key(key_id)
         wanted = KEYS.c.id == key_id
         with writing(self._database) as connection:
             gone = update(KEYS).where(wanted, KEYS.c.revoked_at.is_(None)).values(revoked_at=datetime.now(UTC))
             revoked = connection.execute(gone).rowcount
             row = connection.execute(select(KEYS).where(wanted)).first()
             if row is None:
-                raise KeyNotFound(f"there is no key {shown(key_id)}")
+                raise _no_such_key(key_id)
             if revoked:
                 self._feed.write(connection, by, Action.REVOKE_KEY, key=_label(_record(row)))
         return _record(row)
@@ -70,16 +84,20 @@ class Keys:
         with reading(self._database) as connection:
             return [_record(row) for row in connection.execute(select(KEYS).order_by(KEYS.c.created_at, KEYS.c.id))]
 
-    def mark(self) -> tuple[int, int]:
-        """How many keys were made, and how many revoked: what `all` gives has changed if, and only if, these have.
+    def mark(self) -> KeysMark:
+        """What `all` gives has changed if, and only if, this has.
 
-        Rows are added and revoked, and nothing else ever happens to them.
+        Rows are added and revoked, and nothing else ever happens to them in one database. The times tell an older
+        database that was put back, and had as many keys made and revoked since, from the one before.
         """
+        made, revoked = KEYS.c.created_at, KEYS.c.revoked_at
+        marks = select(func.count(made), func.count(revoked), func.max(made), func.max(revoked))
         with reading(self._database) as connection:
-            made, revoked = connection.execute(
-                select(func.count(), func.count(KEYS.c.revoked_at)).select_from(KEYS)
-            ).one()
-            return made, revoked
+            return KeysMark(*connection.execute(marks).one())
+
+
+def _no_such_key(key_id: str) -> KeyNotFound:
+    return KeyNotFound(f"there is no key {shown(key_id)}")
 
 
 def _label(record: KeyRecord) -> str:

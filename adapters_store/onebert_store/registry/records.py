@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import NamedTuple
 
 from onebert_store.file.manifest import Manifest
 
@@ -116,16 +117,31 @@ class Added:
     seq: int
 
 
-@dataclass(frozen=True)
-class Snapshot:
-    """Every version and every alias at one moment, and the number of the last change until then.
+class Place(NamedTuple):
+    """A place in the feed: a change by its number, and by its time.
+
+    A database that lacked the last changes and was put in place of the one that had them (an older backup, a standby
+    that takes over) uses their numbers again, for other changes; the time tells these apart.
 
     Attributes:
         seq: 0 where nothing was changed since changes are numbered.
+        at: when the change was made; None where there is no such row.
+    """
+
+    seq: int
+    at: datetime | None
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Every version and every alias at one moment.
+
+    Attributes:
+        last: the last change until then.
         entries: the versions, by task and number.
         aliases: by task and name.
     """
 
-    seq: int
+    last: Place
     entries: list[VersionEntry]
     aliases: Mapping[str, dict[str, Alias]]

@@ -1,10 +1,12 @@
 """What only who administers the whole server may do: keys and the audit trail."""
 
+from contextlib import suppress
 from datetime import datetime
 
 from onebert_server.access.context import Context
 from onebert_server.access.key_keeper import KeyKeeper
 from onebert_server.access.principal import Action
+from onebert_store.errors import OneBertError
 from onebert_store.registry.grants import Grant, KeyRecord
 from onebert_store.registry.records import Change
 from onebert_store.registry.registry import Registry
@@ -27,10 +29,12 @@ class Administration:
         return self._registry.keys.all()
 
     def create_key(self, context: Context, grant: Grant, expires_at: datetime | None) -> tuple[KeyRecord, str]:
-        """Makes a key, in force here at once; see `Keys.create`."""
+        """Makes a key, in force here at once while the registry can be read; see `Keys.create`."""
         context.principal.require_all(Action.ADMINISTER)
         made = self._registry.keys.create(grant, expires_at, context.actor)
-        self._keeper.look()
+        # The key is made, and can be told this once only, even where the registry fails now: then it is in force later.
+        with suppress(OneBertError):
+            self._keeper.look()
         return made
 
     def revoke_key(self, context: Context, key_id: str) -> KeyRecord:

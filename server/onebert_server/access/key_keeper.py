@@ -8,7 +8,7 @@ from onebert_server.access.keys import Holder, KeyRing
 from onebert_server.access.principal import holder_of
 from onebert_store.errors import OneBertError
 from onebert_store.registry.grants import KeyRecord
-from onebert_store.registry.keys import Keys
+from onebert_store.registry.keys import Keys, KeysMark
 
 logger = logging.getLogger("onebert.keys")
 
@@ -27,7 +27,7 @@ class KeyKeeper:
         self._keys = keys
         self._ring = ring
         self._every = every
-        self._mark: tuple[int, int] | None = None
+        self._mark: KeysMark | None = None
         self._read_at = time.monotonic()
         self._failing = False
         self._looking = Lock()
@@ -50,7 +50,7 @@ class KeyKeeper:
             mark = self._keys.mark()
             if mark != self._mark:
                 valid = [record for record in self._keys.all() if record.revoked_at is None]
-                self._ring.replace({one.digest: _holder(one) for one in valid}, is_open=mark == (0, 0))
+                self._ring.replace({one.digest: _holder(one) for one in valid}, is_open=not mark.made)
                 self._mark = mark
             self._read_at = time.monotonic()
 

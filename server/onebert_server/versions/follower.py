@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 
 from onebert_server.garbage import collecting_nothing
 from onebert_server.versions.directory import Directory
@@ -70,6 +71,10 @@ class Follower:
         self._clock = clock
         # Held while changes are read and applied: each is applied once, in its order.
         self._applying = threading.Lock()
+        # When the change was made up to which the directory shows the registry; None where there is none.
+        self._shown_at: datetime | None = None
+        # Deleted versions, by task, that the directory still has to show.
+        self._deleted: dict[str, set[int]] = {}
         self._offers: dict[tuple[str, str], Offer] = {}
         self._failing = False
         self._ended = threading.Event()
@@ -133,11 +138,11 @@ class Follower:
             self._position.begin_look()
             now = self._clock()
             last = self._feed.last()
-            if last < self._position.seq:
+            if last.seq < self._position.seq or (last.seq == self._position.seq and last.at != self._shown_at):
                 # An older registry was put back, and the numbers of what was changed since are used again.
                 self._load()
-            while self._position.seq < last:
-                self._apply(self._feed.read(self._position.seq, READ_TOGETHER))
+            while self._position.seq < last.seq:
+                self._apply(self._feed.read(self._position.seq, READ_TOGETHER, self._shown_at))
             self.looked_at = now
             self._position.end_look()
 
@@ -214,9 +219,11 @@ class Follower:
                 changes = ()
                 break
             self._apply_one(change)
+            self._shown_at = change.at
             self._position.move(change.seq)
         if not changes:
-            # Some are missing: an older registry was put back, and has been changed since.
+            # Some are missing, or follow on another change than the one shown last: an older registry was put back,
+            # and has been changed since.
             self._load()
 
     def _apply_one(self, change: Change) -> None:
@@ -227,11 +234,15 @@ class Follower:
                 self._publish(change.entry, change.alias)
             case Action.PROMOTE:
                 self._promote(task, alias, number, change.before)
+                self._retire_deleted(task)
             case Action.DELETE_ALIAS:
                 self._directory.set_alias(task, alias, None)
+                self._retire_deleted(task)
             case Action.DELETE_VERSION:
-                self._directory.retire(task, number)
+                self._deleted.setdefault(task, set()).add(number)
+                self._retire_deleted(task)
             case Action.DELETE_TASK:
+                self._deleted.pop(task, None)
                 self._directory.retire_task(task)
 
     def _publish(self, entry: VersionEntry, alias: str | None) -> None:
@@ -247,11 +258,31 @@ class Follower:
         except NotFound:
             return  # as above
         at = self._directory.task_alias(task, alias)
-        # An alias that was moved to where it was keeps the place where it was before that.
-        previous = at.previous if at and at.version == number else before
+        # An alias that was moved to where it was keeps the place where it was before that. Where it was, the change
+        # says: the directory does not where the move before this one was to a version that is gone.
+        previous = at.previous if at and before == number else before
         self._directory.set_alias(task, alias, Alias(number, previous))
         # Whoever moved the alias has loaded the version; this replica has not, and is about to be asked for it.
         self._directory.fetch(version)
+
+    def _retire_deleted(self, task: str) -> None:
+        """Forgets the deleted versions of a task, except those that an alias of the directory points at.
+
+        No alias pointed at a version when it was deleted. Where one does here it had moved on to a version that was
+        deleted since, and whose upload is read without its entry. Until it is read where the alias is now, the version
+        from before answers for it, rather than nothing.
+        """
+        deleted = self._deleted.pop(task, None)
+        if not deleted:
+            return
+        try:
+            aliased = {at.version for at in self._directory.task(task, most=0).aliases.values()}
+        except NotFound:
+            return
+        for number in deleted - aliased:
+            self._directory.retire(task, number)
+        if kept := deleted & aliased:
+            self._deleted[task] = kept
 
     def _load(self) -> None:
         with collecting_nothing():
@@ -260,7 +291,9 @@ class Follower:
                 self._become(snapshot)
             else:
                 self._directory.fill(snapshot)
-        self._position.move(snapshot.seq)
+        self._deleted.clear()
+        self._shown_at = snapshot.last.at
+        self._position.move(snapshot.last.seq)
 
     def _become(self, snapshot: Snapshot) -> None:
         known = {(one.entry.task, one.entry.version): one for one in self._directory.versions()}

@@ -2,15 +2,22 @@
 
 import asyncio
 import hashlib
+import time
 import tracemalloc
 
 import pytest
 from starlette.datastructures import Headers
 
+from onebert_server.access.administration import Administration
+from onebert_server.access.context import Context
+from onebert_server.access.key_keeper import KeyKeeper
 from onebert_server.access.keys import Holder, KeyRing
 from onebert_server.access.principal import Action, root
 from onebert_server.http.auth import ApiKeys, Attempts
-from onebert_store.errors import TooManyAttempts, Unauthorized
+from onebert_store.errors import StorageUnavailable, TooManyAttempts, Unauthorized
+from onebert_store.registry.grants import Grant, Scope
+from onebert_store.registry.keys import Keys
+from onebert_store.registry.registry import Registry
 
 
 def _headers(*values):
@@ -94,3 +101,21 @@ def test_addresses_that_come_and_go_are_not_kept():
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert held < 5_000_000
+
+
+def test_a_key_that_was_made_is_told_although_the_registry_fails_a_moment_later(tmp_path, monkeypatch):
+    now = time.monotonic()
+    asks = Context(root("boss"), now + 30, now, "request")
+
+    def away(_):
+        raise StorageUnavailable("the database does not answer")
+
+    with Registry.open(tmp_path / "store") as registry, monkeypatch.context() as failing:
+        ring = KeyRing([])
+        keeper = KeyKeeper(registry.keys, ring)
+        failing.setattr(Keys, "mark", away)
+        record, key = Administration(registry, keeper).create_key(asks, Grant("app", frozenset({Scope.CLASSIFY})), None)
+        assert registry.keys.all() == [record]
+        failing.undo()
+        keeper.look()
+        assert ring.find(hashlib.sha256(key.encode()).digest()).name == "key:app"

@@ -1,8 +1,9 @@
 """The feed: one change for each mutation, numbered in the order of the commits, and enough to rebuild the registry."""
 
+import dataclasses
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from onebert_store.errors import AliasConflict, NotFound, OneBertError, VersionInUse
 from onebert_store.registry.database import VERSIONS, writing
-from onebert_store.registry.records import Action, Actor, Alias, VersionEntry, VersionRecord
+from onebert_store.registry.records import Action, Actor, Alias, Place, VersionEntry, VersionRecord
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.replicas import LIVE_SECONDS
 from onebert_store.registry.store import join_store, open_store
@@ -49,7 +50,7 @@ def test_every_mutation_writes_one_change_with_its_number(registry):
         ("delete-task", "spam", None, None, None),
     ]
     assert [change.seq for change in changes] == list(range(1, 8))
-    assert registry.feed.last() == 7
+    assert registry.feed.last().seq == 7
     assert {(change.principal, change.request) for change in changes} == {("key:ann", "request-1")}
     times = [change.at for change in changes]
     assert times == sorted(times)
@@ -79,7 +80,7 @@ def test_what_changes_nothing_writes_nothing(registry):
     ):
         with pytest.raises((AliasConflict, NotFound, VersionInUse)):
             change()
-    assert registry.feed.last() == len(registry.feed.read(0, 9)) == 1
+    assert registry.feed.last().seq == len(registry.feed.read(0, 9)) == 1
 
 
 def test_an_upload_comes_with_its_version_as_long_as_that_exists(registry, place):
@@ -97,6 +98,28 @@ def test_an_upload_comes_with_its_version_as_long_as_that_exists(registry, place
     assert fourth.entry is None
 
 
+def test_large_manifests_come_few_at_once_and_each_of_them_whole(registry, monkeypatch):
+    monkeypatch.setattr("onebert_store.registry.feed.MANIFESTS_TOGETHER", 50_000)
+    deltas = [make_delta(seed) for seed in range(5)]
+    for seed, letters in enumerate((10, 20_000, 20_000, 60_000, 10)):
+        manifest = deltas[seed].manifest.model_copy(update={"training": {"note": "x" * letters}})
+        registry.add("spam", dataclasses.replace(deltas[seed], manifest=manifest))
+    pages, after = [], 0
+    while page := registry.feed.read(after, 100):
+        pages.append([change.seq for change in page])
+        assert all(isinstance(change.entry, VersionRecord) for change in page)
+        after = page[-1].seq
+    assert pages == [[1, 2, 3], [4], [5]]
+
+
+def test_who_knows_another_change_by_a_number_is_given_nothing_that_follows(registry):
+    registry.add("spam", make_delta(1))
+    registry.add("spam", make_delta(2))
+    first, second = registry.feed.read(0, 2)
+    assert registry.feed.read(1, 9, first.at) == [second]
+    assert registry.feed.read(1, 9, first.at - timedelta(microseconds=1)) == []
+
+
 def test_a_snapshot_is_everything_and_the_number_until_then(registry):
     registry.add("spam", make_delta(1))
     registry.add("spam", make_delta(2))
@@ -104,7 +127,7 @@ def test_a_snapshot_is_everything_and_the_number_until_then(registry):
     registry.move_alias("spam", "live", 2, 1)
     registry.delete_alias("ham", "live", 1)
     snapshot = registry.feed.snapshot()
-    assert snapshot.seq == 5
+    assert snapshot.last == Place(5, registry.feed.read(4, 1)[0].at)
     assert snapshot.entries == registry.entries()
     assert snapshot.aliases == {"spam": {"live": Alias(2, 1)}}
 
@@ -205,7 +228,7 @@ def test_who_listens_hears_of_a_change_once_it_is_committed(registry, place):
                 return
             other.add("spam", make_delta(1))
             assert listener.wait(30)
-            assert registry.feed.last() == 1
+            assert registry.feed.last().seq == 1
             assert not listener.wait(0)
             with writing(store.database) as connection:
                 other.feed.write(connection, ANN, Action.DELETE_TASK, "spam")

@@ -1,13 +1,15 @@
 """Keys of the registry: what is kept of one, who may be made one, what a change of them leaves in the audit trail."""
 
 import hashlib
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from onebert_store.errors import InvalidInput, KeyNotFound, OverQuota
-from onebert_store.registry.database import TABLES, reading
+from onebert_store.registry.database import KEYS, TABLES, reading, writing
 from onebert_store.registry.grants import Grant, Quotas, Scope
 from onebert_store.registry.records import Actor
 from onebert_store.registry.registry import Registry
@@ -52,6 +54,40 @@ def test_keys_are_listed_as_they_were_made_and_revoked(registry):
     assert len(set(marks)) == 3
     with pytest.raises(KeyNotFound, match="no key"):
         registry.keys.revoke("0" * 12)
+
+
+def test_other_keys_are_seen_although_as_many_were_made_and_revoked(registry, place):
+    """As after an older database was put back: the mark of what was known before is not that of what is there now."""
+    marks = []
+    for _ in range(2):
+        registry.keys.revoke(registry.keys.create(CI)[0].id)
+        marks.append(registry.keys.mark())
+        with join_store(place) as store, writing(store.database) as connection:
+            connection.execute(KEYS.delete())
+    assert marks[0] != marks[1]
+
+
+@pytest.mark.parametrize("odd", ["", "\0", "\udcff", "0" * 11 + "\0", "ⅻ" * 12])
+def test_what_no_database_takes_as_a_text_is_refused_by_name(registry, odd):
+    with pytest.raises(KeyNotFound):
+        registry.keys.revoke(odd)
+    with pytest.raises(InvalidInput, match="not a name"):
+        registry.feed.audit(0, 9, task=odd)
+    if not odd.isprintable():
+        with pytest.raises(InvalidInput, match="not the name of a principal"):
+            registry.feed.audit(0, 9, principal=odd)
+
+
+HOSTILE = """
+from onebert_store.registry.grants import matching
+for glob in ("*a" * 31, "*" * 62 + "b", "*ab" * 21):
+    assert not matching((glob,)).fullmatch("a" * 62 + "c")
+    assert matching((glob, "a*c")).fullmatch("a" * 62 + "c")
+"""
+
+
+def test_no_glob_takes_long_to_match():
+    subprocess.run([sys.executable, "-c", HOSTILE], check=True, timeout=120)
 
 
 @pytest.mark.parametrize(
