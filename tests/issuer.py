@@ -2,9 +2,9 @@
 
 import base64
 import json
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from threading import Event, Thread
 
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
@@ -86,8 +86,11 @@ def token(key, content, **header):
 
 @contextmanager
 def jwks_server(keys):
-    """Serves the keys that are in the list now; yields the address, and a list of who asked."""
-    asked = []
+    """Serves the keys that are in the list now; yields the address, and a list of who asked.
+
+    Beside `/jwks` there is `/moved`, which leads there, and `/drops`, whose answer comes byte by byte.
+    """
+    asked, ended = [], Event()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
@@ -96,6 +99,15 @@ def jwks_server(keys):
                 self.send_response(302)
                 self.send_header("Location", "/jwks")
                 self.end_headers()
+                return
+            if self.path == "/drops":
+                self.send_response(200)
+                self.end_headers()
+                with suppress(OSError):  # until whoever asked has left, or half a minute
+                    for _ in range(3000):
+                        if ended.wait(0.01):
+                            break
+                        self.wfile.write(b" ")
                 return
             content = json.dumps({"keys": [key.jwk() for key in keys]}).encode()
             self.send_response(200 if keys else 500)
@@ -112,6 +124,7 @@ def jwks_server(keys):
     try:
         yield f"http://127.0.0.1:{server.server_port}/jwks", asked
     finally:
+        ended.set()
         server.shutdown()
         thread.join()
         server.server_close()

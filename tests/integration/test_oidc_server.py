@@ -29,6 +29,12 @@ def test_tokens_of_the_issuer_are_principals(tmp_path, front_ends):
                     alice.classify("blue-tone", TEXT)
                 with pytest.raises(Forbidden):
                     alice.push("acme-tone", Task(seed=2).file)
-            for text in (token(other, claims(now)), token(key, claims(now, exp=now - 100)), "no-token-at-all-0123"):
+            strangers = [
+                token(other, claims(now)),
+                token(key, claims(now, exp=now - 100)),
+                token(other, claims(now), crit=5),
+                "no-token-at-all-0123",
+            ]
+            for text in strangers:
                 with server.client(api_key=text) as stranger, pytest.raises(Unauthorized):
                     stranger.classify("acme-tone", TEXT)

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
@@ -14,13 +13,14 @@ from onebert_server.front_ends.wire import framed, read_message
 from onebert_server.http.auth import OPEN_PATHS, ApiKeys
 from onebert_server.http.problems import problem_response
 from onebert_server.http.refusals import REFUSAL
+from onebert_server.permits import Permits
 from onebert_store.errors import OneBertError, QueueFull, ShuttingDown
 
 logger = logging.getLogger("onebert.forwarding")
 
 # Seconds within which the app has to answer a request for its health.
 HEALTH_PATIENCE = 2.0
-HEALTH_PATHS = frozenset({"/healthz", "/readyz"})
+HEALTH_PATHS = frozenset({"/healthz", "/startupz", "/readyz"})
 
 # While the app works on an answer, the engine's process says every so many seconds that it is alive, and at least
 # `_ALIVE_TIMES` times within the front end's patience.
@@ -31,8 +31,10 @@ _ALIVE_TIMES = 4
 _UNREAD_BYTES = 2**16
 
 # Requests that may be forwarded at the same time: each has a descriptor in both processes. More than the uploads that
-# may be under way, so that the engine's process decides about these. Paths without a key have as much room of their
-# own: neither do slow uploads keep an orchestrator from asking for health, nor do strangers keep others from uploading.
+# may be under way, so that the engine's process decides about these. Health and the documentation, which need no key,
+# have as much room of their own each: neither do slow uploads keep an orchestrator from asking for health, nor do
+# strangers who read the documentation slowly, and these keep nobody from uploading. Of each room one principal, or
+# address, takes no more than it leaves to others.
 MAX_FORWARDED = 256
 
 _WANTED = "onebert.wanted"
@@ -106,21 +108,22 @@ class Forwarding:
         self._carrier = carrier
         self._keys = keys
         self._refuse = refuse
-        self._forwarded: Counter[bool] = Counter()
+        self._keyed, self._health, self._documentation = _room(), _room(), _room()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers a request of the app's own routes, and forwards any other."""
-        own = scope["type"] != "http" or REFUSAL in scope["state"] or not await self._keys.let_through(scope)
-        if own or any(route.matches(scope)[0] is Match.FULL for route in self._own):
+        whose = None
+        if scope["type"] == "http" and REFUSAL not in scope["state"]:
+            whose = await self._keys.let_through(scope)
+        if whose is None or any(route.matches(scope)[0] is Match.FULL for route in self._own):
             await self._app(scope, receive, send)
             return
-        patience = min(self._patience, HEALTH_PATIENCE if scope["path"] in HEALTH_PATHS else self._patience)
-        is_open = scope["path"] in OPEN_PATHS
-        if self._forwarded[is_open] >= MAX_FORWARDED:
-            full = QueueFull("as many requests wait for the process with the engine as a front end forwards")
+        room, patience = self._room_of(scope["path"])
+        try:
+            room.take(whose.name, 1)
+        except QueueFull as full:
             await self._refuse(full)(scope, receive, send)
             return
-        self._forwarded[is_open] += 1
         try:
             await self._carrier.carry(scope, receive, send, patience)
         except NoAnswer:
@@ -129,7 +132,13 @@ class Forwarding:
         except OneBertError as error:
             await self._refuse(error)(scope, receive, send)
         finally:
-            self._forwarded[is_open] -= 1
+            room.give_back(whose.name, 1)
+
+    def _room_of(self, path: str) -> tuple[Permits, float]:
+        """Where a request to a path counts, and the patience with it."""
+        if path in HEALTH_PATHS:
+            return self._health, min(self._patience, HEALTH_PATIENCE)
+        return (self._documentation if path in OPEN_PATHS else self._keyed), self._patience
 
 
 class UnixSocket:
@@ -174,6 +183,10 @@ class UnixSocket:
         finally:
             client.stop()
             writer.close()
+
+
+def _room() -> Permits:
+    return Permits(MAX_FORWARDED, "as many requests wait for the process with the engine as a front end forwards")
 
 
 class _Client:

@@ -74,12 +74,14 @@ class ApiKeys:
             raise Unauthorized("send one valid key as 'Authorization: Bearer …'")
         return principal
 
-    async def let_through(self, scope: Scope) -> bool:
-        """Whether KeyMiddleware passes a request on instead of refusing it: it has a key, or needs none."""
+    async def let_through(self, scope: Scope) -> Principal | None:
+        """Who asks, where KeyMiddleware passes the request on: it has a key, or needs none; else None."""
+        if scope["path"] in OPEN_PATHS:
+            return nobody(address_of(scope))
         try:
-            return scope["path"] in OPEN_PATHS or await self.check(Headers(scope=scope), "any") is not None
+            return await self.check(Headers(scope=scope), address_of(scope))
         except Unauthorized:
-            return False
+            return None
 
 
 class Attempts:
@@ -125,24 +127,29 @@ class KeyMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers 401, or passes the request on."""
         if scope["type"] == "http":
-            address, _ = scope.get("client") or ("", 0)
-            scope["state"]["principal"] = nobody(address)
+            scope["state"]["principal"] = nobody(address_of(scope))
         if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
             try:
-                scope["state"]["principal"] = await self.keys.check(Headers(scope=scope), address)
+                scope["state"]["principal"] = await self.keys.check(Headers(scope=scope), address_of(scope))
             except OneBertError as error:
-                await self._refuse(scope, address, error)(scope, receive, send)
+                await self._refuse(scope, error)(scope, receive, send)
                 return
         await self.app(scope, receive, send)
 
-    def _refuse(self, scope: Scope, address: str, error: OneBertError) -> JSONResponse:
+    def _refuse(self, scope: Scope, error: OneBertError) -> JSONResponse:
         try:
-            self.attempts.count(address, time.monotonic())
+            self.attempts.count(address_of(scope), time.monotonic())
         except TooManyAttempts as more:
             response = problem_response(scope, more)
             response.headers["Connection"] = "close"
             return response
         return problem_response(scope, error)
+
+
+def address_of(scope: Scope) -> str:
+    """The client's address; empty where it has none, as behind a Unix socket."""
+    address, _ = scope.get("client") or ("", 0)
+    return str(address)
 
 
 @lru_cache(64)

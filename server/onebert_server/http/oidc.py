@@ -3,15 +3,17 @@
 import asyncio
 import json
 import logging
+import ssl
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from urllib.request import HTTPRedirectHandler, Request, build_opener
 
+import httpx
 from joserfc import jwt
-from joserfc.errors import InvalidKeyIdError, JoseError
+from joserfc.errors import InvalidKeyIdError
 from joserfc.jwk import KeySet
 from joserfc.jws import JWSRegistry
 
@@ -30,6 +32,7 @@ SCOPES_CLAIM, TASKS_CLAIM, DEFAULT_TASK_CLAIM = "onebert_scopes", "onebert_tasks
 LEEWAY = 30
 # Seconds after which the issuer's keys are read again, and at least between two readings that unknown keys cause.
 KEYS_EVERY, KEYS_AT_MOST_EVERY = 300.0, 10.0
+# Seconds that a reading may take in all, however the issuer answers: a token by an unknown key waits for it.
 FETCH_TIMEOUT, MAX_JWKS_BYTES = 5.0, 2**20
 # Tokens that were checked and are remembered; and characters of a token, and of a bearer's name.
 MAX_REMEMBERED, MAX_TOKEN, MAX_SUBJECT = 4096, 8192, 200
@@ -80,28 +83,38 @@ class Tokens:
         # Three parts: what is none of ours in form is not given to the library at all.
         if token.count(".") != 2 or len(token) > MAX_TOKEN or not token.isascii():
             return None
-        read_at = self._read_at
+        read_at, holder = self._read_at, None
         try:
             holder = self._checked(token)
         except InvalidKeyIdError:
             # The issuer may have a new key. Whoever makes keys up does not make us ask more often than this.
             if self._clock() >= read_at + KEYS_AT_MOST_EVERY or self._reading.locked():
                 await self._read(read_at)
-            try:
+            with suppress(InvalidKeyIdError):
                 holder = self._checked(token)
-            except (JoseError, ValueError, InvalidInput):
-                return None
-        except (JoseError, ValueError, InvalidInput):
+        if holder is None:
             return None
         self._remember(digest, holder)
         return holder.principal
 
-    def _checked(self, token: str) -> Holder:
+    def _checked(self, token: str) -> Holder | None:
+        """Whose a token is that nobody remembers; None where it is not valid.
+
+        Raises:
+            InvalidKeyIdError: the token names a key that is not among those read last.
+        """
         if self._keys is None:
             raise InvalidKeyIdError("no keys were read yet")
-        decoded = jwt.decode(token, self._keys, algorithms=ALGORITHMS, registry=self._registry)
-        self._claims.validate(decoded.claims)
-        return Holder(principal_of(decoded.claims), float(decoded.claims["exp"]) + LEEWAY)
+        try:
+            decoded = jwt.decode(token, self._keys, algorithms=ALGORITHMS, registry=self._registry)
+            self._claims.validate(decoded.claims)
+            return Holder(principal_of(decoded.claims), float(decoded.claims["exp"]) + LEEWAY)
+        except InvalidKeyIdError:
+            raise
+        # Strangers write these bytes before anybody has seen a key of theirs, and the library takes the types of some
+        # fields for granted. Whatever reading a token comes to, it is none.
+        except Exception:
+            return None
 
     def _remember(self, digest: bytes, holder: Holder) -> None:
         self._remembered[digest] = holder
@@ -115,7 +128,7 @@ class Tokens:
                 return
             every = KEYS_EVERY
             try:
-                keys = KeySet.import_key_set(json.loads(await asyncio.to_thread(_fetch, self._jwks)))
+                keys = KeySet.import_key_set(json.loads(await _fetch(self._jwks)))
             # Whatever is wrong with a file or an address that somebody else keeps.
             except Exception as error:
                 logger.error(
@@ -159,16 +172,20 @@ def _texts(value: Any) -> list[str]:
     return texts
 
 
-class _NoRedirects(HTTPRedirectHandler):
-    """The keys come from the configured address, and from no other that this one names."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
-
-
-def _fetch(jwks: str) -> bytes:
+async def _fetch(jwks: str) -> bytes:
+    """The issuer's keys as they are in a file, or at an address; from no other address that this one leads to."""
     if "://" not in jwks:
-        return Path(jwks).read_bytes()
-    request = Request(jwks, headers={"Accept": "application/json"})  # noqa: S310 - `Settings` has seen the scheme
-    with build_opener(_NoRedirects).open(request, timeout=FETCH_TIMEOUT) as answer:
-        return bytes(answer.read(MAX_JWKS_BYTES))
+        return await asyncio.to_thread(Path(jwks).read_bytes)
+    trusted = await asyncio.to_thread(ssl.create_default_context)
+    content = b""
+    async with (
+        asyncio.timeout(FETCH_TIMEOUT),
+        httpx.AsyncClient(verify=trusted) as web,
+        web.stream("GET", jwks) as answer,
+    ):
+        answer.raise_for_status()
+        async for part in answer.aiter_bytes():
+            content += part
+            if len(content) > MAX_JWKS_BYTES:
+                raise ValueError("the issuer's keys are too long")
+    return content

@@ -5,6 +5,7 @@ import json
 import time
 from pathlib import Path
 
+import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from onebert_server.access.keys import KeyRing
@@ -96,8 +97,13 @@ def test_an_answer_arrives_whole_where_the_app_did_not_wait_for_the_body_that_it
     assert asyncio.run(ask_often()) == 50 * [ANSWER]
 
 
-def test_so_many_requests_are_forwarded_at_once_and_health_has_room_of_its_own(tmp_path: Path) -> None:
-    path = str(tmp_path / "app")
+@pytest.mark.parametrize(("path", "others"), [("/v1/tasks/slow", ["/docs"]), ("/docs", ["/v1/tasks/slow"])])
+def test_who_forwards_much_leaves_room_for_others_and_all_of_it_for_health(
+    tmp_path: Path, path: str, others: list[str]
+) -> None:
+    """As where one tenant's bodies stall, or strangers read the documentation slowly."""
+    socket = str(tmp_path / "app")
+    share = MAX_FORWARDED // 2
 
     async def run() -> None:
         all_there, opened = asyncio.Event(), asyncio.Event()
@@ -106,32 +112,35 @@ def test_so_many_requests_are_forwarded_at_once_and_health_has_room_of_its_own(t
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
             nonlocal waiting
             waiting += 1
-            if waiting == MAX_FORWARDED:
+            if waiting == share:
                 all_there.set()
-            if scope["path"] != "/healthz":
+            if scope["query_string"] == b"slow":
                 await opened.wait()
             await send({"type": "http.response.start", "status": 200, "headers": []})
             await send({"type": "http.response.body", "body": b"{}"})
 
-        async with await asyncio.start_unix_server(forwarded_to(app), path, backlog=MAX_FORWARDED):
-            forwarding = Forwarding(OWN, [], UnixSocket(path), ApiKeys(KeyRing([])), refusing)
+        async with await asyncio.start_unix_server(forwarded_to(app), socket, backlog=MAX_FORWARDED):
+            forwarding = Forwarding(OWN, [], UnixSocket(socket), ApiKeys(KeyRing([])), refusing)
 
-            async def ask(**scope: str) -> tuple[int, str | None]:
+            async def ask(address: str, path: str, query: bytes = b"") -> tuple[int, str | None]:
                 sent: list[Message] = []
 
                 async def send(message: Message) -> None:
                     sent.append(message)
 
-                await forwarding(SCOPE | scope, receive_nothing, send)
+                asked = {"client": (address, 50000), "path": path, "query_string": query}
+                await forwarding(SCOPE | asked, receive_nothing, send)
                 return sent[0]["status"], json.loads(sent[1]["body"]).get("code")
 
-            asking = [asyncio.create_task(ask()) for _ in range(MAX_FORWARDED)]
+            asking = [asyncio.create_task(ask("127.0.0.1", path, b"slow")) for _ in range(share)]
             async with asyncio.timeout(60):
                 await all_there.wait()
-                assert await ask() == (503, "queue-full")
-                assert await ask(path="/healthz") == (200, None)
+                assert await ask("127.0.0.1", path) == (503, "queue-full")
+                assert await ask("127.0.0.2", path) == (200, None)
+                for other in ("/healthz", "/startupz", "/readyz", *others):
+                    assert await ask("127.0.0.1", other) == (200, None)
                 opened.set()
-                assert await asyncio.gather(*asking) == [(200, None)] * MAX_FORWARDED
-                assert await ask() == (200, None)
+                assert await asyncio.gather(*asking) == [(200, None)] * share
+                assert await ask("127.0.0.1", path) == (200, None)
 
     asyncio.run(run())

@@ -9,6 +9,7 @@ import pytest
 
 from issuer import AUDIENCE, ISSUER, Edwards, Elliptic, Rsa, b64, claims, jwks_server, token
 from onebert_server.access.principal import Scope
+from onebert_server.http import oidc
 from onebert_server.http.oidc import LEEWAY, MAX_SUBJECT, Tokens
 
 NOW = 1_800_000_000
@@ -93,6 +94,10 @@ def forged():
     yield "another kind of key", token(KEYS["ES256"], claims(NOW), kid="one")
     yield "no number of a key", token(KEY, claims(NOW), kid=None)
     yield "a critical extension", token(KEY, claims(NOW), crit=["new"], new=1)
+    yield "critical extensions that are no list", token(OTHER, claims(NOW), kid="one", crit=5)
+    yield "critical extensions that are no names", token(OTHER, claims(NOW), kid="one", crit=[[]])
+    yield "claims without an end", token(KEY, 3000 * b"[")
+    yield "an end that is no number of seconds", token(KEY, claims(NOW, exp=10**400))
     yield "no object", token(KEY, [])
     yield "no token", "a.b.c"
     yield "two parts", f"{head}.{body}"
@@ -116,6 +121,19 @@ def test_keys_are_not_fetched_from_where_the_address_leads_to():
     with jwks_server([KEY]) as (address, asked):
         assert find(tokens_of(address.replace("/jwks", "/moved"), [NOW]), token(KEY, claims(NOW))) is None
         assert asked == ["/moved"]
+
+
+def test_an_issuer_that_answers_in_drops_holds_nobody_up_for_long(monkeypatch):
+    monkeypatch.setattr(oidc, "FETCH_TIMEOUT", 0.1)
+    with jwks_server([KEY]) as (address, asked):
+        tokens = tokens_of(address.replace("/jwks", "/drops"), [NOW])
+
+        async def found():
+            async with asyncio.timeout(60):
+                return await asyncio.gather(*(tokens.find(token(OTHER, claims(NOW)), b"") for _ in range(3)))
+
+        assert asyncio.run(found()) == 3 * [None]
+        assert asked == ["/drops"]
 
 
 def test_a_token_is_valid_until_its_end(source):
