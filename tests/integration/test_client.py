@@ -98,7 +98,7 @@ def test_the_life_of_versions_and_aliases(ask, request):
     assert [ask("push", name, each.file).version for each in (first, second)] == [1, 2]
     assert ask("push", name, first.file).created is False
     assert ask("download", name, 2) == second.file
-    moved = ask("move_alias", name, "live", 2, 1)
+    moved = ask("move_alias", name, "live", 2, 1, "all")
     assert (moved.version, moved.previous) == (2, 1)
     with pytest.raises(AliasConflict):
         ask("move_alias", name, "live", 1, 1)

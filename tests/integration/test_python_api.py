@@ -220,9 +220,14 @@ def test_the_code_of_the_page_runs(tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
     assert "good" in done.stdout
     # The first training is one to learn from: better than guessing, without a warning.
-    scores, warnings, *_, aliases = done.stdout.splitlines()
+    scores, warnings, *others, last = done.stdout.splitlines()
     assert float(re.search(r"'accuracy': ([0-9.]+)", scores)[1]) > 0.6
-    assert (warnings, aliases) == ("()", "{'live': 1}")
+    assert (warnings, last) == ("()", "bad")
+    assert "{'live': 1}" in others
+    assert [line.split()[-3:] for line in others if " promote " in line] == [
+        ["promote", "1", "2"],
+        ["promote", "2", "1"],
+    ]
 
 
 def test_the_table_of_the_clients_methods_is_whole():

@@ -79,7 +79,7 @@ def test_promote_and_roll_back(onebert, server, file):
     assert "moving@live: 1 → 4" in onebert("promote", "moving", "--rollback")
     assert "moving@canary: new → 3" in onebert("promote", "moving", 3, "--alias", "canary")
     onebert("promote", "moving", 2, "--alias", "canary")
-    moved = json.loads(onebert("promote", "moving", "--rollback", "--alias", "canary", "--json"))
+    moved = json.loads(onebert("promote", "moving", "--rollback", "--alias", "canary", "--wait-all", "--json"))
     assert moved == {"task": "moving", "alias": "canary", "from": 2, "to": 3, "measured": {"2": {}, "3": {}}}
     assert "is at version 4 already" in onebert("promote", "moving", 4)
     with server.client() as client:
@@ -414,7 +414,7 @@ def test_key_comes_from_the_environment(tmp_path):
         _assert_fails(run_onebert("tasks", url=server.url, api_key="schlüssel ☃"), 1, "key")
 
 
-@pytest.mark.parametrize("command", ["serve", "push", "classify", "tasks", "promote", "download", "delete"])
+@pytest.mark.parametrize("command", ["serve", "push", "classify", "tasks", "promote", "download", "delete", "audit"])
 def test_help_explains_every_parameter(command):
     found = typer.main.get_command(build_app()).commands[command]
     assert found.help

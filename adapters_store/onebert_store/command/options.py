@@ -1,8 +1,13 @@
-"""What the help says of options that commands of several components have: one sentence for one thing."""
+"""Options that commands of several components have: one sentence of help for one thing, and how a time is written."""
 
+import re
+from datetime import timedelta
 from typing import Annotated
 
 import typer
+
+from onebert_store.errors import InvalidInput
+from onebert_store.file.strict_json import shown
 
 TEXT = "Column of the text, a.b for a field of JSON objects; else found by name."
 TEXT_PAIR = "Column of the second text of a pair."
@@ -10,3 +15,18 @@ ENCODING = "Encoding of text files without a byte order mark, such as cp1252; el
 BASE = "The frozen encoder: a Hugging Face Hub id or a local folder; else all-MiniLM-L6-v2."
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
+
+_DURATION = re.compile(r"(\d{1,6})([smhd])")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+def duration(text: str) -> timedelta:
+    """A time as a person writes it: a number and s, m, h or d.
+
+    Raises:
+        InvalidInput: it is none.
+    """
+    found = _DURATION.fullmatch(text)
+    if not found:
+        raise InvalidInput(f"'{shown(text)}' is not a time: a number and s, m, h or d, as 24h")
+    return timedelta(**{_UNITS[found[2]]: int(found[1])})

@@ -1,17 +1,16 @@
 """The commands `onebert store …`: is a store whole, what may go, and what can be brought back."""
 
-import re
 from dataclasses import asdict
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from onebert_store.command import console
-from onebert_store.command.options import AsJson
+from onebert_store.command.options import AsJson, duration
 from onebert_store.command.store_copy import backup, copy, restore
 from onebert_store.command.store_options import DEFAULT, BlobsUrl, DataDir, RegistryUrl
-from onebert_store.errors import InvalidInput, OneBertError, StoreCorrupt
+from onebert_store.errors import OneBertError, StoreCorrupt
 from onebert_store.file.format import loads
 from onebert_store.file.strict_json import shown
 
@@ -19,9 +18,6 @@ if TYPE_CHECKING:
     from onebert_store.blobs.protocol import BlobInfo
     from onebert_store.registry.gc import Orphan
     from onebert_store.registry.store import Store
-
-_DURATION = re.compile(r"(\d{1,6})([smhd])")
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 store = typer.Typer(
     help="Look after a store: check it, remove what no version needs, bring versions back, back it up, move it.",
@@ -172,18 +168,6 @@ def _content(opened: "Store", digest: str) -> str:
     except OneBertError as error:
         return f"unreadable: {error.detail}"
     return f"{manifest.method}, {manifest.task_type}: {', '.join(manifest.labels[:8])}"
-
-
-def duration(text: str) -> timedelta:
-    """A time as a person writes it: a number and s, m, h or d.
-
-    Raises:
-        InvalidInput: it is none.
-    """
-    found = _DURATION.fullmatch(text)
-    if not found:
-        raise InvalidInput(f"'{shown(text)}' is not a time: a number and s, m, h or d, as 24h")
-    return timedelta(**{_UNITS[found[2]]: int(found[1])})
 
 
 def _counted(blobs: "list[BlobInfo] | tuple[BlobInfo, ...]") -> str:

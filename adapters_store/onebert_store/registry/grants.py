@@ -95,9 +95,8 @@ class KeyRecord:
     expires_at: datetime | None = None
     revoked_at: datetime | None = None
 
-    @property
-    def facts(self) -> dict[str, Any]:
-        """What the record says, by the names of its fields; the grant's fields are among them, the digest is not."""
+    def facts(self, now: datetime) -> dict[str, Any]:
+        """Its state, and what it says by the names of its fields, the grant's among them; the digest is not."""
         of_grant = {
             **vars(self.grant),
             "scopes": sorted(self.grant.scopes),
@@ -105,7 +104,7 @@ class KeyRecord:
             "quotas": vars(self.grant.quotas),
         }
         times = {"created_at": self.created_at, "expires_at": self.expires_at, "revoked_at": self.revoked_at}
-        return {"id": self.id, **of_grant, **times}
+        return {"id": self.id, **of_grant, **times, "state": self.state(now)}
 
     def state(self, now: datetime) -> str:
         """Whether it is `valid`, `expired` or `revoked`."""

@@ -13,7 +13,7 @@ from onebert_store.errors import InvalidInput
 from onebert_store.file.strict_json import shown
 
 if TYPE_CHECKING:
-    from onebert_server.client import Client, TaskFacts, TaskSummary
+    from onebert_server.client import Client, TaskFacts, TaskSummary, Wait
 
 LIVE = "live"
 
@@ -102,6 +102,9 @@ def promote(
         bool,
         typer.Option("--rollback", help="Move the alias back to where it was before; a second time undoes the first."),
     ] = False,
+    wait_all: Annotated[
+        bool, typer.Option("--wait-all", help="Return when every live server of the registry shows the move.")
+    ] = False,
     url: Url = URL,
     api_key: ApiKey = None,
     as_json: AsJson = False,
@@ -119,7 +122,7 @@ def promote(
         raise typer.BadParameter("give a VERSION, or --rollback")
     number = None if version is None else _number(version)
     with connect(url, api_key) as client:
-        moved = _move(client, task, alias, number)
+        moved = _move(client, task, alias, number, "all" if wait_all else None)
     if as_json:
         console.print_json(moved)
     else:
@@ -203,14 +206,14 @@ def _version_of(client: "Client", ref: str) -> tuple[str, int]:
     return parsed.task, _at(client.task(parsed.task), parsed.alias)
 
 
-def _move(client: "Client", task: str, alias: str, version: int | None) -> dict[str, Any]:
+def _move(client: "Client", task: str, alias: str, version: int | None, wait: "Wait | None" = None) -> dict[str, Any]:
     """Moves the alias from where it is; back to where it was before where no version is given."""
     found = client.task(task)
     current = found.aliases.get(alias)
     if version is None:
         version = _version_before(found, alias)
     if version != current:
-        client.move_alias(task, alias, version, expected=current)
+        client.move_alias(task, alias, version, current, wait)
     measured = {str(each): _training(client, task, each) for each in (current, version) if each is not None}
     return {"task": task, "alias": alias, "from": current, "to": version, "measured": measured}
 

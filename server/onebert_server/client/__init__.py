@@ -1,12 +1,18 @@
 """The client library: `Client` and `AsyncClient` for one server, and the types of what they give; knows no torch."""
 
-from onebert_server.client.calls import Input
-from onebert_server.client.client import URL, AsyncClient, Client
+from onebert_server.client.async_client import AsyncClient
+from onebert_server.client.calls import Input, Wait
+from onebert_server.client.client import Client
+from onebert_server.client.exchange import URL
 from onebert_server.client.results import (
     AliasPlace,
     AnswerSpan,
     BaseFacts,
+    Change,
+    KeyFacts,
+    KeyQuotas,
     LabeledSpan,
+    MadeKey,
     Pushed,
     Result,
     ResultError,
@@ -24,9 +30,13 @@ __all__ = [
     "AnswerSpan",
     "AsyncClient",
     "BaseFacts",
+    "Change",
     "Client",
     "Input",
+    "KeyFacts",
+    "KeyQuotas",
     "LabeledSpan",
+    "MadeKey",
     "Pushed",
     "Result",
     "ResultError",
@@ -35,5 +45,6 @@ __all__ = [
     "TaskSummary",
     "VersionFacts",
     "VersionSummary",
+    "Wait",
     "as_dict",
 ]

@@ -5,7 +5,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 from urllib.parse import quote
 
 from onebert_server.client.exchange import Request, Steps, decode, exchange
@@ -30,6 +30,9 @@ Input: TypeAlias = str | tuple[str, str]
 
 Item: TypeAlias = tuple[str, Input]
 """A reference to a task, and an input for it."""
+
+Wait: TypeAlias = Literal["all"]
+"""Which servers have to show a change before it is answered: every live one."""
 
 # How a server names an input of a request.
 PLACE = re.compile(r"\bbody\.(?:inputs|items)\.(\d{1,3})(?:\.\w+)?")
@@ -58,13 +61,13 @@ def tasks(timeout: float) -> Steps[list[TaskSummary]]:
     while path is not None:
         page = decode((yield from exchange(Request("GET", path), timeout)), TaskList)
         found += page.tasks
-        path = page.next and f"/v1/tasks?after={_quoted(page.next)}"
+        path = page.next and f"/v1/tasks?after={quoted(page.next)}"
     return found
 
 
 def task(name: str, timeout: float) -> Steps[TaskFacts]:
     """One task, page by page."""
-    path = f"/v1/tasks/{_quoted(name)}"
+    path = f"/v1/tasks/{quoted(name)}"
     page = decode((yield from exchange(Request("GET", path), timeout)), TaskPage)
     versions = page.versions
     while page.next is not None:
@@ -98,15 +101,18 @@ def content_of(delta: bytes | Path) -> bytes:
 def push(name: str, content: bytes, timeout: float) -> Steps[Pushed]:
     """Uploads a file; the same content is the same version, so it may be sent again."""
     headers = {"Content-Type": "application/octet-stream"}
-    answer = yield from exchange(Request("PUT", f"/v1/tasks/{_quoted(name)}/versions", content, headers), timeout)
+    answer = yield from exchange(Request("PUT", f"/v1/tasks/{quoted(name)}/versions", content, headers), timeout)
     pushed = decode(answer, Pushed)
     return Pushed(task=pushed.task, version=pushed.version, digest=pushed.digest, created=answer.status_code == 201)
 
 
-def move_alias(name: str, alias: str, number: int, expected: int | None, timeout: float) -> Steps[AliasPlace]:
+def move_alias(
+    name: str, alias: str, number: int, expected: int | None, wait: Wait | None, timeout: float
+) -> Steps[AliasPlace]:
     """Moves an alias; never sent again, since a move that was done but not heard of would then be a conflict."""
     condition = {"If-None-Match": "*"} if expected is None else {"If-Match": f'"{expected}"'}
-    request = _with_json("PUT", _alias_path(name, alias), {"version": number}, condition, repeatable=False)
+    path = _alias_path(name, alias) + (f"?wait={wait}" if wait else "")
+    request = with_json("PUT", path, {"version": number}, condition, repeatable=False)
     return decode((yield from exchange(request, timeout)), AliasPlace)
 
 
@@ -118,7 +124,7 @@ def delete_alias(name: str, alias: str, expected: int, timeout: float) -> Steps[
 
 def delete_task(name: str, timeout: float) -> Steps[None]:
     """Deletes a task."""
-    yield from exchange(Request("DELETE", f"/v1/tasks/{_quoted(name)}", repeatable=False), timeout)
+    yield from exchange(Request("DELETE", f"/v1/tasks/{quoted(name)}", repeatable=False), timeout)
 
 
 def delete_version(name: str, number: int, timeout: float) -> Steps[None]:
@@ -130,7 +136,7 @@ def classify(ref: str, inputs: Input | Sequence[Input], top_k: int | None, timeo
     """Classifies one or several inputs with one version: a TaskResult, or a list of them."""
     if isinstance(inputs, str | tuple):
         return (yield from _in_parts([(ref, inputs)], _ask_one_task(top_k, timeout)))[0]
-    _quoted(ref)
+    quoted(ref)
     return (yield from _in_parts([(ref, one) for one in inputs], _ask_one_task(top_k, timeout)))
 
 
@@ -139,7 +145,7 @@ def classify_items(items: Sequence[Item], top_k: int | None, timeout: float) -> 
 
     def ask(part: Sequence[Item]) -> Steps[list[TaskResult]]:
         body = {"items": [{"task": ref, **_input(one)} for ref, one in part], "top_k": top_k}
-        answer = yield from exchange(_with_json("POST", "/v1/classify", body), timeout)
+        answer = yield from exchange(with_json("POST", "/v1/classify", body), timeout)
         return decode(answer, TaskResults).results
 
     return (yield from _in_parts(items, ask))
@@ -148,7 +154,7 @@ def classify_items(items: Sequence[Item], top_k: int | None, timeout: float) -> 
 def fanout(one: Input, names: Sequence[str], top_k: int | None, timeout: float) -> Steps[list[TaskResult]]:
     """Classifies one input with many tasks."""
     body = {**_input(one), "tasks": list(names), "top_k": top_k}
-    return decode((yield from exchange(_with_json("POST", "/v1/fanout", body), timeout)), TaskResults).results
+    return decode((yield from exchange(with_json("POST", "/v1/fanout", body), timeout)), TaskResults).results
 
 
 Ask: TypeAlias = Callable[[Sequence[Item]], Steps[list[TaskResult]]]
@@ -159,7 +165,7 @@ def _ask_one_task(top_k: int | None, timeout: float) -> Ask:
 
     def ask(part: Sequence[Item]) -> Steps[list[TaskResult]]:
         body = {"inputs": [_input(one) for _, one in part], "top_k": top_k}
-        answer = yield from exchange(_with_json("POST", f"/v1/tasks/{_quoted(part[0][0])}/classify", body), timeout)
+        answer = yield from exchange(with_json("POST", f"/v1/tasks/{quoted(part[0][0])}/classify", body), timeout)
         found = decode(answer, Results)
         by: dict[str, Any] = {"task": found.task, "version": found.version, "digest": found.digest}
         return [
@@ -217,9 +223,14 @@ def cut(items: Sequence[Item]) -> list[list[Item]]:
     return parts
 
 
-def _with_json(
+def with_json(
     method: str, path: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None, repeatable: bool = True
 ) -> Request:
+    """A request with a body of JSON.
+
+    Raises:
+        InvalidInput: JSON has nothing for what is in the body.
+    """
     return Request(method, path, _json(body), {"Content-Type": "application/json", **(headers or {})}, repeatable)
 
 
@@ -241,14 +252,14 @@ def _input(one: Input) -> dict[str, Any]:
 
 
 def _version_path(name: str, number: int) -> str:
-    return f"/v1/tasks/{_quoted(name)}/versions/{number}"
+    return f"/v1/tasks/{quoted(name)}/versions/{number}"
 
 
 def _alias_path(name: str, alias: str) -> str:
-    return f"/v1/tasks/{_quoted(name)}/aliases/{_quoted(alias)}"
+    return f"/v1/tasks/{quoted(name)}/aliases/{quoted(alias)}"
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
     """A name or reference as one segment of a path; an empty one would be another route."""
     if not name or not name.isascii():
         raise InvalidInput("a name is made of ASCII letters and digits")

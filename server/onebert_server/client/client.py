@@ -1,31 +1,43 @@
-"""The clients of the native HTTP interface: `Client` waits, `AsyncClient` is awaited; calls.py says what they do."""
+"""The client of the native HTTP interface that waits for its answers; calls.py says what it does."""
 
-import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast, overload
 
 import httpx
 
-from onebert_server.client import calls
-from onebert_server.client.calls import Input, Item
-from onebert_server.client.exchange import LastSeen, Outcome, Pause, Send, Steps
+from onebert_server.client import administration, calls
+from onebert_server.client.calls import Input, Item, Wait
+from onebert_server.client.exchange import (
+    TIMEOUT,
+    URL,
+    LastSeen,
+    Outcome,
+    Pause,
+    Send,
+    Steps,
+    arguments,
+    checked,
+    headers_of,
+)
 from onebert_server.client.results import (
+    UNLIMITED,
     AliasPlace,
     BaseFacts,
+    Change,
+    KeyFacts,
+    KeyQuotas,
+    MadeKey,
     Pushed,
     TaskFacts,
     TaskResult,
     TaskSummary,
     VersionFacts,
 )
-from onebert_server.limits import MAX_REQUEST_TIMEOUT
 from onebert_store.errors import InvalidInput
-
-URL = "http://127.0.0.1:8000"
-TIMEOUT = 60.0
 
 T = TypeVar("T")
 
@@ -50,7 +62,7 @@ class Client:
 
     def __init__(self, url: str = URL, api_key: str | None = None, timeout: float = TIMEOUT) -> None:
         try:
-            self._http = httpx.Client(base_url=_checked(url), headers=_headers(api_key))
+            self._http = httpx.Client(base_url=checked(url), headers=headers_of(api_key))
         except (httpx.InvalidURL, UnicodeEncodeError):
             raise InvalidInput("the URL or the API key is not valid") from None
         self._timeout = timeout
@@ -104,13 +116,23 @@ class Client:
         """
         return self._run(calls.push(task, calls.content_of(delta), self._timeout))
 
-    def move_alias(self, task: str, alias: str, version: int, expected: int | None) -> AliasPlace:
-        """Points an alias at a version if it still points at `expected` (None: if it does not exist).
+    def move_alias(
+        self, task: str, alias: str, version: int, expected: int | None, wait: Wait | None = None
+    ) -> AliasPlace:
+        """Points an alias at a version, newer or older, if it still points at `expected` (None: if it does not exist).
+
+        Args:
+            task: whose alias.
+            alias: what to move.
+            version: where to.
+            expected: where the alias is now.
+            wait: `all`: return when every live server shows the move, so that nobody finds the alias where it was.
 
         Raises:
             AliasConflict: it points elsewhere, and stays there.
+            DeadlineExceeded: with `wait`: it is moved, and some servers do not show that in time.
         """
-        return self._run(calls.move_alias(task, alias, version, expected, self._timeout))
+        return self._run(calls.move_alias(task, alias, version, expected, wait, self._timeout))
 
     def delete_alias(self, task: str, alias: str, expected: int) -> None:
         """Deletes an alias if it still points at `expected`.
@@ -131,6 +153,70 @@ class Client:
             VersionInUse: an alias points at it.
         """
         self._run(calls.delete_version(task, version, self._timeout))
+
+    def create_key(
+        self,
+        name: str,
+        scopes: Sequence[str],
+        tasks: Sequence[str],
+        default_task: str | None = None,
+        quotas: KeyQuotas = UNLIMITED,
+        expires_at: datetime | None = None,
+    ) -> MadeKey:
+        """Makes a key, in force at once on the server that answers and within five seconds on the others.
+
+        Args:
+            name: whose it is; keys of one name are one principal.
+            scopes: what it is for, of `classify`, `upload`, `promote` and `admin`.
+            tasks: for which tasks, as globs.
+            default_task: what a request means that names no task.
+            quotas: how much it allows.
+            expires_at: until when, with its time zone; None is for ever.
+
+        Returns:
+            What was made, with the key itself, which nothing else will ever give.
+
+        Raises:
+            InvalidInput: it breaks a rule.
+            Forbidden: this client's own key is not for administering all tasks; so for all methods about keys.
+        """
+        return self._run(
+            administration.create_key(name, scopes, tasks, default_task, quotas, expires_at, self._timeout)
+        )
+
+    def keys(self) -> list[KeyFacts]:
+        """Every key that was made, the oldest first; none of them itself."""
+        return self._run(administration.keys(self._timeout))
+
+    def revoke_key(self, key_id: str) -> None:
+        """Revokes a key for good: at once on the server that answers, within five seconds on the others.
+
+        Raises:
+            KeyNotFound: there is no key of this id.
+        """
+        self._run(administration.revoke_key(key_id, self._timeout))
+
+    def audit(
+        self,
+        after: int = 0,
+        most: int = 1000,
+        task: str | None = None,
+        principal: str | None = None,
+        since: datetime | None = None,
+    ) -> list[Change]:
+        """What was changed, the oldest change first: as many changes as are asked for, and fewer only at the end.
+
+        Args:
+            after: the `seq` of the last change of the page before.
+            most: how many, at most 1000.
+            task: changes of this task alone.
+            principal: changes that this principal made, as `key:ci`.
+            since: changes from then on, with its time zone.
+
+        Raises:
+            Forbidden: this client's own key is not for administering all tasks.
+        """
+        return self._run(administration.audit(after, most, task, principal, since, self._timeout))
 
     # A text or a pair is a sequence of texts, too, and Python has no type for the sequences that are neither: the
     # signatures overlap, and the first that fits counts, as it does when the method runs.
@@ -173,144 +259,8 @@ class Client:
             time.sleep(step.seconds)
             return None
         try:
-            answer = self._http.request(**_arguments(step, self._seen))
+            answer = self._http.request(**arguments(step, self._seen))
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             return error
         self._seen.note(answer)
         return answer
-
-
-class AsyncClient:
-    """`Client` for asyncio: the same methods, awaited; coroutines may share one.
-
-    Args and raises: as of `Client`, with `timeout` as a bound on the whole, however the answer comes.
-    """
-
-    def __init__(self, url: str = URL, api_key: str | None = None, timeout: float = TIMEOUT) -> None:
-        try:
-            self._http = httpx.AsyncClient(base_url=_checked(url), headers=_headers(api_key))
-        except (httpx.InvalidURL, UnicodeEncodeError):
-            raise InvalidInput("the URL or the API key is not valid") from None
-        self._timeout = timeout
-        self._seen = LastSeen()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
-    async def close(self) -> None:
-        """Closes the connections."""
-        await self._http.aclose()
-
-    async def ready(self) -> bool:
-        """See `Client.ready`."""
-        return await self._run(calls.ready(self._timeout))
-
-    async def base(self) -> BaseFacts:
-        """See `Client.base`."""
-        return await self._run(calls.base(self._timeout))
-
-    async def tasks(self) -> list[TaskSummary]:
-        """See `Client.tasks`."""
-        return await self._run(calls.tasks(self._timeout))
-
-    async def task(self, name: str) -> TaskFacts:
-        """See `Client.task`."""
-        return await self._run(calls.task(name, self._timeout))
-
-    async def version(self, name: str, version: int) -> VersionFacts:
-        """See `Client.version`."""
-        return await self._run(calls.version(name, version, self._timeout))
-
-    async def download(self, name: str, version: int) -> bytes:
-        """See `Client.download`."""
-        return await self._run(calls.download(name, version, self._timeout))
-
-    async def push(self, task: str, delta: bytes | Path) -> Pushed:
-        """See `Client.push`."""
-        # A file may have tens of mebibytes: the other coroutines of the event loop do not wait for a disk.
-        content = await asyncio.to_thread(calls.content_of, delta)
-        return await self._run(calls.push(task, content, self._timeout))
-
-    async def move_alias(self, task: str, alias: str, version: int, expected: int | None) -> AliasPlace:
-        """See `Client.move_alias`."""
-        return await self._run(calls.move_alias(task, alias, version, expected, self._timeout))
-
-    async def delete_alias(self, task: str, alias: str, expected: int) -> None:
-        """See `Client.delete_alias`."""
-        await self._run(calls.delete_alias(task, alias, expected, self._timeout))
-
-    async def delete_task(self, task: str) -> None:
-        """See `Client.delete_task`."""
-        await self._run(calls.delete_task(task, self._timeout))
-
-    async def delete_version(self, task: str, version: int) -> None:
-        """See `Client.delete_version`."""
-        await self._run(calls.delete_version(task, version, self._timeout))
-
-    # A text or a pair is a sequence of texts, too, and Python has no type for the sequences that are neither: the
-    # signatures overlap, and the first that fits counts, as it does when the method runs.
-    @overload
-    async def classify(self, ref: str, inputs: Input, top_k: int | None = None) -> TaskResult: ...  # type: ignore[overload-overlap]
-    @overload
-    async def classify(self, ref: str, inputs: Sequence[Input], top_k: int | None = None) -> list[TaskResult]: ...
-    async def classify(self, ref: str, inputs: Input | Sequence[Input], top_k: int | None = None) -> Any:
-        """See `Client.classify`."""
-        return await self._run(calls.classify(ref, inputs, top_k, self._timeout))
-
-    async def classify_items(self, items: Sequence[Item], top_k: int | None = None) -> list[TaskResult]:
-        """See `Client.classify_items`."""
-        return await self._run(calls.classify_items(items, top_k, self._timeout))
-
-    async def fanout(self, one: Input, tasks: Sequence[str] = ("*",), top_k: int | None = None) -> list[TaskResult]:
-        """See `Client.fanout`."""
-        return await self._run(calls.fanout(one, tasks, top_k, self._timeout))
-
-    async def _run(self, steps: Steps[T]) -> T:
-        outcome: Outcome = None
-        try:
-            while True:
-                outcome = await self._take(steps.send(outcome))
-        except StopIteration as done:
-            return cast(T, done.value)
-
-    async def _take(self, step: Send | Pause) -> Outcome:
-        if isinstance(step, Pause):
-            await asyncio.sleep(step.seconds)
-            return None
-        try:
-            # httpx bounds each wait for the network, and never the sum of them.
-            async with asyncio.timeout(step.seconds):
-                answer = await self._http.request(**_arguments(step, self._seen))
-        except TimeoutError:
-            return httpx.ReadTimeout("the answer is not whole in time")
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            return error
-        self._seen.note(answer)
-        return answer
-
-
-def _checked(url: str) -> str:
-    if not url.startswith(("http://", "https://")):
-        raise InvalidInput("the server's URL starts with http:// or https://")
-    return url
-
-
-def _headers(api_key: str | None) -> Mapping[str, str]:
-    return {"Authorization": f"Bearer {api_key}"} if api_key else {}
-
-
-def _arguments(step: Send, seen: LastSeen) -> dict[str, Any]:
-    """What httpx is to send; the server learns how long its answer is waited for, as far as it can be told."""
-    told = min(step.seconds, MAX_REQUEST_TIMEOUT)
-    return {
-        "method": step.request.method,
-        "url": step.request.path,
-        "content": step.request.content or None,
-        "headers": {**step.request.headers, **seen.headers(), "X-Request-Timeout": f"{told:.3f}"},
-        "timeout": step.seconds,
-    }

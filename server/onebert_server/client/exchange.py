@@ -12,13 +12,16 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from random import uniform
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import httpx
 import msgspec
 
-from onebert_store.errors import ChangeUnknown, OneBertError, ServerUnreachable
+from onebert_server.limits import MAX_REQUEST_TIMEOUT
+from onebert_store.errors import ChangeUnknown, InvalidInput, OneBertError, ServerUnreachable
 
+URL = "http://127.0.0.1:8000"
+TIMEOUT = 60.0
 MAX_REPETITIONS = 8
 MAX_BREAKS = 2
 # Those who were refused together do not come back together.
@@ -202,3 +205,31 @@ def _error_types(root: type[OneBertError]) -> Iterator[type[OneBertError]]:
         if "code" in vars(kind):
             yield kind
         yield from _error_types(kind)
+
+
+def checked(url: str) -> str:
+    """The address of a server as it was given.
+
+    Raises:
+        InvalidInput: it cannot be one.
+    """
+    if not url.startswith(("http://", "https://")):
+        raise InvalidInput("the server's URL starts with http:// or https://")
+    return url
+
+
+def headers_of(api_key: str | None) -> Mapping[str, str]:
+    """What every request of a client sends."""
+    return {"Authorization": f"Bearer {api_key}"} if api_key else {}
+
+
+def arguments(step: Send, seen: LastSeen) -> dict[str, Any]:
+    """What httpx is to send; the server learns how long its answer is waited for, as far as it can be told."""
+    told = min(step.seconds, MAX_REQUEST_TIMEOUT)
+    return {
+        "method": step.request.method,
+        "url": step.request.path,
+        "content": step.request.content or None,
+        "headers": {**step.request.headers, **seen.headers(), "X-Request-Timeout": f"{told:.3f}"},
+        "timeout": step.seconds,
+    }

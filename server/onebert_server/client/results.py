@@ -172,6 +172,93 @@ class VersionFacts(VersionSummary, frozen=True, kw_only=True):
     manifest: dict[str, Any]
 
 
+class KeyQuotas(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How much a key allows; None is as much as it likes.
+
+    Attributes:
+        tasks: tasks that hold a version which was uploaded with it.
+        bytes: sizes of those versions together.
+        requests: requests that classify, in a second, of each server.
+        tokens: tokens that are computed, in a second, of each server.
+    """
+
+    tasks: int | None = None
+    bytes: int | None = None
+    requests: float | None = None
+    tokens: float | None = None
+
+
+UNLIMITED = KeyQuotas()
+
+
+class KeyFacts(Struct, frozen=True, kw_only=True):
+    """A key, without the key itself.
+
+    Attributes:
+        id: what it is revoked by.
+        name: whose it is; keys of one name are one principal.
+        scopes: what it is for, of `classify`, `upload`, `promote` and `admin`.
+        tasks: for which tasks, as globs.
+        default_task: what a request means that names no task.
+        state: `valid`, `expired` or `revoked`.
+    """
+
+    id: str
+    name: str
+    scopes: list[str]
+    tasks: list[str]
+    default_task: str | None
+    quotas: KeyQuotas
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    state: str
+
+
+class MadeKey(KeyFacts, frozen=True, kw_only=True):
+    """A key that was made; nothing else will ever give the key itself."""
+
+    key: str
+
+
+class KeyList(Struct, frozen=True):
+    """Every key that was made, the oldest first."""
+
+    keys: list[KeyFacts]
+
+
+class Change(Struct, frozen=True, kw_only=True):
+    """One row of the audit trail; which fields there are depends on the action.
+
+    Attributes:
+        seq: its number.
+        action: what was done, as `upload` or `promote`.
+        before: the version where the alias was before.
+        key: name and id of a key that was made or revoked.
+        principal, request: who made the change, and by which request.
+        rolled_back: whether an alias was moved to an older version.
+    """
+
+    seq: int
+    at: datetime
+    action: str
+    task: str | None
+    alias: str | None
+    before: int | None
+    version: int | None
+    key: str | None
+    principal: str
+    request: str
+    rolled_back: bool
+
+
+class ChangePage(Struct, frozen=True):
+    """A page of the audit trail; `next` is where the next page begins."""
+
+    changes: list[Change]
+    next: int | None = None
+
+
 class BaseFacts(Struct, frozen=True, kw_only=True):
     """The base of a server, what computes it, and the names and shapes that a delta for it may touch."""
 

@@ -316,6 +316,7 @@ class KeyResponse(_Key):
     created_at: datetime
     expires_at: datetime | None
     revoked_at: datetime | None
+    state: Literal["valid", "expired", "revoked"]
 
 
 class MadeKey(KeyResponse):
@@ -345,6 +346,7 @@ class Changed(BaseModel):
     key: Annotated[str | None, Field(description="name and id of a key that was made or revoked")]
     principal: Annotated[str, Field(description="who made the change")]
     request: Annotated[str, Field(description="the id of the request by which it was made")]
+    rolled_back: Annotated[bool, Field(description="whether an alias was moved to an older version")]
 
 
 class AuditResponse(BaseModel):

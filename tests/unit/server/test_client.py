@@ -110,6 +110,7 @@ def test_repetitions_are_bounded(ask):
         ("move_alias", ("mood", "live", 2, 1)),
         ("delete_alias", ("mood", "live", 2)),
         ("delete_version", ("mood", 2)),
+        ("create_key", ("ci", ["upload"], ["*"])),
         ("classify", ("mood", "x")),
     ],
 )
@@ -252,6 +253,12 @@ def test_an_error_of_the_tree_is_raised_by_its_code(ask):
         (results.TaskPage, schemas.TaskResponse, set()),
         (results.VersionFacts, schemas.VersionResponse, set()),
         (results.BaseFacts, schemas.BaseResponse, set()),
+        (results.KeyQuotas, schemas.KeyQuotas, set()),
+        (results.MadeKey, schemas.MadeKey, set()),
+        (results.KeyFacts, schemas.KeyResponse, set()),
+        (results.KeyList, schemas.KeysResponse, set()),
+        (results.Change, schemas.Changed, set()),
+        (results.ChangePage, schemas.AuditResponse, set()),
     ],
     ids=lambda each: getattr(each, "__name__", ""),
 )
@@ -271,6 +278,14 @@ def test_a_number_that_a_registry_does_not_know_is_forgotten():
             client.tasks()
         client.tasks()
         assert [headers.get("OneBERT-Min-Seq") for _, _, headers, _ in gateway.asked] == [None, "7", None]
+
+
+@pytest.mark.parametrize(("wait", "query"), [((), ""), (("all",), "?wait=all")])
+def test_a_move_waits_for_every_server_where_that_is_asked(ask, wait, query):
+    moved = json.dumps({"task": "mood", "alias": "live", "version": 2, "previous": 1}).encode()
+    with Gateway((200, {}, moved)) as gateway:
+        assert ask(gateway, "move_alias", "mood", "live", 2, 1, *wait).version == 2
+    assert [path for _, path, _, _ in gateway.asked] == [f"/v1/tasks/mood/aliases/live{query}"]
 
 
 @pytest.mark.parametrize("kind", [Client, AsyncClient])

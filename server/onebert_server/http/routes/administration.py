@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, TypeVar
 
@@ -43,14 +44,15 @@ async def create_key(body: KeyRequest, response: Response, runtime: RuntimeOf, c
     )
     record, key = await _in_thread(runtime, runtime.administration.create_key, context, grant, body.expires_at)
     response.headers["Cache-Control"] = "no-store"
-    return MadeKey(key=key, **record.facts)
+    return MadeKey(key=key, **record.facts(datetime.now(UTC)))
 
 
 @router.get("/v1/keys")
 async def keys(runtime: RuntimeOf, context: ContextOf) -> KeysResponse:
     """Lists the keys that were ever made, the oldest first; none of them itself."""
     records = await _in_thread(runtime, runtime.administration.keys, context)
-    return KeysResponse(keys=[KeyResponse(**record.facts) for record in records])
+    now = datetime.now(UTC)
+    return KeysResponse(keys=[KeyResponse(**record.facts(now)) for record in records])
 
 
 @router.delete("/v1/keys/{key}", status_code=204)

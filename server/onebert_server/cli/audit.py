@@ -1,4 +1,4 @@
-"""The command `onebert audit`: who changed what in a store's registry, and when."""
+"""The command `onebert audit`: who changed what, and when, by a running server's word or from the store itself."""
 
 import json
 import re
@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from onebert_server.cli.administration import OfStore, ServerUrl, administration
+from onebert_server.cli.options import ApiKey
 from onebert_store.command import console
-from onebert_store.command.store import duration
+from onebert_store.command.options import duration
 from onebert_store.command.store_options import DEFAULT, BlobsUrl, DataDir, RegistryUrl
 from onebert_store.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from onebert_store.registry.feed import Feed
-    from onebert_store.registry.records import Change
+    from onebert_server.client import Change, Client
 
 PAGE = 1000
 _AGO = re.compile(r"\d+[smhd]")
@@ -29,22 +30,23 @@ def audit(
     since: Annotated[
         str | None, typer.Option("--since", metavar="TIME", help="Since then: an ISO time, or as 24h or 7d ago.")
     ] = None,
+    url: ServerUrl = None,
+    api_key: ApiKey = None,
     data_dir: DataDir = DEFAULT,
     registry: RegistryUrl = None,
     blobs: BlobsUrl = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line instead of a table.")] = False,
 ) -> None:
-    """List who changed what, the oldest change first. May run beside the servers of the store."""
-    from onebert_store.registry.feed import Feed  # noqa: PLC0415 - see `inspect`
-    from onebert_store.registry.store import StoreAddress, join_store  # noqa: PLC0415
+    """List who changed what, the oldest change first."""
+    from onebert_server.client import as_dict  # noqa: PLC0415 - see `inspect`
 
     filters = {"task": task, "principal": principal, "since": _time(since) if since else None}
-    with join_store(StoreAddress.within(data_dir, registry, blobs)) as opened:
-        changes = _pages(Feed(opened.database), filters)
+    with administration(url, api_key, data_dir, registry, blobs) as place:
+        changes = _pages(place, filters)
         if as_json:
             for change in changes:
                 # A line each, so that a trail of any length can be read as it comes.
-                typer.echo(json.dumps(_facts(change), ensure_ascii=False))
+                typer.echo(json.dumps(as_dict(change), ensure_ascii=False))
             return
         table = console.table("time", "principal", "action", "what", "request")
         for change in changes:
@@ -53,9 +55,9 @@ def audit(
         console.out.print(table)
 
 
-def _pages(feed: "Feed", filters: dict[str, Any]) -> "Iterator[Change]":
+def _pages(place: "Client | OfStore", filters: dict[str, Any]) -> "Iterator[Change]":
     after = 0
-    while page := feed.audit(after, PAGE, **filters):
+    while page := place.audit(after, PAGE, **filters):
         yield from page
         after = page[-1].seq
 
@@ -68,11 +70,6 @@ def _time(text: str) -> datetime:
     except ValueError:
         raise InvalidInput("--since is an ISO time as 2026-01-31T12:00, or as 24h or 7d") from None
     return found if found.tzinfo else found.astimezone()
-
-
-def _facts(change: "Change") -> dict[str, Any]:
-    fields = ("seq", "action", "task", "alias", "before", "version", "key", "principal", "request")
-    return {"at": change.at.isoformat()} | {name: getattr(change, name) for name in fields}
 
 
 def _action(change: "Change") -> str:

@@ -1,0 +1,99 @@
+"""Where `onebert keys` and `onebert audit` work: on a running server, or on the store itself beside its servers."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from onebert_server.cli.options import CONNECTION, connect
+
+# Heavy imports are inside the functions: `onebert --help` imports this file.
+if TYPE_CHECKING:
+    from onebert_server.client import Change, Client, KeyFacts, KeyQuotas, MadeKey
+    from onebert_store.registry.grants import KeyRecord
+    from onebert_store.registry.store import Store
+
+# Unlike those of other commands it has no default and no variable: without it the commands work where no server runs.
+ServerUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--url",
+        metavar="URL",
+        help="A running server to ask; default: the store itself is opened, beside its servers.",
+        rich_help_panel=CONNECTION,
+    ),
+]
+
+
+class OfStore:
+    """What an admin asks of a client, done in a store's registry: the same methods, with the same answers."""
+
+    def __init__(self, store: "Store") -> None:
+        self._database = store.database
+
+    def create_key(
+        self,
+        name: str,
+        scopes: Sequence[str],
+        tasks: Sequence[str],
+        default_task: str | None,
+        quotas: "KeyQuotas",
+        expires_at: datetime | None,
+    ) -> "MadeKey":
+        """See `Client.create_key`."""
+        from onebert_server.client import MadeKey, as_dict  # noqa: PLC0415
+        from onebert_store.registry.grants import Grant, Quotas, Scope  # noqa: PLC0415
+        from onebert_store.registry.keys import Keys  # noqa: PLC0415
+
+        allowed = Quotas(**as_dict(quotas))
+        grant = Grant(name, frozenset(map(Scope, scopes)), tuple(tasks), default_task, allowed)
+        record, key = Keys(self._database).create(grant, expires_at)
+        return MadeKey(key=key, **_facts(record))
+
+    def keys(self) -> "list[KeyFacts]":
+        """See `Client.keys`."""
+        from onebert_server.client import KeyFacts  # noqa: PLC0415
+        from onebert_store.registry.keys import Keys  # noqa: PLC0415
+
+        return [KeyFacts(**_facts(record)) for record in Keys(self._database).all()]
+
+    def revoke_key(self, key_id: str) -> None:
+        """See `Client.revoke_key`."""
+        from onebert_store.registry.keys import Keys  # noqa: PLC0415
+
+        Keys(self._database).revoke(key_id)
+
+    def audit(
+        self, after: int, most: int, task: str | None, principal: str | None, since: datetime | None
+    ) -> "list[Change]":
+        """See `Client.audit`."""
+        from onebert_server.client import Change  # noqa: PLC0415
+        from onebert_store.registry.feed import Feed  # noqa: PLC0415
+
+        found = Feed(self._database).audit(after, most, task, principal, since)
+        return [Change(**{field: getattr(one, field) for field in Change.__struct_fields__}) for one in found]
+
+
+@contextmanager
+def administration(
+    url: str | None, api_key: str | None, data_dir: Path, registry: str | None, blobs: str | None
+) -> "Iterator[Client | OfStore]":
+    """The server of the address, or without one the store of the other options."""
+    if url is not None:
+        with connect(url, api_key) as client:
+            yield client
+        return
+    from onebert_store.registry.store import StoreAddress, join_store  # noqa: PLC0415
+
+    with join_store(StoreAddress.within(data_dir, registry, blobs)) as opened:
+        yield OfStore(opened)
+
+
+def _facts(record: "KeyRecord") -> dict[str, Any]:
+    from onebert_server.client import KeyQuotas  # noqa: PLC0415
+
+    facts = record.facts(datetime.now(UTC))
+    return facts | {"quotas": KeyQuotas(**facts["quotas"])}

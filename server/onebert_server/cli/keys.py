@@ -1,0 +1,105 @@
+"""The commands `onebert keys …`: keys are made, listed and revoked, by a running server or in the store itself."""
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from onebert_server.cli.administration import ServerUrl, administration
+from onebert_server.cli.options import ApiKey
+from onebert_store.command import console
+from onebert_store.command.options import AsJson, duration
+from onebert_store.command.store_options import DEFAULT, BlobsUrl, DataDir, RegistryUrl
+from onebert_store.registry.grants import Scope
+
+keys = typer.Typer(
+    help="Make, list and revoke keys: of a running server (--url), or in a store, whose servers follow within seconds.",
+    no_args_is_help=True,
+)
+
+
+@keys.command()
+def create(
+    name: Annotated[str, typer.Option("--name", help="Whose it is; keys of one name are one principal.")],
+    scope: Annotated[list[Scope], typer.Option("--scope", help="What it is for; may be given several times.")],
+    tasks: Annotated[
+        list[str],
+        typer.Option("--tasks", metavar="GLOB", help="For which tasks, as 'acme-*'; may be given several times."),
+    ],
+    expires: Annotated[
+        str | None, typer.Option("--expires", metavar="TIME", help="After a time, as 12h or 90d.")
+    ] = None,
+    default_task: Annotated[
+        str | None,
+        typer.Option("--default-task", metavar="TASK", help="What a request means that names no task."),
+    ] = None,
+    max_tasks: Annotated[int | None, typer.Option("--max-tasks", help="Tasks that it may have uploaded to.")] = None,
+    max_bytes: Annotated[int | None, typer.Option("--max-bytes", help="Bytes that it may have stored.")] = None,
+    requests: Annotated[
+        float | None, typer.Option("--requests", help="Requests that classify, in a second, of each server.")
+    ] = None,
+    tokens: Annotated[
+        float | None, typer.Option("--tokens", help="Tokens that are computed, in a second, of each server.")
+    ] = None,
+    url: ServerUrl = None,
+    api_key: ApiKey = None,
+    data_dir: DataDir = DEFAULT,
+    registry: RegistryUrl = None,
+    blobs: BlobsUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a key, and print the key alone; nobody can see it again.
+
+    A key is for the scopes and tasks that are given, and for nothing else.
+    """
+    from onebert_server.client import KeyQuotas, as_dict  # noqa: PLC0415 - see `inspect`
+
+    quotas = KeyQuotas(tasks=max_tasks, bytes=max_bytes, requests=requests, tokens=tokens)
+    expires_at = datetime.now(UTC) + duration(expires) if expires else None
+    with administration(url, api_key, data_dir, registry, blobs) as place:
+        made = place.create_key(name, scope, tasks, default_task, quotas, expires_at)
+    if as_json:
+        console.print_json(as_dict(made))
+        return
+    console.err.print(f"key {made.id} of {name}: {' '.join(made.scopes)} on {' '.join(made.tasks)}", soft_wrap=True)
+    # Alone on standard output and never wrapped, so that a script may keep it.
+    typer.echo(made.key)
+
+
+@keys.command("list")
+def list_(
+    url: ServerUrl = None,
+    api_key: ApiKey = None,
+    data_dir: DataDir = DEFAULT,
+    registry: RegistryUrl = None,
+    blobs: BlobsUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the keys: whose each is, what for, and until when."""
+    from onebert_server.client import as_dict  # noqa: PLC0415
+
+    with administration(url, api_key, data_dir, registry, blobs) as place:
+        found = place.keys()
+    if as_json:
+        console.print_json([as_dict(one) for one in found])
+        return
+    table = console.table("id", "name", "scopes", "tasks", "created", "state")
+    for one in found:
+        created = f"{one.created_at:%Y-%m-%d %H:%M}"
+        table.add_row(one.id, one.name, " ".join(one.scopes), " ".join(one.tasks), created, one.state)
+    console.out.print(table)
+
+
+@keys.command()
+def revoke(
+    key_id: Annotated[str, typer.Argument(metavar="ID", help="What `onebert keys list` calls the key.")],
+    url: ServerUrl = None,
+    api_key: ApiKey = None,
+    data_dir: DataDir = DEFAULT,
+    registry: RegistryUrl = None,
+    blobs: BlobsUrl = None,
+) -> None:
+    """Revoke a key for good; every server refuses it within seconds."""
+    with administration(url, api_key, data_dir, registry, blobs) as place:
+        place.revoke_key(key_id)
+    console.out.print(f"key {key_id} is revoked")
