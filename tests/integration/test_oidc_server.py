@@ -5,7 +5,7 @@ import time
 import pytest
 
 from issuer import AUDIENCE, ISSUER, Rsa, claims, jwks_server, token
-from onebert_store.errors import Forbidden, TaskNotFound, Unauthorized
+from onebert_store.errors import Forbidden, OverQuota, TaskNotFound, Unauthorized
 from servers import LAYOUTS, Server, Task
 from tenants import ROOT_KEY
 
@@ -29,6 +29,19 @@ def test_tokens_of_the_issuer_are_principals(tmp_path, front_ends):
                     alice.classify("blue-tone", TEXT)
                 with pytest.raises(Forbidden):
                     alice.push("acme-tone", Task(seed=2).file)
+            # Quotas are the claim's, and counted by the subject: another token of the same one does not help.
+            slow = {
+                "sub": "slow",
+                "onebert_scopes": ["classify", "upload"],
+                "onebert_quotas": {"tokens": 0.01, "tasks": 1},
+            }
+            with server.client(api_key=token(key, claims(now, **slow))) as bob:
+                bob.classify("acme-tone", TEXT)
+                bob.push("acme-own", Task(seed=3).file)
+            with server.client(api_key=token(key, claims(now, **slow, exp=now + 700))) as bob:
+                for refused in (lambda: bob.classify("acme-tone", TEXT), lambda: bob.push("acme-2", Task(seed=4).file)):
+                    with pytest.raises(OverQuota):
+                        refused()
             strangers = [
                 token(other, claims(now)),
                 token(key, claims(now, exp=now - 100)),

@@ -9,6 +9,8 @@ from onebert_store.errors import OverQuota
 
 # Seconds of its rate that a principal which was quiet may spend at once.
 BURST_SECONDS = 1.0
+# So many principals are counted before those are dropped who owe nothing: an OIDC issuer may have any number of users.
+MANY = 4096
 _ROUNDING = 1e-6
 
 
@@ -24,6 +26,10 @@ class _Bucket:
         self.level = min(self.full, self.level + (now - self.at) * self.rate)
         self.at = now
 
+    def is_full(self, now: float) -> bool:
+        self.fill(now)
+        return self.level == self.full
+
 
 class Rates:
     """Counts what principals spend; to be used from one thread. Whoever has no such quota costs two comparisons.
@@ -33,8 +39,9 @@ class Rates:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        # By principal's name and quotas; principals with a quota are as many as keys were made for.
+        # By principal's name and quotas.
         self._buckets: dict[tuple[str, float | None, float | None], tuple[_Bucket | None, _Bucket | None]] = {}
+        self._many = MANY
 
     def check(self, principal: Principal) -> None:
         """Refuses a principal that has spent what it may.
@@ -73,7 +80,19 @@ class Rates:
         quotas = principal.quotas
         key = principal.name, quotas.requests, quotas.tokens
         if key not in self._buckets:
+            if len(self._buckets) >= self._many:
+                self._drop_full(now)
             rates = quotas.requests, quotas.tokens
             requests, tokens = (None if rate is None else _Bucket(rate, now) for rate in rates)
             self._buckets[key] = requests, tokens
         return self._buckets[key]
+
+    def _drop_full(self, now: float) -> None:
+        """Forgets who has spent nothing that time has not given back: a new bucket would be the same."""
+        self._buckets = {
+            key: pair
+            for key, pair in self._buckets.items()
+            if not all(bucket is None or bucket.is_full(now) for bucket in pair)
+        }
+        # Looked at again when there are twice as many, so that this costs each new principal no more than two look-ups.
+        self._many = max(MANY, 2 * len(self._buckets))

@@ -20,7 +20,7 @@ from joserfc.jws import JWSRegistry
 from onebert_server.access.keys import Holder
 from onebert_server.access.principal import Principal
 from onebert_store.errors import InvalidInput
-from onebert_store.registry.grants import Grant, Scope, check_grant
+from onebert_store.registry.grants import UNLIMITED, Grant, Quotas, Scope, check_grant
 
 logger = logging.getLogger("onebert.oidc")
 
@@ -28,6 +28,7 @@ logger = logging.getLogger("onebert.oidc")
 ALGORITHMS = ("RS256", "PS256", "ES256", "Ed25519")
 # Claims that say what the bearer may do; an identity provider maps its groups and roles to these.
 SCOPES_CLAIM, TASKS_CLAIM, DEFAULT_TASK_CLAIM = "onebert_scopes", "onebert_tasks", "onebert_default_task"
+QUOTAS_CLAIM = "onebert_quotas"
 # Seconds by which the issuer's clock may be off.
 LEEWAY = 30
 # Seconds after which the issuer's keys are read again, and at least between two readings that unknown keys cause.
@@ -159,9 +160,10 @@ def principal_of(claims: Mapping[str, Any]) -> Principal:
     default_task = claims.get(DEFAULT_TASK_CLAIM)
     if not (default_task is None or isinstance(default_task, str)):
         raise InvalidInput("the default task is no text")
-    grant = Grant("oidc", scopes, tuple(_texts(claims.get(TASKS_CLAIM, []))), default_task)
+    tasks, quotas = tuple(_texts(claims.get(TASKS_CLAIM, []))), _quotas(claims.get(QUOTAS_CLAIM, {}))
+    grant = Grant("oidc", scopes, tasks, default_task, quotas)
     check_grant(grant, None)
-    return Principal(f"oidc:{subject}", grant.scopes, grant.tasks, grant.default_task)
+    return Principal(f"oidc:{subject}", grant.scopes, grant.tasks, grant.default_task, grant.quotas)
 
 
 def _texts(value: Any) -> list[str]:
@@ -170,6 +172,15 @@ def _texts(value: Any) -> list[str]:
     if not (isinstance(texts, list) and all(isinstance(one, str) for one in texts)):
         raise InvalidInput("a claim is no list of texts")
     return texts
+
+
+def _quotas(value: Any) -> Quotas:
+    """A claim that is an object with a number for each quota there is; a misspelled one must not mean unlimited."""
+    if not (isinstance(value, dict) and value.keys() <= vars(UNLIMITED).keys()):
+        raise InvalidInput("a claim is no object of quotas")
+    if not all(type(most) in (int, float) for most in value.values()):
+        raise InvalidInput("a quota is no number")
+    return Quotas(**value)
 
 
 async def _fetch(jwks: str) -> bytes:

@@ -11,6 +11,7 @@ from issuer import AUDIENCE, ISSUER, Edwards, Elliptic, Rsa, b64, claims, jwks_s
 from onebert_server.access.principal import Scope
 from onebert_server.http import oidc
 from onebert_server.http.oidc import LEEWAY, MAX_SUBJECT, Tokens
+from onebert_store.registry.grants import Quotas
 
 NOW = 1_800_000_000
 KEY, OTHER = Rsa("one"), Rsa("other")
@@ -40,6 +41,14 @@ def test_a_token_is_its_claims(source, alg):
     who = find(tokens_of(source, [NOW]), token(KEYS[alg], content))
     assert (who.name, who.scopes, who.tasks) == ("oidc:alice", {Scope.CLASSIFY, Scope.UPLOAD}, ("acme-*",))
     assert who.default_task == "acme-1@2"
+
+
+def test_quotas_are_a_claim(source):
+    given = {"tasks": 2, "bytes": 10**9, "requests": 50, "tokens": 0.5}
+    tokens = tokens_of(source, [NOW])
+    assert find(tokens, token(KEY, claims(NOW, onebert_quotas=given))).quotas == Quotas(**given)
+    assert find(tokens, token(KEY, claims(NOW, onebert_quotas={"tasks": 1}))).quotas == Quotas(tasks=1)
+    assert find(tokens, token(KEY, claims(NOW))).quotas == Quotas()
 
 
 def test_an_audience_among_others_is_enough(source):
@@ -72,6 +81,15 @@ def test_an_audience_among_others_is_enough(source):
         {"onebert_tasks": {}},
         {"onebert_default_task": "blue-tone"},
         {"onebert_default_task": 7},
+        {"onebert_quotas": 7},
+        {"onebert_quotas": []},
+        {"onebert_quotas": {"token": 5}},
+        {"onebert_quotas": {"tokens": "5"}},
+        {"onebert_quotas": {"tokens": True}},
+        {"onebert_quotas": {"tokens": None}},
+        {"onebert_quotas": {"tokens": 0}},
+        {"onebert_quotas": {"tokens": float("inf")}},
+        {"onebert_quotas": {"tasks": 10**400}},
     ],
     ids=str,
 )

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from onebert_encoder.text.tokens import Tokens
 from onebert_server.access.principal import Principal, root
-from onebert_server.answering.rates import Rates
+from onebert_server.answering.rates import MANY, Rates
 from onebert_server.engine.request import Item
 from onebert_store.errors import OverQuota
 from onebert_store.registry.grants import Quotas
@@ -66,3 +66,18 @@ def test_one_large_request_is_let_in_and_paid_for_afterwards():
     assert refused.value.retry_after == 11
     now[0] = 10.1
     rates.check(who)
+
+
+def test_any_number_of_principals_come_and_nobody_is_forgiven():
+    """As of an issuer with many users: who has nothing to pay back is forgotten, who owes is not."""
+    now = [0.0]
+    rates, owing = Rates(lambda: now[0]), limited("oidc:owing", tokens=0.001)
+    rates.count(owing, items(100))
+    for number in range(3 * MANY):
+        now[0] += 0.01
+        rates.count(limited(f"oidc:{number}", tokens=100.0, requests=5.0), items(9))
+    assert len(rates._buckets) <= MANY
+    with pytest.raises(OverQuota):
+        rates.check(owing)
+    now[0] = 110_000
+    rates.check(owing)
