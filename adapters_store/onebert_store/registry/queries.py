@@ -1,7 +1,10 @@
 """What the registry reads: each function runs inside its caller's transaction and never changes a row."""
 
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
 from pydantic import ValidationError
-from sqlalchemy import ColumnElement, Connection, select
+from sqlalchemy import ColumnElement, Connection, select, tuple_
 
 from onebert_store.errors import AliasConflict, StoreCorrupt, VersionNotFound
 from onebert_store.file.manifest import Manifest
@@ -58,6 +61,17 @@ def version_record(connection: Connection, task: str, n: int) -> VersionRecord:
     except ValidationError:
         raise StoreCorrupt(f"the database holds a damaged manifest of {task}@{n}") from None
     return VersionRecord(row.task, row.version, row.digest, row.size, row.created_at, manifest)
+
+
+def whole_manifests(connection: Connection, entries: Sequence[VersionEntry]) -> Iterator[tuple[VersionEntry, Manifest]]:
+    """Those of the versions that are there and whose manifests are whole, in no order, with these; always one query."""
+    wanted = {(entry.task, entry.version): entry for entry in entries}
+    found = select(VERSIONS.c.task, VERSIONS.c.version, VERSIONS.c.manifest)
+    for task, version, manifest in connection.execute(
+        found.where(tuple_(VERSIONS.c.task, VERSIONS.c.version).in_(list(wanted)))
+    ):
+        with suppress(ValidationError):
+            yield wanted[task, version], Manifest.model_validate_json(manifest)
 
 
 def require_version(connection: Connection, task: str, n: int) -> None:

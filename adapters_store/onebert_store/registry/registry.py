@@ -4,7 +4,7 @@ Several threads, and several processes on one database, may change a registry at
 transaction whose statements decide by the rows that they changed; no lock of this process takes part.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from onebert_store.blobs.protocol import BlobWriter
 from onebert_store.errors import AliasNotFound, StoreCorrupt, VersionInUse
 from onebert_store.file.delta import Delta
 from onebert_store.file.format import dumps
+from onebert_store.file.manifest import Manifest
 from onebert_store.registry import statements
 from onebert_store.registry.database import TASKS, reading, writing
 from onebert_store.registry.dialects.protocol import Adding
@@ -34,6 +35,7 @@ from onebert_store.registry.queries import (
     task_records,
     version_entries,
     version_record,
+    whole_manifests,
 )
 from onebert_store.registry.records import CLI, Action, Actor, Added, Alias, TaskRecord, VersionEntry, VersionRecord
 from onebert_store.registry.replicas import Replicas
@@ -212,6 +214,11 @@ class Registry:
         """
         with reading(self._store.database) as connection:
             return version_record(connection, name, n)
+
+    def manifests(self, entries: Sequence[VersionEntry]) -> Iterator[tuple[VersionEntry, Manifest]]:
+        """The manifests of many versions at once; those are left out that are gone or whose manifest is damaged."""
+        with reading(self._store.database) as connection:
+            yield from whole_manifests(connection, entries)
 
     def entries(self) -> list[VersionEntry]:
         """Every version of every task, by task and number, without manifests, of which one may be damaged.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from sqlalchemy import Connection, Result, delete, insert, select
 
 from onebert_store.errors import InvalidInput, StoreCorrupt
-from onebert_store.registry.database import ORPHANS, REPLICAS, TABLES, TASKS, VERSIONS, reading, writing
+from onebert_store.registry.database import ORPHANS, REPLICAS, TABLES, TASKS, VERSIONS, reading
 from onebert_store.registry.store import Store
 
 WORKERS = 8
@@ -44,7 +44,7 @@ def copy_store(source: Store, target: Store, report: Callable[[int, int], None] 
     Args:
         source: is only read; a sweep leaves it all blobs that the copy needs, as long as the copy takes no longer than
             the sweep's time of grace.
-        target: a store without tasks, or an earlier state of the same store.
+        target: a store without tasks, or an earlier state of the same store, which may be swept meanwhile.
         report: is told how many blobs of how many have been looked at.
 
     Raises:
@@ -57,11 +57,14 @@ def copy_store(source: Store, target: Store, report: Callable[[int, int], None] 
     blobs = _Blobs(source, target, report)
     # Long, and without a transaction; what is added meanwhile is little, and comes inside one.
     blobs.copy(wanted)
-    with reading(source.database) as rows:
-        now = _sizes(rows)
-        blobs.copy({digest: size for digest, size in now.items() if digest not in wanted})
-        with writing(target.database) as sink:
-            blobs.copied.versions = _copy_rows(rows, sink)
+    # A sweep of the target may have removed blobs that no row of the target names yet; from here on it waits.
+    with target.database.adding() as lock:
+        blobs.look_again()
+        with reading(source.database) as rows:
+            now = _sizes(rows)
+            blobs.copy(now)
+            with lock.writing() as sink:
+                blobs.copied.versions = _copy_rows(rows, sink)
     blobs.copied.problems = {digest: why for digest, why in blobs.copied.problems.items() if digest in now}
     return blobs.copied
 
@@ -85,7 +88,12 @@ class _Blobs:
         self._source = source
         self._target = target
         self._report = report
-        self._there = {blob.digest: blob.size for blob in target.blobs.blobs()}
+        self._there: dict[str, int] = {}
+        self.look_again()
+
+    def look_again(self) -> None:
+        """Takes what the target has now for what is there."""
+        self._there = {blob.digest: blob.size for blob in self._target.blobs.blobs()}
 
     def copy(self, sizes: dict[str, int]) -> None:
         """Copies what the target has not yet, by digest and size in bytes; what cannot be read is a problem."""
@@ -109,6 +117,7 @@ class _Blobs:
             self.copied.problems[digest] = error.detail
             return None
         self._target.blobs.put(data)
+        self.copied.problems.pop(digest, None)
         return len(data)
 
 

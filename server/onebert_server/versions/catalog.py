@@ -28,6 +28,8 @@ from onebert_store.registry.registry import Registry, Stored
 LOAD_SECONDS = 10.0
 # Manifests of versions that no alias points at are read at the start up to so many versions, else when they are needed.
 LEARNED_AT_START = 20_000
+# Manifests that are read by one query.
+LEARNED_TOGETHER = 64
 # The registry cannot write: what the disk says of it, rather than what is wrong with a request.
 STORAGE_CODES = frozenset({"storage-full", "storage-unavailable"})
 
@@ -83,11 +85,12 @@ class Catalog:
         self._follower.load()
         left = self._load_all(self.directory.aliased(), progress, until)
         if self.directory.counts()["versions"] <= LEARNED_AT_START:
-            versions = self.directory.versions()
-            progress.begin("manifests", len(versions))
-            for version in versions:
-                self.learn(version)
-                progress.advance()
+            unknown = [version for version in self.directory.versions() if version.known_facts is None]
+            progress.begin("manifests", len(unknown))
+            for start in range(0, len(unknown), LEARNED_TOGETHER):
+                together = unknown[start : start + LEARNED_TOGETHER]
+                self._learn_together(together)
+                progress.advance(len(together))
         return left
 
     def writer(self, task: str, context: Context) -> BlobWriter:
@@ -242,6 +245,15 @@ class Catalog:
                 self._residents.failed(version, error)
         else:
             self.directory.know(version, record)
+
+    def _learn_together(self, versions: list[Version]) -> None:
+        """As `learn`, for many by one query: a start would else be thousands of round trips to the database."""
+        by_entry = {version.entry: version for version in versions}
+        for entry, manifest in self._registry.manifests(list(by_entry)):
+            self.directory.know(by_entry[entry], entry.with_manifest(manifest))
+        # What is left is damaged, and may be read from its file; or it was deleted meanwhile.
+        for version in versions:
+            self.learn(version)
 
     def _register(self, offer: Offer, delta: Delta, stored: Stored, context: Context) -> Added:
         """Writes the row of an upload whose bytes are stored, and shows its version, with the row that is offered."""

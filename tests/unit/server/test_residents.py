@@ -364,6 +364,17 @@ def test_manifests_that_a_start_has_no_time_for_are_read_when_they_are_asked_for
         assert [one["labels"] for one in get(runtime, "/v1/tasks/task").json()["versions"]] == [3, 3]
 
 
+def test_a_start_reads_no_manifest_by_a_query_of_its_own(tmp_path, monkeypatch):
+    with Registry.open(tmp_path) as registry:
+        for seed in range(1, 6):
+            registry.add("task", loads(Task(seed=seed).file))
+    monkeypatch.setattr(catalog, "LEARNED_TOGETHER", 2)
+    monkeypatch.delattr(Registry, "version")
+    with opened(tmp_path) as runtime:
+        versions = runtime.directory.versions()
+        assert [len(version.facts.labels) for version in versions] == [3] * 5
+
+
 def test_the_list_of_tasks_and_a_tasks_versions_come_in_pages(tmp_path):
     with Registry.open(tmp_path) as registry:
         for name in ("b", "acme-2", "acme-1", "acme", "a"):

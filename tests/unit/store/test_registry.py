@@ -420,6 +420,19 @@ def test_a_damaged_row_is_one_versions_error_and_healed_by_the_same_upload(regis
     assert registry.version("spam", 1) == records[1]
 
 
+def test_manifests_of_many_versions_come_without_those_that_are_gone_or_damaged(registry, place):
+    for task, seed in (("a", 1), ("a", 2), ("b", 1), ("b", 2)):
+        registry.add(task, make_delta(seed, method=f"bitfit:{task}{seed}"))
+    entries = registry.entries()
+    with join_store(place) as store, writing(store.database) as connection:
+        damaged = update(VERSIONS).where(VERSIONS.c.task == "a", VERSIONS.c.version == 2)
+        connection.execute(damaged.values(manifest="{}"))
+    registry.delete_version("b", 2)
+    found = [(entry, manifest.method) for entry, manifest in registry.manifests([*entries[:2], entries[3]])]
+    assert found == [(entries[0], "bitfit:a1")]
+    assert list(registry.manifests([])) == []
+
+
 def test_a_scrub_names_what_is_damaged(registry, tmp_path):
     registry.add("ham", make_delta(1))
     record, _ = registry.add("spam", make_delta(2))

@@ -1,6 +1,7 @@
 """`onebert store backup`, `restore` and `copy`: whole stores from one place to another, also while they are in use."""
 
 import sys
+from datetime import timedelta
 
 import pytest
 from sqlalchemy import select
@@ -11,6 +12,7 @@ from onebert_store.registry import transfer
 from onebert_store.registry.check import check_versions
 from onebert_store.registry.database import ORPHANS, TABLES, reading
 from onebert_store.registry.dialects.sqlite import sqlite_url
+from onebert_store.registry.gc import sweep
 from onebert_store.registry.queries import version_entries
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import StoreAddress, join_store, open_store
@@ -172,6 +174,27 @@ def test_what_changes_while_it_is_copied_is_there_whole_or_not_at_all(source, ta
         transfer.copy_store(opened, filled, report=change)
     assert len(moments) > 2
     assert rows(target) in moments
+    assert problems(target) == []
+
+
+def test_a_target_that_is_swept_while_it_is_filled_keeps_what_the_copy_needs(source, target):
+    """A backup with files of no version, for longer than the grace, of which the source has one again."""
+    copy(source, target)
+    with Registry.open(source) as registry:
+        registry.delete_task("tone")
+    copy(source, target)
+    with Registry.open(source) as registry:
+        registry.add("tone", make_delta(4, labels=["calm", "angry"]))
+    with join_store(source) as opened, open_store(target, new_database=True) as filled:
+        swept = []
+
+        def sweep_once(done, total):
+            if not swept:
+                swept.extend(sweep(filled, timedelta()).removed)
+
+        transfer.copy_store(opened, filled, report=sweep_once)
+    assert len(swept) == 1
+    assert rows(target) == rows(source)
     assert problems(target) == []
 
 
