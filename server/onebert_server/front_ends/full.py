@@ -3,6 +3,7 @@
 import time
 
 from onebert_server.access.context import Context
+from onebert_server.access.principal import Principal
 from onebert_server.front_ends import questions, wire
 
 # Seconds for which a front end refuses by itself after the engine's process would have refused whatever came: much less
@@ -15,7 +16,8 @@ class Full:
     """Whose questions would be refused at this moment, however small they were; bounded in number and in time."""
 
     def __init__(self) -> None:
-        self._until: dict[str, tuple[float, wire.Refused]] = {}
+        # By the principal and not by its name alone: keys of one name may have different quotas.
+        self._until: dict[Principal, tuple[float, wire.Refused]] = {}
 
     def check(self, context: Context) -> None:
         """Refuses as the engine's process did a moment ago.
@@ -23,7 +25,7 @@ class Full:
         Raises:
             OneBertError: the refusal.
         """
-        until, refused = self._until.get(context.principal.name, (0.0, None))
+        until, refused = self._until.get(context.principal, (0.0, None))
         if refused is not None and time.monotonic() < until:
             raise questions.error_of(refused)
 
@@ -33,5 +35,5 @@ class Full:
             return
         now = time.monotonic()
         if len(self._until) >= MAX_FULL:
-            self._until = {name: held for name, held in self._until.items() if now < held[0]}
-        self._until[context.principal.name] = now + FULL_SECONDS, refused
+            self._until = {one: held for one, held in self._until.items() if now < held[0]}
+        self._until[context.principal] = now + FULL_SECONDS, refused

@@ -5,6 +5,7 @@ import math
 import socket
 import time
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -15,6 +16,7 @@ from onebert_server.answering.backend import Wanted
 from onebert_server.front_ends import full, wire
 from onebert_server.front_ends.remote import RemoteBackend
 from onebert_store.errors import OneBertError, QueueFull
+from onebert_store.registry.grants import Quotas
 
 
 def asker(principal):
@@ -70,6 +72,15 @@ def test_the_engines_word_counts_for_a_moment_and_for_its_principal(refused, mon
     now = time.monotonic()
     monkeypatch.setattr(full.time, "monotonic", lambda: now + 61)
     backend.check(asker("flood"))
+
+
+def test_a_key_that_is_over_its_quota_says_nothing_of_another_of_the_same_name(refused):
+    """As where a key is changed for one with a larger quota."""
+    backend, _ = refused(whatever=True)
+    limited = replace(root("flood"), quotas=Quotas(requests=7.0))
+    backend.check(replace(asker("flood"), principal=limited))
+    with pytest.raises(OneBertError):
+        backend.check(asker("flood"))
 
 
 def test_what_was_refused_for_its_own_size_says_nothing_of_others(refused):
