@@ -105,6 +105,15 @@ class Principal:
             raise Forbidden("this takes a key for all tasks: it is about the whole server")
 
     @cached_property
+    def beginnings(self) -> tuple[str, ...]:
+        """What the names of its tasks begin with, in order, none of these with another; no other name is its own."""
+        found: list[str] = []
+        for beginning in sorted(glob.partition("*")[0] for glob in self.tasks):
+            if not (found and beginning.startswith(found[-1])):
+                found.append(beginning)
+        return tuple(found)
+
+    @cached_property
     def _sees_all(self) -> bool:
         return EVERY_TASK in self.tasks
 

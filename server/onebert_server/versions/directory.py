@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from onebert_server.access.principal import Principal
+from onebert_server.access.principal import OWN_WORK, Principal
 from onebert_server.versions.facts import Facts
 from onebert_server.versions.position import Position
 from onebert_server.versions.states import States
@@ -111,7 +111,7 @@ class Directory(States):
         versions: list[Version] = []
         unknown = 0
         with self._lock:
-            for version in self._tasks.live(principal.sees):
+            for version in self._tasks.live(principal):
                 if version.state is State.UNAVAILABLE:
                     continue
                 if version.known_facts is None:
@@ -120,7 +120,6 @@ class Directory(States):
                     versions.append(version)
                 if max(len(versions), unknown) > most:
                     raise InvalidInput(f"there are more than {most} tasks; name those you want")
-            versions.sort(key=lambda version: version.facts.task)
             cold = self._pin(versions)
         for version in cold:
             self._load(version, principal.name)
@@ -135,12 +134,10 @@ class Directory(States):
         with self._lock:
             return self._tasks.find(name).copy(after, most)
 
-    def tasks(
-        self, after: str, most: int, prefix: str = "", wanted: Callable[[str], bool] = lambda _: True
-    ) -> list[TaskEntry]:
-        """Copies of the first `most` entries by name whose wanted name comes after `after` and begins with `prefix`."""
+    def tasks(self, after: str, most: int, prefix: str = "", who: Principal = OWN_WORK) -> list[TaskEntry]:
+        """Copies of the first `most` entries that a principal sees, of names after `after` that begin with `prefix`."""
         with self._lock:
-            return [task.copy() for task in self._tasks.page(after, most, prefix, wanted)]
+            return [task.copy() for task in self._tasks.page(who, after, most, prefix)]
 
     def task_alias(self, name: str, alias: str) -> Alias | None:
         """Where an alias points; None where there is no such alias.

@@ -1,9 +1,10 @@
 """Which tasks there are, with their versions and aliases: looked up by name, and listed in the order of the names."""
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import islice, takewhile
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 
+from onebert_server.access.principal import OWN_WORK, Principal
 from onebert_server.versions.version import TaskEntry, Version
 from onebert_store.errors import AliasNotFound
 from onebert_store.registry.names import LIVE, no_such_task
@@ -86,11 +87,9 @@ class Tasks:
             raise no_such_task(name)
         return self._by_name[name]
 
-    def page(self, after: str, most: int, prefix: str, wanted: Callable[[str], bool]) -> list[TaskEntry]:
-        """The first `most` tasks by name, of those that begin with `prefix`, come after `after` and are wanted."""
-        start = max(bisect_left(self._names, prefix), bisect_right(self._names, after))
-        begin_so = takewhile(lambda name: name.startswith(prefix), islice(self._names, start, None))
-        return [self._by_name[name] for name in islice(filter(wanted, begin_so), most)]
+    def page(self, who: Principal, after: str, most: int, prefix: str) -> list[TaskEntry]:
+        """The first `most` tasks of a principal by name, of those that begin with `prefix` and come after `after`."""
+        return [self._by_name[name] for name in islice(self._names_of(who, after, prefix), most)]
 
     def resolve(self, name: str, number: int | None, alias: str | None) -> Version:
         """The version that a parsed reference means.
@@ -113,14 +112,29 @@ class Tasks:
         """The versions of a task; none of one that is not there."""
         return self._by_name[name].versions.values() if name in self._by_name else ()
 
-    def live(self, wanted: Callable[[str], bool] = lambda _: True) -> Iterator[Version]:
-        """The version of each wanted task that `live` points at, in no order."""
-        for name, task in self._by_name.items():
-            if (at := task.aliases.get(LIVE)) and wanted(name):
+    def live(self, who: Principal) -> Iterator[Version]:
+        """The version of each task of a principal that `live` points at, by name."""
+        for name in self._names_of(who):
+            task = self._by_name[name]
+            if at := task.aliases.get(LIVE):
                 yield task.versions[at.version]
 
     def aliased(self) -> list[Version]:
         """Every version that an alias points at, the live ones first."""
-        live = dict.fromkeys(self.live())
+        live = dict.fromkeys(self.live(OWN_WORK))
         others = (task.versions[at.version] for task in self._by_name.values() for at in task.aliases.values())
         return list(live | dict.fromkeys(others))
+
+    def _names_of(self, who: Principal, after: str = "", prefix: str = "") -> Iterator[str]:
+        """The names that a principal sees, in order; looks at no name that begins as none of them can."""
+        for beginning in who.beginnings:
+            if not (beginning.startswith(prefix) or prefix.startswith(beginning)):
+                continue
+            begins = max(beginning, prefix, key=len)
+            start = max(bisect_left(self._names, begins), bisect_right(self._names, after))
+            for index in range(start, len(self._names)):
+                name = self._names[index]
+                if not name.startswith(begins):
+                    break
+                if who.sees(name):
+                    yield name

@@ -24,7 +24,7 @@ class View:
     def tasks(self, after: str, most: int, prefix: str) -> list[TaskEntry]:
         """The first `most` tasks whose names come after `after` and begin with `prefix`, by name."""
         self._principal.require_scope(Action.SEE)
-        return self._directory.tasks(after, most, prefix, self._principal.sees)
+        return self._directory.tasks(after, most, prefix, self._principal)
 
     def task(self, name: str, after: int, most: int) -> TaskEntry:
         """One task, with the first `most` of its versions whose numbers are above `after`, and what is known of them.

@@ -2,13 +2,14 @@
 
 from collections import Counter
 from datetime import UTC, datetime
+from fnmatch import fnmatchcase
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, precondition, rule
 
-from onebert_server.access.principal import root
+from onebert_server.access.principal import Principal, Scope, root
 from onebert_server.versions.directory import Directory
 from onebert_server.versions.version import State, Version
 from onebert_store.errors import AliasNotFound, InvalidInput, TaskNotFound, VersionNotFound, VersionUnavailable
@@ -180,6 +181,37 @@ def test_more_live_tasks_than_wanted_are_refused_without_looking_at_all_of_them(
         directory.pin_live(lambda facts: not looked_at.append(facts.task), most=3, principal=ASKS)
     assert len(looked_at) == 4
     assert sorted(directory.evict() for _ in range(12)) == list(range(1, 13))
+
+
+BEGINNINGS = st.text("ab-", max_size=3)
+GLOBS = st.lists(st.text("ab-*", min_size=1, max_size=4), max_size=4).map(tuple)
+NAMES = st.sets(st.text("ab-", min_size=1, max_size=4))
+
+
+@given(names=NAMES, globs=GLOBS, after=BEGINNINGS, prefix=BEGINNINGS)
+def test_a_principal_lists_and_asks_all_of_its_own_tasks_by_name(names, globs, after, prefix):
+    directory = _directory()
+    for slot, name in enumerate(names, 1):
+        directory.publish(_resident(name, 1, slot), {"live": Alias(1)})
+    who = Principal("someone", frozenset(Scope), globs)
+    own = sorted(name for name in names if any(fnmatchcase(name, glob) for glob in globs))
+    assert [version.facts.task for version in directory.pin_live(lambda _: True, most=999, principal=who)] == own
+    page = [name for name in own if name > after and name.startswith(prefix)]
+    assert [task.name for task in directory.tasks(after, 2, prefix, who)] == page[:2]
+
+
+def test_a_tenants_list_and_its_fan_out_look_at_no_other_tenants_tasks(monkeypatch):
+    """Of ten tasks as few as of a hundred thousand, which would keep everybody waiting: one lock holds them."""
+    looked_at = []
+    sees = Principal.sees
+    monkeypatch.setattr(Principal, "sees", lambda self, task: looked_at.append(task) or sees(self, task))
+    directory = _directory()
+    for slot in range(1, 11):
+        directory.publish(_resident(f"{'acme' if slot > 7 else 'blue'}-{slot}", 1, slot), {"live": Alias(1)})
+    who = Principal("someone", frozenset(Scope), ("acme-*", "acme-8*", "acm0-*"))
+    assert len(directory.pin_live(lambda _: True, most=9, principal=who)) == 3
+    assert len(directory.tasks("acme-8", 9, "a", who)) == 1
+    assert {task.partition("-")[0] for task in looked_at} == {"acme"}
 
 
 def test_many_live_tasks_of_which_nothing_is_known_are_refused_and_not_left_out():
