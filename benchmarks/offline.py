@@ -31,8 +31,9 @@ from onebert_server.engine.queue import INFINITY, QueueLimits
 from onebert_server.engine.request import Item
 from onebert_server.garbage import collect_seldom
 from onebert_server.runtime import MAX_BATCH_SECONDS, load_bank, on_a_thread
-from onebert_server.score.job import Job, open_output
+from onebert_server.score.job import Job
 from onebert_server.score.local import score_here
+from onebert_server.score.output import open_output
 from onebert_server.score.reading import read_windows
 from onebert_server.score.scorer import Scorer
 from onebert_server.score.sources import find_sources
@@ -137,7 +138,7 @@ class Scene:
         on_a_thread(self._threads, lambda: sum(1 for _ in self._scorer.compute(self._prepared)))
 
     def _score(self, turn: int) -> None:
-        with open_output(self._folder / f"scored-{turn}", self._job) as output:
+        with open_output(str(self._folder / f"scored-{turn}"), self._job) as output:
             score_here(self._job, output, self._scorer, self._threads, lambda _: None)
             output.finish()
 

@@ -7,10 +7,13 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import obstore
 import pytest
 
 from bases import tiny_base
+from object_server import BUCKET
 from offline import bytes_of
+from onebert_store.blobs.bucket import open_bucket
 from onebert_store.command.process import ONEBERT
 from ray_clusters import environment, running_cluster, workers
 from servers import Task, run_onebert, wait_until
@@ -34,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def command(folder: Path, out: Path, *more: str) -> list[str]:
+def command(folder: Path, out: Path | str, *more: str) -> list[str]:
     tasks = [part for name in ("mood", "topic") for part in ("--task", str(folder / f"{name}.safetensors"))]
     options = ["--part-rows", str(PART), "--base", str(tiny_base()), "--dtype", "float32"]
     return ["score", *tasks, "--data", str(folder / "rows.csv"), "--out", str(out), *options, *more]
@@ -62,3 +65,16 @@ def test_killed_workers_change_no_byte(cluster, folder, tmp_path):
     # Beside it, Ray says there what became of its workers.
     assert f"4,000 rows in 40 files in {out}, 80 without an answer\n" in printed
     assert bytes_of(out) == bytes_of(alone)
+
+
+def test_a_cluster_whose_nodes_know_no_bucket_scores_into_one(cluster, folder, tmp_path, bucket_prefix):
+    """This machine writes, from whose environment the credentials never leave."""
+    address, _ = cluster
+    done = run_onebert(*command(folder, tmp_path / "alone"), threads=1)
+    assert done.returncode == 0, done.stderr
+    url = f"s3://{BUCKET}/{bucket_prefix}"
+    done = run_onebert(*command(folder, url, "--ray", address), env=environment())
+    assert done.returncode == 0, done.stderr
+    client = open_bucket(BUCKET, bucket_prefix)
+    there = {one["path"]: bytes(obstore.get(client, one["path"]).bytes()) for one in obstore.list(client).collect()}
+    assert there == {name: data for name, data in bytes_of(tmp_path / "alone").items() if not name.startswith(".")}

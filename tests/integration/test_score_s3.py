@@ -1,15 +1,28 @@
-"""`onebert score` reads objects of a bucket of a real S3 server as it reads files."""
+"""`onebert score` reads objects of a bucket of a real S3 server as it reads files, and leaves its answers there."""
 
+import signal
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+
+import obstore
 import pyarrow
 import pyarrow.parquet
 import pytest
 from pyarrow import fs
 
-from object_server import BUCKET
-from offline import rows_of, score_here
+from bases import tiny_base
+from object_server import BUCKET, environment
+from offline import bytes_of, rows_of, score_here
+from onebert_server.score.job import Job
+from onebert_server.score.output import open_output
 from onebert_server.score.sources import find_sources
-from onebert_store.errors import InvalidData
-from servers import Task
+from onebert_server.score.stream import Chosen
+from onebert_server.score.tasks import ScoredTask
+from onebert_store.blobs.bucket import open_bucket
+from onebert_store.errors import BlobsAway, InvalidData, InvalidSettings
+from onebert_store.file.format import loads
+from servers import ONEBERT, Task, clean_env, run_onebert, wait_until
+from tcp_proxy import TcpProxy
 
 TEXTS = [f"parcel {i} was broken" for i in range(250)]
 
@@ -39,3 +52,126 @@ def test_objects_are_read_as_files_are(bucket, tmp_path):
 def test_what_is_not_in_the_bucket_is_one_sentence(bucket):
     with pytest.raises(InvalidData, match="there is no data at s3://"):
         find_sources([f"{bucket}/nothing.csv"])
+
+
+# Parts of 50 rows: small enough that a kill comes in the middle of many of them.
+ROWS = 4000
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A task, rows for it, and the answers as a folder has them."""
+    made = tmp_path_factory.mktemp("score")
+    (made / "mood.safetensors").write_bytes(Task("lora", "mean", labels=3, seed=1).file)
+    texts = [" " if i % 50 == 7 else f"parcel {i % 701} was broken" for i in range(ROWS)]
+    (made / "rows.csv").write_text("id,text\n" + "".join(f"{i},{text}\n" for i, text in enumerate(texts)))
+    score_here(made / "out", made / "mood.safetensors", made / "rows.csv", part_rows=50)
+    return made
+
+
+def score_into(out, folder, **asked):
+    score_here(out, folder / "mood.safetensors", folder / "rows.csv", **({"part_rows": 50} | asked))
+
+
+def answers_in(folder):
+    return {name: data for name, data in bytes_of(folder / "out").items() if not name.startswith(".")}
+
+
+@pytest.fixture
+def out(bucket_prefix):
+    """A client of an empty place for answers, and its address."""
+    return open_bucket(BUCKET, f"{bucket_prefix}/out"), f"s3://{BUCKET}/{bucket_prefix}/out/"
+
+
+def objects(client):
+    return {one["path"]: bytes(obstore.get(client, one["path"]).bytes()) for one in obstore.list(client).collect()}
+
+
+def written(client):
+    """When each part was written."""
+    return {one["path"]: one["last_modified"] for one in obstore.list(client).collect() if "part-" in one["path"]}
+
+
+def test_answers_in_a_bucket_are_those_in_a_folder(folder, out, capsys):
+    client, url = out
+    score_into(url, folder)
+    assert f"4,000 rows in 80 files in {url}, 80 without an answer\n" in capsys.readouterr().out
+    assert objects(client) == answers_in(folder)
+    before = written(client)
+    score_into(url, folder)
+    assert written(client) == before
+    with pytest.raises(InvalidSettings, match="holds another job: scores differ"):
+        score_into(url, folder, all_scores=True)
+    assert objects(client) == answers_in(folder)
+
+
+def test_killed_at_any_moment_it_goes_on_to_the_same_objects(folder, out):
+    client, url = out
+    asked = ["--task", folder / "mood.safetensors", "--data", folder / "rows.csv", "--out", url, "--part-rows", 50]
+    command = ["score", *map(str, asked)]
+    settings = {"base": tiny_base(), "dtype": "float32", "threads": 1}
+    kept = {}
+    for parts in (1, 30):
+        with subprocess.Popen(
+            [ONEBERT, *command], env=clean_env(**settings), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ) as process:
+            wait_until(lambda parts=parts: len(written(client)) >= parts or process.poll() is not None)
+            process.send_signal(signal.SIGKILL)
+        assert process.returncode == -signal.SIGKILL
+        there = written(client)
+        assert there.items() >= kept.items()
+        assert "_done.json" not in objects(client)
+        kept = there
+    done = run_onebert(*command, **settings)
+    assert done.returncode == 0, done.stderr
+    assert objects(client) == answers_in(folder)
+    assert written(client).items() >= kept.items()
+
+
+def test_a_bucket_that_goes_away_for_a_while_ends_nothing(object_server, folder, out, monkeypatch):
+    client, url = out
+    with TcpProxy(object_server.connect) as proxy, ThreadPoolExecutor(1) as pool:
+        for name, value in environment(proxy.port).items():
+            monkeypatch.setenv(name, value)
+        job = pool.submit(score_into, url, folder)
+        try:
+            wait_until(lambda: len(written(client)) > 2 or job.done())
+            proxy.refuse()
+            assert not job.done()
+        finally:
+            proxy.accept()
+        job.result()
+        assert objects(client) == answers_in(folder)
+        proxy.refuse()
+        with pytest.raises(BlobsAway, match="the bucket of the answers does not work: it cannot be reached"):
+            score_into(url, folder)
+
+
+def test_a_part_is_what_was_there_first(folder, out):
+    """Of two processes at one job."""
+    client, url = out
+    task = ScoredTask("mood", None, loads((folder / "mood.safetensors").read_bytes()))
+    rows = [pyarrow.table({"id": [number], "error": pyarrow.array([None], pyarrow.string())}) for number in (1, 2)]
+    job = Job([], None, Chosen(("text",), ()), [task], "base", "float32", False, 50, 512)
+    with open_output(url, job) as one, open_output(url, job) as other:
+        for output, table in zip((one, other), rows, strict=True):
+            with output.part("part-00000-00000.parquet") as part:
+                part.add(table)
+        assert one.finish() == other.finish() == {"parts": 1, "rows": 1, "errors": 0}
+    [part] = [data for name, data in objects(client).items() if name.startswith("part-")]
+    assert pyarrow.parquet.read_table(pyarrow.BufferReader(part)) == rows[0]
+    with open_output(url, job) as again:
+        assert again.scored == {"part-00000-00000.parquet"}
+
+
+def test_what_is_no_place_for_answers_is_one_sentence(folder, out):
+    client, url = out
+    obstore.put(client, "notes.txt", b"mine")
+    with pytest.raises(InvalidSettings, match=r"has notes\.txt in it, and no _job\.json"):
+        score_into(url, folder)
+    for wrong in ("s3://", "s3://Bucket!/x", "s3://bucket/x?key=secret"):
+        with pytest.raises(InvalidSettings, match="answers in a bucket are s3://BUCKET/PREFIX"):
+            score_into(wrong, folder)
+    with pytest.raises(BlobsAway, match="there is no such bucket"):
+        score_into("s3://no-such-bucket/out", folder)
+    assert objects(client) == {"notes.txt": b"mine"}

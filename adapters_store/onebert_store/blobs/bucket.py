@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -16,29 +17,29 @@ from onebert_store.blobs.digests import DIGEST_PREFIX, digest_of, digits_of, is_
 from onebert_store.blobs.protocol import BlobInfo
 from onebert_store.blobs.staging import StagedFile, StagingFolder
 from onebert_store.disk import storage_errors_are_typed
-from onebert_store.errors import BlobsAway, InvalidSettings, StorageFull, StorageUnavailable, StoreCorrupt, TooLarge
+from onebert_store.errors import (
+    BlobsAway,
+    InvalidSettings,
+    OneBertError,
+    StorageFull,
+    StorageUnavailable,
+    StoreCorrupt,
+    TooLarge,
+)
 
 ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 """Where the environment may name an S3-compatible server; the first that is set is the one that counts."""
 
-READ_TIMEOUT = timedelta(seconds=20)
-"""How long the bucket may be silent, an upload's own time included: enough for the largest file at 3.4 MB a second."""
-
 SILENCE_S = 5.0
 """After a silence that long the next one is not waited for: whoever asks within these seconds is refused at once."""
 
-_TIMEOUT = timedelta(seconds=60)
 _CONNECT_TIMEOUT = timedelta(seconds=2)
-# Retries are over within a second where nobody listens. A request that was silent for long is not tried again: those
-# who wait for it are told, and come again by themselves.
-_RETRY_TIMEOUT = timedelta(seconds=10)
-_MAX_RETRIES = 3
 _PAUSE, _LONGEST_PAUSE = timedelta(milliseconds=100), timedelta(seconds=2)
 
 _PIECE_BYTES = 2**20
 _LISTED_TOGETHER = 1000
 
-_NOT_WORKING = "the store's bucket does not work"
+_STORE = "the store's bucket"
 _SILENT = "kind: Timeout"
 _FULL = ("status code: 507", "QuotaExceeded", "StorageFull")
 # What obstore's message holds, and what is told of it: the message itself has addresses, and may have names of keys.
@@ -56,8 +57,36 @@ _REASONS = {
 }
 
 
-def open_bucket(bucket: str, prefix: str) -> S3Store:
+@dataclass(frozen=True)
+class Patience:
+    """How long a bucket is waited for.
+
+    Attributes:
+        silent: for how long it may be silent, an upload's own time included.
+        request: for how long a request may take.
+        retry: until when what failed is tried again, reckoned from the request's beginning.
+        retries: how often at most.
+    """
+
+    silent: timedelta
+    request: timedelta
+    retry: timedelta
+    retries: int
+
+
+PROMPT = Patience(timedelta(seconds=20), timedelta(seconds=60), timedelta(seconds=10), 3)
+"""For a server. 20 seconds of silence are enough for the largest file at 3.4 MB a second. Retries are over within a
+second where nobody listens. A request that was silent for long is not tried again: those who wait for it are told, and
+come again by themselves."""
+
+
+def open_bucket(bucket: str, prefix: str, patience: Patience = PROMPT) -> S3Store:
     """A client of a bucket, which asks nothing yet; endpoint, region and credentials come from `AWS_…` variables.
+
+    Args:
+        bucket: its name.
+        prefix: what all names in it begin with.
+        patience: how long it is waited for.
 
     Raises:
         InvalidSettings: these variables are no settings of a bucket.
@@ -71,18 +100,43 @@ def open_bucket(bucket: str, prefix: str) -> S3Store:
                 # A variable that says http:// means it; other clients of S3 take it so, too.
                 "allow_http": endpoint.startswith("http://"),
                 "connect_timeout": _CONNECT_TIMEOUT,
-                "read_timeout": READ_TIMEOUT,
-                "timeout": _TIMEOUT,
+                "read_timeout": patience.silent,
+                "timeout": patience.request,
             },
             retry_config={
-                "max_retries": _MAX_RETRIES,
-                "retry_timeout": _RETRY_TIMEOUT,
+                "max_retries": patience.retries,
+                "retry_timeout": patience.retry,
                 "backoff": {"init_backoff": _PAUSE, "max_backoff": _LONGEST_PAUSE, "base": 2},
             },
         )
     # The error's own words may hold what a variable says.
     except (BaseError, ValueError):
         raise InvalidSettings("the AWS_… variables of the bucket are incomplete, or one of them is not valid") from None
+
+
+BUCKET_ERRORS = BaseError, FileNotFoundError
+"""What obstore raises."""
+
+
+def typed(error: Exception, bucket: str, missing: str | None = None) -> OneBertError:
+    """What one of the `BUCKET_ERRORS` means, without its own words.
+
+    Args:
+        error: as obstore raised it.
+        bucket: what the sentence calls the bucket.
+        missing: the sentence for an object that is not there.
+
+    Returns:
+        StoreCorrupt where the object is not there and `missing` says so, StorageFull where the bucket has no room, and
+        BlobsAway for all else: the bucket is away, slow, forbidden, or answers what is no answer.
+    """
+    said = str(error)
+    if any(sign in said for sign in _FULL):
+        return StorageFull(f"{bucket} has no room for this")
+    if missing and isinstance(error, FileNotFoundError) and "NoSuchBucket" not in said:
+        return StoreCorrupt(missing)
+    reason = next((reason for sign, reason in _REASONS.items() if sign in said), "its answer is none")
+    return BlobsAway(f"{bucket} does not work: {reason}")
 
 
 class ObjectBlobs:
@@ -180,24 +234,16 @@ class ObjectBlobs:
 
     @contextmanager
     def _asking(self, missing: str | None = None) -> Iterator[None]:
-        """Turns errors of the bucket into typed ones, without the words of the error.
+        """Turns errors of the bucket into typed ones; a bucket that was silent a moment ago is not asked.
 
         Raises:
-            StoreCorrupt: the object is not there; with `missing` as its sentence.
-            StorageFull: the bucket has no room.
-            BlobsAway: all else: the bucket is away, slow, forbidden, or answers what is no answer.
+            StoreCorrupt, StorageFull, BlobsAway: see `typed`.
         """
         if time.monotonic() < self._silent_until:
-            raise BlobsAway(f"{_NOT_WORKING}: it did not answer a moment ago")
+            raise BlobsAway(f"{_STORE} does not work: it did not answer a moment ago")
         try:
             yield
-        except (BaseError, FileNotFoundError) as error:
-            said = str(error)
-            if _SILENT in said:
+        except BUCKET_ERRORS as error:
+            if _SILENT in str(error):
                 self._silent_until = time.monotonic() + SILENCE_S
-            if any(sign in said for sign in _FULL):
-                raise StorageFull("the store's bucket has no room for this") from None
-            if missing and isinstance(error, FileNotFoundError) and "NoSuchBucket" not in said:
-                raise StoreCorrupt(missing) from None
-            reason = next((reason for sign, reason in _REASONS.items() if sign in said), "its answer is none")
-            raise BlobsAway(f"{_NOT_WORKING}: {reason}") from None
+            raise typed(error, _STORE, missing) from None

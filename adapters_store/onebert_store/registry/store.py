@@ -1,6 +1,5 @@
 """Where a store is, and what opens it: a database and a place for blobs, each named by a URL."""
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import Self, TypeVar
 from urllib.parse import unquote
 
+from onebert_store.blobs.address import bucket_of
 from onebert_store.blobs.cache import BlobCache
 from onebert_store.blobs.folder import FolderBlobs
 from onebert_store.blobs.protocol import BlobStore
@@ -21,7 +21,6 @@ T = TypeVar("T")
 
 DATABASE = "registry.sqlite3"
 _FILE = "file:///"
-_S3 = re.compile(r"s3://([a-z0-9][a-z0-9.-]+[a-z0-9])/*([\w!.*'()/-]*?)/*")
 
 
 @dataclass(frozen=True)
@@ -67,16 +66,12 @@ def _file(address: StoreAddress, make: bool) -> BlobStore:
 
 def _s3(address: StoreAddress, make: bool) -> BlobStore:
     # Whether there is such a bucket, the first request will tell: one that is away now may be back by then.
-    found = _S3.fullmatch(address.blobs)
-    if not found:
-        raise InvalidSettings("blobs in a bucket are s3://BUCKET/PREFIX; credentials are in the environment (AWS_…)")
+    bucket, prefix = bucket_of(address.blobs, "blobs")
     # Imported here: the default, a folder, needs no obstore.
-    try:
-        from onebert_store.blobs.bucket import ObjectBlobs, open_bucket  # noqa: PLC0415
-    except ImportError as error:
-        raise InvalidSettings("blobs in a bucket need obstore: pip install 'onebert[s3]'") from error
+    from onebert_store.blobs.bucket import ObjectBlobs, open_bucket  # noqa: PLC0415
+
     copies = BlobCache(address.folder / "blob-copies", address.copies_bytes)
-    return ObjectBlobs(open_bucket(*found.groups()), address.folder / "staging", copies, MAX_FILE_BYTES)
+    return ObjectBlobs(open_bucket(bucket, prefix), address.folder / "staging", copies, MAX_FILE_BYTES)
 
 
 def _postgresql(url: str) -> Database:

@@ -1,6 +1,5 @@
 """The command `score`."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -34,7 +33,12 @@ def score(
             metavar="FILE",
         ),
     ],
-    out: Annotated[Path, typer.Option(help="Folder for the answers; what is scored in it is kept.", metavar="FOLDER")],
+    out: Annotated[
+        str,
+        typer.Option(
+            help="Folder for the answers, or s3://bucket/prefix; what is scored in it is kept.", metavar="FOLDER"
+        ),
+    ],
     text: TextColumn = None,
     text_pair: TextPairColumn = None,
     keep: Annotated[

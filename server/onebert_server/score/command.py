@@ -5,14 +5,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import torch
 
 from onebert_server.garbage import collect_seldom
 from onebert_server.runtime import on_a_thread, store_address
-from onebert_server.score.job import Job, Output, open_output
+from onebert_server.score.job import Job
 from onebert_server.score.local import score_here
+from onebert_server.score.output import Output, open_output
 from onebert_server.score.reading import Window, open_stream
 from onebert_server.score.scorer import Scorer, open_scorer, require_takes
 from onebert_server.score.sources import Source, find_sources
@@ -31,7 +31,7 @@ class Asked:
     Attributes:
         tasks: delta files, and names in the store.
         data: files and folders.
-        out: where the answers go.
+        out: where the answers go: a folder, or `s3://BUCKET/PREFIX`.
         text, text_pair: the columns of texts; None is found by name.
         kept: the columns that are written beside the answers; where there are none, `id`.
         encoding: of text files; None is UTF-8.
@@ -42,7 +42,7 @@ class Asked:
 
     tasks: Sequence[str]
     data: Sequence[str]
-    out: Path
+    out: str
     text: str | None
     text_pair: str | None
     kept: Sequence[str]
@@ -135,7 +135,7 @@ def _shown() -> Iterator[Callable[[Window], None]]:
         yield report
 
 
-def _print_end(out: Path, output: Output) -> None:
+def _print_end(out: str, output: Output) -> None:
     counts = output.finish()
     console.out.print(
         f"{counts['rows']:,} rows in {counts['parts']:,} files in {out}, {counts['errors']:,} without an answer",

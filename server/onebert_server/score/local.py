@@ -6,7 +6,8 @@ from itertools import groupby
 
 from onebert_encoder.compute.threads import compute_with
 from onebert_server.score.ahead import ahead
-from onebert_server.score.job import Job, Output
+from onebert_server.score.job import Job
+from onebert_server.score.output import Output
 from onebert_server.score.reading import Window, read_windows
 from onebert_server.score.scorer import Prepared, Scorer
 

@@ -13,7 +13,8 @@ import pyarrow
 import torch
 
 from onebert_server.score.ahead import ahead
-from onebert_server.score.job import Job, Output
+from onebert_server.score.job import Job
+from onebert_server.score.output import Output
 from onebert_server.score.reading import Window, read_windows
 from onebert_server.score.scorer import Scorer, open_scorer
 from onebert_server.score.tasks import ScoredTask

@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow
 from pyarrow import fs
 
+from onebert_store.blobs.address import BUCKET
 from onebert_store.errors import InvalidData
 
-REMOTE = "s3://"
 PARQUET = ".parquet"
 EXTENSIONS = (PARQUET, ".csv", ".csv.gz", ".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz")
 
@@ -90,7 +90,7 @@ def _source(address: str, info: Any) -> Source:
 
 def _resolve(address: str) -> tuple[Any, str]:
     """The file system of an address, and the path in it."""
-    if not address.startswith(REMOTE):
+    if not address.startswith(BUCKET):
         return fs.LocalFileSystem(), str(Path(address).expanduser())
     try:
         system, path = fs.FileSystem.from_uri(address)
@@ -101,4 +101,4 @@ def _resolve(address: str) -> tuple[Any, str]:
 
 def _bare(address: str) -> str:
     """Without the options behind the `?` of a bucket's address, among which may be keys."""
-    return address.partition("?")[0] if address.startswith(REMOTE) else address
+    return address.partition("?")[0] if address.startswith(BUCKET) else address

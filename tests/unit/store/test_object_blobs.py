@@ -4,16 +4,17 @@ import http.server
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from blob_stores import BucketLocation
 from object_server import BUCKET, KEY, SECRET, environment, free_ports
-from onebert_store.blobs import bucket
-from onebert_store.blobs.bucket import open_bucket
+from onebert_store.blobs.bucket import PROMPT, open_bucket
 from onebert_store.blobs.cache import BlobCache
 from onebert_store.blobs.digests import digest_of
+from onebert_store.blobs.objects import Objects
 from onebert_store.errors import BlobsAway, InvalidSettings, StorageFull, StorageUnavailable, StoreCorrupt
 from tcp_proxy import TcpProxy
 
@@ -35,7 +36,7 @@ class Answers(http.server.BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(body)
 
-    do_GET = do_PUT = do_POST = do_DELETE = handle_any
+    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = handle_any
 
     def log_message(self, *_):
         pass
@@ -174,12 +175,12 @@ def test_a_silent_bucket_is_waited_for_once_and_then_refused_at_once(
     object_server, bucket_prefix, tmp_path, monkeypatch
 ):
     """Nine ask one after the other while it says nothing; the silence of one is all that they wait for together."""
-    monkeypatch.setattr(bucket, "READ_TIMEOUT", timedelta(seconds=2))
-    monkeypatch.setattr(bucket, "_MAX_RETRIES", 0)
     with TcpProxy(object_server.connect) as proxy:
         for name, value in environment(proxy.port).items():
             monkeypatch.setenv(name, value)
-        blobs = BucketLocation(tmp_path, BUCKET, bucket_prefix).open(100)
+        location = BucketLocation(tmp_path, BUCKET, bucket_prefix)
+        location.client = open_bucket(BUCKET, bucket_prefix, replace(PROMPT, silent=timedelta(seconds=2), retries=0))
+        blobs = location.open(100)
         blobs.put(b"hello")
         proxy.silence()
         with pytest.raises(BlobsAway, match="does not answer in time"):
@@ -281,3 +282,10 @@ def test_no_bound_no_copy_and_a_disk_that_refuses_is_an_empty_cache(tmp_path):
     cache.keep(HELLO, b"hello")
     assert cache.get(HELLO) is None
     cache.drop(HELLO)
+
+
+def test_an_object_that_is_said_to_be_there_and_is_not_is_no_success(wrong_server):
+    """As S3 says of one whose upload by somebody else is under way, and may fail."""
+    wrong_server.answer = 412, error_xml("PreconditionFailed")
+    with pytest.raises(BlobsAway, match="the bucket of the answers does not work"):
+        Objects(BUCKET, "prefix", "the bucket of the answers").create("part", b"hello")

@@ -1,0 +1,118 @@
+"""What is scored of a job: a file of every part, whole or not there, beside what says which job it is."""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow
+import pyarrow.parquet
+
+from onebert_server.score.job import Job
+from onebert_server.score.places import Place, Sink, place_at
+from onebert_store.errors import InvalidSettings
+
+# Readers of folders of Parquet files pass over names that begin so.
+JOB, DONE = "_job.json", "_done.json"
+# Bytes of a row group.
+_GROUP_BYTES = 2**26
+
+
+class PartFile:
+    """One part while it is written."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._writer: pyarrow.parquet.ParquetWriter | None = None
+        self._held: list[pyarrow.Table] = []
+
+    def add(self, table: pyarrow.Table) -> None:
+        """Adds rows."""
+        self._held.append(table)
+        if sum(one.nbytes for one in self._held) >= _GROUP_BYTES:
+            self._write()
+
+    def close(self) -> None:
+        """Writes what is left, and the end of the file."""
+        if self._held:
+            self._write()
+        if self._writer is not None:
+            self._writer.close()
+
+    def _write(self) -> None:
+        rows = pyarrow.concat_tables(self._held)
+        self._held = []
+        self._writer = self._writer or pyarrow.parquet.ParquetWriter(self._sink, rows.schema, compression="zstd")
+        self._writer.write_table(rows, row_group_size=max(rows.num_rows, 1))
+
+
+class Output:
+    """The files of a job.
+
+    Attributes:
+        scored: names of the parts that were there when the job was opened.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self.scored = frozenset(self._parts())
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[PartFile]:
+        """A part, which is there when the block has ended without an error, also after a crash.
+
+        Raises:
+            StorageFull, StorageUnavailable: the disk or the bucket refused the write.
+        """
+        with self._place.part(name) as sink:
+            file = PartFile(sink)
+            yield file
+            file.close()
+
+    def finish(self) -> Mapping[str, int]:
+        """Counts what all parts hold, and says beside them that none is missing."""
+        counts = {"parts": 0, "rows": 0, "errors": 0}
+        for name in self._parts():
+            metadata = self._place.metadata(name)
+            counts["parts"] += 1
+            counts["rows"] += metadata.num_rows
+            for group in (metadata.row_group(i) for i in range(metadata.num_row_groups)):
+                errors = group.column(metadata.num_columns - 1).statistics
+                counts["errors"] += group.num_rows - errors.null_count
+        self._place.keep(DONE, _json(counts))
+        return counts
+
+    def _parts(self) -> list[str]:
+        return sorted(name for name in self._place.names() if name.startswith("part-") and name.endswith(".parquet"))
+
+
+@contextmanager
+def open_output(where: str, job: Job) -> Iterator[Output]:
+    """Where the files of a job go.
+
+    Raises:
+        InvalidSettings: the address is none; or another job's files are there, or files of something else.
+        StoreLocked: another process works on this job.
+        StorageUnavailable: the bucket does not work.
+    """
+    place = place_at(where)
+    with place.held():
+        facts = _json(job.facts())
+        if place.read(JOB) is None:
+            if others := [name for name in place.names() if not name.startswith(".")]:
+                raise InvalidSettings(f"--out: {place.name} has {others[0]} in it, and no {JOB}; take an empty folder")
+            place.keep(JOB, facts)
+        # Of a bucket another process may have been first.
+        _require_same(json.loads(place.read(JOB) or facts), json.loads(facts), place.name)
+        yield Output(place)
+
+
+def _require_same(before: Mapping[str, Any], now: Mapping[str, Any], folder: str) -> None:
+    if others := [name for name in now if before.get(name) != now[name]]:
+        raise InvalidSettings(
+            f"--out: {folder} holds another job: {', '.join(others)} differ; see its {JOB} or take another folder"
+        )
+
+
+def _json(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, indent=2, ensure_ascii=False).encode() + b"\n"
