@@ -129,6 +129,19 @@ KEYS = Table(
     Column("revoked_at", UtcDateTime),
 )
 
+# Of the versions there are, how many of a task a principal has uploaded, and their bytes: what quotas are held against.
+# The trail and the versions say it as well, but to count a hundred thousand of these, while all other changes wait for
+# the upload's commit, takes a second.
+HOLDINGS = Table(
+    "holdings",
+    TABLES,
+    Column("task", NAME, primary_key=True),
+    Column("principal", String, primary_key=True),
+    Column("versions", Integer, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Index("ix_holdings_principal", "principal"),
+)
+
 # One row: the number of the last change. Whoever makes a change holds this row until the commit.
 FEED = Table("feed", TABLES, Column("last", BigInteger, nullable=False))
 

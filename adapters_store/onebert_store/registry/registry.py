@@ -172,6 +172,7 @@ class Registry:
             record, created, first = statements.add_version(connection, task, delta, stored.size)
             if not created:
                 return Added(record, created, last_change(connection))
+            statements.count_upload(connection, task, by.principal, stored.size)
             alias = LIVE if first else None
             seq = self.feed.write(connection, by, Action.UPLOAD, task, record.version, alias)
             statements.check_quotas(connection, by.principal, most)

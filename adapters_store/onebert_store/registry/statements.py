@@ -1,17 +1,17 @@
 """What the registry changes: the statements of its transactions, which decide by the rows that they changed.
 
 They are written for READ COMMITTED: each statement sees what was committed before it. Rows are held in one order (task,
-versions, aliases, orphans by digest, the feed's counter), so that no two transactions wait for each other.
+versions, aliases, orphans by digest, holdings, the feed's counter), so that no two transactions wait for each other.
 """
 
 from datetime import UTC, datetime
 
-from sqlalchemy import ColumnElement, Connection, and_, case, delete, exists, func, insert, literal, select, update
+from sqlalchemy import ColumnElement, Connection, case, delete, exists, func, insert, literal, select, update
 
 from onebert_store.errors import OverQuota
 from onebert_store.file.canonical import manifest_json
 from onebert_store.file.delta import Delta
-from onebert_store.registry.database import ALIASES, CHANGES, ORPHANS, TASKS, VERSIONS, upsert
+from onebert_store.registry.database import ALIASES, CHANGES, HOLDINGS, ORPHANS, TASKS, VERSIONS, upsert
 from onebert_store.registry.grants import Quotas
 from onebert_store.registry.names import LIVE
 from onebert_store.registry.queries import MAX_VERSION
@@ -43,8 +43,15 @@ def add_version(connection: Connection, task: str, delta: Delta, size: int) -> t
     return VersionRecord(task, n, delta.digest, size, created_at, delta.manifest), known is None, is_live
 
 
+def count_upload(connection: Connection, task: str, principal: str, size: int) -> None:
+    """Counts a version that was added as one that a principal has uploaded."""
+    first = upsert(connection, HOLDINGS).values(task=task, principal=principal, versions=1, bytes=size)
+    more = {"versions": HOLDINGS.c.versions + 1, "bytes": HOLDINGS.c.bytes + size}
+    connection.execute(first.on_conflict_do_update(index_elements=["task", "principal"], set_=more))
+
+
 def check_quotas(connection: Connection, principal: str, most: Quotas, task: str | None = None, size: int = 0) -> None:
-    """Refuses what a principal has beyond its quotas: of what it has uploaded, the versions that are there.
+    """Refuses what a principal holds beyond its quotas: of what it has uploaded, the versions that are there.
 
     In a transaction that uploads it is called after the change was written: from there on one upload goes on at a
     time, whichever process it is in, and sees what those before it have committed.
@@ -61,14 +68,10 @@ def check_quotas(connection: Connection, principal: str, most: Quotas, task: str
     """
     if not most.of_storage:
         return
-    own = and_(VERSIONS.c.task == CHANGES.c.task, VERSIONS.c.version == CHANGES.c.version)
-    mine = CHANGES.join(VERSIONS, own)
-    by_it = (CHANGES.c.principal == principal, CHANGES.c.action == Action.UPLOAD)
-    counted = select(func.count(VERSIONS.c.task.distinct()), func.coalesce(func.sum(VERSIONS.c.size), 0))
-    tasks, stored = connection.execute(counted.select_from(mine).where(*by_it)).one()
+    counted = select(func.count(), func.coalesce(func.sum(HOLDINGS.c.bytes), 0))
+    tasks, stored = map(int, connection.execute(counted.where(HOLDINGS.c.principal == principal)).one())
     if task is not None:
-        here = select(VERSIONS.c.version).select_from(mine).where(*by_it, VERSIONS.c.task == task)
-        tasks += connection.execute(here.limit(1)).first() is None
+        tasks += connection.execute(select(HOLDINGS).where(*_holding(task, principal))).first() is None
     for has, may, what in ((tasks, most.tasks, "tasks"), (stored + size, most.bytes, "bytes")):
         if may is not None and has > may:
             raise OverQuota(f"this caller may have {may} {what} stored, and would have {has}")
@@ -98,14 +101,16 @@ def delete_version(connection: Connection, task: str, n: int) -> bool:
     """
     _hold(connection, task)
     gone = delete(VERSIONS).where(VERSIONS.c.task == task, VERSIONS.c.version == _storable(n))
-    digest = connection.execute(gone.returning(VERSIONS.c.digest)).scalar()
-    if digest is None:
+    row = connection.execute(gone.returning(VERSIONS.c.digest, VERSIONS.c.size)).first()
+    if row is None:
         return False
+    digest, size = row
     now = datetime.now(UTC)
     others = exists().where(VERSIONS.c.digest == digest)
     orphan = select(literal(digest), literal(now, ORPHANS.c.since.type)).where(~others)
     marked = upsert(connection, ORPHANS).from_select(["digest", "since"], orphan)
     connection.execute(marked.on_conflict_do_update(index_elements=["digest"], set_={"since": now}))
+    _discount_upload(connection, task, n, size)
     return True
 
 
@@ -122,6 +127,22 @@ def delete_task(connection: Connection, task: str) -> None:
     versions = select(VERSIONS.c.version).where(VERSIONS.c.task == task).order_by(VERSIONS.c.digest)
     for n in connection.scalars(versions).all():
         delete_version(connection, task, n)
+
+
+def _discount_upload(connection: Connection, task: str, n: int, size: int) -> None:
+    """Counts a deleted version no more; nobody was counted for one of before there was a trail."""
+    uploads = (CHANGES.c.task == task, CHANGES.c.version == n, CHANGES.c.action == Action.UPLOAD)
+    principal = connection.scalar(select(CHANGES.c.principal).where(*uploads))
+    if principal is None:
+        return
+    less = {"versions": HOLDINGS.c.versions - 1, "bytes": HOLDINGS.c.bytes - size}
+    left = update(HOLDINGS).where(*_holding(task, principal)).values(less).returning(HOLDINGS.c.versions)
+    if not connection.scalar(left):
+        connection.execute(delete(HOLDINGS).where(*_holding(task, principal)))
+
+
+def _holding(task: str, principal: str) -> tuple[ColumnElement[bool], ...]:
+    return HOLDINGS.c.task == task, HOLDINGS.c.principal == principal
 
 
 def _hold(connection: Connection, task: str) -> None:

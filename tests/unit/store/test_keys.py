@@ -4,14 +4,17 @@ import hashlib
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from onebert_store.errors import InvalidInput, KeyNotFound, OverQuota
+from onebert_store.errors import InvalidInput, KeyNotFound, OneBertError, OverQuota
 from onebert_store.registry.database import KEYS, TABLES, reading, writing
 from onebert_store.registry.grants import Grant, Quotas, Scope
-from onebert_store.registry.records import Actor
+from onebert_store.registry.records import Action, Actor
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import join_store
 from tiny_delta import make_delta
@@ -160,6 +163,40 @@ def test_a_quota_of_tasks_is_kept_in_the_transaction(registry):
     mine = registry.tasks()[0].name
     registry.add(mine, make_delta(50), by=by, most=most)
     registry.add("others", make_delta(51), by=Actor("key:other"), most=most)
+
+
+NAMES = st.sampled_from(["a", "b"])
+CHANGES = st.one_of(
+    st.tuples(st.just("add"), NAMES, st.integers(0, 3), st.sampled_from(["ann", "bob"])),
+    st.tuples(st.just("delete_version"), NAMES, st.integers(1, 5)),
+    st.tuples(st.just("move_alias"), NAMES, st.just("live"), st.integers(1, 5), st.integers(1, 5)),
+    st.tuples(st.just("delete_task"), NAMES),
+)
+
+
+@settings(max_examples=40)
+@given(st.lists(CHANGES, max_size=40))
+def test_what_a_principal_holds_is_what_the_trail_says_that_it_uploaded_and_is_there(tmp_path_factory, changes):
+    with Registry.open(tmp_path_factory.mktemp("quotas")) as registry:
+        for name, task, *rest in changes:
+            with suppress(OneBertError):
+                if name == "add":
+                    registry.add(
+                        task, make_delta(rest[0], labels=["a", "b", "c"][: 2 + rest[0] % 2]), by=Actor(rest[1])
+                    )
+                else:
+                    getattr(registry, name)(task, *rest)
+        sizes = {(entry.task, entry.version): entry.size for entry in registry.entries()}
+        trail = [one for one in registry.feed.audit(0, 999) if one.action == Action.UPLOAD]
+        for who in ("ann", "bob"):
+            held = {at: sizes[at] for one in trail if one.principal == who and (at := (one.task, one.version)) in sizes}
+            tasks, stored = len({task for task, _ in held}), sum(held.values())
+            registry.require_room("new", 1, Actor(who), Quotas(tasks=tasks + 1, bytes=stored + 1))
+            for most in (Quotas(bytes=stored or 1), Quotas(tasks=tasks or 1)):
+                with pytest.raises(OverQuota) if held else nullcontext():
+                    registry.require_room("new", 1, Actor(who), most)
+            for task, _ in held:
+                registry.require_room(task, 0, Actor(who), Quotas(tasks=tasks, bytes=stored))
 
 
 def test_a_quota_of_bytes_counts_what_is_stored_now(registry):

@@ -13,14 +13,15 @@ from alembic.script import ScriptDirectory
 
 from onebert_store.errors import StoreCorrupt
 from onebert_store.registry import schema
-from onebert_store.registry.database import TABLES, reading, writing
-from onebert_store.registry.records import Alias
+from onebert_store.registry.database import HOLDINGS, TABLES, reading, writing
+from onebert_store.registry.records import Actor, Alias
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import join_store, open_store
 from tiny_delta import make_delta
 
 # Dumped from a store that the last OneBERT without Alembic made: two tasks, a deleted version, a deleted task.
 SCHEMA_1 = Path(__file__).with_name("schema_1.sql").read_text()
+NEWER = {"orphans", "changes", "feed", "holdings", "keys", "replicas", "alembic_version"}
 ROWS = "SELECT * FROM versions ORDER BY task, version", "SELECT * FROM aliases", "SELECT * FROM tasks"
 
 
@@ -59,7 +60,7 @@ def test_a_store_of_schema_1_is_upgraded_with_every_row(old_store):
         for entry in registry.entries():
             registry.verify(entry)
     assert dump(old_store, *ROWS) == before
-    assert dump(old_store, "SELECT * FROM alembic_version", "PRAGMA user_version") == [[("0004",)], [(4,)]]
+    assert dump(old_store, "SELECT * FROM alembic_version", "PRAGMA user_version") == [[("0005",)], [(5,)]]
     with Registry.open(old_store) as registry:
         assert registry.add("spam", make_delta(9))[0].version == 4, "version 3 was deleted before"
         assert registry.add("gone", make_delta(9))[0].version == 2
@@ -70,7 +71,7 @@ def test_an_upgraded_store_can_go_back_and_be_upgraded_again(old_store):
     before = tables(old_store)
     for _ in range(2):
         with Registry.open(old_store):
-            assert tables(old_store) == before | {"orphans", "changes", "feed", "keys", "replicas", "alembic_version"}
+            assert tables(old_store) == before | NEWER
         with open_store(old_store) as store, writing(store.database) as connection:
             schema.migrate(store.database, connection, 1)
         assert tables(old_store) == before | {"alembic_version"}
@@ -113,6 +114,24 @@ def test_every_schema_can_be_left_and_come_back_to_with_every_row(place):
         assert registry.add("spam", make_delta(2))[0].version == 4
 
 
+def test_what_was_uploaded_by_whom_is_counted_by_the_upgrade(place):
+    def counted(connection):
+        return sorted(map(tuple, connection.execute(HOLDINGS.select())))
+
+    with open_store(place) as store:
+        registry = Registry(store)
+        for seed, (task, who) in enumerate([("a", "ann"), ("a", "bob"), ("a", "ann"), ("b", "ann"), ("c", "bob")]):
+            registry.add(task, make_delta(seed), by=Actor(who))
+        registry.delete_version("a", 3)
+        registry.delete_task("c")
+        with writing(store.database) as connection:
+            before = counted(connection)
+            schema.migrate(store.database, connection, 4)
+            schema.migrate(store.database, connection, 5)
+            assert counted(connection) == before
+    assert [row[:3] for row in before] == [("a", "ann", 1), ("a", "bob", 1), ("b", "ann", 1)]
+
+
 def test_the_newest_revision_is_the_schema_of_the_code():
     scripts = ScriptDirectory(str(Path(schema.__file__).parent / "migrations"))
     assert scripts.get_heads() == [f"{schema.SCHEMA:04d}"]
@@ -123,7 +142,7 @@ def test_a_newer_store_is_refused_in_one_line_and_left_as_it_is(old_store):
         connection.execute("PRAGMA user_version = 99")
     before = (old_store / "registry.sqlite3").read_bytes()
     for opening in (Registry.open, lambda folder: join_store(folder).__enter__()):
-        with pytest.raises(StoreCorrupt, match="the store has schema 99; this OneBERT reads schema 4 and older"):
+        with pytest.raises(StoreCorrupt, match="the store has schema 99; this OneBERT reads schema 5 and older"):
             opening(old_store)
     assert (old_store / "registry.sqlite3").read_bytes()[100:] == before[100:]
 
@@ -133,7 +152,7 @@ def test_an_upgrade_that_fails_changes_nothing(old_store):
     with closing(sqlite3.connect(old_store / "registry.sqlite3")) as connection:
         connection.execute("CREATE TABLE orphans (mine)")
     before = dump(old_store, *ROWS), tables(old_store)
-    with pytest.raises(StoreCorrupt, match="cannot be upgraded to schema 4"):
+    with pytest.raises(StoreCorrupt, match="cannot be upgraded to schema 5"):
         Registry.open(old_store)
     assert (dump(old_store, *ROWS), tables(old_store)) == before
     assert dump(old_store, "PRAGMA user_version") == [[(1,)]]
