@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import ray_head
+import ray_nodes
 
 
 @contextmanager
@@ -48,3 +49,38 @@ def workers(folder: Path, task: str) -> list[int]:
         except OSError:
             continue  # it ended meanwhile
     return found
+
+
+class Nodes:
+    """A cluster of several nodes on this machine; each has as many processors as it is told to say."""
+
+    def __init__(self, *cpus: int) -> None:
+        command = [sys.executable, ray_nodes.__file__, *map(str, cpus)]
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, env=environment()
+        )
+        self.address = self._said("address")[1]
+
+    def kill(self) -> None:
+        """Ends the node that came last, and every process on it, without a farewell."""
+        self._order("kill")
+
+    def add(self, cpus: int) -> None:
+        """Brings another node."""
+        self._order(f"add {cpus}")
+
+    def close(self) -> None:
+        """Ends them all."""
+        self.process.stdin.close()
+        assert self.process.wait(120) == 0
+        self.process.stdout.close()
+
+    def _order(self, order: str) -> None:
+        print(order, file=self.process.stdin, flush=True)
+        self._said("done")
+
+    def _said(self, word: str) -> list[str]:
+        words = next((line.split() for line in self.process.stdout if line.startswith(word)), None)
+        assert words, "the cluster has ended"
+        return words

@@ -35,6 +35,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self._busy_seconds = 0.0
         self._requests = Counter(
             "onebert_http_requests", "Requests answered.", ("method", "route", "status"), registry=self.registry
         )
@@ -111,6 +112,12 @@ class Metrics:
         self._batch_sequences.observe(sequences)
         self._batch_tokens.observe(tokens)
         self._batch_seconds.observe(seconds)
+        self._busy_seconds += seconds
+
+    @property
+    def busy_seconds(self) -> float:
+        """Seconds of all forward passes so far."""
+        return self._busy_seconds
 
     def observe_wait(self, seconds: float) -> None:
         """Counts one request that was taken out of the queue."""

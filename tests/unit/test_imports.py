@@ -39,6 +39,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
     ),
     "onebert_server": (
         {"cli"},
+        {"on_ray"},
         {"run"},
         {"app", "front_ends", "score"},
         {"http"},
@@ -53,9 +54,15 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
 
 # Library -> the only rooms that import it.
 ONLY_IN = {
-    "fastapi": {"onebert_server.app", "onebert_server.http"},
-    "starlette": {"onebert_server.http", "onebert_server.front_ends", "onebert_server.run"},
-    "msgspec": {"onebert.classifier", "onebert_server.client", "onebert_server.front_ends", "onebert_server.http"},
+    "fastapi": {"onebert_server.app", "onebert_server.http", "onebert_server.on_ray"},
+    "starlette": {"onebert_server.http", "onebert_server.front_ends", "onebert_server.on_ray", "onebert_server.run"},
+    "msgspec": {
+        "onebert.classifier",
+        "onebert_server.client",
+        "onebert_server.front_ends",
+        "onebert_server.http",
+        "onebert_server.on_ray",
+    },
     "sqlalchemy": {"onebert_store.registry"},
     "alembic": {"onebert_store.registry"},
     "psycopg": {"onebert_store.registry"},

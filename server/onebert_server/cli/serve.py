@@ -1,12 +1,17 @@
 """The command `serve`."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from onebert_server.cli.options import Base, DataDir, Device, Dtype
+from onebert_store.errors import InvalidSettings
+
+if TYPE_CHECKING:
+    from onebert_server.settings import Settings
 
 LISTENING = "Address"
+CLUSTER = "Cluster"
 
 
 def serve(
@@ -28,6 +33,26 @@ def serve(
     dtype: Dtype = None,
     device: Device = None,
     data_dir: DataDir = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="A Ray cluster that serves, such as auto or HOST:PORT; each of its nodes gets a front end.",
+            rich_help_panel=CLUSTER,
+        ),
+    ] = None,
+    replicas: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N|MIN-MAX",
+            help="How many replicas of the engine; default 1. MIN-MAX goes by the work that is asked of them.",
+            rich_help_panel=CLUSTER,
+        ),
+    ] = None,
+    cpus: Annotated[
+        int | None, typer.Option(help="Processors of each replica; default 1.", rich_help_panel=CLUSTER)
+    ] = None,
+    gpus: Annotated[int | None, typer.Option(help="GPUs of each replica; default 0.", rich_help_panel=CLUSTER)] = None,
 ) -> None:
     """Serve classifiers over HTTP until SIGTERM or Ctrl-C.
 
@@ -40,6 +65,25 @@ def serve(
     settings = load_settings(
         host=host, port=port, base=base, data_dir=data_dir, dtype=dtype, device=device, front_ends=front_ends
     )
+    layout = {"replicas": replicas, "cpus": cpus, "gpus": gpus}
+    asked = {name: value for name, value in layout.items() if value is not None}
+    if ray is not None:
+        _on_ray(settings, ray, asked)
+        return
+    if asked:
+        raise InvalidSettings(f"--{next(iter(asked))} is for a cluster: --ray ADDRESS")
     from onebert_server.run import serve as server  # noqa: PLC0415
 
     server.serve(settings)
+
+
+def _on_ray(settings: "Settings", address: str, layout: dict[str, str | int]) -> None:
+    # First, because it says how Ray is imported.
+    from onebert_store.command import cluster  # noqa: F401, PLC0415
+
+    try:
+        from onebert_server.on_ray.application import layout_of  # noqa: PLC0415
+        from onebert_server.on_ray.command import serve_on_ray  # noqa: PLC0415
+    except ImportError:
+        raise InvalidSettings("--ray needs Ray Serve: pip install 'onebert[ray]'") from None
+    serve_on_ray(settings, address, layout_of(layout))

@@ -21,7 +21,7 @@ from onebert_server.access.keys import KeyRing
 from onebert_server.answering.answers import WORKERS, Answerer
 from onebert_server.edge import Edge
 from onebert_server.front_ends import wire
-from onebert_server.front_ends.forwarding import Forwarding, UnixSocket, refusing
+from onebert_server.front_ends.forwarding import Forwarding, refusing
 from onebert_server.front_ends.remote import RemoteBackend, RemoteCounts
 from onebert_server.garbage import collect_seldom
 from onebert_server.http.auth import ApiKeys
@@ -57,7 +57,7 @@ def main() -> None:
         forwarding = Forwarding(
             app,
             routes_classify.router.routes,
-            UnixSocket(setup.app_path),
+            setup.app_path,
             ApiKeys(keys, tokens),
             lambda error: RequestMiddleware(refusing(error), edge),
             setup.engine_timeout,

@@ -1,10 +1,14 @@
-"""Requests that a front end does not answer itself: their ASGI messages go to the engine's process and back."""
+"""Requests that a front end does not answer itself: their ASGI messages go to the engine's process and back.
+
+Each request has a connection of its own. A part of a body is sent when the app asks for it, so that a body waits where
+it would without a front end: in the client's socket.
+"""
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -55,36 +59,13 @@ SCOPE = (
 )
 
 
-class Carrier(Protocol):
-    """What brings a request to the app of a process with the engine, and its answer back."""
-
-    async def carry(self, scope: Scope, receive: Receive, send: Send, patience: float) -> None:
-        """Has one request answered there.
-
-        Args:
-            scope: of the request; this and the next two as of an ASGI app.
-            receive: gives the body.
-            send: takes the answer.
-            patience: seconds for which the other side may say nothing while it is waited for.
-
-        Raises:
-            NoAnswer: nobody there has begun to answer, and nobody will.
-            OneBertError: the request is refused on its way.
-            ConnectionError: an answer that has begun ends here.
-        """
-
-
-class NoAnswer(Exception):
-    """The engine's process has not begun to answer, and will not."""
-
-
 class Forwarding:
-    """An app with some routes of its own; every other request is for the app of the engine's process.
+    """An app with some routes of its own; every other request is for the app behind a Unix socket.
 
     Args:
         app: answers its own routes.
         own: which these are.
-        carrier: brings the others there.
+        path: of the socket.
         keys: a request that these do not let through is for `app`, too, which refuses it: it shall cost no connection.
         refuse: makes an app that answers with an error where nobody does behind the socket.
         patience: seconds for which the other process may send nothing, not even that it is alive, before it counts as
@@ -97,7 +78,7 @@ class Forwarding:
         self,
         app: ASGIApp,
         own: Sequence[BaseRoute],
-        carrier: Carrier,
+        path: str,
         keys: ApiKeys,
         refuse: Callable[[OneBertError], ASGIApp],
         patience: float = 60.0,
@@ -105,7 +86,7 @@ class Forwarding:
         self._patience = patience
         self._app = app
         self._own = own
-        self._carrier = carrier
+        self._path = path
         self._keys = keys
         self._refuse = refuse
         self._keyed, self._health, self._documentation = _room(), _room(), _room()
@@ -125,12 +106,10 @@ class Forwarding:
             await self._refuse(full)(scope, receive, send)
             return
         try:
-            await self._carrier.carry(scope, receive, send, patience)
-        except NoAnswer:
+            await self._forward(scope, receive, send, patience)
+        except _NoAnswer:
             silent = ShuttingDown("the process with the engine does not answer")
             await self._refuse(silent)(scope, receive, send)
-        except OneBertError as error:
-            await self._refuse(error)(scope, receive, send)
         finally:
             room.give_back(whose.name, 1)
 
@@ -140,27 +119,12 @@ class Forwarding:
             return self._health, min(self._patience, HEALTH_PATIENCE)
         return (self._documentation if path in OPEN_PATHS else self._keyed), self._patience
 
-
-class UnixSocket:
-    """A carrier to the app behind a Unix socket: a connection for each request, over which its messages go.
-
-    A part of a body is sent when the app asks for it, so that a body waits where it would without a front end: in the
-    client's socket.
-
-    Args:
-        path: of the socket.
-    """
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-
-    async def carry(self, scope: Scope, receive: Receive, send: Send, patience: float) -> None:
-        """See Carrier."""
+    async def _forward(self, scope: Scope, receive: Receive, send: Send, patience: float) -> None:
         try:
             reader, writer = await asyncio.open_unix_connection(self._path)
         except OSError as error:
             logger.error("the process with the engine cannot be reached: %s", error.strerror)
-            raise NoAnswer from None
+            raise _NoAnswer from None
         client = _Client(receive, writer)
         try:
             writer.write(framed({name: scope[name] for name in SCOPE}))
@@ -171,7 +135,7 @@ class UnixSocket:
                     return
                 if message is None:
                     # Once the answer has begun, the server can only cut the connection.
-                    raise ConnectionError("the engine's process gave up a request") if begun else NoAnswer
+                    raise ConnectionError("the engine's process gave up a request") if begun else _NoAnswer
                 if message["type"] == _WANTED:
                     client.pull()
                     continue
@@ -228,6 +192,10 @@ async def _message(reader: asyncio.StreamReader, client: _Client, patience: floa
         return reading.result()
     finally:
         reading.cancel()
+
+
+class _NoAnswer(Exception):
+    """The engine's process has not begun to answer, and will not."""
 
 
 def refusing(error: OneBertError) -> ASGIApp:

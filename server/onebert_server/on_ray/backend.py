@@ -1,0 +1,72 @@
+"""The replicas as a front end on a cluster sees them: a question is one call, which another replica takes over."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from ray.exceptions import RayActorError, RayError
+from ray.serve.handle import DeploymentHandle
+
+from onebert_encoder.text.tokens import Pieces
+from onebert_server.access.context import Context
+from onebert_server.answering.backend import Result, Wanted
+from onebert_server.front_ends import questions, wire
+from onebert_server.front_ends.full import Full
+from onebert_server.logs import Seldom
+from onebert_server.on_ray.messages import encode
+from onebert_store.errors import EngineFailed
+
+# So many replicas may die one after the other under one question.
+ATTEMPTS = 4
+
+_reply = msgspec.msgpack.Decoder(wire.Logits | wire.Refused).decode
+_seldom = Seldom(logging.getLogger("onebert.on_ray"))
+
+
+class RayBackend:
+    """A backend behind a handle of the replicas' deployment; see Backend."""
+
+    def __init__(self, replicas: DeploymentHandle[Any]) -> None:
+        self._compute = replicas.options(method_name="compute")
+        self._full = Full()
+
+    def check(self, context: Context) -> None:
+        """See Backend; what waits is known to the replicas alone, whose last word counts for a moment."""
+        self._full.check(context)
+
+    async def compute(self, context: Context, wanted: Wanted, inputs: Sequence[Pieces]) -> list[Result]:
+        """See Backend; logits depend on the question alone, so a replica that dies under it may be followed by another.
+
+        Raises:
+            EngineFailed: besides what Backend says, replicas died under the question again and again.
+        """
+        for _ in range(ATTEMPTS):
+            try:
+                reply = _reply(await self._ask(_task(wanted), encode(questions.question(0, context, wanted, inputs))))
+            except RayActorError:
+                _seldom.warning("a replica was lost; another one takes its questions over")
+                continue
+            except RayError as error:
+                raise EngineFailed(f"a replica failed: {type(error).__name__}") from None
+            if isinstance(reply, wire.Refused):
+                self._full.note(context, reply)
+                raise questions.error_of(reply)
+            return questions.results(reply, {facts.ref: facts for facts in reply.learned})
+        raise EngineFailed("the replicas that this was asked of were lost, one after the other")
+
+    async def _ask(self, task: str, question: bytes) -> bytes:
+        asked = self._compute.options(multiplexed_model_id=task).remote(question)
+        try:
+            reply: bytes = await asked
+        except asyncio.CancelledError:
+            asked.cancel()  # type: ignore[no-untyped-call]
+            raise
+        return reply
+
+
+def _task(wanted: Wanted) -> str:
+    """The task by which a replica is chosen; nothing where a question is of several."""
+    tasks = {ref.partition("@")[0] for ref in wanted.refs or ()}
+    return tasks.pop() if len(tasks) == 1 else ""

@@ -1,0 +1,162 @@
+"""A front end on a cluster: takes HTTP on its node, tokenizes texts and reads answers; replicas do everything else."""
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+import uvicorn
+from fastapi import APIRouter, Response
+from ray.serve.handle import DeploymentHandle
+from starlette.middleware import Middleware
+
+from onebert_encoder.text.tokens import Tokenizer
+from onebert_server.access.keys import KeyRing
+from onebert_server.access.principal import Action
+from onebert_server.answering.answers import WORKERS, Answerer
+from onebert_server.edge import Edge
+from onebert_server.front_ends import wire
+from onebert_server.garbage import collect_seldom
+from onebert_server.http.routes import classify
+from onebert_server.http.strict import PROBLEMS, ContextOf
+from onebert_server.http.web import oidc_tokens, uvicorn_config, web_app
+from onebert_server.logs import log_to_stderr
+from onebert_server.metrics import Metrics
+from onebert_server.on_ray import measured, messages
+from onebert_server.on_ray.backend import RayBackend
+from onebert_server.on_ray.relay import RelayMiddleware
+from onebert_server.run.serve import bind
+from onebert_server.settings import Settings
+
+logger = logging.getLogger("onebert.front_end")
+
+# Seconds between two looks at a replica's keys: with a replica's own looks at the registry, a key that was revoked is
+# refused everywhere within five seconds.
+KEYS_EVERY = 1.0
+# Seconds within which replicas say what they have counted; one that does not is left out.
+MEASURED_WITHIN = 2.0
+
+_setup = msgspec.msgpack.Decoder(messages.Setup).decode
+_keys = msgspec.msgpack.Decoder(wire.Keys).decode
+
+
+class FrontEnd:
+    """What Ray Serve starts on each node, watches and stops.
+
+    Args:
+        settings: of the server.
+        replicas: a handle of the replicas' deployment.
+    """
+
+    async def __init__(  # type: ignore[misc] # Ray awaits it
+        self, settings: Settings, replicas: DeploymentHandle[Any]
+    ) -> None:
+        log_to_stderr(settings.log_level)
+        self._settings = settings
+        self._replicas = replicas
+        self._ring = KeyRing(settings.api_keys, closed=settings.oidc is not None)
+        self._digest = b""
+        setup = _setup(await replicas.options(method_name="setup").remote())
+        await self._look()
+        self._metrics = Metrics()
+        workers = ThreadPoolExecutor(WORKERS, "onebert-worker")
+        answerer = Answerer(Tokenizer.loads(setup.tokenizer), setup.max_length, RayBackend(replicas), workers)
+        self._edge = Edge(answerer, self._metrics)
+        self._server = _Server(self._config())
+        listeners = bind(settings.host, settings.port)
+        self.where = f"http://{settings.host}:{listeners[0].getsockname()[1]}"
+        self._serving = asyncio.create_task(self._server.serve(listeners))
+        self._looking = asyncio.create_task(self._keep_looking())
+        await self._server.listening.wait()
+        collect_seldom()
+
+    async def address(self) -> str:
+        """Where this front end listens."""
+        return self.where
+
+    async def check_health(self) -> None:
+        """Asked by Ray Serve, which starts another front end in place of one that raises.
+
+        Raises:
+            RuntimeError: it no longer listens.
+        """
+        if self._serving.done():
+            raise RuntimeError("the front end does not listen")
+
+    async def __del__(self) -> None:
+        """Called by Ray Serve when the front end shall end: lets requests finish, and takes no more."""
+        self._edge.draining = True
+        await asyncio.sleep(self._settings.drain_delay)
+        self._server.should_exit = True
+        await self._serving
+        self._looking.cancel()
+
+    def _config(self) -> uvicorn.Config:
+        settings = self._settings
+        routers = [classify.router, self._system()]
+        app = web_app(
+            self._edge,
+            routers,
+            keys=self._ring,
+            tokens=oidc_tokens(settings.oidc),
+            max_body_bytes=settings.max_body_bytes,
+            receive_timeout=settings.receive_timeout,
+            request_timeout=settings.request_timeout,
+        )
+        own = [route for router in routers for route in router.routes]
+        relay = Middleware(RelayMiddleware, own, self._replicas, settings.max_upload_bytes, settings.engine_timeout)
+        app.user_middleware.append(relay)  # the last one is the innermost
+        return uvicorn_config(app, settings.receive_timeout, settings.shutdown_timeout)
+
+    def _system(self) -> APIRouter:
+        router = APIRouter(responses=PROBLEMS, tags=["system"])
+
+        @router.get("/metrics", response_class=Response)
+        async def metrics(context: ContextOf) -> Response:
+            context.principal.require_all(Action.MEASURE)
+            return Response(await self._measure(), media_type=self._metrics.content_type)
+
+        return router
+
+    async def _measure(self) -> bytes:
+        """The metrics of this node, so that what all nodes say counts nothing twice."""
+        here = measured.part(self._metrics)
+        asked = self._replicas.broadcast("measure")
+        parts = await asked.results_async(timeout_s=MEASURED_WITHIN)
+        return measured.together([here, *(part for part in parts if part.node == here.node)])
+
+    async def _look(self) -> None:
+        changed: bytes = await self._replicas.options(method_name="keys").remote(self._digest)
+        if changed:
+            wire.exchange(self._ring, _keys(changed))
+            self._digest = hashlib.sha256(changed).digest()
+
+    async def _keep_looking(self) -> None:
+        while True:
+            await asyncio.sleep(KEYS_EVERY)
+            try:
+                async with asyncio.timeout(self._settings.engine_timeout):
+                    await self._look()
+            # Whatever it is: without these looks a revoked key would stay valid for ever.
+            except Exception as error:
+                logger.error("no replica tells which keys are taken: %s", type(error).__name__)
+
+
+class _Server(uvicorn.Server):
+    """uvicorn on an event loop that is Ray's: signals are for Ray."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listening = asyncio.Event()
+
+    async def startup(self, sockets: list | None = None) -> None:  # type: ignore[type-arg]
+        await super().startup(sockets)
+        self.listening.set()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield

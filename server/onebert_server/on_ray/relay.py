@@ -1,0 +1,125 @@
+"""Requests that a front end on a cluster does not answer itself go to a replica, each whole and in one call."""
+
+import asyncio
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from ray.exceptions import RayActorError, RayError
+from ray.serve.handle import DeploymentHandle
+from starlette.requests import ClientDisconnect
+from starlette.routing import BaseRoute, Match
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from onebert_server.front_ends.forwarding import HEALTH_PATHS, HEALTH_PATIENCE, SCOPE
+from onebert_server.http.problems import problem_of
+from onebert_server.on_ray import messages
+from onebert_server.permits import Permits
+from onebert_store.errors import ShuttingDown
+
+# Requests that one front end may have under way with replicas, and bytes of their bodies that it holds.
+MAX_RELAYED = 256
+MAX_HELD_BYTES = 2**29
+# What is asked of another replica when one dies under it. Of anything else nobody knows what was done by then.
+REPEATABLE = frozenset({"GET", "HEAD"})
+ATTEMPTS = 4
+# What the middleware around this gives each answer itself.
+_OWN_HEADERS = frozenset({b"x-request-id", b"connection"})
+
+_answer = msgspec.msgpack.Decoder(messages.Answer).decode
+
+
+class RelayMiddleware:
+    """Innermost in a front end's app: its own routes are the app's, everything else a replica answers.
+
+    Ids, keys, deadlines and the limits of bodies hold for both, since they are checked around this; and for what is
+    relayed once more by the replica, whose word counts.
+
+    Args:
+        app: answers its own routes.
+        own: which these are.
+        replicas: who is asked for everything else.
+        max_upload_bytes: of a body that may be an upload.
+        patience: seconds that a replica may take.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        own: Sequence[BaseRoute],
+        replicas: DeploymentHandle[Any],
+        max_upload_bytes: int,
+        patience: float,
+    ) -> None:
+        self._app = app
+        self._own = own
+        self._request = replicas.options(method_name="request")
+        self._max_upload_bytes = max_upload_bytes
+        self._patience = patience
+        full = "as many requests wait for replicas as a front end relays; try again soon"
+        # Whoever asks for health finds room whatever else is under way.
+        self._relayed, self._health = Permits(MAX_RELAYED, full), Permits(MAX_RELAYED, full)
+        self._held = Permits(MAX_HELD_BYTES, "as many bodies are under way as a front end holds; try again soon")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers a request of the app's own routes, and relays any other."""
+        if scope["type"] != "http" or any(route.matches(scope)[0] is Match.FULL for route in self._own):
+            await self._app(scope, receive, send)
+            return
+        principal = scope["state"]["context"].principal.name
+        room = self._health if scope["path"] in HEALTH_PATHS else self._relayed
+        try:
+            room.take(principal, 1)
+            try:
+                answer = await self._relay(scope, receive, principal)
+            finally:
+                room.give_back(principal, 1)
+        except Exception as error:
+            problem = problem_of(scope, error)
+            if problem is None:
+                raise
+            await problem(scope, receive, send)
+            return
+        headers = [(name, value) for name, value in answer.headers if name not in _OWN_HEADERS]
+        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        await send({"type": "http.response.body", "body": answer.body})
+
+    async def _relay(self, scope: Scope, receive: Receive, principal: str) -> messages.Answer:
+        held = 0
+        try:
+            parts, more = [], True
+            if scope["method"] == "PUT":
+                state = scope["state"]
+                state["max_body_bytes"], state["body_deadline"] = self._max_upload_bytes, math.inf
+            while more:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientDisconnect
+                parts.append(message.get("body", b""))
+                self._held.take(principal, len(parts[-1]))
+                held += len(parts[-1])
+                more = message.get("more_body", False)
+            return await self._ask(messages.encode(messages.Request(_scope(scope), b"".join(parts))), scope)
+        finally:
+            self._held.give_back(principal, held)
+
+    async def _ask(self, request: bytes, scope: Scope) -> messages.Answer:
+        patience = min(self._patience, HEALTH_PATIENCE) if scope["path"] in HEALTH_PATHS else self._patience
+        try:
+            async with asyncio.timeout(patience):
+                for _ in range(ATTEMPTS if scope["method"] in REPEATABLE else 1):
+                    try:
+                        return _answer(await self._request.remote(request))
+                    except RayActorError:
+                        continue
+        except (TimeoutError, RayError):
+            pass
+        raise ShuttingDown("no replica answers")
+
+
+def _scope(scope: Scope) -> dict[str, object]:
+    """What of a scope goes to a replica; its app gives the request the same id, and says the same of it in its log."""
+    headers = [(name, value) for name, value in scope["headers"] if name != b"x-request-id"]
+    headers.append((b"x-request-id", scope["state"]["request_id"].encode()))
+    return {name: scope[name] for name in SCOPE} | {"headers": headers}

@@ -1,0 +1,73 @@
+"""A replica on a cluster: a runtime that Ray Serve starts, watches and stops, and that the front ends ask."""
+
+import asyncio
+from contextlib import ExitStack
+
+import msgspec
+
+from onebert_server.app import create_app
+from onebert_server.engine.memory import keep_freed_memory
+from onebert_server.front_ends import questions, wire
+from onebert_server.logs import log_to_stderr
+from onebert_server.on_ray import measured, messages
+from onebert_server.on_ray.scaling import Work
+from onebert_server.runtime import open_runtime
+from onebert_server.settings import Settings
+
+_question = msgspec.msgpack.Decoder(wire.Compute).decode
+_request = msgspec.msgpack.Decoder(messages.Request).decode
+
+
+class Replica:
+    """Its methods are what Ray Serve and front ends call; what goes over the wire are bytes of our own form.
+
+    Args:
+        settings: of the runtime.
+    """
+
+    async def __init__(self, settings: Settings) -> None:  # type: ignore[misc] # Ray awaits it
+        log_to_stderr(settings.log_level)
+        keep_freed_memory()
+        self._opened = ExitStack()
+        runtime = await asyncio.to_thread(self._opened.enter_context, open_runtime(settings))
+        self._runtime = runtime
+        self._app = create_app(runtime)
+        self._keys = messages.Keys(runtime.keys)
+        self._work = Work(lambda: runtime.metrics.busy_seconds, lambda: runtime.engine.waiting_seconds)
+
+    async def setup(self) -> bytes:
+        """What a front end has to know of the base, a `messages.Setup`."""
+        base = self._runtime.base
+        return messages.encode(messages.Setup(base.tokenizer.dumps(), base.spec.max_length))
+
+    async def keys(self, digest: bytes) -> bytes:
+        """The keys that are taken now, a `wire.Keys`; nothing where the SHA-256 of that is this one."""
+        return self._keys.unless(digest)
+
+    async def compute(self, asked: bytes) -> bytes:
+        """Answers a `wire.Compute` with `wire.Logits`, which say how they are read, or `wire.Refused`."""
+        return messages.encode(await questions.answered(self._runtime.admission, _question(asked)))
+
+    async def request(self, asked: bytes) -> bytes:
+        """Answers a `messages.Request`, whatever it asks for, with a `messages.Answer`."""
+        return messages.encode(await messages.answer(self._app, _request(asked)))
+
+    async def measure(self) -> measured.Part:
+        """The metrics of this replica."""
+        return measured.part(self._runtime.metrics)
+
+    def check_health(self) -> None:
+        """Asked by Ray Serve, which starts another replica in place of one that raises.
+
+        Raises:
+            Unhealthy: see `Runtime.check_health`.
+        """
+        self._runtime.check_health()
+
+    def record_autoscaling_stats(self) -> dict[str, float]:
+        """Asked by Ray Serve for `scaling.ByWork`."""
+        return {"work": self._work.a_second()}
+
+    async def __del__(self) -> None:
+        """Called by Ray Serve when everything that was asked is answered."""
+        await asyncio.to_thread(self._opened.close)
