@@ -167,6 +167,44 @@ def test_heads_have_a_size(server, fields, status):
         assert int(connection.recv(65536).split()[1]) == status
 
 
+# As Java's client sends them with every request.
+OTHER_PROTOCOL = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAAAAIAAAAB\r\n"
+QUESTION = b'{"inputs": "GET / HTTP/1.1"}'
+CHUNKS = b"5\r\n%b\r\n%x\r\n%b\r\n0\r\n\r\n" % (QUESTION[:5], len(QUESTION) - 5, QUESTION[5:])
+
+
+@pytest.mark.parametrize("at_once", [1, 1000])
+@pytest.mark.parametrize(
+    "framed",
+    [b"Content-Length: %d\r\n\r\n%b" % (len(QUESTION), QUESTION), b"Transfer-Encoding: chunked\r\n\r\n" + CHUNKS],
+    ids=["length", "chunks"],
+)
+def test_who_asks_for_another_protocol_is_answered_in_this_one(server, framed, at_once):
+    """Its body is a body, and what follows it the next request."""
+    head = b"POST /v1/tasks/task/classify HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    last = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    sent = 2 * (head + OTHER_PROTOCOL + framed) + last
+    with connect(server) as connection:
+        for start in range(0, len(sent), at_once):
+            connection.sendall(sent[start : start + at_once])
+        *classified, healthy = answers(connection)
+    assert [status for status, _, _ in classified] == [200, 200]
+    assert all(json.loads(body)["task"] == "task" for _, _, body in classified)
+    assert healthy[0] == 200
+
+
+@pytest.mark.parametrize(
+    "framing",
+    [b"Content-Length: 5\r\nContent-Length: 6\r\n", b"Transfer-Encoding: gzip\r\n", b"Content-Length: x\r\n"],
+)
+def test_who_asks_for_another_protocol_is_held_to_the_rules_of_this_one(server, framing):
+    sent = b"POST /v1/classify HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" + OTHER_PROTOCOL
+    with connect(server) as connection:
+        connection.sendall(sent + framing + b"\r\n" + QUESTION)
+        [refused] = answers(connection)
+    assert_problem(refused, 400, "bad-request")
+
+
 def test_tiny_chunks_are_a_body_like_any_other(server):
     body = json.dumps({"items": [{"task": "task", "text": "x" * 20_000}]}).encode()
     with connect(server) as connection:

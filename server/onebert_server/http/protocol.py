@@ -41,6 +41,9 @@ LINGER_TIMEOUT = 10.0
 # A chunk of a chunked body may have so many bytes of framing for each byte of its content.
 CHUNK_OVERHEAD = 8
 
+# Fields that say where a body ends.
+FRAMING = (b"content-length", b"transfer-encoding")
+
 # What the parser is given in place of a request that it cannot read.
 STAND_IN = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 
@@ -65,6 +68,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._pushing: asyncio.TimerHandle | None = None
         self._in_head = False  # a head has begun and is not complete
+        self._taken_on = False  # the parser is given a head anew that was read before
         self._began = False  # a message began in the data that is being parsed
         self._overhead = self._body_bytes = 0
         self._running: RequestResponseCycle | None = None  # the request that is being answered
@@ -148,11 +152,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._wait()
         self._began, self._body_bytes = False, 0
         try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            # Answered as if it had not been asked for, which RFC 9110 allows; nothing that follows can be understood.
-            self._deaf = True
-            self.cycle.keep_alive = False
+            self._parse(data)
         except httptools.HttpParserError:
             self._refuse(self._refusal or MALFORMED)
             return
@@ -165,6 +165,30 @@ class LimitedProtocol(HttpToolsProtocol):
         elif self.cycle is not None and self.cycle.response_complete and self.cycle.more_body:
             self._drop(self._body_bytes)
 
+    def _parse(self, data: bytes) -> None:
+        """Feeds the parser; whoever asks for another protocol is answered in this one, which RFC 9110 allows.
+
+        Java's client asks with each request. The parser takes what follows such a head for the other protocol, so
+        another parser takes it on behind the same framing.
+        """
+        while True:
+            try:
+                self.parser.feed_data(data)
+                return
+            except httptools.HttpParserUpgrade as upgrade:
+                if self.parser.get_method() == b"CONNECT":
+                    # Nothing that follows can be understood.
+                    self._deaf = True
+                    self.cycle.keep_alive = False
+                    return
+                data = data[upgrade.args[0] :]
+                framing = [b"%b: %b\r\n" % field for field in self.headers if field[0] in FRAMING]
+                self.parser, self._taken_on = httptools.HttpRequestParser(self), True
+                try:
+                    self.parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n" % b"".join(framing))
+                finally:
+                    self._taken_on = False
+
     def _drop(self, count: int) -> None:
         """Counts bytes that nobody reads any more."""
         self._dropped += count
@@ -173,6 +197,8 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """See the parser."""
+        if self._taken_on:
+            return
         self._in_head = self._began = True
         self._overhead = self._dropped = 0
         super().on_message_begin()
@@ -184,6 +210,8 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """See the parser; the request is answered from here on, or raises what stops the parser."""
+        if self._taken_on:
+            return
         size, hosts = len(self.url), 0
         for name, value in self.headers:
             size += len(name) + len(value) + 4
@@ -206,6 +234,8 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """See the parser; where the answer came before the body, the wait for the next request begins here."""
+        if self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT":
+            return  # not for `_parse`
         super().on_message_complete()
         if self.cycle.response_complete:
             self.cycle.more_body = False
