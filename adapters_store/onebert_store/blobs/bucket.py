@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import obstore
@@ -15,7 +15,7 @@ from obstore.store import S3Store
 from onebert_store.blobs.cache import BlobCache
 from onebert_store.blobs.digests import DIGEST_PREFIX, digest_of, digits_of, is_digits, verified
 from onebert_store.blobs.protocol import BlobInfo
-from onebert_store.blobs.staging import StagedFile, StagingFolder
+from onebert_store.blobs.staging import UNFINISHED_GRACE, StagedFile, StagingFolder
 from onebert_store.disk import storage_errors_are_typed
 from onebert_store.errors import (
     BlobsAway,
@@ -154,11 +154,16 @@ class ObjectBlobs:
         self._staging = StagingFolder(staging, max_bytes)
         self._max_bytes = max_bytes
         self._silent_until = 0.0
+        self._is_tidy = False
 
     def writer(self) -> StagedFile:
         """A local temporary file."""
         with storage_errors_are_typed():
             self._folder.mkdir(parents=True, exist_ok=True)
+        if not self._is_tidy:
+            # What was left by a process that was killed: sweeps of the store may run on another machine only.
+            self._staging.drop_unfinished(datetime.now(UTC) - UNFINISHED_GRACE)
+            self._is_tidy = True
         return self._staging.writer(self._commit)
 
     def put(self, data: bytes) -> str:

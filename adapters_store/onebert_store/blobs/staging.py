@@ -6,7 +6,7 @@ import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -15,6 +15,9 @@ from onebert_store.blobs.digests import DIGEST_PREFIX
 from onebert_store.blobs.protocol import BlobInfo
 from onebert_store.disk import storage_errors_are_typed
 from onebert_store.errors import TooLarge
+
+UNFINISHED_GRACE = timedelta(hours=1)
+"""Nothing unfinished is removed sooner: an upload may be writing to it."""
 
 _UNFINISHED = "tmp-"
 

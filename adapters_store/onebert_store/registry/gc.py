@@ -13,14 +13,13 @@ from typing import Any
 from sqlalchemy import Connection, Select, delete, insert, select
 
 from onebert_store.blobs.protocol import BlobInfo
+from onebert_store.blobs.staging import UNFINISHED_GRACE
 from onebert_store.errors import OneBertError
 from onebert_store.registry.database import ORPHANS, VERSIONS, reading, writing
 from onebert_store.registry.dialects.protocol import Sweeping
 from onebert_store.registry.store import Store
 
 GRACE = timedelta(hours=24)
-UNFINISHED_GRACE = timedelta(hours=1)
-"""Nothing unfinished is removed sooner, whatever the grace: an upload may be writing to it."""
 
 BATCH_BLOBS = 50
 """Orphans that a sweep looks at while it keeps uploads waiting."""

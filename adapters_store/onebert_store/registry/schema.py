@@ -15,13 +15,16 @@ SCHEMA = 5
 """The newest revision in `migrations/versions`; revisions are numbered, and SQLite's mark is the same number."""
 
 
-def ensure_schema(database: Database, may_create: Callable[[], bool], may_migrate: bool = True) -> None:
+def ensure_schema(
+    database: Database, may_create: Callable[[], bool], may_migrate: Callable[[], bool] = lambda: True
+) -> None:
     """Makes the tables of an empty database, or upgrades an older one in one transaction; keeps every row.
 
     Args:
         database: may be opened by several processes at once, of which one changes it.
         may_create: whether an empty database is a new store; asked only where the database is empty.
-        may_migrate: whether an older schema may be changed: not while another process works with it.
+        may_migrate: whether an older schema may be changed: not while another process works with it; asked only where
+            the schema is older.
 
     Raises:
         StoreCorrupt: the database is empty and may not be, is newer than this code, or is older and may not or
@@ -38,7 +41,7 @@ def ensure_schema(database: Database, may_create: Callable[[], bool], may_migrat
             raise StoreCorrupt(f"the store has schema {found}; this OneBERT reads schema {SCHEMA} and older")
         if not found and not may_create():
             raise StoreCorrupt(NO_DATABASE)
-        if found and not may_migrate:
+        if found and not may_migrate():
             raise StoreCorrupt(
                 f"the store has schema {found}, this OneBERT schema {SCHEMA}; stop the server that uses it, "
                 "and start one of this version"

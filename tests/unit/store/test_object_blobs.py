@@ -230,6 +230,16 @@ def test_a_damaged_copy_is_fetched_again(location, tmp_path):
     assert (tmp_path / "cache" / NAME).read_bytes() == b"hello"
 
 
+def test_the_first_upload_removes_what_a_killed_process_has_left_long_ago(location):
+    old, young = location.staging / "tmp-old", location.staging / "tmp-young"
+    for left in (old, young):
+        left.write_bytes(b"half an upload")
+    os.utime(old, (0, 0))
+    with location.open(100).writer():
+        assert not old.exists()
+        assert young.exists()
+
+
 def test_the_least_recently_used_copies_go(tmp_path):
     cache = BlobCache(tmp_path, 1600)
     contents = [bytes([number]) * 100 for number in range(40)]

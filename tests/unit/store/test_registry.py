@@ -333,6 +333,17 @@ def test_a_store_in_a_folder_has_one_owner(tmp_path):
         registry.add("spam", make_delta())
 
 
+def test_who_only_joins_a_store_keeps_nobody_from_owning_it(tmp_path):
+    """As `onebert store gc` of a timer at the moment at which a server starts."""
+    Registry.open(tmp_path).close()
+    database = SqliteDatabase(tmp_path / "registry.sqlite3")
+    with database.joined() as is_alone:
+        Registry.open(tmp_path).close()
+        assert is_alone()
+        with pytest.raises(StoreLocked):
+            Registry.open(tmp_path)
+
+
 def test_a_database_that_is_none_is_refused_and_the_lock_let_go(tmp_path):
     folder = tmp_path / "store"
     Registry.open(folder).close()

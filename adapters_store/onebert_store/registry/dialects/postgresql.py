@@ -1,6 +1,6 @@
 """PostgreSQL: a server that any number of replicas share, by psycopg."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
@@ -82,9 +82,9 @@ class PostgresDatabase:
         yield
 
     @contextmanager
-    def joined(self) -> Iterator[bool]:
+    def joined(self) -> Iterator[Callable[[], bool]]:
         """Nobody knows to be alone with what is shared."""
-        yield False
+        yield lambda: False
 
     @contextmanager
     def typed_errors(self) -> Iterator[None]:

@@ -1,5 +1,6 @@
 """What the registry asks of a database beside the SQL that all of them speak."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -63,8 +64,10 @@ class Database(Protocol):
             StorageFull, StorageUnavailable: the disk refuses.
         """
 
-    def joined(self) -> AbstractContextManager[bool]:
-        """Looks whether this process is alone with the registry, and gives that; nobody becomes owner meanwhile.
+    def joined(self) -> AbstractContextManager[Callable[[], bool]]:
+        """Gives what says whether this process is alone with the registry; if it is, nobody becomes owner meanwhile.
+
+        Unasked it keeps nobody from becoming owner: most of those who join need not know.
 
         Raises:
             StoreCorrupt: there is no database.

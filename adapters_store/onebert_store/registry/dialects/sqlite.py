@@ -3,7 +3,7 @@
 import fcntl
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TextIO
@@ -81,13 +81,13 @@ class SqliteDatabase:
             yield
 
     @contextmanager
-    def joined(self) -> Iterator[bool]:
-        """Says whether no other process owns the folder, which nobody then does while the block runs."""
+    def joined(self) -> Iterator[Callable[[], bool]]:
+        """Gives what says whether no other process owns the folder, which from then on nobody does in the block."""
         self._refuse_folder()
         if not self.path.exists():
             raise StoreCorrupt(NO_DATABASE)
         with self._lock_file() as lock:
-            yield _locked_now(lock)
+            yield lambda: _locked_now(lock)
 
     @contextmanager
     def typed_errors(self) -> Iterator[None]:
