@@ -26,12 +26,11 @@ REPORT_EVERY = 1
 LOOKED_BACK = 11
 # So often a deployment is tried that fails when it starts, such as one with a base that is not there.
 STARTS = 3
-# What Ray Serve reads from the environment of each process: no second thread and event loop for calls, and for choosing
-# who is called, and gRPC between processes instead of the object store, which costs less than half as much.
+# What Ray Serve reads from the environment of each process: no second thread and event loop for calls, nor for choosing
+# who is called.
 ENVIRONMENT = {
     "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
     "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0",
-    "RAY_SERVE_USE_GRPC_BY_DEFAULT": "1",
     "RAY_SERVE_REPLICA_AUTOSCALING_METRIC_PUSH_INTERVAL_S": str(REPORT_EVERY),
 }
 
@@ -156,6 +155,9 @@ def _everywhere(settings: Settings, layout: Layout) -> Settings:
         raise InvalidSettings("--ray needs a registry that servers share: ONEBERT_REGISTRY=postgresql://…")
     if settings.front_ends:
         raise InvalidSettings("ONEBERT_FRONT_ENDS: on a cluster there is one front end on each node")
+    device = "cuda" if layout.gpus else "cpu"
+    if settings.device not in {"auto", device}:
+        raise InvalidSettings("--device on a cluster is cuda with --gpus, else cpu")
     base = settings.base
     if base is not None and Path(base).expanduser().is_dir():
         base = str(Path(base).expanduser().resolve())
@@ -163,7 +165,7 @@ def _everywhere(settings: Settings, layout: Layout) -> Settings:
         update={
             "base": base,
             "data_dir": settings.data_dir.resolve(),
-            "device": "cuda" if layout.gpus else "cpu",
+            "device": device,
             "threads": settings.threads or layout.cpus,
         }
     )

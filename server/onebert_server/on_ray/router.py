@@ -48,6 +48,11 @@ class ByTask(RequestRouter):
     is under way.
     """
 
+    @property
+    def supports_rejection_protocol(self) -> bool:
+        """No: replicas bound by themselves what they let in, and asking each first would be a message more."""
+        return False
+
     def initialize_state(self, **kwargs: object) -> None:
         """Called by Ray Serve before the first request."""
         self._spread = Spread()

@@ -123,5 +123,5 @@ def test_what_is_no_layout_is_refused_by_the_name_of_what_is_wrong(asked):
     "settings", [{}, {"registry": "sqlite:////tmp/x.db"}, {"registry": "postgresql://x/y", "front_ends": 2}]
 )
 def test_settings_for_one_server_alone_are_refused(settings, monkeypatch):
-    with pytest.raises(InvalidSettings, match=r"registry|front end"):
+    with pytest.raises(InvalidSettings, match=r"registry|front end|--gpus"):
         application(load_settings(**settings), Layout())
