@@ -8,7 +8,12 @@ from dataclasses import dataclass
 from math import isinf
 
 from onebert_server.access.context import Context
+from onebert_server.permits import Permits
 from onebert_store.errors import ChangeUnknown, DeadlineExceeded
+
+# Requests that may wait for changes, each with its body, where the registry does not answer; of one principal no more
+# than are left for others.
+MAX_WAITING = 1024
 
 
 @dataclass(eq=False)
@@ -43,6 +48,7 @@ class Position:
         self._looks = 0
         self._lock = threading.Lock()
         self._waiting: set[_Waiter] = set()
+        self._permits = Permits(MAX_WAITING, "as many requests wait for changes as the server holds; try again soon")
 
     def begin_look(self) -> None:
         """Says that it is looked from now on what was changed."""
@@ -70,9 +76,17 @@ class Position:
         Raises:
             ChangeUnknown: the registry has no such change.
             DeadlineExceeded: the registry could not be asked within the request's time.
+            QueueFull: as many requests wait as may.
         """
         if self.seq >= context.min_seq:
             return
+        self._permits.take(context.principal.name, 1)
+        try:
+            await self._shown(context)
+        finally:
+            self._permits.give_back(context.principal.name, 1)
+
+    async def _shown(self, context: Context) -> None:
         loop = asyncio.get_running_loop()
         with self._lock:
             waiter = _Waiter(context.min_seq, self._looks, loop, loop.create_future())

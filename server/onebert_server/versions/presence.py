@@ -3,15 +3,33 @@
 import asyncio
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from dataclasses import dataclass
 
 from onebert_server.access.context import Context
 from onebert_store.errors import DeadlineExceeded
-from onebert_store.registry.replicas import BEAT_SECONDS, Replicas
+from onebert_store.registry.replicas import BEAT_SECONDS, Replica, Replicas
 
 # Seconds between two looks at how far the others are.
 LOOK_EVERY = 0.02
+
+
+@dataclass(eq=False)
+class _Waiter:
+    """A request that waits until every other live replica shows a change, or until its time is over."""
+
+    seq: int
+    deadline: float
+    shown: asyncio.Future[None]
+
+    def tell(self, error: Exception | None = None) -> None:
+        if self.shown.done():
+            return
+        if error is None:
+            self.shown.set_result(None)
+        else:
+            self.shown.set_exception(error)
 
 
 class Presence:
@@ -30,6 +48,9 @@ class Presence:
         self._replicas = replicas
         self._clock = clock
         self._reported: tuple[int, float] | None = None
+        # Only the event loop reads and writes these two.
+        self._waiting: set[_Waiter] = set()
+        self._looking: asyncio.Task[None] | None = None
 
     def report(self, seq: int) -> None:
         """Says up to which change this replica shows the registry, where that is news or was said a while ago.
@@ -60,13 +81,32 @@ class Presence:
             StorageUnavailable: the registry cannot be read.
         """
         loop = asyncio.get_running_loop()
-        while True:
-            live = await loop.run_in_executor(threads, self._replicas.live)
-            behind = sum(one.seq < seq for one in live if one.id != self.id)
-            if not behind:
-                return
-            if time.monotonic() + LOOK_EVERY >= context.deadline:
-                raise DeadlineExceeded(
-                    f"it is done, as change {seq}; {behind} of {len(live)} replicas do not show it yet"
-                )
+        waiter = _Waiter(seq, context.deadline, loop.create_future())
+        self._waiting.add(waiter)
+        if self._looking is None or self._looking.done():
+            self._looking = loop.create_task(self._look(threads))
+        try:
+            await waiter.shown
+        finally:
+            self._waiting.discard(waiter)
+
+    async def _look(self, threads: Executor) -> None:
+        """Looks again and again, once for all who wait: many of them must not fill the threads that others need."""
+        while asked := list(self._waiting):
+            try:
+                live = await asyncio.get_running_loop().run_in_executor(threads, self._replicas.live)
+            except Exception as error:
+                for one in asked:
+                    one.tell(error)
+            else:
+                for one in asked:
+                    self._tell(one, live)
             await asyncio.sleep(LOOK_EVERY)
+
+    def _tell(self, waiter: _Waiter, live: Sequence[Replica]) -> None:
+        behind = sum(one.seq < waiter.seq for one in live if one.id != self.id)
+        if not behind:
+            waiter.tell()
+        elif time.monotonic() + LOOK_EVERY >= waiter.deadline:
+            detail = f"it is done, as change {waiter.seq}; {behind} of {len(live)} replicas do not show it yet"
+            waiter.tell(DeadlineExceeded(detail))

@@ -15,13 +15,15 @@ from onebert_server.access.context import Context
 from onebert_server.access.principal import root
 from onebert_server.versions.directory import Directory
 from onebert_server.versions.follower import Follower, Offer
+from onebert_server.versions.position import MAX_WAITING
 from onebert_server.versions.presence import Presence
 from onebert_server.versions.version import State
-from onebert_store.errors import ChangeUnknown, DeadlineExceeded, OneBertError, StorageUnavailable
+from onebert_store.errors import ChangeUnknown, DeadlineExceeded, OneBertError, QueueFull, StorageUnavailable
 from onebert_store.registry.database import CHANGES, writing
 from onebert_store.registry.feed import Feed
 from onebert_store.registry.records import Alias
 from onebert_store.registry.registry import Registry
+from onebert_store.registry.replicas import Replicas
 from onebert_store.registry.store import join_store
 from servers import wait_until
 from tiny_delta import make_delta
@@ -63,9 +65,9 @@ def replica(registry):
     return Replica(registry)
 
 
-def context(min_seq, seconds=30.0):
+def context(min_seq, seconds=30.0, principal="test"):
     now = time.monotonic()
-    return Context(root("test"), now + seconds, now, "request", min_seq)
+    return Context(root(principal), now + seconds, now, "request", min_seq)
 
 
 NAMES = st.sampled_from(["a", "b"])
@@ -248,6 +250,26 @@ def test_who_wants_a_change_of_a_registry_that_does_not_answer_waits_until_its_t
         asyncio.run(replica.directory.position.seen(context(9, seconds=0.01)))
 
 
+def test_who_waits_for_changes_leaves_room_for_others_where_the_registry_does_not_answer(replica):
+    """Each holds its body as long as it waits."""
+    position = replica.directory.position
+
+    async def live():
+        waiting = [asyncio.create_task(position.seen(context(9))) for _ in range(MAX_WAITING // 2)]
+        await asyncio.sleep(0)
+        with pytest.raises(QueueFull):
+            await position.seen(context(9))
+        with pytest.raises(DeadlineExceeded):
+            await position.seen(context(9, seconds=0.01, principal="another"))
+        position.move(9)
+        await asyncio.gather(*waiting)
+        position.seq = 0
+        with pytest.raises(DeadlineExceeded):
+            await position.seen(context(9, seconds=0.01))
+
+    asyncio.run(live())
+
+
 def test_who_wants_more_than_there_is_hears_so_after_a_look_that_began_later(registry, replica):
     registry.add("task", make_delta(1))
     position = replica.directory.position
@@ -328,6 +350,43 @@ def test_all_have_a_change_when_every_live_replica_says_so(registry, presence):
 
     with ThreadPoolExecutor(1) as threads:
         asyncio.run(live(threads))
+
+
+def test_many_who_wait_for_all_are_told_by_the_same_few_looks(registry, presence, monkeypatch):
+    """They share four threads with everybody who lists or uploads."""
+    registry.replicas.report("other", 1)
+    looks, live = [], Replicas.live
+    monkeypatch.setattr(Replicas, "live", lambda self: looks.append(1) or live(self))
+
+    async def run(threads):
+        waiting = [asyncio.create_task(presence.all_at(2, context(0), threads)) for _ in range(500)]
+        while len(looks) < 3:
+            await asyncio.sleep(0)
+        assert not any(one.done() for one in waiting)
+        await asyncio.to_thread(registry.replicas.report, "other", 2)
+        await asyncio.gather(*waiting)
+        seen = len(looks)
+        # Whoever comes now is told by a look that begins now.
+        await presence.all_at(2, context(0), threads)
+        assert seen < len(looks) < 100
+
+    with ThreadPoolExecutor(1) as threads:
+        asyncio.run(run(threads))
+
+
+def test_who_waits_for_all_is_told_that_the_registry_does_not_answer(presence, monkeypatch):
+    monkeypatch.setattr(Replicas, "live", lambda _: _raise(StorageUnavailable("the disk does not answer")))
+
+    async def run(threads):
+        with pytest.raises(StorageUnavailable):
+            await presence.all_at(2, context(0), threads)
+
+    with ThreadPoolExecutor(1) as threads:
+        asyncio.run(run(threads))
+
+
+def _raise(error):
+    raise error
 
 
 def test_a_replica_says_where_it_is_when_that_is_news_or_a_second_has_passed(registry):
