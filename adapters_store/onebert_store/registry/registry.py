@@ -267,7 +267,7 @@ class Registry:
             The alias as it is now, and the number of the change.
 
         Raises:
-            InvalidInput: a name breaks the rule.
+            InvalidInput: a name breaks the rule, or the task would have more aliases than a task may.
             TaskNotFound: no such task.
             VersionNotFound: the task has no such version.
             AliasConflict: the alias is somewhere else.
@@ -277,7 +277,10 @@ class Registry:
         try:
             with writing(self._store.database) as connection:
                 if moved := statements.move_alias(connection, task, alias, version, expected):
-                    return moved, self.feed.write(connection, by, Action.PROMOTE, task, version, alias, expected)
+                    seq = self.feed.write(connection, by, Action.PROMOTE, task, version, alias, expected)
+                    if expected is None:
+                        statements.check_aliases(connection, task)
+                    return moved, seq
         # Only the foreign key is broken here: there is no such version.
         except IntegrityError:
             pass

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from sqlalchemy import ColumnElement, Connection, case, delete, exists, func, insert, literal, select, update
 
-from onebert_store.errors import OverQuota
+from onebert_store.errors import InvalidInput, OverQuota
 from onebert_store.file.canonical import manifest_json
 from onebert_store.file.delta import Delta
 from onebert_store.registry.database import ALIASES, CHANGES, HOLDINGS, ORPHANS, TASKS, VERSIONS, upsert
@@ -16,6 +16,9 @@ from onebert_store.registry.grants import Quotas
 from onebert_store.registry.names import LIVE
 from onebert_store.registry.queries import MAX_VERSION
 from onebert_store.registry.records import Action, Alias, VersionRecord
+
+# Aliases of one task.
+MAX_ALIASES = 1000
 
 
 def add_version(connection: Connection, task: str, delta: Delta, size: int) -> tuple[VersionRecord, bool, bool]:
@@ -91,6 +94,19 @@ def move_alias(connection: Connection, task: str, alias: str, version: int, expe
     moved = update(ALIASES).where(*_at(task, alias, expected)).values(version=version, previous=before)
     row = connection.execute(moved.returning(ALIASES.c.version, ALIASES.c.previous)).first()
     return Alias(row.version, row.previous) if row else None
+
+
+def check_aliases(connection: Connection, task: str) -> None:
+    """Refuses one alias of a task too many: replicas hold all of them in memory, and no quota counts them.
+
+    To be called when the change has been written, which one transaction after the other does.
+
+    Raises:
+        InvalidInput: the task has more aliases than a task may.
+    """
+    count = select(func.count()).select_from(ALIASES).where(ALIASES.c.task == task)
+    if connection.execute(count).scalar_one() > MAX_ALIASES:
+        raise InvalidInput(f"a task has at most {MAX_ALIASES} aliases; delete one that nobody uses")
 
 
 def delete_version(connection: Connection, task: str, n: int) -> bool:

@@ -3,6 +3,7 @@
 import errno
 import os
 import resource
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -23,7 +24,7 @@ from onebert_store.errors import (
     VersionNotFound,
 )
 from onebert_store.file.format import dumps, loads
-from onebert_store.registry import gc
+from onebert_store.registry import gc, statements
 from onebert_store.registry.database import VERSIONS, reading, writing
 from onebert_store.registry.dialects.sqlite import SqliteDatabase
 from onebert_store.registry.records import Alias
@@ -104,6 +105,29 @@ def test_a_blob_is_an_orphan_once_no_task_has_it(registry, place, tmp_path):
     assert orphans(place) == set()
     registry.delete_version("b", 1)
     assert orphans(place) == {shared.digest}
+
+
+def test_a_task_has_so_many_aliases_whoever_makes_them_at_once(registry, monkeypatch):
+    monkeypatch.setattr(statements, "MAX_ALIASES", 5)
+    registry.add("spam", make_delta(1))
+    registry.add("ham", make_delta(1))
+
+    def make(number):
+        try:
+            return registry.move_alias("spam", f"next-{number}", 1, None)[1]
+        except InvalidInput:
+            return None
+
+    with ThreadPoolExecutor(4) as threads:
+        made = [seq for seq in threads.map(make, range(12)) if seq is not None]
+    # Beside `live`; and what was refused is no change.
+    assert sorted(made) == [3, 4, 5, 6]
+    assert len(registry.task("spam").aliases) == 5
+    assert registry.feed.last().seq == 6
+    [alias, *_] = set(registry.task("spam").aliases) - {"live"}
+    registry.delete_alias("spam", alias, 1)
+    registry.move_alias("spam", "other", 1, None)
+    registry.move_alias("ham", "other", 1, None)
 
 
 def test_a_deletion_stands_when_the_disk_refuses_to_remove_anything(registry, tmp_path, monkeypatch):
