@@ -61,6 +61,10 @@ class Installed(NamedTuple):
     answers: Future[list[Logits]]
 
 
+class _Unwanted(BankFull):
+    """There is no room for a version that nobody waits for; the version is marked as loading no more."""
+
+
 class Residents:
     """Keeps the directory's versions in the bank, as many as it holds; the least recently used make room for others.
 
@@ -92,6 +96,10 @@ class Residents:
         """Loads and proves versions that are marked as loading; whether the bank had room for all of them.
 
         A version that cannot be read, folded or proved is unavailable with a reason, and stops none of the others.
+
+        Args:
+            versions: in the order in which they are loaded.
+            may_evict: whether others make room; else they do only for a version that a request waits for by then.
         """
         room, patience = True, PATIENCE
         installed: list[Installed] = []
@@ -100,11 +108,13 @@ class Residents:
                 if not room:
                     self.directory.unloaded(version, _no_room())
                     continue
-                make_room = partial(self._make_room, version, installed, patience) if may_evict else _none
+                make_room = partial(self._make_room, version, installed, patience, may_evict)
                 try:
                     installed.append(self._install_stored(version, make_room))
                 except LargerThanBank as error:
                     self.failed(version, error)
+                except _Unwanted:
+                    room = False
                 except BankFull:
                     # No failure of the version, whoever wanted it: its file was read and folded.
                     self.directory.unloaded(version, _no_room())
@@ -210,11 +220,18 @@ class Residents:
             row = fold(self._base, to_tensors(delta, self._base), delta.manifest.pooling)
             return row, self._bank.size(row)
 
-    def _make_room(self, version: Version, installed: list[Installed], patience: float, size: int) -> bool:
+    def _make_room(
+        self, version: Version, installed: list[Installed], patience: float, may_evict: bool, size: int
+    ) -> bool:
         """Evicts one; where none can be, waits for one while somebody waits for this version.
 
         What is installed is published first: the requests that wait for it would otherwise wait for one another.
+
+        Raises:
+            _Unwanted: nobody waits for the version, and none may be evicted for it.
         """
+        if not may_evict and self.directory.give_up_unwanted(version):
+            raise _Unwanted("there is no room left, and nobody waits for this version")
         if self._room.evict():
             return True
         self._prove_all(installed)
@@ -290,11 +307,6 @@ class Residents:
     def _next_try(self, version: Version) -> float:
         # Ten doublings are over the bound already; a thousand would be over what a float holds.
         return self._clock() + min(RETRY_AFTER * 2.0 ** min(version.failures, 10), RETRY_AT_MOST)
-
-
-def _none(_: int) -> bool:
-    """Makes no room."""
-    return False
 
 
 def _no_room() -> VersionUnavailable:

@@ -351,6 +351,26 @@ def test_what_a_start_has_no_time_for_is_loaded_while_the_server_answers(tmp_pat
         assert_answers(runtime, **tasks)
 
 
+def test_a_request_for_what_is_loaded_because_there_is_room_is_answered_although_there_is_none(tmp_path):
+    """The loader has begun with a version that the start has left, when a request asks for just that one."""
+    tasks = {f"task{seed}": Task("everything", labels=800, seed=seed) for seed in range(12)}
+    store(tmp_path, **tasks)
+    with opened(tmp_path, bank_bytes=2**20) as runtime:
+        assert_answers(runtime, task0=tasks["task0"])
+        full = runtime.directory.counts()["resident"]
+        wanted, unwanted = [one for one in runtime.directory.versions() if one.state is State.REGISTERED][:2]
+        runtime.residents.queue.close()  # from here on this test is the loader
+        for version in (unwanted, wanted):
+            assert runtime.directory.begin_loading(version)
+        assert not runtime.residents.load([unwanted], may_evict=False)
+        assert (unwanted.state, unwanted.loading) == (State.REGISTERED, None)
+        assert runtime.directory.counts()["resident"] == full
+        pinned = runtime.directory.pin([f"{wanted.entry.task}@1"], root("test"))
+        assert runtime.residents.load([wanted], may_evict=False)
+        assert_answers(runtime, **{wanted.entry.task: tasks[wanted.entry.task]})
+        runtime.directory.unpin(pinned)
+
+
 def test_manifests_that_a_start_has_no_time_for_are_read_when_they_are_asked_for(tmp_path, monkeypatch):
     monkeypatch.setattr(catalog, "LEARNED_AT_START", 1)
     with Registry.open(tmp_path) as registry:
