@@ -1,19 +1,23 @@
 """What a million registered versions cost a server: its start, its memory, hot and cold answers, lists.
 
-    python benchmarks/million.py [--tasks 100000] [--versions 10] [--resident 1000] [--base …]
+    python benchmarks/million.py [--tasks 100000] [--versions 10] [--resident 10000] [--loading] [--base …]
 
-Everything is in one process, through the same runtime that a server opens, without sockets. The versions of a task are
-classifiers on the frozen base, and every task has the same few files: what is measured is how many there are.
+Through the same runtime that a server opens, without sockets, each time in a process of its own: with no task, which
+says what the base takes, with few and with many. The versions of a task are classifiers on the frozen base, and
+every task has the same few files: what is measured is how many there are. What a start has left is asked for until the
+bank is full, so that answers are measured beside as many versions as it holds; with `--loading` they are measured
+before, while the server loads what its start has left.
 """
 
 import argparse
 import asyncio
-import gc
 import statistics
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +32,9 @@ from onebert_server.access.context import own_work
 from onebert_server.answering.backend import Wanted
 from onebert_server.app import create_app
 from onebert_server.engine.memory import keep_freed_memory
+from onebert_server.garbage import collect_seldom
 from onebert_server.runtime import Runtime, open_runtime
-from onebert_server.settings import load_settings
+from onebert_server.settings import Settings, load_settings
 from onebert_store.file.canonical import manifest_json
 from onebert_store.file.delta import Delta
 from onebert_store.registry.database import ALIASES, TASKS, VERSIONS, writing
@@ -38,7 +43,8 @@ from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import open_store
 
 TEXT = "The screen was broken when it came, and nobody answers the telephone."
-TIMES = 100
+# Answers of a version in memory, and of versions that are not.
+HOT, COLD = 1000, 300
 FEW = 64
 # Bytes of a row of a classifier on the default base, about.
 ROW_BYTES = 36_000
@@ -49,31 +55,65 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tasks", type=int, default=100_000)
     parser.add_argument("--versions", type=int, default=10)
-    parser.add_argument("--resident", type=int, default=1_000, help="versions that the bank holds")
+    parser.add_argument("--resident", type=int, default=10_000, help="versions that the bank holds")
+    parser.add_argument("--loading", action="store_true", help="ask while the rest is loaded")
     parser.add_argument("--base")
     asked = parser.parse_args()
-    # As the command `onebert serve` does before it starts, and `gc.freeze` once it has started.
-    keep_freed_memory()
     with tempfile.TemporaryDirectory(prefix="onebert-million-") as folder:
         base = load_base(asked.base, dtype=torch.float32)
         for name, tasks in (("few", FEW), ("many", asked.tasks)):
             fill(Path(folder) / name, base, tasks, asked.versions)
         del base
-        held: list[int] = []
-        for name in ("few", "many"):
+        alone = 0
+        for name in ("none", "few", "many"):
             settings = load_settings(
                 base=asked.base, data_dir=Path(folder) / name, bank_bytes=asked.resident * ROW_BYTES
             )
-            started = time.perf_counter()
-            with open_runtime(settings) as runtime:
-                ready = time.perf_counter() - started
-                gc.freeze()
-                counts = runtime.directory.counts()
-                held.append(held_bytes())
-                print(f"{counts['versions']:,} versions of {counts['tasks']:,} tasks: ready after {ready:.1f} s")
-                print(f"  {counts['resident']} in memory by then; the process holds {held[-1] / 1e6:,.0f} MB")
-                asyncio.run(ask(runtime))
-        print(f"the many take {(held[1] - held[0]) / 1e6:,.0f} MB more")
+            # In a process of its own, whose memory no other scene has used.
+            with ProcessPoolExecutor(1, get_context("spawn")) as process:
+                held = process.submit(start_and_ask, settings, alone, asked.loading).result()
+            alone = alone or held
+
+
+def start_and_ask(settings: Settings, alone: int, loading: bool) -> int:
+    """Starts with a store and prints what was seen; returns the bytes that the process held once it was ready.
+
+    Args:
+        settings: with the store's folder.
+        alone: bytes that a process held which had no task.
+        loading: whether to ask while the rest is loaded.
+    """
+    # As the command `onebert serve` does before it starts, and `collect_seldom` once it has started.
+    keep_freed_memory()
+    started = time.perf_counter()
+    with open_runtime(settings) as runtime:
+        ready = time.perf_counter() - started
+        collect_seldom()
+        held, counts = held_bytes(), runtime.directory.counts()
+        print(f"{counts['versions']:,} versions of {counts['tasks']:,} tasks: ready after {ready:.1f} s", flush=True)
+        if counts["tasks"]:
+            report_memory("by then", runtime, alone)
+            if not loading:
+                asyncio.run(fill_bank(runtime))
+                report_memory("once they were asked for", runtime, alone)
+            asyncio.run(ask(runtime))
+    return held
+
+
+def report_memory(when: str, runtime: Runtime, alone: int) -> None:
+    """Prints how many versions are in memory, and what the process holds."""
+    resident, held = runtime.directory.counts()["resident"], held_bytes()
+    above = (held - alone) / 1e6
+    print(f"  {resident:,} in memory {when}; the process holds {held / 1e6:,.0f} MB, {above:,.0f} more than the base")
+
+
+async def fill_bank(runtime: Runtime) -> None:
+    """Asks for live versions one after the other, until one goes for another or there are no more."""
+    counts = runtime.directory.counts
+    for asked in range(1, counts()["tasks"] + 1):
+        await seconds(runtime, f"task-{asked - 1:06d}")
+        if counts()["resident"] < asked:
+            return
 
 
 def fill(folder: Path, base: Base, tasks: int, versions: int) -> None:
@@ -107,11 +147,9 @@ def head(base: Base, seed: int) -> Delta:
 async def ask(runtime: Runtime) -> None:
     """Asks what is in memory and what is not, and lists the tasks; prints the times."""
     hot = "task-000000"
-    for _ in range(TIMES):
-        await seconds(runtime, hot)
-    warm = [await seconds(runtime, hot) for _ in range(TIMES)]
+    warm = [await seconds(runtime, hot) for _ in range(2 * HOT)][HOT:]
     last = runtime.directory.counts()["tasks"]
-    cold = [await seconds(runtime, f"task-{last - 1 - number % last:06d}@2") for number in range(min(TIMES, last - 1))]
+    cold = [await seconds(runtime, f"task-{last - 1 - number % last:06d}@2") for number in range(min(COLD, last - 1))]
     pages = []
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(create_app(runtime)), base_url="http://localhost"

@@ -104,9 +104,12 @@ def _proved(base: Base, seed: int) -> Delta:
 
 def _per_version(runtime: Runtime, held: list[tuple[int, int]]) -> str:
     """What a version takes in memory, from the second half of the start: buffers have grown by then."""
-    (first, before), (last, after) = held[len(held) // 2], held[-1]
     rows = [version.row_bytes for version in runtime.directory.versions()]
     row = sum(rows) / len(rows)
+    # A start loads some dozens of versions at a time, and says so behind them.
+    (first, before), (last, after) = held[len(held) // 2], held[-1]
+    if first == last:
+        return f"a version's row takes {row:,.0f} bytes; of so few versions the rest cannot be told"
     return f"a version takes {(after - before) / (last - first):,.0f} bytes, {row:,.0f} of them its row"
 
 

@@ -1,10 +1,11 @@
 """How long other replicas show the registry as it was, and what it costs to ask them not to.
 
-    python benchmarks/staleness.py --registry postgresql://… [--replicas 3] [--moves 200] [--base …]
+    python benchmarks/staleness.py --registry postgresql://… [--replicas 3] [--moves 200] [--polling] [--base …]
 
 Starts servers on one empty registry, moves an alias on one of them after the other, and asks all others where the alias
 is until they say so: seconds from the answer to the move. Then the same for a read that sends the move's number, and
-for moves that wait for all.
+for moves that wait for all. With `--polling` nobody hears of a change: the connections that listen are cut before each
+move, and the servers are still waiting to listen again when they look by themselves.
 """
 
 import argparse
@@ -14,8 +15,10 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import httpx
+import psycopg
 
 from onebert_bench.ranks import percentile
 from onebert_bench.workload import bitfit_delta
@@ -25,6 +28,8 @@ from onebert_server.process import serving
 from onebert_store.file.format import dumps
 
 ALIAS = "/v1/tasks/task/aliases/live"
+# The servers' connections that listen do nothing else.
+CUT = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN %'"
 CLASSIFY = "/v1/tasks/task/classify"
 
 
@@ -34,6 +39,7 @@ def main() -> None:
     parser.add_argument("--registry", required=True)
     parser.add_argument("--replicas", type=int, default=3)
     parser.add_argument("--moves", type=int, default=200)
+    parser.add_argument("--polling", action="store_true", help="without LISTEN and NOTIFY")
     parser.add_argument("--base")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="onebert-staleness-") as folder, ExitStack() as stack:
@@ -45,21 +51,27 @@ def main() -> None:
                 client.push("task", dumps(bitfit_delta(base, seed)))
         webs = [stack.enter_context(httpx.Client(base_url=server.url, timeout=60)) for server in servers]
         pool = stack.enter_context(ThreadPoolExecutor(len(webs)))
-        measure(Moves(webs, pool), asked.moves)
+        deaf = stack.enter_context(psycopg.connect(asked.registry, autocommit=True)) if asked.polling else None
+        measure(Moves(webs, pool, deaf), asked.moves)
 
 
 class Moves:
     """An alias that goes forth and back, each time through the next server."""
 
-    def __init__(self, webs: Sequence[httpx.Client], pool: ThreadPoolExecutor) -> None:
+    def __init__(
+        self, webs: Sequence[httpx.Client], pool: ThreadPoolExecutor, deaf: psycopg.Connection[Any] | None
+    ) -> None:
         self.webs = webs
         self.pool = pool
+        self.deaf = deaf
         self.at, self.moved = 1, 0
 
     def move(self, query: str = "") -> tuple[int, float, list[httpx.Client]]:
         """Moves it; gives the number of the change, the seconds that it took, and the other servers."""
         web, others = self.webs[self.moved % len(self.webs)], list(self.webs)
         others.remove(web)
+        if self.deaf is not None:
+            self.deaf.execute(CUT)
         started = time.perf_counter()
         answer = web.put(ALIAS + query, json={"version": 3 - self.at}, headers={"If-Match": f'"{self.at}"'})
         seconds = time.perf_counter() - started
