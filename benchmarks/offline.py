@@ -9,7 +9,6 @@ process, turn by turn; the best turn of each counts, since what disturbs a machi
 """
 
 import argparse
-import math
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -24,7 +23,7 @@ import torch
 from onebert_bench.pages import markdown_table, write_section
 from onebert_bench.workload import bitfit_delta, sentences
 from onebert_encoder.answering.answer import Logits
-from onebert_server.access.context import Context
+from onebert_server.access.context import own_work
 from onebert_server.engine.engine import Engine, EngineLimits
 from onebert_server.engine.memory import keep_freed_memory
 from onebert_server.engine.queue import INFINITY, QueueLimits
@@ -114,7 +113,7 @@ class Scene:
         return best
 
     def _ask(self, _: int) -> None:
-        context, room = Context("load", math.inf, time.monotonic(), "load"), Semaphore(WAITING)
+        context, room = own_work("load"), Semaphore(WAITING)
 
         def answered(_: Future[list[Logits]]) -> None:
             room.release()

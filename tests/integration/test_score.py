@@ -15,7 +15,7 @@ import pytest
 import onebert
 from bases import tiny_base
 from offline import bytes_of, rows_of, score_here
-from onebert_store.errors import AliasNotFound, BaseMismatch, InvalidInput, InvalidSettings, StoreLocked
+from onebert_store.errors import AliasNotFound, BaseMismatch, InvalidInput, InvalidSettings, StoreCorrupt, StoreLocked
 from onebert_store.file.format import loads
 from onebert_store.registry.registry import Registry
 from servers import ONEBERT, Task, clean_env, run_onebert, wait_until
@@ -218,6 +218,23 @@ def test_another_job_is_not_gone_on_with(folder, tmp_path):
     with pytest.raises(InvalidSettings, match=r"x\.txt in it, and no _job\.json"):
         score_here(tmp_path / "full", files(folder, "lora"), rows)
     assert bytes_of(out) == before
+
+
+def test_what_was_damaged_meanwhile_is_one_sentence(folder, tmp_path):
+    out, rows = tmp_path / "out", tmp_path / "rows.csv"
+    rows.write_text("id,text\n1,good\n")
+    score_here(out, files(folder, "lora"), rows)
+    whole = bytes_of(out)
+    part = out / "part-00000-00000.parquet"
+    part.write_bytes(part.read_bytes()[:-9])
+    with pytest.raises(StoreCorrupt, match=r"part-00000-00000\.parquet is damaged; remove it"):
+        score_here(out, files(folder, "lora"), rows)
+    part.unlink()
+    score_here(out, files(folder, "lora"), rows)
+    assert bytes_of(out) == whole
+    (out / "_job.json").write_text("{")
+    with pytest.raises(InvalidSettings, match=r"the _job\.json of out is damaged"):
+        score_here(out, files(folder, "lora"), rows)
 
 
 def test_columns_of_one_name_are_refused(folder, tmp_path):

@@ -10,7 +10,7 @@ import pyarrow.parquet
 
 from onebert_server.score.job import Job
 from onebert_server.score.places import Place, Sink, place_at
-from onebert_store.errors import InvalidSettings
+from onebert_store.errors import InvalidSettings, StoreCorrupt
 
 # Readers of folders of Parquet files pass over names that begin so.
 JOB, DONE = "_job.json", "_done.json"
@@ -70,10 +70,17 @@ class Output:
             file.close()
 
     def finish(self) -> Mapping[str, int]:
-        """Counts what all parts hold, and says beside them that none is missing."""
+        """Counts what all parts hold, and says beside them that none is missing.
+
+        Raises:
+            StoreCorrupt: a part is no Parquet file any more.
+        """
         counts = {"parts": 0, "rows": 0, "errors": 0}
         for name in self._parts():
-            metadata = self._place.metadata(name)
+            try:
+                metadata = self._place.metadata(name)
+            except pyarrow.ArrowException:
+                raise StoreCorrupt(f"{name} is damaged; remove it, and the same command makes it again") from None
             counts["parts"] += 1
             counts["rows"] += metadata.num_rows
             for group in (metadata.row_group(i) for i in range(metadata.num_row_groups)):
@@ -103,12 +110,16 @@ def open_output(where: str, job: Job) -> Iterator[Output]:
                 raise InvalidSettings(f"--out: {place.name} has {others[0]} in it, and no {JOB}; take an empty folder")
             place.keep(JOB, facts)
         # Of a bucket another process may have been first.
-        _require_same(json.loads(place.read(JOB) or facts), json.loads(facts), place.name)
+        _require_same(place.read(JOB) or facts, facts, place.name)
         yield Output(place)
 
 
-def _require_same(before: Mapping[str, Any], now: Mapping[str, Any], folder: str) -> None:
-    if others := [name for name in now if before.get(name) != now[name]]:
+def _require_same(before: bytes, facts: bytes, folder: str) -> None:
+    try:
+        told, now = json.loads(before), json.loads(facts)
+    except ValueError:
+        raise InvalidSettings(f"--out: the {JOB} of {folder} is damaged; take another folder") from None
+    if others := [name for name in now if not isinstance(told, dict) or told.get(name) != now[name]]:
         raise InvalidSettings(
             f"--out: {folder} holds another job: {', '.join(others)} differ; see its {JOB} or take another folder"
         )
