@@ -22,6 +22,17 @@ def collect_seldom() -> None:
 
 
 @contextmanager
+def importing() -> Iterator[None]:
+    """Keeps the collector from running while large packages are imported, and has it pass over what they leave.
+
+    Nothing of that ever goes, and the collector would walk through it dozens of times, half a second of a start.
+    """
+    with collecting_nothing():
+        yield
+        gc.freeze()
+
+
+@contextmanager
 def collecting_nothing() -> Iterator[None]:
     """Keeps the collector from running while millions of objects are made of which none is garbage."""
     enabled = gc.isenabled()

@@ -15,7 +15,7 @@ import typer
 import uvicorn
 from starlette.types import ASGIApp
 
-from onebert_server.garbage import collect_seldom
+from onebert_server.garbage import collect_seldom, importing
 from onebert_server.http.starting import StartingApp
 from onebert_server.http.web import uvicorn_config
 from onebert_server.progress import Progress
@@ -107,8 +107,9 @@ class Server(uvicorn.Server):
         """Opens the runtime on the calling thread, and tells the event loop."""
         try:
             # Imports torch, which takes seconds.
-            from onebert_server.app import create_app  # noqa: PLC0415
-            from onebert_server.runtime import open_runtime  # noqa: PLC0415
+            with importing():
+                from onebert_server.app import create_app  # noqa: PLC0415
+                from onebert_server.runtime import open_runtime  # noqa: PLC0415
 
             runtime = self._opened.enter_context(open_runtime(self._settings, self._progress))
             result = runtime, create_app(runtime)

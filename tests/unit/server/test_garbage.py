@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from onebert_server.garbage import YOUNG, collect_seldom
+from onebert_server.garbage import YOUNG, collect_seldom, importing
 
 
 @pytest.fixture(autouse=True)
@@ -36,6 +36,18 @@ def test_what_exists_is_passed_over() -> None:
     collect_seldom()
     gc.collect()
     assert before() is not None
+
+
+def test_what_is_imported_is_passed_over_and_garbage_found_again() -> None:
+    with importing():
+        imported = ring()
+        kept: list[list[int]] = [[] for _ in range(2 * YOUNG)]
+    later = ring()
+    gc.collect()
+    assert imported() is not None
+    assert later() is None
+    assert gc.isenabled()
+    assert len(kept) == 2 * YOUNG
 
 
 def test_garbage_that_comes_later_is_still_found() -> None:
