@@ -1,7 +1,7 @@
 """What the registry changes: the statements of its transactions, which decide by the rows that they changed.
 
 They are written for READ COMMITTED: each statement sees what was committed before it. Rows are held in one order (task,
-versions, aliases, orphans by digest, holdings, the feed's counter), so that no two transactions wait for each other.
+orphans by digest, versions, aliases, holdings, the feed's counter), so that no two transactions wait for each other.
 """
 
 from datetime import UTC, datetime
@@ -28,6 +28,7 @@ def add_version(connection: Connection, task: str, delta: Delta, size: int) -> t
     """
     connection.execute(upsert(connection, TASKS).values(name=task, last_version=0).on_conflict_do_nothing())
     _hold(connection, task)
+    connection.execute(delete(ORPHANS).where(ORPHANS.c.digest == delta.digest))
     manifest = manifest_json(delta.manifest)
     same = (VERSIONS.c.task == task, VERSIONS.c.digest == delta.digest)
     healed = update(VERSIONS).where(*same).values(manifest=manifest, size=size)
@@ -42,7 +43,6 @@ def add_version(connection: Connection, task: str, delta: Delta, size: int) -> t
         live = upsert(connection, ALIASES).from_select(["task", "alias", "version"], first)
         made = live.on_conflict_do_nothing().returning(ALIASES.c.version)
         is_live = connection.execute(made).first() is not None
-    connection.execute(delete(ORPHANS).where(ORPHANS.c.digest == delta.digest))
     return VersionRecord(task, n, delta.digest, size, created_at, delta.manifest), known is None, is_live
 
 
@@ -116,16 +116,11 @@ def delete_version(connection: Connection, task: str, n: int) -> bool:
         IntegrityError: an alias points at it.
     """
     _hold(connection, task)
-    gone = delete(VERSIONS).where(VERSIONS.c.task == task, VERSIONS.c.version == _storable(n))
-    row = connection.execute(gone.returning(VERSIONS.c.digest, VERSIONS.c.size)).first()
-    if row is None:
+    this = (VERSIONS.c.task == task, VERSIONS.c.version == _storable(n))
+    _mark_orphans(connection, *this)
+    size = connection.execute(delete(VERSIONS).where(*this).returning(VERSIONS.c.size)).scalar()
+    if size is None:
         return False
-    digest, size = row
-    now = datetime.now(UTC)
-    others = exists().where(VERSIONS.c.digest == digest)
-    orphan = select(literal(digest), literal(now, ORPHANS.c.since.type)).where(~others)
-    marked = upsert(connection, ORPHANS).from_select(["digest", "since"], orphan)
-    connection.execute(marked.on_conflict_do_update(index_elements=["digest"], set_={"since": now}))
     _discount_upload(connection, task, n, size)
     return True
 
@@ -136,13 +131,26 @@ def delete_alias(connection: Connection, task: str, alias: str, expected: int) -
 
 
 def delete_task(connection: Connection, task: str) -> None:
-    """Deletes the aliases and versions that a task has now."""
+    """Deletes the aliases and versions that a task has now, by as many statements whatever their number is.
+
+    Raises:
+        IntegrityError: somebody has pointed an alias at one of them since.
+    """
     _hold(connection, task)
-    connection.execute(delete(ALIASES).where(ALIASES.c.task == task))
+    _mark_orphans(connection, VERSIONS.c.task == task)
+    for table in (ALIASES, VERSIONS, HOLDINGS):
+        connection.execute(delete(table).where(table.c.task == task))
+
+
+def _mark_orphans(connection: Connection, *where: ColumnElement[bool]) -> None:
+    """Marks the blobs of versions that are about to be deleted, except those that other versions have."""
+    other = VERSIONS.alias()
+    others = exists().where(other.c.digest == VERSIONS.c.digest, other.c.task != VERSIONS.c.task)
+    now = datetime.now(UTC)
     # In the order of the digests, in which everybody marks orphans: no two wait for each other.
-    versions = select(VERSIONS.c.version).where(VERSIONS.c.task == task).order_by(VERSIONS.c.digest)
-    for n in connection.scalars(versions).all():
-        delete_version(connection, task, n)
+    found = select(VERSIONS.c.digest, literal(now, ORPHANS.c.since.type)).where(*where, ~others)
+    marked = upsert(connection, ORPHANS).from_select(["digest", "since"], found.order_by(VERSIONS.c.digest))
+    connection.execute(marked.on_conflict_do_update(index_elements=["digest"], set_={"since": now}))
 
 
 def _discount_upload(connection: Connection, task: str, n: int, size: int) -> None:

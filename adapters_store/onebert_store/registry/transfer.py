@@ -63,7 +63,7 @@ def copy_store(source: Store, target: Store, report: Callable[[int, int], None] 
         with reading(source.database) as rows:
             now = _sizes(rows)
             blobs.copy(now)
-            with lock.writing() as sink:
+            with lock.writing() as sink, target.database.unhurried(sink):
                 blobs.copied.versions = _copy_rows(rows, sink)
     blobs.copied.problems = {digest: why for digest, why in blobs.copied.problems.items() if digest in now}
     return blobs.copied

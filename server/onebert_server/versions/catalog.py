@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import NamedTuple
 
@@ -85,12 +85,9 @@ class Catalog:
         self._follower.load()
         left = self._load_all(self.directory.aliased(), progress, until)
         if self.directory.counts()["versions"] <= LEARNED_AT_START:
-            unknown = [version for version in self.directory.versions() if version.known_facts is None]
-            progress.begin("manifests", len(unknown))
-            for start in range(0, len(unknown), LEARNED_TOGETHER):
-                together = unknown[start : start + LEARNED_TOGETHER]
-                self._learn_together(together)
-                progress.advance(len(together))
+            versions = self.directory.versions()
+            progress.begin("manifests", len(versions))
+            self.learn_all(versions, progress.advance)
         return left
 
     def writer(self, task: str, context: Context) -> BlobWriter:
@@ -233,6 +230,23 @@ class Catalog:
                 bar.advance(shown, len(together))
         return []
 
+    def learn_all(self, versions: Sequence[Version], learned: Callable[[int], None] = lambda _: None) -> None:
+        """As `learn`, for many by a query each time: a start would else be thousands of round trips to the database.
+
+        Args:
+            versions: any number, known or not.
+            learned: is told of so many more.
+        """
+        for start in range(0, len(versions), LEARNED_TOGETHER):
+            together = versions[start : start + LEARNED_TOGETHER]
+            unknown = {version.entry: version for version in together if version.known_facts is None}
+            for entry, manifest in self._registry.manifests(list(unknown)) if unknown else ():
+                self.directory.know(unknown[entry], entry.with_manifest(manifest))
+            # What is left is damaged, and may be read from its file; or it was deleted meanwhile.
+            for version in unknown.values():
+                self.learn(version)
+            learned(len(together))
+
     def learn(self, version: Version) -> None:
         """Reads the manifest of a version that was not loaded yet; nothing happens where that was done."""
         if version.known_facts is not None:
@@ -245,15 +259,6 @@ class Catalog:
                 self._residents.failed(version, error)
         else:
             self.directory.know(version, record)
-
-    def _learn_together(self, versions: list[Version]) -> None:
-        """As `learn`, for many by one query: a start would else be thousands of round trips to the database."""
-        by_entry = {version.entry: version for version in versions}
-        for entry, manifest in self._registry.manifests(list(by_entry)):
-            self.directory.know(by_entry[entry], entry.with_manifest(manifest))
-        # What is left is damaged, and may be read from its file; or it was deleted meanwhile.
-        for version in versions:
-            self.learn(version)
 
     def _register(self, offer: Offer, delta: Delta, stored: Stored, context: Context) -> Added:
         """Writes the row of an upload whose bytes are stored, and shows its version, with the row that is offered."""

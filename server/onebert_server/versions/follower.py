@@ -141,7 +141,8 @@ class Follower:
             if last.seq < self._position.seq or (last.seq == self._position.seq and last.at != self._shown_at):
                 # An older registry was put back, and the numbers of what was changed since are used again.
                 self._load()
-            while self._position.seq < last.seq:
+            # A deleted version that is still to be shown means that later changes were committed when these were read.
+            while self._position.seq < last.seq or self._deleted:
                 self._apply(self._feed.read(self._position.seq, READ_TOGETHER, self._shown_at))
             self.looked_at = now
             self._position.end_look()

@@ -33,8 +33,7 @@ class View:
         """
         self._principal.require(Action.SEE, name)
         entry = self._directory.task(name, after, most)
-        for version in entry.versions.values():
-            self._catalog.learn(version)
+        self._catalog.learn_all(list(entry.versions.values()))
         return entry
 
     def alias(self, task: str, alias: str) -> Alias:

@@ -132,6 +132,24 @@ def test_an_alias_that_is_always_there_always_means_a_version(registry, replica,
     assert replica.shown() == registered(registry)
 
 
+def test_a_version_that_is_deleted_is_not_shown_once_the_replica_has_caught_up(registry, replica, monkeypatch):
+    """Its alias moves on to a version that is deleted while the changes until then are read, one at a time."""
+    registry.add("task", make_delta(1))
+    replica.follower.catch_up()
+    registry.add("task", make_delta(2))
+    registry.move_alias("task", "live", 2, 1)
+    registry.delete_version("task", 1)
+    last = registry.feed.last()
+    registry.add("task", make_delta(3))
+    registry.move_alias("task", "live", 3, 2)
+    registry.delete_version("task", 2)
+    monkeypatch.setattr(Feed, "last", lambda _: last)
+    monkeypatch.setattr("onebert_server.versions.follower.READ_TOGETHER", 1)
+    replica.follower.catch_up()
+    assert replica.directory.find("task", make_delta(1).digest) is None
+    assert replica.directory.task_alias("task", "live") == Alias(3, 2)
+
+
 def test_a_row_that_is_offered_is_the_row_of_the_version(registry, replica):
     offer = Offer("task", make_delta(1).digest, slot=7, row_bytes=70)
     replica.follower.offer(offer)

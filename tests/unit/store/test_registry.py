@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import event, update
 
 from foreign_writer import write_delta
 from onebert_store.errors import (
@@ -29,7 +29,7 @@ from onebert_store.registry.database import VERSIONS, reading, writing
 from onebert_store.registry.dialects.sqlite import SqliteDatabase
 from onebert_store.registry.records import Alias
 from onebert_store.registry.registry import Registry
-from onebert_store.registry.store import join_store
+from onebert_store.registry.store import join_store, open_store
 from tiny_delta import make_delta, manifest_dict, tensors_for
 
 
@@ -243,6 +243,23 @@ def test_a_task_goes_with_its_last_version_and_its_numbers_stay(registry, place)
     assert registry.add("spam", make_delta(1))[0].version == 2
     assert registry.task("spam").aliases == {"live": Alias(2)}, "a first version becomes live"
     assert orphans(place) == set()
+
+
+def test_a_task_is_deleted_by_as_many_statements_however_many_versions_it_has(place):
+    counted = []
+    with open_store(place) as store:
+        registry = Registry(store)
+        registry.add("other", make_delta(1))
+        event.listen(store.database.writers, "before_cursor_execute", lambda *_: counted.append(1))
+        for task, versions in (("few", 1), ("many", 12)):
+            for seed in range(versions):
+                registry.add(task, make_delta(seed))
+            counted.append("deleted")
+            registry.delete_task(task)
+            counted.append("deleted")
+    _, few, _, many, _ = "".join(map(str, counted)).split("deleted")
+    assert few == many
+    assert orphans(place) == {make_delta(seed).digest for seed in range(12)} - {make_delta(1).digest}
 
 
 def test_what_is_not_there(registry):

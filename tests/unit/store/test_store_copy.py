@@ -275,3 +275,15 @@ def test_a_folder_that_is_no_store_is_not_copied(onebert, tmp_path):
         "copy", tmp_path / "nothing", f"{sqlite_url(tmp_path / 'x' / 'y')},file://{tmp_path}/x/blobs"
     )
     assert (code, err) == (1, "error: there is no store in this folder\n")
+
+
+def test_a_copy_is_not_ended_by_the_time_that_other_statements_have(source, postgres, postgres_url, tmp_path):
+    hurried = StoreAddress.within(tmp_path / "target", f"{postgres_url}&options=-c%20statement_timeout%3D500ms")
+    copy(source, hurried)
+    slow = "CREATE FUNCTION slow() RETURNS trigger AS 'BEGIN PERFORM pg_sleep(1); RETURN NULL; END' LANGUAGE plpgsql"
+    trigger = "CREATE TRIGGER slow BEFORE DELETE ON versions EXECUTE FUNCTION slow()"
+    postgres.execute(slow, trigger, database=postgres_url.partition("?")[0].rpartition("/")[2])
+    with Registry.open(source) as registry:
+        registry.add("late", make_delta(7))
+    copy(source, hurried)
+    assert rows(hurried) == rows(source)

@@ -1,7 +1,7 @@
 """PostgreSQL: a server that any number of replicas share, by psycopg."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
 import psycopg
@@ -22,6 +22,9 @@ SWEEP_WAIT_S = 120
 """Seconds that a sweep waits for the uploads that were before it."""
 MIGRATION_S = 600
 """Seconds that a change of the schema may take, and that another replica waits for it."""
+
+WHOLE_TABLES_S = 3600
+"""Seconds that a statement about all rows of a table may take, as a copy of a store has them."""
 
 _READ_ONLY = "25006"
 _CORRUPT = {"XX001", "XX002", "42P01", "42703"}
@@ -116,6 +119,10 @@ class PostgresDatabase:
         with _patient(connection, MIGRATION_S):
             _lock(connection, _EXCLUSIVE, _SCHEMA)
             yield
+
+    def unhurried(self, connection: Connection) -> AbstractContextManager[None]:
+        """Longer limits of this transaction's own."""
+        return _patient(connection, WHOLE_TABLES_S)
 
     def announce(self, connection: Connection) -> None:
         """NOTIFY, which is part of the transaction."""

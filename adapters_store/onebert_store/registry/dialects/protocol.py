@@ -92,6 +92,9 @@ class Database(Protocol):
     def migrating(self, connection: Connection) -> AbstractContextManager[None]:
         """Held inside a transaction that changes the schema: others who want to change it wait for its end."""
 
+    def unhurried(self, connection: Connection) -> AbstractContextManager[None]:
+        """Lets statements of the connection's transaction take long while the block runs: those about whole tables."""
+
     def announce(self, connection: Connection) -> None:
         """Tells those who are `listening`, once the connection's transaction is durable, that something was changed."""
 

@@ -122,6 +122,11 @@ class SqliteDatabase:
         """Nothing more: a transaction that writes has the whole file."""
         yield
 
+    @contextmanager
+    def unhurried(self, connection: Connection) -> Iterator[None]:
+        """Nothing: SQLite ends no statement."""
+        yield
+
     def announce(self, connection: Connection) -> None:
         """Nothing: SQLite has nobody to tell."""
 
