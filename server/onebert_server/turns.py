@@ -1,5 +1,6 @@
 """Turns of principals: of what waits, one of each principal is taken after the other, whatever waits of each."""
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Generic, TypeVar
@@ -38,3 +39,33 @@ class Turns(Generic[T]):
         left = dict.fromkeys(one for waiting in self._of.values() for one in waiting)
         self._of.clear()
         return list(left)
+
+
+class Places:
+    """So many at a time, in turns of principals; to be used from one event loop."""
+
+    def __init__(self, count: int) -> None:
+        self._free = count
+        self._waiting: Turns[asyncio.Future[None]] = Turns()
+
+    async def take(self, principal: str) -> None:
+        """Returns when a place is the caller's, until `give_back`."""
+        if self._free:
+            self._free -= 1
+            return
+        place = asyncio.get_running_loop().create_future()
+        self._waiting.put(place, principal)
+        try:
+            await place
+        except asyncio.CancelledError:
+            if not place.cancelled():
+                self.give_back()
+            raise
+
+    def give_back(self) -> None:
+        """Gives the place to whose turn it is."""
+        place = self._waiting.take(lambda one: not one.done())
+        if place is None:
+            self._free += 1
+        else:
+            place.set_result(None)

@@ -1,16 +1,20 @@
-"""Texts to pieces, off the event loop unless they are tiny, and a bound on what waits for that."""
+"""Texts to pieces, off the event loop unless they are tiny: in turns of principals, and bounded in what waits."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
-from functools import partial
 
 from onebert_encoder.text.tokens import Pieces, Text, Tokenizer
-from onebert_server.limits import MAX_CHARACTERS
+from onebert_server.limits import MAX_CHARACTERS, MAX_TEXT
 from onebert_server.permits import Permits
+from onebert_server.turns import Places
 
 # Texts of so many characters in all are tokenized on the event loop, which takes less than a third of a millisecond.
 TINY_CHARACTERS = 512
+# Characters after which a request's texts make way for others: as many as one text may have.
+PART_CHARACTERS = MAX_TEXT
+# Workers that tokenize at the same time: one is left to read answers.
+AT_ONCE = 3
 
 
 class Tokenizing:
@@ -26,6 +30,7 @@ class Tokenizing:
         self._tokenizer = tokenizer
         self._max_length = max_length
         self._workers = workers
+        self._places = Places(AT_ONCE)
         self._permits = Permits(
             MAX_CHARACTERS, "as many texts wait to be tokenized as the server holds; try again soon"
         )
@@ -39,18 +44,42 @@ class Tokenizing:
         if len(texts) == 1 and _characters(texts[0]) <= TINY_CHARACTERS:
             return self._tokenizer.split(texts, self._max_length)
         distinct = list(dict.fromkeys(texts))
-        work = partial(self._tokenizer.split, distinct, self._max_length)
         characters = sum(map(_characters, distinct))
         if characters <= TINY_CHARACTERS:
-            made = work()
+            made = self._tokenizer.split(distinct, self._max_length)
         else:
-            self._permits.take(principal, characters)
-            future = self._workers.submit(work)
-            # Given back when the thread is done, and not when the request ends: a request may be cancelled meanwhile.
-            future.add_done_callback(lambda _: self._permits.give_back(principal, characters))
-            made = await asyncio.wrap_future(future)
+            made = await self._in_turns(principal, distinct, characters)
         by_text = dict(zip(distinct, made, strict=True))
         return [by_text[text] for text in texts]
+
+    async def _in_turns(self, principal: str, texts: Sequence[Text], characters: int) -> list[Pieces]:
+        # Where the request is cancelled meanwhile, the part that a thread has begun is all that is still done.
+        self._permits.take(principal, characters)
+        made: list[Pieces] = []
+        try:
+            for part in _parts(texts):
+                await self._places.take(principal)
+                try:
+                    made += await asyncio.wrap_future(
+                        self._workers.submit(self._tokenizer.split, part, self._max_length)
+                    )
+                finally:
+                    self._places.give_back()
+        finally:
+            self._permits.give_back(principal, characters)
+        return made
+
+
+def _parts(texts: Sequence[Text]) -> Iterator[list[Text]]:
+    part: list[Text] = []
+    size = 0
+    for text in texts:
+        if part and size + _characters(text) > PART_CHARACTERS:
+            yield part
+            part, size = [], 0
+        part.append(text)
+        size += _characters(text)
+    yield part
 
 
 def _characters(text: Text) -> int:

@@ -91,5 +91,30 @@ def test_of_what_waits_to_be_tokenized_one_principal_leaves_as_much_to_others(sm
     assert isinstance(refused, QueueFull)
 
 
+def test_who_has_much_tokenized_is_served_in_turns_with_others(workers, monkeypatch):
+    """Texts for tasks that are not there are tokenized, too, and no queue of the engine counts them."""
+    monkeypatch.setattr(tokenizing, "AT_ONCE", 1)
+    splitting = Tokenizing(load_base(str(tiny_base())).tokenizer, 60, workers)
+    opened, ended = Event(), []
+
+    async def split(principal, texts):
+        ended.append((principal, len(await splitting.split(principal, texts))))
+
+    async def run():
+        workers.submit(opened.wait, 60)
+        large = [f"{number} " + "late " * 13000 for number in range(3)]
+        flood = [asyncio.create_task(split("flood", large)) for _ in range(4)]
+        await asyncio.sleep(0)
+        other = asyncio.create_task(split("other", ["late " * 200]))
+        left = asyncio.create_task(split("left", ["late " * 300]))
+        await asyncio.sleep(0)
+        left.cancel()
+        opened.set()
+        await asyncio.gather(*flood, other)
+
+    asyncio.run(run())
+    assert ended == [("other", 1), *[("flood", 3)] * 4]
+
+
 def test_the_largest_request_always_fits_an_idle_server():
     assert MAX_CHARACTERS >= 64 * 2 * 65536
