@@ -3,6 +3,7 @@
 No package registry has kustomize itself. Where `kubectl` is installed, tests compare the two.
 """
 
+from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,7 @@ def _applied(folder: Path, manifests: list[Manifest]) -> list[Manifest]:
     for manifest in manifests:
         if "namespace" in kustomization:
             manifest["metadata"]["namespace"] = kustomization["namespace"]
-        for container in _containers(manifest):
+        for container in containers(manifest):
             container["image"] = _image(container["image"], kustomization.get("images", ()))
     return manifests
 
@@ -101,9 +102,17 @@ def _merged(old: Any, patch: Any, name: str = "") -> Any:
     return deepcopy(patch)
 
 
-def _containers(manifest: Manifest) -> list[Manifest]:
-    pod = manifest["spec"].get("template", {}).get("spec", {}) if "spec" in manifest else {}
-    return pod.get("initContainers", []) + pod.get("containers", [])
+def containers(value: Any) -> Iterator[Manifest]:
+    """Every container in a manifest, also in one of a kind that Kubernetes does not know."""
+    if isinstance(value, dict):
+        for key, one in value.items():
+            if key in ("initContainers", "containers"):
+                yield from one
+            else:
+                yield from containers(one)
+    elif isinstance(value, list):
+        for one in value:
+            yield from containers(one)
 
 
 def _image(image: str, replacements: list[Manifest]) -> str:

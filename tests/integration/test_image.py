@@ -71,6 +71,9 @@ def image(place):
     copy_context(place / "src")
     [compile_] = [rest for rest in arguments("RUN", building) if not rest.startswith("apt-get")]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment |= dict(
+        pair.split("=") for line in arguments("ARG", running) for pair in shlex.split(line) if "=" in pair
+    )
     path = f"{folder}/bin:{environment['PATH']}"
     subprocess.run(moved(compile_), shell=True, check=True, cwd=place / "src", env=environment | {"PATH": path})
 

@@ -20,12 +20,15 @@ from onebert_server.settings import PREFIX, Settings
 ROOT = Path(__file__).parents[2]
 KUBERNETES = ROOT / "deploy/kubernetes"
 OVERLAYS = sorted(path.parent for path in KUBERNETES.glob("overlays/*/kustomization.yaml"))
-# Of the Prometheus operator, which Kubernetes has no schemas of.
-OPERATOR = "monitoring.coreos.com/v1"
+PLAIN = [overlay for overlay in OVERLAYS if overlay.name != "ray"]
+# Of the Prometheus operator and of KubeRay, which Kubernetes has no schemas of.
+OPERATORS = {"monitoring.coreos.com/v1", "ray.io/v1"}
 # The oldest that gets fixes from anybody, and the newest whose schemas are installed.
 VERSIONS = ["1.31", kubernetes_validate.latest_version().rpartition(".")[0]]
 
 overlays = pytest.mark.parametrize("overlay", OVERLAYS, ids=lambda overlay: overlay.name)
+# Those whose pods are a Deployment's; what else the pods of Ray keep, tests/unit/test_rayservice.py says.
+plain = pytest.mark.parametrize("overlay", PLAIN, ids=lambda overlay: overlay.name)
 
 
 def deployment(folder):
@@ -34,6 +37,15 @@ def deployment(folder):
 
 def pod(folder):
     return deployment(folder)["spec"]["template"]["spec"]
+
+
+def pods(folder):
+    """Every pod of a layout, which each have one container."""
+    found = by_name(render(folder))
+    if ("RayService", "onebert") not in found:
+        return [pod(folder)]
+    cluster = found["RayService", "onebert"]["spec"]["rayClusterConfig"]
+    return [group["template"]["spec"] for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"])]
 
 
 def container(folder):
@@ -58,13 +70,14 @@ def example(folder):
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_manifest_is_valid_and_has_no_unknown_field(overlay, version):
     for manifest in render(overlay):
-        assert kubernetes_validate.validate(manifest, version, strict=True) == version
+        if manifest["apiVersion"] not in OPERATORS:
+            assert kubernetes_validate.validate(manifest, version, strict=True) == version
 
 
 def test_the_example_of_the_page_renders_and_is_valid(tmp_path):
     manifests = render(example(tmp_path))
     for manifest in manifests:
-        if manifest["apiVersion"] != OPERATOR:
+        if manifest["apiVersion"] not in OPERATORS:
             kubernetes_validate.validate(manifest, VERSIONS[-1], strict=True)
     assert {manifest["metadata"]["namespace"] for manifest in manifests} == {"onebert"}
     found = by_name(manifests)
@@ -97,54 +110,60 @@ def test_kustomize_itself_renders_the_same(name, tmp_path):
 @overlays
 def test_a_pod_keeps_the_restricted_standard_and_writes_to_its_volumes_alone(overlay):
     """Kubernetes' Pod Security Standards, "restricted"; a read-only root beyond it."""
-    spec, one = pod(overlay), container(overlay)
-    assert (
-        spec["securityContext"].items() >= {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}.items()
-    )
-    assert one["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
-    volumes = {volume["name"]: volume.keys() - {"name"} for volume in spec["volumes"]}
-    assert all(kinds in ({"emptyDir"}, {"persistentVolumeClaim"}) for kinds in volumes.values())
-    assert [mount["name"] for mount in one["volumeMounts"]] == ["data", "home", "tmp"]
-    assert volumes.keys() == {"data", "home", "tmp"}
-    # A token of the API server is in no pod.
-    assert spec["automountServiceAccountToken"] is False
-    assert not {"hostNetwork", "hostPID", "hostIPC", "hostUsers"} & spec.keys()
+    for spec in pods(overlay):
+        [one] = spec["containers"]
+        assert (
+            spec["securityContext"].items()
+            >= {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}.items()
+        )
+        assert one["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        volumes = {volume["name"]: volume.keys() - {"name"} for volume in spec["volumes"]}
+        assert all(kinds in ({"emptyDir"}, {"persistentVolumeClaim"}) for kinds in volumes.values())
+        assert volumes.keys() - {"shm"} == {"data", "home", "tmp"}
+        assert {mount["name"] for mount in one["volumeMounts"]} == volumes.keys()
+        # A token of the API server is in no pod.
+        assert spec["automountServiceAccountToken"] is False
+        assert not {"hostNetwork", "hostPID", "hostIPC", "hostUsers"} & spec.keys()
 
 
 @overlays
 def test_the_pod_runs_as_the_images_user_in_the_images_folders(overlay):
     image = (ROOT / "deploy/Dockerfile").read_text(encoding="utf-8")
-    security = pod(overlay)["securityContext"]
-    [user] = {security["runAsUser"], security["runAsGroup"], security["fsGroup"]}
-    assert f"useradd --create-home --uid {user} onebert" in image
-    assert f"\nUSER {user}:{user}\n" in image
-    mounts = {mount["name"]: mount["mountPath"] for mount in container(overlay)["volumeMounts"]}
-    assert f"ONEBERT_DATA_DIR={mounts['data']} " in image
-    assert mounts["home"] == "/home/onebert"
     version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
-    assert container(overlay)["image"] == f"onebert:{version}"
+    for spec in pods(overlay):
+        [one] = spec["containers"]
+        security = spec["securityContext"]
+        [user] = {security["runAsUser"], security["runAsGroup"], security["fsGroup"]}
+        assert f"useradd --create-home --uid {user} onebert" in image
+        assert f"\nUSER {user}:{user}\n" in image
+        mounts = {mount["name"]: mount["mountPath"] for mount in one["volumeMounts"]}
+        assert f"ONEBERT_DATA_DIR={mounts['data']} " in image
+        assert mounts["home"] == "/home/onebert"
+        assert one["image"] == f"onebert:{version}"
 
 
 @overlays
 def test_every_variable_is_a_setting_and_every_secret_a_reference(overlay):
     settings = {f"{PREFIX}{name.upper()}" for name in Settings.model_fields}
-    entries = environment(overlay)
-    assert entries.keys() <= settings
-    for name, entry in entries.items():
-        if "value" in entry:
-            field = name.removeprefix(PREFIX).lower()
-            Settings.model_validate({"api_keys": (b"",), field: entry["value"]})
-    assert entries["ONEBERT_API_KEYS"]["valueFrom"]["secretKeyRef"].keys() == {"name", "key"}
+    for spec in pods(overlay):
+        [one] = spec["containers"]
+        entries = {entry["name"]: entry for entry in one["env"] if entry["name"].startswith(PREFIX)}
+        assert entries.keys() <= settings
+        for name, entry in entries.items():
+            if "value" in entry:
+                field = name.removeprefix(PREFIX).lower()
+                Settings.model_validate({"api_keys": (b"",), field: entry["value"]})
+        assert entries["ONEBERT_API_KEYS"]["valueFrom"]["secretKeyRef"].keys() == {"name", "key"}
+        # Kubernetes would set ONEBERT_PORT by itself.
+        assert spec["enableServiceLinks"] is False
     assert "Secret" not in {kind for kind, _ in by_name(render(overlay))}
-    # Kubernetes would set ONEBERT_PORT by itself.
-    assert pod(overlay)["enableServiceLinks"] is False
 
 
-@overlays
+@plain
 def test_each_probe_asks_its_own_question_without_a_key(overlay):
     one = container(overlay)
     asked = {probe: one[f"{probe}Probe"]["httpGet"] for probe in ("startup", "liveness", "readiness")}
@@ -159,7 +178,7 @@ def test_each_probe_asks_its_own_question_without_a_key(overlay):
     assert port["containerPort"] == Settings.model_fields["port"].default
 
 
-@overlays
+@plain
 def test_there_is_time_for_a_pod_to_end(overlay):
     entries = environment(overlay)
     values = {name: float(entry["value"]) for name, entry in entries.items() if entry.get("value", "").isdigit()}
@@ -175,7 +194,7 @@ def test_there_is_time_for_a_pod_to_end(overlay):
     assert readiness["periodSeconds"] * readiness["failureThreshold"] < drain
 
 
-@overlays
+@plain
 def test_what_selects_finds_the_pods(overlay):
     found = by_name(render(overlay))
     labels = found["Deployment", "onebert"]["spec"]["template"]["metadata"]["labels"]

@@ -137,7 +137,9 @@ def application(settings: Settings, layout: Layout) -> Application:
             downscale_delay_s=10,
             policy=AutoscalingPolicy(policy_function="onebert_server.on_ray.scaling:one_a_node"),
         ),
-        graceful_shutdown_timeout_s=settings.drain_delay + settings.shutdown_timeout + 10,
+        # On a node that ends Ray Serve stops first what may take longest: a front end drains while replicas answer.
+        graceful_shutdown_timeout_s=settings.drain_delay + settings.shutdown_timeout + 15,
+        graceful_shutdown_wait_loop_s=0.1,
         health_check_period_s=5,
         logging_config={"enable_access_log": False},
         max_constructor_retry_count=STARTS,

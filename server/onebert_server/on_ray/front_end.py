@@ -56,6 +56,8 @@ class FrontEnd:
         self, settings: Settings, replicas: DeploymentHandle[Any]
     ) -> None:
         log_to_stderr(settings.log_level)
+        # Until it listens there is nothing to drain, when Ray Serve ends it for lack of a replica.
+        self._serving: asyncio.Task[None] | None = None
         self._settings = settings
         self._replicas = replicas
         self._ring = KeyRing(settings.api_keys, closed=settings.oidc is not None)
@@ -84,11 +86,13 @@ class FrontEnd:
         Raises:
             RuntimeError: it no longer listens.
         """
-        if self._serving.done():
+        if self._serving is None or self._serving.done():
             raise RuntimeError("the front end does not listen")
 
     async def __del__(self) -> None:
         """Called by Ray Serve when the front end shall end: lets requests finish, and takes no more."""
+        if self._serving is None:
+            return
         self._edge.draining = True
         await asyncio.sleep(self._settings.drain_delay)
         self._server.should_exit = True
@@ -108,7 +112,9 @@ class FrontEnd:
             request_timeout=settings.request_timeout,
         )
         own = [route for router in routers for route in router.routes]
-        relay = Middleware(RelayMiddleware, own, self._replicas, settings.max_upload_bytes, settings.engine_timeout)
+        relay = Middleware(
+            RelayMiddleware, own, self._edge, self._replicas, settings.max_upload_bytes, settings.engine_timeout
+        )
         app.user_middleware.append(relay)  # the last one is the innermost
         return uvicorn_config(app, settings.receive_timeout, settings.shutdown_timeout)
 

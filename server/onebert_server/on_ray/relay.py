@@ -12,6 +12,7 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from onebert_server.edge import Listening
 from onebert_server.front_ends.forwarding import HEALTH_PATHS, HEALTH_PATIENCE, SCOPE
 from onebert_server.http.problems import problem_of
 from onebert_server.on_ray import messages
@@ -39,6 +40,7 @@ class RelayMiddleware:
     Args:
         app: answers its own routes.
         own: which these are.
+        edge: of this process, which is not ready when it drains, whatever the replicas are.
         replicas: who is asked for everything else.
         max_upload_bytes: of a body that may be an upload.
         patience: seconds that a replica may take.
@@ -48,12 +50,14 @@ class RelayMiddleware:
         self,
         app: ASGIApp,
         own: Sequence[BaseRoute],
+        edge: Listening,
         replicas: DeploymentHandle[Any],
         max_upload_bytes: int,
         patience: float,
     ) -> None:
         self._app = app
         self._own = own
+        self._edge = edge
         self._request = replicas.options(method_name="request")
         self._max_upload_bytes = max_upload_bytes
         self._patience = patience
@@ -70,6 +74,8 @@ class RelayMiddleware:
         principal = scope["state"]["context"].principal.name
         room = self._health if scope["path"] in HEALTH_PATHS else self._relayed
         try:
+            if self._edge.draining and scope["path"] == "/readyz":
+                raise ShuttingDown("the server is stopping")
             room.take(principal, 1)
             try:
                 answer = await self._relay(scope, receive, principal)

@@ -1,0 +1,150 @@
+"""The RayService of deploy/kubernetes: what Ray Serve and Kubernetes say of it without KubeRay, and that it adds up."""
+
+import tomllib
+from pathlib import Path
+
+import kubernetes_validate
+import pytest
+import yaml
+from ray.serve.schema import ServeDeploySchema
+
+from kustomize import by_name, render
+from onebert_server.http.auth import OPEN_PATHS
+from onebert_server.on_ray.application import FRONT_ENDS, NAME, REPLICAS, application, layout_of
+from onebert_server.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+FOUND = by_name(render(ROOT / "deploy/kubernetes/overlays/ray"))
+SERVICE = FOUND["RayService", "onebert"]["spec"]
+CLUSTER = SERVICE["rayClusterConfig"]
+HEAD = CLUSTER["headGroupSpec"]
+[WORKER] = CLUSTER["workerGroupSpecs"]
+CONFIG = yaml.safe_load(SERVICE["serveConfigV2"])
+[SERVED] = CONFIG["applications"]
+
+groups = pytest.mark.parametrize("group", [HEAD, WORKER], ids=["head", "worker"])
+
+
+def container(group):
+    [found] = group["template"]["spec"]["containers"]
+    return found
+
+
+def ports(group):
+    return {port["name"]: port["containerPort"] for port in container(group)["ports"]}
+
+
+def deployments(monkeypatch):
+    """What the application of the manifest tells Ray Serve of its deployments, by name."""
+    for entry in container(WORKER)["env"]:
+        monkeypatch.setenv(entry["name"], entry.get("value", "postgresql://host/name,a-key-of-this-test"))
+    built = application(Settings(blobs=None), layout_of(SERVED["args"]))
+    front_ends = built._bound_deployment
+    replicas = front_ends.init_args[1]._bound_deployment
+    return {deployment.name: deployment for deployment in (front_ends, replicas)}
+
+
+@groups
+@pytest.mark.parametrize("version", ["1.31", kubernetes_validate.latest_version().rpartition(".")[0]])
+def test_a_pod_is_valid_and_has_no_unknown_field(group, version):
+    pod = {"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "pod"}, "template": group["template"]}
+    assert kubernetes_validate.validate(pod, version, strict=True) == version
+
+
+def test_ray_serve_takes_the_configuration_and_the_application_its_arguments():
+    config = ServeDeploySchema.model_validate(CONFIG)
+    assert config.proxy_location == "Disabled"
+    [one] = config.applications
+    assert (one.name, one.route_prefix) == (NAME, None)
+    module, _, name = one.import_path.partition(":")
+    assert (module, name) == (application.__module__, "build")
+    assert layout_of(one.args).most == WORKER["replicas"] == WORKER["minReplicas"] == WORKER["maxReplicas"]
+
+
+def test_each_worker_has_room_for_one_replica_and_a_front_end_and_the_head_for_none(monkeypatch):
+    asked = {name: deployment.ray_actor_options["num_cpus"] for name, deployment in deployments(monkeypatch).items()}
+    cores = float(WORKER["rayStartParams"]["num-cpus"])
+    assert asked[REPLICAS] + asked[FRONT_ENDS] <= cores < 2 * asked[REPLICAS]
+    # Ray hands out no cores that the pod does not have.
+    assert cores == float(container(WORKER)["resources"]["requests"]["cpu"])
+    assert float(HEAD["rayStartParams"]["num-cpus"]) == 0
+    for group in (HEAD, WORKER):
+        shm = next(volume for volume in group["template"]["spec"]["volumes"] if volume["name"] == "shm")["emptyDir"]
+        assert shm == {"medium": "Memory", "sizeLimit": "256Mi"}
+        assert int(group["rayStartParams"]["object-store-memory"]) < 256 * 2**20
+
+
+def test_ray_is_that_of_the_image_and_asks_for_a_token():
+    pinned = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line)
+    assert CLUSTER["rayVersion"] == pinned["ray"]
+    assert CLUSTER["authOptions"] == {"mode": "token"}
+    # A mode in the environment would win over the one above.
+    assert not [e for g in (HEAD, WORKER) for e in container(g)["env"] if e["name"].startswith("RAY_AUTH")]
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    page = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+    assert "--build-arg EXTRAS=minilm,postgresql,s3,ray" in page
+    assert extras.keys() >= {"minilm", "postgresql", "s3", "ray"}
+
+
+def test_probes_ask_rays_node_and_the_front_end_without_a_key():
+    assert container(WORKER)["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "http"}
+    assert "/readyz" in OPEN_PATHS
+    for group in (HEAD, WORKER):
+        assert ports(group)["agent"] == 52365  # ray start --dashboard-agent-listen-port
+        for probe in ("startupProbe", "livenessProbe"):
+            assert container(group)[probe]["httpGet"] == {"path": "/api/healthz", "port": "agent"}
+
+
+def test_clients_reach_workers_alone_and_rays_ports_only_each_other_and_kuberay():
+    labels = {name: group["template"]["metadata"]["labels"] for name, group in (("head", HEAD), ("worker", WORKER))}
+
+    def chosen(selector):
+        return {name for name, own in labels.items() if selector.items() <= own.items()}
+
+    service = FOUND["Service", "onebert"]["spec"]
+    assert chosen(service["selector"]) == {"worker"}
+    [port] = service["ports"]
+    assert ports(WORKER)[port["targetPort"]] == port["port"] == Settings.model_fields["port"].default
+    assert chosen(FOUND["PodDisruptionBudget", "onebert"]["spec"]["selector"]["matchLabels"]) == {"worker"}
+    policies = {name: policy["spec"] for (kind, name), policy in FOUND.items() if kind == "NetworkPolicy"}
+    assert {name: chosen(spec["podSelector"]["matchLabels"]) for name, spec in policies.items()} == {
+        "onebert": {"worker"},
+        "onebert-ray": {"head", "worker"},
+        "onebert-head": {"head"},
+    }
+    # From everybody that is let in, one port of each; from Ray's own pods all ports.
+    [clients] = policies["onebert"]["ingress"]
+    assert [one["port"] for one in clients["ports"]] == ["http"]
+    [operator] = policies["onebert-head"]["ingress"]
+    assert [one["port"] for one in operator["ports"]] == ["dashboard"]
+    [own] = policies["onebert-ray"]["ingress"]
+    assert own.keys() == {"from"}
+    [peer] = own["from"]
+    assert peer.keys() == {"podSelector"}
+    assert chosen(peer["podSelector"]["matchLabels"]) == {"head", "worker"}
+    assert policies["onebert-ray"]["policyTypes"] == ["Ingress", "Egress"]
+
+
+def test_workers_go_one_at_a_time_and_kuberay_finds_the_port_that_it_wants():
+    budget = FOUND["PodDisruptionBudget", "onebert"]["spec"]
+    # Kubernetes reckons `maxUnavailable` by a scale that a RayCluster does not have.
+    assert budget["minAvailable"] == WORKER["replicas"] - 1
+    assert "maxUnavailable" not in budget
+    assert SERVICE["excludeHeadPodFromServeSvc"] is True
+    assert "serve" in ports(HEAD)
+
+
+def test_there_is_time_to_leave_a_node(monkeypatch):
+    entries = {entry["name"]: entry.get("value") for entry in container(WORKER)["env"]}
+    drained = float(entries["RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"])
+    # Ray Serve stops a deployment so long before the end that it may take its whole time; the front end first.
+    stopping = {
+        name: one._deployment_config.graceful_shutdown_timeout_s for name, one in deployments(monkeypatch).items()
+    }
+    assert stopping[REPLICAS] < stopping[FRONT_ENDS] <= drained
+    for group in (HEAD, WORKER):
+        assert container(group)["env"] == container(WORKER)["env"]
+        assert group["template"]["spec"]["terminationGracePeriodSeconds"] >= drained + 20
+    # Readiness is lost, and a balancer has heard of it, while requests are still answered.
+    readiness = container(WORKER)["readinessProbe"]
+    assert readiness["periodSeconds"] * readiness["failureThreshold"] < float(entries["ONEBERT_DRAIN_DELAY"])
