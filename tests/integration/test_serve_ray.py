@@ -135,6 +135,25 @@ def test_replicas_come_with_work_and_go_when_it_is_done(nodes, postgres_url, tmp
         process.stdin.close()
 
 
+def test_requests_that_come_while_it_ends_are_answered(nodes, postgres_url, tmp_path):
+    command = [ONEBERT, "serve", "--ray", nodes.address, "--cpus", "2"]
+    env = settings(postgres_url, tmp_path, api_keys=KEY, drain_delay=4)
+    with serving(command, env) as (process, listening):
+        url = next(listening)
+        with client(url) as web:
+            assert web.put("/v1/tasks/task/versions", content=Task().file, headers=OCTETS).status_code == 201
+            load = Load(url, ["task"])
+            wait_until(lambda: load.errors or len(load.statuses) > 20)
+            process.terminate()
+            wait_until(lambda: web.get("/metrics").headers.get("connection") == "close")
+            assert web.get("/readyz").status_code == 503
+        wait_until(lambda: len(load.errors) == 4, seconds=60)
+        load.close()
+        assert {type(error) for error in load.errors} == {httpx.ConnectError}
+        assert {*load.statuses} == {200}
+        assert process.wait(120) == 0
+
+
 def test_what_a_cluster_cannot_serve_is_one_line(nodes, postgres_url, tmp_path):
     on_it = ["serve", "--ray", nodes.address]
     env = environment()

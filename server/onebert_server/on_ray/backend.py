@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 from ray.exceptions import RayActorError, RayError
+from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 
 from onebert_encoder.text.tokens import Pieces
@@ -16,7 +17,7 @@ from onebert_server.front_ends import questions, wire
 from onebert_server.front_ends.full import Full
 from onebert_server.logs import Seldom
 from onebert_server.on_ray.messages import encode
-from onebert_store.errors import EngineFailed
+from onebert_store.errors import EngineFailed, ShuttingDown
 
 # So many replicas may die one after the other under one question.
 ATTEMPTS = 4
@@ -42,6 +43,7 @@ class RayBackend:
 
         Raises:
             EngineFailed: besides what Backend says, replicas died under the question again and again.
+            ShuttingDown: there is no replica, and none is coming.
         """
         for _ in range(ATTEMPTS):
             try:
@@ -51,6 +53,8 @@ class RayBackend:
                 continue
             except RayError as error:
                 raise EngineFailed(f"a replica failed: {type(error).__name__}") from None
+            except RayServeException:  # the application is being deleted, or no replica of it could be started
+                raise ShuttingDown("no replica answers") from None
             if isinstance(reply, wire.Refused):
                 self._full.note(context, reply)
                 raise questions.error_of(reply)

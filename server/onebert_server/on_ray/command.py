@@ -4,7 +4,7 @@ import logging
 import re
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import Event
 from types import FrameType
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import typer
 from ray import serve
 from ray.serve.deployment import Application
+from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 
 from onebert_server.on_ray.application import FRONT_ENDS, NAME, Layout, application
@@ -21,6 +22,8 @@ from onebert_store.errors import OneBertError
 
 # Seconds between two looks at which front ends there are.
 LOOK_EVERY = 5.0
+# How Ray says that whoever is asked does not answer, or is no more.
+_LOST = (RayError, RayServeException, RuntimeError, TimeoutError)
 # How Ray says what a deployment ended with: the last line of a traceback of ours.
 _OURS = re.compile(r"onebert_store\.errors\.\w+: (.+)")
 
@@ -42,37 +45,47 @@ def serve_on_ray(settings: Settings, address: str, layout: Layout) -> None:
     connect(address)
     try:
         with _told_to_stop() as stop:
-            _serve(wanted, stop)
+            _serve(wanted, stop, settings.drain_delay + settings.shutdown_timeout + 15)
     except _Stopped:
         pass  # while it started
     finally:
         ray.shutdown()
 
 
-def _serve(wanted: Application, stop: Event) -> None:
+def _serve(wanted: Application, stop: Event, patience: float) -> None:
     # What it logs repeats what is said here.
     logging.getLogger("ray.serve").setLevel(logging.CRITICAL)
     serve.start(proxy_location="Disabled")
     try:
         serve.run(wanted, name=NAME, route_prefix=None)
         front_ends = serve.get_deployment_handle(FRONT_ENDS, NAME)
-        said: set[str] = set()
-        while not stop.is_set():
-            for where in sorted(_addresses(front_ends) - said):
-                typer.echo(f"Listening on {where}")
-                said.add(where)
-            stop.wait(LOOK_EVERY)
+        try:
+            _watch(front_ends, stop)
+        finally:
+            # Replicas go with the application, so front ends drain before it does.
+            with suppress(*_LOST):
+                front_ends.broadcast("drain").results(timeout_s=patience, return_exceptions=True)
     except (RayError, RuntimeError) as error:
         raise OneBertError(_why(error)) from None
     finally:
         serve.delete(NAME)
 
 
+def _watch(front_ends: DeploymentHandle[Any], stop: Event) -> None:
+    """Says where front ends listen, as they come, until it is told to stop."""
+    said: set[str] = set()
+    while not stop.is_set():
+        for where in sorted(_addresses(front_ends) - said):
+            typer.echo(f"Listening on {where}")
+            said.add(where)
+        stop.wait(LOOK_EVERY)
+
+
 def _addresses(front_ends: DeploymentHandle[Any]) -> set[str]:
     """Where front ends listen; none where one of them is just being lost, and the next look finds them."""
     try:
         return {*front_ends.broadcast("address").results(timeout_s=LOOK_EVERY)}
-    except (RayError, RuntimeError, TimeoutError):
+    except _LOST:
         return set()
 
 

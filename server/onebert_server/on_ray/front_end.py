@@ -11,6 +11,8 @@ from typing import Any
 import msgspec
 import uvicorn
 from fastapi import APIRouter, Response
+from ray.exceptions import RayError
+from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 from starlette.middleware import Middleware
 
@@ -37,7 +39,7 @@ logger = logging.getLogger("onebert.front_end")
 # Seconds between two looks at a replica's keys: with a replica's own looks at the registry, a key that was revoked is
 # refused everywhere within five seconds.
 KEYS_EVERY = 1.0
-# Seconds within which replicas say what they have counted; one that does not is left out.
+# Seconds within which replicas say what they have counted; one that is lost is left out, all where one hangs.
 MEASURED_WITHIN = 2.0
 
 _setup = msgspec.msgpack.Decoder(messages.Setup).decode
@@ -86,12 +88,16 @@ class FrontEnd:
         Raises:
             RuntimeError: it no longer listens.
         """
-        if self._serving is None or self._serving.done():
+        if self._serving is None or (self._serving.done() and not self._edge.draining):
             raise RuntimeError("the front end does not listen")
 
     async def __del__(self) -> None:
-        """Called by Ray Serve when the front end shall end: lets requests finish, and takes no more."""
-        if self._serving is None:
+        """Called by Ray Serve when the front end shall end."""
+        await self.drain()
+
+    async def drain(self) -> None:
+        """Takes requests for the drain delay, lets them finish, and takes no more; nothing where that has been done."""
+        if self._serving is None or self._edge.draining:
             return
         self._edge.draining = True
         await asyncio.sleep(self._settings.drain_delay)
@@ -131,9 +137,15 @@ class FrontEnd:
     async def _measure(self) -> bytes:
         """The metrics of this node, so that what all nodes say counts nothing twice."""
         here = measured.part(self._metrics)
-        asked = self._replicas.broadcast("measure")
-        parts = await asked.results_async(timeout_s=MEASURED_WITHIN)
-        return measured.together([here, *(part for part in parts if part.node == here.node)])
+        try:
+            asked = self._replicas.broadcast("measure")
+            parts = await asked.results_async(timeout_s=MEASURED_WITHIN, return_exceptions=True)
+        except (TimeoutError, RayError, RayServeException) as error:
+            # What this process counts is wanted most when no replica answers, or one of them hangs.
+            logger.warning("replicas do not say what they count: %s", type(error).__name__)
+            parts = []
+        own = [part for part in parts if isinstance(part, measured.Part) and part.node == here.node]
+        return measured.together([here, *own])
 
     async def _look(self) -> None:
         changed: bytes = await self._replicas.options(method_name="keys").remote(self._digest)

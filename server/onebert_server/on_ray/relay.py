@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 from ray.exceptions import RayActorError, RayError
+from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute, Match
@@ -119,7 +120,7 @@ class RelayMiddleware:
                         return _answer(await self._request.remote(request))
                     except RayActorError:
                         continue
-        except (TimeoutError, RayError):
+        except (TimeoutError, RayError, RayServeException):
             pass
         raise ShuttingDown("no replica answers")
 
