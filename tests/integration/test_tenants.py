@@ -5,6 +5,7 @@ from itertools import product
 
 import pytest
 
+from onebert_server import receiving
 from onebert_server.access.principal import Scope
 from onebert_server.answering.answers import Answerer
 from onebert_server.app import create_app
@@ -105,6 +106,28 @@ def test_what_was_refused_was_not_done(runtime, asker):
     entry = runtime.directory.task(FOREIGN)
     assert (list(entry.versions), {name: at.version for name, at in entry.aliases.items()}) == ([1], {"live": 1})
     assert ask(asker, "key-of-blue", "POST", f"/v1/tasks/{FOREIGN}/classify", json={"inputs": TEXT}).status_code == 200
+
+
+def test_an_upload_that_is_refused_takes_nobodys_place(runtime, asker, monkeypatch):
+    monkeypatch.setattr(receiving, "MAX_UPLOADS", 1)
+    monkeypatch.setattr(receiving, "SLOW_SECONDS", 0.0)
+
+    async def nothing():
+        for part in ():
+            yield part
+
+    async def run():
+        with runtime.receiving.admitted("key:acme") as incoming:
+            path = "/v1/tasks/acme-none/versions"
+            found = [
+                (await asker.ask(key, "PUT", path, **FILE)).status_code for key in ("key-to-classify", "key-of-blue")
+            ]
+            # Raises where the upload had to make room.
+            async for _ in incoming.parts(nothing()):
+                pass
+        return found
+
+    assert asyncio.run(run()) == [403, 404]
 
 
 @pytest.mark.parametrize(

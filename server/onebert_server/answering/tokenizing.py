@@ -5,14 +5,14 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 
 from onebert_encoder.text.tokens import Pieces, Text, Tokenizer
-from onebert_server.limits import MAX_CHARACTERS, MAX_TEXT
+from onebert_server.limits import MAX_CHARACTERS
 from onebert_server.permits import Permits
 from onebert_server.turns import Places
 
 # Texts of so many characters in all are tokenized on the event loop, which takes less than a third of a millisecond.
 TINY_CHARACTERS = 512
-# Characters after which a request's texts make way for others: as many as one text may have.
-PART_CHARACTERS = MAX_TEXT
+# Characters after which a request's texts make way for others; one text is never divided.
+PART_CHARACTERS = 2**14
 # Workers that tokenize at the same time: one is left to read answers.
 AT_ONCE = 3
 

@@ -90,26 +90,29 @@ class Catalog:
             self.learn_all(versions, progress.advance)
         return left
 
-    def writer(self, task: str, context: Context) -> BlobWriter:
-        """What takes the body of an upload, which is refused here before a byte of the body is read.
+    def require_upload(self, task: str, context: Context) -> None:
+        """Refuses an upload before it takes a place that others need, or a byte of its body is read.
 
         Raises:
             Forbidden, TaskNotFound: the principal may not upload to this task, whether or not there is one.
         """
         context.principal.require(Action.UPLOAD, task)
+
+    def writer(self) -> BlobWriter:
+        """What takes the body of an upload."""
         return self._registry.writer()
 
     def upload(self, task: str, body: BlobWriter, context: Context) -> Taken:
         """Takes an upload: reads, checks, folds, installs, proves, stores, publishes; or leaves no trace of it.
 
         Raises:
-            Forbidden, TaskNotFound: see `writer`.
+            Forbidden, TaskNotFound: see `require_upload`.
             InvalidDelta: what is wrong with the file.
             OverQuota: the principal would have more tasks or bytes than it may.
             BankFull, QueueFull, ShuttingDown, StorageFull: what is wrong with the server.
         """
         with body:
-            context.principal.require(Action.UPLOAD, task)
+            self.require_upload(task, context)
             delta = loads(body.read())
             self.look()
             if known := self.directory.find(task, delta.digest):

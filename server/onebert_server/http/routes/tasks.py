@@ -216,9 +216,10 @@ async def _receive(task: str, request: Request, runtime: Runtime, context: Conte
     """Streams the body to disk, then hands it in its turn to the uploader's thread, which owns it from there on."""
     request.state.max_body_bytes, request.state.body_deadline = runtime.settings.max_upload_bytes, math.inf
     digests = SentDigests(request.headers)
+    runtime.catalog.require_upload(task, context)
     async with AsyncExitStack() as held:
         incoming = held.enter_context(runtime.receiving.admitted(context.principal.name))
-        body = await _in_thread(runtime, runtime.catalog.writer, task, context)
+        body = await _in_thread(runtime, runtime.catalog.writer)
 
         def take(part: bytes) -> None:
             digests.update(part)
