@@ -60,7 +60,7 @@ def main() -> None:
                 out = Path(folder) / f"{name}-{turn}"
                 # Actors keep their cores: without one more for its readers and writers Ray Data waits for ever.
                 slots = cores + (run is by_ray_data)
-                ray.init(num_cpus=slots, num_gpus=0, include_dashboard=False, log_to_driver=False)
+                ray.init("local", num_cpus=slots, num_gpus=0, include_dashboard=False, log_to_driver=False)
                 started = time.perf_counter()
                 run(data, out, base, tasks, cores)
                 seconds[name].append(time.perf_counter() - started)
