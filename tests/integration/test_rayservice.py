@@ -73,7 +73,7 @@ class Pod:
 
         def end():
             process.terminate()
-            process.wait(60)
+            process.wait(120)
 
         stack.callback(end)
         return process
@@ -105,9 +105,9 @@ def cluster(place, proxy):
     head.env["RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"] = "0"
     with ExitStack() as stack:
         head.ray_start(stack, head="", port=gcs, **{"dashboard-port": dashboard, "ray-client-server-port": free_port()})
-        wait_until(lambda: healthy(head), seconds=120)
+        wait_until(lambda: healthy(head), seconds=240)
         process = worker.ray_start(stack, address=f"127.0.0.1:{gcs}")
-        wait_until(lambda: healthy(worker), seconds=120)
+        wait_until(lambda: healthy(worker), seconds=240)
         yield worker, process, f"http://127.0.0.1:{dashboard}", f"http://127.0.0.1:{own['port']}"
 
 
@@ -134,7 +134,8 @@ def test_the_pods_serve_by_the_configuration_and_leave_with_every_request_answer
     assert taken.status_code == 200, taken.text
 
     ready = f"{url}{worker.container['readinessProbe']['httpGet']['path']}"
-    wait_until(lambda: status(ready) == 200, seconds=120)
+    # The replica compiles its kernels first, which an image has with it.
+    wait_until(lambda: status(ready) == 200, seconds=400)
     task = Task()
     with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {KEY}"}, timeout=60) as web:
         octets = {"Content-Type": "application/octet-stream"}
@@ -153,5 +154,5 @@ def test_the_pods_serve_by_the_configuration_and_leave_with_every_request_answer
         assert answer.status_code == 200
         assert status(ready) == 503
     # When nothing is left on the node, Ray ends it, and the container with it.
-    process.wait(60)
+    process.wait(180)
     assert status(ready) is None

@@ -149,7 +149,8 @@ def test_requests_that_come_while_it_ends_are_answered(nodes, postgres_url, tmp_
             assert web.get("/readyz").status_code == 503
         wait_until(lambda: len(load.errors) == 4, seconds=60)
         load.close()
-        assert {type(error) for error in load.errors} == {httpx.ConnectError}
+        # Nobody listens; a connection that had not been accepted by then is reset.
+        assert {type(error) for error in load.errors} <= {httpx.ConnectError, httpx.ReadError}
         assert {*load.statuses} == {200}
         assert process.wait(120) == 0
 
