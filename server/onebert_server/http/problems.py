@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ExceptionHandler, Scope
 
-from onebert_server.http.schemas import PAIR, TAGS
+from onebert_server.http.schemas.questions import PAIR, TAGS
 from onebert_store.errors import OneBertError, Unauthorized
 from onebert_store.file.strict_json import shown
 

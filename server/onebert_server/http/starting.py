@@ -6,7 +6,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from onebert_server.http.middleware import RequestMiddleware
 from onebert_server.http.problems import problem_response
 from onebert_server.http.refusals import RefusalMiddleware
-from onebert_server.http.schemas import Health
+from onebert_server.http.schemas.system import Health
 from onebert_server.metrics import Metrics, RequestCounts
 from onebert_server.progress import Progress
 from onebert_store.errors import OneBertError, ShuttingDown, Starting

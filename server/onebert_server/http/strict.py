@@ -18,7 +18,7 @@ from onebert_server.edge import Edge
 from onebert_server.http.digests import SentDigests
 from onebert_server.http.lean.formats import Format
 from onebert_server.http.patience import Patience
-from onebert_server.http.schemas import Problem
+from onebert_server.http.schemas.system import Problem
 from onebert_server.limits import MAX_REQUEST_TIMEOUT
 from onebert_store.errors import TooLarge
 from onebert_store.file import strict_json

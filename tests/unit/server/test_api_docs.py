@@ -11,7 +11,7 @@ from onebert_server.http.problems import HTTP_ERRORS
 from onebert_server.http.routes import classify as routes_classify
 from onebert_server.http.routes import system as routes_system
 from onebert_server.http.routes import tasks as routes_tasks
-from onebert_server.http.schemas import Result
+from onebert_server.http.schemas.questions import Result
 from onebert_server.metrics import Metrics
 from onebert_store.errors import OneBertError
 from onebert_store.file.manifest import TaskType

@@ -15,7 +15,7 @@ import pytest
 
 from onebert_server.client import AsyncClient, Client, results
 from onebert_server.client.exchange import MAX_REPETITIONS
-from onebert_server.http import schemas
+from onebert_server.http.schemas import administration, questions, system, tasks
 from onebert_store.errors import AliasConflict, ChangeUnknown, OneBertError, QueueFull, ServerUnreachable
 
 FULL = {"title": "Too much", "status": 503, "code": "queue-full", "detail": "full", "type": "x", "instance": "y"}
@@ -240,25 +240,25 @@ def test_an_error_of_the_tree_is_raised_by_its_code(ask):
 @pytest.mark.parametrize(
     ("read", "sent", "beside"),
     [
-        (results.Result, schemas.Result, set()),
-        (results.ResultError, schemas.ResultError, set()),
-        (results.TaskResult, schemas.TaskResult, set()),
-        (results.Results, schemas.ClassifyResponse, set()),
-        (results.TaskResults, schemas.ClassifyItemsResponse, set()),
-        (results.Pushed, schemas.Uploaded, {"created"}),  # from the status of the answer
-        (results.AliasPlace, schemas.AliasResponse, set()),
-        (results.TaskSummary, schemas.TaskSummary, set()),
-        (results.TaskList, schemas.TasksResponse, set()),
-        (results.VersionSummary, schemas.VersionSummary, set()),
-        (results.TaskPage, schemas.TaskResponse, set()),
-        (results.VersionFacts, schemas.VersionResponse, set()),
-        (results.BaseFacts, schemas.BaseResponse, set()),
-        (results.KeyQuotas, schemas.KeyQuotas, set()),
-        (results.MadeKey, schemas.MadeKey, set()),
-        (results.KeyFacts, schemas.KeyResponse, set()),
-        (results.KeyList, schemas.KeysResponse, set()),
-        (results.Change, schemas.Changed, set()),
-        (results.ChangePage, schemas.AuditResponse, set()),
+        (results.Result, questions.Result, set()),
+        (results.ResultError, questions.ResultError, set()),
+        (results.TaskResult, questions.TaskResult, set()),
+        (results.Results, questions.ClassifyResponse, set()),
+        (results.TaskResults, questions.ClassifyItemsResponse, set()),
+        (results.Pushed, tasks.Uploaded, {"created"}),  # from the status of the answer
+        (results.AliasPlace, tasks.AliasResponse, set()),
+        (results.TaskSummary, tasks.TaskSummary, set()),
+        (results.TaskList, tasks.TasksResponse, set()),
+        (results.VersionSummary, tasks.VersionSummary, set()),
+        (results.TaskPage, tasks.TaskResponse, set()),
+        (results.VersionFacts, tasks.VersionResponse, set()),
+        (results.BaseFacts, system.BaseResponse, set()),
+        (results.KeyQuotas, administration.KeyQuotas, set()),
+        (results.MadeKey, administration.MadeKey, set()),
+        (results.KeyFacts, administration.KeyResponse, set()),
+        (results.KeyList, administration.KeysResponse, set()),
+        (results.Change, administration.Changed, set()),
+        (results.ChangePage, administration.AuditResponse, set()),
     ],
     ids=lambda each: getattr(each, "__name__", ""),
 )

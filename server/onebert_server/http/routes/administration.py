@@ -9,8 +9,7 @@ from typing import Annotated, TypeVar
 from fastapi import APIRouter, Path, Query, Response
 
 from onebert_server.http.routes.runtime_of import RuntimeOf
-from onebert_server.http.schemas import (
-    NAME,
+from onebert_server.http.schemas.administration import (
     AuditResponse,
     Changed,
     KeyRequest,
@@ -19,6 +18,7 @@ from onebert_server.http.schemas import (
     MadeKey,
     Time,
 )
+from onebert_server.http.schemas.common import NAME
 from onebert_server.http.strict import PROBLEMS, ContextOf, StrictRoute
 from onebert_server.limits import MAX_REF
 from onebert_server.runtime import Runtime

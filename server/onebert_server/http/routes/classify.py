@@ -13,8 +13,8 @@ from onebert_server.answering.answers import Answered
 from onebert_server.answering.backend import Wanted
 from onebert_server.answering.plan import Reading
 from onebert_server.answering.sizes import too_many_bytes
-from onebert_server.http.schemas import (
-    REF,
+from onebert_server.http.schemas.common import REF
+from onebert_server.http.schemas.questions import (
     ClassifyItemsRequest,
     ClassifyItemsResponse,
     ClassifyRequest,

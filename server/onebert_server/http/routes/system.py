@@ -5,7 +5,7 @@ from fastapi import APIRouter, Response
 from onebert_encoder.maths.choose import answering_kernels
 from onebert_server.access.principal import Action
 from onebert_server.http.routes.runtime_of import RuntimeOf
-from onebert_server.http.schemas import BaseResponse, Health
+from onebert_server.http.schemas.system import BaseResponse, Health
 from onebert_server.http.strict import PROBLEMS, ContextOf
 from onebert_store.errors import ShuttingDown
 

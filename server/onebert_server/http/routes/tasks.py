@@ -16,9 +16,8 @@ from onebert_server.access.context import Context
 from onebert_server.http.digests import SentDigests
 from onebert_server.http.middleware import SEQ_HEADER
 from onebert_server.http.routes.runtime_of import RuntimeOf, ViewOf
-from onebert_server.http.schemas import (
-    ALIAS,
-    NAME,
+from onebert_server.http.schemas.common import ALIAS, NAME
+from onebert_server.http.schemas.tasks import (
     AliasRequest,
     AliasResponse,
     TaskResponse,

@@ -1,0 +1,129 @@
+"""Questions and their answers: texts for one task, for many, or for every task."""
+
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, Discriminator, Field, Tag
+
+from onebert_encoder.answering.answer import FoundSpan, Labeled
+from onebert_server.http.schemas.common import REF, Ref, RequestBody
+from onebert_server.limits import MAX_FANOUT, MAX_ITEMS, MAX_TEXT
+
+
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise ValueError("must not be blank")
+    return text
+
+
+Text = Annotated[str, Field(min_length=1, max_length=MAX_TEXT), AfterValidator(_not_blank)]
+RefOrAll = Annotated[Ref, Field(json_schema_extra={"pattern": rf"{REF[:-1]}$|^\*$"})]
+TopK = Annotated[
+    int | None,
+    Field(
+        ge=1,
+        le=4096,
+        description="how many scores to send, best first (null: all); span tasks: answers (null: one, at most 20)",
+    ),
+]
+
+
+class TextPair(RequestBody):
+    """One input: a text, or a pair of texts for tasks on pairs; for span tasks a question and its context."""
+
+    text: Text
+    text_pair: Text | None = None
+
+
+# What the unions below call their branches; they stand in the paths of violations, where problems.py leaves them out.
+TEXT, PAIR, LIST = TAGS = ("[text]", "[pair]", "[list]")
+
+
+def _tag(value: Any) -> str:
+    """Chooses the branch of a union, so that errors are about what was sent."""
+    return LIST if isinstance(value, list) else TEXT if isinstance(value, str) else PAIR
+
+
+OneInput = Annotated[Annotated[Text, Tag(TEXT)] | Annotated[TextPair, Tag(PAIR)], Discriminator(_tag)]
+Inputs = Annotated[
+    Annotated[Text, Tag(TEXT)]
+    | Annotated[TextPair, Tag(PAIR)]
+    | Annotated[Annotated[list[OneInput], Field(min_length=1, max_length=MAX_ITEMS)], Tag(LIST)],
+    Discriminator(_tag),
+]
+
+
+class ClassifyRequest(RequestBody):
+    """Inputs for one task."""
+
+    inputs: Inputs
+    top_k: TopK = None
+
+
+class Item(TextPair):
+    """One input for one task; without a task, for the one that is the key's default."""
+
+    task: Ref | None = None
+
+
+class ClassifyItemsRequest(RequestBody):
+    """Inputs for many tasks."""
+
+    items: Annotated[list[Item], Field(min_length=1, max_length=MAX_ITEMS)]
+    top_k: TopK = None
+
+
+class FanoutRequest(TextPair):
+    """One input for many tasks; `["*"]` means the live version of every task that takes such an input."""
+
+    tasks: Annotated[list[RefOrAll], Field(min_length=1, max_length=MAX_FANOUT)]
+    top_k: TopK = None
+
+
+class Result(BaseModel):
+    """One answer; which of its fields there are depends on the task type.
+
+    Tasks on whole texts have `label`, `score` and `scores`, best first; multi_label tasks also `labels`, those that
+    apply. Token tasks have `words`, and `entities` if their labels are BIO. Span tasks have `answers`, best first.
+    """
+
+    label: str | None = None
+    score: float | None = None
+    scores: dict[str, float] | None = None
+    labels: list[str] | None = None
+    words: list[Labeled] | None = None
+    entities: list[Labeled] | None = None
+    answers: list[FoundSpan] | None = None
+    tokens: Annotated[int | None, Field(description="tokens of the input, special tokens included")] = None
+    truncated: Annotated[bool | None, Field(description="whether the input was cut to the task's max_length")] = None
+
+
+class ResultError(BaseModel):
+    """Why there is no answer; `code` is from the catalogue in docs/api.md."""
+
+    code: str
+    title: str
+    detail: str
+
+
+class TaskResult(Result):
+    """One answer and the version that made it; or, of an answer that is not finite, the version and `error` alone."""
+
+    task: str
+    version: int
+    digest: str
+    error: ResultError | None = None
+
+
+class ClassifyResponse(BaseModel):
+    """Answers in the order of the inputs, all by one version."""
+
+    task: str
+    version: int
+    digest: str
+    results: list[Result]
+
+
+class ClassifyItemsResponse(BaseModel):
+    """Answers in the order of the items or tasks."""
+
+    results: list[TaskResult]

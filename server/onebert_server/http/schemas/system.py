@@ -1,0 +1,67 @@
+"""The server itself: its base, its health, and why it refuses a request."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, Field
+
+
+class BaseResponse(BaseModel):
+    """The base, and the shapes that a delta for it may touch."""
+
+    name: str
+    digest: str
+    model_type: str
+    hidden_size: int
+    num_layers: int
+    vocab_size: int
+    max_length: int
+    num_parameters: int
+    poolings: Annotated[list[str], Field(description="those of a text's tokens; `none` is always possible besides")]
+    dtype: Annotated[str, Field(description="what the encoder computes in")]
+    device: str
+    kernels: Annotated[
+        str,
+        Field(
+            description="what computes between the matrix products: native, with the instructions that a wheel's"
+            " library is compiled for, plain, or gpu and what it chose"
+        ),
+    ]
+    batch_invariant: Annotated[bool, Field(description="whether a text gets the same bits alone and in every batch")]
+    parameters: dict[str, list[int]]
+    modules: dict[str, list[int]]
+    symbols: dict[str, str]
+
+
+class Health(BaseModel):
+    """Whether the server lives or is ready; no names, since it is open to all."""
+
+    status: Literal["alive", "started", "ready"]
+    tasks: int | None = None
+    versions: int | None = None
+    resident: Annotated[int | None, Field(description="versions in memory")] = None
+    unavailable: Annotated[int | None, Field(description="versions that cannot be loaded")] = None
+    damaged: Annotated[int | None, Field(description="versions whose stored file was found damaged")] = None
+    storage: Annotated[
+        str | None, Field(description="ok, or the code of the error with which the disk refused the last change")
+    ] = None
+    seq: Annotated[int | None, Field(description="the registry's last change that is shown here")] = None
+    age: Annotated[float | None, Field(description="seconds since the registry was last looked at")] = None
+
+
+class Reason(BaseModel):
+    """One broken rule."""
+
+    path: str
+    reason: str
+
+
+class Problem(BaseModel):
+    """RFC 9457; `code` is from the catalogue in docs/api.md."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    instance: str
+    errors: list[Reason] | None = None
