@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import logging
+import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -58,7 +59,7 @@ class FrontEnd:
         self, settings: Settings, replicas: DeploymentHandle[Any]
     ) -> None:
         log_to_stderr(settings.log_level)
-        # Until it listens there is nothing to drain, when Ray Serve ends it for lack of a replica.
+        # Where Ray Serve ends a front end that no replica has answered yet, there is nothing to drain.
         self._serving: asyncio.Task[None] | None = None
         self._settings = settings
         self._replicas = replicas
@@ -171,7 +172,7 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self.listening = asyncio.Event()
 
-    async def startup(self, sockets: list | None = None) -> None:  # type: ignore[type-arg]
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self.listening.set()
 

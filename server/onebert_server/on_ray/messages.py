@@ -59,7 +59,7 @@ class Keys:
 
 
 async def answer(app: ASGIApp, request: Request) -> Answer:
-    """Has an app answer a request; its client is heard by the front end alone, which cancels this when it has left."""
+    """Has an app answer a request, to its end: a client that leaves meanwhile is known to the front end alone."""
     parts: list[bytes] = []
     status, headers, given = 0, [], False
 

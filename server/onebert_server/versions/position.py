@@ -17,21 +17,33 @@ MAX_WAITING = 1024
 
 
 @dataclass(eq=False)
-class _Waiter:
-    """A request that waits on an event loop; `looks` had begun when it came."""
+class Waiter:
+    """A request that waits on an event loop for a change of the registry to be shown.
+
+    Attributes:
+        seq: the number of the change that it waits for.
+        shown: done when the change is shown, or will not be; its event loop's.
+    """
 
     seq: int
-    looks: int
-    loop: asyncio.AbstractEventLoop
     shown: asyncio.Future[None]
 
-    def tell(self, error: Exception | None) -> None:
+    def tell(self, error: Exception | None = None) -> None:
+        """Ends the waiting, with this error if there is one; on the future's event loop. Nothing where it has ended."""
         if self.shown.done():
             return
         if error is None:
             self.shown.set_result(None)
         else:
             self.shown.set_exception(error)
+
+
+@dataclass(eq=False)
+class _Waiter(Waiter):
+    """It waits until this replica shows the change; `looks` had begun when it came."""
+
+    looks: int
+    loop: asyncio.AbstractEventLoop
 
 
 class Position:
@@ -89,12 +101,12 @@ class Position:
     async def _shown(self, context: Context) -> None:
         loop = asyncio.get_running_loop()
         with self._lock:
-            waiter = _Waiter(context.min_seq, self._looks, loop, loop.create_future())
+            waiter = _Waiter(context.min_seq, loop.create_future(), self._looks, loop)
             self._waiting.add(waiter)
         self.wanted.set()
         # The change may have come before there was somebody to tell.
         if self.seq >= context.min_seq:
-            waiter.tell(None)
+            waiter.tell()
         try:
             left = None if isinf(context.deadline) else context.deadline - time.monotonic()
             await asyncio.wait_for(waiter.shown, left)

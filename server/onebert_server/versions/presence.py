@@ -8,6 +8,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 
 from onebert_server.access.context import Context
+from onebert_server.versions.position import Waiter
 from onebert_store.errors import DeadlineExceeded
 from onebert_store.registry.replicas import BEAT_SECONDS, Replica, Replicas
 
@@ -16,20 +17,10 @@ LOOK_EVERY = 0.02
 
 
 @dataclass(eq=False)
-class _Waiter:
-    """A request that waits until every other live replica shows a change, or until its time is over."""
+class _Waiter(Waiter):
+    """It waits until every other live replica shows the change, or until its time is over."""
 
-    seq: int
     deadline: float
-    shown: asyncio.Future[None]
-
-    def tell(self, error: Exception | None = None) -> None:
-        if self.shown.done():
-            return
-        if error is None:
-            self.shown.set_result(None)
-        else:
-            self.shown.set_exception(error)
 
 
 class Presence:
@@ -81,7 +72,7 @@ class Presence:
             StorageUnavailable: the registry cannot be read.
         """
         loop = asyncio.get_running_loop()
-        waiter = _Waiter(seq, context.deadline, loop.create_future())
+        waiter = _Waiter(seq, loop.create_future(), context.deadline)
         self._waiting.add(waiter)
         if self._looking is None or self._looking.done():
             self._looking = loop.create_task(self._look(threads))
