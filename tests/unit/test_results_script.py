@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "results.py"
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "training" / "results.py"
 
 
 @pytest.mark.parametrize(

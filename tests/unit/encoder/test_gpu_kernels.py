@@ -213,7 +213,7 @@ def test_every_method_in_one_mixed_batch_equals_the_plain_model(family: str) -> 
         logits = classify([row.head for row in rows[1:]], batch, x)
     for got, reference, text in zip(logits, references, texts, strict=True):
         want = reference.logits(text.input_ids, text.type_ids)
-        # As in tests/integration/test_exactness.py: rounding gives 1e-6, a wrong term about 1.
+        # As in tests/integration/exactness/test_exactness.py: rounding gives 1e-6, a wrong term about 1.
         torch.testing.assert_close(got.cpu(), want, rtol=0, atol=1e-4)
 
 

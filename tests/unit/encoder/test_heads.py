@@ -17,7 +17,7 @@ from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import Head, Rows, diverges_at, stack_rows
 from onebert_encoder.text.tokens import Tokens
 
-# The tolerance of tests/integration/test_exactness.py, which gives the reason.
+# The tolerance of tests/integration/exactness/test_exactness.py, which gives the reason.
 TOLERANCE = 1e-4
 TASKS = [
     *(("none", kind) for kind in ("bitfit", "frozen", "spafit", "layernorm", "lora")),

@@ -46,7 +46,7 @@ async def slow_app(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def test_an_app_that_takes_its_time_is_waited_for_beyond_the_patience_with_its_process(tmp_path: Path) -> None:
-    """As where an upload waits for its turn; one that hangs is in tests/integration/test_front_ends.py."""
+    """As where an upload waits for its turn; one that hangs is in tests/integration/http/test_front_ends.py."""
     path, sent = str(tmp_path / "app"), []
 
     async def send(message: Message) -> None:

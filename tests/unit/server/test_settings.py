@@ -82,7 +82,7 @@ def test_a_key_that_clients_would_send_in_different_ways_is_refused(monkeypatch,
 
 @pytest.mark.parametrize(("there_is_one", "taken"), [(True, "cuda"), (False, "cpu")])
 def test_a_gpu_is_taken_where_there_is_one(monkeypatch, there_is_one, taken):
-    """By default; tests/integration/test_http_start.py sees it on a server, with what the machine has."""
+    """By default; tests/integration/http/test_http_start.py sees it on a server, with what the machine has."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: there_is_one)
     assert load_settings().device == "auto"
     assert device_for(load_settings().device) == taken

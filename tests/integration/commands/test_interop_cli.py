@@ -1,0 +1,105 @@
+"""`onebert import` and `onebert export` as a user meets them: files and folders, JSON, one-line errors, their page."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from peft import LoraConfig
+
+from bases import tiny_base
+from onebert_encoder.base.source import DEFAULT_BASE, find_base
+from onebert_store.file.format import load, save
+from peft_models import random_adapter
+from tiny_delta import make_delta
+
+pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
+
+
+@pytest.fixture(scope="module")
+def adapter(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("adapter")
+    random_adapter("bert", LoraConfig(task_type="SEQ_CLS", target_modules=["query", "value"], bias="all"), folder)
+    return folder
+
+
+def test_an_adapter_comes_in_and_goes_out_again(onebert, adapter, tmp_path):
+    out, base = tmp_path / "tone.safetensors", ("--base", tiny_base())
+    status, printed, error = onebert("import", adapter, *base, "--out", out, "--labels", "bad, fair,good", "--json")
+    assert status == 0, error
+    record = json.loads(printed)
+    delta = load(out)
+    assert record["digest"] == delta.digest
+    assert record["labels"] == list(delta.manifest.labels) == ["bad", "fair", "good"]
+    assert (record["method"], record["pooling"], record["max_length"]) == ("peft:lora", "pooler", 66)
+
+    status, printed, _ = onebert("export", out, *base, "--peft", tmp_path / "peft", "--json")
+    assert status == 0
+    record = json.loads(printed)
+    assert (record["peft_type"], record["loads_with"]) == ("LORA", "AutoModelForSequenceClassification")
+    assert json.loads((tmp_path / "peft" / "adapter_config.json").read_text())["bias"] == "all"
+    # What comes back is the same content, names of labels included.
+    status, printed, _ = onebert("import", tmp_path / "peft", *base, "--out", tmp_path / "again", "--json")
+    assert json.loads(printed)["labels"] == ["bad", "fair", "good"]
+    assert load(tmp_path / "again").tensors.keys() == delta.tensors.keys()
+
+    status, printed, _ = onebert("export", out, *base, "--merged", tmp_path / "merged")
+    assert status == 0
+    assert "loads with: AutoModelForSequenceClassification" in printed
+    assert (tmp_path / "merged" / "model.safetensors").is_file()
+
+
+def test_errors_are_one_line(onebert, adapter, tmp_path):
+    out, foreign = tmp_path / "x.safetensors", tmp_path / "foreign.safetensors"
+    save(foreign, make_delta())
+    base, somewhere = ("--base", tiny_base()), tmp_path / "peft"
+    cases = [
+        (["import", tmp_path / "nothing", *base, "--out", out], "is no folder"),
+        (["import", tmp_path, *base, "--out", out], "adapter_config.json"),
+        (["import", adapter, *base, "--out", tmp_path / "no" / "x"], "names the file to write"),
+        (["import", adapter, *base, "--out", out, "--labels", "a,b"], "2 labels for a classifier of 3 outputs"),
+        (["import", adapter, *base, "--out", out, "--max-length", "67"], "67 is over the base's 66"),
+        (["export", foreign, *base], "name one folder"),
+        (["export", foreign, *base, "--peft", somewhere, "--merged", somewhere], "name one folder"),
+        (["export", foreign, *base, "--peft", somewhere], "made for tiny"),
+        (["export", foreign, *base, "--merged", adapter], "name a new or an empty folder"),
+    ]
+    before = sorted(tmp_path.rglob("*"))
+    for arguments, words in cases:
+        status, printed, error = onebert(*arguments)
+        assert (status, printed) == (1, ""), error
+        assert words in error
+        assert error.startswith("error: ")
+        assert error.count("\n") == 1
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_the_help_says_what_goes_in_and_what_comes_out(onebert):
+    for command, words in (("import", "PEFT adapter folder"), ("export", "Hugging Face checkpoint")):
+        status, printed, _ = onebert(command, "--help")
+        assert status == 0
+        assert words in " ".join(printed.split())
+
+
+@pytest.mark.slow
+def test_following_the_page_works(tmp_path):
+    """What stands in its blocks, in order, where the README has left its first delta."""
+    root = Path(__file__).parents[3]
+    blocks = re.findall(
+        r"^```(bash|python)\n(.*?)^```$", (root / "docs/interop.md").read_text(), re.DOTALL | re.MULTILINE
+    )
+    assert [language for language, _ in blocks] == ["bash", "python", "bash", "bash", "python"]
+    (tmp_path / "demo").symlink_to(root / "demo")
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PWD": str(tmp_path)}
+    first = "onebert train --task tone --data demo/onebert_demo/data/review-tone --max-steps 30 --out tone.safetensors"
+    for language, block in [("bash", first), *blocks]:
+        # The Hub may be out of reach; the default base is there as a package.
+        script = block.replace(DEFAULT_BASE, str(find_base(DEFAULT_BASE))).replace(
+            "--pooling", "--max-steps 30 --pooling"
+        )
+        command = ["bash", "-euc", script] if language == "bash" else [sys.executable, "-c", script]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{script}\n{done.stdout}\n{done.stderr}"

@@ -1,0 +1,242 @@
+"""`import onebert`: training from what is in memory, answers without a server, and the code of docs/python.md."""
+
+import ast
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow
+import pytest
+
+import onebert
+from bases import tiny_base
+from onebert_store.errors import BaseMismatch, InvalidData, InvalidInput, InvalidSettings
+from onebert_store.file.format import load
+from servers import ONEBERT, Server, Task, assert_answers, clean_env
+
+ROOT = Path(__file__).parents[3]
+TEXTS = ["my order is late", "the parcel was broken", "what a good day", "no way"] * 10
+LABELS = ["bad", "bad", "good", "bad"] * 10
+PAIR = ("first", "second")
+
+
+class Frame:
+    """A DataFrame as far as this package knows one: named columns of arrays."""
+
+    def __init__(self, **columns):
+        self.columns = list(columns)
+        self._cells = {name: np.array(cells, dtype=object) for name, cells in columns.items()}
+
+    def __getitem__(self, name):
+        return self._cells[name]
+
+
+def train(data, out, **options):
+    return onebert.train(data, task="mood", out=out, base=str(tiny_base()), **{"max_steps": 2, **options})
+
+
+FORMS = {
+    "columns": {"text": TEXTS, "label": LABELS},
+    "rows": [{"text": text, "label": label} for text, label in zip(TEXTS, LABELS, strict=True)],
+    "pairs": list(zip(TEXTS, LABELS, strict=True)),
+    "frame": Frame(text=TEXTS, label=LABELS),
+    "arrow": pyarrow.table({"text": TEXTS, "label": LABELS}),
+}
+
+
+def test_every_form_of_a_table_is_the_same_data(tmp_path):
+    """Equal data, equal bytes; and those of the file that the command writes for it."""
+    digests = {form: load(train(data, tmp_path / form).file).digest for form, data in FORMS.items()}
+    assert len(set(digests.values())) == 1, digests
+
+
+def test_the_command_and_the_function_write_one_file(tmp_path):
+    csv = tmp_path / "data.csv"
+    csv.write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in zip(TEXTS, LABELS, strict=True)))
+    options = ["--task", "mood", "--data", csv, "--base", tiny_base(), "--max-steps", "2", "--out", tmp_path / "a"]
+    subprocess.run([ONEBERT, "train", *map(str, options)], env=clean_env(), check=True, capture_output=True)
+    trained = train(str(csv), tmp_path / "b")
+    assert trained.file.read_bytes() == (tmp_path / "a").read_bytes()
+    assert trained.record["out"] == str(tmp_path / "b")
+
+
+def test_what_a_training_gives(tmp_path, capfd):
+    seen = []
+    splits = {"train": FORMS["rows"], "validation": FORMS["columns"], "test": FORMS["pairs"]}
+    trained = train(splits, tmp_path / "a", on_progress=seen.append, method="frozen", max_steps=3)
+    assert trained.metric in trained.validation
+    assert trained.validation == trained.test
+    assert trained.record["method"] == "frozen"
+    assert max(progress.step for progress in seen) == 3
+    assert capfd.readouterr() == ("", "")
+
+
+def test_missing_cells_of_a_frame_are_missing(tmp_path):
+    frame = Frame(text=TEXTS, label=[*LABELS[:-1], float("nan")])
+    with pytest.raises(InvalidData, match="no label"):
+        train(frame, tmp_path / "a")
+    train(frame, tmp_path / "a", drop_unlabeled=True)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (7, "data is a path"),
+        ("nowhere.csv", "there is no data"),
+        ([], "data is a path"),
+        ({}, "no rows"),
+        ({"text": [], "label": []}, "no rows"),
+        ({"text": TEXTS, "label": LABELS[:-1]}, "different numbers of rows"),
+        ({"text": "abc", "label": LABELS}, "a column is a list"),
+        ([("a", "b"), ("a",)], "data is a path"),
+        ({"text": TEXTS, "wrong": LABELS}, "no label column"),
+        ({"train": [("a", "b")] * 9, "valid": [("a", "b")]}, "valid: no such split"),
+    ],
+)
+def test_data_that_is_none_is_refused(tmp_path, data, said):
+    with pytest.raises(InvalidData, match=said):
+        train(data, tmp_path / "a")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"epoch": 3}, "epoch is not an option; is epochs meant"),
+        ({"lr": 1}, "^lr is not an option; is learning_rate meant"),
+        ({"epochs": 0}, "^epochs: "),
+        ({"epochs": "3"}, "^epochs: "),
+        ({"learning_rate": float("nan")}, "^learning_rate: "),
+        ({"pooling": "max"}, "^pooling: "),
+        ({"device": "tpu"}, "^device is cpu"),
+        ({"dtype": "fp16"}, "^dtype is float32 or bfloat16"),
+    ],
+)
+def test_options_have_the_rules_of_the_command(tmp_path, options, said):
+    with pytest.raises(InvalidSettings, match=said):
+        train(FORMS["columns"], tmp_path / "a", **options)
+
+
+TASKS = {
+    "single_label": ({"labels": ["good", "bad", "ugly"]}, ["my order is late", PAIR]),
+    "multi_label": ({"task_type": "multi_label"}, ["my order is late", PAIR]),
+    "regression": ({"task_type": "regression", "labels": ["score"]}, ["my order is late"]),
+    "token": ({"task_type": "token", "pooling": "none", "labels": ["O", "B-x", "I-x"]}, ["my order is late"]),
+    "span": (
+        {"task_type": "span", "pooling": "none", "labels": ["start", "end"]},
+        [("what is late", "my order is late")],
+    ),
+}
+
+
+def test_answers_are_those_of_a_server(tmp_path):
+    with Server(tmp_path) as server, onebert.Client(server.url) as client:
+        for seed, (name, (manifest, inputs)) in enumerate(TASKS.items()):
+            file = tmp_path / name
+            file.write_bytes(Task(seed=seed, **manifest).file)
+            client.push(name.replace("_", "-"), file)
+            here = onebert.load(file, base=str(tiny_base()))
+            for top_k in (None, 1):
+                for ours, theirs in zip(
+                    here.classify(inputs, top_k), client.classify(name.replace("_", "-"), inputs, top_k), strict=True
+                ):
+                    assert_close(onebert.as_dict(ours), onebert.as_dict(theirs))
+            assert (here.task_type, here.digest) == (name, theirs.digest)
+
+
+def assert_close(ours, theirs):
+    """Equal but for the last digits of numbers; what only a server says is left out."""
+    if isinstance(ours, dict):
+        assert ours.keys() == theirs.keys() - {"task", "version", "digest"}
+        for name, value in ours.items():
+            assert_close(value, theirs[name])
+    elif isinstance(ours, list):
+        assert len(ours) == len(theirs)
+        for one, other in zip(ours, theirs, strict=True):
+            assert_close(one, other)
+    else:
+        assert ours == (pytest.approx(theirs, abs=1e-4) if isinstance(ours, float) else theirs)
+
+
+def test_a_classifier_shares_its_base(tmp_path):
+    (tmp_path / "a").write_bytes(Task(seed=1).file)
+    task = Task(seed=2)
+    (tmp_path / "b").write_bytes(task.file)
+    first = onebert.load(tmp_path / "a", base=str(tiny_base()))
+    second = onebert.load(tmp_path / "b", base=first.base)
+    assert second.base is first.base
+    assert_answers(onebert.as_dict(second.classify("my order is late")), task.scores("my order is late"))
+    assert second.classify([]) == []
+
+
+@pytest.mark.parametrize("wrong", ["", " ", (), ("a",), ("a", " "), ("a", "b", "c"), "\ud800"])
+def test_what_is_no_input_is_refused(tmp_path, wrong):
+    (tmp_path / "a").write_bytes(Task(seed=1).file)
+    here = onebert.load(tmp_path / "a", base=str(tiny_base()))
+    with pytest.raises(InvalidInput, match="input 1"):
+        here.classify(["fine", wrong])
+
+
+@pytest.mark.parametrize("wrong", [(), ("q",), "q"])
+def test_a_span_task_takes_two_texts(tmp_path, wrong):
+    options, _ = TASKS["span"]
+    (tmp_path / "a").write_bytes(Task(seed=1, **options).file)
+    with pytest.raises(InvalidInput, match="input 0"):
+        onebert.load(tmp_path / "a", base=str(tiny_base())).classify(wrong)
+
+
+def test_a_dtype_that_is_none_is_refused(tmp_path):
+    (tmp_path / "a").write_bytes(Task(seed=1).file)
+    with pytest.raises(InvalidSettings, match=r"^dtype is float32 or bfloat16"):
+        onebert.load(tmp_path / "a", base=str(tiny_base()), dtype="int8")
+
+
+def test_a_delta_for_another_base_is_refused(tmp_path):
+    foreign = {"name": "other", "model_type": "bert", "digest": "sha256:" + "0" * 64}
+    (tmp_path / "a").write_bytes(Task(seed=1, base=foreign).file)
+    with pytest.raises(BaseMismatch):
+        onebert.load(tmp_path / "a", base=str(tiny_base()))
+
+
+def test_every_public_name_is_there_and_no_other():
+    assert {name for name in onebert.__all__ if not hasattr(onebert, name)} == set()
+    assert dir(onebert) == sorted(onebert.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'tain'"):
+        onebert.tain  # noqa: B018
+
+
+def test_the_code_of_the_page_runs(tmp_path):
+    """Every block in order, in one program, against a server of the default base."""
+    page = (ROOT / "docs" / "python.md").read_text()
+    blocks = re.findall(r"^```python(?: server)?\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    assert len(blocks) >= 5
+    with Server(tmp_path, base="", front_ends=0) as server:
+        code = "\n".join(blocks).replace("http://127.0.0.1:8000", server.url)
+        command = [sys.executable, "-c", code]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=clean_env(), check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "good" in done.stdout
+    # The first training is one to learn from: better than guessing, without a warning.
+    scores, warnings, *others, last = done.stdout.splitlines()
+    assert float(re.search(r"'accuracy': ([0-9.]+)", scores)[1]) > 0.6
+    assert (warnings, last) == ("()", "bad")
+    assert "{'live': 1}" in others
+    assert [line.split()[-3:] for line in others if " promote " in line] == [
+        ["promote", "1", "2"],
+        ["promote", "2", "1"],
+    ]
+
+
+def test_the_table_of_the_clients_methods_is_whole():
+    """With the arguments that each method has."""
+    page = (ROOT / "docs" / "api.md").read_text().partition("## Clients")[2]
+    cells = " ".join(line.split("|")[1] for line in page.splitlines() if line.startswith("| `"))
+    told = {}
+    for signature in re.findall(r"`(.*?)`", cells):
+        (function,) = ast.parse(f"def {signature}: ...").body
+        told[function.name] = ["self", *(one.arg for one in function.args.args)]
+    methods = {name: method for name, method in vars(onebert.Client).items() if not name.startswith("_")}
+    assert told == {name: list(inspect.signature(method).parameters) for name, method in methods.items()}
