@@ -10,7 +10,7 @@ from onebert_server.client.exchange import refusal_of
 class JsonClient:
     """Gives answers as their JSON; a refusal comes back as the OneBertError of its code."""
 
-    def __init__(self, url, api_key=None, timeout=60.0) -> None:
+    def __init__(self, url, api_key=None, timeout=180.0) -> None:
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self._http = httpx.Client(base_url=url, headers=headers, timeout=timeout)
 

@@ -64,7 +64,7 @@ class ObjectServer:
         self._process.wait()
 
     def _ask(self, method: str, url: str) -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while True:
             try:
                 if httpx.request(method, url, timeout=5).is_success:

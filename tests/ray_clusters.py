@@ -73,7 +73,7 @@ class Nodes:
     def close(self) -> None:
         """Ends them all."""
         self.process.stdin.close()
-        assert self.process.wait(120) == 0
+        assert self.process.wait(300) == 0
         self.process.stdout.close()
 
     def _order(self, order: str) -> None:

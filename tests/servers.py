@@ -47,7 +47,7 @@ def run_onebert(*arguments, stdin="", env=None, **settings):
         env=clean_env(**settings) | (env or {}),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
 
@@ -91,7 +91,7 @@ class Server:
         return self.wait()
 
     def wait(self) -> int:
-        code = self.process.wait(60)
+        code = self.process.wait(180)
         self.process.stdout.close()
         return code
 
@@ -161,7 +161,7 @@ def assert_answers(result, expected: dict[str, float]) -> None:
     assert result["score"] == result["scores"][result["label"]]
 
 
-def wait_until(reached, seconds=30.0) -> None:
+def wait_until(reached, seconds=180.0) -> None:
     """Asks again and again; the limit only ends a test that fails."""
     deadline = time.monotonic() + seconds
     while not reached():

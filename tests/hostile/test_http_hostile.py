@@ -48,7 +48,7 @@ def task(server):
 
 @pytest.fixture(scope="module")
 def web(server, task):
-    with httpx.Client(base_url=server.url, timeout=30) as client:
+    with httpx.Client(base_url=server.url, timeout=180) as client:
         yield client
 
 
@@ -601,7 +601,7 @@ def test_nothing_of_the_users_is_in_logs_or_metrics(server, web):
 
 def _raw(url, method, path, body=b"", headers=None):
     """A request whose path is sent as it is."""
-    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=30)
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=180)
     try:
         connection.putrequest(method, path)
         for name, value in ({"Content-Length": str(len(body))} | (headers or {})).items():
@@ -616,7 +616,7 @@ def _raw(url, method, path, body=b"", headers=None):
 
 def _connect(url):
     where = urlsplit(url)
-    return socket.create_connection((where.hostname, where.port), timeout=30)
+    return socket.create_connection((where.hostname, where.port), timeout=180)
 
 
 def _reset(connection):

@@ -27,13 +27,13 @@ def server(request, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def web(server):
-    with httpx.Client(base_url=server.url, timeout=30) as client:
+    with httpx.Client(base_url=server.url, timeout=180) as client:
         yield client
 
 
 def connect(server):
     where = urlsplit(server.url)
-    connection = socket.create_connection((where.hostname, where.port), timeout=30)
+    connection = socket.create_connection((where.hostname, where.port), timeout=180)
     # So that what is left unread shows as a reset, if the server resets.
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connection
@@ -233,7 +233,7 @@ def test_a_second_request_that_stops_half_way_is_let_go(server):
 @layouts
 def test_a_refused_body_does_not_keep_its_sender_from_the_answer(server):
     """A plain client sends its whole body before it reads; it must not meet a reset instead of the answer."""
-    connection = http.client.HTTPConnection(urlsplit(server.url).netloc, timeout=30)
+    connection = http.client.HTTPConnection(urlsplit(server.url).netloc, timeout=180)
     headers = {"Content-Type": "application/octet-stream"}
     connection.request("PUT", "/v1/tasks/big/versions", b"\1" * (16 * MIB), headers)
     answer = connection.getresponse()

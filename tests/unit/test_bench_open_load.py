@@ -32,7 +32,7 @@ class Handler(BaseHTTPRequestHandler):
         if self.path == "/broken":
             self.close_connection = True
             return
-        self.server.come.wait(60)
+        self.server.come.wait(180)
         refused = self.path == "/refused"
         self.send_response(503 if refused else 200)
         if refused:

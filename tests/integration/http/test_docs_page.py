@@ -21,7 +21,7 @@ def server(request, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def web(server):
-    with httpx.Client(base_url=server.url, timeout=30) as client:
+    with httpx.Client(base_url=server.url, timeout=180) as client:
         yield client
 
 

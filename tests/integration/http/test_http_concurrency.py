@@ -126,7 +126,7 @@ def test_a_disk_that_hangs_does_not_hold_up_answers(server, client, expected):
     digest = client.push("hanging", Task(seed=500).file)["digest"]
 
     def download(_):
-        return httpx.get(f"{server.url}/v1/tasks/hanging/versions/1/delta", timeout=60).status_code
+        return httpx.get(f"{server.url}/v1/tasks/hanging/versions/1/delta", timeout=180).status_code
 
     with ThreadPoolExecutor(12) as pool:
         with _that_hangs(server.folder / "data" / "blobs" / digest.removeprefix("sha256:")):
@@ -216,7 +216,7 @@ def check_full_queue(server, text, task):
     body = {"text": text, "tasks": ["task"] * 1024}
 
     def ask(_):
-        with httpx.Client(base_url=server.url, timeout=60) as own:
+        with httpx.Client(base_url=server.url, timeout=180) as own:
             return own.post("/v1/fanout", json=body)
 
     with ThreadPoolExecutor(12) as pool:

@@ -62,7 +62,7 @@ def lived(tmp_path, test, **settings):
     async def life():
         with open_runtime(load_settings(base=str(tiny_base()), data_dir=tmp_path, **settings)) as runtime:
             transport = httpx.ASGITransport(create_app(runtime))
-            async with httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=60) as web:
+            async with httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=180) as web:
                 file = {"content": Task().file, "headers": {"Content-Type": "application/octet-stream"}}
                 assert (await web.put("/v1/tasks/task/versions", **file)).status_code == 201
                 held = Held(runtime, web)

@@ -162,7 +162,7 @@ def test_drain_loses_no_request(tmp_path, front_ends):
 
         def ask(_):
             count = 0
-            with httpx.Client(base_url=server.url, timeout=30) as own:
+            with httpx.Client(base_url=server.url, timeout=180) as own:
                 while True:
                     answer = own.post("/v1/tasks/task/classify", json={"inputs": TEXT})
                     assert_answers(answer.json()["results"][0], expected)
@@ -213,7 +213,7 @@ def _assert_refused(done, reason):
 
 def _connect(url):
     where = urlsplit(url)
-    return socket.create_connection((where.hostname, where.port), timeout=30)
+    return socket.create_connection((where.hostname, where.port), timeout=180)
 
 
 def _begin(url, part, length):

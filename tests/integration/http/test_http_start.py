@@ -78,7 +78,7 @@ def test_it_listens_while_it_loads_and_says_how_far_it_is(tmp_path, front_ends):
         assert httpx.get(f"{url}/startupz").json() == {"status": "started"}
         assert httpx.get(f"{url}/readyz").json()["status"] == "ready"
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
+        assert process.wait(180) == 0
 
 
 @pytest.mark.parametrize("front_ends", **LAYOUTS)
@@ -87,7 +87,7 @@ def test_a_start_that_hangs_ends_when_it_is_told_to(tmp_path, by, front_ends):
     with held_up(tmp_path, front_ends=front_ends) as (process, url, _):
         wait_until(lambda: "store" in httpx.get(f"{url}/startupz").json()["detail"])
         process.send_signal(by)
-        assert process.wait(60) == 0
+        assert process.wait(180) == 0
         assert process.stdout.read() == ""
 
 

@@ -438,7 +438,7 @@ def test_what_goes_wrong_behind_the_queue_is_said_alike(tmp_path, monkeypatch):
         [version] = runtime.directory.pin(["tone"], root("test"))
         runtime.engine.submit([Item(Tokens([5], [0]), version.slot)], own_work("test")).add_done_callback(hold)
         try:
-            assert entered.wait(60)
+            assert entered.wait(180)
             soon = (JSON, (b"x-request-timeout", b"0.05"))
             (status, _, body), taken = both.ask(Request(ONE, {"inputs": TEXT}, headers=soon))
             assert (status, json.loads(body)["code"], taken) == (504, "deadline-exceeded", True)

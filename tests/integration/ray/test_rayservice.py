@@ -73,7 +73,7 @@ class Pod:
 
         def end():
             process.terminate()
-            process.wait(120)
+            process.wait(300)
 
         stack.callback(end)
         return process
@@ -128,16 +128,16 @@ def test_the_pods_serve_by_the_configuration_and_leave_with_every_request_answer
     config = yaml.safe_load(SERVICE["serveConfigV2"])
     config["applications"][0]["args"] |= {"replicas": 1, "cpus": 1}
     applications = f"{dashboard}/api/serve/applications/"
-    refused = httpx.put(applications, json=config, timeout=60)
+    refused = httpx.put(applications, json=config, timeout=180)
     assert refused.status_code in (401, 403)
-    taken = httpx.put(applications, json=config, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=60)
+    taken = httpx.put(applications, json=config, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=180)
     assert taken.status_code == 200, taken.text
 
     ready = f"{url}{worker.container['readinessProbe']['httpGet']['path']}"
     # The replica compiles its kernels first, which an image has with it.
     wait_until(lambda: status(ready) == 200, seconds=400)
     task = Task()
-    with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {KEY}"}, timeout=60) as web:
+    with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {KEY}"}, timeout=180) as web:
         octets = {"Content-Type": "application/octet-stream"}
         assert web.put("/v1/tasks/task/versions", content=task.file, headers=octets).status_code == 201
 

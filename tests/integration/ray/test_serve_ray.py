@@ -49,7 +49,7 @@ def serving(command, env):
             yield process, (line.split()[-1] for line in process.stdout if line.startswith("Listening on"))
         finally:
             process.terminate()
-            process.wait(120)
+            process.wait(300)
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def server(nodes, postgres, tmp_path_factory):
 
 
 def client(url, key=KEY):
-    return httpx.Client(base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=60)
+    return httpx.Client(base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=180)
 
 
 class Load:
@@ -127,9 +127,9 @@ def test_replicas_come_with_work_and_go_when_it_is_done(nodes, postgres_url, tmp
             assert web.put("/v1/tasks/task/versions", content=Task().file, headers=OCTETS).status_code == 201
         assert replicas() == 1
         load = Load(url, ["task"], clients=8, texts=64)
-        wait_until(lambda: load.errors or replicas() == 3, seconds=90)
+        wait_until(lambda: load.errors or replicas() == 3, seconds=300)
         load.close()
-        wait_until(lambda: replicas() == 1, seconds=90)
+        wait_until(lambda: replicas() == 1, seconds=300)
         assert not load.errors
         assert {*load.statuses} == {200}
         process.stdin.close()
@@ -147,12 +147,12 @@ def test_requests_that_come_while_it_ends_are_answered(nodes, postgres_url, tmp_
             process.terminate()
             wait_until(lambda: web.get("/metrics").headers.get("connection") == "close")
             assert web.get("/readyz").status_code == 503
-        wait_until(lambda: len(load.errors) == 4, seconds=60)
+        wait_until(lambda: len(load.errors) == 4, seconds=300)
         load.close()
         # Nobody listens; a connection that had not been accepted by then is reset.
         assert {type(error) for error in load.errors} <= {httpx.ConnectError, httpx.ReadError}
         assert {*load.statuses} == {200}
-        assert process.wait(120) == 0
+        assert process.wait(300) == 0
 
 
 def test_what_a_cluster_cannot_serve_is_one_line(nodes, postgres_url, tmp_path):
@@ -234,10 +234,10 @@ def test_a_node_that_dies_under_load_fails_no_request_that_came_to_another(serve
                 counted.add(web.get("/metrics").status_code)
 
     # Whoever had come to the node that is gone has lost its connection, and would ask the other.
-    wait_until(lambda: measured() or any(len(load.errors) == 4 for load in loads), seconds=60)
+    wait_until(lambda: measured() or any(len(load.errors) == 4 for load in loads), seconds=300)
     [stays] = [load for load in loads if not load.errors]
     before = len(stays.statuses)
-    wait_until(lambda: len(stays.statuses) > before + 200, seconds=60)
+    wait_until(lambda: len(stays.statuses) > before + 200, seconds=300)
     for load in loads:
         load.close()
     assert not stays.errors

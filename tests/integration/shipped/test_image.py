@@ -154,7 +154,7 @@ class Pod:
             yield found[1].replace("0.0.0.0", "127.0.0.1")
         finally:
             process.terminate()
-            code = process.wait(60)
+            code = process.wait(180)
             process.stdout.close()
         said = log.read_text()
         assert code == 0, said

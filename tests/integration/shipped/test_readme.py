@@ -42,7 +42,7 @@ def server(environment: dict[str, str]) -> Iterator[str]:
     assert found
     yield found[1]
     process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 0
+    assert process.wait(180) == 0
     process.stdout.close()
 
 

@@ -66,7 +66,7 @@ class Batches:
     def observe_batch(self, sequences, tokens, seconds):
         self.sequences.append(sequences)
         self.entered.set()
-        self.opened.wait(60)
+        self.opened.wait(180)
 
     def observe_wait(self, seconds):
         pass
@@ -334,7 +334,7 @@ def test_a_batch_wakes_the_event_loop_once(base, tmp_path, monkeypatch):
             )
             parts.batches.entered.clear()
             parts.batches.opened.set()
-            parts.batches.entered.wait(60)  # no `await`: the loop has no turn until the batch is done
+            parts.batches.entered.wait(180)  # no `await`: the loop has no turn until the batch is done
             assert len(await asyncio.gather(*waiting)) == 20
             assert (parts.batches.sequences, len(wake_ups)) == ([1, 20], 1)
 

@@ -43,7 +43,7 @@ def held_device(runtime, monkeypatch):
 
     monkeypatch.setattr(Metrics, "observe_batch", hold)
     runtime.engine.submit([Item(Tokens([5], [0]), runtime.directory.version("task", 1).slot)], own_work("test"))
-    assert entered.wait(20)
+    assert entered.wait(180)
     try:
         yield goes_on
     finally:
@@ -178,11 +178,11 @@ def test_a_batch_that_hangs_does_not_hold_the_end(tmp_path, monkeypatch):
             monkeypatch.setattr(Metrics, "observe_batch", hang)
             [version] = runtime.directory.pin(["task"], root("test"))
             runtime.engine.submit([Item(Tokens([5], [0]), version.slot)], own_work("test"))
-            assert entered.wait(60)
+            assert entered.wait(180)
 
     with ThreadPoolExecutor(1) as thread:
         lived = thread.submit(live)
         try:
-            lived.result(30)
+            lived.result(180)
         finally:
             opened_again.set()

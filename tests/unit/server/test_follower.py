@@ -318,7 +318,7 @@ def test_the_thread_shows_what_others_change_and_at_once_what_somebody_waits_for
     replica.follower.start()
     with ExitStack() as stack:
         stack.callback(replica.follower.close)
-        assert looked.acquire(timeout=30)
+        assert looked.acquire(timeout=180)
         registry.add("task", make_delta(1))
         asyncio.run(replica.directory.position.seen(context(1)))
         assert replica.shown() == registered(registry)

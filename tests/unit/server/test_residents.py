@@ -581,7 +581,7 @@ def test_the_engine_of_a_replica_computes_on_the_threads_that_it_is_given(tmp_pa
     began, seen, load = threading.Event(), [], Catalog.load
 
     def observe(*_):
-        assert began.wait(60)
+        assert began.wait(180)
         seen.append(torch.get_num_threads())
         return Speed()
 

@@ -144,7 +144,7 @@ def test_an_upload_gets_in_between_two_batches_and_what_it_needs_survives(store,
 
         monkeypatch.setattr(Path, "unlink", begin_and_remove)
         # The pause between batches, until the upload is done; it would never be if the lock were still held.
-        monkeypatch.setattr(time, "sleep", lambda _: uploads[0].result(timeout=60))
+        monkeypatch.setattr(time, "sleep", lambda _: uploads[0].result(timeout=180))
         swept = gc.sweep(store, timedelta(0))
     assert {blob.digest for blob in swept.removed} == set(orphans[:-1])
     assert (swept.kept, swept.failure) == ((), None)
