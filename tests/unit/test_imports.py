@@ -49,6 +49,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"versions"},
         {"engine"},
         {"access"},
+        {"telemetry"},
     ),
 }
 

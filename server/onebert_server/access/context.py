@@ -1,9 +1,10 @@
 """What the server knows of a request beside its body: who asks, until when, since when, and under which id."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from onebert_server.access.principal import OWN_WORK, Principal
+from onebert_server.telemetry.observed import Observed
 from onebert_store.registry.records import Actor
 
 
@@ -17,6 +18,7 @@ class Context:
         arrived: when the request came, on the same clock.
         request_id: what the answer and the log call the request.
         min_seq: the registry's change that the answer has to know of; 0 is none.
+        observed: what becomes known of it on its way.
     """
 
     principal: Principal
@@ -24,6 +26,7 @@ class Context:
     arrived: float
     request_id: str
     min_seq: int = 0
+    observed: Observed = field(default_factory=Observed, compare=False, repr=False)
 
     @property
     def actor(self) -> Actor:

@@ -1,6 +1,7 @@
 """Where requests meet versions, in the process with the engine: resolved and pinned, then cut, then let in."""
 
 import asyncio
+import time
 from collections.abc import Sequence
 
 from onebert_encoder.answering.answer import TASK_TYPES, Logits
@@ -15,6 +16,7 @@ from onebert_server.answering.sizes import AnswerSize
 from onebert_server.engine.engine import Engine
 from onebert_server.engine.request import Item
 from onebert_server.limits import MAX_FANOUT
+from onebert_server.telemetry.observed import FORWARD, QUEUE
 from onebert_server.versions.residents import Residents
 from onebert_server.versions.version import Version
 from onebert_store.errors import InvalidInput
@@ -40,6 +42,7 @@ class Admission:
 
     async def compute(self, context: Context, wanted: Wanted, inputs: Sequence[Pieces]) -> list[Result]:
         """See Backend; the versions stay what they are until the engine is done, whatever is moved or deleted."""
+        began = time.monotonic()
         if context.min_seq > self._directory.position.seq:
             await self._directory.position.seen(context)
         versions = self._pin(wanted, context.principal)
@@ -48,7 +51,7 @@ class Admission:
             self._rates.check(context.principal)
             expanded = self._expand(versions, inputs, AnswerSize(wanted.top_k))
             items = [item for question in expanded for item in question.items]
-            future = self._engine.submit(items, context, wake=False)
+            request = self._engine.submit(items, context, wake=False)
             self._rates.count(context.principal, items)
             self._wake_engine()
         except BaseException:
@@ -56,9 +59,11 @@ class Admission:
             raise
         # Unpinned when the engine's future ends, and not with this coroutine: a request may end early, while a batch
         # still reads the rows of its versions.
-        future.add_done_callback(lambda _: self._directory.unpin(versions))
+        request.add_done_callback(lambda _: self._directory.unpin(versions))
         # Where this coroutine is cancelled, so is the future, and the engine drops what it has not begun.
-        logits = iter(await self._arriving().result(future))
+        logits = iter(await self._arriving().result(request))
+        context.observed.phase(QUEUE, began, request.began)
+        context.observed.phase(FORWARD, request.began, request.ended)
         return [
             Result(
                 question.version.facts,

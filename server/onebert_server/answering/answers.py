@@ -1,6 +1,7 @@
 """From texts to answers: split them, have the versions of this moment compute, read the logits."""
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from functools import partial
@@ -14,6 +15,7 @@ from onebert_server.access.principal import Action
 from onebert_server.answering.backend import Backend, Result, Wanted
 from onebert_server.answering.plan import OneSequence, Plan, Question, Reading
 from onebert_server.answering.tokenizing import Tokenizing
+from onebert_server.telemetry.observed import ANSWER, TOKENIZE
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import AnswerNotFinite
 
@@ -86,16 +88,22 @@ class Answerer:
             OneBertError: see Backend.
         """
         self.check(context)
+        began = time.monotonic()
         inputs = await self._tokenizing.split(context.principal.name, texts)
+        context.observed.phase(TOKENIZE, began, time.monotonic())
         results = await self._backend.compute(context, wanted, inputs)
+        began = time.monotonic()
         work = partial(self._read, texts, inputs, results, wanted.top_k, render)
         numbers = 0
         for result in results:
             for one in result.computed:
                 numbers += one.logits.size + _ANSWER_IN_NUMBERS
         if numbers <= TINY_NUMBERS:
-            return work()
-        return await asyncio.get_running_loop().run_in_executor(self._workers, work)
+            rendered = work()
+        else:
+            rendered = await asyncio.get_running_loop().run_in_executor(self._workers, work)
+        context.observed.phase(ANSWER, began, time.monotonic())
+        return rendered
 
     def _read(
         self,

@@ -4,12 +4,10 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 
 import torch
 
-from onebert_encoder.answering.answer import Logits
 from onebert_encoder.base.base import Base
 from onebert_encoder.compute.threads import compute_with
 from onebert_server.access.context import Context
@@ -95,7 +93,7 @@ class Engine:
         """Begins with what was submitted without waking the engine; what is under way goes on."""
         self._scheduler.wake()
 
-    def submit(self, items: Sequence[Item], context: Context, wake: bool = True) -> Future[list[Logits]]:
+    def submit(self, items: Sequence[Item], context: Context, wake: bool = True) -> Request:
         """Queues items that are answered together; never blocks.
 
         Args:

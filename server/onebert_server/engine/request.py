@@ -34,6 +34,7 @@ class Request(Future[list[Logits]]):
     Attributes:
         left: whether it ends without its answers as soon as no batch reads its rows.
         error: what it then ends with; None where its caller has left.
+        began, ended: when its first batch began and its last one was done, on the monotonic clock.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class Request(Future[list[Logits]]):
         self.items, self.costs = items, costs
         self.principal, self.deadline = context.principal.name, context.deadline
         self.lengths = [len(item.tokens) for item in items]
-        self.submitted = time.monotonic()
+        self.submitted = self.began = self.ended = time.monotonic()
         self.left = False
         self.error: Exception | None = None
         self._withdraw = withdraw
@@ -62,6 +63,7 @@ class Request(Future[list[Logits]]):
         """Keeps one answer; the future has its result with the last one."""
         self._answers[position] = logits
         if len(self._answers) == len(self.items):
+            self.ended = time.monotonic()
             with suppress(InvalidStateError):
                 self.set_result([self._answers[i] for i in range(len(self.items))])
             self._answers.clear()

@@ -177,6 +177,8 @@ class Scheduler:
     def _observed(self, waiting: list[Waiting]) -> list[Waiting]:
         now = time.monotonic()
         for entry in waiting:
-            if self._observer is not None and entry.position == 0:
-                self._observer.observe_wait(now - entry.request.submitted)
+            if entry.position == 0:
+                entry.request.began = now
+                if self._observer is not None:
+                    self._observer.observe_wait(now - entry.request.submitted)
         return waiting

@@ -84,7 +84,7 @@ class FrontDesk:
         reply = await questions.answered(self._backend, asked)
         if isinstance(reply, wire.Logits):
             learned, forgotten = self._known.tell({facts.ref: facts for facts in reply.learned})
-            reply = wire.Logits(reply.number, reply.answers, learned, forgotten)
+            reply = msgspec.structs.replace(reply, learned=learned, forgotten=forgotten)
         self.channel.send(reply)
 
 

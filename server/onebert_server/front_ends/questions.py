@@ -58,13 +58,14 @@ async def answered(backend: Backend, asked: wire.Compute) -> wire.Logits | wire.
             )
             for one in results
         ]
-        return wire.Logits(asked.number, answers, [*{one.facts.ref: one.facts for one in results}.values()], [])
+        learned = [*{one.facts.ref: one.facts for one in results}.values()]
+        return wire.Logits(asked.number, answers, learned, [], context.observed.seconds)
     except Exception as error:
         return _refused(asked.number, error, whatever=not checked)
 
 
 def results(reply: wire.Logits, known: Mapping[str, Facts]) -> list[Result]:
-    """What a reply says.
+    """What a reply says of the inputs.
 
     Args:
         reply: the logits, as bytes.

@@ -14,6 +14,7 @@ from onebert_server.access.context import Context
 from onebert_server.answering.backend import Result, Wanted
 from onebert_server.front_ends import questions, wire
 from onebert_server.front_ends.full import Full
+from onebert_server.telemetry.observed import Observed
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import QueueFull
 
@@ -27,7 +28,7 @@ class RemoteBackend:
     def __init__(self) -> None:
         self.channel: wire.Channel  # before the first request there is one
         self._numbers = itertools.count()
-        self._waiting: dict[int, asyncio.Future[list[Result]]] = {}
+        self._waiting: dict[int, tuple[asyncio.Future[list[Result]], Observed]] = {}
         self._full = Full()
         self._known: dict[str, Facts] = {}
 
@@ -44,7 +45,7 @@ class RemoteBackend:
         """See Backend."""
         number = next(self._numbers)
         future: asyncio.Future[list[Result]] = asyncio.get_running_loop().create_future()
-        self._waiting[number] = future
+        self._waiting[number] = future, context.observed
         self.channel.send(questions.question(number, context, wanted, inputs))
         try:
             return await future
@@ -59,14 +60,15 @@ class RemoteBackend:
 
     def received(self, reply: wire.Logits | wire.Refused) -> None:
         """Hands a reply to who waits for it, if still somebody does."""
-        future = self._waiting.get(reply.number)
+        future, observed = self._waiting.get(reply.number, (None, None))
         if isinstance(reply, wire.Logits):
             # Also where nobody waits for this reply any more: the engine's process now takes these versions for known.
             self._known |= {facts.ref: facts for facts in reply.learned}
             results = questions.results(reply, self._known)
             for ref in reply.forgotten:
                 del self._known[ref]
-            if future is not None and not future.done():
+            if future is not None and observed is not None and not future.done():
+                observed.add(reply.seconds)
                 future.set_result(results)
         elif future is not None and not future.done():
             future.set_exception(_Refused(reply))

@@ -156,12 +156,14 @@ class Logits(msgspec.Struct, tag=True, frozen=True, array_like=True):
         answers: one for each reference, in order.
         learned: versions among the answers that the front end does not know.
         forgotten: versions that the front end need not keep; none of the answers.
+        seconds: that each phase of the question took, by its name.
     """
 
     number: int
     answers: list[Answer]
     learned: list[Facts]
     forgotten: list[str]
+    seconds: dict[str, float] = {}
 
 
 class Refused(msgspec.Struct, tag=True, frozen=True, array_like=True):

@@ -17,6 +17,7 @@ from onebert_server.http.problems import internal_error, problem_response
 from onebert_server.http.refusals import REFUSAL, WHOLE
 from onebert_server.limits import MAX_REQUEST_TIMEOUT
 from onebert_server.logs import log_failure
+from onebert_server.telemetry.observed import ANSWER, Observed
 from onebert_store.errors import InvalidInput, OneBertError
 
 logger = logging.getLogger("onebert.http")
@@ -44,7 +45,8 @@ class RequestMiddleware:
             await self.app(scope, receive, send)
             return
         request_id = _request_id(Headers(scope=scope))
-        scope.setdefault("state", {})["request_id"] = request_id
+        state, observed = scope.setdefault("state", {}), Observed()
+        state["request_id"], state["observed"] = request_id, observed
         status = 0
 
         async def tagged(message: Message) -> None:
@@ -52,6 +54,8 @@ class RequestMiddleware:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"] = [*message["headers"], (b"x-request-id", request_id.encode())]
+                if ANSWER in observed.seconds:
+                    message["headers"].append((b"server-timing", observed.server_timing))
                 if self.edge.draining:
                     MutableHeaders(scope=message)["Connection"] = "close"
             await send(message)
@@ -69,7 +73,7 @@ class RequestMiddleware:
             await internal_error(scope)(scope, receive, tagged)
         finally:
             seconds = time.perf_counter() - started
-            self.metrics.request_ended(_method(scope), _route(scope), status, seconds, scope["state"].get("problem"))
+            self.metrics.request_ended(_method(scope), _route(scope), status, seconds, state.get("problem"))
 
 
 class ContextMiddleware:
@@ -88,7 +92,9 @@ class ContextMiddleware:
             except OneBertError as error:
                 await problem_response(scope, error)(scope, receive, send)
                 return
-            state["context"] = Context(state["principal"], now + seconds, now, state["request_id"], min_seq)
+            state["context"] = Context(
+                state["principal"], now + seconds, now, state["request_id"], min_seq, state["observed"]
+            )
         await self.app(scope, receive, send)
 
 

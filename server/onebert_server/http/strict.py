@@ -1,6 +1,7 @@
 """What all routes share: what they work on, strict JSON bodies, answers in pieces, and how they are documented."""
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine, Mapping
 from functools import cached_property, partial
 from typing import Annotated, Any, TypeVar
@@ -20,6 +21,7 @@ from onebert_server.http.lean.formats import Format
 from onebert_server.http.patience import Patience
 from onebert_server.http.schemas.system import Problem
 from onebert_server.limits import MAX_REQUEST_TIMEOUT
+from onebert_server.telemetry.observed import PARSE
 from onebert_store.errors import TooLarge
 from onebert_store.file import strict_json
 
@@ -163,12 +165,19 @@ class DirectRoute(StrictRoute):
             # First, since under overload a refusal should cost as little as it can.
             edge.answerer.check(context)
             require_media_type(request, form.media_type)
-            body = await StrictRequest(request.scope, request.receive).read(form.decode)
+            body = await StrictRequest(request.scope, request.receive).read(partial(_timed, form.decode, context))
             async with Patience(context, request.receive):
                 content = await form.bytes_for(request.path_params, body, context, edge)
             return Answer(request, content, form.media_type)
 
         return direct
+
+
+def _timed(decode: Callable[[bytes], T], context: Context, body: bytes) -> T:
+    began = time.monotonic()
+    decoded = decode(body)
+    context.observed.phase(PARSE, began, time.monotonic())
+    return decoded
 
 
 def require_media_type(request: Request, expected: str) -> None:

@@ -58,6 +58,7 @@ class RayBackend:
             if isinstance(reply, wire.Refused):
                 self._full.note(context, reply)
                 raise questions.error_of(reply)
+            context.observed.add(reply.seconds)
             return questions.results(reply, {facts.ref: facts for facts in reply.learned})
         raise EngineFailed("the replicas that this was asked of were lost, one after the other")
 

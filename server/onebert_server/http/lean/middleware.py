@@ -5,6 +5,8 @@ these hold on both paths by being the same code. Which path a request takes is d
 body is read: nothing is ever begun here and done again behind.
 """
 
+import time
+
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -13,6 +15,7 @@ from onebert_server.http.lean.formats import Formats, Found
 from onebert_server.http.patience import Patience
 from onebert_server.http.problems import problem_of
 from onebert_server.http.strict import MAX_BYTES_ON_LOOP, PIECE_BYTES, Answer
+from onebert_server.telemetry.observed import PARSE
 
 # Fields that say how a body is encoded, or what it must hash to.
 UNUSUAL = frozenset((b"content-encoding", b"transfer-encoding", b"content-digest", b"digest"))
@@ -50,7 +53,10 @@ class LeanMiddleware:
         form, context = found.format, scope["state"]["context"]
         # First, since under overload a refusal should cost as little as it can.
         self.edge.answerer.check(context)
-        body = form.decode(await _body(receive))
+        received = await _body(receive)
+        began = time.monotonic()
+        body = form.decode(received)
+        context.observed.phase(PARSE, began, time.monotonic())
         async with Patience(context, receive):
             content = await form.bytes_for(found.parameters, body, context, self.edge)
         if len(content) > PIECE_BYTES:
