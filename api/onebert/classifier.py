@@ -9,6 +9,8 @@ import numpy as np
 import torch
 
 from onebert_encoder.answering.answer import TASK_TYPES, answer
+from onebert_encoder.answering.asked import Asked
+from onebert_encoder.answering.results import fields_of
 from onebert_encoder.base.base import Base
 from onebert_encoder.maths.fold import fold, to_tensors
 from onebert_server.client import Input, Result
@@ -80,8 +82,8 @@ class Classifier:
         for number, (text, one, row) in enumerate(zip(texts, tokens, logits, strict=True)):
             if not np.isfinite(row).all():
                 raise AnswerNotFinite(f"the answer to input {number} is not a finite number")
-            found = answer(row, manifest, text, one.alignment, top_k)
-            facts = {**vars(found), "tokens": len(one), "truncated": one.truncated}
+            found = answer(row, manifest, text, one.alignment, Asked(top_k))
+            facts = {**fields_of(found, top_k), "tokens": len(one), "truncated": one.truncated}
             results.append(msgspec.convert(facts, Result, from_attributes=True))
         return results
 

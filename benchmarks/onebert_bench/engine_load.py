@@ -10,7 +10,7 @@ import torch
 
 from onebert_bench.load import Load
 from onebert_bench.workload import bitfit_delta, sentences, tokenized
-from onebert_encoder.answering.answer import Logits
+from onebert_encoder.answering.scores import Logits
 from onebert_encoder.base.base import load_base
 from onebert_encoder.maths.fold import fold, to_tensors
 from onebert_encoder.text.tokens import Tokens

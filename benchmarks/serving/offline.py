@@ -22,7 +22,7 @@ import torch
 
 from onebert_bench.pages import markdown_table, write_section
 from onebert_bench.workload import bitfit_delta, sentences
-from onebert_encoder.answering.answer import Logits
+from onebert_encoder.answering.scores import Logits
 from onebert_server.access.context import own_work
 from onebert_server.engine.engine import Engine, EngineLimits
 from onebert_server.engine.memory import keep_freed_memory

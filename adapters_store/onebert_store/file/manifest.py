@@ -3,20 +3,15 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    StringConstraints,
-    ValidationError,
-    model_validator,
-)
+from pydantic import AfterValidator, Field, StringConstraints, ValidationError, model_validator
 
 from onebert_store.errors import InvalidManifest
+from onebert_store.file.decision import Decision, check_decision
+from onebert_store.file.fields import Finite, Line, Strict
 from onebert_store.file.strict_json import refuse_foreign, shown
 
-FORMAT = 1
+# A decision needs format 2; what has none is written as format 1, whose bytes and digests stay what they always were.
+PLAIN_FORMAT, FORMAT = 1, 2
 MAX_LABELS = 4096
 MAX_TAGS = 512  # labels of a token task: every token of every text in the queue has so many logits
 MAX_GOLDEN = 8
@@ -32,9 +27,7 @@ PER_TOKEN: frozenset[TaskType] = frozenset({"token", "span"})
 MIN_LABELS: Mapping[TaskType, int] = {"single_label": 2, "token": 2}
 SPAN_LABELS = ["start", "end"]
 
-Line = Annotated[str, StringConstraints(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]+$")]
 Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
-Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 def _plain_json(value: dict[str, Any]) -> dict[str, Any]:
@@ -42,13 +35,7 @@ def _plain_json(value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
-class _Strict(BaseModel):
-    """No coercion and no unknown keys: a typo in a manifest is an error, never a default."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
-
-
-class BaseRef(_Strict):
+class BaseRef(Strict):
     """The base that the delta was trained on."""
 
     name: Line
@@ -56,7 +43,7 @@ class BaseRef(_Strict):
     digest: Digest
 
 
-class Golden(_Strict):
+class Golden(Strict):
     """Token-id sequences and the float32 logits that the trainer computed: per sequence, or per token."""
 
     input_ids: Annotated[
@@ -73,11 +60,11 @@ class Golden(_Strict):
         return self
 
 
-class Manifest(_Strict):
+class Manifest(Strict):
     """What the tensors of a delta are for; `training` is for people and changes no answer."""
 
-    # Not Literal[1], which takes true and 1.0 for 1.
-    format: Annotated[int, Field(ge=FORMAT, le=FORMAT)]
+    # Not Literal[1, 2], which takes true and 1.0 for 1.
+    format: Annotated[int, Field(ge=PLAIN_FORMAT, le=FORMAT)]
     base: BaseRef
     task_type: TaskType
     labels: Annotated[list[Line], Field(min_length=1, max_length=MAX_LABELS)]
@@ -86,6 +73,7 @@ class Manifest(_Strict):
     method: Line
     training: Annotated[dict[str, Any], AfterValidator(_plain_json)] = Field(default_factory=dict)
     golden: Golden | None = None
+    decision: Decision | None = None
 
     @property
     def per_token(self) -> bool:
@@ -105,6 +93,17 @@ class Manifest(_Strict):
         return self
 
     @model_validator(mode="after")
+    def _decision_fits(self) -> "Manifest":
+        if self.format != format_for(self.decision):
+            raise ValueError("format: it is 2 where there is a decision, else 1")
+        if self.decision is not None:
+            try:
+                check_decision(self.decision, self.task_type, self.labels, self.max_length)
+            except ValueError as error:
+                raise ValueError(f"decision.{error}") from None
+        return self
+
+    @model_validator(mode="after")
     def _pooling_fits(self) -> "Manifest":
         if self.per_token and self.pooling != "none":
             raise ValueError(f"a {self.task_type} task has pooling none")
@@ -120,6 +119,11 @@ class Manifest(_Strict):
             if len(logits) != len(self.labels) * (len(ids) if self.per_token else 1):
                 raise ValueError(f"golden logits do not have one number per {'token and ' * self.per_token}label")
         return self
+
+
+def format_for(decision: Decision | None) -> int:
+    """The lowest format that holds a manifest: each content has one, and so one digest."""
+    return PLAIN_FORMAT if decision is None else FORMAT
 
 
 def parse_manifest(data: Any) -> Manifest:

@@ -1,94 +1,17 @@
 """From logits to answers: what each task type reads out of them, and what it may be asked."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import groupby
-from typing import Any, Protocol
 
 import numpy as np
 
+from onebert_encoder.answering.asked import PLAIN, Asked
+from onebert_encoder.answering.results import Answer, Extraction, FoundSpan, Labeled, Labeling, Prediction
+from onebert_encoder.answering.scores import ACTIVATE, Array, Outputs, Scored, own_activation, score, tempered
+from onebert_encoder.answering.stretches import MAX_ANSWERS, find_spans, find_words, is_bio, join_entities
 from onebert_encoder.text.tokens import Alignment, Text
+from onebert_store.file.decision import ACTIVATIONS, REDUCTIONS, THRESHOLDS
 from onebert_store.file.manifest import TaskType
-
-Array = np.ndarray[Any, np.dtype[Any]]
-Logits = np.ndarray[Any, np.dtype[np.float32]]
-"""Of one sequence: [labels], or [tokens, labels] for a per-token task."""
-
-MULTI_LABEL_THRESHOLD = 0.5
-MAX_ANSWER_TOKENS = 30
-"""Longest answer of a span task, as is usual with SQuAD."""
-MAX_ANSWERS = 20
-"""Most answers of a span task: a context has thousands of spans, and one request may ask a thousand tasks."""
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """The answer of a task on whole texts.
-
-    Attributes:
-        label: the most likely label; for a regression the name of the first output.
-        score: its probability; for a regression the value.
-        scores: label -> probability or value, highest first (a regression keeps its own order).
-        labels: the labels over the threshold of a multi-label task, else None.
-    """
-
-    label: str
-    score: float
-    scores: dict[str, float]
-    labels: list[str] | None = None
-
-
-@dataclass(frozen=True)
-class Labeled:
-    """A stretch of the text, `text[start:end]` in code points, with its label and that label's probability."""
-
-    start: int
-    end: int
-    label: str
-    score: float
-
-
-@dataclass(frozen=True)
-class Labeling:
-    """The answer of a token task.
-
-    Attributes:
-        words: every word of the text; the first token of a word decides.
-        entities: where the labels are BIO, the words joined to entities, each with the mean of its words' scores.
-    """
-
-    words: list[Labeled]
-    entities: list[Labeled] | None
-
-
-@dataclass(frozen=True)
-class FoundSpan:
-    """An answer found in the context, `context[start:end]` in code points, with its probability."""
-
-    start: int
-    end: int
-    text: str
-    score: float
-
-
-@dataclass(frozen=True)
-class Extraction:
-    """The answer of a span task: the best spans of the context, best first; none where it has no words."""
-
-    answers: list[FoundSpan]
-
-
-Answer = Prediction | Labeling | Extraction
-
-
-class Outputs(Protocol):
-    """What `answer` must know of a task; a manifest has it."""
-
-    @property
-    def task_type(self) -> TaskType: ...  # noqa: D102
-
-    @property
-    def labels(self) -> Sequence[str]: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
@@ -97,17 +20,17 @@ class RawAnswer:
 
     Attributes:
         logits: [labels], or [tokens, labels] for a per-token task; float64.
-        labels: names of the outputs.
+        outputs: the task type, the labels and the decision.
         text: the input text or pair.
         alignment: where the text's tokens lie; None unless the task is per token.
-        top_k: how many scores or spans to give; None is the task type's own default.
+        asked: what the request wants of the answer.
     """
 
     logits: Array
-    labels: Sequence[str]
-    text: Text
-    alignment: Alignment | None
-    top_k: int | None
+    outputs: Outputs
+    text: Text = ""
+    alignment: Alignment | None = None
+    asked: Asked = PLAIN
 
     @property
     def aligned(self) -> Alignment:
@@ -122,153 +45,71 @@ class RawAnswer:
 
 
 def answer(
-    logits: Array, outputs: Outputs, text: Text = "", alignment: Alignment | None = None, top_k: int | None = None
+    logits: Array, outputs: Outputs, text: Text = "", alignment: Alignment | None = None, asked: Asked = PLAIN
 ) -> Answer:
     """Turns logits into an answer, by task type.
 
     Args:
         logits: [labels] float32, or [tokens, labels] for a per-token task.
-        outputs: the task type and the names of the outputs, such as a manifest.
+        outputs: the task type, the names of the outputs and the decision, such as a manifest.
         text: the input text or pair; only per-token tasks read it and `alignment`.
         alignment: where each token lies in the text.
-        top_k: how many entries `scores` keeps (None: all), or how many spans are given (None: 1; at most
-            `MAX_ANSWERS`); a token task always gives all words.
+        asked: what is wanted, which the task type must have (`TaskKind.refusal`). Of `top_k` only a span task reads
+            anything here: how many spans are given (None: 1; at most `MAX_ANSWERS`).
 
     Raises:
         ValueError: a per-token task without an alignment.
     """
-    raw = RawAnswer(logits.astype(np.float64), outputs.labels, text, alignment, top_k)
+    raw = RawAnswer(logits.astype(np.float64), outputs, text, alignment, asked)
     return TASK_TYPES[outputs.task_type].answer(raw)
 
 
-def is_bio(labels: Sequence[str]) -> bool:
-    """Whether labels mark entities: O, B-x and I-x."""
-    kinds = [label[:2] for label in labels if label != "O"]
-    return "O" in labels and "B-" in kinds and all(kind in ("B-", "I-") for kind in kinds)
-
-
-def label_scores(logits: Array, task_type: TaskType) -> Array:
-    """Probabilities of the labels, or the values of a regression, for any number of whole texts.
+def predict(found: Scored, outputs: Outputs) -> Prediction:
+    """The answer for one text of what its logits say.
 
     Args:
-        logits: [..., labels] float32.
-        task_type: of a task that answers for whole texts.
-
-    Returns:
-        [..., labels] float64.
+        found: [labels] each.
+        outputs: of the task.
     """
-    return _SCORES[task_type](logits.astype(np.float64))
+    ranks = outputs.task_type != "regression"
+    selected = None
+    if found.selected is not None:
+        order = np.argsort(-found.scores, kind="stable") if ranks else np.arange(len(found.scores))
+        selected = [outputs.labels[i] for i in order.tolist() if found.selected[i]]
+    abstained = None if found.abstained is None else bool(found.abstained)
+    best = int(found.scores.argmax()) if ranks else 0
+    return Prediction(outputs.labels, found.scores, best, selected, abstained, ranks)
 
 
-def _single_label(raw: RawAnswer) -> Prediction:
-    return _ranked(_softmax(raw.logits), raw)
-
-
-def _multi_label(raw: RawAnswer) -> Prediction:
-    scores = _sigmoid(raw.logits)
-    found = _ranked(scores, raw)
-    order = np.argsort(-scores, kind="stable").tolist()
-    labels = [raw.labels[i] for i in order if scores[i] > MULTI_LABEL_THRESHOLD]
-    return Prediction(found.label, found.score, found.scores, labels)
-
-
-def _regression(raw: RawAnswer) -> Prediction:
-    scores = dict(zip(raw.labels, raw.logits.tolist(), strict=True))
-    return Prediction(raw.labels[0], scores[raw.labels[0]], scores)
-
-
-def _ranked(scores: Array, raw: RawAnswer) -> Prediction:
-    order = np.argsort(-scores, kind="stable").tolist()
-    best = {raw.labels[i]: float(scores[i]) for i in order[: raw.top_k]}
-    return Prediction(raw.labels[order[0]], float(scores[order[0]]), best)
+def _whole(raw: RawAnswer) -> Prediction:
+    return predict(score(raw.logits, raw.outputs, raw.asked), raw.outputs)
 
 
 def _token(raw: RawAnswer) -> Labeling:
-    starts, spans = _words(raw.aligned)
-    scores = _softmax(raw.logits[starts])
+    starts, spans = find_words(raw.aligned)
+    activation, logits, names = raw.asked.activation, raw.logits[starts], raw.outputs.labels
+    if activation != "none":
+        logits = tempered(logits, raw.outputs.decision)
+    scores = ACTIVATE[activation or own_activation(raw.outputs)](logits)
     best = scores.argmax(axis=-1)
     words = [
-        Labeled(start, end, raw.labels[label], score)
+        Labeled(start, end, names[label], score)
         for (start, end), label, score in zip(spans, best.tolist(), scores.max(axis=-1).tolist(), strict=True)
     ]
-    return Labeling(words, _entities(words) if is_bio(raw.labels) else None)
-
-
-def _words(alignment: Alignment) -> tuple[list[int], list[tuple[int, int]]]:
-    """The first token and the span of every word; special tokens and whitespace are no words."""
-    starts, spans = [], []
-    seen = [i for i, (start, end) in enumerate(alignment.offsets) if start < end]
-    for _, group in groupby(seen, key=lambda i: (alignment.sequences[i], alignment.words[i])):
-        tokens = list(group)
-        starts.append(tokens[0])
-        spans.append((alignment.offsets[tokens[0]][0], alignment.offsets[tokens[-1]][1]))
-    return starts, spans
-
-
-def _entities(words: Sequence[Labeled]) -> list[Labeled]:
-    """Joins words as seqeval's default mode does: an I-x that does not follow a B-x or I-x begins an entity."""
-    found: list[list[Labeled]] = []
-    before = "O"
-    for word in words:
-        if word.label != "O":
-            continues = word.label[0] == "I" and before != "O" and before[2:] == word.label[2:]
-            if continues:
-                found[-1].append(word)
-            else:
-                found.append([word])
-        before = word.label
-    return [
-        Labeled(one[0].start, one[-1].end, one[0].label[2:], sum(word.score for word in one) / len(one))
-        for one in found
-    ]
+    return Labeling(words, join_entities(words) if is_bio(names) else None)
 
 
 def _span(raw: RawAnswer) -> Extraction:
-    alignment, context = raw.aligned, raw.text[1]
-    inside = np.array([i for i, half in enumerate(alignment.sequences) if half == 1], dtype=np.int64)
-    if not len(inside):
-        return Extraction([])
-    start, end = _log_softmax(raw.logits[inside].T)
-    # scores[i, n] is the log-probability of the span from token i to token i + n.
-    longest = min(MAX_ANSWER_TOKENS, len(inside))
-    ends = np.lib.stride_tricks.sliding_window_view(np.pad(end, (0, longest - 1), constant_values=-np.inf), longest)
-    scores = start[:, None] + ends
-    answers: dict[tuple[int, int], FoundSpan] = {}
-    wanted = min(raw.top_k or 1, MAX_ANSWERS)
-    for index in np.argsort(-scores, axis=None, kind="stable").tolist():
-        first, more = divmod(index, longest)
-        if len(answers) == wanted or np.isneginf(scores[first, more]):
-            break
-        (a, a_end), (b_start, b) = alignment.offsets[inside[first]], alignment.offsets[inside[first + more]]
-        # Tokens that are bytes of one character give the same span: the first, which is the best, is kept. A token of
-        # whitespace, whose offsets are empty, neither begins nor ends an answer.
-        if a < a_end and b_start < b and (a, b) not in answers:
-            answers[a, b] = FoundSpan(a, b, context[a:b], float(np.exp(scores[first, more])))
-    return Extraction(list(answers.values()))
+    logits, wanted = tempered(raw.logits, raw.outputs.decision), min(raw.asked.top_k or 1, MAX_ANSWERS)
+    answers = find_spans(logits, raw.aligned, raw.text[1], wanted)
+    return Extraction(answers, unsure(answers, raw.outputs))
 
 
-def _softmax(logits: Array) -> Array:
-    probabilities: Array = np.exp(_log_softmax(logits))
-    return probabilities
-
-
-def _sigmoid(logits: Array) -> Array:
-    probabilities: Array = 0.5 * (1.0 + np.tanh(0.5 * logits))
-    return probabilities
-
-
-def _log_softmax(logits: Array) -> Array:
-    """Logarithm of the softmax over the last dimension."""
-    shifted = logits - logits.max(axis=-1, keepdims=True)
-    logarithms: Array = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
-    return logarithms
-
-
-_SCORES: Mapping[TaskType, Callable[[Array], Array]] = {
-    "single_label": _softmax,
-    "multi_label": _sigmoid,
-    "regression": lambda values: values,
-}
+def unsure(answers: list[FoundSpan], outputs: Outputs) -> bool | None:
+    """Whether a span task abstains: its best span is below what its rule says, or there is none."""
+    if outputs.decision is None or outputs.decision.abstain is None or outputs.decision.abstain.below is None:
+        return None
+    return not answers or answers[0].score < outputs.decision.abstain.below
 
 
 @dataclass(frozen=True)
@@ -276,12 +117,14 @@ class TaskKind:
     """What a task type may be asked and how it answers.
 
     Attributes:
+        name: the task type.
         answer: makes the answer.
         takes_text: whether one text is an input.
         takes_pair: whether a pair of texts is an input.
         question: what the input must be, as error messages say it.
     """
 
+    name: TaskType
     answer: Callable[[RawAnswer], Answer]
     takes_text: bool = True
     takes_pair: bool = True
@@ -291,11 +134,24 @@ class TaskKind:
         """Whether the task type takes a pair of texts, or, where `pair` is False, one text."""
         return self.takes_pair if pair else self.takes_text
 
+    def refusal(self, asked: Asked) -> str | None:
+        """Why what is asked is nothing that this task type has, as the rest of `a … task has …`; None if it has it."""
+        if asked.activation is not None and asked.activation not in ACTIVATIONS[self.name]:
+            return f"no activation {asked.activation}"
+        if asked.threshold is not None and self.name not in THRESHOLDS:
+            return "no thresholds"
+        if asked.window is not None and asked.window.reduction not in (None, *REDUCTIONS[self.name]):
+            return f"no reduction {asked.window.reduction}"
+        return None
+
 
 TASK_TYPES: Mapping[TaskType, TaskKind] = {
-    "single_label": TaskKind(_single_label),
-    "multi_label": TaskKind(_multi_label),
-    "regression": TaskKind(_regression),
-    "token": TaskKind(_token, takes_pair=False, question="one text"),
-    "span": TaskKind(_span, takes_text=False, question="a question as text and its context as text_pair"),
+    kind.name: kind
+    for kind in (
+        TaskKind("single_label", _whole),
+        TaskKind("multi_label", _whole),
+        TaskKind("regression", _whole),
+        TaskKind("token", _token, takes_pair=False, question="one text"),
+        TaskKind("span", _span, takes_text=False, question="a question as text and its context as text_pair"),
+    )
 }

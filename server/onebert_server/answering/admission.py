@@ -4,7 +4,8 @@ import asyncio
 import time
 from collections.abc import Sequence
 
-from onebert_encoder.answering.answer import TASK_TYPES, Logits
+from onebert_encoder.answering.answer import TASK_TYPES
+from onebert_encoder.answering.scores import Logits
 from onebert_encoder.text.tokens import CutOnce, Pieces, Tokenizer
 from onebert_server.access.context import Context
 from onebert_server.access.principal import Action, Principal
@@ -49,7 +50,7 @@ class Admission:
         try:
             await self._residents.ready(versions, context)
             self._rates.check(context.principal)
-            expanded = self._expand(versions, inputs, AnswerSize(wanted.top_k))
+            expanded = self._expand(versions, inputs, AnswerSize(wanted.asked))
             items = [item for question in expanded for item in question.items]
             request = self._engine.submit(items, context, wake=False)
             self._rates.count(context.principal, items)

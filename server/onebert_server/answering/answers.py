@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from onebert_encoder.answering.asked import Asked
 from onebert_encoder.text.tokens import Pieces, Text, Tokenizer
 from onebert_server.access.context import Context
 from onebert_server.access.principal import Action
@@ -93,7 +94,7 @@ class Answerer:
         context.observed.phase(TOKENIZE, began, time.monotonic())
         results = await self._backend.compute(context, wanted, inputs)
         began = time.monotonic()
-        work = partial(self._read, texts, inputs, results, wanted.top_k, render)
+        work = partial(self._read, texts, inputs, results, wanted.asked, render)
         numbers = 0
         for result in results:
             for one in result.computed:
@@ -110,15 +111,15 @@ class Answerer:
         texts: Sequence[Text],
         inputs: Sequence[Pieces],
         results: Sequence[Result],
-        top_k: int | None,
+        asked: Asked,
         render: Callable[[Iterator[Answered]], T],
     ) -> T:
-        return render(self._read_one(texts[one.input], inputs[one.input], one, top_k) for one in results)
+        return render(self._read_one(texts[one.input], inputs[one.input], one, asked) for one in results)
 
-    def _read_one(self, text: Text, pieces: Pieces, result: Result, top_k: int | None) -> Answered:
+    def _read_one(self, text: Text, pieces: Pieces, result: Result, asked: Asked) -> Answered:
         facts = result.facts
         if not all(np.isfinite(one.logits).all() for one in result.computed):
             error = AnswerNotFinite(f"the answer of {facts.ref} to this input is not a finite number")
             return Answered(facts, error)
-        question = Question(text, pieces, facts, top_k)
+        question = Question(text, pieces, facts, asked)
         return Answered(facts, self._plan.reduce(question, result.computed, self._tokenizer))

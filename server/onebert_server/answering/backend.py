@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from onebert_encoder.answering.asked import PLAIN, Asked
 from onebert_encoder.text.tokens import Pieces
 from onebert_server.access.context import Context
 from onebert_server.answering.plan import Computed
@@ -15,17 +16,17 @@ from onebert_server.versions.facts import Facts
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which versions shall answer.
+    """Which versions shall answer, and what is asked of them.
 
     Attributes:
         refs: a reference for each input; None is the live version of every task that takes such an input.
         pair: whether the input is a pair of texts; read only where there are no references.
-        top_k: how many scores of each answer are wanted, which bounds its size; None is all.
+        asked: what each answer shall be like; how many scores of it are wanted also bounds its size.
     """
 
     refs: Sequence[str] | None
     pair: bool = False
-    top_k: int | None = None
+    asked: Asked = PLAIN
 
 
 class Result(NamedTuple):

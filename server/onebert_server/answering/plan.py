@@ -8,7 +8,10 @@ one answer. Today every question is one sequence.
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from onebert_encoder.answering.answer import Answer, Logits, answer
+from onebert_encoder.answering.answer import answer
+from onebert_encoder.answering.asked import Asked
+from onebert_encoder.answering.results import Answer
+from onebert_encoder.answering.scores import Logits
 from onebert_encoder.text.tokens import Cut, Pieces, Text, Tokenizer
 from onebert_server.versions.facts import Facts
 from onebert_server.versions.version import Version
@@ -39,7 +42,7 @@ class Question(NamedTuple):
     text: Text
     pieces: Pieces
     facts: Facts
-    top_k: int | None
+    asked: Asked
 
 
 class Reading(NamedTuple):
@@ -76,5 +79,5 @@ class OneSequence:
         [only] = computed
         facts = question.facts
         alignment = tokenizer.cut(question.pieces, only.kept, align=True).alignment if facts.per_token else None
-        found = answer(only.logits, facts, question.text, alignment, question.top_k)
+        found = answer(only.logits, facts, question.text, alignment, question.asked)
         return Reading(found, *tokenizer.measure(question.pieces, only.kept))

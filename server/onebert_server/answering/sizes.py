@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from onebert_encoder.answering.answer import MAX_ANSWERS
+from onebert_encoder.answering.asked import Asked
+from onebert_encoder.answering.stretches import MAX_ANSWERS
 from onebert_server.limits import MAX_ANSWER_BYTES, MAX_LOGITS
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import TooLarge
@@ -15,8 +16,8 @@ _NUMBER, _STRETCH, _RESULT, _SPAN_TEXT = 26, 80, 512, 256
 class AnswerSize:
     """Adds up what the answers of one request will take; `add` refuses before it is too much."""
 
-    def __init__(self, top_k: int | None) -> None:
-        self._top_k = top_k
+    def __init__(self, asked: Asked) -> None:
+        self._asked = asked
         self._numbers = self._bytes = 0
         self._labels_of: set[str] = set()
 
@@ -28,7 +29,7 @@ class AnswerSize:
         """
         tokens = sum(lengths) if facts.per_token else len(lengths)
         self._numbers += len(facts.labels) * tokens
-        self._bytes += _answer_bytes(facts, tokens, self._top_k)
+        self._bytes += _answer_bytes(facts, tokens, self._asked)
         # All labels of a version are sent to a front end that does not know them, however few the answer shows.
         if facts.ref not in self._labels_of:
             self._labels_of.add(facts.ref)
@@ -44,8 +45,9 @@ def too_many_bytes() -> TooLarge:
     return TooLarge(f"the answers would be over {MAX_ANSWER_BYTES} bytes; send the request in parts, or a lower top_k")
 
 
-def _answer_bytes(facts: Facts, tokens: int, top_k: int | None) -> int:
+def _answer_bytes(facts: Facts, tokens: int, asked: Asked) -> int:
     """About the most that one answer takes as JSON."""
+    top_k = asked.top_k
     if facts.task_type == "token":
         # A token may appear twice in the answer: among the words, and among the entities.
         return _RESULT + 2 * tokens * (_STRETCH + facts.longest_label_bytes)
@@ -53,5 +55,7 @@ def _answer_bytes(facts: Facts, tokens: int, top_k: int | None) -> int:
         return _RESULT + min(top_k or 1, MAX_ANSWERS) * (_STRETCH + _SPAN_TEXT)
     shown = len(facts.labels) if top_k is None else min(top_k, len(facts.labels))
     scores = shown * _NUMBER + min(facts.label_bytes, shown * facts.longest_label_bytes)
-    # A multi-label answer also lists every label that applies, whatever `top_k` is.
-    return _RESULT + scores + (facts.label_bytes if facts.task_type == "multi_label" else 0)
+    # Every label over its threshold is listed, too, whatever `top_k` is.
+    selects = facts.task_type == "multi_label" or asked.threshold is not None
+    selects = selects or (facts.decision is not None and facts.decision.thresholds is not None)
+    return _RESULT + scores + (facts.label_bytes if selects else 0)

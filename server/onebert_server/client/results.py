@@ -37,10 +37,11 @@ class Result(Struct, frozen=True, kw_only=True, omit_defaults=True):
         label: the most likely label; of a regression the name of its first output.
         score: the probability of `label`; of a regression the value.
         scores: label -> probability, best first; of a regression output -> value.
-        labels: of a multi-label task, the labels that apply.
+        labels: the labels over their thresholds, best first; None where labels have none.
         words: of a token task, every word with its label.
         entities: of a token task with BIO labels, the entities.
         answers: of a span task, the answers, best first.
+        abstained: whether the task says that it does not know; None where it has no rule for that.
         tokens: of the input, special tokens included.
         truncated: whether the input was cut to the task's longest.
     """
@@ -52,6 +53,7 @@ class Result(Struct, frozen=True, kw_only=True, omit_defaults=True):
     words: list[LabeledSpan] | None = None
     entities: list[LabeledSpan] | None = None
     answers: list[AnswerSpan] | None = None
+    abstained: bool | None = None
     tokens: int | None = None
     truncated: bool | None = None
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from onebert_encoder.answering.answer import Logits
+from onebert_encoder.answering.scores import Logits
 from onebert_encoder.text.tokens import Tokens
 from onebert_server.access.context import Context
 from onebert_server.engine.host_copy import HostCopy

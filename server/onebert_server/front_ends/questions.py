@@ -31,7 +31,7 @@ def question(number: int, context: Context, wanted: Wanted, inputs: Sequence[Pie
         waited=now - context.arrived,
         refs=None if wanted.refs is None else list(wanted.refs),
         pair=wanted.pair,
-        top_k=wanted.top_k,
+        asked=wanted.asked,
         inputs=[wire.SplitInput(list(one.ids), list(one.lengths)) for one in distinct.values()],
         order=[indexes[id(one)] for one in inputs] if len(inputs) > 1 else [],
         min_seq=context.min_seq,
@@ -92,7 +92,7 @@ def _wanted(asked: wire.Compute) -> tuple[Wanted, list[Pieces]]:
     """The versions and the inputs; equal inputs are one object again."""
     distinct = [Pieces(tuple(one.ids), tuple(one.lengths)) for one in asked.inputs]
     inputs = [distinct[index] for index in asked.order] or distinct
-    return Wanted(asked.refs, asked.pair, asked.top_k), inputs
+    return Wanted(asked.refs, asked.pair, asked.asked), inputs
 
 
 def _refused(number: int, error: Exception, whatever: bool) -> wire.Refused:

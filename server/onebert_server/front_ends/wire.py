@@ -8,7 +8,9 @@ from functools import lru_cache
 from typing import Any, cast
 
 import msgspec
+from pydantic import BaseModel
 
+from onebert_encoder.answering.asked import Asked
 from onebert_server.access.keys import Holder, KeyRing
 from onebert_server.access.principal import Principal
 from onebert_server.versions.facts import Facts
@@ -107,7 +109,7 @@ class Compute(msgspec.Struct, tag=True, frozen=True, array_like=True):
         remaining, waited: seconds until its deadline, and since it came: the two processes may have different clocks.
         refs: a reference for each input; None is the live version of every task that takes such an input.
         pair: whether the input is a pair; read where there are no references.
-        top_k: how many scores of each answer are wanted.
+        asked: what each answer shall be like.
         inputs: the distinct inputs.
         order: for each reference, which input; empty where the only input is for all.
         min_seq: the registry's change that the answer has to know of.
@@ -120,7 +122,7 @@ class Compute(msgspec.Struct, tag=True, frozen=True, array_like=True):
     waited: float
     refs: list[str] | None
     pair: bool
-    top_k: int | None
+    asked: Asked
     inputs: list[SplitInput]
     order: list[int]
     min_seq: int = 0
@@ -202,7 +204,26 @@ class RequestEnded(msgspec.Struct, tag=True, frozen=True, array_like=True):
 FromEngine = Drain | Stop | Keys | Logits | Refused
 FromFrontEnd = Connected | Accepting | Compute | Cancel | InProgress | RequestEnded
 
-_encode = msgspec.msgpack.Encoder().encode
+
+def _as_json(value: Any) -> Any:
+    """The form on the wire of what msgspec does not know: models of a manifest."""
+    if isinstance(value, BaseModel):
+        return value.model_dump(exclude_none=True)
+    raise TypeError(type(value))
+
+
+def _from_json(kind: type, value: Any) -> Any:
+    if issubclass(kind, BaseModel):
+        return kind.model_validate(value)
+    raise TypeError(kind)
+
+
+encode = msgspec.msgpack.Encoder(enc_hook=_as_json).encode
+
+
+def decoder(kind: Any) -> Callable[[bytes | bytearray], Any]:
+    """What reads messages of a kind, or of a union of kinds."""
+    return msgspec.msgpack.Decoder(kind, dec_hook=_from_json).decode
 
 
 class Channel(asyncio.Protocol):
@@ -219,7 +240,7 @@ class Channel(asyncio.Protocol):
 
     def __init__(self, kind: Any, received: Callable[[Any], None], lost: Callable[[], None]) -> None:
         self.full = False
-        self._decode = msgspec.msgpack.Decoder(kind).decode
+        self._decode = decoder(kind)
         self._received = received
         self._lost = lost
         self._incoming = bytearray()
@@ -310,7 +331,7 @@ def exchange(ring: KeyRing, frame: Keys) -> None:
 
 def framed(message: Any) -> bytes:
     """A message as it goes over the wire."""
-    body = _encode(message)
+    body = encode(message)
     return len(body).to_bytes(_LENGTH_BYTES, "big") + body
 
 

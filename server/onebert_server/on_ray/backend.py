@@ -5,7 +5,6 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 from ray.exceptions import RayActorError, RayError
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
@@ -22,7 +21,7 @@ from onebert_store.errors import EngineFailed, ShuttingDown
 # So many replicas may die one after the other under one question.
 ATTEMPTS = 4
 
-_reply = msgspec.msgpack.Decoder(wire.Logits | wire.Refused).decode
+_reply = wire.decoder(wire.Logits | wire.Refused)
 _seldom = Seldom(logging.getLogger("onebert.on_ray"))
 
 

@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Message, Scope
 from onebert_server.access.keys import KeyRing
 from onebert_server.front_ends import wire
 
-encode = msgspec.msgpack.Encoder().encode
+encode = wire.encode
 
 
 class Setup(msgspec.Struct, frozen=True, array_like=True):

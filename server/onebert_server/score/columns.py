@@ -7,16 +7,10 @@ from typing import Any, cast
 import numpy as np
 import pyarrow
 
-from onebert_encoder.answering.answer import (
-    MULTI_LABEL_THRESHOLD,
-    Array,
-    Extraction,
-    Labeled,
-    Labeling,
-    answer,
-    is_bio,
-    label_scores,
-)
+from onebert_encoder.answering.answer import answer
+from onebert_encoder.answering.results import Extraction, Labeled, Labeling
+from onebert_encoder.answering.scores import Array, score, thresholds_of
+from onebert_encoder.answering.stretches import is_bio
 from onebert_encoder.text.tokens import Alignment, Text
 from onebert_server.score.tasks import ScoredTask
 from onebert_store.file.manifest import Manifest
@@ -82,13 +76,15 @@ def _names(manifest: Manifest, all_scores: bool) -> list[str]:
         found = ["words", "entities"] if is_bio(manifest.labels) else ["words"]
     else:
         found = ["score"] if manifest.task_type == "regression" else ["label", "score"]
-        found += ["labels"] * (manifest.task_type == "multi_label") + ["scores"] * all_scores
+        found += ["labels"] * (thresholds_of(manifest) is not None) + ["scores"] * all_scores
+    if manifest.decision is not None and manifest.decision.abstain is not None:
+        found.append("abstained")
     return [*found, "truncated", "version", "digest"]
 
 
 def _whole(manifest: Manifest, computed: Computed, all_scores: bool) -> dict[str, pyarrow.Array]:
     """Answers for whole texts, by the same numbers as `answer`, of all texts at once."""
-    scores = label_scores(computed.logits, manifest.task_type)
+    scores, selected, abstained = score(computed.logits.astype(np.float64), manifest)
     names = pyarrow.array(manifest.labels, pyarrow.string())
     made = {}
     if manifest.task_type == "regression":
@@ -97,11 +93,14 @@ def _whole(manifest: Manifest, computed: Computed, all_scores: bool) -> dict[str
         best = scores.argmax(axis=1)
         made["label"] = names.take(pyarrow.array(best))
         made["score"] = pyarrow.array(scores[np.arange(len(best)), best].astype(np.float32))
-    if manifest.task_type == "multi_label":
-        order = np.argsort(-scores, axis=1, kind="stable")
-        over = np.take_along_axis(scores, order, axis=1) > MULTI_LABEL_THRESHOLD
+    if selected is not None:
+        ranked = manifest.task_type != "regression"
+        order = np.argsort(-scores if ranked else np.zeros_like(scores), axis=1, kind="stable")
+        over = np.take_along_axis(selected, order, axis=1)
         offsets = pyarrow.array(np.cumsum([0, *over.sum(axis=1)]), pyarrow.int32())
         made["labels"] = pyarrow.ListArray.from_arrays(offsets, names.take(pyarrow.array(order[over])))
+    if abstained is not None:
+        made["abstained"] = pyarrow.array(abstained)
     if all_scores:
         by_label = [pyarrow.array(column) for column in scores.astype(np.float32).T]
         made["scores"] = pyarrow.StructArray.from_arrays(by_label, names=manifest.labels)
@@ -109,17 +108,20 @@ def _whole(manifest: Manifest, computed: Computed, all_scores: bool) -> dict[str
 
 
 def _per_token(manifest: Manifest, computed: Computed, finite: Array) -> dict[str, pyarrow.Array]:
-    words, entities, answers = [], [], []
+    words, entities, answers, abstained = [], [], [], []
     for i, text in enumerate(computed.texts):
         found = answer(computed.logits[i], manifest, text, computed.alignments[i]) if finite[i] else None
         labeling = found if isinstance(found, Labeling) else None
         words.append(None if labeling is None else _stretches(labeling.words, text))
         entities.append(None if labeling is None else _stretches(labeling.entities or (), text))
-        answers.append([vars(one) for one in found.answers] if isinstance(found, Extraction) else None)
+        extraction = found if isinstance(found, Extraction) else None
+        answers.append(None if extraction is None else [vars(one) for one in extraction.answers])
+        abstained.append(None if extraction is None else extraction.abstained)
     return {
         "words": pyarrow.array(words, _WORDS),
         "entities": pyarrow.array(entities, _WORDS),
         "answers": pyarrow.array(answers, _SPANS),
+        "abstained": pyarrow.array(abstained, pyarrow.bool_()),
     }
 
 

@@ -8,7 +8,7 @@ import pyarrow
 import pyarrow.compute as pc
 import pyarrow.parquet
 
-from onebert_encoder.answering.answer import Array
+from onebert_encoder.answering.scores import Array
 from onebert_server.score.stream import WINDOW_BYTES, Chosen, Rows, checked, numbered
 from onebert_store.errors import InvalidData
 from onebert_store.tables.table import Table

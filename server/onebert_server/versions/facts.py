@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from onebert_store.file.decision import Decision
 from onebert_store.file.manifest import PER_TOKEN, TaskType
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ class Facts:
         task_type: how its logits are read.
         labels: names of the outputs.
         max_length: tokens that an input is cut to.
+        decision: how answers are read from its logits where the task type's own way is not meant.
     """
 
     task: str
@@ -29,6 +31,7 @@ class Facts:
     task_type: TaskType
     labels: list[str]
     max_length: int
+    decision: Decision | None = None
 
     @classmethod
     def of(cls, record: "VersionRecord") -> "Facts":
@@ -36,7 +39,8 @@ class Facts:
         manifest = record.manifest
         # Names that many versions share are one object.
         labels = [sys.intern(label) for label in manifest.labels]
-        return cls(record.task, record.version, record.digest, manifest.task_type, labels, manifest.max_length)
+        kind, most = manifest.task_type, manifest.max_length
+        return cls(record.task, record.version, record.digest, kind, labels, most, manifest.decision)
 
     @cached_property
     def ref(self) -> str:

@@ -7,7 +7,7 @@ from typing import Self
 
 import numpy as np
 
-from onebert_encoder.answering.answer import Logits
+from onebert_encoder.answering.scores import Logits
 from onebert_encoder.base.base import Base
 from onebert_encoder.maths.predict import golden_tokens, golden_tolerance, tokens_of_ids
 from onebert_encoder.text.tokens import Tokens

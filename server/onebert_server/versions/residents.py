@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import torch
 
-from onebert_encoder.answering.answer import Logits
+from onebert_encoder.answering.scores import Logits
 from onebert_encoder.base.base import Base
 from onebert_encoder.maths.fold import fold, to_tensors
 from onebert_encoder.maths.rows import Row

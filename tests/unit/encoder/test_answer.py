@@ -11,7 +11,10 @@ from scipy.special import expit, softmax
 from seqeval.metrics.sequence_labeling import get_entities
 
 from bases import manifest_for, tiny_base
-from onebert_encoder.answering.answer import TASK_TYPES, Extraction, Labeling, Prediction, answer, is_bio
+from onebert_encoder.answering.answer import TASK_TYPES, answer
+from onebert_encoder.answering.asked import Asked
+from onebert_encoder.answering.results import Extraction, Labeling, Prediction, fields_of
+from onebert_encoder.answering.stretches import is_bio
 from onebert_encoder.base.base import Base, load_base
 from onebert_encoder.text.tokens import Alignment, Text
 from onebert_store.file.manifest import Manifest, TaskType, parse_manifest
@@ -46,7 +49,7 @@ def labeled(logits: np.ndarray, labels: list[str], text: str, alignment: Alignme
 
 
 def extracted(logits: np.ndarray, text: tuple[str, str], alignment: Alignment, top_k: int | None = None) -> Extraction:
-    got = answer(logits.astype(np.float32), per_token("span", ["start", "end"]), text, alignment, top_k)
+    got = answer(logits.astype(np.float32), per_token("span", ["start", "end"]), text, alignment, Asked(top_k))
     assert isinstance(got, Extraction)
     return got
 
@@ -60,33 +63,37 @@ def aligned(text: Text, family: str = "bert", max_length: int = 64) -> Alignment
 def test_single_label_scores_are_the_softmax_highest_first() -> None:
     got = predicted(LOGITS, manifest("single_label", 4))
     wanted = softmax(LOGITS.astype(np.float64))
-    assert (got.label, list(got.scores)) == ("label 2", ["label 2", "label 3", "label 0", "label 1"])
-    assert got.scores == pytest.approx({f"label {i}": value for i, value in enumerate(wanted)})
-    assert got.score == got.scores["label 2"]
-    assert got.labels is None
+    assert got.names == [f"label {i}" for i in range(4)]
+    assert got.scores.tolist() == pytest.approx(wanted.tolist())
+    assert (got.label, list(got.top())) == ("label 2", ["label 2", "label 3", "label 0", "label 1"])
+    assert got.top() == pytest.approx({f"label {i}": value for i, value in enumerate(wanted)})
+    assert got.score == got.top()["label 2"]
+    assert got.selected is None
+    assert got.abstained is None
 
 
 def test_multi_label_scores_are_sigmoids_and_labels_are_those_over_one_half() -> None:
     got = predicted(LOGITS, manifest("multi_label", 4))
-    assert got.scores == pytest.approx({f"label {i}": value for i, value in enumerate(expit(LOGITS))})
-    assert got.labels == ["label 2", "label 3", "label 0"]
+    assert got.scores.tolist() == pytest.approx(expit(LOGITS.astype(np.float64)).tolist())
+    assert got.selected == ["label 2", "label 3", "label 0"]
 
 
 def test_a_regression_answers_the_plain_value() -> None:
-    got = answer(np.array([3.25], np.float32), manifest("regression", 1))
-    assert got == Prediction("label 0", 3.25, {"label 0": 3.25}, None)
+    got = predicted(np.array([3.25, 9.5], np.float32), manifest("regression", 2))
+    wanted = {"label": "label 0", "score": 3.25, "scores": {"label 0": 3.25, "label 1": 9.5}}
+    assert fields_of(got, 1) == wanted | {"labels": None, "abstained": None}
 
 
 def test_top_k_cuts_the_scores_and_nothing_else() -> None:
-    got = predicted(LOGITS, manifest("multi_label", 4), top_k=1)
-    assert list(got.scores) == ["label 2"]
-    assert got.labels == ["label 2", "label 3", "label 0"]
+    got = fields_of(predicted(LOGITS, manifest("multi_label", 4)), 1)
+    assert list(got["scores"]) == ["label 2"]
+    assert got["labels"] == ["label 2", "label 3", "label 0"]
 
 
 def test_extreme_logits_do_not_overflow() -> None:
     extreme = np.array([-1e4, 1e4], np.float32)
-    assert predicted(extreme, manifest("single_label", 2)).scores == {"label 1": 1.0, "label 0": 0.0}
-    assert predicted(extreme, manifest("multi_label", 2)).scores == {"label 1": 1.0, "label 0": 0.0}
+    assert predicted(extreme, manifest("single_label", 2)).top() == {"label 1": 1.0, "label 0": 0.0}
+    assert predicted(extreme, manifest("multi_label", 2)).top() == {"label 1": 1.0, "label 0": 0.0}
 
 
 def test_each_word_has_the_label_of_its_first_token() -> None:

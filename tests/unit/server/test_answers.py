@@ -14,6 +14,7 @@ import torch
 
 from bases import far_delta, tiny_base
 from onebert_encoder.answering.answer import answer
+from onebert_encoder.answering.asked import PLAIN, Asked
 from onebert_encoder.base.base import load_base
 from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.fold import fold
@@ -132,13 +133,13 @@ class Parts:
 
         return asyncio.run(one())
 
-    def alone(self, ref, text, top_k=None):
+    def alone(self, ref, text, asked=PLAIN):
         """The answer by the encoder, without a server."""
         name, _, version = ref.partition("@")
         manifest, row = self.rows[name, int(version or 1)]
         (tokens,) = self.base.tokenizer.encode([text], manifest.max_length, align=manifest.per_token)
         (logits,) = self.logits(row, [tokens])
-        return answer(logits, manifest, text, tokens.alignment, top_k), len(tokens), tokens.truncated
+        return answer(logits, manifest, text, tokens.alignment, asked), len(tokens), tokens.truncated
 
     def logits(self, row, tokens):
         with torch.inference_mode():
@@ -175,11 +176,10 @@ def assert_like(answered, expected):
 
 
 def _scores(found):
-    for name in ("scores", "words", "answers"):
+    for name in ("words", "answers"):
         if hasattr(found, name):
-            scores = getattr(found, name)
-            return list(scores.values()) if isinstance(scores, dict) else [one.score for one in scores]
-    raise TypeError(found)
+            return [one.score for one in getattr(found, name)]
+    return found.scores.tolist()
 
 
 @pytest.mark.parametrize("count", [1, 60], ids=["on the loop", "in a worker"])
@@ -251,7 +251,7 @@ def test_answers_that_would_be_too_large_are_refused_before_they_are_computed(pa
     assert len(parts.answer(["wide"], ["it is late"])) == 1
     with pytest.raises(OneBertError, match="over 100000 bytes"):
         parts.answer(["wide"] * 3, ["it is late"])
-    assert len(parts.answer(["wide"] * 60, ["it is late"], top_k=2)) == 60
+    assert len(parts.answer(["wide"] * 60, ["it is late"], asked=Asked(2))) == 60
     assert parts.unpinned()
 
 
@@ -405,7 +405,7 @@ def test_a_front_end_keeps_as_many_versions_as_its_bound_allows(base, tmp_path, 
                 first, again = await answerer.answer(
                     context(), Wanted([f"wide@{version}", "good"]), ["it is late"] * 2, list
                 )
-                assert first.reading.answer.scores.keys() == {f"label {version} {n}" for n in range(40)}
+                assert set(first.reading.answer.names) == {f"label {version} {n}" for n in range(40)}
                 assert_like(again, made.alone("good", "it is late"))
                 made.directory.retire("wide", version)
                 del made.rows["wide", version]

@@ -14,7 +14,7 @@ from sklearn.metrics import (
     r2_score,
 )
 
-from onebert_encoder.answering.answer import is_bio
+from onebert_encoder.answering.stretches import is_bio
 from onebert_store.errors import InvalidData, NotFinite
 
 LOWER_IS_BETTER = frozenset({"mae"})

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
-from onebert_encoder.answering.answer import TASK_TYPES, Extraction, RawAnswer
+from onebert_encoder.answering.stretches import find_spans
 from onebert_encoder.text.tokens import Alignment, Tokens
 from onebert_store.file.manifest import TaskType
 from onebert_training.data.checks import listed
@@ -282,8 +282,8 @@ class AnswerSpan(Objective):
 
     def _answer(self, text: Any, pair: Tokens, logits: Logits) -> str:
         """The text of the answer, found as a server finds it."""
-        found = TASK_TYPES["span"].answer(RawAnswer(logits.astype(np.float64), self.labels, text, _aligned(pair), 1))
-        return found.answers[0].text if isinstance(found, Extraction) and found.answers else ""
+        found = find_spans(logits.astype(np.float64), _aligned(pair), text[1], 1)
+        return found[0].text if found else ""
 
 
 def _aligned(tokens: Tokens) -> Alignment:

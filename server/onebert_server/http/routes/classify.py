@@ -1,6 +1,7 @@
 """Routes that answer: one task, a mix of tasks, one text for many tasks."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from typing import Annotated, Any
 
@@ -8,6 +9,8 @@ import msgspec
 from fastapi import APIRouter, Path
 from fastapi.exceptions import RequestValidationError
 
+from onebert_encoder.answering.asked import PLAIN, Asked
+from onebert_encoder.answering.results import fields_of
 from onebert_encoder.text.tokens import Text
 from onebert_server.answering.answers import Answered
 from onebert_server.answering.backend import Wanted
@@ -47,15 +50,17 @@ router = APIRouter(route_class=DirectRoute, responses=PROBLEMS, tags=["classify"
 async def classify(task: TaskRef, body: ClassifyRequest, context: ContextOf, edge: EdgeOf) -> bytes:
     """Classifies one or several inputs with one version: `name` (its live one), `name@3` or `name@alias`."""
     inputs = body.inputs if isinstance(body.inputs, list) else [body.inputs]
-    wanted = Wanted([task] * len(inputs), top_k=body.top_k)
-    return await edge.answerer.answer(context, wanted, [_text(one) for one in inputs], _by_one)
+    wanted = Wanted([task] * len(inputs), asked=_asked(body))
+    return await edge.answerer.answer(context, wanted, [_text(one) for one in inputs], partial(_by_one, wanted.asked))
 
 
 @router.post("/v1/classify", response_model=ClassifyItemsResponse)
 async def classify_items(body: ClassifyItemsRequest, context: ContextOf, edge: EdgeOf) -> bytes:
     """Classifies items of any mix of tasks and versions; answers come in the order of the items."""
-    wanted = Wanted(_refs(body.items, context.principal.default_task), top_k=body.top_k)
-    return await edge.answerer.answer(context, wanted, [_text(item) for item in body.items], _by_many)
+    wanted = Wanted(_refs(body.items, context.principal.default_task), asked=_asked(body))
+    return await edge.answerer.answer(
+        context, wanted, [_text(item) for item in body.items], partial(_by_many, wanted.asked)
+    )
 
 
 @router.post("/v1/fanout", response_model=ClassifyItemsResponse)
@@ -63,8 +68,13 @@ async def fanout(body: FanoutRequest, context: ContextOf, edge: EdgeOf) -> bytes
     """Classifies one input with many tasks, tokenized once; `["*"]` is the live version of every task that takes it."""
     text = _text(body)
     refs = None if body.tasks == ["*"] else body.tasks
-    wanted = Wanted(refs, pair=not isinstance(text, str), top_k=body.top_k)
-    return await edge.answerer.answer(context, wanted, [text], _by_many)
+    wanted = Wanted(refs, pair=not isinstance(text, str), asked=_asked(body))
+    return await edge.answerer.answer(context, wanted, [text], partial(_by_many, wanted.asked))
+
+
+def _asked(body: ClassifyRequest | ClassifyItemsRequest | FanoutRequest) -> Asked:
+    """What a request asks of its answers."""
+    return PLAIN if body.top_k is None else Asked(body.top_k)
 
 
 def _refs(items: Sequence[Item], default: str | None) -> list[str]:
@@ -80,15 +90,16 @@ def _refs(items: Sequence[Item], default: str | None) -> list[str]:
     return [ref for ref in refs if ref is not None]
 
 
-def _by_one(answered: Iterator[Answered]) -> bytes:
+def _by_one(asked: Asked, answered: Iterator[Answered]) -> bytes:
     """A ClassifyResponse as JSON: the answers are all by one version."""
     first = next(answered)
-    return _json(_version(first.facts), (_RESULT(**_fields(_read(one))) for one in chain([first], answered)))
+    results = (_RESULT(**_fields(_read(one), asked)) for one in chain([first], answered))
+    return _json(_version(first.facts), results)
 
 
-def _by_many(answered: Iterator[Answered]) -> bytes:
+def _by_many(asked: Asked, answered: Iterator[Answered]) -> bytes:
     """A ClassifyItemsResponse as JSON."""
-    return _json({}, (_task_result(one) for one in answered))
+    return _json({}, (_task_result(one, asked) for one in answered))
 
 
 def _read(answered: Answered) -> Reading:
@@ -97,9 +108,9 @@ def _read(answered: Answered) -> Reading:
     raise answered.reading
 
 
-def _task_result(one: Answered) -> msgspec.Struct:
+def _task_result(one: Answered, asked: Asked) -> msgspec.Struct:
     if isinstance(one.reading, Reading):
-        return _TASK_RESULT(**_fields(one.reading), **_version(one.facts))
+        return _TASK_RESULT(**_fields(one.reading, asked), **_version(one.facts))
     error = {"code": one.reading.code, "title": one.reading.title, "detail": one.reading.detail}
     return _TASK_RESULT(**_version(one.facts), error=error)
 
@@ -108,8 +119,9 @@ def _version(facts: Facts) -> dict[str, Any]:
     return {"task": facts.task, "version": facts.version, "digest": facts.digest}
 
 
-def _fields(reading: Reading) -> dict[str, Any]:
-    return {**vars(reading.answer), "tokens": reading.tokens, "truncated": reading.truncated}
+def _fields(reading: Reading, asked: Asked) -> dict[str, Any]:
+    """The fields of a Result."""
+    return {**fields_of(reading.answer, asked.top_k), "tokens": reading.tokens, "truncated": reading.truncated}
 
 
 def _json(head: Mapping[str, Any], results: Iterable[msgspec.Struct]) -> bytes:

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, Discriminator, Field, Tag
 
-from onebert_encoder.answering.answer import FoundSpan, Labeled
+from onebert_encoder.answering.results import FoundSpan, Labeled
 from onebert_server.http.schemas.common import REF, Ref, RequestBody
 from onebert_server.limits import MAX_FANOUT, MAX_ITEMS, MAX_TEXT
 
@@ -82,8 +82,9 @@ class FanoutRequest(TextPair):
 class Result(BaseModel):
     """One answer; which of its fields there are depends on the task type.
 
-    Tasks on whole texts have `label`, `score` and `scores`, best first; multi_label tasks also `labels`, those that
-    apply. Token tasks have `words`, and `entities` if their labels are BIO. Span tasks have `answers`, best first.
+    Tasks on whole texts have `label`, `score` and `scores`, best first; where labels have thresholds also `labels`,
+    those over theirs. Token tasks have `words`, and `entities` if their labels are BIO. Span tasks have `answers`, best
+    first.
     """
 
     label: str | None = None
@@ -93,6 +94,7 @@ class Result(BaseModel):
     words: list[Labeled] | None = None
     entities: list[Labeled] | None = None
     answers: list[FoundSpan] | None = None
+    abstained: Annotated[bool | None, Field(description="of tasks with a rule for it: the task does not know")] = None
     tokens: Annotated[int | None, Field(description="tokens of the input, special tokens included")] = None
     truncated: Annotated[bool | None, Field(description="whether the input was cut to the task's max_length")] = None
 

@@ -1,0 +1,52 @@
+"""The labels that count as positive: one risk of an answer, and which of them apply."""
+
+from onebert_encoder.answering.results import Prediction
+from onebert_encoder.answering.scores import DEFAULT_THRESHOLD, Outputs, own_activation
+from onebert_store.errors import InvalidInput
+
+
+def positives_of(outputs: Outputs) -> list[str]:
+    """The labels that count as positive; nobody guesses them.
+
+    Raises:
+        InvalidInput: the task's manifest names none.
+    """
+    positives = outputs.decision.positives if outputs.decision is not None else None
+    if positives is None:
+        raise InvalidInput("the task does not say which of its labels are positive")
+    return positives
+
+
+def risk(prediction: Prediction, outputs: Outputs) -> float:
+    """The probability that a positive label applies; of labels that do not exclude each other that of the surest.
+
+    Args:
+        prediction: with the task's own activation.
+        outputs: of the task.
+
+    Raises:
+        InvalidInput: the task names no positive labels, or its scores are no probabilities.
+    """
+    positives = set(positives_of(outputs))
+    scores: list[float] = [
+        one for name, one in zip(prediction.names, prediction.scores.tolist(), strict=True) if name in positives
+    ]
+    activation = own_activation(outputs)
+    if activation == "none":
+        raise InvalidInput("the task's scores are no probabilities")
+    return min(sum(scores), 1.0) if activation == "softmax" else max(scores)
+
+
+def flagged(prediction: Prediction, outputs: Outputs) -> list[str]:
+    """The positive labels that are over their thresholds; where there are no thresholds, over one half.
+
+    Raises:
+        InvalidInput: the task names no positive labels, or there is no threshold for its values.
+    """
+    positives = positives_of(outputs)
+    if prediction.selected is not None:
+        return [label for label in positives if label in prediction.selected]
+    if outputs.task_type == "regression":
+        raise InvalidInput("the task does not say over which value it is positive")
+    scores = dict(zip(prediction.names, prediction.scores.tolist(), strict=True))
+    return [label for label in positives if scores[label] > DEFAULT_THRESHOLD[own_activation(outputs)]]

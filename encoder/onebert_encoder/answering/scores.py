@@ -1,0 +1,141 @@
+"""Scores of labels, what is over a threshold, and whether a task abstains: for one text or many at once."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from onebert_encoder.answering.asked import PLAIN, Asked
+from onebert_store.file.decision import ACTIVATIONS, Activation, Decision
+from onebert_store.file.manifest import TaskType
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Logits = np.ndarray[Any, np.dtype[np.float32]]
+"""Of one sequence: [labels], or [tokens, labels] for a per-token task."""
+
+DEFAULT_THRESHOLD: Mapping[Activation, float] = {"softmax": 0.5, "sigmoid": 0.5, "none": 0.0}
+"""Of a multi-label task whose manifest has none for a label."""
+
+
+class Outputs(Protocol):
+    """What answers depend on besides logits; a manifest has it."""
+
+    @property
+    def task_type(self) -> TaskType: ...  # noqa: D102
+
+    @property
+    def labels(self) -> Sequence[str]: ...  # noqa: D102
+
+    @property
+    def decision(self) -> Decision | None: ...  # noqa: D102
+
+
+class Scored(NamedTuple):
+    """What logits say of whole texts.
+
+    Attributes:
+        scores: [..., labels] float64.
+        selected: [..., labels], whether a label is over its threshold; None where there are no thresholds.
+        abstained: [...], whether the task says that it does not know; None where it has no rule for that.
+    """
+
+    scores: Array
+    selected: Array | None = None
+    abstained: Array | None = None
+
+
+Reduce = Callable[[Array], Array]
+"""Makes one text's numbers of those of its windows, which are the dimension before the last."""
+
+
+def score(logits: Array, outputs: Outputs, asked: Asked = PLAIN, reduce: Reduce | None = None) -> Scored:
+    """Reads the logits of a task on whole texts.
+
+    Args:
+        logits: [..., labels] float64; with `reduce` [..., windows, labels].
+        outputs: the task type, the labels and the decision.
+        asked: what the request wants; in place of what the task says.
+        reduce: how the windows of a text become one.
+    """
+    own = own_activation(outputs)
+    if outputs.decision is None and reduce is None and asked.activation is None and asked.threshold is None:
+        scores = ACTIVATE[own](logits)
+        return Scored(scores, scores > DEFAULT_THRESHOLD[own] if outputs.task_type == "multi_label" else None)
+    reduce = reduce or (lambda numbers: numbers)
+    scaled = tempered(logits, outputs.decision)
+    decided = scores = reduce(ACTIVATE[own](scaled))
+    if asked.activation is not None and asked.activation != own:
+        scores = reduce(ACTIVATE[asked.activation](logits if asked.activation == "none" else scaled))
+    selected = None
+    if asked.threshold is not None:
+        selected = scores > asked.threshold
+    elif (thresholds := thresholds_of(outputs)) is not None:
+        selected = decided > thresholds
+    return Scored(scores, selected, _abstained(logits, decided, outputs.decision, reduce))
+
+
+def own_activation(outputs: Outputs) -> Activation:
+    """By what a task on whole texts or tokens makes scores of logits, unless it is asked for something else."""
+    if outputs.decision is not None and outputs.decision.activation is not None:
+        return outputs.decision.activation
+    return next(iter(ACTIVATIONS[outputs.task_type]), "none")
+
+
+def thresholds_of(outputs: Outputs) -> Array | None:
+    """[labels], of each the score over which it is selected, infinite where it never is; None where there are none."""
+    own = outputs.decision.thresholds if outputs.decision is not None else None
+    multi_label = outputs.task_type == "multi_label"
+    if own is None and not multi_label:
+        return None
+    default = DEFAULT_THRESHOLD[own_activation(outputs)] if multi_label else np.inf
+    return np.array([(own or {}).get(label, default) for label in outputs.labels])
+
+
+def tempered(logits: Array, decision: Decision | None) -> Array:
+    """Logits divided by the task's temperature."""
+    return logits if decision is None or decision.temperature is None else logits / decision.temperature
+
+
+def _abstained(logits: Array, decided: Array, decision: Decision | None, reduce: Reduce) -> Array | None:
+    if decision is None or decision.abstain is None:
+        return None
+    if decision.abstain.below is not None:
+        below: Array = decided.max(axis=-1) < decision.abstain.below
+        return below
+    temperature = decision.temperature or 1.0
+    # Reduced as scores are, the higher the surer: energy is the opposite.
+    sure = temperature * _logsumexp(logits / temperature)
+    return np.asarray(-reduce(sure)[..., 0] > decision.abstain.energy)
+
+
+def softmax(logits: Array) -> Array:
+    """Over the last dimension."""
+    probabilities: Array = np.exp(log_softmax(logits))
+    return probabilities
+
+
+def sigmoid(logits: Array) -> Array:
+    """Of each number."""
+    probabilities: Array = 0.5 * (1.0 + np.tanh(0.5 * logits))
+    return probabilities
+
+
+def log_softmax(logits: Array) -> Array:
+    """Logarithm of the softmax over the last dimension."""
+    shifted = logits - logits.max(axis=-1, keepdims=True)
+    logarithms: Array = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    return logarithms
+
+
+def _logsumexp(logits: Array) -> Array:
+    """[..., 1], over the last dimension."""
+    highest = logits.max(axis=-1, keepdims=True)
+    logarithms: Array = highest + np.log(np.exp(logits - highest).sum(axis=-1, keepdims=True))
+    return logarithms
+
+
+ACTIVATE: Mapping[Activation, Callable[[Array], Array]] = {
+    "softmax": softmax,
+    "sigmoid": sigmoid,
+    "none": lambda logits: logits,
+}

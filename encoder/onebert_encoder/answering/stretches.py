@@ -1,0 +1,80 @@
+"""Words, entities and spans: where in a text the tokens of an answer lie."""
+
+from collections.abc import Sequence
+from itertools import groupby
+
+import numpy as np
+
+from onebert_encoder.answering.results import FoundSpan, Labeled
+from onebert_encoder.answering.scores import Array, log_softmax
+from onebert_encoder.text.tokens import Alignment
+
+MAX_ANSWER_TOKENS = 30
+"""Longest answer of a span task, as is usual with SQuAD."""
+MAX_ANSWERS = 20
+"""Most answers of a span task: a context has thousands of spans, and one request may ask a thousand tasks."""
+
+
+def is_bio(labels: Sequence[str]) -> bool:
+    """Whether labels mark entities: O, B-x and I-x."""
+    kinds = [label[:2] for label in labels if label != "O"]
+    return "O" in labels and "B-" in kinds and all(kind in ("B-", "I-") for kind in kinds)
+
+
+def find_words(alignment: Alignment) -> tuple[list[int], list[tuple[int, int]]]:
+    """The first token and the span of every word; special tokens and whitespace are no words."""
+    starts, spans = [], []
+    seen = [i for i, (start, end) in enumerate(alignment.offsets) if start < end]
+    for _, group in groupby(seen, key=lambda i: (alignment.sequences[i], alignment.words[i])):
+        tokens = list(group)
+        starts.append(tokens[0])
+        spans.append((alignment.offsets[tokens[0]][0], alignment.offsets[tokens[-1]][1]))
+    return starts, spans
+
+
+def join_entities(words: Sequence[Labeled]) -> list[Labeled]:
+    """Joins words as seqeval's default mode does: an I-x that does not follow a B-x or I-x begins an entity."""
+    found: list[list[Labeled]] = []
+    before = "O"
+    for word in words:
+        if word.label != "O":
+            continues = word.label[0] == "I" and before != "O" and before[2:] == word.label[2:]
+            if continues:
+                found[-1].append(word)
+            else:
+                found.append([word])
+        before = word.label
+    return [
+        Labeled(one[0].start, one[-1].end, one[0].label[2:], sum(word.score for word in one) / len(one))
+        for one in found
+    ]
+
+
+def find_spans(logits: Array, alignment: Alignment, context: str, wanted: int) -> list[FoundSpan]:
+    """The best spans of a context, best first.
+
+    Args:
+        logits: [tokens, 2] float64, of start and end.
+        alignment: of the tokens; those of the context are its second half.
+        context: the text of that half.
+        wanted: how many spans, at most.
+    """
+    inside = np.array([i for i, half in enumerate(alignment.sequences) if half == 1], dtype=np.int64)
+    if not len(inside):
+        return []
+    start, end = log_softmax(logits[inside].T)
+    # scores[i, n] is the log-probability of the span from token i to token i + n.
+    longest = min(MAX_ANSWER_TOKENS, len(inside))
+    ends = np.lib.stride_tricks.sliding_window_view(np.pad(end, (0, longest - 1), constant_values=-np.inf), longest)
+    scores = start[:, None] + ends
+    answers: dict[tuple[int, int], FoundSpan] = {}
+    for index in np.argsort(-scores, axis=None, kind="stable").tolist():
+        first, more = divmod(index, longest)
+        if len(answers) == wanted or np.isneginf(scores[first, more]):
+            break
+        (a, a_end), (b_start, b) = alignment.offsets[inside[first]], alignment.offsets[inside[first + more]]
+        # Tokens that are bytes of one character give the same span: the first, which is the best, is kept. A token of
+        # whitespace, whose offsets are empty, neither begins nor ends an answer.
+        if a < a_end and b_start < b and (a, b) not in answers:
+            answers[a, b] = FoundSpan(a, b, context[a:b], float(np.exp(scores[first, more])))
+    return list(answers.values())
