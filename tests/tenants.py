@@ -17,6 +17,8 @@ from servers import Task
 
 ROOT_KEY = "the-key-of-the-environment"
 GIVEN_ID = "an.id-of_the.caller"
+# Fields of an answer that came to be; a refusal has none of them.
+TIMES = {b"server-timing", b"x-total-time", b"x-tokenization-time", b"x-queue-time", b"x-inference-time"}
 TASKS = {"acme-tone": 1, "acme-two1": 2, "blue-tone": 3}
 EVERY_SCOPE = tuple(Scope)
 
@@ -60,6 +62,7 @@ class Asker:
 
 
 def seen(answer, name):
-    """Everything that a client sees of an answer; the name that it asked for is `…`."""
-    headers = [(field, value.replace(name.encode(), b"...")) for field, value in answer.headers.raw]
+    """Everything that a client sees of an answer but the time it took; the name that it asked for is `…`."""
+    fields = [(field, value) for field, value in answer.headers.raw if field not in TIMES]
+    headers = [(field, value.replace(name.encode(), b"...")) for field, value in fields]
     return answer.status_code, headers, answer.content.replace(name.encode(), b"...")

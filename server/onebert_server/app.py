@@ -2,7 +2,9 @@
 
 from fastapi import FastAPI
 
-from onebert_server.http.routes import administration, classify, docs, system, tasks
+from onebert_server.facades.listings import showing
+from onebert_server.facades.routes import answering, form_of
+from onebert_server.http.routes import administration, docs, system, tasks
 from onebert_server.http.web import oidc_tokens, web_app
 from onebert_server.runtime import Runtime
 
@@ -12,10 +14,11 @@ def create_app(runtime: Runtime) -> FastAPI:
     settings = runtime.settings
     return web_app(
         runtime,
-        [classify.router, tasks.router, administration.router, system.router, docs.router],
+        [answering(), tasks.router, administration.router, system.router, docs.router, showing()],
         keys=runtime.keys,
         tokens=oidc_tokens(settings.oidc),
         max_body_bytes=settings.max_body_bytes,
         receive_timeout=settings.receive_timeout,
         request_timeout=settings.request_timeout,
+        form_of=form_of,
     )

@@ -19,6 +19,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from onebert_server.facades.routes import form_of
 from onebert_server.http.auth import DOCS_PATHS
 from servers import Server, Task, assert_answers, layouts, wait_until
 
@@ -85,7 +86,8 @@ def test_every_route_needs_a_key_but_the_open_ones(locked):
             if answer.status_code != 401:
                 answered.add(path)
                 continue
-            assert assert_problem(answer, 401)["code"] == "unauthorized"
+            if form_of(path) is None:
+                assert assert_problem(answer, 401)["code"] == "unauthorized"
             assert answer.headers["www-authenticate"] == "Bearer"
     assert len(routes) > 12
     assert answered == {"/healthz", "/readyz", "/startupz", *DOCS_PATHS}

@@ -42,6 +42,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"on_ray"},
         {"run"},
         {"app", "front_ends", "score"},
+        {"facades"},
         {"http"},
         {"runtime"},
         {"edge"},
@@ -55,11 +56,18 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
 
 # Library -> the only rooms that import it.
 ONLY_IN = {
-    "fastapi": {"onebert_server.app", "onebert_server.http", "onebert_server.on_ray"},
-    "starlette": {"onebert_server.http", "onebert_server.front_ends", "onebert_server.on_ray", "onebert_server.run"},
+    "fastapi": {"onebert_server.app", "onebert_server.facades", "onebert_server.http", "onebert_server.on_ray"},
+    "starlette": {
+        "onebert_server.facades",
+        "onebert_server.http",
+        "onebert_server.front_ends",
+        "onebert_server.on_ray",
+        "onebert_server.run",
+    },
     "msgspec": {
         "onebert.classifier",
         "onebert_server.client",
+        "onebert_server.facades",
         "onebert_server.front_ends",
         "onebert_server.http",
         "onebert_server.on_ray",

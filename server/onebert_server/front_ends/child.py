@@ -20,13 +20,13 @@ from onebert_encoder.text.tokens import Tokenizer
 from onebert_server.access.keys import KeyRing
 from onebert_server.answering.answers import WORKERS, Answerer
 from onebert_server.edge import Edge
+from onebert_server.facades.routes import answering, form_of
 from onebert_server.front_ends import wire
 from onebert_server.front_ends.forwarding import Forwarding, refusing
 from onebert_server.front_ends.remote import RemoteBackend, RemoteCounts
 from onebert_server.garbage import collect_seldom
 from onebert_server.http.auth import ApiKeys
 from onebert_server.http.middleware import RequestMiddleware
-from onebert_server.http.routes import classify as routes_classify
 from onebert_server.http.web import oidc_tokens, uvicorn_config, web_app
 from onebert_server.logs import log_to_stderr
 
@@ -45,21 +45,23 @@ def main() -> None:
     tokens = oidc_tokens(setup.oidc)
     with ThreadPoolExecutor(WORKERS, "onebert-worker") as workers:
         edge = Edge(Answerer(Tokenizer.loads(setup.tokenizer), setup.max_length, backend, workers), counts)
+        router = answering()
         app = web_app(
             edge,
-            [routes_classify.router],
+            [router],
             keys=keys,
             tokens=tokens,
             max_body_bytes=setup.max_body_bytes,
             receive_timeout=setup.receive_timeout,
             request_timeout=setup.request_timeout,
+            form_of=form_of,
         )
         forwarding = Forwarding(
             app,
-            routes_classify.router.routes,
+            router.routes,
             setup.app_path,
             ApiKeys(keys, tokens),
-            lambda error: RequestMiddleware(refusing(error), edge),
+            lambda error: RequestMiddleware(refusing(error), edge, form_of),
             setup.engine_timeout,
         )
         config = uvicorn_config(forwarding, setup.receive_timeout, setup.shutdown_timeout)

@@ -76,7 +76,7 @@ class ApiKeys:
 
     async def let_through(self, scope: Scope) -> Principal | None:
         """Who asks, where KeyMiddleware passes the request on: it has a key, or needs none; else None."""
-        if scope["path"] in OPEN_PATHS:
+        if is_open(scope):
             return nobody(address_of(scope))
         try:
             return await self.check(Headers(scope=scope), address_of(scope))
@@ -128,7 +128,7 @@ class KeyMiddleware:
         """Answers 401, or passes the request on."""
         if scope["type"] == "http":
             scope["state"]["principal"] = nobody(address_of(scope))
-        if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
+        if scope["type"] == "http" and not is_open(scope):
             try:
                 scope["state"]["principal"] = await self.keys.check(Headers(scope=scope), address_of(scope))
             except OneBertError as error:
@@ -144,6 +144,11 @@ class KeyMiddleware:
             response.headers["Connection"] = "close"
             return response
         return problem_response(scope, error)
+
+
+def is_open(scope: Scope) -> bool:
+    """Whether a request needs no key; one that asks a question does, wherever it is sent."""
+    return scope["path"] in OPEN_PATHS and scope["method"] != "POST"
 
 
 def address_of(scope: Scope) -> str:

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from onebert_server.access.context import Context
 from onebert_server.edge import Listening
-from onebert_server.http.problems import internal_error, problem_response
+from onebert_server.http.problems import FORM_OF, FormOf, internal_error, problem_response, problems_alone
 from onebert_server.http.refusals import REFUSAL, WHOLE
 from onebert_server.limits import MAX_REQUEST_TIMEOUT
 from onebert_server.logs import log_failure
@@ -32,11 +32,18 @@ METHODS = frozenset({"GET", "PUT", "POST", "DELETE", "HEAD", "OPTIONS", "PATCH"}
 
 
 class RequestMiddleware:
-    """Gives each request an id, counts it, and answers 500 where an exception kept the app from answering."""
+    """Gives each request an id, counts it, and answers 500 where an exception kept the app from answering.
 
-    def __init__(self, app: ASGIApp, edge: Listening) -> None:
+    Args:
+        app: answers.
+        edge: of the process.
+        form_of: tells from a path how errors are worded.
+    """
+
+    def __init__(self, app: ASGIApp, edge: Listening, form_of: FormOf = problems_alone) -> None:
         self.app = app
         self.edge = edge
+        self.form_of = form_of
         self.metrics = edge.metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -46,7 +53,7 @@ class RequestMiddleware:
             return
         request_id = _request_id(Headers(scope=scope))
         state, observed = scope.setdefault("state", {}), Observed()
-        state["request_id"], state["observed"] = request_id, observed
+        state["request_id"], state["observed"], state[FORM_OF] = request_id, observed, self.form_of
         status = 0
 
         async def tagged(message: Message) -> None:

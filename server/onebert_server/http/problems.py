@@ -1,6 +1,7 @@
 """Errors on the wire: every answer that is not a success is one `application/problem+json` (RFC 9457) from here."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 from fastapi import FastAPI
@@ -54,6 +55,51 @@ REASONS = {
     "less_than": "must be less than {lt}",
     "less_than_equal": "must be at most {le}",
 }
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Why a request is refused, before it is put into words.
+
+    Attributes:
+        status: of HTTP.
+        code: of the catalogue in docs/api.md.
+        title: of all faults with this code.
+        detail: of this one.
+        reasons: which rules the body breaks: path and reason of each.
+        request_id: of the request.
+    """
+
+    status: int
+    code: str
+    title: str
+    detail: str
+    reasons: Sequence[Mapping[str, str]]
+    request_id: str
+
+    @property
+    def sentence(self) -> str:
+        """All of it as one text."""
+        if not self.reasons:
+            return self.detail
+        return "; ".join(f"{one['path'].removeprefix('body.')}: {one['reason']}" for one in self.reasons)
+
+
+ErrorForm = Callable[[Fault], tuple[int, Any]]
+"""How one kind of client expects an error: its status, and its body as JSON values."""
+
+FORM = "form"
+"""The key under which a request's state has the ErrorForm of its client, where its body has told who that is."""
+
+FormOf = Callable[[str], ErrorForm | None]
+"""Tells the ErrorForm of a path; None where errors are problems."""
+
+FORM_OF = "form_of"
+"""The key under which a request's state has its FormOf."""
+
+
+def problems_alone(path: str) -> None:
+    """The FormOf of a process that knows no other form."""
 
 
 def problem_response(scope: Scope, error: OneBertError) -> JSONResponse:
@@ -143,14 +189,20 @@ def _problem(
     headers: Mapping[str, str] | None = None,
     errors: list[dict[str, str]] | None = None,
 ) -> JSONResponse:
-    scope["state"]["problem"] = code  # for the metrics
-    body: dict[str, Any] = {
+    state = scope["state"]
+    state["problem"] = code  # for the metrics
+    # Looked up by the path only now: what is answered well need not know how it would have been refused.
+    form: ErrorForm | None = state[FORM] if FORM in state else state[FORM_OF](scope["path"])
+    if form is not None:
+        status, body = form(Fault(status, code, title, detail, errors or [], state["request_id"]))
+        return JSONResponse(body, status, headers)
+    body = {
         "type": f"urn:onebert:error:{code}",
         "title": title,
         "status": status,
         "detail": detail,
         "code": code,
-        "instance": f"urn:onebert:request:{scope['state']['request_id']}",
+        "instance": f"urn:onebert:request:{state['request_id']}",
     }
     if errors:
         body["errors"] = errors

@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 from onebert_server.access.context import Context
 from onebert_server.edge import Edge
 from onebert_server.http.digests import SentDigests
-from onebert_server.http.lean.formats import Format
+from onebert_server.http.lean.formats import Format, OwnFormat
 from onebert_server.http.patience import Patience
 from onebert_server.http.schemas.system import Problem
 from onebert_server.limits import MAX_REQUEST_TIMEOUT
@@ -79,11 +79,10 @@ class StrictRequest(Request):
         """Decodes the body.
 
         Raises:
-            HTTPException: it is not strict JSON; the one error besides our own that FastAPI lets through here.
-            TooLarge: it holds more values than any request needs.
+            TooLarge, HTTPException: see `parsed`.
         """
         if not hasattr(self, "_json"):
-            self._json = await self.read(_decoded)
+            self._json = await self.read(parsed)
         return self._json
 
     async def read(self, decode: Callable[[bytes], T]) -> T:
@@ -154,8 +153,18 @@ class DirectRoute(StrictRoute):
     @cached_property
     def format(self) -> Format:
         """What this route is asked and answered in, for whoever takes plain questions in front of FastAPI."""
+        return self.own_format
+
+    @cached_property
+    def own_format(self) -> OwnFormat:
+        """The format by the route's function."""
+        return OwnFormat(self.path, self.path_regex, parsed, partial(validated, self.body_type), self.endpoint)
+
+    @property
+    def body_type(self) -> type[BaseModel]:
+        """What the function takes as body."""
         kind: type[BaseModel] = self.endpoint.__annotations__["body"]
-        return Format(self.path, self.path_regex, partial(_validated, kind), self.endpoint)
+        return kind
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """The whole handler."""
@@ -165,10 +174,11 @@ class DirectRoute(StrictRoute):
             # First, since under overload a refusal should cost as little as it can.
             edge.answerer.check(context)
             require_media_type(request, form.media_type)
-            body = await StrictRequest(request.scope, request.receive).read(partial(_timed, form.decode, context))
+            read = partial(_timed, partial(form.read, scope=request.scope), context)
+            body = await StrictRequest(request.scope, request.receive).read(read)
             async with Patience(context, request.receive):
-                content = await form.bytes_for(request.path_params, body, context, edge)
-            return Answer(request, content, form.media_type)
+                content, extra = await form.reply(request.path_params, body, context, edge)
+            return Answer(request, content, form.media_type, extra)
 
         return direct
 
@@ -190,8 +200,12 @@ def require_media_type(request: Request, expected: str) -> None:
         raise HTTPException(415, "the body must be sent without Content-Encoding", {"Accept-Encoding": "identity"})
 
 
-def _validated(kind: type[Body], body: bytes) -> Body:
-    given = _decoded(body)
+def validated(kind: type[Body], given: Any) -> Body:
+    """JSON values as what a route takes.
+
+    Raises:
+        RequestValidationError: they are not.
+    """
     try:
         return kind.model_validate(given)
     except ValidationError as error:
@@ -199,7 +213,13 @@ def _validated(kind: type[Body], body: bytes) -> Body:
         raise RequestValidationError([{**one, "loc": ("body", *one["loc"])} for one in reasons]) from None
 
 
-def _decoded(body: bytes) -> Any:
+def parsed(body: bytes) -> Any:
+    """A body as JSON values.
+
+    Raises:
+        TooLarge: it holds more values than any request needs.
+        HTTPException: it is not strict JSON; the one error besides our own that FastAPI lets through here.
+    """
     # Before it is parsed: objects for a million values take seconds to make, to refuse and to forget.
     if len(body) > MAX_VALUES and count_values(body) > MAX_VALUES:
         raise TooLarge(f"the body holds more than {MAX_VALUES} values; send it in parts")

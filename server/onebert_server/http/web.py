@@ -18,7 +18,7 @@ from onebert_server.http.lean.formats import Formats
 from onebert_server.http.lean.middleware import LeanMiddleware
 from onebert_server.http.middleware import BodyLimitMiddleware, ContextMiddleware, RequestMiddleware
 from onebert_server.http.openapi import DocumentedApp
-from onebert_server.http.problems import install_handlers
+from onebert_server.http.problems import FormOf, install_handlers, problems_alone
 from onebert_server.http.protocol import LimitedProtocol
 from onebert_server.http.refusals import RefusalMiddleware
 from onebert_server.http.strict import DirectRoute
@@ -68,8 +68,9 @@ def web_app(
     max_body_bytes: int,
     receive_timeout: float,
     request_timeout: float,
+    form_of: FormOf = problems_alone,
 ) -> FastAPI:
-    """An app with these routes, which find the edge as `app.state.edge`."""
+    """An app with these routes, which find the edge as `app.state.edge`; `form_of` tells how errors are worded."""
     app = DocumentedApp(
         title="OneBERT",
         description="One frozen encoder, hundreds of classifiers: answers for any mix of tasks in one batch.",
@@ -90,5 +91,5 @@ def web_app(
     app.add_middleware(ContextMiddleware, timeout=request_timeout)
     app.add_middleware(KeyMiddleware, keys=ApiKeys(keys, tokens))
     app.add_middleware(RefusalMiddleware)
-    app.add_middleware(RequestMiddleware, edge=edge)
+    app.add_middleware(RequestMiddleware, edge=edge, form_of=form_of)
     return app

@@ -22,9 +22,9 @@ from onebert_server.access.keys import KeyRing
 from onebert_server.access.principal import Action
 from onebert_server.answering.answers import WORKERS, Answerer
 from onebert_server.edge import Edge
+from onebert_server.facades.routes import answering, form_of
 from onebert_server.front_ends import wire
 from onebert_server.garbage import collect_seldom
-from onebert_server.http.routes import classify
 from onebert_server.http.strict import PROBLEMS, ContextOf
 from onebert_server.http.web import oidc_tokens, uvicorn_config, web_app
 from onebert_server.logs import log_to_stderr
@@ -108,7 +108,7 @@ class FrontEnd:
 
     def _config(self) -> uvicorn.Config:
         settings = self._settings
-        routers = [classify.router, self._system()]
+        routers = [answering(), self._system()]
         app = web_app(
             self._edge,
             routers,
@@ -117,6 +117,7 @@ class FrontEnd:
             max_body_bytes=settings.max_body_bytes,
             receive_timeout=settings.receive_timeout,
             request_timeout=settings.request_timeout,
+            form_of=form_of,
         )
         own = [route for router in routers for route in router.routes]
         relay = Middleware(

@@ -10,13 +10,14 @@ from onebert_server.access.principal import Scope
 from onebert_server.answering.answers import Answerer
 from onebert_server.app import create_app
 from onebert_server.edge import Edge
+from onebert_server.facades.address import HEADER
+from onebert_server.facades.routes import answering, form_of, paths_of
 from onebert_server.front_ends import wire
 from onebert_server.front_ends.desk import FrontDesk
 from onebert_server.front_ends.remote import RemoteBackend, RemoteCounts
 from onebert_server.http import web
 from onebert_server.http.auth import OPEN_PATHS
 from onebert_server.http.lean.formats import Formats
-from onebert_server.http.routes import classify
 from onebert_server.metrics import Metrics
 from servers import Task
 from tenants import ROOT_KEY, TENANTS, Asker, seen, tenants_runtime
@@ -63,6 +64,17 @@ def classify_requests(name):
     yield "POST", f"/v1/tasks/{name}/classify", {"json": {"inputs": {"text": "a", "text_pair": "b"}}}
 
 
+def facade_requests(name):
+    """Every façade, which is told the task by the path, by the header, and by both."""
+    for path, body in QUESTIONS.items():
+        for ref in (name, f"{name}@1", f"{name}@live", f"{name}@7", f"{name}@next"):
+            for one in paths_of(path):
+                own = {} if "{" in one else {"detector-id": ref}
+                yield "POST", one.format(task=ref, model=ref), {"json": body, "headers": own}
+    for path in LISTINGS:
+        yield "GET", f"/t/{name}{path}", {}
+
+
 def other_requests(name):
     yield "GET", f"/v1/tasks/{name}", {}
     for number in (1, 7):
@@ -97,6 +109,7 @@ def test_a_foreign_task_answers_like_one_that_is_not_there(path, request):
     asker = request.getfixturevalue(path)
     assert_alike(asker, classify_requests, (FOREIGN, NOBODYS, FREE))
     assert_alike(asker, other_requests, (FOREIGN, NOBODYS, FREE))
+    assert_alike(asker, facade_requests, (FOREIGN, NOBODYS, FREE))
     # Nobody could upload to a free name of its own and have the same answer.
     assert_alike(asker, uploads, (FOREIGN, NOBODYS))
 
@@ -170,16 +183,17 @@ def test_a_front_end_holds_tenants_apart_alike(runtime, asker, tmp_path):
             answerer = Answerer(runtime.base.tokenizer, runtime.base.spec.max_length, backend, runtime.workers)
             app = web.web_app(
                 Edge(answerer, counts),
-                [classify.router],
+                [answering()],
                 keys=runtime.keys,
                 max_body_bytes=2**20,
                 receive_timeout=60.0,
                 request_timeout=30.0,
+                form_of=form_of,
             )
             front = Asker(runtime, app)
             for key in ("key-of-blue", "key-of-acme", "key-to-upload", ROOT_KEY):
                 for name in ("acme-tone", FOREIGN, NOBODYS):
-                    for one in classify_requests(name):
+                    for one in (*classify_requests(name), *facade_requests(name)):
                         expected = await asker.ask(key, *one[:2], **one[2])
                         assert seen(await front.ask(key, *one[:2], **one[2]), name) == seen(expected, name)
                 everything = "POST", "/v1/fanout"
@@ -213,6 +227,20 @@ ROUTES = {
     "DELETE /v1/tasks/{task}/aliases/{alias}": (PROMOTE, {"alias": "next", "headers": AT}),
     "GET /v1/base": (ANY, {}),
 }
+# Paths of façades, without a task in front of them: what is asked there, by whoever may classify.
+QUESTIONS = {
+    "/": {"inputs": TEXT, "parameters": {}},
+    "/models/{model}": {"inputs": TEXT, "parameters": {}},
+    "/predict": {"inputs": TEXT},
+}
+# What façades show of a task to whoever sees it.
+LISTINGS = ()
+ROUTES |= {
+    f"POST {one}": (CLASSIFY, {"json": body, "headers": {HEADER: "acme-tone"}})
+    for path, body in QUESTIONS.items()
+    for one in paths_of(path)
+}
+ROUTES |= {f"GET /t/{{task}}{path}": (ANY, {}) for path in LISTINGS}
 # Those about the whole server, for keys of all tasks alone.
 OF_THE_SERVER = {
     "GET /metrics": (ANY, {}),
@@ -234,7 +262,7 @@ def routes(parts):
 
 
 def filled(route, arguments):
-    given = {"task": "acme-tone", "version": 1, "alias": "live", "key": None}
+    given = {"task": "acme-tone", "model": "acme-tone", "version": 1, "alias": "live", "key": None}
     arguments = dict(arguments)
     given |= {name: arguments.pop(name) for name in given.keys() & arguments}
     method, _, path = route.partition(" ")
@@ -263,5 +291,5 @@ def test_every_route_asks_for_its_scope(asker, route, key):
     allowed = in_scope and (of_all or route not in OF_THE_SERVER)
     assert (answer.status_code == 403) == (not allowed), answer.text
     assert answer.status_code < 500
-    if not allowed:
+    if not allowed and form_of(where[1]) is None:
         assert answer.json()["code"] == "forbidden"

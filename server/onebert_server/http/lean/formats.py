@@ -4,30 +4,70 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
+
+from starlette.types import Scope
 
 from onebert_server.access.context import Context
 from onebert_server.edge import Edge
 
+NONE: Mapping[str, str] = {}
 
-@dataclass(frozen=True)
-class Format:
-    """One wire format: a route with its decoder and its encoder.
+
+class Reply(NamedTuple):
+    """The bytes of an answer, and the header fields that it has beside those of every answer."""
+
+    content: bytes
+    headers: Mapping[str, str] = NONE
+
+
+class Format(Protocol):
+    """One wire format: how the questions of a route are read and answered.
 
     FastAPI's route of the same path documents the format, and answers by the same two functions whatever the lean path
-    leaves to it: what a request may hold is said in `decode` alone.
+    leaves to it: what a request may hold is said in `read` alone.
+    """
+
+    @property
+    def path(self) -> str:
+        """The route's template, by which metrics name it."""
+
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        """Matches the paths; its named groups are the route's parameters."""
+
+    @property
+    def media_type(self) -> str:
+        """Of questions and answers."""
+
+    @property
+    def content_type(self) -> bytes:
+        """The media type as a header field has it."""
+
+    def read(self, body: bytes, scope: Scope) -> Any:
+        """What a request's body asks. Raises what http/problems.py makes problems of."""
+
+    async def reply(self, parameters: Mapping[str, str], body: Any, context: Context, edge: Edge) -> Reply:
+        """The answer to what `read` gave."""
+
+
+@dataclass(frozen=True)
+class OwnFormat:
+    """The format of a route of this server's own interface; see Format.
 
     Attributes:
         path: the route's template, by which metrics name it.
         pattern: matches the paths; its named groups are the route's parameters.
-        decode: reads a body. Raises what http/problems.py makes problems of.
-        answer: `answer(**parameters, body=…, context=…, edge=…)` gives the whole answer's bytes for what `decode` gave.
+        parse: makes JSON values of a body. Raises what http/problems.py makes problems of.
+        validate: makes of these what the route takes. Raises alike.
+        answer: `answer(**parameters, body=…, context=…, edge=…)` gives the whole answer's bytes for what it gave.
         media_type: of questions and answers.
     """
 
     path: str
     pattern: re.Pattern[str]
-    decode: Callable[[bytes], Any]
+    parse: Callable[[bytes], Any]
+    validate: Callable[[Any], Any]
     answer: Callable[..., Awaitable[bytes]]
     media_type: str = "application/json"
 
@@ -36,9 +76,13 @@ class Format:
         """The media type as a header field has it."""
         return self.media_type.encode()
 
-    async def bytes_for(self, parameters: Mapping[str, str], body: Any, context: Context, edge: Edge) -> bytes:
-        """The answer to what `decode` gave."""
-        return await self.answer(**parameters, body=body, context=context, edge=edge)
+    def read(self, body: bytes, scope: Scope) -> Any:
+        """See Format."""
+        return self.validate(self.parse(body))
+
+    async def reply(self, parameters: Mapping[str, str], body: Any, context: Context, edge: Edge) -> Reply:
+        """See Format."""
+        return Reply(await self.answer(**parameters, body=body, context=context, edge=edge))
 
 
 class Found(NamedTuple):

@@ -55,14 +55,16 @@ class LeanMiddleware:
         self.edge.answerer.check(context)
         received = await _body(receive)
         began = time.monotonic()
-        body = form.decode(received)
+        body = form.read(received, scope)
         context.observed.phase(PARSE, began, time.monotonic())
         async with Patience(context, receive):
-            content = await form.bytes_for(found.parameters, body, context, self.edge)
+            content, extra = await form.reply(found.parameters, body, context, self.edge)
         if len(content) > PIECE_BYTES:
-            await Answer(Request(scope), content, form.media_type)(scope, receive, send)
+            await Answer(Request(scope), content, form.media_type, extra)(scope, receive, send)
             return
         headers = [(b"content-length", b"%d" % len(content)), (b"content-type", form.content_type)]
+        for name, value in extra.items():
+            headers.append((name.encode(), value.encode()))
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": content})
 

@@ -1,0 +1,62 @@
+"""Which task a request means: the one mechanism, wherever a client can put a name."""
+
+from collections.abc import Iterable, Mapping
+
+from onebert_server.access.principal import Principal
+from onebert_server.limits import MAX_REF
+from onebert_store.errors import InvalidInput
+
+PREFIX = "/t/{task}"
+"""In front of any path of a façade: for clients that can name a task in their base URL alone."""
+
+HEADER = "detector-id"
+"""The header field that names it, as clients of detectors send it."""
+
+_HEADER = HEADER.encode()
+
+
+def task_of(
+    principal: Principal,
+    parameters: Mapping[str, str],
+    headers: Iterable[tuple[bytes, bytes]],
+    named: str | None = None,
+) -> str:
+    """The reference that a request means: what its path, its header and its body say, else the key's default task.
+
+    Args:
+        principal: who asks.
+        parameters: of the path; `task` is the prefix's, `model` a name inside of the façade's own path.
+        headers: of the request, their names in lower case.
+        named: what the body says; None where it says nothing.
+
+    Raises:
+        InvalidInput: none of these names a task, or two of them name different ones.
+    """
+    found = named
+    for one in (parameters.get("task"), parameters.get("model"), _detector(headers)):
+        if one is None:
+            continue
+        if found is not None and one != found:
+            raise InvalidInput("the request names different tasks in its path, its header and its body")
+        found = one
+    found = found or principal.default_task
+    if not found:
+        raise InvalidInput(
+            f"name the task: in the body where it has a place for it, in the header {HEADER}, with {PREFIX} in front"
+            " of the path, or as the default task of the key"
+        )
+    if len(found) > MAX_REF:
+        raise InvalidInput(f"the name of a task has at most {MAX_REF} characters")
+    return found
+
+
+def _detector(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
+    """The one value of the header; None where there is none.
+
+    Raises:
+        InvalidInput: there are several.
+    """
+    given = [value for name, value in headers if name == _HEADER]
+    if len(given) > 1:
+        raise InvalidInput(f"a request has one {HEADER}")
+    return given[0].decode("latin-1") if given else None

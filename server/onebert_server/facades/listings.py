@@ -1,0 +1,43 @@
+"""The routes of façades that show what there is: in the process with the engine alone."""
+
+from collections.abc import Awaitable, Callable
+
+from fastapi import APIRouter, Request, Response
+
+from onebert_server.facades.facade import Facade, Listing, Look
+from onebert_server.facades.routes import paths_of
+from onebert_server.facades.table import FACADES
+from onebert_server.http.routes.runtime_of import RuntimeOf, ViewOf
+from onebert_server.http.strict import Answer, ContextOf
+
+
+def showing() -> APIRouter:
+    """The routes."""
+    router = APIRouter()
+    for facade in FACADES:
+        for listing in facade.listings:
+            for path in paths_of(listing.path, alone=not listing.prefixed_alone):
+                _add(router, path, facade, listing)
+    return router
+
+
+def _add(router: APIRouter, path: str, facade: Facade, listing: Listing) -> None:
+    router.add_api_route(
+        path,
+        _endpoint(listing),
+        methods=["GET"],
+        name=f"{facade.name} {path}",
+        response_class=Response,
+        tags=[facade.name],
+        include_in_schema=path == listing.path,
+        summary=f"As clients of {facade.name} ask",
+    )
+
+
+def _endpoint(listing: Listing) -> Callable[..., Awaitable[Response]]:
+    async def show(request: Request, runtime: RuntimeOf, view: ViewOf, context: ContextOf) -> Response:
+        look = Look(request.path_params, request.scope["headers"], context, runtime, view)
+        content, headers = await listing.answer(look)
+        return Answer(request, content, listing.media_type, headers)
+
+    return show

@@ -1,0 +1,144 @@
+"""The routes of all façades beside this server's own that answer; and how errors are worded at each."""
+
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, cached_property, reduce
+from operator import or_
+from typing import Annotated, Any, cast
+
+from fastapi import APIRouter, Header, Path
+from starlette.routing import compile_path
+
+from onebert_server.facades.address import HEADER, PREFIX
+from onebert_server.facades.facade import Facade
+from onebert_server.facades.formats import Claimant, FacadeFormat
+from onebert_server.facades.table import FACADES
+from onebert_server.http.lean.formats import Format
+from onebert_server.http.problems import ErrorForm
+from onebert_server.http.routes import classify
+from onebert_server.http.schemas.common import REF
+from onebert_server.http.strict import ContextOf, DirectRoute, EdgeOf
+
+# As OpenAPI shows them; what a name may be is said where it is resolved.
+_REF = Annotated[str, Path(json_schema_extra={"pattern": REF})]
+_DETECTOR = Annotated[str | None, Header(alias=HEADER, description="The task, where nothing else names it.")]
+_ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"description": "An error in the form that the client expects.", "content": {"application/json": {}}}
+    for status in ("4XX", "5XX", 422)
+}
+
+
+class FacadeRoute(DirectRoute):
+    """A direct route whose format is one of façades; its endpoint documents it and is never called."""
+
+    @cached_property
+    def format(self) -> Format:
+        """See DirectRoute."""
+        endpoint = cast(_Documented, self.endpoint)
+        return FacadeFormat(self.path, self.path_regex, endpoint.claimants, endpoint.own)
+
+
+class _Documented:
+    """An endpoint by which FastAPI documents what is asked and answered at a path."""
+
+    def __init__(self, path: str, claimants: Sequence[Claimant], own: DirectRoute | None) -> None:
+        self.claimants = claimants
+        self.own = own.own_format if own is not None else None
+        bodies: list[Any] = [own.body_type] if own is not None else []
+        bodies += [one.question.body for one in claimants]
+        parameters: dict[str, Any] = dict.fromkeys(re.findall(r"{(\w+)}", path), _REF)
+        parameters |= {"body": reduce(or_, bodies), "context": ContextOf, "edge": EdgeOf, "detector_id": _DETECTOR}
+        self.__signature__ = inspect.Signature([_parameter(*one) for one in parameters.items()])
+
+    async def __call__(self) -> None:
+        """Never called: see FacadeRoute."""
+
+
+def _parameter(name: str, annotation: Any) -> inspect.Parameter:
+    default = None if annotation is _DETECTOR else inspect.Parameter.empty
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
+
+
+def answering() -> APIRouter:
+    """What answers questions, in every process that takes HTTP: this server's own routes and those of façades."""
+    router = APIRouter()
+    at = _claimants()
+    for route in classify.router.routes:
+        if not isinstance(route, DirectRoute) or route.path not in at:
+            router.routes.append(route)
+    own = {route.path: route for route in classify.router.routes if isinstance(route, DirectRoute)}
+    for path, claimants in at.items():
+        _add(router, path, claimants, own.get(path), shown=True)
+        for prefixed in _prefixed(path):
+            _add(router, prefixed, claimants, None, shown=False)
+    return router
+
+
+def form_of(path: str) -> ErrorForm | None:
+    """How an error is worded at a path: as its façade does it, or None where it is none's alone.
+
+    Where several façades share a path, it is the first one's form until the body has told whose request it is.
+    """
+    return next((form for pattern, form in _forms() if pattern.match(path)), None)
+
+
+def paths_of(path: str, *, alone: bool = True) -> Iterator[str]:
+    """A façade's path, and the same with a task in front of it."""
+    if alone:
+        yield path
+    yield from _prefixed(path)
+
+
+def _prefixed(path: str) -> list[str]:
+    return [PREFIX, f"{PREFIX}/"] if path == "/" else [PREFIX + path]
+
+
+@cache
+def _claimants() -> Mapping[str, Sequence[Claimant]]:
+    found: dict[str, list[Claimant]] = {}
+    for facade in FACADES:
+        for question in facade.questions:
+            found.setdefault(question.path, []).append(Claimant(facade, question))
+    return found
+
+
+def _add(router: APIRouter, path: str, claimants: Sequence[Claimant], own: DirectRoute | None, *, shown: bool) -> None:
+    answers = [one.question.response for one in claimants]
+    if own is not None:
+        answers.append(own.response_model)
+    names = [one.facade.name for one in claimants]
+    router.add_api_route(
+        path,
+        cast(Callable[..., Any], _Documented(path, claimants, own)),
+        methods=["POST"],
+        name=f"{'_'.join(names)} {path}",
+        summary=f"As clients of {' and '.join(dict.fromkeys(names))} ask",
+        description=f"Also with `{PREFIX}` in front of the path; see docs/clients.md.",
+        response_model=reduce(or_, answers) if Any not in answers else Any,
+        responses=_ERRORS,
+        tags=list(dict.fromkeys(names)),
+        include_in_schema=shown,
+        route_class_override=FacadeRoute,
+    )
+
+
+def facade_paths() -> frozenset[str]:
+    """The paths of all façades, those with a task in front of them included."""
+    return frozenset(one for facade in FACADES for path, alone in _paths(facade) for one in paths_of(path, alone=alone))
+
+
+@cache
+def _forms() -> list[tuple[re.Pattern[str], ErrorForm]]:
+    own = {route.path for route in classify.router.routes if isinstance(route, DirectRoute)}
+    found: dict[str, ErrorForm] = {}
+    for facade in FACADES:
+        for path, alone in _paths(facade):
+            for one in paths_of(path, alone=alone and path not in own):
+                found.setdefault(one, facade.form)
+    return [(compile_path(path)[0], form) for path, form in found.items()]
+
+
+def _paths(facade: Facade) -> Iterator[tuple[str, bool]]:
+    yield from ((question.path, True) for question in facade.questions)
+    yield from ((listing.path, not listing.prefixed_alone) for listing in facade.listings)
