@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo bench bench-gpu gpu-wheels test test-all lint types unit guard clean
+.PHONY: setup demo bench bench-gpu gpu-wheels test test-all lint types unit guard clean page-libraries
 
 setup: .venv/installed
 
@@ -53,6 +53,10 @@ types: setup
 
 unit: setup
 	$(BIN)/pytest --numprocesses auto --dist loadfile
+
+# The libraries that the page at / comes with, from npm again, in the versions and with the digests that the script names.
+page-libraries:
+	$(PYTHON) server/page_libraries.py
 
 clean:
 	rm -rf .venv .bench build dist

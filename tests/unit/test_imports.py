@@ -44,6 +44,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"app", "front_ends", "score"},
         {"facades"},
         {"http"},
+        {"page"},
         {"runtime"},
         {"edge"},
         {"answering"},

@@ -13,14 +13,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from onebert_server.access.keys import KeyRing
 from onebert_server.access.principal import Principal, nobody, root
 from onebert_server.http.problems import problem_response
+from onebert_server.page import files
 from onebert_server.settings import is_loopback
 from onebert_store.errors import OneBertError, TooManyAttempts, Unauthorized
 
-# Paths without a key: the documentation, which says nothing about the tasks of this server, and health.
+# Paths without a key: the page and the documentation, which say nothing about the tasks of this server, and health.
 DOCS_PATHS = frozenset(
-    {"/", "/docs", "/docs/start.js", "/docs/swagger-ui.css", "/docs/swagger-ui-bundle.js", "/openapi.json"}
+    {"/docs", "/docs/start.js", "/docs/swagger-ui.css", "/docs/swagger-ui-bundle.js", "/openapi.json"}
 )
-OPEN_PATHS = DOCS_PATHS | {"/healthz", "/startupz", "/readyz"}
+OPEN_PATHS = DOCS_PATHS | files.PATHS.keys() | {"/healthz", "/startupz", "/readyz"}
 
 
 class TokensOf(Protocol):

@@ -1,6 +1,7 @@
 """Tenants: each sees its own tasks, and cannot tell another's from one that nobody has made; every route × scope."""
 
 import asyncio
+import hashlib
 from itertools import product
 
 import pytest
@@ -226,6 +227,7 @@ ROUTES = {
     "PUT /v1/tasks/{task}/aliases/{alias}": (PROMOTE, {"json": {"version": 7}, "headers": AT}),
     "DELETE /v1/tasks/{task}/aliases/{alias}": (PROMOTE, {"alias": "next", "headers": AT}),
     "GET /v1/base": (ANY, {}),
+    "GET /v1/whoami": (ANY, {}),
 }
 # Paths of façades, without a task in front of them: what is asked there, by whoever may classify.
 QUESTIONS = {
@@ -273,7 +275,21 @@ def test_every_route_is_in_the_tables(runtime):
     found = set(routes(create_app(runtime).routes))
     known = ROUTES.keys() | OF_THE_SERVER.keys()
     assert known <= found
-    assert all(route.removeprefix("GET ") in OPEN_PATHS for route in found - known)
+    # Of the page's files only those are open that there are.
+    assert all(route.removeprefix("GET ") in OPEN_PATHS for route in found - known - {"GET /page/{path:path}"})
+
+
+@pytest.mark.parametrize("key", [*TENANTS, ROOT_KEY])
+def test_everybody_is_told_who_it_is(runtime, asker, key):
+    told = ask(asker, key, "GET", "/v1/whoami").json()
+    who = TENANTS.get(key) or runtime.keys.find(hashlib.sha256(key.encode()).digest())
+    assert told == {
+        "principal": who.name,
+        "scopes": sorted(who.scopes),
+        "tasks": list(who.tasks),
+        "default_task": who.default_task,
+    }
+    assert key not in str(told)
 
 
 @pytest.mark.parametrize("key", [*TENANTS, ROOT_KEY, "no-such-key-0000"])

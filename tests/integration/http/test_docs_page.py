@@ -27,13 +27,12 @@ def web(server):
 
 @layouts
 def test_the_page_is_whole_without_a_network_and_without_a_key(web):
-    assert web.get("/").headers["location"] == "docs"
-    page = web.get("/", follow_redirects=True)
+    page = web.get("/docs")
     assert page.status_code == 200
     parts = re.findall(r'(?:src|href)="([^"]+)"', page.text)
     parts += re.findall(r'url: "([^"]+)"', web.get("/docs/start.js").text)
     wanted = {urlsplit(urljoin("http://server/docs", part)).path for part in parts if not part.startswith("data:")}
-    assert wanted == DOCS_PATHS - {"/", "/docs"}
+    assert wanted == DOCS_PATHS - {"/docs"}
     for path in wanted:
         part = web.get(path)
         assert part.status_code == 200
@@ -42,7 +41,7 @@ def test_the_page_is_whole_without_a_network_and_without_a_key(web):
 
 
 def test_the_page_may_load_nothing_from_elsewhere(web):
-    for path in DOCS_PATHS - {"/", "/openapi.json"}:
+    for path in DOCS_PATHS - {"/openapi.json"}:
         policy = dict(rule.split(maxsplit=1) for rule in web.get(path).headers["content-security-policy"].split(";"))
         assert policy["default-src"] == policy["frame-ancestors"] == "'none'"
         sources = {source for name, value in policy.items() if name != "style-src" for source in value.split()}

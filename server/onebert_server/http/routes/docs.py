@@ -4,7 +4,7 @@ from importlib.metadata import distribution
 from pathlib import Path
 
 from fastapi import APIRouter
-from starlette.responses import FileResponse, HTMLResponse, RedirectResponse, Response
+from starlette.responses import FileResponse, HTMLResponse, Response
 
 router = APIRouter(include_in_schema=False)
 
@@ -39,12 +39,6 @@ PAGE = """<!doctype html>
 # Without a validator: the one that Swagger UI asks by default is on the internet.
 START = """SwaggerUIBundle({url: "openapi.json", dom_id: "#page", deepLinking: true, validatorUrl: null});
 """
-
-
-@router.get("/")
-async def root() -> Response:
-    """Leads to the page."""
-    return RedirectResponse("docs")
 
 
 @router.get("/docs")

@@ -5,7 +5,7 @@ from fastapi import APIRouter, Response
 from onebert_encoder.maths.choose import answering_kernels
 from onebert_server.access.principal import Action
 from onebert_server.http.routes.runtime_of import RuntimeOf
-from onebert_server.http.schemas.system import BaseResponse, Health
+from onebert_server.http.schemas.system import BaseResponse, Health, WhoResponse
 from onebert_server.http.strict import PROBLEMS, ContextOf
 from onebert_store.errors import ShuttingDown
 
@@ -22,6 +22,14 @@ async def base(runtime: RuntimeOf) -> BaseResponse:
         kernels=answering_kernels(runtime.base).description,
         batch_invariant=runtime.base.batch_invariant,
     )
+
+
+@router.get("/v1/whoami")
+async def whoami(context: ContextOf) -> WhoResponse:
+    """Who asks, by its key or address, what that one may do, and with which tasks."""
+    who = context.principal
+    scopes = sorted(who.scopes)
+    return WhoResponse(principal=who.name, scopes=scopes, tasks=list(who.tasks), default_task=who.default_task)
 
 
 @router.get("/healthz", response_model_exclude_none=True)

@@ -4,6 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
+from onebert_store.registry.grants import Scope
+
 
 class BaseResponse(BaseModel):
     """The base, and the shapes that a delta for it may touch."""
@@ -30,6 +32,15 @@ class BaseResponse(BaseModel):
     parameters: dict[str, list[int]]
     modules: dict[str, list[int]]
     symbols: dict[str, str]
+
+
+class WhoResponse(BaseModel):
+    """Who asks, and what that one may do."""
+
+    principal: Annotated[str, Field(description="`key:` and the key's name, or without keys the client's address")]
+    scopes: Annotated[list[Scope], Field(description="what it may do")]
+    tasks: Annotated[list[str], Field(description="with which tasks, as globs")]
+    default_task: Annotated[str | None, Field(description="what an item without `task` means")]
 
 
 class Health(BaseModel):

@@ -1,0 +1,1 @@
+"""The page at `/`: its files, as a browser runs them; no build makes them."""

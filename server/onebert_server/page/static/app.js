@@ -1,0 +1,62 @@
+// The page: who is signed in, which view is shown, and what is around it.
+
+import { session, signIn, signOut, signedIn } from "./api.js";
+import { Calls } from "./calls.js";
+import { html, render, useEffect, useRef, useState } from "./lib.js";
+import { Said, Waiting } from "./parts.js";
+import { here } from "./route.js";
+import { SignIn } from "./views/signin.js";
+import { Task } from "./views/task.js";
+import { Tasks } from "./views/tasks.js";
+import { Try } from "./views/try.js";
+
+// The first part of the address -> name, view, and whether who asks may use it.
+const VIEWS = {
+  tasks: { name: "Tasks", view: ({ parts, query }) => (parts[1] ? html`<${Task} name=${parts[1]} query=${query} key=${parts[1]} />` : html`<${Tasks} />`) },
+  try: { name: "Try", view: ({ query }) => html`<${Try} query=${query} />` },
+};
+
+const titles = ({ parts, at }) => `${parts[1] ?? VIEWS[at].name} · OneBERT`;
+
+function Page() {
+  const { state } = session.use();
+  const route = here.use();
+  const main = useRef();
+  const shown = `${state}/${route.parts.join("/")}`;
+  const [before, setBefore] = useState(shown);
+  const at = Object.hasOwn(VIEWS, route.parts[0] ?? "") ? route.parts[0] : "tasks";
+  useEffect(() => {
+    document.title = state === "in" ? titles({ ...route, at }) : "OneBERT";
+    // Who listens to the page, or goes through it by keys, begins with what is new.
+    if (before !== shown && !before.startsWith("asking")) main.current.querySelector("h1")?.focus();
+    setBefore(shown);
+  }, [shown]);
+  return html`
+    <a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); main.current.querySelector("h1")?.focus(); }}>To the content</a>
+    <${Head} at=${state === "in" ? at : ""} />
+    <main id="main" ref=${main}>
+      ${state === "asking" && html`<h1 tabindex="-1" class="unseen">OneBERT</h1><${Waiting} />`}
+      ${(state === "out" || state === "down") && html`<${SignIn} />`}
+      ${state === "in" && VIEWS[at].view(route)}
+    </main>
+    ${state === "in" && html`<${Calls} />`}
+    <${Said} />`;
+}
+
+const Head = ({ at }) => {
+  const { who } = session.use();
+  return html`
+    <header class="head">
+      <a class="name" href="#/tasks"><img src="page/icon.svg" alt="" width="24" height="24" /> OneBERT</a>
+      <nav aria-label="Views">
+        ${at && Object.entries(VIEWS).map(([key, { name }]) => html`<a href=${`#/${key}`} aria-current=${key === at ? "page" : null}>${name}</a>`)}
+        <a href="docs">HTTP</a>
+      </nav>
+      ${at && signedIn() && html`
+        <div class="who"><span class="small">${who.principal.replace(/^key:/, "")}</span>
+          <button type="button" class="slight" onClick=${signOut}>Sign out</button></div>`}
+    </header>`;
+};
+
+render(html`<${Page} />`, document.getElementById("page"));
+signIn("");

@@ -1,0 +1,60 @@
+// What the server says of tasks and versions, read page by page.
+
+import { ask, path } from "./api.js";
+
+/** Every task that who asks may see, by name. */
+export async function allTasks(signal) {
+  const found = [];
+  for (let after = ""; after !== null; ) {
+    const { value } = await ask("GET", `/v1/tasks?${new URLSearchParams({ after })}`, { signal });
+    found.push(...value.tasks);
+    after = value.next;
+  }
+  return found;
+}
+
+/** A task with its versions, the newest first. */
+export async function oneTask(name, signal) {
+  let task = null;
+  for (let after = 0; after !== null; ) {
+    const { value } = await ask("GET", `${path`/v1/tasks/${name}`}?after=${after}`, { signal });
+    task = { ...value, versions: [...(task?.versions ?? []), ...value.versions] };
+    after = value.next;
+  }
+  task.versions.reverse();
+  return task;
+}
+
+const manifests = new Map();
+
+/** A version's manifest; asked for once, since content never changes. */
+export async function manifestOf(name, version, digest) {
+  const known = `${name} ${digest}`;
+  if (!manifests.has(known)) {
+    const asked = ask("GET", path`/v1/tasks/${name}/versions/${version}`).then(({ value }) => value.manifest);
+    manifests.set(known, asked);
+    asked.catch(() => manifests.delete(known));
+  }
+  return manifests.get(known);
+}
+
+/** The measure that a training went by, where it was measured: `{name, value, split}`; null where nobody said. */
+export function measured(manifest) {
+  const training = manifest?.training ?? {};
+  for (const split of ["test", "validation"]) {
+    const found = training[split];
+    if (found === null || typeof found !== "object") continue;
+    const name = typeof training.metric === "string" && training.metric in found ? training.metric : Object.keys(found)[0];
+    if (typeof found[name] === "number") return { name, value: found[name], split };
+  }
+  return null;
+}
+
+/** Nested values as `[name, text]`: `data` and in it `rows` is `data rows`. */
+export function flat(value, before = "") {
+  return Object.entries(value ?? {}).flatMap(([key, item]) => {
+    const name = `${before} ${key}`.trim().replaceAll("_", " ");
+    if (item !== null && typeof item === "object" && !Array.isArray(item)) return flat(item, name);
+    return [[name, typeof item === "number" && !Number.isInteger(item) ? item.toPrecision(5).replace(/\.?0+$/, "") : typeof item === "string" ? item : JSON.stringify(item)]];
+  });
+}

@@ -1,0 +1,133 @@
+// Small parts that every view uses: what was said last, refusals, questions before something is done, long lists.
+
+import { cell, html, useEffect, useLayoutEffect, useRef, useState } from "./lib.js";
+
+const said = cell("");
+/** Says something to who listens to the page instead of looking at it. */
+export const say = (text) => said.set(text);
+export const Said = () => html`<p class="unseen" role="status" id="said">${said.use()}</p>`;
+
+export const number = new Intl.NumberFormat("en").format;
+export const decimal = (value, digits = 3) =>
+  !Number.isFinite(value) ? "–" : Math.abs(value) >= 1000 ? number(Math.round(value)) : value.toPrecision(digits).replace(/\.?0+$/, "");
+export const probability = (value) => value.toFixed(3);
+const DATE = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "short" });
+export const date = (text) => DATE.format(new Date(text));
+export const bytes = (size) =>
+  size < 1000 ? `${size} B` : size < 1e6 ? `${decimal(size / 1e3)} kB` : size < 1e9 ? `${decimal(size / 1e6)} MB` : `${decimal(size / 1e9)} GB`;
+export const many = (count, one, more = `${one}s`) => `${number(count)} ${count === 1 ? one : more}`;
+
+/** A refusal in the server's own words. */
+export const Refused = ({ error, what }) => html`
+  <div class="refused" role="alert">
+    <strong>${what ?? error.problem?.title ?? "Something went wrong"}</strong>
+    <p>${error.message}</p>
+    ${error.reasons?.length > 0 && html`<ul>${error.reasons.map((one) => html`<li>${one}</li>`)}</ul>`}
+    ${error.problem?.code && html`<p class="quiet"><code>${error.problem.code}</code></p>`}
+  </div>`;
+
+export const Waiting = ({ children }) => html`<p class="quiet waiting" role="status">${children ?? "Loading…"}</p>`;
+
+export const Aliases = ({ aliases, at }) =>
+  Object.entries(aliases)
+    .filter(([, version]) => at === undefined || version === at)
+    .map(([name, version]) => html`<span class=${name === "live" ? "tag live" : "tag"}>${name}${at === undefined && html` <b>${version}</b>`}</span>`);
+
+/** A button that copies a text. */
+export function Copy({ text, what }) {
+  const [done, setDone] = useState(false);
+  useEffect(() => setDone(false), [text]);
+  const copy = async () => {
+    await navigator.clipboard.writeText(text).then(() => setDone(true), () => say("The browser did not let this page copy."));
+    say(`Copied ${what}`);
+  };
+  // The clipboard is there for pages from this machine, or by TLS.
+  if (!navigator.clipboard) return null;
+  return html`<button type="button" class="slight" onClick=${copy} aria-label=${`Copy ${what}`}>${done ? "Copied" : "Copy"}</button>`;
+}
+
+/** Asks before something is done. `act` does it; what refuses it is shown here, and nothing is closed. */
+export function Confirm({ title, children, verb, act, close }) {
+  const dialog = useRef();
+  const [state, setState] = useState({});
+  useEffect(() => {
+    dialog.current.showModal();
+  }, []);
+  const submit = async (event) => {
+    event.preventDefault();
+    setState({ busy: true });
+    try {
+      await act();
+      close();
+    } catch (error) {
+      setState({ error });
+    }
+  };
+  return html`
+    <dialog ref=${dialog} aria-labelledby="asked" onClose=${close}>
+      <form onSubmit=${submit}>
+        <h2 id="asked">${title}</h2>
+        ${children}
+        ${state.error && html`<${Refused} error=${state.error} />`}
+        <div class="buttons">
+          <button type="button" onClick=${() => dialog.current.close()}>Cancel</button>
+          <button class="main" disabled=${state.busy}>${state.busy ? "One moment…" : verb}</button>
+        </div>
+      </form>
+    </dialog>`;
+}
+
+const BEYOND = 6;
+
+/**
+ * A list of any length, of which only what is seen is drawn. Arrows, Page Up and Down, Home and End move in it, and the
+ * tab key enters and leaves it.
+ * `draw(row, {tabindex, ref})` gives what is in one item; it puts both on its link or button.
+ */
+export function LongList({ rows, height, label, draw, id }) {
+  const box = useRef();
+  const focused = useRef();
+  const [top, setTop] = useState(0);
+  const [room, setRoom] = useState(600);
+  const [active, setActive] = useState(0);
+  const [moved, setMoved] = useState(0);
+  useEffect(() => {
+    setActive(0);
+    setTop(0);
+    if (box.current) box.current.scrollTop = 0;
+  }, [rows]);
+  useLayoutEffect(() => {
+    const watch = new ResizeObserver(() => setRoom(box.current.clientHeight));
+    watch.observe(box.current);
+    return () => watch.disconnect();
+  }, []);
+  useLayoutEffect(() => {
+    if (moved) focused.current?.focus({ preventScroll: true });
+  }, [moved]);
+  const move = (event) => {
+    const page = Math.max(1, Math.floor(room / height) - 1);
+    const steps = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -rows.length, End: rows.length };
+    if (!(event.key in steps) || !rows.length) return;
+    event.preventDefault();
+    const next = Math.min(rows.length - 1, Math.max(0, active + steps[event.key]));
+    const at = box.current.scrollTop;
+    box.current.scrollTop = Math.min(next * height, Math.max(at, (next + 1) * height - room));
+    setTop(box.current.scrollTop);
+    setActive(next);
+    setMoved((count) => count + 1);
+  };
+  const first = Math.max(0, Math.floor(top / height) - BEYOND);
+  const last = Math.min(rows.length, Math.ceil((top + room) / height) + BEYOND);
+  const seen = Array.from({ length: Math.max(0, last - first) }, (_, at) => first + at);
+  // Where the tab key leads must be there, wherever the wheel has gone.
+  if (active < rows.length && (active < first || active >= last)) seen.push(active);
+  return html`
+    <div class="long" ref=${box} id=${id} onScroll=${(event) => setTop(event.currentTarget.scrollTop)} onKeyDown=${move}>
+      <ul role="list" aria-label=${label} style=${{ height: `${rows.length * height}px` }}>
+        ${seen.map((at) => html`
+          <li key=${rows[at].key} aria-setsize=${rows.length} aria-posinset=${at + 1} style=${{ height: `${height}px`, transform: `translateY(${at * height}px)` }}>
+            ${draw(rows[at], { tabindex: at === active ? 0 : -1, ref: at === active ? focused : null, focus: () => setActive(at) })}
+          </li>`)}
+      </ul>
+    </div>`;
+}

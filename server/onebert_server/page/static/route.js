@@ -1,0 +1,34 @@
+// Where in the page we are: what the address says behind its `#`, which no server is ever sent.
+
+import { cell } from "./lib.js";
+
+const read = () => {
+  const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
+  return { parts: path.split("/").filter(Boolean).map(decoded), query: Object.fromEntries(new URLSearchParams(query)) };
+};
+
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
+/** `{parts, query}` of the address. */
+export const here = cell(read());
+addEventListener("hashchange", () => here.set(read()));
+
+const hash = (parts, query = {}) => {
+  const said = new URLSearchParams(Object.entries(query).filter(([, value]) => value)).toString();
+  return `#/${parts.map(encodeURIComponent).join("/")}${said && `?${said}`}`;
+};
+export const link = (parts, query) => hash(parts, query);
+export const go = (parts, query) => {
+  location.hash = hash(parts, query);
+};
+/** Says in the address what is shown, without a step for the browser's way back. */
+export function stay(parts, query) {
+  history.replaceState(null, "", hash(parts, query));
+  here.set(read());
+}

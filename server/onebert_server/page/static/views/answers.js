@@ -1,0 +1,67 @@
+// One answer, whatever the type of its task is.
+
+import { html, useState } from "../lib.js";
+import { decimal, number, probability } from "../parts.js";
+
+const AT_FIRST = 8;
+
+/** How long it took: until the answer was here, and in the server where that says so. */
+export function Took({ ms, headers }) {
+  const phases = (headers?.get("Server-Timing") ?? "").split(",").flatMap((one) => {
+    const [name, ...rest] = one.trim().split(";");
+    const took = rest.map((part) => part.trim()).find((part) => part.startsWith("dur="));
+    return name && took ? [`${name} ${Number(took.slice(4)).toFixed(1)}`] : [];
+  });
+  return html`<p class="quiet" id="took">${ms.toFixed(1)} ms until the answer was here${phases.length > 0 && `; in the server, in ms: ${phases.join(", ")}`}</p>`;
+}
+
+export function Answer({ result, given, beside }) {
+  return html`
+    ${result.error && html`<p class="error">${result.error.title}: ${result.error.detail}</p>`}
+    ${result.abstained && html`<p><span class="tag">abstained</span></p>`}
+    ${result.scores && html`<${Scores} result=${result} beside=${beside?.scores} />`}
+    ${result.entities ? html`<${Marked} text=${given.text} spans=${result.entities} />` : result.words && html`<${Marked} text=${given.text} spans=${result.words} />`}
+    ${result.answers && html`<${Answers} answers=${result.answers} context=${given.pair} />`}
+    ${result.tokens !== undefined && html`<p class="quiet small">${number(result.tokens)} tokens${result.truncated && html`; <b>the text was cut</b>`}</p>`}`;
+}
+
+/** Probabilities as bars. Numbers that are none, of a regression, have no bars. */
+function Scores({ result, beside }) {
+  const [all, setAll] = useState(false);
+  const rows = Object.entries(result.scores);
+  const bars = rows.every(([, score]) => score >= 0 && score <= 1);
+  const chosen = new Set(result.selected ?? result.labels ?? (result.label === undefined ? [] : [result.label]));
+  return html`
+    <table class="scores">
+      <thead class="unseen"><tr><th scope="col">Label</th><th scope="col">Score</th>${beside && html`<th scope="col">More than beside it</th>`}</tr></thead>
+      <tbody>${rows.slice(0, all ? rows.length : AT_FIRST).map(([label, score]) => html`
+        <tr class=${chosen.has(label) ? "chosen" : ""}>
+          <th scope="row"><span class="wrap">${label}</span>${bars && html`<span class="bar" aria-hidden="true"><i style=${{ width: `${score * 100}%` }}></i></span>`}</th>
+          <td>${bars ? probability(score) : decimal(score, 4)}</td>
+          ${beside && html`<td class="quiet">${label in beside ? signed(score - beside[label]) : "–"}</td>`}
+        </tr>`)}</tbody>
+    </table>
+    ${rows.length > AT_FIRST && !all && html`<button type="button" class="slight" onClick=${() => setAll(true)}>All ${number(rows.length)} labels</button>`}`;
+}
+
+export const signed = (value) => (Math.abs(value) < 0.0005 ? "±0" : `${value > 0 ? "+" : "−"}${probability(Math.abs(value))}`);
+
+/** A text with what was found in it; places count code points. */
+function Marked({ text, spans }) {
+  const points = Array.from(text);
+  const parts = [];
+  let at = 0;
+  for (const { start, end, label, score } of spans.filter((one) => one.label !== "O")) {
+    parts.push(points.slice(at, start).join(""));
+    parts.push(html`<mark>${points.slice(start, end).join("")}<span class="label">${label} ${probability(score)}</span></mark>`);
+    at = end;
+  }
+  parts.push(points.slice(at).join(""));
+  return html`<p class="marked">${parts}</p>${parts.length === 1 && html`<p class="quiet">Nothing was found.</p>`}`;
+}
+
+function Answers({ answers, context }) {
+  if (!answers.length) return html`<p class="quiet">There is no answer in the text.</p>`;
+  const spans = [{ ...answers[0], label: "answer" }];
+  return html`<${Marked} text=${context} spans=${spans} />`;
+}

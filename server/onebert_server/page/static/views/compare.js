@@ -1,0 +1,63 @@
+// Two versions beside each other: what their manifests say otherwise.
+
+import { flat, manifestOf } from "../data.js";
+import { html, useLoaded, useMemo, useState } from "../lib.js";
+import { bytes, date, Refused } from "../parts.js";
+import { link, stay } from "../route.js";
+
+export function Compare({ task, query }) {
+  const numbers = task.versions.map((one) => one.version);
+  const known = (given) => (numbers.includes(Number(given)) ? Number(given) : null);
+  const one = known(query.version) ?? task.aliases.live ?? numbers[0];
+  const before = known(task.previous.live);
+  const other = known(query.beside) ?? [before, numbers.find((at) => at < one), numbers.find((at) => at !== one)].find((at) => at && at !== one);
+  if (!other) return null;
+  const choose = (version, beside) => stay(["tasks", task.name], { version, beside });
+  return html`
+    <section aria-labelledby="compare">
+      <h2 id="compare">What differs</h2>
+      <form class="pair" onSubmit=${(event) => event.preventDefault()}>
+        <${Choice} label="Version" value=${one} numbers=${numbers} choose=${(at) => choose(at, other)} />
+        <${Choice} label="beside" value=${other} numbers=${numbers} choose=${(at) => choose(one, at)} />
+        <a href=${link(["try"], { task: `${task.name}@${one}`, beside: `${task.name}@${other}` })}>Try both</a>
+      </form>
+      <${Facts} task=${task} one=${one} other=${other} />
+    </section>`;
+}
+
+const Choice = ({ label, value, numbers, choose }) => html`
+  <span><label for=${`choice-${label}`}>${label}</label> <select id=${`choice-${label}`} value=${value} onChange=${(event) => choose(Number(event.currentTarget.value))}>
+    ${numbers.map((at) => html`<option value=${at} selected=${at === value}>${at}</option>`)}
+  </select></span>`;
+
+function Facts({ task, one, other }) {
+  const [all, setAll] = useState(false);
+  const { value, error } = useLoaded(() => Promise.all([one, other].map((at) => described(task, at))), [task, one, other]);
+  const rows = useMemo(() => value && sideBySide(...value), [value]);
+  if (error) return html`<${Refused} error=${error} />`;
+  if (!rows) return null;
+  const shown = all ? rows : rows.filter(([, left, right]) => left !== right);
+  return html`
+    <div class="scroll" tabindex="0" role="region" aria-label="Facts of both">
+      <table class="facts">
+        <thead><tr><th scope="col"><span class="unseen">Fact</span></th><th scope="col">Version ${one}</th><th scope="col">Version ${other}</th></tr></thead>
+        <tbody>${shown.map(([name, left, right]) => html`
+          <tr class=${left === right ? "" : "differs"}><th scope="row">${name}</th><td>${left ?? "–"}</td><td>${right ?? "–"}</td></tr>`)}</tbody>
+      </table>
+    </div>
+    <label class="check"><input type="checkbox" checked=${all} onChange=${(event) => setAll(event.currentTarget.checked)} /> Show what is the same, too</label>`;
+}
+
+async function described(task, at) {
+  const { digest, size, created_at } = task.versions.find(({ version }) => version === at);
+  const { labels, golden, training, ...rest } = await manifestOf(task.name, at, digest);
+  return [
+    ["made", date(created_at)], ["size", bytes(size)], ["digest", `${digest.slice(0, 19)}…`], ["labels", labels.join(", ")],
+    ...flat(rest), ...flat(training),
+  ];
+}
+
+function sideBySide(left, right) {
+  const [first, second] = [new Map(left), new Map(right)];
+  return [...new Map([...left, ...right]).keys()].map((name) => [name, first.get(name), second.get(name)]);
+}

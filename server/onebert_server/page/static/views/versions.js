@@ -1,0 +1,64 @@
+// The versions of a task, each with what its manifest says of how good it is and what it has learned from.
+
+import { may } from "../api.js";
+import { manifestOf, measured } from "../data.js";
+import { html, useEffect, useState } from "../lib.js";
+import { Aliases, bytes, date, decimal, many, number } from "../parts.js";
+import { link } from "../route.js";
+
+const AT_FIRST = 10;
+const SPLITS = ["train", "validation", "test"];
+
+export function Versions({ task, move }) {
+  const [shown, setShown] = useState(AT_FIRST);
+  const promote = may("promote", task.name);
+  const left = task.versions.length - shown;
+  return html`
+    <section aria-labelledby="versions">
+      <h2 id="versions">Versions</h2>
+      <ul role="list" class="versions">
+        ${task.versions.slice(0, shown).map((version) => html`<${Version} key=${version.version} task=${task} version=${version} move=${promote && move} />`)}
+      </ul>
+      ${left > 0 && html`<button type="button" onClick=${() => setShown(shown + 50)}>Show older ones (${number(left)})</button>`}
+    </section>`;
+}
+
+function Version({ task, version, move }) {
+  const [manifest, setManifest] = useState(null);
+  useEffect(() => {
+    // One whose manifest cannot be read says why by its status.
+    manifestOf(task.name, version.version, version.digest).then(setManifest, () => setManifest(null));
+  }, [version.digest]);
+  const found = measured(manifest);
+  const data = manifest?.training?.data;
+  const rows = SPLITS.flatMap((split) => (typeof data?.rows?.[split] === "number" ? [[split, data.rows[split]]] : []));
+  const facts = [
+    [found ? `${found.name}, ${found.split}` : "Measured", found ? decimal(found.value) : "–"],
+    ["Method", version.method ?? "–"],
+    ["Data", typeof data?.name === "string" ? data.name : "–", rows.map(([split, count]) => `${number(count)} ${split}`).join(", ")],
+    ["Size", bytes(version.size)],
+    ["Made", date(version.created_at)],
+  ];
+  return html`
+    <li class="version" aria-labelledby=${`v${version.version}`}>
+      <header>
+        <h3 id=${`v${version.version}`}>Version ${version.version}</h3>
+        <span class="tags"><${Aliases} aliases=${task.aliases} at=${version.version} /></span>
+        ${version.status === "unavailable" && html`<span class="tag bad">unavailable</span>`}
+        <span class="buttons">
+          <a href=${link(["try"], { task: `${task.name}@${version.version}` })} aria-label=${`Try version ${version.version}`}>Try</a>
+          ${move && html`<button type="button" class="slight" onClick=${() => move({ version: version.version })} aria-label=${`Promote version ${version.version}`}>Promote</button>`}
+        </span>
+      </header>
+      ${version.reason && html`<p class="error">${version.reason}</p>`}
+      <dl>${facts.map(([name, value, more]) => html`
+        <div><dt>${name}</dt><dd title=${more || null}>${value}${more && html`<span class="quiet more">${more}</span>`}</dd></div>`)}</dl>
+      ${manifest && html`<${Labels} manifest=${manifest} />`}
+    </li>`;
+}
+
+const MOST = 12;
+
+const Labels = ({ manifest }) => html`
+  <p class="quiet small">${manifest.task_type.replace("_", " ")}, ${many(manifest.labels.length, "label")}:${" "}
+    ${manifest.labels.slice(0, MOST).join(", ")}${manifest.labels.length > MOST && ` and ${number(manifest.labels.length - MOST)} more`}</p>`;

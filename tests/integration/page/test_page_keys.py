@@ -1,0 +1,101 @@
+"""The page of a server with keys: who signs in sees what its key is for, and the key is nowhere but in memory."""
+
+import pytest
+from playwright.sync_api import expect
+
+from browsers import assert_accessible, needs_chromium, opened
+from onebert_store.file.format import loads
+from onebert_store.registry.registry import Registry
+from servers import Server, Task
+
+pytestmark = [pytest.mark.slow, needs_chromium]
+
+KEY = "root-key-0123456789"
+# What the browser itself says of an answer of 401.
+REFUSALS = ["Failed to load resource"]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("keys")
+    with Registry.open(folder / "data") as registry:
+        for seed in (1, 2):
+            registry.add("acme-tone", loads(Task(seed=seed).file))
+        registry.add("blue-tone", loads(Task(seed=3).file))
+    with Server(folder, api_keys=KEY) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def own(server):
+    """A key that classifies with some tasks, and may do nothing else."""
+    with server.client(api_key=KEY) as client:
+        body = {"name": "reader", "scopes": ["classify"], "tasks": ["acme-*"]}
+        return client.send("POST", "/v1/keys", json=body).json()["key"]
+
+
+@pytest.fixture
+def page(browser, server):
+    with opened(browser, server.url, expected=REFUSALS) as one:
+        yield one
+
+
+def sign_in(page, key):
+    page.get_by_label("API key").fill(key)
+    page.get_by_role("button", name="Sign in").click()
+
+
+def test_a_key_that_is_not_taken_is_refused_in_words(page):
+    assert_accessible(page, "sign in")
+    sign_in(page, "no-such-key-0000")
+    expect(page.get_by_role("alert")).to_contain_text("send one valid key")
+    expect(page.get_by_label("API key")).to_be_visible()
+    assert_accessible(page, "refused")
+
+
+def test_the_key_is_in_memory_only(page, server):
+    sent = []
+    page.on("request", lambda one: sent.append(one.url + (one.post_data or "")))
+    sign_in(page, KEY)
+    expect(page.get_by_role("list", name="Tasks").get_by_role("link")).to_have_count(2)
+    page.get_by_role("link", name="acme-tone").click()
+    expect(page.get_by_role("button", name="Promote version 2")).to_be_visible()
+    page.locator(".calls summary").click()
+    expect(page.locator(".snippet").first).to_contain_text("$ONEBERT_API_KEY")
+    kept = "JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie, location.href, history.state])"
+    assert KEY not in page.evaluate(kept)
+    assert page.evaluate("indexedDB.databases().then((found) => found.length)") == 0
+    assert page.context.cookies() == []
+    assert KEY not in page.content() + "".join(sent)
+    page.reload()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Sign in")
+    assert page.get_by_label("API key").input_value() == ""
+
+
+def test_signing_out_forgets(page):
+    sign_in(page, KEY)
+    page.get_by_role("button", name="Sign out").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Sign in")
+    expect(page.get_by_text("acme-tone")).to_have_count(0)
+
+
+def test_a_key_sees_its_own_tasks_and_is_offered_what_it_may(page, server, own):
+    sign_in(page, own)
+    expect(page.get_by_role("list", name="Tasks").get_by_role("link")).to_have_count(1)
+    expect(page.get_by_text("reader", exact=True)).to_be_visible()
+    page.get_by_role("link", name="acme-tone").click()
+    expect(page.get_by_role("heading", level=3)).to_have_count(2)
+    expect(page.get_by_role("button", name="Promote")).to_have_count(0)
+    assert_accessible(page)
+
+
+def test_a_key_that_is_revoked_signs_out(page, server):
+    with server.client(api_key=KEY) as client:
+        body = {"name": "short", "scopes": ["classify"], "tasks": ["*"]}
+        made = client.send("POST", "/v1/keys", json=body).json()
+        sign_in(page, made["key"])
+        expect(page.get_by_role("list", name="Tasks").get_by_role("link")).to_have_count(2)
+        client.send("DELETE", f"/v1/keys/{made['id']}")
+    page.get_by_role("link", name="acme-tone").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Sign in")
+    expect(page.get_by_role("alert")).to_contain_text("no longer taken")
