@@ -234,6 +234,9 @@ QUESTIONS = {
     "/": {"inputs": TEXT, "parameters": {}},
     "/models/{model}": {"inputs": TEXT, "parameters": {}},
     "/predict": {"inputs": TEXT},
+    "/api/v1/text/contents": {"contents": [TEXT]},
+    "/api/v1/text/generation": {"prompt": TEXT, "generated_text": TEXT},
+    "/api/v1/text/chat": {"messages": [{"role": "user", "content": TEXT}]},
 }
 # What façades show of a task to whoever sees it.
 LISTINGS = ()

@@ -1,0 +1,143 @@
+"""FMS detectors: `/api/v1/text/…`, as the FMS guardrails orchestrator, LiteLLM and NeMo Guardrails ask detectors."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from onebert_encoder.answering.results import Labeled, Prediction
+from onebert_encoder.text.tokens import Text as OneText
+from onebert_server.answering.answers import Answered
+from onebert_server.facades.detections import detections
+from onebert_server.facades.facade import Call, Facade, Question, json_reply
+from onebert_server.facades.reading import reading_of
+from onebert_server.facades.whole import read_whole
+from onebert_server.http.lean.formats import Reply
+from onebert_server.http.problems import Fault
+from onebert_server.http.schemas.common import RequestBody
+from onebert_server.http.schemas.questions import Text
+from onebert_server.limits import MAX_FANOUT, MAX_ITEMS, MAX_TEXT
+from onebert_store.errors import InvalidInput
+
+# The orchestrator sends the sentences of a text at once.
+MAX_CONTENTS = MAX_FANOUT
+
+
+class DetectorParams(RequestBody):
+    """What a detector may be told."""
+
+    threshold: Annotated[
+        float | None,
+        Field(allow_inf_nan=False, description="score over which something is detected (null: the task's, else 0.5)"),
+    ] = None
+
+
+class Contents(RequestBody):
+    """Texts, each of which has a list of detections; one that is blank has none."""
+
+    contents: Annotated[list[Annotated[str, Field(max_length=MAX_TEXT)]], Field(min_length=1, max_length=MAX_CONTENTS)]
+    detector_params: DetectorParams = Field(default_factory=DetectorParams)
+
+
+class Generation(RequestBody):
+    """A prompt and what a model made of it: a pair of texts."""
+
+    prompt: Text
+    generated_text: Text
+    detector_params: DetectorParams = Field(default_factory=DetectorParams)
+
+
+class Part(RequestBody):
+    """A text among the kinds of content that a message may have."""
+
+    type: Literal["text"]
+    text: str
+
+
+class Message(RequestBody):
+    """One message of a chat."""
+
+    role: Literal["developer", "system", "user", "assistant", "tool"]
+    content: Annotated[str, Field(max_length=MAX_TEXT)] | Annotated[list[Part], Field(max_length=MAX_ITEMS)]
+    name: str | None = None
+
+    @property
+    def text(self) -> str:
+        """All of it."""
+        return self.content if isinstance(self.content, str) else "\n".join(part.text for part in self.content)
+
+
+class Chat(RequestBody):
+    """A chat, whose last message is judged as the answer to the one before it."""
+
+    messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_FANOUT)]
+    tools: Annotated[list[Any], Field(default_factory=list, max_length=0, description="no task reads any")]
+    detector_params: DetectorParams = Field(default_factory=DetectorParams)
+
+
+async def contents(call: Call[Contents]) -> Reply:
+    """A list of detections for each text; offsets are of code points, the end excluded."""
+    task, given, threshold = call.task(), call.body.contents, call.body.detector_params.threshold
+    texts = [text for text in given if text.strip()]
+    answered = iter(await read_whole(call, [task] * len(texts), texts) if texts else [])
+    return json_reply([_in_text(text, next(answered), threshold) if text.strip() else [] for text in given])
+
+
+async def generation(call: Call[Generation]) -> Reply:
+    """What is detected in a prompt and its answer."""
+    body = call.body
+    return await _of_whole(call, (body.prompt, body.generated_text), body.detector_params.threshold)
+
+
+async def chat(call: Call[Chat]) -> Reply:
+    """What is detected in the end of a chat: its last two messages that are no instructions, or its only one."""
+    spoken = [one.text for one in call.body.messages if one.role not in ("developer", "system") and one.text.strip()]
+    if not spoken:
+        raise InvalidInput("messages: one of a user, an assistant or a tool must have a text")
+    text = (spoken[-2], spoken[-1]) if len(spoken) > 1 else spoken[-1]
+    return await _of_whole(call, text, call.body.detector_params.threshold)
+
+
+async def _of_whole(call: Call[Any], text: OneText, threshold: float | None) -> Reply:
+    [answered] = await read_whole(call, [call.task()], [text])
+    return json_reply([_detected(one, answered) for one in detections(answered, 0, threshold)])
+
+
+def _in_text(text: str, answered: Answered, threshold: float | None) -> list[dict[str, Any]]:
+    return [
+        {"start": one.start, "end": one.end, "text": text[one.start : one.end], **_detected(one, answered)}
+        for one in detections(answered, len(text), threshold)
+    ]
+
+
+def _detected(one: Labeled, answered: Answered) -> dict[str, Any]:
+    facts, answer = answered.facts, reading_of(answered).answer
+    metadata: dict[str, Any] = {"version": facts.version, "digest": facts.digest}
+    if isinstance(answer, Prediction) and answer.abstained is not None:
+        metadata["abstained"] = answer.abstained
+    return {
+        "detection": facts.task,
+        "detection_type": one.label,
+        "score": one.score,
+        "evidence": [],
+        "metadata": metadata,
+    }
+
+
+def worded(fault: Fault) -> tuple[int, Any]:
+    """An error as detectors say it."""
+    return fault.status, {"code": fault.status, "message": fault.sentence}
+
+
+_PATH = "/api/v1/text/"
+_Detections: type[Sequence[dict[str, Any]]] = list[dict[str, Any]]
+
+FACADE = Facade(
+    "FMS detectors",
+    worded,
+    [
+        Question(f"{_PATH}contents", Contents, contents, list[list[dict[str, Any]]]),
+        Question(f"{_PATH}generation", Generation, generation, _Detections),
+        Question(f"{_PATH}chat", Chat, chat, _Detections),
+    ],
+)
