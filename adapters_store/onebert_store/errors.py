@@ -35,6 +35,7 @@ One file although it is long: the tree below is what a reader looks for, and eac
     ├── ShuttingDown                  503  shutting-down         with Retry-After
     ├── Unhealthy                     503  unhealthy             the engine is dead or hangs
     ├── EngineFailed                  500  engine-failed         the forward pass raised
+    ├── WholeTextNeeded               500  whole-text-needed     (between processes) a text was sent without its end
     ├── AnswerNotFinite               422  answer-not-finite     a served task gave NaN or infinity
     ├── Unauthorized                  401  unauthorized
     ├── Forbidden                     403  forbidden             the key is not for this
@@ -296,6 +297,13 @@ class Unhealthy(OneBertError):
     status = 503
     code = "unhealthy"
     title = "Unhealthy"
+
+
+class WholeTextNeeded(OneBertError):
+    """A text is read in windows to its end, and was sent without it; who sent it sends all of it."""
+
+    code = "whole-text-needed"
+    title = "The whole text is needed"
 
 
 class EngineFailed(OneBertError):

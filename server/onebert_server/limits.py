@@ -11,6 +11,8 @@ MAX_FANOUT = 1024
 # Characters of one reference to a task.
 MAX_REF = 128
 
+# Sequences that one request may come to, by tasks and by windows of long texts.
+MAX_SEQUENCES = 4096
 # Logits that one request may be answered with, 64 MiB of them: 64 texts of 512 tokens with 512 tags each, say.
 MAX_LOGITS = 2**24
 # Bytes of JSON that one request may be answered with.

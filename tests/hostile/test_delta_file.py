@@ -149,6 +149,64 @@ MALFORMED = HEADER | METADATA | DUPLICATES | ENTRIES | LAYOUT
 
 GOOD_TEXT = json.dumps(manifest_dict())
 
+
+def deciding(task_type="single_label", window=None, **decision):
+    """A manifest of format 2."""
+    labels = {"labels": ["start", "end"]} if task_type == "span" else {}
+    pooling = {"pooling": "none"} if task_type in ("token", "span") else {}
+    if window is not None:
+        decision["window"] = {"tokens": 8, "overlap": 2, "reduction": "max"} | window
+    return manifest_dict(format=2, task_type=task_type, decision=decision, **labels, **pooling)
+
+
+DECISIONS = {
+    "decision-empty": (deciding(), "decision: a decision says something"),
+    "decision-nothing": (deciding(activation=None), "decision: a decision says something"),
+    "decision-list": (manifest_dict(format=2, decision=[]), "decision"),
+    "decision-unknown-key": (deciding(threshold=0.5), "decision.threshold: Extra inputs"),
+    "activation-unknown": (deciding(activation="relu"), "decision.activation"),
+    "activation-raw": (deciding(activation="raw"), "decision.activation"),
+    "activation-of-a-regression": (deciding("regression", activation="none"), "decision.activation: a regression"),
+    "activation-of-spans": (deciding("span", activation="softmax"), "decision.activation: a span"),
+    "activation-of-tokens": (deciding("token", activation="sigmoid"), "a token task has softmax or none"),
+    "temperature-0": (deciding(temperature=0.0), "decision.temperature"),
+    "temperature-negative": (deciding(temperature=-1.0), "decision.temperature"),
+    "temperature-tiny": (deciding(temperature=5e-324), "decision.temperature"),
+    "temperature-huge": (deciding(temperature=1e300), "decision.temperature"),
+    "temperature-infinite": (json.dumps(deciding(temperature=2)).replace(": 2}", ": 1e999}"), "a number is too large"),
+    "temperature-text": (deciding(temperature="2"), "decision.temperature"),
+    "temperature-true": (deciding(temperature=True), "decision.temperature"),
+    "temperature-for-nothing": (deciding(temperature=2.0, activation="none"), "there is no activation"),
+    "temperature-of-a-regression": (deciding("regression", temperature=2.0), "there is no activation"),
+    "thresholds-none": (deciding(thresholds={}), "decision.thresholds"),
+    "thresholds-stranger": (deciding(thresholds={"maybe": 0.5}), "one is for what is no label"),
+    "thresholds-over-1": (deciding(thresholds={"yes": 1.5}), "one is no probability"),
+    "thresholds-below-0": (deciding("multi_label", thresholds={"yes": -0.1}), "one is no probability"),
+    "thresholds-text": (deciding(thresholds={"yes": "0.5"}), "decision.thresholds.yes"),
+    "thresholds-of-tokens": (deciding("token", thresholds={"yes": 0.5}), "the labels of a token task have none"),
+    "thresholds-control": (deciding(thresholds={"ye\x1b": 0.5}), "decision.thresholds"),
+    "positives-none": (deciding(positives=[]), "decision.positives"),
+    "positives-all": (deciding(positives=["yes", "no"]), "one label of a single_label task is not positive"),
+    "positives-twice": (deciding(positives=["yes", "yes"]), "they are not distinct"),
+    "positives-stranger": (deciding(positives=["maybe"]), "one is no label"),
+    "positives-text": (deciding(positives="yes"), "decision.positives"),
+    "positives-of-spans": (deciding("span", positives=["start"]), "a span task has no labels"),
+    "abstain-empty": (deciding(abstain={}), "either below or energy"),
+    "abstain-both": (deciding(abstain={"below": 0.5, "energy": 1.0}), "either below or energy"),
+    "abstain-below-2": (deciding(abstain={"below": 2.0}), "decision.abstain.below"),
+    "abstain-of-a-regression": (deciding("regression", abstain={"below": 0.5}), "a regression task has no rule"),
+    "abstain-energy-of-spans": (deciding("span", abstain={"energy": 0.5}), "a span task has no rule by energy"),
+    "abstain-below-a-logit": (deciding(activation="none", abstain={"below": 0.5}), "below is a probability"),
+    "window-float": (deciding(window={"tokens": 8.0}), "decision.window.tokens"),
+    "window-7": (deciding(window={"tokens": 7}), "decision.window.tokens"),
+    "window-over-max-length": (deciding(window={"tokens": 17}), "its tokens are over max_length 16"),
+    "window-negative-overlap": (deciding(window={"overlap": -1}), "decision.window.overlap"),
+    "window-stands-still": (deciding(window={"overlap": 5}), "overlap is at most half"),
+    "window-union-of-texts": (deciding(window={"reduction": "union"}), "a single_label task is reduced by max or mean"),
+    "window-max-of-tokens": (deciding("token", window={}), "a token task is reduced by union"),
+    "window-mean-of-spans": (deciding("span", window={"reduction": "mean"}), "a span task is reduced by max"),
+}
+
 MANIFESTS = {
     "empty-text": ("", "not JSON at character 0"),
     "not-json": ("{'format': 1}", "not JSON at character 1"),
@@ -168,7 +226,9 @@ MANIFESTS = {
     "surrogate-in-text": (GOOD_TEXT[:-1] + ',"training":{"a":"\ud800"}}', "half a surrogate pair"),
     "unknown-key": (manifest_dict(extra=1), "extra: Extra inputs are not permitted"),
     "unknown-key-cut": (manifest_dict(**{"\x1b" + "k" * 9999: 1}), r"^\?k{78}…: Extra inputs"),
-    "format-2": (manifest_dict(format=2), "format"),
+    "format-3": (manifest_dict(format=3), "format"),
+    "format-2-for-nothing": (manifest_dict(format=2), "format: it is 2 where there is a decision, else 1"),
+    "format-1-with-a-decision": (manifest_dict(decision={"temperature": 2.0}), "format: it is 2 where"),
     "format-true": (manifest_dict(format=True), "format"),
     "format-float": (manifest_dict(format=1.0), "format"),
     "format-text": (manifest_dict(format="1"), "format"),
@@ -211,6 +271,7 @@ MANIFESTS = {
     "golden-empty": (manifest_dict(golden={"input_ids": [[]], "logits": [[0.0, 0.0]]}), "golden"),
     "golden-513": (manifest_dict(golden={"input_ids": [[1] * 513], "logits": [[0.0, 0.0]]}), "golden"),
     "golden-nine": (manifest_dict(golden={"input_ids": [[1]] * 9, "logits": [[0.0, 0.0]] * 9}), "golden"),
+    **DECISIONS,
     "golden-bool": (manifest_dict(golden={"input_ids": [[True]], "logits": [[0.0, 0.0]]}), "golden"),
 }
 

@@ -100,16 +100,26 @@ def _token(raw: RawAnswer) -> Labeling:
 
 
 def _span(raw: RawAnswer) -> Extraction:
-    logits, wanted = tempered(raw.logits, raw.outputs.decision), min(raw.asked.top_k or 1, MAX_ANSWERS)
-    answers = find_spans(logits, raw.aligned, raw.text[1], wanted)
-    return Extraction(answers, unsure(answers, raw.outputs))
+    logits = tempered(raw.logits, raw.outputs.decision)
+    answers = find_spans(logits, raw.aligned, raw.text[1], _wanted(raw.asked))
+    return extract(answers, raw.outputs, raw.asked)
 
 
-def unsure(answers: list[FoundSpan], outputs: Outputs) -> bool | None:
-    """Whether a span task abstains: its best span is below what its rule says, or there is none."""
-    if outputs.decision is None or outputs.decision.abstain is None or outputs.decision.abstain.below is None:
-        return None
-    return not answers or answers[0].score < outputs.decision.abstain.below
+def extract(answers: list[FoundSpan], outputs: Outputs, asked: Asked) -> Extraction:
+    """The answer of a span task of what was found, best first; it abstains where the best is below what its rule says.
+
+    Args:
+        answers: at least as many as are wanted, if there are so many.
+        outputs: of the task.
+        asked: how many are wanted.
+    """
+    below = outputs.decision.abstain.below if outputs.decision is not None and outputs.decision.abstain else None
+    abstained = None if below is None else not answers or answers[0].score < below
+    return Extraction(answers[: _wanted(asked)], abstained)
+
+
+def _wanted(asked: Asked) -> int:
+    return min(asked.top_k or 1, MAX_ANSWERS)
 
 
 @dataclass(frozen=True)

@@ -188,6 +188,10 @@ class Tokenizer:
         alignment = _alignment(pieces.sources, kept, [len(ids) for ids in template.ids]) if align else None
         return Tokens(input_ids, type_ids, self.measure(pieces, kept)[1], alignment)
 
+    def specials(self, halves: int) -> int:
+        """How many special tokens stand around one text, or around the two of a pair."""
+        return self._templates[halves - 1].size
+
     def measure(self, pieces: Pieces, kept: Cut) -> tuple[int, bool]:
         """How many tokens `cut` would give, and whether it would leave pieces out."""
         count = 0

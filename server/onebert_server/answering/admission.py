@@ -5,19 +5,21 @@ import time
 from collections.abc import Sequence
 
 from onebert_encoder.answering.answer import TASK_TYPES
+from onebert_encoder.answering.asked import Asked
 from onebert_encoder.answering.scores import Logits
 from onebert_encoder.text.tokens import CutOnce, Pieces, Tokenizer
 from onebert_server.access.context import Context
 from onebert_server.access.principal import Action, Principal
 from onebert_server.answering.arrivals import Arrivals
 from onebert_server.answering.backend import Result, Wanted
-from onebert_server.answering.plan import Computed, OneSequence, Plan, Planned
+from onebert_server.answering.plan import Computed, Plan, Planned, Sequences
 from onebert_server.answering.rates import Rates
 from onebert_server.answering.sizes import AnswerSize
 from onebert_server.engine.engine import Engine
 from onebert_server.engine.request import Item
 from onebert_server.limits import MAX_FANOUT
 from onebert_server.telemetry.observed import FORWARD, QUEUE
+from onebert_server.versions.facts import Facts
 from onebert_server.versions.residents import Residents
 from onebert_server.versions.version import Version
 from onebert_store.errors import InvalidInput
@@ -31,7 +33,7 @@ class Admission:
         self._residents = residents
         self._directory = residents.directory
         self._engine = engine
-        self._plan = plan or OneSequence()
+        self._plan = plan or Sequences()
         self._rates = Rates()
         self._waking_from: asyncio.AbstractEventLoop | None = None
         self._arrivals: Arrivals[list[Logits]] | None = None
@@ -50,7 +52,7 @@ class Admission:
         try:
             await self._residents.ready(versions, context)
             self._rates.check(context.principal)
-            expanded = self._expand(versions, inputs, AnswerSize(wanted.asked))
+            expanded = self._expand(versions, inputs, wanted.asked)
             items = [item for question in expanded for item in question.items]
             request = self._engine.submit(items, context, wake=False)
             self._rates.count(context.principal, items)
@@ -94,24 +96,35 @@ class Admission:
         principal.require_scope(Action.CLASSIFY)
         if wanted.refs is not None:
             return self._directory.pin(wanted.refs, principal)
-        takes = lambda facts: TASK_TYPES[facts.task_type].takes(wanted.pair)  # noqa: E731
+        takes = lambda facts: refusal(facts, wanted.asked, wanted.pair) is None  # noqa: E731
         return self._directory.pin_live(takes, MAX_FANOUT, principal)
 
-    def _expand(self, versions: Sequence[Version], inputs: Sequence[Pieces], size: AnswerSize) -> list["_Expanded"]:
-        tokens = CutOnce(self._tokenizer)
+    def _expand(self, versions: Sequence[Version], inputs: Sequence[Pieces], asked: Asked) -> list["_Expanded"]:
+        tokens, size = CutOnce(self._tokenizer), AnswerSize(asked)
         expanded = []
         for index, version in enumerate(versions):
             number = index if len(inputs) > 1 else 0
             pieces = inputs[number]
-            kind = TASK_TYPES[version.facts.task_type]
-            if not kind.takes(pair=len(pieces.ids) > 1):
-                facts = version.facts
-                raise InvalidInput(f"{facts.ref} is a {facts.task_type} task and takes {kind.question}")
-            planned = self._plan.expand(pieces, version, self._tokenizer)
+            if why := refusal(version.facts, asked, pair=len(pieces.ids) > 1):
+                raise InvalidInput(why)
+            planned = self._plan.expand(pieces, version, self._tokenizer, asked)
             items = [Item(tokens.of(pieces, one.kept), one.slot) for one in planned]
             size.add(version.facts, [len(item.tokens) for item in items])
             expanded.append(_Expanded(version, number, planned, items))
         return expanded
+
+
+def refusal(facts: Facts, asked: Asked, pair: bool) -> str | None:
+    """Why a version does not take such an input, or has nothing that is asked; None where it answers."""
+    kind = TASK_TYPES[facts.task_type]
+    what = f"{facts.ref} is a {facts.task_type} task and"
+    if not kind.takes(pair):
+        return f"{what} takes {kind.question}"
+    if why := kind.refusal(asked):
+        return f"{what} has {why}"
+    if asked.window is not None and (asked.window.tokens or 0) > facts.max_length:
+        return f"{facts.ref} takes {facts.max_length} tokens, and a window of it no more"
+    return None
 
 
 class _Expanded:

@@ -14,11 +14,11 @@ from onebert_encoder.text.tokens import Pieces, Text, Tokenizer
 from onebert_server.access.context import Context
 from onebert_server.access.principal import Action
 from onebert_server.answering.backend import Backend, Result, Wanted
-from onebert_server.answering.plan import OneSequence, Plan, Question, Reading
+from onebert_server.answering.plan import Plan, Question, Reading, Sequences
 from onebert_server.answering.tokenizing import Tokenizing
 from onebert_server.telemetry.observed import ANSWER, TOKENIZE
 from onebert_server.versions.facts import Facts
-from onebert_store.errors import AnswerNotFinite
+from onebert_store.errors import AnswerNotFinite, OneBertError, WholeTextNeeded
 
 # Threads that tokenize and read answers.
 WORKERS = 4
@@ -56,7 +56,7 @@ class Answerer:
         self._tokenizing = Tokenizing(tokenizer, max_length, workers)
         self._backend = backend
         self._workers = workers
-        self._plan = plan or OneSequence()
+        self._plan = plan or Sequences()
 
     def check(self, context: Context) -> None:
         """Refuses what would be refused however small it were: for before the body is read.
@@ -90,9 +90,16 @@ class Answerer:
         """
         self.check(context)
         began = time.monotonic()
-        inputs = await self._tokenizing.split(context.principal.name, texts)
+        inputs = await self._tokenizing.split(context.principal.name, texts, whole=wanted.asked.window is not None)
         context.observed.phase(TOKENIZE, began, time.monotonic())
-        results = await self._backend.compute(context, wanted, inputs)
+        try:
+            results = await self._backend.compute(context, wanted, inputs)
+        except OneBertError as error:
+            if error.code != WholeTextNeeded.code:
+                raise
+            # Only what a reference means now says whether its version reads windows, which few do.
+            inputs = await self._tokenizing.split(context.principal.name, texts, whole=True)
+            results = await self._backend.compute(context, wanted, inputs)
         began = time.monotonic()
         work = partial(self._read, texts, inputs, results, wanted.asked, render)
         numbers = 0

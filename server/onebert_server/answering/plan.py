@@ -2,7 +2,7 @@
 
 A question is one input for one version. In the engine's process a plan expands it into the sequences to run, each with
 the row that answers it and a role. Where the text is, which may be a front end, the plan reduces what was computed to
-one answer. Today every question is one sequence.
+one answer. A question is one sequence, or one for each window of a long text.
 """
 
 from collections.abc import Sequence
@@ -12,12 +12,15 @@ from onebert_encoder.answering.answer import answer
 from onebert_encoder.answering.asked import Asked
 from onebert_encoder.answering.results import Answer
 from onebert_encoder.answering.scores import Logits
+from onebert_encoder.answering.windows import WindowLogits, answer_windows, window_of
 from onebert_encoder.text.tokens import Cut, Pieces, Text, Tokenizer
+from onebert_encoder.text.windows import window_cuts
 from onebert_server.versions.facts import Facts
 from onebert_server.versions.version import Version
+from onebert_store.errors import WholeTextNeeded
 
-# The role of a sequence whose logits are the answer.
-ANSWER = "answer"
+# The role of a sequence whose logits are the answer, and of those that each say something about a part of the text.
+ANSWER, WINDOW = "answer", "window"
 
 
 class Planned(NamedTuple):
@@ -46,38 +49,76 @@ class Question(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """An answer, the number of tokens that it is about, and whether some of the input's were left out."""
+    """An answer, and how it was read.
+
+    Attributes:
+        answer: the answer.
+        tokens: that it is about.
+        truncated: whether some of the input's were left out.
+        windows: in how many windows the input was read; None where it is not read by windows.
+    """
 
     answer: Answer
     tokens: int
     truncated: bool
+    windows: int | None = None
 
 
 class Plan(Protocol):
     """How questions are expanded and answers reduced; only `Computed` goes from one to the other."""
 
-    def expand(self, pieces: Pieces, version: Version, tokenizer: Tokenizer) -> Sequence[Planned]:
+    def expand(self, pieces: Pieces, version: Version, tokenizer: Tokenizer, asked: Asked) -> Sequence[Planned]:
         """The sequences to run for one input, at least one.
 
         Raises:
-            InvalidInput: the version cannot take the input.
+            InvalidInput, TooLarge: the version cannot take the input.
+            WholeTextNeeded: pieces are wanted that were left out when the text was split.
         """
 
     def reduce(self, question: Question, computed: Sequence[Computed], tokenizer: Tokenizer) -> Reading:
         """One answer from what was computed for the sequences of `expand`, in their order; all of it is finite."""
 
 
-class OneSequence:
-    """A question is one sequence: the beginning of the input, as long as the task takes it."""
+class Sequences:
+    """A question is one sequence, the beginning of the input; or one for each window, where a task reads by windows."""
 
-    def expand(self, pieces: Pieces, version: Version, tokenizer: Tokenizer) -> Sequence[Planned]:
+    def expand(self, pieces: Pieces, version: Version, tokenizer: Tokenizer, asked: Asked) -> Sequence[Planned]:
         """See Plan."""
-        return (Planned(tokenizer.fit(pieces, version.facts.max_length), version.slot),)
+        facts = version.facts
+        if asked.window is None and facts.decision is None:
+            return (Planned(tokenizer.fit(pieces, facts.max_length), version.slot),)
+        window = window_of(facts, facts.max_length, asked)
+        if window is None:
+            return (Planned(tokenizer.fit(pieces, facts.max_length), version.slot),)
+        cuts = window_cuts(tokenizer, pieces, window.tokens, window.overlap)
+        if any(stop > len(ids) for ids, (_, stop) in zip(pieces.ids, cuts[-1], strict=True)):
+            raise WholeTextNeeded("a text was sent without its end, and is read to its end")
+        return [Planned(kept, version.slot, WINDOW) for kept in cuts]
 
     def reduce(self, question: Question, computed: Sequence[Computed], tokenizer: Tokenizer) -> Reading:
         """See Plan."""
+        facts, pieces = question.facts, question.pieces
+        if computed[0].role == WINDOW:
+            return _reduce_windows(question, computed, tokenizer)
         [only] = computed
-        facts = question.facts
-        alignment = tokenizer.cut(question.pieces, only.kept, align=True).alignment if facts.per_token else None
+        alignment = tokenizer.cut(pieces, only.kept, align=True).alignment if facts.per_token else None
         found = answer(only.logits, facts, question.text, alignment, question.asked)
-        return Reading(found, *tokenizer.measure(question.pieces, only.kept))
+        return Reading(found, *tokenizer.measure(pieces, only.kept))
+
+
+def _reduce_windows(question: Question, computed: Sequence[Computed], tokenizer: Tokenizer) -> Reading:
+    facts, pieces, asked = question.facts, question.pieces, question.asked
+    window = window_of(facts, facts.max_length, asked)
+    if window is None:
+        raise ValueError("what is no window was planned as one")
+    windows = [
+        WindowLogits(
+            one.logits,
+            one.kept[-1][0],
+            tokenizer.cut(pieces, one.kept, align=True).alignment if facts.per_token else None,
+        )
+        for one in computed
+    ]
+    found = answer_windows(windows, facts, question.text, window.reduction, asked)
+    whole = tuple((0, length) for length in pieces.lengths)
+    return Reading(found, *tokenizer.measure(pieces, whole), len(windows))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from onebert_encoder.answering.asked import Asked
 from onebert_encoder.answering.stretches import MAX_ANSWERS
-from onebert_server.limits import MAX_ANSWER_BYTES, MAX_LOGITS
+from onebert_server.limits import MAX_ANSWER_BYTES, MAX_LOGITS, MAX_SEQUENCES
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import TooLarge
 
@@ -18,7 +18,7 @@ class AnswerSize:
 
     def __init__(self, asked: Asked) -> None:
         self._asked = asked
-        self._numbers = self._bytes = 0
+        self._sequences = self._numbers = self._bytes = 0
         self._labels_of: set[str] = set()
 
     def add(self, facts: Facts, lengths: Sequence[int]) -> None:
@@ -28,12 +28,15 @@ class AnswerSize:
             TooLarge: with it the request would be answered with too much.
         """
         tokens = sum(lengths) if facts.per_token else len(lengths)
+        self._sequences += len(lengths)
         self._numbers += len(facts.labels) * tokens
         self._bytes += _answer_bytes(facts, tokens, self._asked)
         # All labels of a version are sent to a front end that does not know them, however few the answer shows.
         if facts.ref not in self._labels_of:
             self._labels_of.add(facts.ref)
             self._bytes += facts.label_bytes
+        if self._sequences > MAX_SEQUENCES:
+            raise TooLarge(f"the texts would be read in over {MAX_SEQUENCES} windows; send the request in parts")
         if self._numbers > MAX_LOGITS:
             raise TooLarge("the answers would hold too many numbers, tokens by labels; send the request in parts")
         if self._bytes > MAX_ANSWER_BYTES:

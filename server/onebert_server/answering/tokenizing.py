@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 
 from onebert_encoder.text.tokens import Pieces, Text, Tokenizer
-from onebert_server.limits import MAX_CHARACTERS
+from onebert_server.limits import MAX_CHARACTERS, MAX_TEXT
 from onebert_server.permits import Permits
 from onebert_server.turns import Places
 
@@ -13,6 +13,8 @@ from onebert_server.turns import Places
 TINY_CHARACTERS = 512
 # Characters after which a request's texts make way for others; one text is never divided.
 PART_CHARACTERS = 2**14
+# Pieces of one text: no tokenizer makes more than four of a character, its bytes.
+MAX_PIECES = 4 * MAX_TEXT
 # Workers that tokenize at the same time: one is left to read answers.
 AT_ONCE = 3
 
@@ -35,24 +37,30 @@ class Tokenizing:
             MAX_CHARACTERS, "as many texts wait to be tokenized as the server holds; try again soon"
         )
 
-    async def split(self, principal: str, texts: Sequence[Text]) -> list[Pieces]:
+    async def split(self, principal: str, texts: Sequence[Text], whole: bool = False) -> list[Pieces]:
         """The pieces of each text; equal texts give the same object, by which the engine sees what it can share.
+
+        Args:
+            principal: whose they are.
+            texts: texts or pairs.
+            whole: whether pieces are kept that no sequence is long enough for; windows read them.
 
         Raises:
             QueueFull: as many characters wait as may; of one principal no more than are left for others.
         """
+        most = MAX_PIECES if whole else self._max_length
         if len(texts) == 1 and _characters(texts[0]) <= TINY_CHARACTERS:
-            return self._tokenizer.split(texts, self._max_length)
+            return self._tokenizer.split(texts, most)
         distinct = list(dict.fromkeys(texts))
         characters = sum(map(_characters, distinct))
         if characters <= TINY_CHARACTERS:
-            made = self._tokenizer.split(distinct, self._max_length)
+            made = self._tokenizer.split(distinct, most)
         else:
-            made = await self._in_turns(principal, distinct, characters)
+            made = await self._in_turns(principal, distinct, characters, most)
         by_text = dict(zip(distinct, made, strict=True))
         return [by_text[text] for text in texts]
 
-    async def _in_turns(self, principal: str, texts: Sequence[Text], characters: int) -> list[Pieces]:
+    async def _in_turns(self, principal: str, texts: Sequence[Text], characters: int, most: int) -> list[Pieces]:
         # Where the request is cancelled meanwhile, the part that a thread has begun is all that is still done.
         self._permits.take(principal, characters)
         made: list[Pieces] = []
@@ -60,9 +68,7 @@ class Tokenizing:
             for part in _parts(texts):
                 await self._places.take(principal)
                 try:
-                    made += await asyncio.wrap_future(
-                        self._workers.submit(self._tokenizer.split, part, self._max_length)
-                    )
+                    made += await asyncio.wrap_future(self._workers.submit(self._tokenizer.split, part, most))
                 finally:
                     self._places.give_back()
         finally:

@@ -44,6 +44,7 @@ class Result(Struct, frozen=True, kw_only=True, omit_defaults=True):
         abstained: whether the task says that it does not know; None where it has no rule for that.
         tokens: of the input, special tokens included.
         truncated: whether the input was cut to the task's longest.
+        windows: in how many windows it was read; None where it was not read by windows.
     """
 
     label: str | None = None
@@ -56,6 +57,7 @@ class Result(Struct, frozen=True, kw_only=True, omit_defaults=True):
     abstained: bool | None = None
     tokens: int | None = None
     truncated: bool | None = None
+    windows: int | None = None
 
 
 class ResultError(Struct, frozen=True):

@@ -1,161 +1,26 @@
 """From texts to answers, in the engine's process and from a front end's side of the wire: the same in both."""
 
 import asyncio
-import time
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from functools import partial
-from threading import Event, current_thread, main_thread
+from threading import current_thread, main_thread
 
-import numpy as np
 import pytest
-import torch
 
-from bases import far_delta, tiny_base
+from bases import tiny_base
 from onebert_encoder.answering.answer import answer
-from onebert_encoder.answering.asked import PLAIN, Asked
+from onebert_encoder.answering.asked import Asked
 from onebert_encoder.base.base import load_base
-from onebert_encoder.maths.batch import pack
-from onebert_encoder.maths.fold import fold
-from onebert_encoder.maths.predict import compute_logits
-from onebert_encoder.maths.rows import stack_rows
-from onebert_server.access.context import Context
-from onebert_server.access.keys import KeyRing
-from onebert_server.access.principal import root
 from onebert_server.answering import sizes
-from onebert_server.answering.admission import Admission
-from onebert_server.answering.answers import Answerer
 from onebert_server.answering.backend import Wanted
-from onebert_server.answering.plan import OneSequence, Planned, Reading
-from onebert_server.engine.bank import Bank
-from onebert_server.engine.engine import Engine, EngineLimits
-from onebert_server.engine.queue import QueueLimits
-from onebert_server.front_ends import desk, wire
-from onebert_server.front_ends.desk import FrontDesk
-from onebert_server.front_ends.remote import RemoteBackend
-from onebert_server.metrics import Metrics
-from onebert_server.versions.residents import Residents
-from onebert_server.versions.version import Version
+from onebert_server.answering.plan import Planned, Reading, Sequences
+from onebert_server.front_ends import desk
 from onebert_store.errors import AnswerNotFinite, InvalidInput, OneBertError, TaskNotFound, TooLarge
-from onebert_store.file.manifest import parse_manifest
-from onebert_store.registry.records import Alias, VersionRecord
-from tiny_delta import manifest_dict
-
-TASKS = {
-    "good": {},
-    "bad": {},  # whose answers are NaN
-    "short": {"max_length": 6},
-    "tags": {"task_type": "token", "pooling": "none"},
-    "spans": {"task_type": "span", "pooling": "none", "labels": ["start", "end"]},
-}
+from parts import Parts, assert_like, context
 
 
 @pytest.fixture(scope="module")
 def base():
     return load_base(str(tiny_base()))
-
-
-class Batches:
-    """Counts what is computed, and holds the engine's thread after a batch unless it is `opened`."""
-
-    def __init__(self):
-        self.sequences = []
-        self.entered, self.opened = Event(), Event()
-        self.opened.set()
-
-    def observe_batch(self, sequences, tokens, seconds):
-        self.sequences.append(sequences)
-        self.entered.set()
-        self.opened.wait(180)
-
-    def observe_wait(self, seconds):
-        pass
-
-    def count_dropped(self, why):
-        pass
-
-    def count_left(self, waiting, running, computed):
-        pass
-
-
-class Parts:
-    """A running engine with the tasks above, and answerers on it."""
-
-    def __init__(self, base, path, remote):
-        self.base, self.path, self.remote = base, path, remote
-        self.bank = Bank(base)
-        self.batches = Batches()
-        self.engine = Engine(base, self.bank, EngineLimits(512, QueueLimits(4096, 2**19)), self.batches)
-        # Everything is in memory from the start: there is nothing to load.
-        self.residents = Residents(base, self.bank, self.engine, registry=None)
-        self.directory = self.residents.directory
-        self.rows = {}
-        for name, manifest in TASKS.items():
-            self.add(name, bias=np.nan if name == "bad" else 1.0, **manifest)
-        self.engine.start()
-        self.workers = ThreadPoolExecutor(1)
-
-    def add(self, name, version=1, bias=1.0, seed=1, **manifest):
-        manifest = parse_manifest(manifest_dict(**manifest))
-        tensors = far_delta(self.base.spec, "bitfit", manifest.pooling, len(manifest.labels), seed)
-        tensors["head.bias"][:] = bias
-        row = fold(self.base, {n: torch.from_numpy(v) for n, v in tensors.items()}, manifest.pooling)
-        record = VersionRecord(name, version, f"digest {name} {version}", 1, datetime.now(UTC), manifest)
-        self.rows[name, version] = manifest, row
-        self.directory.publish(Version(record, self.bank.install(row)), {"live": Alias(version)})
-
-    @asynccontextmanager
-    async def answerer(self, plan=None):
-        """One that asks the engine itself, or one on the other side of a socket, with its desk."""
-        admission = Admission(self.base.tokenizer, self.residents, self.engine, plan)
-        make = partial(Answerer, self.base.tokenizer, self.base.spec.max_length, workers=self.workers, plan=plan)
-        if not self.remote:
-            yield make(backend=admission)
-            return
-        loop, lost = asyncio.get_running_loop(), asyncio.Event()
-        self.desk = FrontDesk(admission, Metrics(), KeyRing([]), lambda _: None, lambda _: lost.set())
-        self.backend = RemoteBackend()
-        async with await loop.create_unix_server(lambda: self.desk.channel, self.path):
-            transport, self.backend.channel = await loop.create_unix_connection(
-                lambda: wire.Channel(wire.FromEngine, self.backend.received, lambda: None), self.path
-            )
-            try:
-                yield make(backend=self.backend)
-            finally:
-                transport.close()
-                await lost.wait()
-
-    def answer(self, refs, texts, plan=None, **wanted):
-        async def one():
-            async with self.answerer(plan) as answerer:
-                return await answerer.answer(context(), Wanted(refs, **wanted), texts, list)
-
-        return asyncio.run(one())
-
-    def alone(self, ref, text, asked=PLAIN):
-        """The answer by the encoder, without a server."""
-        name, _, version = ref.partition("@")
-        manifest, row = self.rows[name, int(version or 1)]
-        (tokens,) = self.base.tokenizer.encode([text], manifest.max_length, align=manifest.per_token)
-        (logits,) = self.logits(row, [tokens])
-        return answer(logits, manifest, text, tokens.alignment, asked), len(tokens), tokens.truncated
-
-    def logits(self, row, tokens):
-        with torch.inference_mode():
-            batch = pack(self.base, tokens, [0] * len(tokens))
-            return [one.numpy() for one in compute_logits(self.base, stack_rows(self.base, [row]), batch)]
-
-    def unpinned(self):
-        """Whether nobody holds a version: then its row leaves the bank with it."""
-        for name, version in self.rows:
-            self.directory.retire(name, version)
-        return self.bank.num_resident == 0
-
-
-def context():
-    now = time.monotonic()
-    return Context(root("somebody"), now + 60, now, "an-id")
 
 
 @pytest.fixture(params=[False, True], ids=["one process", "front end"])
@@ -164,22 +29,6 @@ def parts(base, tmp_path, request):
     yield made
     made.engine.close(60)
     made.workers.shutdown()
-
-
-def assert_like(answered, expected):
-    """Labels and spans the same, scores up to rounding."""
-    found, tokens, truncated = expected
-    assert isinstance(answered.reading, Reading)
-    assert (answered.reading.tokens, answered.reading.truncated) == (tokens, truncated)
-    here, there = (torch.tensor(_scores(one)) for one in (answered.reading.answer, found))
-    torch.testing.assert_close(here, there, atol=1e-5, rtol=0)
-
-
-def _scores(found):
-    for name in ("words", "answers"):
-        if hasattr(found, name):
-            return [one.score for one in getattr(found, name)]
-    return found.scores.tolist()
 
 
 @pytest.mark.parametrize("count", [1, 60], ids=["on the loop", "in a worker"])
@@ -255,7 +104,7 @@ def test_answers_that_would_be_too_large_are_refused_before_they_are_computed(pa
     assert parts.unpinned()
 
 
-class Watched(OneSequence):
+class Watched(Sequences):
     """Keeps on which thread answers are read."""
 
     def __init__(self):
@@ -284,10 +133,10 @@ def test_many_numbers_are_read_and_written_beside_the_event_loop(parts, task, be
     assert (main_thread() not in plan.threads) == beside
 
 
-class Doubled(OneSequence):
+class Doubled(Sequences):
     """A question of two sequences: the whole input and its first half; the answer reads the mean of their logits."""
 
-    def expand(self, pieces, resident, tokenizer):
+    def expand(self, pieces, resident, tokenizer, asked):
         [(_, whole)] = tokenizer.fit(pieces, resident.facts.max_length)
         kept = ((0, whole),), ((0, whole // 2),)
         return [Planned(one, resident.slot, role) for one, role in zip(kept, ("whole", "half"), strict=True)]

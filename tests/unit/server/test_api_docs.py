@@ -19,7 +19,7 @@ from onebert_store.file.manifest import TaskType
 DOCS = Path(__file__).parents[3] / "docs"
 API = (DOCS / "api.md").read_text()
 
-# Raised by training and by the client; no server answers with them.
+# Raised by training, by the client or between processes; no server answers with them.
 NOT_ON_THE_WIRE = {
     "unsupported-base",
     "base-not-found",
@@ -28,6 +28,7 @@ NOT_ON_THE_WIRE = {
     "invalid-settings",
     "server-unreachable",
     "store-locked",
+    "whole-text-needed",
 }
 
 

@@ -9,7 +9,7 @@ import msgspec
 from fastapi import APIRouter, Path
 from fastapi.exceptions import RequestValidationError
 
-from onebert_encoder.answering.asked import PLAIN, Asked
+from onebert_encoder.answering.asked import Asked, AskedWindow
 from onebert_encoder.answering.results import fields_of
 from onebert_encoder.text.tokens import Text
 from onebert_server.answering.answers import Answered
@@ -24,6 +24,7 @@ from onebert_server.http.schemas.questions import (
     ClassifyResponse,
     FanoutRequest,
     Item,
+    Options,
     Result,
     TaskResult,
     TextPair,
@@ -72,9 +73,10 @@ async def fanout(body: FanoutRequest, context: ContextOf, edge: EdgeOf) -> bytes
     return await edge.answerer.answer(context, wanted, [text], partial(_by_many, wanted.asked))
 
 
-def _asked(body: ClassifyRequest | ClassifyItemsRequest | FanoutRequest) -> Asked:
+def _asked(body: Options) -> Asked:
     """What a request asks of its answers."""
-    return PLAIN if body.top_k is None else Asked(body.top_k)
+    window = None if body.window is None else AskedWindow(**vars(body.window))
+    return Asked(body.top_k, body.activation, body.threshold, window)
 
 
 def _refs(items: Sequence[Item], default: str | None) -> list[str]:
@@ -121,7 +123,8 @@ def _version(facts: Facts) -> dict[str, Any]:
 
 def _fields(reading: Reading, asked: Asked) -> dict[str, Any]:
     """The fields of a Result."""
-    return {**fields_of(reading.answer, asked.top_k), "tokens": reading.tokens, "truncated": reading.truncated}
+    fields = fields_of(reading.answer, asked.top_k)
+    return {**fields, "tokens": reading.tokens, "truncated": reading.truncated, "windows": reading.windows}
 
 
 def _json(head: Mapping[str, Any], results: Iterable[msgspec.Struct]) -> bytes:

@@ -2,11 +2,12 @@
 
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, Discriminator, Field, Tag
+from pydantic import AfterValidator, BaseModel, Discriminator, Field, Tag, model_validator
 
 from onebert_encoder.answering.results import FoundSpan, Labeled
 from onebert_server.http.schemas.common import REF, Ref, RequestBody
 from onebert_server.limits import MAX_FANOUT, MAX_ITEMS, MAX_TEXT
+from onebert_store.file.decision import MIN_WINDOW, Activation, Reduction
 
 
 def _not_blank(text: str) -> str:
@@ -52,11 +53,43 @@ Inputs = Annotated[
 ]
 
 
-class ClassifyRequest(RequestBody):
+class WindowBody(RequestBody):
+    """How texts that are too long for one sequence are read: in several that overlap, answered as one."""
+
+    tokens: Annotated[
+        int | None,
+        Field(ge=MIN_WINDOW, le=65536, description="of a window, special tokens included (null: max_length)"),
+    ] = None
+    overlap: Annotated[int, Field(ge=0, le=32768, description="tokens that a window shares with the one before")] = 0
+    reduction: Annotated[Reduction | None, Field(description="how their answers become one (null: the type's own)")] = (
+        None
+    )
+
+    @model_validator(mode="after")
+    def _goes_on(self) -> "WindowBody":
+        if self.tokens is not None and 2 * self.overlap > self.tokens:
+            raise ValueError("overlap is at most half of tokens")
+        return self
+
+
+class Options(RequestBody):
+    """What a request asks of its answers, in place of what its tasks say."""
+
+    top_k: TopK = None
+    activation: Annotated[
+        Activation | None, Field(description="what makes scores of logits; `none` gives the logits (null: the task's)")
+    ] = None
+    threshold: Annotated[
+        float | None,
+        Field(allow_inf_nan=False, description="score over which a label is among `labels` (null: the task's)"),
+    ] = None
+    window: Annotated[WindowBody | None, Field(description="how long texts are read (null: as the task says)")] = None
+
+
+class ClassifyRequest(Options):
     """Inputs for one task."""
 
     inputs: Inputs
-    top_k: TopK = None
 
 
 class Item(TextPair):
@@ -65,18 +98,16 @@ class Item(TextPair):
     task: Ref | None = None
 
 
-class ClassifyItemsRequest(RequestBody):
+class ClassifyItemsRequest(Options):
     """Inputs for many tasks."""
 
     items: Annotated[list[Item], Field(min_length=1, max_length=MAX_ITEMS)]
-    top_k: TopK = None
 
 
-class FanoutRequest(TextPair):
-    """One input for many tasks; `["*"]` means the live version of every task that takes such an input."""
+class FanoutRequest(TextPair, Options):
+    """One input for many tasks; `["*"]` means the live version of every task that takes it, and has what is asked."""
 
     tasks: Annotated[list[RefOrAll], Field(min_length=1, max_length=MAX_FANOUT)]
-    top_k: TopK = None
 
 
 class Result(BaseModel):
@@ -97,6 +128,9 @@ class Result(BaseModel):
     abstained: Annotated[bool | None, Field(description="of tasks with a rule for it: the task does not know")] = None
     tokens: Annotated[int | None, Field(description="tokens of the input, special tokens included")] = None
     truncated: Annotated[bool | None, Field(description="whether the input was cut to the task's max_length")] = None
+    windows: Annotated[int | None, Field(description="in how many windows it was read, of tasks that read by them")] = (
+        None
+    )
 
 
 class ResultError(BaseModel):

@@ -1,0 +1,35 @@
+"""Windows: a text that is too long for one sequence, as sequences that overlap."""
+
+from onebert_encoder.text.tokens import Cut, Pieces, Tokenizer
+from onebert_store.errors import InvalidInput, TooLarge
+
+MAX_WINDOWS = 256
+"""Of one text."""
+
+
+def window_cuts(tokenizer: Tokenizer, pieces: Pieces, tokens: int, overlap: int) -> list[Cut]:
+    """The pieces of each window, at least one; of a pair the first text is in each whole, and the second is divided.
+
+    They begin where those of Hugging Face tokenizers do (`stride` is `overlap`): each but the last is full.
+
+    Args:
+        tokenizer: of the pieces.
+        pieces: an input.
+        tokens: of a window, special tokens and the first text of a pair included.
+        overlap: tokens that a window shares with the one before it.
+
+    Raises:
+        InvalidInput: beside special tokens and the first text there is no room to go on.
+        TooLarge: there would be more than `MAX_WINDOWS`.
+    """
+    *whole, length = pieces.lengths
+    room = tokens - tokenizer.specials(len(pieces.lengths)) - sum(whole)
+    if length > room and room <= overlap:
+        before = "the special tokens and the first text of the pair" if whole else "the special tokens"
+        raise InvalidInput(f"a window of {tokens} tokens has no room beside {before} and the overlap of {overlap}")
+    count = 1 if length <= room else 1 + -(-(length - room) // (room - overlap))
+    if count > MAX_WINDOWS:
+        raise TooLarge(f"a text would be read in {count} windows, and {MAX_WINDOWS} are the most; send it in parts")
+    starts = [number * (room - overlap) for number in range(count)]
+    before_it = [(0, one) for one in whole]
+    return [(*before_it, (start, min(start + room, length))) for start in starts]

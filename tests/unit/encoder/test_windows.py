@@ -1,0 +1,172 @@
+"""Windows: cut as Hugging Face tokenizers cut them, and answered as the same windows are one by one."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+import transformers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import expit, softmax
+
+from bases import tiny_base
+from onebert_encoder.answering.answer import answer
+from onebert_encoder.answering.asked import Asked
+from onebert_encoder.answering.results import Extraction, Labeling, Prediction
+from onebert_encoder.answering.windows import WindowLogits, answer_windows
+from onebert_encoder.base.base import Base, load_base
+from onebert_encoder.text.tokens import Text, Tokens
+from onebert_encoder.text.windows import MAX_WINDOWS, window_cuts
+from onebert_store.errors import InvalidInput, TooLarge
+from onebert_store.file.manifest import parse_manifest
+from tiny_delta import manifest_dict
+
+WORDS = ["good", "late", "orders", "zq", "ab", ".", "é😀", "broken"]
+
+
+@cache
+def base(family: str) -> Base:
+    return load_base(str(tiny_base(family)))
+
+
+@cache
+def hugging_face(family: str):
+    return transformers.AutoTokenizer.from_pretrained(str(tiny_base(family)))
+
+
+def cut(family: str, text: Text, tokens: int, overlap: int) -> list[tuple[Tokens, int]]:
+    """Each window's tokens, and the first piece that it has."""
+    tokenizer = base(family).tokenizer
+    (pieces,) = tokenizer.split([text], 10**6)
+    cuts = window_cuts(tokenizer, pieces, tokens, overlap)
+    return [(tokenizer.cut(pieces, kept, align=True), kept[-1][0]) for kept in cuts]
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.sampled_from(["bert", "roberta"]),
+    st.lists(st.sampled_from(WORDS), min_size=1, max_size=60),
+    st.integers(12, 40),
+    st.integers(0, 100),
+    st.booleans(),
+)
+def test_windows_are_those_of_hugging_face(family, words, size, percent, pair) -> None:
+    overlap = percent * (size // 2 - 5) // 100
+    text = ("late", " ".join(words)) if pair else " ".join(words)
+    encoded = hugging_face(family)(
+        *(text if pair else (text,)),
+        max_length=size,
+        stride=overlap,
+        truncation="only_second" if pair else True,
+        return_overflowing_tokens=True,
+        return_offsets_mapping=True,
+    )
+    got = cut(family, text, size, overlap)
+    assert [one.input_ids for one, _ in got] == encoded["input_ids"]
+    half = 1 if pair else 0
+    context = text[1] if pair else text
+    for number, (one, _) in enumerate(got):
+        assert one.alignment is not None
+        inside = [i for i, which in enumerate(encoded.sequence_ids(number)) if which == half]
+        assert inside == [i for i, which in enumerate(one.alignment.sequences) if which == half]
+        for i in inside:
+            start, end = encoded["offset_mapping"][number][i]
+            a, b = one.alignment.offsets[i]
+            assert context[a:b] == context[start:end].strip()
+
+
+def test_a_window_without_room_and_too_many_windows_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="no room beside the special tokens and the first text"):
+        cut("bert", ("late " * 9, "good " * 40), 16, 8)
+    assert len(cut("bert", ("late " * 9, "good"), 16, 8)) == 1  # which fits as it is
+    room = 10 - 2 - 4
+    assert len(cut("bert", "good " * (MAX_WINDOWS * room + 4), 10, 4)) == MAX_WINDOWS
+    with pytest.raises(TooLarge, match=f"{MAX_WINDOWS} are the most"):
+        cut("bert", "good " * (MAX_WINDOWS * room + 5), 10, 4)
+
+
+def windows_of(text: Text, labels: int, whole: bool, seed: int) -> list[WindowLogits]:
+    rng = np.random.default_rng(seed)
+    return [
+        WindowLogits(rng.normal(0, 3, labels if whole else (len(one), labels)).astype(np.float32), start, one.alignment)
+        for one, start in cut("bert", text, 14, 4)
+    ]
+
+
+@pytest.mark.parametrize("reduction", ["max", "mean"])
+@pytest.mark.parametrize("task_type", ["single_label", "multi_label", "regression"])
+def test_scores_are_the_highest_or_the_mean_of_the_windows(task_type, reduction) -> None:
+    manifest = parse_manifest(manifest_dict(task_type=task_type))
+    windows = windows_of("good " * 50, 2, True, 3)
+    got = answer_windows(windows, manifest, "good " * 50, reduction)
+    assert isinstance(got, Prediction)
+    function = {"single_label": softmax, "multi_label": expit, "regression": lambda values: values}[task_type]
+    each = np.stack([function(one.logits.astype(np.float64)) for one in windows])
+    np.testing.assert_allclose(got.scores, getattr(each, reduction)(axis=0), rtol=1e-12)
+    raw = answer_windows(windows, manifest, "", reduction, Asked(activation="none"))
+    assert isinstance(raw, Prediction)
+    np.testing.assert_allclose(
+        raw.scores, getattr(np.stack([one.logits.astype(np.float64) for one in windows]), reduction)(axis=0)
+    )
+
+
+@pytest.mark.parametrize("reduction", ["max", "mean"])
+def test_energies_are_reduced_as_scores_are(reduction) -> None:
+    windows = windows_of("good " * 50, 2, True, 4)
+    each = [-np.log(np.exp(one.logits.astype(np.float64)).sum()) for one in windows]
+    energy = float(min(each) if reduction == "max" else np.mean(each))
+    for number, abstained in ((energy - 1e-6, True), (energy + 1e-6, False)):
+        manifest = parse_manifest(manifest_dict(format=2, decision={"abstain": {"energy": number}}))
+        got = answer_windows(windows, manifest, "", reduction)
+        assert isinstance(got, Prediction)
+        assert got.abstained is abstained
+
+
+@given(st.integers(1, 80), st.integers(0, 1000))
+@settings(deadline=None, max_examples=40)
+def test_each_word_is_answered_once_by_the_window_that_shows_most_around_it(count, seed) -> None:
+    text = " ".join(np.random.default_rng(seed).choice(WORDS, count))
+    labels = ["O", "B-x", "I-x"]
+    manifest = parse_manifest(manifest_dict(task_type="token", pooling="none", labels=labels))
+    windows = windows_of(text, 3, False, seed)
+    got = answer_windows(windows, manifest, text, "union")
+    assert isinstance(got, Labeling)
+    (whole,) = base("bert").tokenizer.encode([text], 10**6, align=True)
+    assert whole.alignment is not None
+    alone = answer(np.zeros((len(whole), 3)), manifest, text, whole.alignment)
+    assert isinstance(alone, Labeling)
+    assert [(word.start, word.end) for word in got.words] == [(word.start, word.end) for word in alone.words]
+    pieces = len(whole) - 2
+    for word in got.words:
+        first = next(i for i, (start, _) in enumerate(whole.alignment.offsets[1:-1]) if start == word.start)
+        seen = []
+        for window in windows:
+            stop = window.start + len(window.logits) - 2
+            if window.start <= first < stop:
+                left = first - window.start if window.start else 10**6
+                right = stop - 1 - first if stop < pieces else 10**6
+                scores = softmax(window.logits[1 + first - window.start].astype(np.float64))
+                seen.append((min(left, right), scores))
+        most = max(around for around, _ in seen)
+        scores = next(scores for around, scores in seen if around == most)
+        assert (word.label, word.score) == (labels[scores.argmax()], pytest.approx(scores.max()))
+    assert got.entities is not None
+
+
+@given(st.integers(1, 60), st.integers(0, 1000), st.sampled_from([None, 3]))
+@settings(deadline=None, max_examples=40)
+def test_spans_are_the_best_of_those_that_the_windows_give_one_by_one(count, seed, top_k) -> None:
+    text = ("what is", " ".join(np.random.default_rng(seed).choice(WORDS, count)))
+    manifest = parse_manifest(manifest_dict(task_type="span", pooling="none", labels=["start", "end"]))
+    windows = windows_of(text, 2, False, seed)
+    got = answer_windows(windows, manifest, text, "max", Asked(top_k))
+    assert isinstance(got, Extraction)
+    best: dict[tuple[int, int], float] = {}
+    for one in windows:
+        alone = answer(one.logits, manifest, text, one.alignment, Asked(top_k))
+        assert isinstance(alone, Extraction)
+        for found in alone.answers:
+            best[found.start, found.end] = max(found.score, best.get((found.start, found.end), 0.0))
+    expected = sorted(best.items(), key=lambda item: -item[1])[: top_k or 1]
+    assert [one.score for one in got.answers] == pytest.approx([value for _, value in expected])
+    assert all(one.text == text[1][one.start : one.end] for one in got.answers)

@@ -1,0 +1,128 @@
+"""What requests ask of answers, and long texts in windows: in the engine's process and from a front end the same."""
+
+import numpy as np
+import pytest
+from scipy.special import softmax
+
+from bases import tiny_base
+from onebert_encoder.answering.asked import Asked, AskedWindow
+from onebert_encoder.base.base import load_base
+from onebert_encoder.text.windows import window_cuts
+from onebert_server.answering import sizes
+from onebert_store.errors import InvalidInput, OneBertError
+from parts import Parts
+
+WINDOW = {"tokens": 12, "overlap": 4, "reduction": "max"}
+LONG = " ".join(f"order late {word} now" for word in ("good", "zq", "ab") * 40)
+
+
+@pytest.fixture(scope="module")
+def base():
+    return load_base(str(tiny_base()))
+
+
+@pytest.fixture(params=[False, True], ids=["one process", "front end"])
+def parts(base, tmp_path, request):
+    made = Parts(base, str(tmp_path / "engine"), request.param)
+    window = {"format": 2, "decision": {"window": WINDOW}}
+    made.add("read", **window)
+    union = {"format": 2, "decision": {"window": WINDOW | {"reduction": "union"}}}
+    made.add("readtags", task_type="token", pooling="none", labels=["O", "B-x", "I-x"], **union)
+    made.add("readspans", task_type="span", pooling="none", labels=["start", "end"], **window)
+    yield made
+    made.engine.close(60)
+    made.workers.shutdown()
+
+
+def windows_alone(parts, name, text, window=WINDOW):
+    """The logits of every window, each computed alone by the encoder."""
+    tokenizer = parts.base.tokenizer
+    (pieces,) = tokenizer.split([text], 10**6)
+    cuts = window_cuts(tokenizer, pieces, window["tokens"], window["overlap"])
+    _, row = parts.rows[name, 1]
+    return [parts.logits(row, [tokenizer.cut(pieces, kept)])[0].astype(np.float64) for kept in cuts]
+
+
+def test_a_long_text_is_read_to_its_end_by_the_manifests_windows(parts):
+    """Longer than any sequence of the base: a front end sends its end only when it is asked for it."""
+    (whole,) = parts.base.tokenizer.encode([LONG], 10**6)
+    assert len(whole) > parts.base.spec.max_length
+    mixed = ["read", "good", "readtags", "read"]
+    first, plain, tags, again = parts.answer(mixed, [LONG] * 4)
+    each = np.stack([softmax(one) for one in windows_alone(parts, "read", LONG)])
+    np.testing.assert_allclose(first.reading.answer.scores, each.max(axis=0), atol=1e-5)
+    np.testing.assert_allclose(again.reading.answer.scores, first.reading.answer.scores, atol=1e-6)
+    assert (first.reading.truncated, first.reading.windows, first.reading.tokens) == (False, len(each), len(whole))
+    assert (plain.reading.truncated, plain.reading.windows) == (True, None)
+    words = tags.reading.answer.words
+    assert " ".join(LONG[word.start : word.end] for word in words) == LONG
+    assert tags.reading.truncated is False
+    assert all(LONG[one.start : one.end] in LONG for one in tags.reading.answer.entities)
+    assert parts.unpinned()
+
+
+def test_windows_of_the_request_go_before_those_of_the_manifest(parts):
+    asked = Asked(window=AskedWindow(tokens=16, overlap=6, reduction="mean"))
+    for name in ("good", "read"):
+        [one] = parts.answer([name], [LONG], asked=asked)
+        each = np.stack([softmax(logits) for logits in windows_alone(parts, name, LONG, {"tokens": 16, "overlap": 6})])
+        np.testing.assert_allclose(one.reading.answer.scores, each.mean(axis=0), atol=1e-5)
+        assert one.reading.windows == len(each)
+    [most] = parts.answer(["good"], [LONG], asked=Asked(window=AskedWindow()))
+    assert most.reading.windows == len(windows_alone(parts, "good", LONG, {"tokens": 16, "overlap": 0}))
+
+
+def test_the_second_text_of_a_pair_is_read_in_windows(parts):
+    pair = ("what is late", LONG[:400])
+    [one] = parts.answer(["readspans"], [pair])
+    found = one.reading.answer.answers[0]
+    assert found.text == LONG[:400][found.start : found.end]
+    best = 0.0
+    tokenizer = parts.base.tokenizer
+    (pieces,) = tokenizer.split([pair], 10**6)
+    cuts = window_cuts(tokenizer, pieces, 12, 4)
+    for kept, logits in zip(cuts, windows_alone(parts, "readspans", pair), strict=True):
+        alignment = tokenizer.cut(pieces, kept, align=True).alignment
+        inside = [i for i, half in enumerate(alignment.sequences) if half == 1]
+        starts, ends = softmax(logits[inside], axis=0).T
+        best = max([best, *(starts[i] * ends[j] for i in range(len(inside)) for j in range(i, len(inside)))])
+    assert found.score == pytest.approx(best, abs=1e-5)
+    assert one.reading.windows == len(cuts)
+    with pytest.raises(OneBertError, match="no room beside the special tokens and the first text"):
+        parts.answer(["readspans"], [("late " * 12, LONG)])
+
+
+def test_what_a_task_does_not_have_is_refused_and_left_out_of_all(parts):
+    parts.add("number", task_type="regression", labels=["value"])
+    refused = [
+        ("number", Asked(activation="none"), "a regression task and has no activation none"),
+        ("tags", Asked(threshold=0.5), "a token task and has no thresholds"),
+        ("tags", Asked(window=AskedWindow(reduction="max")), "has no reduction max"),
+        ("short", Asked(window=AskedWindow(tokens=8)), "takes 6 tokens, and a window of it no more"),
+    ]
+    for name, asked, message in refused:
+        with pytest.raises(OneBertError, match=message) as caught:
+            parts.answer([name], ["it is late"], asked=asked)
+        assert caught.value.code == InvalidInput.code
+    for asked in (Asked(activation="sigmoid"), Asked(threshold=0.1)):
+        answered = parts.answer(None, ["it is late"], asked=asked)
+        assert not {one.facts.task for one in answered} & {"tags", "readtags"}
+    assert [one.facts.task for one in parts.answer(None, ["late"], asked=Asked(activation="none"))].count("number") == 0
+    assert parts.unpinned()
+
+
+def test_what_is_asked_reaches_the_answer(parts):
+    [plain], [raw] = parts.answer(["good"], ["late"]), parts.answer(["good"], ["late"], asked=Asked(activation="none"))
+    np.testing.assert_allclose(softmax(raw.reading.answer.scores), plain.reading.answer.scores, atol=1e-6)
+    assert plain.reading.answer.selected is None
+    [over] = parts.answer(["good"], ["late"], asked=Asked(threshold=0.0))
+    assert sorted(over.reading.answer.selected) == ["no", "yes"]
+
+
+def test_windows_count_as_the_sequences_that_they_are(parts, monkeypatch):
+    count = len(windows_alone(parts, "read", LONG))
+    monkeypatch.setattr(sizes, "MAX_SEQUENCES", 2 * count)
+    assert len(parts.answer(["read"] * 2, [LONG] * 2)) == 2
+    with pytest.raises(OneBertError, match="send the request in parts"):
+        parts.answer(["read"] * 3, [LONG] * 3)
+    assert parts.unpinned()
