@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
@@ -18,10 +19,12 @@ from onebert_server.facades.address import task_of
 from onebert_server.http.lean.formats import Reply
 from onebert_server.http.problems import ErrorForm
 from onebert_server.limits import MAX_ANSWER_BYTES
+from onebert_store.registry.names import parse_ref
 
 if TYPE_CHECKING:
     # A front end asks questions alone, and knows neither the runtime nor the registry.
     from onebert_server.runtime import Runtime
+    from onebert_server.versions.version import Version
     from onebert_server.versions.view import View
 
 Body = TypeVar("Body", bound=BaseModel)
@@ -101,6 +104,21 @@ class Look:
         """The task that is meant; see `task_of`."""
         return task_of(self.context.principal, self.parameters, self.headers)
 
+    async def version(self) -> "Version":
+        """The version that is meant, with its facts.
+
+        Raises:
+            InvalidInput, TaskNotFound, VersionNotFound, AliasNotFound: there is none, or not for this principal.
+        """
+        target = parse_ref(self.task())
+        number = target.version
+        if number is None:
+            number = self.view.alias(target.task, target.alias or "").version
+        version = self.view.version(target.task, number)
+        if version.known_facts is None:
+            await self.read(partial(self.view.manifest, version))
+        return version
+
     async def read(self, call: Callable[[], T]) -> T:
         """What a call gives that may read the registry; the event loop does not wait for it."""
         return await asyncio.get_running_loop().run_in_executor(self.runtime.registrars, call)
@@ -113,13 +131,11 @@ class Listing:
     Attributes:
         path: its template, as of a Question.
         answer: answers one look. Raises typed errors, which the façade words.
-        media_type: of the answer.
         prefixed_alone: whether there is the route only with a task in front of its path.
     """
 
     path: str
     answer: Callable[[Look], Awaitable[Reply]]
-    media_type: str = "application/json"
     prefixed_alone: bool = False
 
 

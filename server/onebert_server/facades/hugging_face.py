@@ -1,44 +1,186 @@
-"""Hugging Face: `InferenceClient` and `@huggingface/inference`; one URL serves every task by its type."""
+"""Hugging Face: `InferenceClient` and `@huggingface/inference`; one URL serves every task by its type.
+
+What a request asks for shows in its inputs: a question with its context, texts with candidate labels, or texts alone.
+What it is answered with depends on the type of the task.
+"""
 
 from collections.abc import Iterator
-from typing import Any
+from functools import partial
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag
 
 from onebert_encoder.answering.asked import Asked
+from onebert_encoder.answering.results import Extraction, Labeled, Labeling, Prediction
+from onebert_encoder.text.tokens import Text as OneText
 from onebert_server.answering.answers import Answered
 from onebert_server.answering.backend import Wanted
+from onebert_server.facades import zero_shot
 from onebert_server.facades.facade import Call, Facade, Question, json_reply
-from onebert_server.facades.reading import predicted, ranked
+from onebert_server.facades.reading import predicted, ranked, reading_of, stretches
 from onebert_server.http.lean.formats import Reply
 from onebert_server.http.problems import Fault
 from onebert_server.http.schemas.common import RequestBody
-from onebert_server.http.schemas.questions import Text, TopK
+from onebert_server.http.schemas.questions import Inputs, Text, TextPair, TopK
+from onebert_server.limits import MAX_ITEMS
+from onebert_store.errors import InvalidInput
+
+# What each kind of question may ask by parameters.
+_OF_TEXTS = {"function_to_apply", "top_k"}
+_OF_WORDS = {"aggregation_strategy", "ignore_labels"}
+_OF_SPANS = {"top_k", "handle_impossible_answer", "align_to_words"}
+_OF_CANDIDATES = {"candidate_labels", "multi_label", "hypothesis_template"}
 
 
 class Parameters(RequestBody):
-    """What may be asked of an answer."""
+    """What may be asked of an answer; which of it depends on the task."""
 
+    function_to_apply: Literal["sigmoid", "softmax", "none"] | None = None
     top_k: TopK = None
+    # The first token of a word decides, as it is trained, so that these three find the same entities.
+    aggregation_strategy: Literal["none", "simple", "first"] | None = None
+    ignore_labels: Annotated[list[str], Field(max_length=MAX_ITEMS)] | None = None
+    handle_impossible_answer: Literal[False] | None = None
+    align_to_words: Literal[False] | None = None
+    candidate_labels: Annotated[list[Text], Field(min_length=1, max_length=MAX_ITEMS)] | None = None
+    multi_label: bool | None = None
+    hypothesis_template: Annotated[str, Field(max_length=1024)] | None = None
+
+    @property
+    def given(self) -> set[str]:
+        """Names of those that say something."""
+        return {name for name in self.model_fields_set if getattr(self, name) is not None}
 
 
-class Inputs(RequestBody):
-    """One text."""
+class AskedOf(RequestBody):
+    """A question and the context that answers it."""
 
-    inputs: Text
-    parameters: Parameters = Field(default_factory=Parameters)
+    question: Text
+    context: Text
 
 
-async def answer(call: Call[Inputs]) -> Reply:
-    """Answers one text by the type of its task."""
-    body = call.body
-    top_k = body.parameters.top_k
-    wanted = Wanted([call.task()], asked=Asked(top_k))
+def _tag(value: Any) -> str:
+    return "[question]" if isinstance(value, dict) and "question" in value else "[inputs]"
+
+
+class Body(RequestBody):
+    """Inputs of any kind, with parameters."""
+
+    inputs: Annotated[Annotated[AskedOf, Tag("[question]")] | Annotated[Inputs, Tag("[inputs]")], Discriminator(_tag)]
+    parameters: Parameters | None = None
+
+
+async def answer(call: Call[Body]) -> Reply:
+    """Answers by the kind of inputs and the type of the task."""
+    body, task = call.body, call.task()
+    parameters = body.parameters or Parameters()
+    if isinstance(body.inputs, AskedOf):
+        _only(parameters, _OF_SPANS, "a question with its context")
+        wanted = Wanted([task], asked=Asked(parameters.top_k))
+        pair = body.inputs.question, body.inputs.context
+        return await call.ask(wanted, [pair], partial(_spans, (parameters.top_k or 1) > 1))
+    if parameters.candidate_labels is not None:
+        _only(parameters, _OF_CANDIDATES, "candidate labels")
+        if not isinstance(body.inputs, str):
+            raise InvalidInput("candidate labels are for one text")
+        return await _by_candidates(call, task, body.inputs, parameters)
+    inputs = body.inputs if isinstance(body.inputs, list) else [body.inputs]
+    texts = [_text(one) for one in inputs]
+    wanted = Wanted([task] * len(texts), asked=Asked(parameters.top_k, parameters.function_to_apply))
+    return await call.ask(wanted, texts, partial(_found, texts, parameters, isinstance(body.inputs, list)))
+
+
+async def _by_candidates(call: Call[Body], task: str, text: str, parameters: Parameters) -> Reply:
+    labels = parameters.candidate_labels or []
+    pairs = zero_shot.pairs(text, labels, parameters.hypothesis_template)
+    # The logits themselves: what they mean together is for zero_shot to say.
+    wanted = Wanted([task] * len(pairs), asked=Asked(activation="none"))
 
     def render(answered: Iterator[Answered]) -> Reply:
-        return json_reply([[one._asdict() for one in ranked(predicted(each), top_k)] for each in answered])
+        scores = zero_shot.scores([predicted(one) for one in answered], several=bool(parameters.multi_label))
+        best = sorted(zip(labels, scores, strict=True), key=lambda one: -one[1])
+        return json_reply([{"label": label, "score": score} for label, score in best])
 
-    return await call.ask(wanted, [body.inputs], render)
+    return await call.ask(wanted, pairs, render)
+
+
+def _found(texts: list[OneText], parameters: Parameters, several: bool, answered: Iterator[Answered]) -> Reply:
+    """Scores of each text, always in a list of their own; of a token task the words or entities of a text."""
+    found: list[Any] = []
+    for text, one in zip(texts, answered, strict=True):
+        answer = reading_of(one).answer
+        if isinstance(answer, Labeling) and isinstance(text, str):
+            _only(parameters, _OF_WORDS, "a token task")
+            found.append(_entities(text, answer, parameters))
+            continue
+        if not isinstance(answer, Prediction):
+            raise InvalidInput(f"{one.facts.ref} is a span task and takes a question with its context")
+        _only(parameters, _OF_TEXTS, "a task on whole texts")
+        found.append([scored._asdict() for scored in ranked(answer, parameters.top_k)])
+    # Scores are in a list of their own for one text, too; words are not.
+    return json_reply(found[0] if isinstance(answer, Labeling) and not several else found)
+
+
+def _entities(text: str, labeling: Labeling, parameters: Parameters) -> list[dict[str, Any]]:
+    ignored = ["O"] if parameters.ignore_labels is None else parameters.ignore_labels
+    words = parameters.aggregation_strategy == "none"
+    name = "entity" if words else "entity_group"
+    parts = labeling.words if words else _grouped(labeling.words)
+    return [
+        {name: one.label, "score": one.score, "word": one.word, "start": one.start, "end": one.end}
+        for one in stretches(text, parts)
+        if one.label not in ignored
+    ]
+
+
+def _grouped(words: list[Labeled]) -> list[Labeled]:
+    """Words side by side that have one label, as Hugging Face's pipeline joins them; B- begins another."""
+    groups: list[list[Labeled]] = []
+    before = None
+    for word in words:
+        begins, label = word.label[:2] == "B-", _bare(word.label)
+        if label == before and not begins:
+            groups[-1].append(word)
+        else:
+            groups.append([word])
+        before = label
+    return [
+        Labeled(one[0].start, one[-1].end, _bare(one[0].label), sum(word.score for word in one) / len(one))
+        for one in groups
+    ]
+
+
+def _bare(label: str) -> str:
+    return label[2:] if label[:2] in ("B-", "I-") else label
+
+
+def _spans(several: bool, answered: Iterator[Answered]) -> Reply:
+    """The best span, or a list of spans where several are asked for."""
+    [only] = answered
+    answer = reading_of(only).answer
+    if not isinstance(answer, Extraction):
+        raise InvalidInput(f"{only.facts.ref} is a {only.facts.task_type} task and takes no question with a context")
+    spans = [{"score": one.score, "start": one.start, "end": one.end, "answer": one.text} for one in answer.answers]
+    if several:
+        return json_reply(spans)
+    # A context without words has no spans; clients read an object all the same.
+    return json_reply(spans[0] if spans else {"score": 0.0, "start": 0, "end": 0, "answer": ""})
+
+
+def _only(parameters: Parameters, allowed: set[str], what: str) -> None:
+    """Refuses parameters that would change nothing here, since who sends them thinks otherwise.
+
+    Raises:
+        InvalidInput: there is such a parameter.
+    """
+    if unfit := sorted(parameters.given - allowed):
+        raise InvalidInput(f"the parameter {unfit[0]} is not for {what}")
+
+
+def _text(one: str | TextPair) -> OneText:
+    if isinstance(one, str):
+        return one
+    return one.text if one.text_pair is None else (one.text, one.text_pair)
 
 
 def worded(fault: Fault) -> tuple[int, Any]:
@@ -46,8 +188,9 @@ def worded(fault: Fault) -> tuple[int, Any]:
     return fault.status, {"error": fault.sentence}
 
 
+# `options` is what older JavaScript clients send to Hugging Face's own servers: whether to wait, and to use a cache.
 FACADE = Facade(
     "Hugging Face",
     worded,
-    [Question(path, Inputs, answer, list[list[dict[str, Any]]]) for path in ("/", "/models/{model}")],
+    [Question(path, Body, answer, harmless=frozenset({"options"})) for path in ("/", "/models/{model}")],
 )

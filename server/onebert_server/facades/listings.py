@@ -38,6 +38,6 @@ def _endpoint(listing: Listing) -> Callable[..., Awaitable[Response]]:
     async def show(request: Request, runtime: RuntimeOf, view: ViewOf, context: ContextOf) -> Response:
         look = Look(request.path_params, request.scope["headers"], context, runtime, view)
         content, headers = await listing.answer(look)
-        return Answer(request, content, listing.media_type, headers)
+        return Answer(request, content, headers.get("Content-Type", "application/json"), headers)
 
     return show

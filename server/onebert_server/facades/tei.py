@@ -1,37 +1,176 @@
-"""Text Embeddings Inference: `/predict`, and what its clients look at."""
+"""Text Embeddings Inference: `/predict` for classifiers, and what its clients look at."""
 
-from collections.abc import Iterator
-from typing import Any
+import time
+from collections.abc import Iterator, Mapping
+from importlib.metadata import version
+from typing import Annotated, Any, Literal
 
-from onebert_server.answering.answers import Answered
+from pydantic import Discriminator, Field, Tag
+
+from onebert_encoder.answering.asked import Asked
+from onebert_encoder.answering.results import Prediction
+from onebert_encoder.text.tokens import Text as OneText
+from onebert_server.access.principal import Action
+from onebert_server.answering.answers import WORKERS, Answered
 from onebert_server.answering.backend import Wanted
-from onebert_server.facades.facade import Call, Facade, Question, json_reply
-from onebert_server.facades.reading import predicted, ranked
+from onebert_server.facades.facade import Call, Facade, Listing, Look, Question, json_reply
+from onebert_server.facades.reading import predicted, ranked, reading_of
 from onebert_server.http.lean.formats import Reply
 from onebert_server.http.problems import Fault
 from onebert_server.http.schemas.common import RequestBody
 from onebert_server.http.schemas.questions import Text
+from onebert_server.limits import MAX_ITEMS
+from onebert_server.telemetry.observed import FORWARD, QUEUE, TOKENIZE
+from onebert_store.errors import InvalidInput, ShuttingDown
+
+VERSION = version("onebert")
+EMPTY = "inputs cannot be empty"
+
+One = Annotated[list[Text], Field(min_length=1, max_length=2)]
+
+
+def _tag(value: Any) -> str:
+    several = isinstance(value, list) and (not value or isinstance(value[0], list))
+    return "[batch]" if several else "[list]" if isinstance(value, list) else "[text]"
 
 
 class Predict(RequestBody):
-    """One text."""
+    """One text, a list of one text or of the two of a pair, or a batch of such lists."""
 
-    inputs: Text
+    inputs: Annotated[
+        Annotated[Text, Tag("[text]")]
+        | Annotated[One, Tag("[list]")]
+        | Annotated[Annotated[list[One], Field(max_length=MAX_ITEMS)], Tag("[batch]")],
+        Discriminator(_tag),
+    ]
+    raw_scores: bool = False
+    truncate: bool | None = None
+    # Texts are cut at their ends, as the tasks were trained.
+    truncation_direction: Literal["Right", "right"] = "Right"
 
 
 async def predict(call: Call[Predict]) -> Reply:
-    """Classifies one text."""
+    """Classifies; scores are those of the task's own activation, whatever number of labels it has."""
+    inputs = call.body.inputs
+    batch = isinstance(inputs, list) and not all(isinstance(one, str) for one in inputs)
+    if inputs == []:
+        raise InvalidInput(EMPTY)
+    given: list[Any] = inputs if batch and isinstance(inputs, list) else [inputs]
+    texts = [_text(one) for one in given]
+    wanted = Wanted([call.task()] * len(texts), asked=Asked(activation="none" if call.body.raw_scores else None))
 
     def render(answered: Iterator[Answered]) -> Reply:
-        found = ranked(predicted(next(answered)))
-        return json_reply([{"score": one.score, "label": one.label} for one in found])
+        found, tokens = [], 0
+        for one in answered:
+            reading, prediction = reading_of(one), predicted(one)
+            if reading.truncated and call.body.truncate is False:
+                raise InvalidInput(f"inputs must have at most {one.facts.max_length} tokens")
+            tokens += reading.tokens
+            found.append(_scores(prediction))
+        return json_reply(found if batch else found[0], _headers(call, texts, tokens))
 
-    return await call.ask(Wanted([call.task()]), [call.body.inputs], render)
+    return await call.ask(wanted, texts, render)
+
+
+def _text(one: str | list[str]) -> OneText:
+    if isinstance(one, str):
+        return one
+    return one[0] if len(one) == 1 else (one[0], one[1])
+
+
+def _scores(prediction: Prediction) -> list[dict[str, Any]]:
+    return [{"score": one.score, "label": one.label} for one in ranked(prediction)]
+
+
+def _headers(call: Call[Predict], texts: list[OneText], tokens: int) -> Mapping[str, str]:
+    """What it cost, in whole milliseconds; the device is not said, since a front end does not know it."""
+    characters = sum(len(one) if isinstance(one, str) else len(one[0]) + len(one[1]) for one in texts)
+    seconds = call.context.observed.seconds
+    total = _milliseconds(time.monotonic() - call.context.arrived)
+    return {
+        "x-compute-time": total,
+        "x-compute-characters": str(characters),
+        "x-compute-tokens": str(tokens),
+        "x-total-time": total,
+        "x-tokenization-time": _milliseconds(seconds.get(TOKENIZE, 0.0)),
+        "x-queue-time": _milliseconds(seconds.get(QUEUE, 0.0)),
+        "x-inference-time": _milliseconds(seconds.get(FORWARD, 0.0)),
+    }
+
+
+def _milliseconds(seconds: float) -> str:
+    return str(int(1000 * seconds))
+
+
+async def info(look: Look) -> Reply:
+    """What the task is, and how much may be asked of it."""
+    facts, settings = (await look.version()).facts, look.runtime.settings
+    labels = dict(enumerate(facts.labels))
+    return json_reply(
+        {
+            "model_id": look.runtime.base.spec.name,
+            "model_sha": facts.digest,
+            "model_dtype": look.runtime.base.dtype_name,
+            "served_model_name": facts.ref,
+            "model_type": {
+                "classifier": {
+                    "id2label": {str(index): label for index, label in labels.items()},
+                    "label2id": {label: index for index, label in labels.items()},
+                }
+            },
+            "max_concurrent_requests": settings.max_queue_sequences,
+            "max_input_length": facts.max_length,
+            "max_batch_tokens": settings.max_batch_tokens,
+            "max_batch_requests": None,
+            "max_client_batch_size": MAX_ITEMS,
+            "auto_truncate": True,
+            "tokenization_workers": WORKERS,
+            "version": VERSION,
+            "sha": None,
+            "docker_label": None,
+        }
+    )
+
+
+async def health(look: Look) -> Reply:
+    """Nothing, where the server answers; where a task is named, it is one that there is."""
+    look.runtime.check_health()
+    if look.runtime.draining or not look.runtime.engine.alive:
+        raise ShuttingDown("the server is stopping")
+    if "task" in look.parameters:
+        await look.version()
+    return Reply(b"")
+
+
+async def metrics(look: Look) -> Reply:
+    """The metrics of the whole server; see its own route."""
+    look.context.principal.require_all(Action.MEASURE)
+    return Reply(look.runtime.metrics.exposition(), {"Content-Type": look.runtime.metrics.content_type})
+
+
+# Code of a problem -> status and type, where TEI has its own word; without a row the status stays.
+_TYPES: Mapping[str, tuple[int, str]] = {
+    **dict.fromkeys(("queue-full", "over-share", "over-quota", "too-many-attempts"), (429, "Overloaded")),
+    **dict.fromkeys(("starting", "shutting-down", "unhealthy", "too-many-connections"), (503, "Unhealthy")),
+    **dict.fromkeys(("internal", "engine-failed", "answer-not-finite"), (424, "Backend")),
+}
 
 
 def worded(fault: Fault) -> tuple[int, Any]:
-    """An error as TEI says it."""
-    return fault.status, {"error": fault.sentence, "error_type": "Validation"}
+    """An error as TEI says it: its types are spelled as its servers spell them, not as its documentation does."""
+    status, kind = _TYPES.get(fault.code, (fault.status, "Validation" if fault.status < 500 else "Backend"))
+    if fault.detail == EMPTY:
+        status, kind = 400, "Empty"
+    return status, {"error": fault.sentence, "error_type": kind}
 
 
-FACADE = Facade("TEI", worded, [Question("/predict", Predict, predict, list[dict[str, Any]])])
+FACADE = Facade(
+    "TEI",
+    worded,
+    [Question("/predict", Predict, predict)],
+    [
+        Listing("/info", info),
+        Listing("/health", health),
+        Listing("/metrics", metrics, prefixed_alone=True),
+    ],
+)

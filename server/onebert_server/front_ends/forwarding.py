@@ -24,7 +24,7 @@ logger = logging.getLogger("onebert.forwarding")
 
 # Seconds within which the app has to answer a request for its health.
 HEALTH_PATIENCE = 2.0
-HEALTH_PATHS = frozenset({"/healthz", "/startupz", "/readyz"})
+HEALTH_PATHS = frozenset({"/healthz", "/startupz", "/readyz", "/health"})
 
 # While the app works on an answer, the engine's process says every so many seconds that it is alive, and at least
 # `_ALIVE_TIMES` times within the front end's patience.

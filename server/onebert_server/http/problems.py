@@ -43,6 +43,8 @@ REASONS = {
     "string_too_long": "must have at most {max_length} characters",
     "string_unicode": "must be Unicode, without half of a surrogate pair",
     "list_type": "must be a list",
+    "bool_type": "must be true or false",
+    "literal_error": "must be {expected}",
     "too_short": "must not be empty",
     "too_long": "must have at most {max_length} items",
     "model_type": "must be an object",

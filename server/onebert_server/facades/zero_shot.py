@@ -1,0 +1,59 @@
+"""Labels that no task was trained for: a task on pairs that knows entailment says whether the text entails each."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from onebert_encoder.answering.results import Prediction
+from onebert_encoder.answering.scores import Array, softmax
+from onebert_store.errors import InvalidInput
+
+TEMPLATE = "This example is {}."
+HOLE = "{}"
+
+
+def pairs(text: str, labels: Sequence[str], template: str | None) -> list[tuple[str, str]]:
+    """The text with a hypothesis for each label.
+
+    Args:
+        text: the premise.
+        labels: of which each takes the template's `{}`.
+        template: None is `TEMPLATE`.
+
+    Raises:
+        InvalidInput: the template has no place for a label.
+    """
+    template = TEMPLATE if template is None else template
+    if HOLE not in template:
+        raise InvalidInput("the hypothesis_template has no {} for the label")
+    # Replaced and not formatted: a template is a client's, and format would read attributes.
+    return [(text, template.replace(HOLE, label)) for label in labels]
+
+
+def scores(answers: Sequence[Prediction], several: bool) -> list[float]:
+    """The score of each label: together they are 1, or each is a probability of its own.
+
+    Args:
+        answers: of each label, with logits as scores.
+        several: whether several labels may be true; one label alone always has a probability of its own.
+
+    Raises:
+        InvalidInput: the task does not know entailment.
+    """
+    names = [name.lower() for name in answers[0].names]
+    entailed, contradicted = _index(names, "entail"), _index(names, "contradict", "not_entail", "not-entail")
+    logits: Array = np.array([answer.scores for answer in answers])
+    if not several and len(answers) > 1:
+        alone: list[float] = softmax(logits[:, entailed]).tolist()
+        return alone
+    each: list[float] = softmax(logits[:, [contradicted, entailed]])[:, 1].tolist()
+    return each
+
+
+def _index(names: Sequence[str], *beginnings: str) -> int:
+    found = [index for index, name in enumerate(names) if name.startswith(beginnings)]
+    if len(found) != 1:
+        raise InvalidInput(
+            "candidate labels take a task on pairs with the labels entailment and contradiction (or not_entailment)"
+        )
+    return found[0]

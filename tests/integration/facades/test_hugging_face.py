@@ -1,0 +1,190 @@
+"""Hugging Face's own clients against this server; what they get is what the plain model with the weights computes."""
+
+import httpx
+import numpy as np
+import pytest
+from huggingface_hub import InferenceClient, constants
+from huggingface_hub.errors import HfHubHTTPError
+from transformers.pipelines.token_classification import TokenClassificationPipeline
+
+from servers import tokenizer
+
+TEXT = "please help my order is late"
+CONTEXT = "the order was sent to the wrong town on a late evening and came back"
+# Answers are float32 sums in another order than the plain model's; they have been seen to differ by 1e-6.
+CLOSE = {"atol": 1e-4, "rtol": 0}
+
+
+@pytest.fixture(autouse=True)
+def online(monkeypatch):
+    """The whole suite runs without the Hub; these clients ask this machine alone."""
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+
+
+def client(url, task):
+    return InferenceClient(model=f"{url}/t/{task}", timeout=180)
+
+
+def softmax(logits):
+    exponentials = np.exp(logits - logits.max())
+    return exponentials / exponentials.sum()
+
+
+def assert_scores(found, expected):
+    """Elements with a label and a score are the expected ones, best first."""
+    values = {one.label: one.score for one in found}
+    assert values.keys() == expected.keys()
+    np.testing.assert_allclose([values[name] for name in expected], list(expected.values()), **CLOSE)
+    assert [one.score for one in found] == sorted(values.values(), reverse=True)
+
+
+@pytest.mark.parametrize("path", ["/t/tone", "/t/tone/", "/models/tone", "/models/tone@1", "/t/tone/models/tone"])
+def test_text_classification_at_any_address(url, tasks, path):
+    found = InferenceClient(base_url=url + path, timeout=180).text_classification(TEXT)
+    assert_scores(found, tasks["tone"].scores(TEXT))
+
+
+def test_text_classification_with_parameters(url, tasks):
+    logits = dict(zip(tasks["several"].manifest["labels"], tasks["several"].logits(TEXT), strict=True))
+    asks = client(url, "several").text_classification
+    assert_scores(asks(TEXT), {name: 1 / (1 + np.exp(-one)) for name, one in logits.items()})
+    assert_scores(asks(TEXT, function_to_apply="none"), logits)
+    whole = dict(zip(logits, softmax(np.array(list(logits.values()))), strict=True))
+    assert_scores(asks(TEXT, function_to_apply="softmax"), whole)
+    [best] = asks(TEXT, top_k=1)
+    assert best.label == max(logits, key=logits.get)
+    [amount] = client(url, "amount").text_classification(TEXT)
+    np.testing.assert_allclose(amount.score, tasks["amount"].logits(TEXT)[0], **CLOSE)
+
+
+def test_texts_and_pairs_as_pipelines_take_them(url, tasks):
+    inputs = [TEXT, {"text": TEXT, "text_pair": CONTEXT}]
+    answer = httpx.post(f"{url}/models/tone", json={"inputs": inputs}, timeout=180).json()
+    expected = [tasks["tone"].scores(TEXT), tasks["tone"].scores(TEXT, CONTEXT)]
+    for one, scores in zip(answer, expected, strict=True):
+        found = {each["label"]: each["score"] for each in one}
+        np.testing.assert_allclose([found[label] for label in scores], list(scores.values()), **CLOSE)
+
+
+def words_of(task, text):
+    """What the first token of each word says: label and probability, by the plain model."""
+    encoded = tokenizer()(text, truncation=True, max_length=48, return_token_type_ids=True)
+    logits = task.reference.logits(encoded["input_ids"], encoded["token_type_ids"]).numpy().astype(np.float64)
+    names, ids = task.manifest["labels"], encoded.word_ids()
+    firsts = [index for index, word in enumerate(ids) if word is not None and word != ids[index - 1]]
+    return [(names[logits[i].argmax()], softmax(logits[i]).max()) for i in firsts]
+
+
+def test_token_classification_word_by_word(url, tasks):
+    expected = words_of(tasks["tags"], TEXT)
+    found = client(url, "tags").token_classification(TEXT, aggregation_strategy="none", ignore_labels=[])
+    assert [(one.entity, one.word) for one in found] == list(zip((w for w, _ in expected), TEXT.split(), strict=True))
+    np.testing.assert_allclose([one.score for one in found], [score for _, score in expected], **CLOSE)
+    assert [TEXT[one.start : one.end] for one in found] == TEXT.split()
+    kept = client(url, "tags").token_classification(TEXT, aggregation_strategy="none")
+    assert [one.entity for one in kept] == [label for label, _ in expected if label != "O"]
+
+
+class Joining(TokenClassificationPipeline):
+    """The pipeline's own joining of parts, without a model."""
+
+    def __init__(self):
+        pass
+
+    def group_sub_entities(self, entities):
+        label = entities[0]["entity"].split("-", 1)[-1]
+        return label, entities[0]["start"], entities[-1]["end"], np.mean([one["score"] for one in entities])
+
+
+def pipelines_groups(task, text):
+    """The entities that Hugging Face's own pipeline makes of the plain model's words."""
+    parts, at = [], 0
+    for (label, score), word in zip(words_of(task, text), text.split(), strict=True):
+        start = text.index(word, at)
+        at = start + len(word)
+        parts.append({"entity": label, "score": score, "word": word, "start": start, "end": at})
+
+    return Joining().group_entities(parts)
+
+
+@pytest.mark.parametrize("strategy", [None, "simple", "first"])
+@pytest.mark.parametrize("text", [TEXT, CONTEXT])
+def test_token_classification_joins_words_as_the_pipeline_does(url, tasks, strategy, text):
+    asked = {} if strategy is None else {"aggregation_strategy": strategy}
+    found = client(url, "tags").token_classification(text, ignore_labels=[], **asked)
+    expected = pipelines_groups(tasks["tags"], text)
+    assert [(one.entity_group, one.start, one.end) for one in found] == [one[:3] for one in expected]
+    np.testing.assert_allclose([one.score for one in found], [one[3] for one in expected], **CLOSE)
+    assert all(one.word == text[one.start : one.end] for one in found)
+
+
+def test_question_answering(url):
+    question = "where was the order sent"
+    native = httpx.post(
+        f"{url}/v1/tasks/spans/classify",
+        json={"inputs": {"text": question, "text_pair": CONTEXT}, "top_k": 3},
+        timeout=180,
+    ).json()["results"][0]["answers"]
+    asks = client(url, "spans").question_answering
+    best = asks(question=question, context=CONTEXT)
+    assert (best.answer, best.start, best.end, best.score) == tuple(
+        native[0][name] for name in ("text", "start", "end", "score")
+    )
+    assert best.answer == CONTEXT[best.start : best.end]
+    several = asks(question=question, context=CONTEXT, top_k=3, handle_impossible_answer=False, align_to_words=False)
+    assert [(one.start, one.end) for one in several] == [(one["start"], one["end"]) for one in native]
+
+
+@pytest.mark.parametrize(("several", "template"), [(False, None), (True, None), (False, "it says {}!")])
+def test_zero_shot_classification_as_the_pipeline_computes_it(url, tasks, several, template):
+    labels = ["delivery", "money, late", "{weather}"]
+    found = client(url, "nli").zero_shot_classification(TEXT, labels, multi_label=several, hypothesis_template=template)
+    logits = np.array(
+        [tasks["nli"].logits(TEXT, (template or "This example is {}.").replace("{}", label)) for label in labels]
+    )
+    expected = [softmax(one[[2, 0]])[1] for one in logits] if several else softmax(logits[:, 0])
+    assert_scores(found, dict(zip(labels, expected, strict=True)))
+
+
+def test_zero_shot_classification_with_two_labels_and_with_one_candidate(url, tasks):
+    [found] = client(url, "rte").zero_shot_classification(TEXT, ["delivery"])
+    logits = tasks["rte"].logits(TEXT, "This example is delivery.")
+    np.testing.assert_allclose(found.score, softmax(logits)[1], **CLOSE)
+
+
+@pytest.mark.parametrize(
+    ("task", "body", "says"),
+    [
+        ("tone", {"inputs": TEXT, "parameters": {"aggregation_strategy": "first"}}, "aggregation_strategy"),
+        ("tone", {"inputs": TEXT, "parameters": {"candidate_labels": ["a"]}}, "entailment"),
+        ("nli", {"inputs": TEXT, "parameters": {"candidate_labels": ["a"], "top_k": 1}}, "top_k"),
+        ("nli", {"inputs": TEXT, "parameters": {"candidate_labels": ["a"], "hypothesis_template": "x"}}, "{}"),
+        ("tags", {"inputs": TEXT, "parameters": {"aggregation_strategy": "max"}}, "aggregation_strategy"),
+        ("tags", {"inputs": TEXT, "parameters": {"top_k": 2}}, "top_k"),
+        ("tags", {"inputs": TEXT, "parameters": {"stride": 4}}, "stride"),
+        (
+            "spans",
+            {"inputs": {"question": TEXT, "context": CONTEXT}, "parameters": {"max_answer_len": 3}},
+            "max_answer",
+        ),
+        ("spans", {"inputs": {"question": TEXT, "context": CONTEXT}, "parameters": {"align_to_words": True}}, "align"),
+        ("spans", {"inputs": TEXT}, "question"),
+        ("tone", {"inputs": {"question": TEXT, "context": CONTEXT}}, "question"),
+        ("tone", {"inputs": ""}, "inputs"),
+        ("tone", {"text": TEXT}, "inputs"),
+        ("nothing", {"inputs": TEXT}, "nothing"),
+    ],
+)
+def test_what_would_change_the_answer_is_refused_as_hugging_face_says_it(url, task, body, says):
+    answer = httpx.post(f"{url}/models/{task}", json=body, timeout=180)
+    assert answer.status_code in (404, 422)
+    assert list(answer.json()) == ["error"]
+    assert says in answer.json()["error"]
+    assert TEXT not in answer.text
+
+
+def test_the_clients_own_error_holds_the_servers_words(url):
+    with pytest.raises(HfHubHTTPError, match="there is no task"):
+        client(url, "nothing").text_classification(TEXT)
+    harmless = {"inputs": TEXT, "options": {"use_cache": False, "wait_for_model": True}, "parameters": None}
+    assert httpx.post(f"{url}/models/tone", json=harmless, timeout=180).status_code == 200

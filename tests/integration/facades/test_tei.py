@@ -1,0 +1,105 @@
+"""Text Embeddings Inference's wire format, as its server's source has it: forms of inputs, headers, errors, /info."""
+
+import httpx
+import numpy as np
+import pytest
+
+TEXT, OTHER = "please help my order is late", "thank you it came today"
+# Answers are float32 sums in another order than the plain model's; they have been seen to differ by 1e-6.
+CLOSE = {"atol": 1e-4, "rtol": 0}
+
+
+def predict(url, inputs, task="tone", **arguments):
+    return httpx.post(f"{url}/t/{task}/predict", json={"inputs": inputs, **arguments}, timeout=180)
+
+
+def assert_scores(found, expected):
+    values = {one["label"]: one["score"] for one in found}
+    np.testing.assert_allclose([values[name] for name in expected], list(expected.values()), **CLOSE)
+    assert [one["score"] for one in found] == sorted(values.values(), reverse=True)
+    assert len(found) == len(expected)
+
+
+def test_a_text_and_a_list_of_one_have_a_flat_reply(url, tasks):
+    for inputs in (TEXT, [TEXT]):
+        assert_scores(predict(url, inputs).json(), tasks["tone"].scores(TEXT))
+
+
+def test_a_list_of_two_is_a_pair(url, tasks):
+    assert_scores(predict(url, [TEXT, OTHER]).json(), tasks["tone"].scores(TEXT, OTHER))
+
+
+def test_a_batch_holds_texts_and_pairs(url, tasks):
+    answer = predict(url, [[TEXT], [TEXT, OTHER], [OTHER]]).json()
+    for found, pair in zip(answer, [(TEXT,), (TEXT, OTHER), (OTHER,)], strict=True):
+        assert_scores(found, tasks["tone"].scores(*pair))
+    [only] = predict(url, [[TEXT]]).json()
+    assert_scores(only, tasks["tone"].scores(TEXT))
+
+
+def test_scores_are_of_the_tasks_own_activation_or_raw(url, tasks):
+    logits = dict(zip(tasks["several"].manifest["labels"], tasks["several"].logits(TEXT), strict=True))
+    assert_scores(predict(url, TEXT, "several").json(), {name: 1 / (1 + np.exp(-one)) for name, one in logits.items()})
+    assert_scores(predict(url, TEXT, "several", raw_scores=True).json(), logits)
+
+
+def test_what_a_client_may_say_of_truncation(url, tasks):
+    long = " ".join([TEXT] * 20)
+    for arguments in ({}, {"truncate": True}, {"truncate": None, "truncation_direction": "Right"}):
+        assert_scores(predict(url, long, **arguments).json(), tasks["tone"].scores(long))
+    refused = predict(url, long, truncate=False)
+    assert (refused.status_code, refused.json()["error_type"]) == (422, "Validation")
+    assert "48 tokens" in refused.json()["error"]
+    assert predict(url, TEXT, truncate=False).status_code == 200
+    assert predict(url, TEXT, truncation_direction="left").status_code == 422
+
+
+def test_the_reply_says_what_it_cost(url):
+    headers = predict(url, [[TEXT], [OTHER, TEXT]]).headers
+    assert int(headers["x-compute-characters"]) == 2 * len(TEXT) + len(OTHER)
+    assert int(headers["x-compute-tokens"]) > 0
+    parts = [int(headers[f"x-{name}-time"]) for name in ("tokenization", "queue", "inference")]
+    assert min(parts) >= 0
+    assert int(headers["x-total-time"]) >= max(parts)
+
+
+@pytest.mark.parametrize(
+    ("task", "body", "status", "kind"),
+    [
+        ("tone", {"inputs": [TEXT, TEXT, TEXT]}, 422, "Validation"),
+        ("tone", {"inputs": [[TEXT, TEXT, TEXT]]}, 422, "Validation"),
+        ("tone", {"inputs": [[TEXT], TEXT]}, 422, "Validation"),
+        ("tone", {"inputs": [[TEXT]] * 65}, 422, "Validation"),
+        ("tone", {"inputs": []}, 400, "Empty"),
+        ("tone", {"inputs": [[]]}, 422, "Validation"),
+        ("tone", {"inputs": 3}, 422, "Validation"),
+        ("tone", {"inputs": TEXT, "top_k": 2}, 422, "Validation"),
+        ("tags", {"inputs": TEXT}, 422, "Validation"),
+        ("spans", {"inputs": TEXT}, 422, "Validation"),
+        ("nothing", {"inputs": TEXT}, 404, "Validation"),
+    ],
+)
+def test_errors_have_teis_form(url, task, body, status, kind):
+    answer = httpx.post(f"{url}/t/{task}/predict", json=body, timeout=180)
+    assert (answer.status_code, answer.json()["error_type"]) == (status, kind)
+    assert list(answer.json()) == ["error", "error_type"]
+    assert TEXT not in answer.text
+
+
+def test_info_says_what_the_task_is(url, tasks):
+    info = httpx.get(f"{url}/t/tone/info", timeout=180).json()
+    labels = tasks["tone"].manifest["labels"]
+    assert info["model_type"]["classifier"]["id2label"] == {str(i): label for i, label in enumerate(labels)}
+    assert info["model_type"]["classifier"]["label2id"] == {label: i for i, label in enumerate(labels)}
+    assert (info["max_input_length"], info["served_model_name"]) == (48, "tone@1")
+    assert info == httpx.get(f"{url}/info", headers={"detector-id": "tone@1"}, timeout=180).json()
+    too_many = predict(url, [[TEXT]] * (info["max_client_batch_size"] + 1))
+    assert too_many.status_code == 422
+    assert httpx.get(f"{url}/t/nothing/info", timeout=180).json()["error_type"] == "Validation"
+
+
+def test_health_and_metrics_below_a_task(url):
+    assert httpx.get(f"{url}/health", timeout=180).status_code == 200
+    assert httpx.get(f"{url}/t/tone/health", timeout=180).content == b""
+    assert httpx.get(f"{url}/t/nothing/health", timeout=180).status_code == 404
+    assert "onebert_http_requests_total" in httpx.get(f"{url}/t/tone/metrics", timeout=180).text
