@@ -15,7 +15,7 @@ from onebert_training.options import DATA, OUTPUT, AsJson, BaseName, Device, Dty
 Data = Annotated[
     str,
     typer.Option(
-        help="A .csv, .tsv, .jsonl (also .gz) or .parquet file; a folder with such files named train, "
+        help="A .csv, .tsv, .jsonl, .json (also .gz), .xlsx or .parquet file; a folder with such files named train, "
         f"validation and test; or {escape('hf:dataset[/config]')}.",
         show_default=False,
         rich_help_panel=DATA.title,

@@ -21,7 +21,7 @@ from onebert_server.score.tasks import ScoredTask, find_tasks
 from onebert_server.settings import Settings
 from onebert_store.command import console
 from onebert_store.tables.columns import Columns
-from onebert_store.tables.lines import check_encoding
+from onebert_store.tables.text.encoding import check_encoding
 
 
 @dataclass(frozen=True)

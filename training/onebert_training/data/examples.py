@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,7 +13,7 @@ from onebert_encoder.text.tokens import Span, Text
 from onebert_store.errors import InvalidData
 from onebert_store.file.manifest import MAX_LABELS, SPAN_LABELS, TaskType
 from onebert_store.tables.columns import Columns, find_columns
-from onebert_store.tables.table import Table
+from onebert_store.tables.table import Table, said_of_rows
 from onebert_store.tables.tables import Source
 from onebert_training.data.cells import AMBIGUOUS, index_of, plain, several
 from onebert_training.data.spans import GoldAnswer, answers_of
@@ -22,7 +21,6 @@ from onebert_training.data.words import spans_of, tags_of, words_of
 
 REGRESSION_LABEL = "score"
 MAX_NUMBER = float(np.finfo(np.float32).max)
-MAX_PROBLEMS = 3  # kinds of bad rows that one message names
 NO_LABEL = "there is no label (--drop-unlabeled leaves such rows out)"
 
 _Read = TypeVar("_Read")
@@ -134,9 +132,7 @@ class Cells:
             except _BadRow as problem:
                 bad.setdefault(str(problem), []).append(row)
         if bad:
-            kinds = [f"{self.table.where(rows)}: {problem}" for problem, rows in islice(bad.items(), MAX_PROBLEMS)]
-            rest = sum(map(len, islice(bad.values(), MAX_PROBLEMS, None)))
-            raise InvalidData("; ".join(kinds) + (f"; and {rest:,} more bad rows" if rest else ""))
+            raise InvalidData(said_of_rows(bad, self.table.where))
         return found
 
     def _text(self, row: int) -> Text:
