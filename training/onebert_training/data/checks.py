@@ -133,7 +133,7 @@ def repetitions(splits: Mapping[str, Split], task_type: TaskType, train: Table) 
     rows_of = defaultdict[Text, list[int]](list)
     for row, text in enumerate(splits["train"].texts):
         rows_of[text].append(row)
-    gold = [_hashable(one) for one in splits["train"].plain_gold()]
+    gold = [hashable(one) for one in splits["train"].plain_gold()]
     answers_to = {text: {gold[row] for row in rows} for text, rows in rows_of.items() if len(rows) > 1}
     notes = []
     if repeated := sum(len(rows_of[text]) - len(answers) for text, answers in answers_to.items()):
@@ -157,7 +157,8 @@ _ANSWERS: Mapping[TaskType, str] = {
 }
 
 
-def _hashable(gold: Any) -> Any:
+def hashable(gold: Any) -> Any:
+    """An answer as it can stand in a set."""
     return tuple(gold) if isinstance(gold, list) else gold
 
 

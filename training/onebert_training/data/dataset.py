@@ -88,15 +88,12 @@ def load_dataset(
     if "train" not in read.tables:
         raise InvalidData("the data has no training split")
     read, columns = join_label_columns(read, columns, task_type)
-    tables, notes = _without_unlabeled_test(read, columns)
+    tables, notes = without_unlabeled(read, columns, drop_unlabeled)
     read_as = [note for table in tables.values() for note in table.notes]
     if validation_share is not None and "validation" in tables:
         tables.pop("test", None)
-        notes = ["the validation split of the data is the test split"]
-    if drop_unlabeled:
-        tables, dropped = _without_unlabeled_rows(tables, columns)
-        notes += dropped
-        read = replace(read, tables=tables)
+        notes.append("the validation split of the data is the test split")
+    read = replace(read, tables=tables)
     guessed = task_type is None and read.task_type is None
     task_type = task_type or infer_task_type(read, columns)
     by_index = cells_are_indices(tables.values(), columns, read, task_type)
@@ -173,14 +170,25 @@ def load_split(
     """
     read = read_source(source, encoding) if isinstance(source, str) else source
     read, columns = join_label_columns(read, columns, task_type)
-    tables, _ = _without_unlabeled_test(read, columns)
-    if drop_unlabeled:
-        tables, _ = _without_unlabeled_rows(tables, columns)
+    tables, _ = without_unlabeled(read, columns, drop_unlabeled)
     name = "train" if read.single_file else split or next(s for s in reversed(SPLITS) if s in tables)
     if name not in tables:
         raise InvalidData(f"the data has no labeled {name} split; it has {', '.join(tables)}")
     cells = Cells(name, tables[name], columns, read, cells_are_indices(tables.values(), columns, read, task_type))
     return ("all" if read.single_file else name), cells.split(task_type, tuple(labels)), read.metric
+
+
+def without_unlabeled(read: Source, columns: Columns, drop_rows: bool) -> tuple[dict[str, Table], list[str]]:
+    """The tables without a test split that has no labels and, where asked, without rows that have none; and notes.
+
+    Raises:
+        InvalidData: no row of a split has a label.
+    """
+    tables, notes = _without_unlabeled_test(read, columns)
+    if drop_rows:
+        tables, dropped = _without_unlabeled_rows(tables, columns)
+        notes += dropped
+    return tables, notes
 
 
 def _without_unlabeled_test(read: Source, columns: Columns) -> tuple[dict[str, Table], list[str]]:

@@ -72,6 +72,9 @@ class Cells:
         columns: where texts and labels are.
         read: the source of the table, which may list names of labels.
         by_index: result of `cells_are_indices` for all splits.
+
+    Attributes:
+        kept: the table's rows that became examples.
     """
 
     def __init__(self, split: str, table: Table, columns: Columns, read: Source, by_index: bool | None) -> None:
@@ -81,6 +84,8 @@ class Cells:
         self.names = read.label_names.get(label) or read.label_names.get("")
         self.labels = table[label]
         self.by_index = by_index
+        self.kept: list[int] = []
+        self._bad: dict[str, list[int]] | None = None
 
     def label_names(self, task_type: TaskType) -> tuple[str, ...]:
         """The source's label names, else the sorted distinct labels of this split.
@@ -105,12 +110,18 @@ class Cells:
             return tuple(sorted(found, key=lambda name: (int(name), name)))
         return tuple(sorted(found))
 
-    def split(self, task_type: TaskType, labels: tuple[str, ...]) -> Split:
+    def split(self, task_type: TaskType, labels: tuple[str, ...], bad: dict[str, list[int]] | None = None) -> Split:
         """Texts and gold answers.
+
+        Args:
+            task_type: the task's type.
+            labels: names of the labels.
+            bad: takes what is wrong with which rows, which are left out then; None refuses them.
 
         Raises:
             InvalidData: says what is wrong with which rows.
         """
+        self._bad = bad
         if task_type == "span":
             asked = self._of_rows(self._asked)
             return Split(tuple(text for text, _ in asked), tuple(answers for _, answers in asked))
@@ -125,13 +136,15 @@ class Cells:
 
     def _of_rows(self, read: Callable[[int], _Read]) -> list[_Read]:
         """The results of `read` for all rows; refuses all bad rows in one sentence."""
-        found, bad = [], dict[str, list[int]]()
+        found, bad = [], dict[str, list[int]]() if self._bad is None else self._bad
+        self.kept = []
         for row in range(len(self.labels)):
             try:
                 found.append(read(row))
+                self.kept.append(row)
             except _BadRow as problem:
                 bad.setdefault(str(problem), []).append(row)
-        if bad:
+        if bad and self._bad is None:
             raise InvalidData(said_of_rows(bad, self.table.where))
         return found
 
