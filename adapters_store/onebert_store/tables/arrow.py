@@ -10,7 +10,7 @@ import pyarrow.parquet
 from onebert_store.tables.file import File
 from onebert_store.tables.text.json_rows import parse_json
 
-NO_TEXT = "a text is not valid UTF-8"
+BAD_CELL = "a text is not valid UTF-8, or a time is in nanoseconds"
 _BATCH_ROWS = 4096
 _FILE_MARK = b"ARROW1"
 
@@ -32,11 +32,11 @@ def arrow_batches(file: File, opened: ExitStack) -> tuple[pyarrow.Schema, Iterat
 
 
 def rows_of(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[dict[str, Any] | None]:
-    """Rows one by one; None is one with a text that is not UTF-8, which the file's writer did not check."""
+    """Rows one by one; None is one with a cell that Python has nothing for, as a text that is not UTF-8."""
     for batch in batches:
         try:
             rows: list[dict[str, Any] | None] = batch.to_pylist()
-        except UnicodeDecodeError:
+        except ValueError:
             rows = [_row(batch.slice(place, 1)) for place in range(len(batch))]
         yield from rows
 
@@ -44,7 +44,7 @@ def rows_of(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[dict[str, Any] |
 def _row(batch: pyarrow.RecordBatch) -> dict[str, Any] | None:
     try:
         row: dict[str, Any] = batch.to_pylist()[0]
-    except UnicodeDecodeError:
+    except ValueError:
         return None
     return row
 

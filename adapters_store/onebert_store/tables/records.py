@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 import pyarrow
 
 from onebert_store.errors import InvalidData
-from onebert_store.tables.arrow import NO_TEXT, arrow_batches, label_names_in, parquet_batches, rows_of
+from onebert_store.tables.arrow import BAD_CELL, arrow_batches, label_names_in, parquet_batches, rows_of
 from onebert_store.tables.file import File
 from onebert_store.tables.sheet import Sheet
 from onebert_store.tables.text.csv_rows import CsvRows
@@ -153,7 +153,7 @@ def _batches(open_batches: Callable[[File, ExitStack], Any]) -> Callable[[File, 
         if len(set(schema.names)) != len(schema.names):
             raise InvalidData(f"{file.name}: two columns have one name")
         found = enumerate(rows_of(batches), start=1)
-        rows = (Record(number, {}, NO_TEXT) if row is None else Record(number, row) for number, row in found)
+        rows = (Record(number, {}, BAD_CELL) if row is None else Record(number, row) for number, row in found)
         return Records(file.name, "row", tuple(schema.names), rows, schema=schema, label_names=label_names_in(schema))
 
     return read

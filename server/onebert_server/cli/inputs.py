@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import typer
 
-from onebert_server.cli.rows import open_rows
+from onebert_server.cli.rows import Row, Rows, open_rows
 from onebert_store.command import console
 from onebert_store.errors import InvalidData, InvalidInput
 
@@ -78,8 +79,7 @@ def from_file(file: Path, columns: tuple[str | None, str | None], encoding: str 
     """
     if file.suffix.lower() not in LINES:
         return _rows(file, columns, encoding, pair)
-    if any(columns) or encoding:
-        raise typer.BadParameter("--text, --text-pair and --encoding are for tables; this file has a text per line")
+    _refuse_columns(columns, encoding)
     return _lines_of(file, pair)
 
 
@@ -107,11 +107,33 @@ def _lines_of(file: Path, pair: bool) -> Iterator[Asked]:
         yield from from_lines(opened, pair)
 
 
-def _rows(file: Path, columns: tuple[str | None, str | None], encoding: str | None, pair: bool) -> Iterator[Asked]:
-    """The texts of a table, in its order, as they are read."""
+@contextmanager
+def rows_of(file: Path, columns: tuple[str | None, str | None], encoding: str | None, pair: bool) -> Iterator[Rows]:
+    """The rows of a file: of a table, or of a text per line the columns `line` and `text`; says how it is read."""
+    if file.suffix.lower() in LINES:
+        _refuse_columns(columns, encoding)
+        yield Rows(("line", "text", *["text_pair"] * pair), None, None, (), _as_rows(_lines_of(file, pair)))
+        return
     with open_rows(file, columns, encoding, pair) as rows:
         for note in rows.notes:
             console.err.print(f"note: {note}", soft_wrap=True)
+        yield rows
+
+
+def _as_rows(lines: Iterable[Asked]) -> Iterator[Row]:
+    for one in lines:
+        texts = (one.input,) if isinstance(one.input, str) else one.input
+        yield Row(one.input, one.place, one.place | dict(zip(("text", "text_pair"), texts, strict=False)))
+
+
+def _refuse_columns(columns: tuple[str | None, str | None], encoding: str | None) -> None:
+    if any(columns) or encoding:
+        raise typer.BadParameter("--text, --text-pair and --encoding are for tables; this file has a text per line")
+
+
+def _rows(file: Path, columns: tuple[str | None, str | None], encoding: str | None, pair: bool) -> Iterator[Asked]:
+    """The texts of a table, in its order, as they are read."""
+    with rows_of(file, columns, encoding, pair) as rows:
         for row in rows:
             if row.input is None:
                 where = " ".join(f"{unit} {number}" for unit, number in row.place.items())

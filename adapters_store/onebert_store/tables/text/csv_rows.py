@@ -47,11 +47,13 @@ class CsvRows(Iterator[tuple[int, list[str]]]):
             return next(self._reader, None)
         except csv.Error as error:
             # The library has one kind of error; its words are the only sign of which it is.
-            long = "field limit" in str(error)
-            what = f"a cell has more than {MAX_CELL_CHARACTERS:,} characters; is a quote left open?"
+            if "field limit" in str(error):
+                raise InvalidData(
+                    f"{self._name} line {line} is not CSV: a cell has more than {MAX_CELL_CHARACTERS:,} characters; "
+                    "is a quote left open?"
+                ) from None
             raise InvalidData(
-                f"{self._name} line {line} is not CSV: "
-                + (what if long else "a quote is left open, or text follows a closing quote")
+                f"{self._name} line {line} is not CSV: a quote is left open, or text follows a closing quote"
             ) from None
 
 
