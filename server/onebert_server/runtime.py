@@ -27,6 +27,7 @@ from onebert_server.metrics import Metrics
 from onebert_server.progress import Progress
 from onebert_server.receiving import Receiving
 from onebert_server.settings import Settings
+from onebert_server.telemetry.telemetry import open_telemetry
 from onebert_server.versions.catalog import Catalog
 from onebert_server.versions.directory import Directory
 from onebert_server.versions.follower import Follower
@@ -130,10 +131,11 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
     with ExitStack() as opened:
         progress.begin("store", 1)
         registry = opened.enter_context(Registry.open(store_address(settings)))
-        metrics = Metrics()
+        telemetry = opened.enter_context(open_telemetry(settings.access_log == "json", settings.task_metrics > 0))
+        metrics = Metrics(settings.task_metrics, exemplars=telemetry.tracing is not None)
         queue = QueueLimits(settings.max_queue_sequences, settings.max_queue_tokens, settings.max_queue_seconds)
         limits = EngineLimits(settings.max_batch_tokens, queue, MAX_BATCH_SECONDS)
-        engine = Engine(base, bank, limits, metrics, threads)
+        engine = Engine(base, bank, limits, metrics, threads, tracing=telemetry.tracing)
         residents = Residents(base, bank, engine, registry)
         loader = Loader(residents, registry)
         presence = Presence(registry.replicas) if registry.shared else None
@@ -157,7 +159,7 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
         opened.callback(keeper.close)
         keeper.start()
         metrics.gauge("keys_age_seconds", "Time since the registry's keys were last seen.", lambda: keeper.age)
-        admission = Admission(base.tokenizer, residents, engine)
+        admission = Admission(base.tokenizer, residents, engine, tracing=telemetry.tracing)
         _add_gauges(metrics, engine, bank, catalog, follower)
         runtime = Runtime(
             settings=settings,
@@ -174,6 +176,7 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
             admission=admission,
             answerer=Answerer(base.tokenizer, base.spec.max_length, admission, workers),
             metrics=metrics,
+            telemetry=telemetry,
             workers=workers,
             registrars=registrars,
             uploader=uploader,

@@ -6,12 +6,13 @@ import logging
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import msgspec
 import uvicorn
 from fastapi import APIRouter, Response
+from prometheus_client import CONTENT_TYPE_LATEST
 from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
@@ -34,6 +35,7 @@ from onebert_server.on_ray.backend import RayBackend
 from onebert_server.on_ray.relay import RelayMiddleware
 from onebert_server.run.serve import bind
 from onebert_server.settings import Settings
+from onebert_server.telemetry.telemetry import open_telemetry
 
 logger = logging.getLogger("onebert.front_end")
 
@@ -67,10 +69,12 @@ class FrontEnd:
         self._digest = b""
         setup = _setup(await replicas.options(method_name="setup").remote())
         await self._look()
-        self._metrics = Metrics()
+        self._metrics = Metrics(settings.task_metrics)
+        self._told = ExitStack()
+        telemetry = self._told.enter_context(open_telemetry(settings.access_log == "json", settings.task_metrics > 0))
         workers = ThreadPoolExecutor(WORKERS, "onebert-worker")
         answerer = Answerer(Tokenizer.loads(setup.tokenizer), setup.max_length, RayBackend(replicas), workers)
-        self._edge = Edge(answerer, self._metrics)
+        self._edge = Edge(answerer, self._metrics, telemetry=telemetry)
         self._server = _Server(self._config())
         listeners = bind(settings.host, settings.port)
         self.where = f"http://{settings.host}:{listeners[0].getsockname()[1]}"
@@ -105,6 +109,7 @@ class FrontEnd:
         self._server.should_exit = True
         await self._serving
         self._looking.cancel()
+        await asyncio.to_thread(self._told.close)
 
     def _config(self) -> uvicorn.Config:
         settings = self._settings
@@ -132,7 +137,7 @@ class FrontEnd:
         @router.get("/metrics", response_class=Response)
         async def metrics(context: ContextOf) -> Response:
             context.principal.require_all(Action.MEASURE)
-            return Response(await self._measure(), media_type=self._metrics.content_type)
+            return Response(await self._measure(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
         return router
 

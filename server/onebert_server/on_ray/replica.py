@@ -29,6 +29,8 @@ class Replica:
         log_to_stderr(settings.log_level)
         keep_freed_memory()
         self._opened = ExitStack()
+        # Each request comes through a front end, whose access log has it.
+        settings = settings.model_copy(update={"access_log": "off"})
         runtime = await asyncio.to_thread(self._opened.enter_context, open_runtime(settings))
         self._runtime = runtime
         self._app = create_app(runtime)

@@ -1,6 +1,6 @@
 """Routes about the server itself: the base, health, readiness, metrics."""
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 
 from onebert_encoder.maths.choose import answering_kernels
 from onebert_server.access.principal import Action
@@ -58,7 +58,8 @@ async def readyz(runtime: RuntimeOf) -> Health:
 @router.get(
     "/metrics", response_class=Response, responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
 )
-async def metrics(runtime: RuntimeOf, context: ContextOf) -> Response:
+async def metrics(runtime: RuntimeOf, context: ContextOf, request: Request) -> Response:
     """Prometheus metrics, which are of all tasks together: for keys of all tasks."""
     context.principal.require_all(Action.MEASURE)
-    return Response(runtime.metrics.exposition(), media_type=runtime.metrics.content_type)
+    text, media_type = runtime.metrics.exposition_for(request.headers.get("accept", ""))
+    return Response(text, headers={"Content-Type": media_type})
