@@ -130,7 +130,7 @@ def _shown() -> Iterator[Callable[[Window], None]]:
         latest = f"{window.skipped + scored:,} of {window.total:,} rows, {rate}"
         bar.update(shown, completed=window.skipped + scored, total=window.total, description=f"scoring, {rate}")
 
-    with console.progress() as bar, console.heartbeat(lambda: latest or "scoring"):
+    with console.progress(describe=lambda: latest or "scoring") as bar:
         shown = bar.add_task("scoring", total=None)
         yield report
 

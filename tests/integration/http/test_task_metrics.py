@@ -70,3 +70,21 @@ def test_they_can_be_turned_off(tmp_path):
             pushing.push("first", Task(seed=1).file)
         assert client.post("/v1/tasks/first/classify", json={"inputs": TEXTS[0]}).status_code == 200
         assert samples(client) == {}
+
+
+def test_a_start_says_what_is_loaded_a_line_each(server):
+    said = {}
+    for line in server.log.read_text().splitlines():
+        _, found, rest = line.partition(" INFO onebert.serve: ")
+        name, _, value = rest.partition(": ")
+        if found:
+            said[name] = value
+    with server.client(api_key=KEY) as client:
+        base = client.base()
+    assert base["digest"] in said["base"]
+    assert said["computes"].startswith(f"{base['dtype']} on {base['device']}, {base['kernels']} kernels")
+    assert said["holds"] == "0 tasks, 0 versions, 0 of them resident"
+    assert ("front ends" in said["processes"]) == bool(server.settings["front_ends"])
+    assert said["access"] == "keys are asked for"
+    assert said["told"] == "no traces, access log off, metrics of 2 tasks"
+    assert KEY not in server.log.read_text()
