@@ -51,7 +51,6 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"versions"},
         {"engine"},
         {"access"},
-        {"metrics"},
         {"telemetry"},
     ),
 }
@@ -78,7 +77,6 @@ ONLY_IN = {
     "alembic": {"onebert_store.registry"},
     "psycopg": {"onebert_store.registry"},
     "obstore": {"onebert_store.blobs"},
-    "opentelemetry": {"onebert_server.telemetry"},
 }
 
 

@@ -13,7 +13,6 @@ from pydantic import BaseModel
 from onebert_encoder.answering.asked import Asked
 from onebert_server.access.keys import Holder, KeyRing
 from onebert_server.access.principal import Principal
-from onebert_server.telemetry.observed import Ended
 from onebert_server.versions.facts import Facts
 from onebert_store.registry.grants import Quotas, Scope
 
@@ -50,8 +49,6 @@ class Setup(msgspec.Struct, frozen=True):
     engine_timeout: float
     shutdown_timeout: float
     log_level: str
-    access_log: bool
-    counts_answers: bool
 
 
 class Connected(msgspec.Struct, tag=True, frozen=True, array_like=True):
@@ -116,7 +113,6 @@ class Compute(msgspec.Struct, tag=True, frozen=True, array_like=True):
         inputs: the distinct inputs.
         order: for each reference, which input; empty where the only input is for all.
         min_seq: the registry's change that the answer has to know of.
-        span: of the request, where that is sampled; see `Observed.carried`.
     """
 
     number: int
@@ -130,7 +126,6 @@ class Compute(msgspec.Struct, tag=True, frozen=True, array_like=True):
     inputs: list[SplitInput]
     order: list[int]
     min_seq: int = 0
-    span: tuple[str, str] | None = None
 
 
 class Cancel(msgspec.Struct, tag=True, frozen=True, array_like=True):
@@ -197,19 +192,17 @@ class InProgress(msgspec.Struct, tag=True, frozen=True, array_like=True):
 
 
 class RequestEnded(msgspec.Struct, tag=True, frozen=True, array_like=True):
-    """From a front end: one request that it has answered, to be counted."""
+    """From a front end: one request that it has answered, to be counted; see RequestCounts."""
 
-    ended: Ended
-
-
-class Line(msgspec.Struct, tag=True, frozen=True, array_like=True):
-    """From a front end: a line of the access log."""
-
-    line: bytes
+    method: str
+    route: str
+    status: int
+    seconds: float
+    problem: str | None
 
 
 FromEngine = Drain | Stop | Keys | Logits | Refused
-FromFrontEnd = Connected | Accepting | Compute | Cancel | InProgress | RequestEnded | Line
+FromFrontEnd = Connected | Accepting | Compute | Cancel | InProgress | RequestEnded
 
 
 def _as_json(value: Any) -> Any:

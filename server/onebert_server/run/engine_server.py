@@ -36,13 +36,7 @@ class EngineServer(Server):
         """
         base = runtime.base
         self._fronts = FrontEnds(
-            runtime.settings,
-            base.tokenizer,
-            base.spec.max_length,
-            runtime.admission,
-            runtime.metrics,
-            runtime.keys,
-            runtime.telemetry.access_log,
+            runtime.settings, base.tokenizer, base.spec.max_length, runtime.admission, runtime.metrics, runtime.keys
         )
         starting = asyncio.create_task(self._fronts.start(self._listeners, app))
         while not (starting.done() or self.draining):

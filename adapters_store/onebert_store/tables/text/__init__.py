@@ -1,1 +1,0 @@
-"""Text files of rows: which encoding and separator they have, and their rows one by one."""
