@@ -21,4 +21,5 @@ def create_app(runtime: Runtime) -> FastAPI:
         receive_timeout=settings.receive_timeout,
         request_timeout=settings.request_timeout,
         form_of=form_of,
+        cors_origins=settings.cors_origins,
     )

@@ -22,6 +22,9 @@ PREFIX = "ONEBERT_"
 # Whoever can change what comes over plain HTTP can make keys that are taken.
 JWKS_ADDRESS = re.compile(r"https://|http://(127\.0\.0\.1|localhost|\[::1\])(:|/)")
 
+# As a browser writes it: no path, not even a slash at the end.
+ORIGIN = re.compile(r"https?://[A-Za-z0-9.\[\]:-]+")
+
 # What the commands that talk to a server read.
 OF_COMMANDS = frozenset({"ONEBERT_URL", "ONEBERT_API_KEY"})
 # What Kubernetes sets in every container of a namespace that has a service whose name begins with "onebert".
@@ -53,6 +56,7 @@ class Settings(BaseSettings):
     oidc_issuer: str | None = None
     oidc_audience: str | None = None
     oidc_jwks: str | None = None
+    cors_origins: Annotated[tuple[str, ...], NoDecode] = ()
     max_batch_tokens: Annotated[int, Field(ge=512)] = 8192
     bank_bytes: Annotated[int, Field(ge=2**20)] | None = None
     # The queue's bounds leave room for the largest request that the schemas allow: 1024 sequences of 512 tokens.
@@ -74,6 +78,22 @@ class Settings(BaseSettings):
         if not isinstance(value, str):
             return value
         return tuple(_key_digest(key.strip()) for key in value.split(",") if key.strip())
+
+    @field_validator("cors_origins", mode="before")
+    @classmethod
+    def _origins(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        origins = tuple(one.strip() for one in value.split(",") if one.strip())
+        if not all(one == "*" or ORIGIN.fullmatch(one) for one in origins):
+            raise ValueError("an origin is scheme, host and port alone, such as https://example.org")
+        return origins
+
+    @model_validator(mode="after")
+    def _every_page_only_with_keys(self) -> "Settings":
+        if "*" in self.cors_origins and not self.api_keys and self.oidc is None:
+            raise ValueError("without API keys, every web page could ask this server; name the origins that may")
+        return self
 
     @model_validator(mode="after")
     def _open_only_with_keys(self) -> "Settings":

@@ -55,6 +55,7 @@ def main() -> None:
             receive_timeout=setup.receive_timeout,
             request_timeout=setup.request_timeout,
             form_of=form_of,
+            cors_origins=setup.cors_origins,
         )
         forwarding = Forwarding(
             app,

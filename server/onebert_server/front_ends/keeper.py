@@ -155,6 +155,7 @@ class FrontEnds:
             max_length=self._max_length,
             api_keys=settings.api_keys,
             oidc=settings.oidc,
+            cors_origins=settings.cors_origins,
             max_body_bytes=settings.max_body_bytes,
             receive_timeout=settings.receive_timeout,
             request_timeout=settings.request_timeout,

@@ -34,6 +34,7 @@ class Setup(msgspec.Struct, frozen=True):
         max_length: tokens of the longest sequence that the base takes.
         api_keys: digests; this and what follows are of Settings.
         oidc: issuer, audience and where the issuer's keys are; None where there is no issuer.
+        cors_origins: of pages that may ask from within a browser.
     """
 
     listeners: list[int]
@@ -43,6 +44,7 @@ class Setup(msgspec.Struct, frozen=True):
     max_length: int
     api_keys: tuple[bytes, ...]
     oidc: tuple[str, str, str] | None
+    cors_origins: tuple[str, ...]
     max_body_bytes: int
     receive_timeout: float
     request_timeout: float

@@ -8,21 +8,33 @@ from typing import cast
 import uvicorn
 from fastapi import APIRouter, Depends, FastAPI
 from fastapi.security import HTTPBearer
+from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
 from onebert_server.access.keys import KeyRing
 from onebert_server.edge import Edge
 from onebert_server.http.auth import ApiKeys, KeyMiddleware, TokensOf
 from onebert_server.http.connections import Connections
+from onebert_server.http.inflate import InflateMiddleware
 from onebert_server.http.lean.formats import Formats
 from onebert_server.http.lean.middleware import LeanMiddleware
-from onebert_server.http.middleware import BodyLimitMiddleware, ContextMiddleware, RequestMiddleware
+from onebert_server.http.middleware import (
+    METHODS,
+    SEQ_HEADER,
+    BodyLimitMiddleware,
+    ContextMiddleware,
+    RequestMiddleware,
+)
 from onebert_server.http.openapi import DocumentedApp
 from onebert_server.http.problems import FormOf, install_handlers, problems_alone
 from onebert_server.http.protocol import LimitedProtocol
 from onebert_server.http.refusals import RefusalMiddleware
 from onebert_server.http.strict import DirectRoute
 from onebert_store.errors import InvalidSettings
+
+# Seconds for which a browser need not ask again whether it may, and the fields of an answer that a page may read.
+CORS_SECONDS = 600
+EXPOSED = ("ETag", "Location", "Retry-After", "Server-Timing", "WWW-Authenticate", "X-Request-Id", SEQ_HEADER)
 
 
 def uvicorn_config(app: ASGIApp, receive_timeout: float, shutdown_timeout: float) -> uvicorn.Config:
@@ -69,8 +81,12 @@ def web_app(
     receive_timeout: float,
     request_timeout: float,
     form_of: FormOf = problems_alone,
+    cors_origins: Sequence[str] = (),
 ) -> FastAPI:
-    """An app with these routes, which find the edge as `app.state.edge`; `form_of` tells how errors are worded."""
+    """An app with these routes, which find the edge as `app.state.edge`; `form_of` tells how errors are worded.
+
+    Pages of `cors_origins` may ask and read from within a browser.
+    """
     app = DocumentedApp(
         title="OneBERT",
         description="One frozen encoder, hundreds of classifiers: answers for any mix of tasks in one batch.",
@@ -86,10 +102,22 @@ def web_app(
     install_handlers(app, [route for router in routers for route in router.routes])
     formats = Formats(route.format for router in routers for route in router.routes if isinstance(route, DirectRoute))
     # Added last is outermost: id and metrics, then what cannot be read, then the key, the context, the body's limits.
+    # Innermost, since only what is not plain may be compressed.
+    app.add_middleware(InflateMiddleware)
     app.add_middleware(LeanMiddleware, edge=edge, formats=formats)
     app.add_middleware(BodyLimitMiddleware, max_bytes=max_body_bytes, timeout=receive_timeout)
     app.add_middleware(ContextMiddleware, timeout=request_timeout)
     app.add_middleware(KeyMiddleware, keys=ApiKeys(keys, tokens))
     app.add_middleware(RefusalMiddleware)
+    if cors_origins:
+        # Outside of the keys: a browser asks first, and without one. Cookies are never taken, so none are allowed.
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=cors_origins,
+            allow_methods=sorted(METHODS),
+            allow_headers=["*"],
+            expose_headers=EXPOSED,
+            max_age=CORS_SECONDS,
+        )
     app.add_middleware(RequestMiddleware, edge=edge, form_of=form_of)
     return app

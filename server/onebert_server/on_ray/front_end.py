@@ -118,6 +118,7 @@ class FrontEnd:
             receive_timeout=settings.receive_timeout,
             request_timeout=settings.request_timeout,
             form_of=form_of,
+            cors_origins=settings.cors_origins,
         )
         own = [route for router in routers for route in router.routes]
         relay = Middleware(
