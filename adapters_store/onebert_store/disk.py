@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from onebert_store.errors import StorageFull, StorageUnavailable
 
@@ -49,11 +50,22 @@ def write_whole(path: Path, data: bytes) -> None:
     Raises:
         StorageFull: the disk refused the write; `path` is as before.
     """
+    with written_whole(path) as file:
+        file.write(data)
+
+
+@contextmanager
+def written_whole(path: Path) -> Iterator[BinaryIO]:
+    """A file to write into, which is at `path` when the block has ended without an error, and else as before.
+
+    Raises:
+        StorageFull: the disk refused the write; `path` is as before.
+    """
     with full_disk_is_typed(), _blamed_on(path):
         handle, temporary = tempfile.mkstemp(prefix=f".{path.name[:100]}-", dir=path.parent)
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(data)
+                yield file
                 file.flush()
                 os.fsync(file.fileno())
                 os.fchmod(file.fileno(), 0o666 & ~_umask())

@@ -7,6 +7,7 @@ from onebert_server.answering.answers import Answerer
 from onebert_server.limits import MAX_UNTAKEN_BYTES
 from onebert_server.metrics import RequestCounts
 from onebert_server.permits import Permits
+from onebert_server.telemetry.telemetry import Telemetry
 
 
 class Listening(Protocol):
@@ -14,6 +15,7 @@ class Listening(Protocol):
 
     metrics: RequestCounts
     draining: bool
+    telemetry: Telemetry
 
 
 def _untaken() -> Permits:
@@ -28,11 +30,13 @@ class Edge:
     """What a process that answers requests has, with or without the engine in it.
 
     Attributes:
+        telemetry: what is told of each request beside metrics.
         untaken: the bytes of large answers that their clients have not taken yet.
         draining: set when the server was told to stop; /readyz says so.
     """
 
     answerer: Answerer
     metrics: RequestCounts
+    telemetry: Telemetry = field(default_factory=Telemetry, kw_only=True)
     untaken: Permits = field(default_factory=_untaken, kw_only=True)
     draining: bool = field(default=False, kw_only=True)

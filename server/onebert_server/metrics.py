@@ -1,9 +1,13 @@
-"""Prometheus metrics: one registry per server, no names of tasks and no texts in any label."""
+"""Prometheus metrics: one registry per server, no texts in any label, and names of tasks in those of tasks alone."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Protocol
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.exposition import choose_encoder
+
+from onebert_server.telemetry.observed import Ended
+from onebert_server.telemetry.tasks import TaskCounts
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 SEQUENCES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -16,25 +20,24 @@ class RequestCounts(Protocol):
     def request_began(self) -> None:
         """Counts one request more that is being answered."""
 
-    def request_ended(self, method: str, route: str, status: int, seconds: float, problem: str | None) -> None:
-        """Counts one answered request, which is no longer in progress.
-
-        Args:
-            method: of the request; one of a few.
-            route: the template, so that names of tasks never become label values.
-            status: of the answer.
-            seconds: it took.
-            problem: the code of the typed error that it was refused with, if it was.
-        """
+    def request_ended(self, ended: Ended) -> None:
+        """Counts one answered request, which is no longer in progress."""
 
 
 class Metrics:
-    """What a server counts; the engine reports its batches to `observe_batch`."""
+    """What a server counts; the engine reports its batches to `observe_batch`.
 
-    content_type = CONTENT_TYPE_LATEST
+    Args:
+        tasks: how many tasks are shown each for itself; 0 shows nothing of tasks.
+        exemplars: whether durations have examples of traces, for who takes OpenMetrics.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, tasks: int = 0, exemplars: bool = False) -> None:
         self.registry = CollectorRegistry()
+        self._exemplars = exemplars
+        self._tasks = TaskCounts(tasks) if tasks else None
+        if self._tasks is not None:
+            self.registry.register(self._tasks)
         self._busy_seconds = 0.0
         self._requests = Counter(
             "onebert_http_requests", "Requests answered.", ("method", "route", "status"), registry=self.registry
@@ -86,22 +89,25 @@ class Metrics:
         """See RequestCounts."""
         self._in_progress.inc()
 
-    def request_ended(self, method: str, route: str, status: int, seconds: float, problem: str | None) -> None:
+    def request_ended(self, ended: Ended) -> None:
         """See RequestCounts."""
         self._in_progress.dec()
-        self.observe_request(method, route, status, seconds, problem)
+        self.observe_request(ended)
 
-    def observe_request(self, method: str, route: str, status: int, seconds: float, problem: str | None) -> None:
+    def observe_request(self, ended: Ended) -> None:
         """Counts one answered request of any process."""
+        method, route, status, seconds, problem, answers, trace_id = ended
         # Looked up here: the library's own look-up takes several times as long.
         key = method, route, status
         if key not in self._of:
             self._of[key] = self._requests.labels(method, route, str(status)), self._request_seconds.labels(route)
         answered, duration = self._of[key]
         answered.inc()
-        duration.observe(seconds)
+        duration.observe(seconds, None if trace_id is None else {"trace_id": trace_id})
         if problem is not None:
             self._rejected.labels(problem).inc()
+        if answers and self._tasks is not None:
+            self._tasks.count(answers, seconds)
 
     def add_in_progress(self, change: int) -> None:
         """So many requests more, or fewer, are being answered by another process."""
@@ -136,6 +142,18 @@ class Metrics:
         """Counts one upload: `created`, `existing` or the code of the error."""
         self._uploads.labels(result).inc()
 
-    def exposition(self, names: Sequence[str] = ()) -> bytes:
-        """The text that a Prometheus server scrapes; with names, of samples that have one of these alone."""
-        return generate_latest(self.registry.restricted_registry(names) if names else self.registry)
+    def exposition(self) -> bytes:
+        """The text that a Prometheus server scrapes."""
+        return generate_latest(self.registry)
+
+    def exposition_for(self, accept: str) -> tuple[bytes, str]:
+        """What a scraper is given, and its media type.
+
+        Args:
+            accept: what the scraper takes. OpenMetrics has examples of traces; without traces nothing else is given
+                than ever.
+        """
+        if self._exemplars:
+            write, media_type = choose_encoder(accept)
+            return write(self.registry), media_type
+        return self.exposition(), CONTENT_TYPE_LATEST

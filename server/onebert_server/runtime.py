@@ -27,11 +27,11 @@ from onebert_server.metrics import Metrics
 from onebert_server.progress import Progress
 from onebert_server.receiving import Receiving
 from onebert_server.settings import Settings
+from onebert_server.telemetry.telemetry import open_telemetry
 from onebert_server.versions.catalog import Catalog
 from onebert_server.versions.directory import Directory
 from onebert_server.versions.follower import Follower
 from onebert_server.versions.loader import Loader
-from onebert_server.versions.measured import Measured
 from onebert_server.versions.presence import Presence
 from onebert_server.versions.residents import Residents
 from onebert_store.errors import InvalidSettings, Unhealthy
@@ -61,7 +61,6 @@ class Runtime(Edge):
         uploader: the one thread that takes uploads, so that they queue behind each other and not before answers.
         presence: this replica among others on the registry; None where there can be none.
         receiving: the uploads that are under way.
-        measured: what versions change in the base, as far as somebody has asked.
         metrics: those of this process, and of its front ends.
         keys: those that are taken now.
         administration: what only admins of all tasks may do.
@@ -84,7 +83,6 @@ class Runtime(Edge):
     registrars: Executor
     uploader: Executor
     receiving: Receiving = field(default_factory=Receiving)
-    measured: Measured = field(default_factory=Measured)
 
     @property
     def directory(self) -> Directory:
@@ -133,10 +131,11 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
     with ExitStack() as opened:
         progress.begin("store", 1)
         registry = opened.enter_context(Registry.open(store_address(settings)))
-        metrics = Metrics()
+        telemetry = opened.enter_context(open_telemetry(settings.access_log == "json", settings.task_metrics > 0))
+        metrics = Metrics(settings.task_metrics, exemplars=telemetry.tracing is not None)
         queue = QueueLimits(settings.max_queue_sequences, settings.max_queue_tokens, settings.max_queue_seconds)
         limits = EngineLimits(settings.max_batch_tokens, queue, MAX_BATCH_SECONDS)
-        engine = Engine(base, bank, limits, metrics, threads)
+        engine = Engine(base, bank, limits, metrics, threads, tracing=telemetry.tracing)
         residents = Residents(base, bank, engine, registry)
         loader = Loader(residents, registry)
         presence = Presence(registry.replicas) if registry.shared else None
@@ -160,7 +159,7 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
         opened.callback(keeper.close)
         keeper.start()
         metrics.gauge("keys_age_seconds", "Time since the registry's keys were last seen.", lambda: keeper.age)
-        admission = Admission(base.tokenizer, residents, engine)
+        admission = Admission(base.tokenizer, residents, engine, tracing=telemetry.tracing)
         _add_gauges(metrics, engine, bank, catalog, follower)
         runtime = Runtime(
             settings=settings,
@@ -177,6 +176,7 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
             admission=admission,
             answerer=Answerer(base.tokenizer, base.spec.max_length, admission, workers),
             metrics=metrics,
+            telemetry=telemetry,
             workers=workers,
             registrars=registrars,
             uploader=uploader,

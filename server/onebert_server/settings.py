@@ -70,6 +70,9 @@ class Settings(BaseSettings):
     receive_timeout: Annotated[float, Field(gt=0)] = 60.0
     drain_delay: Annotated[float, Field(ge=0)] = 0.0
     shutdown_timeout: Annotated[float, Field(ge=0)] = 30.0
+    access_log: Literal["off", "json"] = "off"
+    # Their label values and buckets are at most sixty samples a task.
+    task_metrics: Annotated[int, Field(ge=0, le=10_000)] = 200
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     @field_validator("api_keys", mode="before")

@@ -41,3 +41,32 @@ def test_a_heart_stops_when_the_work_fails(monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         fail()
     assert not [thread for thread in threading.enumerate() if thread not in before]
+
+
+def test_a_bar_without_a_terminal_says_how_far_it_is(monkeypatch, capsys):
+    """Every command with a bar: a line of its own making, none for a task that is not shown."""
+    monkeypatch.setattr(console, "HEARTBEAT_S", 0.001)
+    beats, looked = threading.Semaphore(0), console._line
+
+    def line(bar):
+        beats.release()
+        return looked(bar)
+
+    monkeypatch.setattr(console, "_line", line)
+    with console.progress() as bar:
+        first = bar.add_task("reading files", total=1200)
+        bar.add_task("hidden", visible=False)
+        bar.advance(first, 1000)
+        while beats.acquire(blocking=False):
+            pass
+        for _ in range(2):  # the first may have begun before the bar advanced
+            assert beats.acquire(timeout=180)
+    assert capsys.readouterr().err.splitlines()[-1] == "reading files: 1,000 of 1,200"
+
+
+def test_a_bar_says_what_a_command_wants_it_to_say(monkeypatch, capsys):
+    monkeypatch.setattr(console, "HEARTBEAT_S", 0.001)
+    asked = Event()
+    with console.progress(describe=lambda: asked.set() or "step 3, loss 0.5"):
+        assert asked.wait(180)
+    assert capsys.readouterr().err.splitlines()[0] == "step 3, loss 0.5"

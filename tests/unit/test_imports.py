@@ -51,6 +51,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"versions"},
         {"engine"},
         {"access"},
+        {"metrics"},
         {"telemetry"},
     ),
 }
@@ -77,6 +78,7 @@ ONLY_IN = {
     "alembic": {"onebert_store.registry"},
     "psycopg": {"onebert_store.registry"},
     "obstore": {"onebert_store.blobs"},
+    "opentelemetry": {"onebert_server.telemetry"},
 }
 
 

@@ -1,4 +1,4 @@
-"""The commands `onebert train`, `onebert methods` and `onebert evaluate`: their options; the work is in commands/."""
+"""The commands `onebert train`, `check`, `methods` and `evaluate`: their options; the work is in commands/."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -15,7 +15,7 @@ from onebert_training.options import DATA, OUTPUT, AsJson, BaseName, Device, Dty
 Data = Annotated[
     str,
     typer.Option(
-        help="A .csv, .tsv, .jsonl (also .gz) or .parquet file; a folder with such files named train, "
+        help="A .csv, .tsv, .jsonl, .json (also .gz), .xlsx or .parquet file; a folder with such files named train, "
         f"validation and test; or {escape('hf:dataset[/config]')}.",
         show_default=False,
         rich_help_panel=DATA.title,
@@ -49,6 +49,29 @@ def train(
     from onebert_training.commands.train import run_train  # noqa: PLC0415
 
     run_train(task, data, reading, settings, base, dtype, device, out, as_json)
+
+
+@with_options
+def check(
+    data: Annotated[
+        str, typer.Argument(help="What `onebert train` takes as --data.", metavar="DATA", show_default=False)
+    ],
+    reading: DataOptions,
+    max_length: Annotated[
+        int, typer.Option(min=3, metavar="N", help="Longest input in tokens that training would read.")
+    ] = 128,
+    base: BaseName = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say everything about data before training on it, and whether `onebert train` would refuse it.
+
+    Rows, labels, lengths in tokens, rows that repeat or contradict each other, texts that two splits have, labels with
+    few rows, every bad row with its number. The exit status is 1 where training would refuse the data.
+    """
+    from onebert_training.commands.check import run_check  # noqa: PLC0415
+
+    if not run_check(data, reading, max_length, base, as_json):
+        raise typer.Exit(1)
 
 
 def methods() -> None:

@@ -82,13 +82,14 @@ def heartbeat(describe: Callable[[], str]) -> Iterator[None]:
     """Shows life in a log: a line every half minute where standard error is not a terminal, and so has no bar.
 
     Args:
-        describe: gives the line; called on another thread.
+        describe: gives the line, or nothing where there is nothing to say; called on another thread.
     """
     ended = Event()
 
     def beat() -> None:
         while not ended.wait(HEARTBEAT_S):
-            err.print(describe(), soft_wrap=True)
+            if line := describe():
+                err.print(line, soft_wrap=True)
 
     if err.is_terminal:
         yield
@@ -102,13 +103,15 @@ def heartbeat(describe: Callable[[], str]) -> Iterator[None]:
         thread.join()
 
 
-def progress(with_results: bool = False) -> Progress:
-    """A progress bar on standard error, removed when the work is done; nothing is shown without a terminal.
+@contextmanager
+def progress(with_results: bool = False, describe: Callable[[], str] | None = None) -> Iterator[Progress]:
+    """A progress bar on standard error, removed when the work is done; without a terminal, a `heartbeat`.
 
     Args:
         with_results: whether the command prints results meanwhile; on a terminal they take the place of the bar.
+        describe: gives the lines of the heartbeat; None is how far each task of the bar is.
     """
-    return Progress(
+    bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=10),  # leaves room for the description in 80 columns
         MofNCompleteColumn(),
@@ -119,4 +122,14 @@ def progress(with_results: bool = False) -> Progress:
         # Results go to standard output unchanged, also while the bar is shown.
         redirect_stdout=False,
         disable=not err.is_terminal or (with_results and out.is_terminal),
+    )
+    with bar, heartbeat(describe or (lambda: _line(bar))):
+        yield bar
+
+
+def _line(bar: Progress) -> str:
+    shown = [task for task in bar.tasks if task.visible]
+    totals = ["" if task.total is None else f" of {task.total:,.0f}" for task in shown]
+    return ", ".join(
+        f"{task.description}: {task.completed:,.0f}{total}" for task, total in zip(shown, totals, strict=True)
     )

@@ -1,9 +1,13 @@
 """Columns of cells, and where in their file each row stands."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, Literal, TypeVar
 
 MAX_NAMED = 10  # rows that a message names one by one
+MAX_PROBLEMS = 3  # kinds of bad rows that a message names
+
+_Row = TypeVar("_Row")
 
 
 class Table(Mapping[str, list[Any]]):
@@ -15,6 +19,8 @@ class Table(Mapping[str, list[Any]]):
         numbers: each row's number in the file, from 1; where empty, rows are counted.
         unit: what the numbers count: lines of a text file, or rows.
         label_names: column -> names by label index, where the file has such names.
+        notes: what a user should know of how the file was read.
+        kinds: how each of the files was read, in words.
     """
 
     def __init__(
@@ -24,8 +30,11 @@ class Table(Mapping[str, list[Any]]):
         numbers: Sequence[int] = (),
         unit: Literal["line", "row"] = "row",
         label_names: Mapping[str, tuple[str, ...]] | None = None,
+        notes: Sequence[str] = (),
+        kinds: Sequence[str] = (),
     ) -> None:
         self._columns, self.origin = dict(columns), origin
+        self.notes, self.kinds = tuple(notes), tuple(kinds)
         self.label_names = dict(label_names or {})
         self.rows = len(next(iter(self._columns.values()), []))
         self._numbers, self._unit = numbers or range(1, self.rows + 1), unit
@@ -48,11 +57,8 @@ class Table(Mapping[str, list[Any]]):
 
     def where(self, rows: Sequence[int]) -> str:
         """Names rows (counted from 0) as people find them: `data.csv line 7`, `data.csv lines 7, 9 and 30 more`."""
-        named = [str(self._numbers[row]) for row in rows[:MAX_NAMED]]
-        if (rest := len(rows) - len(named)) > 0:
-            named.append(f"{rest:,} more")
-        listed = " and ".join(filter(None, (", ".join(named[:-1]), named[-1])))
-        return f"{self.origin} {self._unit}{'s' * (len(rows) > 1)} {listed}"
+        named = [self._numbers[row] for row in rows[:MAX_NAMED]]
+        return named_rows(self.origin, self._unit, named, len(rows))
 
     def place(self, row: int) -> dict[str, int]:
         """The number of a row (rows count from 0) for programs: `{"line": 7}` or `{"row": 7}`."""
@@ -61,12 +67,20 @@ class Table(Mapping[str, list[Any]]):
     def take(self, rows: Sequence[int]) -> "Table":
         """The table with these rows only."""
         columns = {name: [cells[row] for row in rows] for name, cells in self._columns.items()}
-        return Table(columns, self.origin, [self._numbers[row] for row in rows], self._unit, self.label_names)
+        numbers = [self._numbers[row] for row in rows]
+        return Table(columns, self.origin, numbers, self._unit, self.label_names, self.notes, self.kinds)
 
     def with_column(self, name: str, cells: list[Any], label_names: tuple[str, ...]) -> "Table":
         """The table with one more column of labels, which replaces a column of the same name."""
         columns = {**self._columns, name: cells}
-        return Table(columns, self.origin, self._numbers, self._unit, {**self.label_names, name: label_names})
+        names = {**self.label_names, name: label_names}
+        return Table(columns, self.origin, self._numbers, self._unit, names, self.notes, self.kinds)
+
+
+def cell_of(row: Mapping[str, Any], name: str) -> Any:
+    """The cell of a row in a column of this name, or `a.b`; None where there is none."""
+    column, _, path = name.partition(".")
+    return field(row.get(column), path) if path and name not in row else row.get(name)
 
 
 def field(cell: Any, path: str) -> Any:
@@ -74,3 +88,27 @@ def field(cell: Any, path: str) -> Any:
     for key in path.split("."):
         cell = cell.get(key) if isinstance(cell, dict) else None
     return cell
+
+
+def named_rows(origin: str, unit: str, numbers: Sequence[int], count: int | None = None) -> str:
+    """Names rows by their numbers in a file: `data.csv lines 7, 9 and 30 more`.
+
+    Args:
+        origin: the file.
+        unit: what the numbers count.
+        numbers: of the rows; the first `MAX_NAMED` are named.
+        count: how many rows there are, where not all numbers are given.
+    """
+    named = [str(number) for number in numbers[:MAX_NAMED]]
+    count = len(numbers) if count is None else count
+    if count > len(named):
+        named.append(f"{count - len(named):,} more")
+    listed = " and ".join(filter(None, (", ".join(named[:-1]), named[-1])))
+    return f"{origin} {unit}{'s' * (count > 1)} {listed}"
+
+
+def said_of_rows(bad: Mapping[str, Sequence[_Row]], where: Callable[[Sequence[_Row]], str]) -> str:
+    """One sentence about all bad rows: the first `MAX_PROBLEMS` kinds with the rows that `where` names, and a count."""
+    kinds = [f"{where(rows)}: {problem}" for problem, rows in islice(bad.items(), MAX_PROBLEMS)]
+    rest = sum(map(len, islice(bad.values(), MAX_PROBLEMS, None)))
+    return "; ".join(kinds) + (f"; and {rest:,} more bad rows" if rest else "")

@@ -1,15 +1,17 @@
 """Finds the files of a data set, in a file, a folder or on the Hugging Face Hub, and reads them as tables by split."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from onebert_store.errors import InvalidData
-from onebert_store.tables.files import READERS, extension_of, join_tables, label_names_of, read_file
+from onebert_store.tables.arrow import label_names_of
+from onebert_store.tables.files import Faults, join_tables, read_file
 from onebert_store.tables.hub import read_hub
-from onebert_store.tables.lines import parse_json
+from onebert_store.tables.records import READERS, extension_of
 from onebert_store.tables.table import Table
+from onebert_store.tables.text.json_rows import parse_json
 
 SPLITS = ("train", "validation", "test")
 
@@ -36,15 +38,16 @@ class Source:
     single_file: bool = False
 
 
-def read_source(source: str, encoding: str | None = None) -> Source:
+def read_source(source: str, encoding: str | None = None, faults: Faults | None = None) -> Source:
     """Reads `hf:dataset[/config]`, a folder, or one file.
 
     A folder has a file for each split, or several as the Hub names them (`train-00000-of-00002.parquet`), in it or in
-    its folder `data`; or it is what `save_to_disk` of Hugging Face's library writes.
+    its folder `data`; or a folder of files for each split; or it is what Hugging Face's `save_to_disk` writes.
 
     Args:
         source: where the data is.
-        encoding: of CSV and JSON lines without a byte order mark; None is UTF-8.
+        encoding: of text files without a byte order mark; None finds it.
+        faults: takes what is wrong with rows, which are left out then; None refuses it.
 
     Raises:
         InvalidData: there is no data, or it is not readable, or not a table.
@@ -54,12 +57,12 @@ def read_source(source: str, encoding: str | None = None) -> Source:
         return _source(source.removeprefix("hf:"), read_hub(source.removeprefix("hf:"), SPLITS))
     path = Path(source)
     if path.is_dir():
-        return _read_folder(path, encoding)
+        return _read_folder(path, encoding, faults)
     if not path.is_file():
         raise InvalidData(
             f"there is no data at {source}, neither a file nor a folder; Hub data is written hf:dataset/config"
         )
-    return _source(_stem(path), {"train": read_file(path, encoding)}, single_file=True)
+    return _source(_stem(path), {"train": read_file(path, encoding, faults)}, single_file=True)
 
 
 def _source(name: str, tables: Mapping[str, Table], single_file: bool = False) -> Source:
@@ -68,21 +71,21 @@ def _source(name: str, tables: Mapping[str, Table], single_file: bool = False) -
 
 
 def _stem(path: Path) -> str:
-    return path.name.removesuffix(extension_of(path))
+    return path.name[: len(path.name) - len(extension_of(path.name))]
 
 
-def _read_folder(folder: Path, encoding: str | None) -> Source:
+def _read_folder(folder: Path, encoding: str | None, faults: Faults | None) -> Source:
     name = folder.resolve().name
     if (folder / "state.json").is_file():
         return _source(name, {"train": _read_saved(folder)}, single_file=True)
     tables: dict[str, Table] = {}
     for split, stems in _SPLIT_FILES.items():
         saved = [folder / stem for stem in stems if (folder / stem / "state.json").is_file()]
-        files = _files(folder, split) or _files(folder / "data", split)
+        files = _files(folder, split) or _files(folder / "data", split) or _files_of(folder, stems)
         if saved:
             tables[split] = _read_saved(saved[0])
         elif files:
-            tables[split] = join_tables([read_file(file, encoding) for file in files], f"{split} files")
+            tables[split] = join_tables([read_file(file, encoding, faults) for file in files], f"{split} files")
     if not tables:
         raise InvalidData(f"the folder has no file train, validation or test ending in {', '.join(READERS)}")
     read = _source(name, tables)
@@ -113,12 +116,12 @@ def _files(folder: Path, split: str) -> list[Path]:
     """
     stems = _SPLIT_FILES[split]
     there = [file for file in sorted(folder.iterdir()) if file.is_file()] if folder.is_dir() else []
-    files = [file for file in there if extension_of(file) and _stem(file) in stems]
+    files = [file for file in there if extension_of(file.name) and _stem(file) in stems]
     shards: dict[tuple[str, str], list[Path]] = {}
     for file in there:
-        shard = _SHARD.fullmatch(_stem(file)) if extension_of(file) else None
+        shard = _SHARD.fullmatch(_stem(file)) if extension_of(file.name) else None
         if shard and shard[1] in stems:
-            shards.setdefault((shard[1] + extension_of(file), shard[3]), []).append(file)
+            shards.setdefault((shard[1] + extension_of(file.name), shard[3]), []).append(file)
     if len(files) + len(shards) > 1:
         names = ", ".join(file.name for file in [*files, *(found[0] for found in shards.values())])
         raise InvalidData(f"the folder has more than one {split} file: {names}")
@@ -127,6 +130,12 @@ def _files(folder: Path, split: str) -> list[Path]:
             raise InvalidData(f"the folder has {len(found)} of the {int(count)} files of its {split} split")
         return found
     return files
+
+
+def _files_of(folder: Path, stems: Sequence[str]) -> list[Path]:
+    """The files in a folder that has the name of a split, in order."""
+    inside = [file for stem in stems if (folder / stem).is_dir() for file in sorted((folder / stem).iterdir())]
+    return [file for file in inside if file.is_file() and extension_of(file.name)]
 
 
 def _read_saved(folder: Path) -> Table:
@@ -140,4 +149,4 @@ def _read_saved(folder: Path) -> Table:
         names = label_names_of(info["features"])
     except (OSError, ValueError, TypeError, KeyError):
         names = {}
-    return Table({name: table[name] for name in table}, folder.name, label_names=names)
+    return Table({name: table[name] for name in table}, folder.name, label_names=names or table.label_names)

@@ -19,7 +19,7 @@ from onebert_encoder.text.tokens import Tokenizer
 from onebert_store.errors import UnsupportedBase
 from onebert_store.spec import BaseSpec
 
-__all__ = ["DEFAULT_BASE", "Base", "load_base"]
+__all__ = ["DEFAULT_BASE", "Base", "load_base", "load_tokenizer"]
 
 
 # A folder with a tokenizer has at least one of these files, which hold its vocabulary.
@@ -184,6 +184,25 @@ def load_base(
     try:
         name_kept = folder.resolve().name if Path(name).expanduser().is_dir() else name
         return _load(folder, name_kept, dtype, device, batch_invariant)
+    except UnsupportedBase as error:
+        raise UnsupportedBase(f"base {name}: {error.detail}") from None
+
+
+def load_tokenizer(name: str | None = None) -> tuple[Tokenizer, int]:
+    """The tokenizer of a base, without its weights, and the most tokens that the base takes.
+
+    Args:
+        name: folder or Hub id; None is the default base.
+
+    Raises:
+        BaseNotFound: nothing of that name can be had.
+        UnsupportedBase: another architecture, or no tokenizer.
+    """
+    name = name or DEFAULT_BASE
+    folder = find_base(name)
+    try:
+        config, _ = read_config(folder)
+        return Tokenizer(_read_tokenizer(folder, config), has_types=config.type_vocab_size > 1), config.max_length
     except UnsupportedBase as error:
         raise UnsupportedBase(f"base {name}: {error.detail}") from None
 

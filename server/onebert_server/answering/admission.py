@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from onebert_encoder.answering.answer import TASK_TYPES
 from onebert_encoder.answering.asked import Asked
@@ -24,16 +25,27 @@ from onebert_server.versions.residents import Residents
 from onebert_server.versions.version import Version
 from onebert_store.errors import InvalidInput
 
+if TYPE_CHECKING:
+    from onebert_server.telemetry.tracing import Tracing
+
 
 class Admission:
     """Resolves against the directory and computes with the engine; see Backend."""
 
-    def __init__(self, tokenizer: Tokenizer, residents: Residents, engine: Engine, plan: Plan | None = None) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        residents: Residents,
+        engine: Engine,
+        plan: Plan | None = None,
+        tracing: "Tracing | None" = None,
+    ) -> None:
         self._tokenizer = tokenizer
         self._residents = residents
         self._directory = residents.directory
         self._engine = engine
         self._plan = plan or Sequences()
+        self._tracing = tracing
         self._rates = Rates()
         self._waking_from: asyncio.AbstractEventLoop | None = None
         self._arrivals: Arrivals[list[Logits]] | None = None
@@ -45,7 +57,9 @@ class Admission:
 
     async def compute(self, context: Context, wanted: Wanted, inputs: Sequence[Pieces]) -> list[Result]:
         """See Backend; the versions stay what they are until the engine is done, whatever is moved or deleted."""
-        began = time.monotonic()
+        began, observed = time.monotonic(), context.observed
+        if self._tracing is not None and observed.carried is not None:
+            observed.span = self._tracing.taken_up(observed.carried)
         if context.min_seq > self._directory.position.seq:
             await self._directory.position.seen(context)
         versions = self._pin(wanted, context.principal)
@@ -65,8 +79,8 @@ class Admission:
         request.add_done_callback(lambda _: self._directory.unpin(versions))
         # Where this coroutine is cancelled, so is the future, and the engine drops what it has not begun.
         logits = iter(await self._arriving().result(request))
-        context.observed.phase(QUEUE, began, request.began)
-        context.observed.phase(FORWARD, request.began, request.ended)
+        observed.phase(QUEUE, began, request.began)
+        observed.phase(FORWARD, request.began, request.ended, request.batches)
         return [
             Result(
                 question.version.facts,

@@ -15,8 +15,9 @@ from onebert_server.access.context import Context
 from onebert_server.access.principal import Action
 from onebert_server.answering.backend import Backend, Result, Wanted
 from onebert_server.answering.plan import Plan, Question, Reading, Sequences
+from onebert_server.answering.seen import seen
 from onebert_server.answering.tokenizing import Tokenizing
-from onebert_server.telemetry.observed import ANSWER, TOKENIZE
+from onebert_server.telemetry.observed import ANSWER, TOKENIZE, Observed
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import AnswerNotFinite, OneBertError, WholeTextNeeded
 
@@ -98,10 +99,12 @@ class Answerer:
             if error.code != WholeTextNeeded.code:
                 raise
             # Only what a reference means now says whether its version reads windows, which few do.
+            began = time.monotonic()
             inputs = await self._tokenizing.split(context.principal.name, texts, whole=True)
+            context.observed.phase(TOKENIZE, began, time.monotonic())
             results = await self._backend.compute(context, wanted, inputs)
         began = time.monotonic()
-        work = partial(self._read, texts, inputs, results, wanted.asked, render)
+        work = partial(self._read, texts, inputs, results, wanted.asked, render, context.observed)
         numbers = 0
         for result in results:
             for one in result.computed:
@@ -120,8 +123,10 @@ class Answerer:
         results: Sequence[Result],
         asked: Asked,
         render: Callable[[Iterator[Answered]], T],
+        observed: Observed,
     ) -> T:
-        return render(self._read_one(texts[one.input], inputs[one.input], one, asked) for one in results)
+        answers = (self._read_one(texts[one.input], inputs[one.input], one, asked) for one in results)
+        return render(answers if observed.answers is None else map(partial(_noted, observed), answers))
 
     def _read_one(self, text: Text, pieces: Pieces, result: Result, asked: Asked) -> Answered:
         facts = result.facts
@@ -130,3 +135,12 @@ class Answerer:
             return Answered(facts, error)
         question = Question(text, pieces, facts, asked)
         return Answered(facts, self._plan.reduce(question, result.computed, self._tokenizer))
+
+
+def _noted(observed: Observed, answered: Answered) -> Answered:
+    """Notes what is seen of an answer from outside."""
+    reading = answered.reading if isinstance(answered.reading, Reading) else None
+    if observed.answers is not None:
+        observed.answers.append(seen(answered.facts.task, reading and reading.answer))
+    observed.tokens += reading.tokens if reading else 0
+    return answered

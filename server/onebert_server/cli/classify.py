@@ -4,11 +4,11 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from onebert_server.cli.inputs import Asked, first_refused, from_arguments, from_file, from_lines, located
+from onebert_server.cli.inputs import Asked, first_refused, from_arguments, from_file, from_lines, located, rows_of
 from onebert_server.cli.options import (
     INPUT,
     OUTPUT,
@@ -20,6 +20,7 @@ from onebert_server.cli.options import (
     Url,
     connect,
 )
+from onebert_server.cli.rows import Row
 from onebert_store.command import console
 from onebert_store.errors import AnswerNotFinite, InvalidInput, OneBertError, TooLarge
 
@@ -37,8 +38,8 @@ def classify(
         typer.Option(
             "--file",
             metavar="FILE",
-            help="A table as `onebert train` reads it (.csv, .tsv, .jsonl, also .gz, or .parquet), or .txt with a text "
-            "per line.",
+            help="A table as `onebert train` reads it (.csv, .tsv, .jsonl, .json, also .gz, .xlsx, .parquet), or .txt "
+            "with a text per line.",
             rich_help_panel=INPUT,
         ),
     ] = None,
@@ -68,6 +69,14 @@ def classify(
             "--json", help="Print one JSON object per input, with its text and its place.", rich_help_panel=OUTPUT
         ),
     ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write the rows of --file with their answers: .csv, .jsonl or .parquet, there when all of it is.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
     url: Url = URL,
     api_key: ApiKey = None,
 ) -> None:
@@ -76,7 +85,16 @@ def classify(
     Blank lines of plain text are skipped; a table with a blank text is refused, as `onebert train` refuses it. A token
     task labels every word, or finds entities where its labels are BIO; a span task takes pairs of a question and a
     context. Results are printed while the input is read: an error in a later line loses none of the earlier results.
+
+    With --out a row without a text, or with one that the task does not take, has no answer and says why in the column
+    TASK_error.
     """
+    if out is not None:
+        if file is None or texts or as_json:
+            raise typer.BadParameter("--out goes with --file, and without --json")
+        with connect(url, api_key) as client:
+            _write(client, task, file, out, ((text, text_pair), encoding, pair), top_k)
+        return
     from onebert_server.cli.results import ResultTable, json_lines  # noqa: PLC0415
 
     asked = _asked(texts, file, (text, text_pair), encoding, pair)
@@ -93,14 +111,55 @@ def classify(
             bar.advance(done, len(batch))
 
 
+def _write(client: "Client", ref: str, file: Path, out: Path, reading: Any, top_k: int | None) -> None:
+    from onebert_server.cli.answers import WRITERS, AnswersFile  # noqa: PLC0415
+    from onebert_store.disk import written_whole  # noqa: PLC0415
+
+    if out.suffix.lower() not in WRITERS:
+        raise typer.BadParameter(f"--out ends in one of {', '.join(WRITERS)}")
+    with rows_of(file, *reading) as rows, written_whole(out) as made, console.progress() as bar:
+        answers = AnswersFile(made, out.name, ref.partition("@")[0], rows)
+        done = bar.add_task("classifying", total=None)
+        waiting = deque[Row]()
+
+        def asked() -> Iterator[Asked]:
+            for row in rows:
+                waiting.append(row)
+                while waiting and waiting[0].input is None:
+                    answers.add(waiting.popleft(), None)
+                if row.input is not None:
+                    yield Asked(row.input, dict(row.place))
+
+        with console.heartbeat(lambda: f"classifying: {answers.count:,} rows"):
+            refused: list[str] = []
+            for part, results in _answers(client, ref, asked(), top_k, refused):
+                for number in range(len(part)):
+                    answers.add(waiting.popleft(), *((None, refused.pop()) if not results else (results[number],)))
+                    while waiting and waiting[0].input is None:
+                        answers.add(waiting.popleft(), None)
+                bar.update(done, completed=answers.count)
+            answers.end()
+    console.out.print(f"{answers.count:,} rows in {out}, {answers.without:,} without an answer", soft_wrap=True)
+
+
 def _answers(
-    client: "Client", ref: str, asked: Iterable[Asked], top_k: int | None
+    client: "Client", ref: str, asked: Iterable[Asked], top_k: int | None, refusals: list[str] | None = None
 ) -> "Iterator[tuple[Sequence[Asked], list[TaskResult]]]":
-    """Inputs with their answers; of an input that is refused, the error comes after the answers to all before it."""
+    """Inputs with their answers; of an input that is refused, the error comes after the answers to all before it.
+
+    Args:
+        client: of the server.
+        ref: the task.
+        asked: the inputs.
+        top_k: how many scores are asked for.
+        refusals: takes why an input is refused, which then comes alone and without a result; None ends with the error.
+    """
     for batch in _batches(asked):
         waiting = deque([batch])
         while waiting:
             part = waiting.popleft()
+            if not part:
+                continue
             try:
                 results = client.classify(ref, [one.input for one in part], top_k)
             except (InvalidInput, TooLarge, AnswerNotFinite) as error:
@@ -108,7 +167,12 @@ def _answers(
                 if len(part) == 1 or refused == 0:
                     says_where = refused is not None or isinstance(error, InvalidInput)
                     error.detail = located(error.detail if says_where else f"input 0: {error.detail}", part)
-                    raise
+                    if refusals is None:
+                        raise
+                    refusals.append(error.detail)
+                    waiting.appendleft(part[1:])
+                    yield part[:1], []
+                    continue
                 # Not every refusal says of which input it is: halving finds that input.
                 good = refused if refused is not None and refused < len(part) else len(part) // 2
                 waiting.extendleft((part[good:], part[:good]))

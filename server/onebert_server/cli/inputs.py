@@ -2,12 +2,15 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import typer
 
+from onebert_server.cli.rows import Row, Rows, open_rows
+from onebert_store.command import console
 from onebert_store.errors import InvalidData, InvalidInput
 
 if TYPE_CHECKING:
@@ -67,7 +70,7 @@ def from_file(file: Path, columns: tuple[str | None, str | None], encoding: str 
     Args:
         file: where they are.
         columns: of a table, those of the text and of its pair; None is found by name.
-        encoding: of a table without a byte order mark; None is UTF-8.
+        encoding: of a table without a byte order mark; None finds it.
         pair: every input is a pair.
 
     Raises:
@@ -76,8 +79,7 @@ def from_file(file: Path, columns: tuple[str | None, str | None], encoding: str 
     """
     if file.suffix.lower() not in LINES:
         return _rows(file, columns, encoding, pair)
-    if any(columns) or encoding:
-        raise typer.BadParameter("--text, --text-pair and --encoding are for tables; this file has a text per line")
+    _refuse_columns(columns, encoding)
     return _lines_of(file, pair)
 
 
@@ -105,37 +107,35 @@ def _lines_of(file: Path, pair: bool) -> Iterator[Asked]:
         yield from from_lines(opened, pair)
 
 
+@contextmanager
+def rows_of(file: Path, columns: tuple[str | None, str | None], encoding: str | None, pair: bool) -> Iterator[Rows]:
+    """The rows of a file: of a table, or of a text per line the columns `line` and `text`; says how it is read."""
+    if file.suffix.lower() in LINES:
+        _refuse_columns(columns, encoding)
+        yield Rows(("line", "text", *["text_pair"] * pair), None, None, (), _as_rows(_lines_of(file, pair)))
+        return
+    with open_rows(file, columns, encoding, pair) as rows:
+        for note in rows.notes:
+            console.err.print(f"note: {note}", soft_wrap=True)
+        yield rows
+
+
+def _as_rows(lines: Iterable[Asked]) -> Iterator[Row]:
+    for one in lines:
+        texts = (one.input,) if isinstance(one.input, str) else one.input
+        yield Row(one.input, one.place, one.place | dict(zip(("text", "text_pair"), texts, strict=False)))
+
+
+def _refuse_columns(columns: tuple[str | None, str | None], encoding: str | None) -> None:
+    if any(columns) or encoding:
+        raise typer.BadParameter("--text, --text-pair and --encoding are for tables; this file has a text per line")
+
+
 def _rows(file: Path, columns: tuple[str | None, str | None], encoding: str | None, pair: bool) -> Iterator[Asked]:
-    """The texts of a table, in its order; all of it is looked at before the first is asked."""
-    from onebert_store.tables.columns import Columns, find_texts, named  # noqa: PLC0415
-    from onebert_store.tables.files import read_file  # noqa: PLC0415
-
-    if not file.is_file():
-        raise InvalidInput("the file of texts cannot be read")
-    table = read_file(file, encoding)
-    names = find_texts(table, Columns(*columns))
-    if names is None or (pair and len(names) == 1):
-        there = ", ".join(name[:40] for name in list(table)[:10])
-        wanted = (
-            "two columns of texts; name them with --text and --text-pair"
-            if pair
-            else "column of texts; name it with --text"
-        )
-        raise InvalidData(f"{file.name} has no {wanted} (the columns are {there})")
-    cells = [_input(row, pair) for row in zip(*(table[name] for name in names), strict=True)]
-    if bad := [row for row, one in enumerate(cells) if one is None]:
-        raise InvalidData(f"{table.where(bad)}: the text is empty or not a text")
-    id_column = named(table, "id")
-    for row, one in enumerate(cells):
-        if one is not None:
-            yield Asked(one, table.place(row) | ({} if id_column is None else {"id": table[id_column][row]}))
-
-
-def _input(cells: tuple[Any, ...], pair: bool) -> "Input | None":
-    """The input in the cells of a row; None where a cell that must hold a text does not."""
-    # Where pairs are not asked for, the second text of some rows may be missing.
-    if len(cells) == 2 and cells[1] in (None, "") and not pair:
-        cells = cells[:1]
-    if not all(isinstance(cell, str) and cell.strip() for cell in cells):
-        return None
-    return cells[0] if len(cells) == 1 else (cells[0], cells[1])
+    """The texts of a table, in its order, as they are read."""
+    with rows_of(file, columns, encoding, pair) as rows:
+        for row in rows:
+            if row.input is None:
+                where = " ".join(f"{unit} {number}" for unit, number in row.place.items())
+                raise InvalidData(f"{file.name} {where}: {row.fault}")
+            yield Asked(row.input, {**row.place} | ({} if rows.id is None else {"id": row.cells.get(rows.id)}))

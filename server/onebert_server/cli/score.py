@@ -28,8 +28,8 @@ def score(
     data: Annotated[
         list[str],
         typer.Option(
-            help="A file (.parquet, .csv, .tsv, .jsonl, also .gz), a folder of such files, or s3://bucket/key; may be "
-            "given several times.",
+            help="A file (.parquet, .csv, .tsv, .jsonl, .json, also .gz, .xlsx), a folder of such files, or "
+            "s3://bucket/key; may be given several times.",
             metavar="FILE",
         ),
     ],

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -19,6 +20,9 @@ from onebert_server.engine.request import Flight, Item, Request, Waiting
 from onebert_server.engine.scheduler import Scheduler
 from onebert_server.engine.speed import Speed, measure_speed
 from onebert_store.errors import EngineFailed, ShuttingDown
+
+if TYPE_CHECKING:
+    from onebert_server.telemetry.tracing import Tracing
 
 logger = logging.getLogger("onebert.engine")
 
@@ -61,11 +65,13 @@ class Engine:
         observer: Observer | None = None,
         threads: int | None = None,
         overlaps: bool | None = None,
+        tracing: "Tracing | None" = None,
     ) -> None:
         self._base = base
         self._bank = bank
         self._limits = limits
         self._observer = observer
+        self._tracing = tracing
         self._threads = threads
         self._overlaps = base.device.type != "cpu" if overlaps is None else overlaps
         self._passes = Passes(base, bank)
@@ -129,9 +135,15 @@ class Engine:
 
     def land(self, flight: Flight) -> None:
         """Hands out the answers, once they are there."""
-        for entry, logits in zip(flight.waiting, flight.launched.read(), strict=True):
+        answers = flight.launched.read()
+        # Before any request ends, since it says then which batches it was in.
+        span = None if self._tracing is None else self._tracing.batch(flight.requests, flight.started)
+        for entry, logits in zip(flight.waiting, answers, strict=True):
             entry.request.settle(entry.position, logits)
-        self._observe(flight)
+        tokens = self._observe(flight)
+        if span is not None:
+            span.set_attributes({"onebert.sequences": len(flight.waiting), "onebert.tokens": tokens})
+            span.end()
 
     def close(self, timeout: float) -> None:
         """Takes nothing new, answers what waits for at most `timeout` seconds, and stops the thread.
@@ -263,11 +275,12 @@ class Engine:
         finally:
             self._pass_started = None
 
-    def _observe(self, flight: Flight) -> None:
-        """Where batches overlap, one's time begins when the one before it is done."""
+    def _observe(self, flight: Flight) -> int:
+        """Where batches overlap, one's time begins when the one before it is done; returns its tokens."""
         now = time.monotonic()
         seconds, self._landed = now - max(flight.started, self._landed), now
         self._speed.observe(flight.launched.computed_tokens, seconds)
+        tokens = sum(len(entry.item.tokens) for entry in flight.waiting)
         if self._observer is not None:
-            tokens = sum(len(entry.item.tokens) for entry in flight.waiting)
             self._observer.observe_batch(len(flight.waiting), tokens, seconds)
+        return tokens

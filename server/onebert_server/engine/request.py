@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -34,6 +35,8 @@ class Request(Future[list[Logits]]):
     Attributes:
         left: whether it ends without its answers as soon as no batch reads its rows.
         error: what it then ends with; None where its caller has left.
+        span: of the request that these are items of; None where it has none.
+        batches: the spans of the batches that something of it was in.
         began, ended: when its first batch began and its last one was done, on the monotonic clock.
     """
 
@@ -47,6 +50,8 @@ class Request(Future[list[Logits]]):
         self.submitted = self.began = self.ended = time.monotonic()
         self.left = False
         self.error: Exception | None = None
+        self.span: Any = context.observed.span
+        self.batches: list[Any] = []
         self._withdraw = withdraw
         self._answers: dict[int, Logits] = {}
 

@@ -29,6 +29,7 @@ from onebert_server.http.auth import ApiKeys
 from onebert_server.http.middleware import RequestMiddleware
 from onebert_server.http.web import oidc_tokens, uvicorn_config, web_app
 from onebert_server.logs import log_to_stderr
+from onebert_server.telemetry.telemetry import Telemetry, open_tracing
 
 logger = logging.getLogger("onebert.front_end")
 
@@ -43,8 +44,10 @@ def main() -> None:
     backend, counts = RemoteBackend(), RemoteCounts()
     keys = KeyRing(setup.api_keys, closed=setup.oidc is not None)
     tokens = oidc_tokens(setup.oidc)
-    with ThreadPoolExecutor(WORKERS, "onebert-worker") as workers:
-        edge = Edge(Answerer(Tokenizer.loads(setup.tokenizer), setup.max_length, backend, workers), counts)
+    with open_tracing() as tracing, ThreadPoolExecutor(WORKERS, "onebert-worker") as workers:
+        answerer = Answerer(Tokenizer.loads(setup.tokenizer), setup.max_length, backend, workers)
+        telemetry = Telemetry(tracing, counts if setup.access_log else None, setup.counts_answers)
+        edge = Edge(answerer, counts, telemetry=telemetry)
         router = answering()
         app = web_app(
             edge,

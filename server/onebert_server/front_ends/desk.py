@@ -12,6 +12,7 @@ from onebert_server.access.keys import KeyRing
 from onebert_server.answering.backend import Backend
 from onebert_server.front_ends import questions, wire
 from onebert_server.metrics import Metrics
+from onebert_server.telemetry.access_log import Lines
 from onebert_server.versions.facts import Facts
 
 logger = logging.getLogger("onebert.front_desk")
@@ -29,6 +30,7 @@ class FrontDesk:
         backend: resolves and computes, in this process.
         metrics: where the requests of the front end are counted; what it has counted outlives it.
         keys: those that are taken now.
+        access_log: where the lines of the front end go.
         listens, lost: called with this desk when the front end accepts connections, and when it is gone.
     """
 
@@ -39,6 +41,7 @@ class FrontDesk:
         keys: KeyRing,
         listens: Callable[["FrontDesk"], None],
         lost: Callable[["FrontDesk"], None],
+        access_log: Lines | None = None,
     ) -> None:
         self.channel = wire.Channel(wire.FromFrontEnd, self._received, self._gone)
         self._backend = backend
@@ -46,6 +49,7 @@ class FrontDesk:
         self._keys = keys
         self._listens = listens
         self._lost = lost
+        self._access_log = access_log
         self._in_progress = 0
         self._known = _Known()
         self._computing: dict[int, asyncio.Task[None]] = {}
@@ -60,8 +64,10 @@ class FrontDesk:
                 # It may have been answered already: then the reply and this message have passed each other.
                 if computing := self._computing.get(number):
                     computing.cancel()
-            case wire.RequestEnded():
-                self._metrics.observe_request(*msgspec.structs.astuple(frame))
+            case wire.RequestEnded(ended):
+                self._metrics.observe_request(ended)
+            case wire.Line(line) if self._access_log is not None:
+                self._access_log.write(line)
             case wire.InProgress(count):
                 self._set_in_progress(count)
             case wire.Connected():

@@ -20,6 +20,7 @@ from onebert_server.front_ends.desk import FrontDesk
 from onebert_server.front_ends.forwarding import forwarded_to
 from onebert_server.metrics import Metrics
 from onebert_server.settings import Settings
+from onebert_server.telemetry.access_log import Lines
 from onebert_store.errors import InvalidSettings, OneBertError
 
 logger = logging.getLogger("onebert.front_ends")
@@ -52,6 +53,7 @@ class FrontEnds:
         backend: Backend,
         metrics: Metrics,
         keys: KeyRing,
+        access_log: Lines | None = None,
     ) -> None:
         self.failure: OneBertError | None = None
         self._settings = settings
@@ -60,6 +62,7 @@ class FrontEnds:
         self._backend = backend
         self._metrics = metrics
         self._keys = keys
+        self._access_log = access_log
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._servers: list[asyncio.AbstractServer] = []
         self._keepers: list[asyncio.Task[None]] = []
@@ -162,6 +165,8 @@ class FrontEnds:
             engine_timeout=settings.engine_timeout,
             shutdown_timeout=settings.shutdown_timeout,
             log_level=settings.log_level,
+            access_log=self._access_log is not None,
+            counts_answers=settings.task_metrics > 0,
         )
 
     async def _keep(self, setup: Path, listeners: list[int]) -> None:
@@ -185,7 +190,7 @@ class FrontEnds:
             await self._listening.acquire()
 
     def _desk(self) -> FrontDesk:
-        desk = FrontDesk(self._backend, self._metrics, self._keys, self._listens, self._lost)
+        desk = FrontDesk(self._backend, self._metrics, self._keys, self._listens, self._lost, self._access_log)
         self._desks.append(desk)
         return desk
 

@@ -12,6 +12,7 @@ from onebert_server.answering.backend import Backend, Result, Wanted
 from onebert_server.answering.plan import Computed
 from onebert_server.front_ends import wire
 from onebert_server.logs import log_failure
+from onebert_server.telemetry.observed import Observed
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import OneBertError
 
@@ -35,6 +36,7 @@ def question(number: int, context: Context, wanted: Wanted, inputs: Sequence[Pie
         inputs=[wire.SplitInput(list(one.ids), list(one.lengths)) for one in distinct.values()],
         order=[indexes[id(one)] for one in inputs] if len(inputs) > 1 else [],
         min_seq=context.min_seq,
+        span=span.carried if (span := context.observed.span) and span.sampled else None,
     )
 
 
@@ -85,7 +87,8 @@ def error_of(refused: wire.Refused) -> OneBertError:
 def _context(asked: wire.Compute) -> Context:
     now = time.monotonic()
     principal = wire.principal(asked.principal)
-    return Context(principal, now + asked.remaining, now - asked.waited, asked.request_id, asked.min_seq)
+    observed = Observed(carried=asked.span)
+    return Context(principal, now + asked.remaining, now - asked.waited, asked.request_id, asked.min_seq, observed)
 
 
 def _wanted(asked: wire.Compute) -> tuple[Wanted, list[Pieces]]:

@@ -14,7 +14,7 @@ from onebert_server.access.context import Context
 from onebert_server.answering.backend import Result, Wanted
 from onebert_server.front_ends import questions, wire
 from onebert_server.front_ends.full import Full
-from onebert_server.telemetry.observed import Observed
+from onebert_server.telemetry.observed import Ended, Observed
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import QueueFull
 
@@ -90,11 +90,15 @@ class RemoteCounts:
         self._in_progress += 1
         self._tell_later()
 
-    def request_ended(self, method: str, route: str, status: int, seconds: float, problem: str | None) -> None:
+    def request_ended(self, ended: Ended) -> None:
         """See RequestCounts."""
         self._in_progress -= 1
         self._tell_later()
-        self.channel.send(wire.RequestEnded(method, route, status, seconds, problem))
+        self.channel.send(wire.RequestEnded(ended))
+
+    def write(self, line: bytes) -> None:
+        """See Lines: one process writes the access log."""
+        self.channel.send(wire.Line(line))
 
     def _tell_later(self) -> None:
         if self._timer is None:

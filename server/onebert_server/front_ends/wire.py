@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from onebert_encoder.answering.asked import Asked
 from onebert_server.access.keys import Holder, KeyRing
 from onebert_server.access.principal import Principal
+from onebert_server.telemetry.observed import Ended
 from onebert_server.versions.facts import Facts
 from onebert_store.registry.grants import Quotas, Scope
 
@@ -51,6 +52,8 @@ class Setup(msgspec.Struct, frozen=True):
     engine_timeout: float
     shutdown_timeout: float
     log_level: str
+    access_log: bool
+    counts_answers: bool
 
 
 class Connected(msgspec.Struct, tag=True, frozen=True, array_like=True):
@@ -115,6 +118,7 @@ class Compute(msgspec.Struct, tag=True, frozen=True, array_like=True):
         inputs: the distinct inputs.
         order: for each reference, which input; empty where the only input is for all.
         min_seq: the registry's change that the answer has to know of.
+        span: of the request, where that is sampled; see `Observed.carried`.
     """
 
     number: int
@@ -128,6 +132,7 @@ class Compute(msgspec.Struct, tag=True, frozen=True, array_like=True):
     inputs: list[SplitInput]
     order: list[int]
     min_seq: int = 0
+    span: tuple[str, str] | None = None
 
 
 class Cancel(msgspec.Struct, tag=True, frozen=True, array_like=True):
@@ -194,17 +199,19 @@ class InProgress(msgspec.Struct, tag=True, frozen=True, array_like=True):
 
 
 class RequestEnded(msgspec.Struct, tag=True, frozen=True, array_like=True):
-    """From a front end: one request that it has answered, to be counted; see RequestCounts."""
+    """From a front end: one request that it has answered, to be counted."""
 
-    method: str
-    route: str
-    status: int
-    seconds: float
-    problem: str | None
+    ended: Ended
+
+
+class Line(msgspec.Struct, tag=True, frozen=True, array_like=True):
+    """From a front end: a line of the access log."""
+
+    line: bytes
 
 
 FromEngine = Drain | Stop | Keys | Logits | Refused
-FromFrontEnd = Connected | Accepting | Compute | Cancel | InProgress | RequestEnded
+FromFrontEnd = Connected | Accepting | Compute | Cancel | InProgress | RequestEnded | Line
 
 
 def _as_json(value: Any) -> Any:

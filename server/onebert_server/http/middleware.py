@@ -17,7 +17,7 @@ from onebert_server.http.problems import FORM_OF, FormOf, internal_error, proble
 from onebert_server.http.refusals import REFUSAL, WHOLE
 from onebert_server.limits import MAX_REQUEST_TIMEOUT
 from onebert_server.logs import log_failure
-from onebert_server.telemetry.observed import ANSWER, Observed
+from onebert_server.telemetry.observed import Ended, Observed
 from onebert_store.errors import InvalidInput, OneBertError
 
 logger = logging.getLogger("onebert.http")
@@ -45,6 +45,7 @@ class RequestMiddleware:
         self.edge = edge
         self.form_of = form_of
         self.metrics = edge.metrics
+        self.telemetry = edge.telemetry
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Passes the request on, and sees to it that it is answered."""
@@ -52,7 +53,7 @@ class RequestMiddleware:
             await self.app(scope, receive, send)
             return
         request_id = _request_id(Headers(scope=scope))
-        state, observed = scope.setdefault("state", {}), Observed()
+        state, observed = scope.setdefault("state", {}), self.telemetry.begin(scope["path"], scope["headers"])
         state["request_id"], state["observed"], state[FORM_OF] = request_id, observed, self.form_of
         status = 0
 
@@ -61,8 +62,8 @@ class RequestMiddleware:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"] = [*message["headers"], (b"x-request-id", request_id.encode())]
-                if ANSWER in observed.seconds:
-                    message["headers"].append((b"server-timing", observed.server_timing))
+                if timing := observed.server_timing:
+                    message["headers"].append((b"server-timing", timing.encode()))
                 if self.edge.draining:
                     MutableHeaders(scope=message)["Connection"] = "close"
             await send(message)
@@ -80,7 +81,10 @@ class RequestMiddleware:
             await internal_error(scope)(scope, receive, tagged)
         finally:
             seconds = time.perf_counter() - started
-            self.metrics.request_ended(_method(scope), _route(scope), status, seconds, state.get("problem"))
+            ended = _ended(scope, status, seconds, observed)
+            self.metrics.request_ended(ended)
+            principal = state.get("principal")
+            self.telemetry.end(ended, request_id, None if principal is None else principal.name, observed)
 
 
 class ContextMiddleware:
@@ -204,6 +208,12 @@ def _min_seq(given: list[str]) -> int:
     if len(given) != 1 or not re.fullmatch(r"[0-9]{1,18}", given[0]):
         raise InvalidInput(f"{MIN_SEQ_HEADER} is the number that {SEQ_HEADER} gave")
     return int(given[0])
+
+
+def _ended(scope: Scope, status: int, seconds: float, observed: Observed) -> Ended:
+    answers = observed.answers if observed.answers and status < 400 else ()
+    trace_id = observed.span.trace_id if observed.span and observed.span.sampled else None
+    return Ended(_method(scope), _route(scope), status, seconds, scope["state"].get("problem"), answers, trace_id)
 
 
 def _method(scope: Scope) -> str:

@@ -9,6 +9,7 @@ from onebert_server.http.refusals import RefusalMiddleware
 from onebert_server.http.schemas.system import Health
 from onebert_server.metrics import Metrics, RequestCounts
 from onebert_server.progress import Progress
+from onebert_server.telemetry.telemetry import Telemetry
 from onebert_store.errors import OneBertError, ShuttingDown, Starting
 
 
@@ -18,12 +19,14 @@ class StartingApp:
     Attributes:
         ready: the app of the replica, as soon as there is one.
         metrics: what is counted meanwhile.
+        telemetry: tells nothing.
         draining: whether the server was told to stop.
     """
 
     def __init__(self, progress: Progress) -> None:
         self.ready: ASGIApp | None = None
         self.metrics: RequestCounts = Metrics()
+        self.telemetry = Telemetry()
         self.draining = False
         self._progress = progress
         self._starting = RequestMiddleware(RefusalMiddleware(self._answer), self)

@@ -1,5 +1,6 @@
 """The application of Ray Serve: which deployments there are, and what Ray is told about each."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -104,9 +105,11 @@ def application(settings: Settings, layout: Layout) -> Application:
         InvalidSettings: the settings are for one server alone.
     """
     settings = _everywhere(settings, layout)
+    # What OpenTelemetry reads from the environment, as this process has it.
+    environment = {name: value for name, value in os.environ.items() if name.startswith("OTEL_")} | ENVIRONMENT
     replicas = serve.deployment(
         name=REPLICAS,
-        ray_actor_options={"num_cpus": layout.cpus, "num_gpus": layout.gpus, "runtime_env": {"env_vars": ENVIRONMENT}},
+        ray_actor_options={"num_cpus": layout.cpus, "num_gpus": layout.gpus, "runtime_env": {"env_vars": environment}},
         max_ongoing_requests=MAX_ONGOING,
         autoscaling_config=AutoscalingConfig(
             min_replicas=layout.least,
@@ -128,7 +131,7 @@ def application(settings: Settings, layout: Layout) -> Application:
     front_ends = serve.deployment(
         name=FRONT_ENDS,
         # Of each node it takes what hardly any replica needs: tokenizing is done beside what is computed.
-        ray_actor_options={"num_cpus": 0.01, "runtime_env": {"env_vars": ENVIRONMENT}},
+        ray_actor_options={"num_cpus": 0.01, "runtime_env": {"env_vars": environment}},
         max_replicas_per_node=1,
         autoscaling_config=AutoscalingConfig(
             min_replicas=1,

@@ -4,14 +4,15 @@ import asyncio
 import hashlib
 import logging
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import msgspec
 import uvicorn
 from fastapi import APIRouter, Response
+from prometheus_client import CONTENT_TYPE_LATEST
 from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
@@ -25,7 +26,7 @@ from onebert_server.edge import Edge
 from onebert_server.facades.routes import answering, form_of
 from onebert_server.front_ends import wire
 from onebert_server.garbage import collect_seldom
-from onebert_server.http.strict import PROBLEMS, ContextOf, MetricNames
+from onebert_server.http.strict import PROBLEMS, ContextOf
 from onebert_server.http.web import oidc_tokens, uvicorn_config, web_app
 from onebert_server.logs import log_to_stderr
 from onebert_server.metrics import Metrics
@@ -34,6 +35,7 @@ from onebert_server.on_ray.backend import RayBackend
 from onebert_server.on_ray.relay import RelayMiddleware
 from onebert_server.run.serve import bind
 from onebert_server.settings import Settings
+from onebert_server.telemetry.telemetry import open_telemetry
 
 logger = logging.getLogger("onebert.front_end")
 
@@ -67,10 +69,12 @@ class FrontEnd:
         self._digest = b""
         setup = _setup(await replicas.options(method_name="setup").remote())
         await self._look()
-        self._metrics = Metrics()
+        self._metrics = Metrics(settings.task_metrics)
+        self._told = ExitStack()
+        telemetry = self._told.enter_context(open_telemetry(settings.access_log == "json", settings.task_metrics > 0))
         workers = ThreadPoolExecutor(WORKERS, "onebert-worker")
         answerer = Answerer(Tokenizer.loads(setup.tokenizer), setup.max_length, RayBackend(replicas), workers)
-        self._edge = Edge(answerer, self._metrics)
+        self._edge = Edge(answerer, self._metrics, telemetry=telemetry)
         self._server = _Server(self._config())
         listeners = bind(settings.host, settings.port)
         self.where = f"http://{settings.host}:{listeners[0].getsockname()[1]}"
@@ -105,6 +109,7 @@ class FrontEnd:
         self._server.should_exit = True
         await self._serving
         self._looking.cancel()
+        await asyncio.to_thread(self._told.close)
 
     def _config(self) -> uvicorn.Config:
         settings = self._settings
@@ -131,13 +136,13 @@ class FrontEnd:
         router = APIRouter(responses=PROBLEMS, tags=["system"])
 
         @router.get("/metrics", response_class=Response)
-        async def metrics(context: ContextOf, names: MetricNames = []) -> Response:  # noqa: B006 - FastAPI's
+        async def metrics(context: ContextOf) -> Response:
             context.principal.require_all(Action.MEASURE)
-            return Response(await self._measure(names), media_type=self._metrics.content_type)
+            return Response(await self._measure(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
         return router
 
-    async def _measure(self, names: Sequence[str]) -> bytes:
+    async def _measure(self) -> bytes:
         """The metrics of this node, so that what all nodes say counts nothing twice."""
         here = measured.part(self._metrics)
         try:
@@ -148,7 +153,7 @@ class FrontEnd:
             logger.warning("replicas do not say what they count: %s", type(error).__name__)
             parts = []
         own = [part for part in parts if isinstance(part, measured.Part) and part.node == here.node]
-        return measured.together([here, *own], names)
+        return measured.together([here, *own])
 
     async def _look(self) -> None:
         changed: bytes = await self._replicas.options(method_name="keys").remote(self._digest)

@@ -127,6 +127,9 @@ class RelayMiddleware:
 
 def _scope(scope: Scope) -> dict[str, object]:
     """What of a scope goes to a replica; its app gives the request the same id, and says the same of it in its log."""
-    headers = [(name, value) for name, value in scope["headers"] if name != b"x-request-id"]
-    headers.append((b"x-request-id", scope["state"]["request_id"].encode()))
+    own = {b"x-request-id": scope["state"]["request_id"]}
+    if span := scope["state"]["observed"].span:
+        own |= dict(zip((b"traceparent", b"tracestate"), span.carried, strict=True))
+    headers = [(name, value) for name, value in scope["headers"] if name not in own]
+    headers += [(name, value.encode()) for name, value in own.items()]
     return {name: scope[name] for name in SCOPE} | {"headers": headers}

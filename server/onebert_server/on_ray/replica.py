@@ -11,6 +11,7 @@ from onebert_server.front_ends import questions, wire
 from onebert_server.logs import log_to_stderr
 from onebert_server.on_ray import measured, messages
 from onebert_server.on_ray.scaling import Work
+from onebert_server.progress import Progress, shown
 from onebert_server.runtime import open_runtime
 from onebert_server.settings import Settings
 
@@ -29,7 +30,11 @@ class Replica:
         log_to_stderr(settings.log_level)
         keep_freed_memory()
         self._opened = ExitStack()
-        runtime = await asyncio.to_thread(self._opened.enter_context, open_runtime(settings))
+        # Each request comes through a front end, whose access log has it.
+        settings = settings.model_copy(update={"access_log": "off"})
+        progress = Progress()
+        with shown(progress):
+            runtime = await asyncio.to_thread(self._opened.enter_context, open_runtime(settings, progress))
         self._runtime = runtime
         self._app = create_app(runtime)
         self._keys = messages.Keys(runtime.keys)

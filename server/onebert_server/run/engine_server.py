@@ -36,7 +36,13 @@ class EngineServer(Server):
         """
         base = runtime.base
         self._fronts = FrontEnds(
-            runtime.settings, base.tokenizer, base.spec.max_length, runtime.admission, runtime.metrics, runtime.keys
+            runtime.settings,
+            base.tokenizer,
+            base.spec.max_length,
+            runtime.admission,
+            runtime.metrics,
+            runtime.keys,
+            runtime.telemetry.access_log,
         )
         starting = asyncio.create_task(self._fronts.start(self._listeners, app))
         while not (starting.done() or self.draining):

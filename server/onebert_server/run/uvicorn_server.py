@@ -1,11 +1,12 @@
 """uvicorn as a server process runs it: it listens while the replica is loaded, and leaves without losing an answer."""
 
 import asyncio
+import logging
 import signal
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from functools import partial
 from types import FrameType
@@ -18,11 +19,13 @@ from starlette.types import ASGIApp
 from onebert_server.garbage import collect_seldom, importing
 from onebert_server.http.starting import StartingApp
 from onebert_server.http.web import uvicorn_config
-from onebert_server.progress import Progress
+from onebert_server.progress import Progress, shown
 from onebert_server.settings import Settings
 
 if TYPE_CHECKING:
     from onebert_server.runtime import Runtime
+
+logger = logging.getLogger("onebert.serve")
 
 # Seconds that a start which is given up has to end by itself; a download, say, cannot be interrupted.
 GIVE_UP_TIMEOUT = 2.0
@@ -97,6 +100,8 @@ class Server(uvicorn.Server):
             self._runtime.draining = self.draining
             collect_seldom()
             await self.ready(self._runtime, app)
+            for line in facts(self._runtime):
+                logger.info(line)
             typer.echo(greeting(self._runtime, *self._where[:2]))
         except BaseException as error:
             # A start that was given up has not failed.
@@ -111,7 +116,8 @@ class Server(uvicorn.Server):
                 from onebert_server.app import create_app  # noqa: PLC0415
                 from onebert_server.runtime import open_runtime  # noqa: PLC0415
 
-            runtime = self._opened.enter_context(open_runtime(self._settings, self._progress))
+            with shown(self._progress):
+                runtime = self._opened.enter_context(open_runtime(self._settings, self._progress))
             result = runtime, create_app(runtime)
         except BaseException as error:
             _tell(opened, partial(opened.set_exception, error))
@@ -123,6 +129,25 @@ def _tell(opened: "asyncio.Future[tuple[Runtime, ASGIApp]]", what: Callable[[], 
     # The event loop may have ended meanwhile: then nobody waits for the runtime.
     with suppress(RuntimeError):
         opened.get_loop().call_soon_threadsafe(what)
+
+
+def facts(runtime: "Runtime") -> Iterator[str]:
+    """What a server has loaded and what it does, a line each."""
+    from onebert_encoder.maths.choose import answering_kernels  # noqa: PLC0415
+
+    base, settings, counts = runtime.base, runtime.settings, runtime.directory.counts()
+    yield f"base: {base.spec.name}, {base.spec.num_parameters:,} parameters, digest {base.spec.digest}"
+    rounding = "the same in every batch" if base.batch_invariant else "by the batch"
+    kernels = answering_kernels(base).description
+    yield f"computes: {base.dtype_name} on {base.device}, {kernels} kernels, rounds {rounding}"
+    unavailable = f", {counts['unavailable']} unavailable" if counts["unavailable"] else ""
+    versions = f"{counts['versions']} versions, {counts['resident']} of them resident{unavailable}"
+    yield f"holds: {counts['tasks']} tasks, {versions}"
+    yield f"processes: {settings.front_ends} front ends and the engine's" if settings.front_ends else "processes: one"
+    open_to_all = "no keys: whoever reaches it may do everything" if runtime.keys.is_open else "keys are asked for"
+    yield f"access: {open_to_all}"
+    traces = "spans are exported by OTLP" if runtime.telemetry.tracing else "no traces"
+    yield f"told: {traces}, access log {settings.access_log}, metrics of {settings.task_metrics} tasks"
 
 
 def greeting(runtime: "Runtime", host: str, port: int) -> str:

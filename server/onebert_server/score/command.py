@@ -21,7 +21,7 @@ from onebert_server.score.tasks import ScoredTask, find_tasks
 from onebert_server.settings import Settings
 from onebert_store.command import console
 from onebert_store.tables.columns import Columns
-from onebert_store.tables.lines import check_encoding
+from onebert_store.tables.text.encoding import check_encoding
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def _shown() -> Iterator[Callable[[Window], None]]:
         latest = f"{window.skipped + scored:,} of {window.total:,} rows, {rate}"
         bar.update(shown, completed=window.skipped + scored, total=window.total, description=f"scoring, {rate}")
 
-    with console.progress() as bar, console.heartbeat(lambda: latest or "scoring"):
+    with console.progress(describe=lambda: latest or "scoring") as bar:
         shown = bar.add_task("scoring", total=None)
         yield report
 

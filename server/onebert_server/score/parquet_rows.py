@@ -11,6 +11,7 @@ import pyarrow.parquet
 from onebert_encoder.answering.scores import Array
 from onebert_server.score.stream import WINDOW_BYTES, Chosen, Rows, checked, numbered
 from onebert_store.errors import InvalidData
+from onebert_store.tables.sample import sample_of_schema
 from onebert_store.tables.table import Table
 
 # Rows that are decoded at a time: many, but no more than so many bytes of them.
@@ -40,13 +41,18 @@ class ParquetRows:
         self._held: pyarrow.Table | None = None
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """See Stream: of a file that says itself what it is, none."""
+        return ()
+
+    @property
     def share(self) -> float:
         """See Stream."""
         return self.row / int(self._starts[-1]) if self._starts[-1] else 1.0
 
     def sample(self) -> Table:
         """See Stream."""
-        return Table({field.name: [_cell_of(field.type)] for field in self._schema}, self._name)
+        return sample_of_schema(self._schema, self._name)
 
     def choose(self, chosen: Chosen) -> None:
         """See Stream."""
@@ -109,11 +115,6 @@ class ParquetRows:
         except (KeyError, AttributeError, TypeError):
             raise InvalidData(f"{self._name} has no column {name}") from None
         return kind
-
-
-def _cell_of(kind: pyarrow.DataType) -> Any:
-    """A cell that a column of this type could have, as far as its fields are concerned."""
-    return {field.name: _cell_of(field.type) for field in kind} if pyarrow.types.is_struct(kind) else ""
 
 
 def _is_text(kind: pyarrow.DataType) -> bool:

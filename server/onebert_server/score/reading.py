@@ -3,6 +3,7 @@
 from collections.abc import Container, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from io import BufferedReader
 from itertools import count
 from typing import cast
@@ -10,12 +11,15 @@ from typing import cast
 import pyarrow
 
 from onebert_server.score.job import Job
-from onebert_server.score.line_rows import LineRows
 from onebert_server.score.parquet_rows import ParquetRows
+from onebert_server.score.record_rows import RecordRows
 from onebert_server.score.sources import PARQUET, Source
 from onebert_server.score.stream import Rows, Stream
+from onebert_store.command import console
 from onebert_store.errors import InvalidData
-from onebert_store.tables.lines import open_text
+from onebert_store.tables.file import File
+from onebert_store.tables.records import open_records
+from onebert_store.tables.sample import sample_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,18 +51,32 @@ def open_stream(source: Source, encoding: str | None) -> Iterator[Stream]:
     """
     try:
         with ExitStack() as opened:
-            file = opened.enter_context(source.open())
             if source.name.lower().endswith(PARQUET):
-                yield ParquetRows(file, source.name)
+                yield ParquetRows(opened.enter_context(source.open()), source.name)
             else:
-                text = open_text(cast(BufferedReader, BufferedReader(file)), source.name, encoding or "utf-8")
-                yield LineRows(opened.enter_context(text), file, source.size, source.name)
-    except UnicodeDecodeError:
-        hint = "" if encoding else "; say what it is with --encoding, such as cp1252 (Windows)"
-        raise InvalidData(f"{source.name} is not readable as {encoding or 'UTF-8'}{hint}") from None
+                bytes_of = _Bytes(source)
+                records = opened.enter_context(open_records(File(source.name, bytes_of.open), encoding))
+                sample = partial(sample_of, File(source.name, _Bytes(source).open), encoding)
+                yield RecordRows(records, sample, bytes_of.share)
     except (EOFError, OSError, pyarrow.ArrowException) as error:
         # Messages of pyarrow may quote the content or the path, so that only the kind of error is told.
         raise InvalidData(f"{source.name} is not readable ({type(error).__name__})") from None
+
+
+class _Bytes:
+    """The bytes of a file, which is opened several times before its rows are read, and how much of them is read."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._latest: pyarrow.NativeFile | None = None
+
+    def open(self) -> BufferedReader:
+        self._latest = self._source.open()
+        return cast(BufferedReader, BufferedReader(self._latest))
+
+    def share(self) -> float:
+        size = self._source.size
+        return min(self._latest.tell() / size, 1.0) if size and self._latest is not None else 1.0
 
 
 def part_name(file: int, part: int) -> str:
@@ -76,6 +94,8 @@ def read_windows(job: Job, scored: Container[str]) -> Iterator[Window]:
     size = sum(source.size for source in job.sources) or 1
     for file, source in enumerate(job.sources):
         with open_stream(source, job.encoding) as stream:
+            for note in stream.notes:
+                console.err.print(f"note: {note}", soft_wrap=True)
             stream.choose(job.chosen)
             for part, rows in _parts(stream, file, job, scored):
                 at, share = before + stream.row, (bytes_before + stream.share * source.size) / size

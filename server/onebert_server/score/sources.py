@@ -10,9 +10,11 @@ from pyarrow import fs
 
 from onebert_store.blobs.address import BUCKET
 from onebert_store.errors import InvalidData
+from onebert_store.tables.records import READERS, extension_of
 
 PARQUET = ".parquet"
-EXTENSIONS = (PARQUET, ".csv", ".csv.gz", ".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz")
+# What describes the data of a folder, and is none; what begins with _ or . is none, either.
+_DESCRIPTIONS = ("labels.json", "state.json", "dataset_info.json", "dataset_infos.json", "dataset_dict.json")
 
 
 @dataclass(frozen=True)
@@ -65,9 +67,10 @@ def _sources_at(address: str) -> list[Source]:
         [info] = system.get_file_info([path])
         if info.type == fs.FileType.Directory:
             inside = sorted(system.get_file_info(fs.FileSelector(path)), key=lambda one: one.base_name)
-            files = [one for one in inside if one.type == fs.FileType.File and _is_read(one.base_name)]
+            named = [one for one in inside if one.type == fs.FileType.File and extension_of(one.base_name)]
+            files = [one for one in named if one.base_name not in _DESCRIPTIONS and one.base_name[0] not in "_."]
             if not files:
-                raise InvalidData(f"the folder {address} has no file ending in {', '.join(EXTENSIONS)}")
+                raise InvalidData(f"the folder {address} has no file ending in {', '.join(READERS)}")
             folder, _, query = address.partition("?")
             tail = f"?{query}" if query else ""
             return [_source(f"{folder.rstrip('/')}/{one.base_name}{tail}", one) for one in files]
@@ -75,13 +78,9 @@ def _sources_at(address: str) -> list[Source]:
         raise InvalidData(f"{address} is not readable ({type(error).__name__})") from None
     if info.type != fs.FileType.File:
         raise InvalidData(f"there is no data at {address}, neither a file nor a folder")
-    if not _is_read(info.base_name):
-        raise InvalidData(f"{info.base_name}: the name ends in one of {', '.join(EXTENSIONS)}")
+    if not extension_of(info.base_name):
+        raise InvalidData(f"{info.base_name}: the name ends in one of {', '.join(READERS)}")
     return [_source(address, info)]
-
-
-def _is_read(name: str) -> bool:
-    return name.lower().endswith(EXTENSIONS)
 
 
 def _source(address: str, info: Any) -> Source:

@@ -53,6 +53,10 @@ class Stream(Protocol):
     row: int
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What a user should know of how the file is read."""
+
+    @property
     def share(self) -> float:
         """How much of the file that is, from 0 to 1; of a text file by its bytes."""
 

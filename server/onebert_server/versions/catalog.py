@@ -15,7 +15,6 @@ from onebert_server.versions.follower import Follower, Offer
 from onebert_server.versions.residents import PROVED_TOGETHER, Residents
 from onebert_server.versions.version import State, Version
 from onebert_store.blobs.protocol import BlobWriter
-from onebert_store.command import console
 from onebert_store.errors import InvalidInput, NotFound, OneBertError, StoreCorrupt
 from onebert_store.file.delta import Delta
 from onebert_store.file.format import loads
@@ -219,18 +218,15 @@ class Catalog:
 
     def _load_all(self, versions: list[Version], progress: Progress, until: float) -> list[Version]:
         progress.begin("versions", len(versions))
-        with console.progress() as bar:
-            shown = bar.add_task("loading versions", total=len(versions))
-            for start in range(0, len(versions), PROVED_TOGETHER):
-                if time.monotonic() > until:
-                    return versions[start:]
-                together = versions[start : start + PROVED_TOGETHER]
-                for version in together:
-                    self.directory.begin_loading(version)
-                if not self._residents.load(together, may_evict=False):
-                    break
-                progress.advance(len(together))
-                bar.advance(shown, len(together))
+        for start in range(0, len(versions), PROVED_TOGETHER):
+            if time.monotonic() > until:
+                return versions[start:]
+            together = versions[start : start + PROVED_TOGETHER]
+            for version in together:
+                self.directory.begin_loading(version)
+            if not self._residents.load(together, may_evict=False):
+                break
+            progress.advance(len(together))
         return []
 
     def learn_all(self, versions: Sequence[Version], learned: Callable[[int], None] = lambda _: None) -> None:

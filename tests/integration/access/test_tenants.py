@@ -11,6 +11,7 @@ from onebert_server.access.principal import Scope
 from onebert_server.answering.answers import Answerer
 from onebert_server.app import create_app
 from onebert_server.edge import Edge
+from onebert_server.facades import vllm
 from onebert_server.facades.address import HEADER
 from onebert_server.facades.routes import answering, form_of, paths_of
 from onebert_server.front_ends import wire
@@ -72,8 +73,11 @@ def facade_requests(name):
             for one in paths_of(path):
                 own = {} if "{" in one else {"detector-id": ref}
                 yield "POST", one.format(task=ref, model=ref), {"json": body, "headers": own}
+
+
+def facade_looks(name):
     for path in LISTINGS:
-        yield "GET", f"/t/{name}{path}", {}
+        yield "GET", f"/t/{name}{path.format(model=name)}", {}
 
 
 def other_requests(name):
@@ -81,7 +85,6 @@ def other_requests(name):
     for number in (1, 7):
         yield "GET", f"/v1/tasks/{name}/versions/{number}", {}
         yield "GET", f"/v1/tasks/{name}/versions/{number}/delta", {}
-        yield "GET", f"/v1/tasks/{name}/versions/{number}/changes?against=1", {}
         yield "DELETE", f"/v1/tasks/{name}/versions/{number}", {}
     for alias in ("live", "next", "Not-A-Name", "12"):
         path = f"/v1/tasks/{name}/aliases/{alias}"
@@ -112,6 +115,7 @@ def test_a_foreign_task_answers_like_one_that_is_not_there(path, request):
     assert_alike(asker, classify_requests, (FOREIGN, NOBODYS, FREE))
     assert_alike(asker, other_requests, (FOREIGN, NOBODYS, FREE))
     assert_alike(asker, facade_requests, (FOREIGN, NOBODYS, FREE))
+    assert_alike(asker, facade_looks, (FOREIGN, NOBODYS, FREE))
     # Nobody could upload to a free name of its own and have the same answer.
     assert_alike(asker, uploads, (FOREIGN, NOBODYS))
 
@@ -169,8 +173,10 @@ def test_pages_of_a_tenant_are_as_long_as_asked_for(asker):
     assert ([task["name"] for task in last["tasks"]], last["next"]) == (["acme-two1"], None)
 
 
-def test_a_front_end_holds_tenants_apart_alike(runtime, asker, tmp_path):
+def test_a_front_end_holds_tenants_apart_alike(runtime, asker, tmp_path, monkeypatch):
     """What the engine's process told a front end for one tenant is of no use to another."""
+    # Which vLLM's answers say.
+    monkeypatch.setattr(vllm, "time", lambda: 1.0)
     path = str(tmp_path / "engine")
 
     async def live():
@@ -225,7 +231,6 @@ ROUTES = {
     "DELETE /v1/tasks/{task}": ({"admin"}, {"task": FREE}),
     "GET /v1/tasks/{task}/versions/{version}": (ANY, {}),
     "GET /v1/tasks/{task}/versions/{version}/delta": (READ, {}),
-    "GET /v1/tasks/{task}/versions/{version}/changes": (ANY, {}),
     "DELETE /v1/tasks/{task}/versions/{version}": ({"admin"}, {"version": 7}),
     "GET /v1/tasks/{task}/aliases/{alias}": (ANY, {}),
     "PUT /v1/tasks/{task}/aliases/{alias}": (PROMOTE, {"json": {"version": 7}, "headers": AT}),
@@ -241,16 +246,20 @@ QUESTIONS = {
     "/api/v1/text/contents": {"contents": [TEXT]},
     "/api/v1/text/generation": {"prompt": TEXT, "generated_text": TEXT},
     "/api/v1/text/chat": {"messages": [{"role": "user", "content": TEXT}]},
+    "/classify": {"input": TEXT},
+    "/v1/moderations": {"input": TEXT},
+    "/v1/models/{model}:predict": {"instances": [TEXT]},
 }
 # What façades show of a task to whoever sees it.
-LISTINGS = ("/info", "/health")
+LISTINGS = ("/info", "/health", "/v1/models", "/v1/models/{model}")
 ROUTES |= {
     f"POST {one}": (CLASSIFY, {"json": body, "headers": {HEADER: "acme-tone"}})
     for path, body in QUESTIONS.items()
     for one in paths_of(path)
 }
-ROUTES |= {f"GET /t/{{task}}{path}": (ANY, {}) for path in LISTINGS}
+ROUTES |= {f"GET /t/{{task}}{path}": (ANY, {}) for path in ("", "/", *LISTINGS)}
 ROUTES |= {"GET /info": (ANY, {"headers": {HEADER: "acme-tone"}})}
+ROUTES |= {f"GET {path}": (ANY, {}) for path in ("/v1/models", "/v1/models/{model}")}
 # Those about the whole server, for keys of all tasks alone.
 OF_THE_SERVER = {
     "GET /metrics": (ANY, {}),

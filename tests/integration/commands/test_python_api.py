@@ -7,7 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import datasets
 import numpy as np
+import pandas
+import polars
 import pyarrow
 import pytest
 
@@ -44,6 +47,16 @@ FORMS = {
     "pairs": list(zip(TEXTS, LABELS, strict=True)),
     "frame": Frame(text=TEXTS, label=LABELS),
     "arrow": pyarrow.table({"text": TEXTS, "label": LABELS}),
+    "pandas": pandas.DataFrame({"text": TEXTS, "label": LABELS}),
+    "categories": pandas.DataFrame({"text": TEXTS, "label": pandas.Categorical(LABELS)}),
+    "polars": polars.DataFrame({"text": TEXTS, "label": LABELS}),
+    "data set": datasets.Dataset.from_dict({"text": TEXTS, "label": LABELS}),
+    "named labels": datasets.Dataset.from_dict(
+        {"text": TEXTS, "label": [int(label == "good") for label in LABELS]},
+        features=datasets.Features(
+            {"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["bad", "good"])}
+        ),
+    ),
 }
 
 

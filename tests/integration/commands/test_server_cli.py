@@ -177,8 +177,11 @@ def test_classify_reads_what_train_reads(onebert, task, tmp_path):
 
 def test_classify_reads_the_tables_of_spreadsheets_and_names_a_bad_row(onebert, server, task, tmp_path):
     (tmp_path / "excel.csv").write_bytes("Text;Label\nDie Suppe war süß;gut\n".encode("cp1252"))
-    out = onebert("classify", "mood", "--json", "--encoding", "cp1252", "--file", tmp_path / "excel.csv")
-    assert json.loads(out)["text"] == "Die Suppe war süß"
+    for options, noted in (([], "read as cp1252"), (["--encoding", "cp1252"], "semicolons are between the columns")):
+        done = run_onebert("classify", "mood", "--json", *options, "--file", tmp_path / "excel.csv", url=server.url)
+        assert json.loads(done.stdout)["text"] == "Die Suppe war süß"
+        assert noted in done.stderr
+        assert all(line.startswith("note: ") for line in done.stderr.splitlines())
     for content, said in (
         ("text,label\nfine,a\n,b\n", "holes.csv line 3: the text is empty"),
         ("a,b\n1,2\n", "holes.csv has no column of texts; name it with --text (the columns are a, b)"),

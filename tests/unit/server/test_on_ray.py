@@ -11,6 +11,7 @@ from onebert_server.on_ray.measured import Part, together
 from onebert_server.on_ray.router import HALF_LIFE, MAX_TASKS, ROOM, Spread, weight
 from onebert_server.on_ray.scaling import ByWork, Work
 from onebert_server.settings import load_settings
+from onebert_server.telemetry.observed import Ended, Seen
 from onebert_store.errors import InvalidSettings
 
 REPLICAS = [f"replica-{number}" for number in range(5)]
@@ -81,9 +82,9 @@ def test_there_are_as_many_replicas_as_before_where_none_has_reported():
 def test_the_text_of_a_node_has_every_count_of_each_process_once():
     counted = {}
     for name in ("front end", "replica"):
-        metrics = counted[name] = Metrics()
+        metrics = counted[name] = Metrics(tasks=2)
         metrics.request_began()
-        metrics.request_ended("POST", "/v1/classify", 200, 0.02, None)
+        metrics.request_ended(Ended("POST", "/v1/classify", 200, 0.02, None, [Seen("task", ("label",), 0.9)]))
         metrics.observe_batch(3, 30, 0.01)
     parts = [Part("node", name, metrics.exposition().decode()) for name, metrics in counted.items()]
     shown = counts(together(parts).decode())

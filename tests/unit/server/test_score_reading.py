@@ -113,7 +113,7 @@ def test_rows_that_are_no_texts_say_why(tmp_path):
         "the text is not a text",
         "the text is blank",
         "the text is not valid Unicode",
-        "line 6 is not a JSON object",
+        "line 6: not a JSON object",
         "the text is missing",
         "the text is longer than 65536 characters",
     ]
@@ -179,12 +179,12 @@ def test_columns_are_found_by_name_and_kept_as_they_are(tmp_path):
 
 def test_what_cannot_be_read_is_one_sentence(tmp_path):
     (tmp_path / "x.parquet").write_bytes(b"no parquet")
-    (tmp_path / "x.csv").write_bytes(b"text\n\xff\n")
+    (tmp_path / "x.csv").write_bytes(b"text\n\x81\n")
     (tmp_path / "open.csv").write_text('text\n"open\n')
     parquet(tmp_path / "numbers.parquet", {"text": [1, 2]})
     said = {
         "x.parquet": "x.parquet is not readable",
-        "x.csv": "x.csv is not readable as UTF-8; say what it is with --encoding",
+        "x.csv": "x.csv line 2 is not readable as UTF-8; say what it is with --encoding",
         "open.csv": "open.csv line 2 is not CSV",
         "numbers.parquet": "the column text holds int64, not texts",
     }
@@ -194,7 +194,7 @@ def test_what_cannot_be_read_is_one_sentence(tmp_path):
 
 
 def test_files_of_a_folder_are_found_by_name(tmp_path):
-    for name in ("b.csv", "a.jsonl.gz", "c.txt", "_job.json"):
+    for name in ("b.csv", "a.jsonl.gz", "c.txt", "_job.json", ".b.csv-x.csv", "labels.json", "dataset_info.json"):
         (tmp_path / name).write_text("")
     assert [source.name for source in find_sources([str(tmp_path)])] == ["a.jsonl.gz", "b.csv"]
     for address, said in (("nowhere.csv", "no data"), (tmp_path / "c.txt", "ends in one of"), ("s3:///", "bucket")):

@@ -7,10 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bases import tiny_base
+from onebert_encoder.answering.asked import Asked
 from onebert_encoder.base.base import load_base
 from onebert_encoder.text.tokens import Tokenizer
 from onebert_server.access.principal import Scope
 from onebert_server.front_ends import wire
+from onebert_server.telemetry.observed import Ended, Seen
 
 numbers = st.integers(0, 2**40)
 ids = st.lists(st.integers(0, 2**31 - 1))
@@ -29,17 +31,22 @@ questions = st.builds(
     seconds,
     st.none() | st.lists(st.text()),
     st.booleans(),
-    st.none() | numbers,
+    st.builds(Asked, st.none() | numbers),
     st.lists(pieces),
     st.lists(numbers),
     numbers,
+    st.none() | st.tuples(st.text(), st.text()),
 )
+seen = st.builds(Seen, st.text(), st.lists(st.text()).map(tuple), rates)
+texts = st.none() | st.text()
+endings = st.builds(Ended, st.text(), st.text(), numbers, seconds, texts, st.lists(seen), texts)
 frames = (
     questions
     | st.builds(wire.Cancel, numbers)
     | st.just(wire.Accepting())
     | st.builds(wire.InProgress, numbers)
-    | st.builds(wire.RequestEnded, st.text(), st.text(), numbers, seconds, st.none() | st.text())
+    | st.builds(wire.RequestEnded, endings)
+    | st.builds(wire.Line, st.binary())
 )
 
 

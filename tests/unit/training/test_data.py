@@ -294,12 +294,12 @@ def test_bad_rows_are_named(tmp_path, rows, header, message):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.csv", b"\xff\xfe\x00", "a.csv is not readable"),
+        ("a.csv", b"\xff\xfe\x00", "a.csv line 1 is not readable as utf-16"),
         ("a.csv", b"", "a.csv has no rows"),
         ("a.csv.gz", b"not gzip", "a.csv.gz is not readable"),
         ("a.csv.gz", gzip.compress(b"text,label\n" * 99, mtime=0)[:-9], "a.csv.gz is not readable"),
-        ("a.jsonl", b'{"text": "a", "label": 1}\n[1]\n', "a.jsonl line 2 is not a JSON object"),
-        pytest.param("a.jsonl", b'{"text": ' + b"[" * 99999, "a.jsonl line 1 is not a JSON object", id="deep"),
+        ("a.jsonl", b'{"text": "a", "label": 1}\n[1]\n', "a.jsonl line 2: not a JSON object"),
+        pytest.param("a.jsonl", b'{"text": ' + b"[" * 99999, "a.jsonl line 1: not a JSON object", id="deep"),
         (
             "a.jsonl",
             b'{"text": "a", "label": 0.5}\n{"text": "b", "label": 1%s}\n' % (b"0" * 400),
@@ -308,7 +308,8 @@ def test_bad_rows_are_named(tmp_path, rows, header, message):
         ("a.jsonl", b'{"text": "\\ud800", "label": "x"}\n', "a.jsonl line 1: the text is empty or not a text"),
         ("a.jsonl", b'{"text": 7, "label": "x"}\n', "a.jsonl line 1: the text is empty or not a text"),
         ("a.parquet", b"PAR1 nonsense", "a.parquet is not readable"),
-        ("a.xlsx", b"", r"a.xlsx: the name ends in one of .csv"),
+        ("a.xlsx", b"", r"a.xlsx is not readable \(no workbook\)"),
+        ("a.xls", b"", r"a.xls: the name ends in one of .csv"),
     ],
 )
 def test_unreadable_files_are_refused(tmp_path, name, content, message):

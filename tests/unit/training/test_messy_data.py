@@ -94,13 +94,17 @@ def test_a_byte_order_mark_says_the_encoding(tmp_path, name, encoding):
     assert any(one.startswith("größe") for one in data.splits["train"].texts)
 
 
-def test_another_encoding_is_asked_for_with_the_line_and_taken(tmp_path):
+def test_another_encoding_is_found_and_said_or_asked_for_with_the_line(tmp_path):
     rows = [*ROWS, ("größe", "ham")]
     path = write(tmp_path / "a.csv", lines(rows), "cp1252")
+    data = load(path)
+    assert "größe" in data.splits["train"].texts + data.splits["validation"].texts
+    assert any(note.startswith("a.csv is not UTF-8 and is read as cp1252") for note in data.notes)
+    path = write(tmp_path / "a.csv", lines([*ROWS, ("привет, мир".replace(",", ""), "ham")]), "cp1251")
     with pytest.raises(InvalidData, match=r"a\.csv line 42 is not readable as UTF-8; say what it is with --encoding"):
         load(path)
-    data = load(path, encoding="cp1252")
-    assert "größe" in data.splits["train"].texts + data.splits["validation"].texts
+    data = load(path, encoding="cp1251")
+    assert "привет мир" in data.splits["train"].texts + data.splits["validation"].texts
     with pytest.raises(InvalidSettings, match="there is no encoding 'klingon'"):
         load(path, encoding="klingon")
     with pytest.raises(InvalidSettings, match="there is no encoding 'zlib'"):
@@ -208,6 +212,25 @@ def test_a_column_for_each_label(tmp_path):
         load(path, asked)
     with pytest.raises(InvalidData, match="no column rude"):
         load(path, Columns(label="toxic,rude"))
+
+
+def test_a_column_for_each_label_of_which_one_is_right(tmp_path):
+    rows = [(f"t{i}", i % 3 == 0, i % 3 == 1, i % 3 == 2) for i in range(30)]
+    path = write(tmp_path / "a.csv", lines(rows, header=("text", "low", "middle", "high")))
+    asked = Columns(label="low,middle,high")
+    assert any("--task-type single_label" in note for note in load(path, asked).notes)
+    data = load(path, asked, task_type="single_label")
+    assert (data.task_type, data.labels) == ("single_label", ("low", "middle", "high"))
+    gold = dict(zip(data.splits["train"].texts, data.splits["train"].gold.tolist(), strict=True))
+    assert all(label == int(text[1:]) % 3 for text, label in gold.items())
+    _, split, _ = load_split(str(path), asked, "single_label", ("high", "low", "middle"))
+    assert split.gold[:3].tolist() == [1, 2, 0]
+    write(path, lines([*rows, ("t", 1, 1, 0)], header=("text", "low", "middle", "high")))
+    with pytest.raises(InvalidData, match=r"a\.csv line 32: a row of a single_label task has several labels"):
+        load(path, asked, task_type="single_label")
+    write(path, lines([*rows, ("t", 0, 0, 0)], header=("text", "low", "middle", "high")))
+    with pytest.raises(InvalidData, match=r"a\.csv line 32: there is no label"):
+        load(path, asked, task_type="single_label")
 
 
 def test_labels_called_by_numbers_may_have_columns(tmp_path):

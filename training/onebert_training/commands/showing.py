@@ -32,7 +32,7 @@ def train_shown(run: Run, checkpoint: Path) -> Result:
     """
     at = Progress(0, run.steps)
     best: float | None = None
-    with console.progress() as bar, console.heartbeat(lambda: _line(run, at)):
+    with console.progress(describe=lambda: _line(run, at)) as bar:
         shown = bar.add_task("", total=run.steps)
 
         def report(run: Run, progress: Progress) -> None:

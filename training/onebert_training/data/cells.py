@@ -17,9 +17,9 @@ from onebert_store.tables.columns import (
     find_label,
     find_label_columns,
 )
-from onebert_store.tables.lines import parse_json
 from onebert_store.tables.table import Table
 from onebert_store.tables.tables import Source
+from onebert_store.tables.text.json_rows import parse_json
 from onebert_training.data.words import tags_of
 
 TASK_TYPE_ALIASES: Mapping[str, TaskType] = {"extractive_qa": "span"}
@@ -130,22 +130,24 @@ def several(cell: Any) -> list[Any]:
     return [name for name in plain(cell).split("|") if name.strip()]
 
 
-def join_label_columns(read: Source, columns: Columns) -> tuple[Source, Columns]:
-    """Replaces columns of 0 and 1, one for each label, by one column of lists; returns the source and its columns.
+def join_label_columns(read: Source, columns: Columns, task_type: TaskType | None = None) -> tuple[Source, Columns]:
+    """Replaces columns of 0 and 1, one for each label, by one column; returns the source and its columns.
+
+    The column has a list of labels in each row, or of a single_label task the one label.
 
     Raises:
-        InvalidData: a cell is neither in `ON` nor in `OFF`.
+        InvalidData: a cell is neither in `ON` nor in `OFF`; or of a single_label task a row has no label, or several.
     """
     found = (find_label_columns(table, columns) for table in read.tables.values())
     names = next(filter(None, found), ())
     if not names or columns.label is None:
         return read, columns
-    tables = {split: _joined(table, columns, names) for split, table in read.tables.items()}
+    tables = {split: _joined(table, columns, names, task_type) for split, table in read.tables.items()}
     label_names = {name: found for name, found in read.label_names.items() if name}
     return replace(read, tables=tables, label_names={**label_names, columns.label: names}), columns
 
 
-def _joined(table: Table, columns: Columns, names: tuple[str, ...]) -> Table:
+def _joined(table: Table, columns: Columns, names: tuple[str, ...], task_type: TaskType | None) -> Table:
     found = find_label_columns(table, columns)
     if not found or columns.label is None:
         return table  # a test split may lack labels; for other splits the missing column is refused later
@@ -154,5 +156,9 @@ def _joined(table: Table, columns: Columns, names: tuple[str, ...]) -> Table:
         if odd := [row for row, spelled in enumerate(column) if spelled not in (*ON, *OFF)]:
             raise InvalidData(f"{table.where(odd)}: the column {name[:40]} of a label holds neither 0 nor 1")
     # Labels are written as indices, because a label's name may itself be a number.
-    on = [[i for i, column in enumerate(cells) if column[row] in ON] for row in range(table.rows)]
+    on: list[Any] = [[i for i, column in enumerate(cells) if column[row] in ON] for row in range(table.rows)]
+    if task_type == "single_label":
+        if odd := [row for row, indices in enumerate(on) if len(indices) > 1]:
+            raise InvalidData(f"{table.where(odd)}: a row of a single_label task has several labels")
+        on = [indices[0] if indices else None for indices in on]
     return table.with_column(columns.label, on, names)

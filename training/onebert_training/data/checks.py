@@ -96,13 +96,14 @@ def shortages(splits: Mapping[str, Split], task_type: TaskType, labels: Sequence
     return notes
 
 
-def label_doubts(task_type: TaskType, labels: Sequence[str], guessed: bool) -> list[str]:
+def label_doubts(task_type: TaskType, labels: Sequence[str], guessed: bool, train: Split) -> list[str]:
     """Notes on labels that may be two spellings of one label, or numbers for a regression.
 
     Args:
         task_type: the task's type.
         labels: names of the labels.
         guessed: whether the task type was inferred from the labels.
+        train: the training rows.
     """
     notes = []
     if task_type in ("single_label", "multi_label", "token"):
@@ -116,6 +117,8 @@ def label_doubts(task_type: TaskType, labels: Sequence[str], guessed: bool) -> l
         notes.append(
             f"the labels are numbers and taken as {len(labels)} classes; --task-type regression takes them as numbers"
         )
+    if guessed and task_type == "multi_label" and np.all(train.gold.sum(axis=1) == 1):
+        notes.append("every row has exactly one label; --task-type single_label trains a task of which one is right")
     return notes
 
 
@@ -130,7 +133,7 @@ def repetitions(splits: Mapping[str, Split], task_type: TaskType, train: Table) 
     rows_of = defaultdict[Text, list[int]](list)
     for row, text in enumerate(splits["train"].texts):
         rows_of[text].append(row)
-    gold = [_hashable(one) for one in splits["train"].plain_gold()]
+    gold = [hashable(one) for one in splits["train"].plain_gold()]
     answers_to = {text: {gold[row] for row in rows} for text, rows in rows_of.items() if len(rows) > 1}
     notes = []
     if repeated := sum(len(rows_of[text]) - len(answers) for text, answers in answers_to.items()):
@@ -154,7 +157,8 @@ _ANSWERS: Mapping[TaskType, str] = {
 }
 
 
-def _hashable(gold: Any) -> Any:
+def hashable(gold: Any) -> Any:
+    """An answer as it can stand in a set."""
     return tuple(gold) if isinstance(gold, list) else gold
 
 

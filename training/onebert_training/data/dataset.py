@@ -75,7 +75,7 @@ def load_dataset(
         split_seed: draws the training rows and the rows held out. It is not a run's seed, so that runs of different
             seeds see the same rows.
         validation_rows: validate on at most so many rows, drawn evenly over the labels.
-        encoding: of CSV and JSON lines without a byte order mark; None is UTF-8.
+        encoding: of text files without a byte order mark; None finds it.
         drop_unlabeled: leave out rows without a label, which else are refused.
 
     Raises:
@@ -87,15 +87,13 @@ def load_dataset(
     read = read_source(source, encoding) if isinstance(source, str) else source
     if "train" not in read.tables:
         raise InvalidData("the data has no training split")
-    read, columns = join_label_columns(read, columns)
-    tables, notes = _without_unlabeled_test(read, columns)
+    read, columns = join_label_columns(read, columns, task_type)
+    tables, notes = without_unlabeled(read, columns, drop_unlabeled)
+    read_as = [note for table in tables.values() for note in table.notes]
     if validation_share is not None and "validation" in tables:
         tables.pop("test", None)
-        notes = ["the validation split of the data is the test split"]
-    if drop_unlabeled:
-        tables, dropped = _without_unlabeled_rows(tables, columns)
-        notes += dropped
-        read = replace(read, tables=tables)
+        notes.append("the validation split of the data is the test split")
+    read = replace(read, tables=tables)
     guessed = task_type is None and read.task_type is None
     task_type = task_type or infer_task_type(read, columns)
     by_index = cells_are_indices(tables.values(), columns, read, task_type)
@@ -126,7 +124,7 @@ def load_dataset(
     notes += shortages(splits, task_type, labels)
     if train_rows is not None and rows_there < train_rows:
         notes.append(f"only {rows_there:,} training rows are there, not {train_rows:,}")
-    notes += [*label_doubts(task_type, labels, guessed), *doubts]
+    notes += [*read_as, *label_doubts(task_type, labels, guessed, splits["train"]), *doubts]
     return Dataset(read.name, task_type, labels, read.metric, splits, tuple(notes))
 
 
@@ -161,7 +159,7 @@ def load_split(
         task_type: the delta's task type.
         labels: the delta's labels, to which the data's labels are matched by name.
         split: None takes test, else validation, else training.
-        encoding: of CSV and JSON lines without a byte order mark; None is UTF-8.
+        encoding: of text files without a byte order mark; None finds it.
         drop_unlabeled: leave out rows without a label, which else are refused.
 
     Returns:
@@ -171,15 +169,26 @@ def load_split(
         InvalidData: one sentence on what is wrong, with the row where there is one.
     """
     read = read_source(source, encoding) if isinstance(source, str) else source
-    read, columns = join_label_columns(read, columns)
-    tables, _ = _without_unlabeled_test(read, columns)
-    if drop_unlabeled:
-        tables, _ = _without_unlabeled_rows(tables, columns)
+    read, columns = join_label_columns(read, columns, task_type)
+    tables, _ = without_unlabeled(read, columns, drop_unlabeled)
     name = "train" if read.single_file else split or next(s for s in reversed(SPLITS) if s in tables)
     if name not in tables:
         raise InvalidData(f"the data has no labeled {name} split; it has {', '.join(tables)}")
     cells = Cells(name, tables[name], columns, read, cells_are_indices(tables.values(), columns, read, task_type))
     return ("all" if read.single_file else name), cells.split(task_type, tuple(labels)), read.metric
+
+
+def without_unlabeled(read: Source, columns: Columns, drop_rows: bool) -> tuple[dict[str, Table], list[str]]:
+    """The tables without a test split that has no labels and, where asked, without rows that have none; and notes.
+
+    Raises:
+        InvalidData: no row of a split has a label.
+    """
+    tables, notes = _without_unlabeled_test(read, columns)
+    if drop_rows:
+        tables, dropped = _without_unlabeled_rows(tables, columns)
+        notes += dropped
+    return tables, notes
 
 
 def _without_unlabeled_test(read: Source, columns: Columns) -> tuple[dict[str, Table], list[str]]:

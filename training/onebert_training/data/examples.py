@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,7 +13,7 @@ from onebert_encoder.text.tokens import Span, Text
 from onebert_store.errors import InvalidData
 from onebert_store.file.manifest import MAX_LABELS, SPAN_LABELS, TaskType
 from onebert_store.tables.columns import Columns, find_columns
-from onebert_store.tables.table import Table
+from onebert_store.tables.table import Table, said_of_rows
 from onebert_store.tables.tables import Source
 from onebert_training.data.cells import AMBIGUOUS, index_of, plain, several
 from onebert_training.data.spans import GoldAnswer, answers_of
@@ -22,7 +21,6 @@ from onebert_training.data.words import spans_of, tags_of, words_of
 
 REGRESSION_LABEL = "score"
 MAX_NUMBER = float(np.finfo(np.float32).max)
-MAX_PROBLEMS = 3  # kinds of bad rows that one message names
 NO_LABEL = "there is no label (--drop-unlabeled leaves such rows out)"
 
 _Read = TypeVar("_Read")
@@ -74,6 +72,9 @@ class Cells:
         columns: where texts and labels are.
         read: the source of the table, which may list names of labels.
         by_index: result of `cells_are_indices` for all splits.
+
+    Attributes:
+        kept: the table's rows that became examples.
     """
 
     def __init__(self, split: str, table: Table, columns: Columns, read: Source, by_index: bool | None) -> None:
@@ -83,6 +84,8 @@ class Cells:
         self.names = read.label_names.get(label) or read.label_names.get("")
         self.labels = table[label]
         self.by_index = by_index
+        self.kept: list[int] = []
+        self._bad: dict[str, list[int]] | None = None
 
     def label_names(self, task_type: TaskType) -> tuple[str, ...]:
         """The source's label names, else the sorted distinct labels of this split.
@@ -107,12 +110,18 @@ class Cells:
             return tuple(sorted(found, key=lambda name: (int(name), name)))
         return tuple(sorted(found))
 
-    def split(self, task_type: TaskType, labels: tuple[str, ...]) -> Split:
+    def split(self, task_type: TaskType, labels: tuple[str, ...], bad: dict[str, list[int]] | None = None) -> Split:
         """Texts and gold answers.
+
+        Args:
+            task_type: the task's type.
+            labels: names of the labels.
+            bad: takes what is wrong with which rows, which are left out then; None refuses them.
 
         Raises:
             InvalidData: says what is wrong with which rows.
         """
+        self._bad = bad
         if task_type == "span":
             asked = self._of_rows(self._asked)
             return Split(tuple(text for text, _ in asked), tuple(answers for _, answers in asked))
@@ -127,16 +136,16 @@ class Cells:
 
     def _of_rows(self, read: Callable[[int], _Read]) -> list[_Read]:
         """The results of `read` for all rows; refuses all bad rows in one sentence."""
-        found, bad = [], dict[str, list[int]]()
+        found, bad = [], dict[str, list[int]]() if self._bad is None else self._bad
+        self.kept = []
         for row in range(len(self.labels)):
             try:
                 found.append(read(row))
+                self.kept.append(row)
             except _BadRow as problem:
                 bad.setdefault(str(problem), []).append(row)
-        if bad:
-            kinds = [f"{self.table.where(rows)}: {problem}" for problem, rows in islice(bad.items(), MAX_PROBLEMS)]
-            rest = sum(map(len, islice(bad.values(), MAX_PROBLEMS, None)))
-            raise InvalidData("; ".join(kinds) + (f"; and {rest:,} more bad rows" if rest else ""))
+        if bad and self._bad is None:
+            raise InvalidData(said_of_rows(bad, self.table.where))
         return found
 
     def _text(self, row: int) -> Text:

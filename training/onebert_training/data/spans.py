@@ -3,7 +3,7 @@
 from contextlib import suppress
 from typing import Any
 
-from onebert_store.tables.lines import parse_json
+from onebert_store.tables.text.json_rows import parse_json
 
 GoldAnswer = tuple[int, str]  # where the answer starts in the context, in code points, and its text
 

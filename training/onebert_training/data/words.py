@@ -5,7 +5,7 @@ from contextlib import suppress
 from typing import Any
 
 from onebert_encoder.text.tokens import Span
-from onebert_store.tables.lines import parse_json
+from onebert_store.tables.text.json_rows import parse_json
 
 
 def words_of(cell: Any) -> list[str] | None:

@@ -1,12 +1,12 @@
 """Routes about the server itself: the base, health, readiness, metrics."""
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 
 from onebert_encoder.maths.choose import answering_kernels
 from onebert_server.access.principal import Action
 from onebert_server.http.routes.runtime_of import RuntimeOf
 from onebert_server.http.schemas.system import BaseResponse, Health, WhoResponse
-from onebert_server.http.strict import PROBLEMS, ContextOf, MetricNames
+from onebert_server.http.strict import PROBLEMS, ContextOf
 from onebert_store.errors import ShuttingDown
 
 router = APIRouter(responses=PROBLEMS, tags=["system"])
@@ -58,7 +58,8 @@ async def readyz(runtime: RuntimeOf) -> Health:
 @router.get(
     "/metrics", response_class=Response, responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
 )
-async def metrics(runtime: RuntimeOf, context: ContextOf, names: MetricNames = []) -> Response:  # noqa: B006 - FastAPI's
+async def metrics(runtime: RuntimeOf, context: ContextOf, request: Request) -> Response:
     """Prometheus metrics, which are of all tasks together: for keys of all tasks."""
     context.principal.require_all(Action.MEASURE)
-    return Response(runtime.metrics.exposition(names), media_type=runtime.metrics.content_type)
+    text, media_type = runtime.metrics.exposition_for(request.headers.get("accept", ""))
+    return Response(text, headers={"Content-Type": media_type})

@@ -97,9 +97,8 @@ export function LongList({ rows, height, label, draw, id }) {
     if (box.current) box.current.scrollTop = 0;
   }, [rows]);
   useLayoutEffect(() => {
-    const place = box.current;
-    const watch = new ResizeObserver(() => setRoom(place.clientHeight));
-    watch.observe(place);
+    const watch = new ResizeObserver(() => setRoom(box.current.clientHeight));
+    watch.observe(box.current);
     return () => watch.disconnect();
   }, []);
   useLayoutEffect(() => {

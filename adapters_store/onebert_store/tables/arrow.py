@@ -1,0 +1,71 @@
+"""Rows of Parquet and Arrow files, and the names of labels that Hugging Face's library leaves in them."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from typing import Any
+
+import pyarrow
+import pyarrow.parquet
+
+from onebert_store.tables.file import File
+from onebert_store.tables.text.json_rows import parse_json
+
+BAD_CELL = "a text is not valid UTF-8, or a time is in nanoseconds"
+_BATCH_ROWS = 4096
+_FILE_MARK = b"ARROW1"
+
+
+def parquet_batches(file: File, opened: ExitStack) -> tuple[pyarrow.Schema, Iterator[pyarrow.RecordBatch]]:
+    """The schema of a Parquet file and its rows, some at a time."""
+    parquet = pyarrow.parquet.ParquetFile(opened.enter_context(file.open()), pre_buffer=False)
+    return parquet.schema_arrow, parquet.iter_batches(_BATCH_ROWS)
+
+
+def arrow_batches(file: File, opened: ExitStack) -> tuple[pyarrow.Schema, Iterator[pyarrow.RecordBatch]]:
+    """The schema of an Arrow file, of either form, and its rows as it has them."""
+    stream = opened.enter_context(file.open())
+    if stream.peek(len(_FILE_MARK)).startswith(_FILE_MARK):
+        reader = opened.enter_context(pyarrow.ipc.open_file(stream))
+        return reader.schema, (reader.get_batch(i) for i in range(reader.num_record_batches))
+    running = opened.enter_context(pyarrow.ipc.open_stream(stream))
+    return running.schema, iter(running)
+
+
+def rows_of(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[dict[str, Any] | None]:
+    """Rows one by one; None is one with a cell that Python has nothing for, as a text that is not UTF-8."""
+    for batch in batches:
+        try:
+            rows: list[dict[str, Any] | None] = batch.to_pylist()
+        except ValueError:
+            rows = [_row(batch.slice(place, 1)) for place in range(len(batch))]
+        yield from rows
+
+
+def _row(batch: pyarrow.RecordBatch) -> dict[str, Any] | None:
+    try:
+        row: dict[str, Any] = batch.to_pylist()[0]
+    except ValueError:
+        return None
+    return row
+
+
+def label_names_in(schema: pyarrow.Schema) -> dict[str, tuple[str, ...]]:
+    """The label names that a file has; empty where Hugging Face's library did not write it."""
+    with suppress(KeyError, ValueError, TypeError):
+        return label_names_of(parse_json((schema.metadata or {})[b"huggingface"].decode())["info"]["features"])
+    return {}
+
+
+def label_names_of(features: Any) -> dict[str, tuple[str, ...]]:
+    """The label names, by label index, of every column for which a Hugging Face data set's features list names.
+
+    Args:
+        features: as decoded from JSON: column -> `{"names": […], "_type": "ClassLabel"}`, or a list of such.
+    """
+    found = {}
+    for column, feature in features.items() if isinstance(features, dict) else ():
+        inner = feature.get("feature", feature) if isinstance(feature, dict) else None
+        names = inner.get("names") if isinstance(inner, dict) else None
+        if isinstance(names, list) and names:
+            found[str(column)] = tuple(map(str, names))
+    return found

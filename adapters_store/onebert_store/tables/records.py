@@ -1,0 +1,168 @@
+"""The one reader of files: rows one by one, whatever the file is; training, evaluation, checks and answers use it."""
+
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import pyarrow
+
+from onebert_store.errors import InvalidData
+from onebert_store.tables.arrow import BAD_CELL, arrow_batches, label_names_in, parquet_batches, rows_of
+from onebert_store.tables.file import File
+from onebert_store.tables.sheet import Sheet
+from onebert_store.tables.text.csv_rows import CsvRows
+from onebert_store.tables.text.delimiter import find_delimiter
+from onebert_store.tables.text.encoding import find_encoding, first_undecodable, open_text
+from onebert_store.tables.text.json_rows import NO_OBJECT, json_lines, json_rows
+
+
+class Record(NamedTuple):
+    """A row of a file.
+
+    Attributes:
+        number: its line, or its row where the file has no lines, from 1.
+        cells: by column; empty where the row is faulty.
+        fault: why it is no row; else empty.
+    """
+
+    number: int
+    cells: Mapping[str, Any]
+    fault: str = ""
+
+
+@dataclass
+class Records(Iterator[Record]):
+    """The rows of a file in their order.
+
+    Attributes:
+        name: of the file.
+        unit: what the rows' numbers count.
+        names: the columns; None where any row may have others (JSON).
+        rows: the rows that are left.
+        encoding: of a text file.
+        delimiter: of a CSV, what is between columns, in words.
+        notes: what a user should know of how the file was read.
+        schema: types of the columns, where the file has types.
+        label_names: column -> names by label index, where the file has such names.
+    """
+
+    name: str
+    unit: Literal["line", "row"]
+    names: tuple[str, ...] | None
+    rows: Iterator[Record] = field(repr=False)
+    encoding: str | None = None
+    delimiter: str | None = None
+    notes: tuple[str, ...] = ()
+    schema: pyarrow.Schema | None = None
+    label_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def __next__(self) -> Record:
+        return next(self.rows)
+
+
+def extension_of(name: str) -> str:
+    """The ending of a file's name that says how it is read; empty where the name has no known ending."""
+    return next((extension for extension in READERS if name.lower().endswith(extension)), "")
+
+
+@contextmanager
+def open_records(file: File, encoding: str | None = None) -> Iterator[Records]:
+    """The rows of a file, read by the ending of its name.
+
+    Args:
+        file: the file.
+        encoding: of a text file without a byte order mark; None finds it.
+
+    Raises:
+        InvalidData: the file is not readable, or not what its name says; also while rows are taken. The message names
+            the line where there is one.
+        InvalidSettings: there is no such encoding.
+    """
+    extension = extension_of(file.name)
+    if not extension:
+        raise InvalidData(f"{file.name}: the name ends in one of {', '.join(READERS)}")
+    with ExitStack() as opened:
+        with _readable(file, encoding):
+            records = READERS[extension](file, encoding, opened)
+        records.rows = _typed(records.rows, file, records.encoding)
+        yield records
+
+
+def _typed(rows: Iterator[Record], file: File, encoding: str | None) -> Iterator[Record]:
+    # Around each step alone, so that an error of whoever takes the rows is not blamed on the file.
+    while True:
+        with _readable(file, encoding):
+            record = next(rows, None)
+        if record is None:
+            return
+        yield record
+
+
+@contextmanager
+def _readable(file: File, encoding: str | None) -> Iterator[None]:
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        spelled = encoding or error.encoding
+        line = first_undecodable(file, spelled)
+        raise InvalidData(f"{file.name} line {line} is not readable as {spelled}") from None
+    except (OSError, EOFError, UnicodeError, zlib.error, pyarrow.ArrowException) as error:
+        # Messages of gzip and pyarrow may quote the content or the path, so that only the kind of error is told.
+        raise InvalidData(f"{file.name} is not readable ({type(error).__name__})") from None
+
+
+def _csv(file: File, asked: str | None, opened: ExitStack) -> Records:
+    encoding = find_encoding(file, asked)
+    delimiter = find_delimiter(file, encoding.name)
+    rows = CsvRows(opened.enter_context(open_text(file, encoding.name)), file.name, delimiter)
+    unusual = "" if delimiter.usual else f"{file.name}: {delimiter.name} are between the columns"
+    notes = tuple(filter(None, (encoding.doubt, unusual)))
+    found = _with_names(rows, rows.header)
+    return Records(file.name, "line", tuple(rows.header), found, encoding.name, delimiter.name, notes)
+
+
+def _with_names(rows: Iterator[tuple[int, list[Any]]], header: list[str]) -> Iterator[Record]:
+    for number, cells in rows:
+        if len(cells) == len(header):
+            yield Record(number, dict(zip(header, cells, strict=True)))
+        else:
+            yield Record(number, {}, f"{len(cells)} cells under {len(header)} columns")
+
+
+def _json(file: File, asked: str | None, opened: ExitStack) -> Records:
+    encoding = find_encoding(file, asked)
+    lines = file.bare_name.endswith(".jsonl")
+    stream = opened.enter_context(open_text(file, encoding.name))
+    found = (json_lines if lines else json_rows)(stream, file.name)
+    rows = (Record(number, {}, NO_OBJECT) if row is None else Record(number, row) for number, row in found)
+    notes = (encoding.doubt,) if encoding.doubt else ()
+    return Records(file.name, "line" if lines else "row", None, rows, encoding.name, notes=notes)
+
+
+def _sheet(file: File, asked: str | None, opened: ExitStack) -> Records:
+    rows = Sheet(file, opened)
+    notes = (rows.doubt,) if rows.doubt else ()
+    return Records(file.name, "row", tuple(rows.header), _with_names(rows, rows.header), notes=notes)
+
+
+def _batches(open_batches: Callable[[File, ExitStack], Any]) -> Callable[[File, str | None, ExitStack], Records]:
+    def read(file: File, asked: str | None, opened: ExitStack) -> Records:
+        schema, batches = open_batches(file, opened)
+        if len(set(schema.names)) != len(schema.names):
+            raise InvalidData(f"{file.name}: two columns have one name")
+        found = enumerate(rows_of(batches), start=1)
+        rows = (Record(number, {}, BAD_CELL) if row is None else Record(number, row) for number, row in found)
+        return Records(file.name, "row", tuple(schema.names), rows, schema=schema, label_names=label_names_in(schema))
+
+    return read
+
+
+READERS: Mapping[str, Callable[[File, str | None, ExitStack], Records]] = {
+    **dict.fromkeys((".csv", ".csv.gz", ".tsv", ".tsv.gz"), _csv),
+    **dict.fromkeys((".jsonl", ".jsonl.gz", ".json", ".json.gz"), _json),
+    ".xlsx": _sheet,
+    ".parquet": _batches(parquet_batches),
+    ".arrow": _batches(arrow_batches),
+}

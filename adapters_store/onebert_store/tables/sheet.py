@@ -1,0 +1,103 @@
+"""Rows of the first sheet of an .xlsx workbook, as texts: what its CSV would say."""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import date, datetime, time
+from typing import Any
+from zipfile import BadZipFile, ZipFile
+
+from onebert_store.errors import InvalidData
+from onebert_store.tables.file import File
+from onebert_store.tables.text.csv_rows import header_of
+
+MAX_UNPACKED = 2**29  # bytes; a workbook's shared texts are held in memory
+_ERRORS = {"#N/A", "#NAME?", "#NULL!", "#NUM!", "#REF!", "#VALUE!", "#DIV/0!", "#GETTING_DATA"}
+
+
+class Sheet(Iterator[tuple[int, list[str | None]]]):
+    """Row numbers as a spreadsheet shows them, and cells, blank rows left out; of a formula its last value.
+
+    Args:
+        file: the workbook.
+        opened: closes it.
+
+    Attributes:
+        header: names of the columns.
+        doubt: which sheet is read where there are several; else empty.
+
+    Raises:
+        InvalidData: the file is no workbook, or unpacks to more than `MAX_UNPACKED` bytes; also while rows are taken.
+    """
+
+    def __init__(self, file: File, opened: ExitStack) -> None:
+        self._name = file.name
+        try:
+            self._rows = self._open(file, opened)
+        except InvalidData:
+            raise
+        except Exception as error:  # what is wrong with a file, the library says by errors of any kind
+            raise self._unreadable(error) from None
+        self._number = 0
+        self.header: list[str] = []
+        first = next(self, (0, []))[1]
+        while first and first[-1] is None:
+            first.pop()
+        self.header = header_of([cell or "" for cell in first], file.name)
+
+    def __next__(self) -> tuple[int, list[str | None]]:
+        while True:
+            try:
+                row = next(self._rows)
+            except StopIteration:
+                raise
+            except Exception as error:  # see above
+                raise self._unreadable(error) from None
+            self._number += 1
+            cells = [_as_text(cell) for cell in row]
+            if any(cell is not None for cell in cells):
+                return self._number, self._fitted(cells)
+
+    def _fitted(self, cells: list[str | None]) -> list[str | None]:
+        """A row ends with its last cell that has something in it: only more than the header's are too many."""
+        while len(cells) > len(self.header) > 0 and cells[-1] is None:
+            cells.pop()
+        return cells + [None] * (len(self.header) - len(cells))
+
+    def _open(self, file: File, opened: ExitStack) -> Iterator[tuple[Any, ...]]:
+        from openpyxl import load_workbook  # noqa: PLC0415 - slow to import, and few files need it
+
+        # Of what it passes over, such as styles and rules for cells, the library warns at any time.
+        warnings.filterwarnings("ignore", module="openpyxl")
+        stream = opened.enter_context(file.open())
+        with ZipFile(stream) as packed:
+            # No more than a member's own figure is ever unpacked of it.
+            if sum(member.file_size for member in packed.infolist()) > MAX_UNPACKED:
+                raise InvalidData(f"{file.name} unpacks to more than {MAX_UNPACKED:,} bytes; save it as CSV")
+        stream.seek(0)
+        workbook = load_workbook(stream, read_only=True, data_only=True, keep_links=False)
+        opened.callback(workbook.close)
+        sheets = [sheet for sheet in workbook.worksheets if sheet.sheet_state == "visible"]
+        if not sheets:
+            raise InvalidData(f"{file.name} has no sheet")
+        self.doubt = f"{file.name} has {len(sheets)} sheets, of which the first is read" if len(sheets) > 1 else ""
+        # What a file says of its own size may be wrong.
+        sheets[0].reset_dimensions()
+        return iter(sheets[0].iter_rows(values_only=True))
+
+    def _unreadable(self, error: Exception) -> InvalidData:
+        kind = "no workbook" if isinstance(error, BadZipFile) else type(error).__name__
+        return InvalidData(f"{self._name} is not readable ({kind})")
+
+
+def _as_text(cell: Any) -> str | None:
+    """A cell as text, whatever the spreadsheet has made of it: a column may hold 7 here and a word there."""
+    if cell is None or cell == "" or (isinstance(cell, str) and cell in _ERRORS):
+        return None
+    if isinstance(cell, float) and cell.is_integer():
+        return str(int(cell))
+    if isinstance(cell, datetime) and cell.time() == time():
+        return cell.date().isoformat()
+    return (
+        cell.isoformat(" ") if isinstance(cell, datetime) else cell.isoformat() if isinstance(cell, date) else str(cell)
+    )

@@ -1,0 +1,69 @@
+"""Rows of a CSV or TSV one by one, as spreadsheets write them."""
+
+import csv
+from collections.abc import Iterator
+from io import TextIOWrapper
+
+from onebert_store.errors import InvalidData
+from onebert_store.tables.text.delimiter import MAX_CELL_CHARACTERS, Delimiter
+
+
+class CsvRows(Iterator[tuple[int, list[str]]]):
+    """Line numbers and cells, blank rows left out; a row may have more or fewer cells than the header.
+
+    Args:
+        stream: the text.
+        name: of the file.
+        delimiter: what is between columns.
+
+    Attributes:
+        header: names of the columns.
+
+    Raises:
+        InvalidData: a quote is left open, text follows a closing quote, a cell is too long, or two columns have one
+            name; also while rows are taken.
+    """
+
+    def __init__(self, stream: TextIOWrapper, name: str, delimiter: Delimiter) -> None:
+        csv.field_size_limit(MAX_CELL_CHARACTERS)
+        self._name, self._before = name, delimiter.skipped
+        for _ in range(delimiter.skipped):
+            stream.readline()
+        self._reader = csv.reader(stream, delimiter=delimiter.character, strict=True)
+        self.header = header_of(self._read() or [], name)
+
+    def __next__(self) -> tuple[int, list[str]]:
+        while True:
+            line = self._reader.line_num + 1 + self._before
+            cells = self._read()
+            if cells is None:
+                raise StopIteration
+            if cells:
+                return line, cells
+
+    def _read(self) -> list[str] | None:
+        line = self._reader.line_num + 1 + self._before
+        try:
+            return next(self._reader, None)
+        except csv.Error as error:
+            # The library has one kind of error; its words are the only sign of which it is.
+            if "field limit" in str(error):
+                raise InvalidData(
+                    f"{self._name} line {line} is not CSV: a cell has more than {MAX_CELL_CHARACTERS:,} characters; "
+                    "is a quote left open?"
+                ) from None
+            raise InvalidData(
+                f"{self._name} line {line} is not CSV: a quote is left open, or text follows a closing quote"
+            ) from None
+
+
+def header_of(cells: list[str], name: str) -> list[str]:
+    """Names of columns; one without a name is called by its place, as `column 3`.
+
+    Raises:
+        InvalidData: two columns have one name.
+    """
+    header = [cell.strip() or f"column {place}" for place, cell in enumerate(cells, start=1)]
+    if len(set(header)) != len(header):
+        raise InvalidData(f"{name}: two columns have one name")
+    return header

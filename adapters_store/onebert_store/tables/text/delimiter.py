@@ -1,0 +1,71 @@
+"""Which character is between the columns of a CSV: what its header says, and where that leaves several, its rows."""
+
+import csv
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from onebert_store.tables.file import File
+from onebert_store.tables.text.encoding import open_text
+
+MAX_CELL_CHARACTERS = 16 * 2**20
+
+_NAMES = {",": "commas", ";": "semicolons", "\t": "tabs"}
+_HEADER_LINES = 100  # that a header may have, by line ends in quotes
+_SEPARATOR_LINE = re.compile(r"sep=(.)\s*")  # Excel's first line, which is no row
+
+
+@dataclass(frozen=True)
+class Delimiter:
+    """What is between columns.
+
+    Attributes:
+        character: one.
+        skipped: lines before the header.
+        usual: whether the name of the file promises it.
+    """
+
+    character: str
+    skipped: int
+    usual: bool
+
+    @property
+    def name(self) -> str:
+        """In words."""
+        return _NAMES.get(self.character, repr(self.character))
+
+
+def find_delimiter(file: File, encoding: str) -> Delimiter:
+    """The character between the columns: a line `sep=`, else what splits the header, else what fits most rows."""
+    usual = "\t" if file.bare_name.endswith(".tsv") else ","
+    with open_text(file, encoding) as stream:
+        if separator := _SEPARATOR_LINE.fullmatch(stream.readline(8)):
+            return Delimiter(separator[1], 1, separator[1] == usual)
+    splitting = [one for one in _NAMES if len(_header(file, encoding, one)) > 1]
+    if len(splitting) > 1:
+        splitting.sort(key=lambda one: (_misfits(file, encoding, one), one != usual))
+    found = splitting[0] if splitting else usual
+    return Delimiter(found, 0, found == usual)
+
+
+def _header(file: File, encoding: str, delimiter: str) -> list[str]:
+    with open_text(file, encoding) as stream:
+        return next(_rows(islice(stream, _HEADER_LINES), delimiter), [])
+
+
+def _misfits(file: File, encoding: str, delimiter: str) -> int:
+    """Rows that have more or fewer cells than the header; all are counted, so that their order does not matter."""
+    with open_text(file, encoding) as stream:
+        rows = _rows(stream, delimiter)
+        columns = len(next(rows, []))
+        return sum(len(row) != columns for row in rows if row)
+
+
+def _rows(lines: Iterator[str], delimiter: str) -> Iterator[list[str]]:
+    """Rows as far as they can be read; what cannot is refused with its line when the file is read."""
+    csv.field_size_limit(MAX_CELL_CHARACTERS)
+    try:
+        yield from csv.reader(lines, delimiter=delimiter)
+    except csv.Error:
+        yield ["", "", ""] * 1000

@@ -1,0 +1,172 @@
+"""Which encoding a text file has: by its byte order mark, as UTF-8, or by what its bytes leave possible."""
+
+import codecs
+import re
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import partial
+from io import TextIOWrapper
+
+from onebert_store.errors import InvalidData, InvalidSettings
+from onebert_store.tables.file import File
+
+# UTF-32 comes first: its byte order mark begins with that of UTF-16.
+_MARKS = (
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+    (codecs.BOM_UTF8, "utf-8-sig"),
+)
+_WESTERN = "cp1252"
+_CHUNK_BYTES = 2**20
+_LINE_BYTES = 2**24  # of a longer line, so many at a time are looked at
+# In the languages that cp1252 is for, letters with accents are few; in Cyrillic or Greek nearly all are high bytes.
+_MOST_ACCENTED = 0.4
+# Signs of cp1252 that no word has inside; in other encodings their bytes are letters.
+_INSIDE_A_WORD = re.compile(r"(?<=[a-z])[\u00a1-\u00bf\u00d7\u00f7\u0192\u02c6\u02dc\u2020-\u203a\u20ac](?=[a-z])")
+_APOSTROPHES = "\u2018\u2019\u00b4\u00b7\u00ad"  # these, words do have inside
+_MOST_ODD = 0.1
+
+
+def check_encoding(encoding: str) -> None:
+    """Refuses an encoding that does not exist.
+
+    Raises:
+        InvalidSettings: there is no such encoding.
+    """
+    try:
+        "".encode(encoding)
+    except (LookupError, UnicodeError, ValueError):
+        raise InvalidSettings(f"there is no encoding {encoding[:40]!r}; utf-8, utf-16 and cp1252 are some") from None
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How the bytes of a text file are read.
+
+    Attributes:
+        name: of the encoding.
+        doubt: what a user should know of how it was found; empty where nothing was guessed.
+    """
+
+    name: str
+    doubt: str = ""
+
+
+def find_encoding(file: File, asked: str | None) -> Encoding:
+    """The encoding of a text file: its byte order mark, else what the user says, else what all of its bytes allow.
+
+    That is UTF-8, or UTF-16 whose first letters show it, or cp1252 where the text looks Western European. All lines are
+    looked at before that is decided, so that their order does not matter.
+
+    Args:
+        file: the file.
+        asked: what the user says; None looks.
+
+    Raises:
+        InvalidData: a byte is 0, the file mixes encodings, or it is in one that cannot be told.
+        InvalidSettings: there is no such encoding.
+    """
+    if asked is not None:
+        check_encoding(asked)
+    with closing(file.unpacked()) as stream:
+        head = stream.peek(8)[:8]
+        marked = next((name for mark, name in _MARKS if head.startswith(mark)), asked)
+        if marked is not None:
+            return Encoding(marked)
+        if wide := _wide(head):
+            return Encoding(wide, f"{file.name} has no byte order mark and is read as {wide}")
+    if (line := first_undecodable(file, "utf-8")) is None:
+        return Encoding("utf-8")
+    return _one_byte(file, line)
+
+
+def open_text(file: File, encoding: str) -> TextIOWrapper:
+    """The text of a file, line ends as they are."""
+    return TextIOWrapper(file.unpacked(), encoding=encoding, newline="")
+
+
+def first_undecodable(file: File, encoding: str) -> int | None:
+    """The number of the first line that is not in an encoding; None where all are.
+
+    Raises:
+        InvalidData: a byte of a UTF-8 text is 0.
+    """
+    decoder, lines = codecs.getincrementaldecoder(encoding)(), 1
+    with closing(file.unpacked()) as stream:
+        while True:
+            chunk = stream.read(_CHUNK_BYTES)
+            if encoding == "utf-8" and b"\0" in chunk:
+                line = lines + chunk[: chunk.index(b"\0")].count(b"\n")
+                raise InvalidData(f"{file.name} line {line} has a byte 0; is it a text file?")
+            try:
+                lines += decoder.decode(chunk, final=not chunk).count("\n")
+            except UnicodeDecodeError as error:
+                return lines + error.object[: error.start].decode(encoding, "replace").count("\n")
+            if not chunk:
+                return None
+
+
+def _wide(head: bytes) -> str | None:
+    """UTF-16 without a mark: of the first letters, which are of a header or of JSON, one byte of each two is 0."""
+    low, high = head[::2], head[1::2]
+    if len(head) < 4 or len(low) != len(high):
+        return None
+    if not any(high) and all(low):
+        return "utf-16-le"
+    return "utf-16-be" if not any(low) and all(high) else None
+
+
+@dataclass
+class _Seen:
+    """What the lines of a file have that is not ASCII."""
+
+    utf8: list[int] = field(default_factory=list)  # numbers of lines
+    other: list[int] = field(default_factory=list)
+    letters: int = 0
+    accented: int = 0
+    odd: int = 0
+    unreadable: bool = False
+
+    def add(self, number: int, line: bytes) -> None:
+        try:
+            line.decode()
+        except UnicodeDecodeError:
+            self.other.append(number)
+        else:
+            self.utf8.append(number)
+            return
+        text = line.decode(_WESTERN, "replace")
+        self.unreadable |= "\ufffd" in text
+        letters = sum(map(str.isalpha, text))
+        plain = sum(letter.isascii() and letter.isalpha() for letter in text)
+        self.letters += letters
+        self.accented += letters - plain
+        self.odd += sum(found[0] not in _APOSTROPHES for found in _INSIDE_A_WORD.finditer(text.lower()))
+
+
+def _one_byte(file: File, first: int) -> Encoding:
+    """The encoding of a file that is not UTF-8; `first` is the first line that shows it."""
+    seen = _Seen()
+    with closing(file.unpacked()) as stream:
+        for number, line in enumerate(iter(partial(stream.readline, _LINE_BYTES), b""), start=1):
+            if not line.isascii():
+                seen.add(number, line)
+    if seen.utf8 and seen.other:
+        few, most = sorted((seen.utf8, seen.other), key=len)
+        kinds = ("UTF-8", "not UTF-8") if few is seen.utf8 else ("not UTF-8", "UTF-8")
+        raise InvalidData(
+            f"{file.name} mixes encodings: line {few[0]} is {kinds[0]}, while line {most[0]} is {kinds[1]}; "
+            "save it in one, or say which with --encoding"
+        )
+    strange = seen.accented > seen.letters * _MOST_ACCENTED or seen.odd > (seen.accented + seen.odd) * _MOST_ODD
+    if seen.unreadable or strange:
+        raise InvalidData(
+            f"{file.name} line {first} is not readable as UTF-8; say what it is with --encoding, as cp1251 (Cyrillic)"
+        )
+    return Encoding(
+        _WESTERN,
+        f"{file.name} is not UTF-8 and is read as {_WESTERN} (Western European Windows); if letters come out wrong, "
+        "say what it is with --encoding",
+    )

@@ -1,0 +1,65 @@
+"""KServe's first protocol: `/v1/models/{task}:predict`, as its clients and NeMo Guardrails' engine `kserve` ask."""
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from onebert_encoder.answering.results import Labeling, Prediction
+from onebert_encoder.text.tokens import Text as Input
+from onebert_server.answering.answers import Answered
+from onebert_server.facades.facade import Call, Facade, Listing, Look, Question, json_reply
+from onebert_server.facades.reading import ranked, reading_of
+from onebert_server.facades.whole import read_whole
+from onebert_server.http.lean.formats import Reply
+from onebert_server.http.problems import Fault
+from onebert_server.http.schemas.common import RequestBody
+from onebert_server.http.schemas.questions import OneInput, TextPair
+from onebert_server.limits import MAX_ITEMS
+
+
+class Predict(RequestBody):
+    """Texts, or pairs as objects with `text` and `text_pair`."""
+
+    instances: Annotated[list[OneInput], Field(min_length=1, max_length=MAX_ITEMS)]
+
+
+async def predict(call: Call[Predict]) -> Reply:
+    """One prediction for each instance, by the type of the task."""
+    inputs = [input_of(one) for one in call.body.instances]
+    answered = await read_whole(call, [call.task()] * len(inputs), inputs)
+    return json_reply({"predictions": [prediction(one) for one in answered]})
+
+
+def input_of(one: str | TextPair) -> Input:
+    """A text or a pair as the server takes it."""
+    if isinstance(one, str):
+        return one
+    return one.text if one.text_pair is None else (one.text, one.text_pair)
+
+
+def prediction(answered: Answered) -> Any:
+    """What an answer says as JSON values: label -> score, or the stretches of a text with theirs."""
+    found = reading_of(answered).answer
+    if isinstance(found, Prediction):
+        return {one.label: one.score for one in ranked(found)}
+    if isinstance(found, Labeling):
+        return [vars(one) for one in (found.words if found.entities is None else found.entities)]
+    return [vars(one) for one in found.answers]
+
+
+async def live(look: Look) -> Reply:
+    """What stands at the address itself, for clients that ask there whether the server lives."""
+    return json_reply({"status": "alive"})
+
+
+def worded(fault: Fault) -> tuple[int, Any]:
+    """An error as KServe and Triton say it: both refuse a body that breaks a rule by 400."""
+    return 400 if fault.status == 422 else fault.status, {"error": fault.sentence}
+
+
+FACADE = Facade(
+    "KServe",
+    worded,
+    [Question("/v1/models/{model}:predict", Predict, predict, dict[str, Any])],
+    [Listing("/", live, prefixed_alone=True)],
+)

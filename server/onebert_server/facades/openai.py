@@ -1,0 +1,101 @@
+"""OpenAI: `/v1/moderations` and `/v1/models`, as its SDKs ask."""
+
+from http import HTTPStatus
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from onebert_encoder.answering.positives import flagged, positives_of
+from onebert_server.answering.answers import Answered
+from onebert_server.facades import models
+from onebert_server.facades.facade import Call, Facade, Listing, Question, json_reply
+from onebert_server.facades.reading import predicted
+from onebert_server.facades.whole import read_whole
+from onebert_server.http.lean.formats import Reply
+from onebert_server.http.problems import Fault
+from onebert_server.http.schemas.common import Ref, RequestBody
+from onebert_server.http.schemas.questions import Text
+from onebert_server.limits import MAX_ITEMS
+
+# What the SDKs' types name; other categories are additional to them.
+CATEGORIES = (
+    "harassment",
+    "harassment/threatening",
+    "hate",
+    "hate/threatening",
+    "illicit",
+    "illicit/violent",
+    "self-harm",
+    "self-harm/instructions",
+    "self-harm/intent",
+    "sexual",
+    "sexual/minors",
+    "violence",
+    "violence/graphic",
+)
+KINDS = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
+
+
+class Part(RequestBody):
+    """A text among the kinds of input that a moderation may have; no task reads pictures."""
+
+    type: Literal["text"]
+    text: Text
+
+
+class Moderate(RequestBody):
+    """One text, or several, for a task that says which of its labels are positive."""
+
+    model: Ref | None = None
+    input: (
+        Text
+        | Annotated[list[Text], Field(min_length=1, max_length=MAX_ITEMS)]
+        | Annotated[list[Part], Field(min_length=1, max_length=1)]
+    )
+
+    @property
+    def texts(self) -> list[str]:
+        """The texts, each of which has a result."""
+        given = [self.input] if isinstance(self.input, str) else self.input
+        return [one.text if isinstance(one, Part) else one for one in given]
+
+
+async def moderate(call: Call[Moderate]) -> Reply:
+    """The positive labels of a task as categories, flagged where they are over their thresholds."""
+    texts = call.body.texts
+    answered = await read_whole(call, [call.task(call.body.model)] * len(texts), texts)
+    return json_reply(
+        {
+            "id": f"modr-{call.context.request_id}",
+            "model": answered[0].facts.ref,
+            "results": [_moderated(one) for one in answered],
+        }
+    )
+
+
+def _moderated(answered: Answered) -> dict[str, Any]:
+    found = predicted(answered)
+    positives, over = positives_of(answered.facts), flagged(found, answered.facts)
+    scores = dict(zip(found.names, found.scores.tolist(), strict=True))
+    names = list(dict.fromkeys((*CATEGORIES, *positives)))
+    return {
+        "flagged": bool(over),
+        "categories": {name: name in over for name in names},
+        "category_scores": {name: scores[name] if name in positives else 0.0 for name in names},
+        "category_applied_input_types": {name: ["text"] if name in positives else [] for name in names},
+    }
+
+
+def worded(fault: Fault) -> tuple[int, Any]:
+    """An error as OpenAI and vLLM say it: both refuse a body that breaks a rule by 400."""
+    status = 400 if fault.status == HTTPStatus.UNPROCESSABLE_ENTITY else fault.status
+    kind = KINDS.get(status, "server_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error")
+    return status, {"error": {"message": fault.sentence, "type": kind, "param": None, "code": fault.code}}
+
+
+FACADE = Facade(
+    "OpenAI",
+    worded,
+    [Question("/v1/moderations", Moderate, moderate, dict[str, Any])],
+    [Listing("/v1/models", models.models), Listing("/v1/models/{model}", models.model)],
+)

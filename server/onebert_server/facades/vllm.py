@@ -1,0 +1,86 @@
+"""vLLM: `/classify`, as its clients and NeMo Guardrails' engine `vllm` ask."""
+
+from time import time
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from onebert_encoder.answering.asked import PLAIN, Asked
+from onebert_encoder.answering.results import Prediction
+from onebert_server.answering.answers import Answered
+from onebert_server.answering.backend import Wanted
+from onebert_server.facades.facade import Call, Facade, Question, json_reply
+from onebert_server.facades.openai import worded
+from onebert_server.facades.reading import predicted, reading_of
+from onebert_server.facades.whole import read_whole
+from onebert_server.http.lean.formats import Reply
+from onebert_server.http.schemas.common import Ref, RequestBody
+from onebert_server.http.schemas.questions import Text
+from onebert_server.limits import MAX_ITEMS
+
+
+class Classify(RequestBody):
+    """Texts for one task; of what would change the answer in vLLM, the values that change nothing here are taken."""
+
+    model: Ref | None = None
+    input: Text | Annotated[list[Text], Field(min_length=1, max_length=MAX_ITEMS)]
+    use_activation: Annotated[
+        bool | None, Field(description="false: the logits themselves, else as the task makes scores of them")
+    ] = None
+    truncate_prompt_tokens: Annotated[
+        Literal[-1] | None, Field(description="-1: texts are cut to the task's length, else they are read in windows")
+    ] = None
+    truncation_side: Literal["right"] | None = None
+    add_special_tokens: Literal[True] = True
+    padding: Literal["do_not_pad"] | None = None
+    mm_processor_kwargs: None = None
+    request_id: Annotated[str | None, Field(max_length=128)] = None
+
+
+async def classify(call: Call[Classify]) -> Reply:
+    """The scores of texts in the order of the labels."""
+    body = call.body
+    texts = [body.input] if isinstance(body.input, str) else body.input
+    refs = [call.task(body.model)] * len(texts)
+    asked = PLAIN if body.use_activation is not False else Asked(activation="none")
+    if body.truncate_prompt_tokens is None:
+        answered = await read_whole(call, refs, texts, asked)
+    else:
+        answered = await call.ask(Wanted(refs, asked=asked), texts, list)
+    tokens = sum(reading_of(one).tokens for one in answered)
+    return json_reply(
+        {
+            "id": f"classify-{body.request_id or call.context.request_id}",
+            "object": "list",
+            "created": int(time()),
+            "model": answered[0].facts.ref,
+            "data": [{"index": index, **_shown(one)} for index, one in enumerate(answered)],
+            "usage": {
+                "prompt_tokens": tokens,
+                "total_tokens": tokens,
+                "completion_tokens": 0,
+                "prompt_tokens_details": None,
+            },
+        }
+    )
+
+
+def _shown(answered: Answered) -> dict[str, Any]:
+    found: Prediction = predicted(answered)
+    return {"label": found.label, "probs": found.scores.tolist(), "num_classes": len(found.names)}
+
+
+FACADE = Facade(
+    "vLLM",
+    worded,
+    [
+        Question(
+            "/classify",
+            Classify,
+            classify,
+            dict[str, Any],
+            claims=lambda given: isinstance(given, dict) and "input" in given,
+            harmless=frozenset({"user", "priority", "cache_salt"}),
+        )
+    ],
+)

@@ -1,0 +1,105 @@
+"""The access log: one line of JSON for each request, written beside the event loop; no text and no key is in it."""
+
+import json
+import logging
+import os
+import threading
+from collections import deque
+from datetime import UTC, datetime
+from typing import Protocol
+
+from onebert_server.logs import Seldom
+from onebert_server.telemetry.observed import Ended, Observed
+
+# Lines that wait for whoever reads standard output; more are dropped, and the log says how many.
+MAX_LINES = 10_000
+# Seconds that what waits has at the end.
+CLOSE_TIMEOUT = 2.0
+
+_seldom = Seldom(logging.getLogger("onebert.access_log"))
+
+
+class Lines(Protocol):
+    """Where lines go: an `AccessLog`, or in a front end what brings them there."""
+
+    def write(self, line: bytes) -> None:
+        """Takes one line, without its end; never waits."""
+
+
+class AccessLog:
+    """Writes lines to a descriptor, on a thread of its own: a pipe that nobody reads holds up no request.
+
+    Args:
+        descriptor: of an open file.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._waiting: deque[bytes] = deque()
+        self._changed = threading.Condition()
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="onebert-access-log", daemon=True)
+        self._thread.start()
+
+    def write(self, line: bytes) -> None:
+        """See Lines."""
+        with self._changed:
+            full = len(self._waiting) >= MAX_LINES
+            if not full:
+                self._waiting.append(line)
+                self._changed.notify()
+        if full:
+            _seldom.warning("lines of the access log are dropped: nobody reads standard output fast enough")
+
+    def close(self) -> None:
+        """Writes what waits, where somebody takes it in time."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        self._thread.join(CLOSE_TIMEOUT)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not (self._waiting or self._closing):
+                    self._changed.wait()
+                lines = [*self._waiting]
+                self._waiting.clear()
+            if not lines:
+                return
+            left = memoryview(b"".join(line + b"\n" for line in lines))
+            try:
+                while left:
+                    left = left[os.write(self._descriptor, left) :]
+            except OSError as error:  # whoever read it is gone, or its disk is full
+                _seldom.warning("lines of the access log are lost: %s", error.strerror)
+
+
+def line(ended: Ended, request_id: str, principal: str | None, observed: Observed) -> bytes:
+    """One request as a line; what is not known is left out.
+
+    Args:
+        ended: what became of it.
+        request_id: of it.
+        principal: who asked; None where that was not found out.
+        observed: of it.
+    """
+    tasks = {seen.task for seen in observed.answers or ()}
+    fields = {
+        "time": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "id": request_id,
+        "principal": principal,
+        "method": ended.method,
+        "route": ended.route,
+        "status": ended.status,
+        "problem": ended.problem,
+        "ms": round(1000 * ended.seconds, 3),
+        # One task by its name, several by their number.
+        "task": next(iter(tasks)) if len(tasks) == 1 else None,
+        "tasks": len(tasks) if len(tasks) > 1 else None,
+        "answers": len(observed.answers or ()) or None,
+        "tokens": observed.tokens or None,
+        "trace_id": observed.span.trace_id if observed.span else None,
+    }
+    known = {name: value for name, value in fields.items() if value is not None}
+    return json.dumps(known, ensure_ascii=False, separators=(",", ":")).encode()

@@ -1,0 +1,102 @@
+"""What a process tells of the requests that it answers, beside its metrics: spans and lines of the access log."""
+
+import logging
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from onebert_server.telemetry.access_log import AccessLog, Lines, line
+from onebert_server.telemetry.observed import Ended, Observed
+
+if TYPE_CHECKING:
+    from onebert_server.telemetry.tracing import Tracing
+
+logger = logging.getLogger("onebert.telemetry")
+
+# Asked again and again by machines: nobody looks for a trace of it.
+UNTRACED = frozenset({"/healthz", "/startupz", "/readyz", "/metrics"})
+PROTOCOL = "http/protobuf"
+
+
+class Telemetry:
+    """Begins and ends the observation of requests.
+
+    Args:
+        tracing: makes spans; None makes none.
+        access_log: where lines go; None writes none.
+        counts_answers: whether answers are kept for the metrics of tasks.
+    """
+
+    def __init__(
+        self, tracing: "Tracing | None" = None, access_log: Lines | None = None, counts_answers: bool = False
+    ) -> None:
+        self.tracing = tracing
+        self.access_log = access_log
+        self._keeps = counts_answers or tracing is not None or access_log is not None
+
+    def begin(self, path: str, headers: Iterable[tuple[bytes, bytes]]) -> Observed:
+        """A request has come."""
+        traced = self.tracing is not None and path not in UNTRACED
+        return Observed(self._keeps, self.tracing.request(headers) if self.tracing and traced else None)
+
+    def end(self, ended: Ended, request_id: str, principal: str | None, observed: Observed) -> None:
+        """A request has been answered.
+
+        Args:
+            ended: what became of it.
+            request_id: of it.
+            principal: who asked; None where that was not found out.
+            observed: what `begin` gave.
+        """
+        if observed.span is not None:
+            observed.span.end(ended, request_id)
+        if self.access_log is not None:
+            self.access_log.write(line(ended, request_id, principal, observed))
+
+
+@contextmanager
+def open_telemetry(access_log: bool, counts_answers: bool) -> Iterator[Telemetry]:
+    """Telemetry as the settings and OpenTelemetry's variables say; what is left of it is told when the block ends."""
+    tracing = _tracing()
+    lines = AccessLog(sys.stdout.fileno()) if access_log else None
+    try:
+        yield Telemetry(tracing, lines, counts_answers)
+    finally:
+        if lines is not None:
+            lines.close()
+        if tracing is not None:
+            tracing.close()
+
+
+@contextmanager
+def open_tracing() -> "Iterator[Tracing | None]":
+    """Spans alone, likewise."""
+    tracing = _tracing()
+    try:
+        yield tracing
+    finally:
+        if tracing is not None:
+            tracing.close()
+
+
+def _tracing() -> "Tracing | None":
+    """What OpenTelemetry's own variables ask for; a server never fails to start for want of it."""
+    endpoint = _variable("ENDPOINT")
+    exporters = os.environ.get("OTEL_TRACES_EXPORTER") or "otlp"
+    if not endpoint or "otlp" not in exporters.split(",") or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return None
+    if (protocol := _variable("PROTOCOL") or PROTOCOL) != PROTOCOL:
+        logger.warning("no traces: OTEL_EXPORTER_OTLP_PROTOCOL is %s, and spans are exported by %s", protocol, PROTOCOL)
+        return None
+    try:
+        from onebert_server.telemetry.tracing import Tracing  # noqa: PLC0415 - nobody else needs OpenTelemetry
+    except ImportError:
+        logger.warning("no traces: OTEL_EXPORTER_OTLP_ENDPOINT is set, which takes pip install 'onebert[otel]'")
+        return None
+    return Tracing()
+
+
+def _variable(name: str) -> str | None:
+    return os.environ.get(f"OTEL_EXPORTER_OTLP_TRACES_{name}") or os.environ.get(f"OTEL_EXPORTER_OTLP_{name}")

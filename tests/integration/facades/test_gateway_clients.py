@@ -1,0 +1,74 @@
+"""The real client of OpenAI, and NeMo Guardrails, in environments of their own, against a real server."""
+
+import json
+from contextlib import contextmanager
+
+import pytest
+
+from environments import python_environment
+from facade_tasks import HARMS, TEXTS, moderating, sigmoids, telling
+from servers import Server
+
+pytestmark = pytest.mark.slow
+
+KEY = "key-of-the-clients"
+
+
+@contextmanager
+def serving(folder, **settings):
+    """The URL of a server with the tasks, with keys or without."""
+    with Server(folder, **settings) as server, server.client(api_key=settings.get("api_keys")) as client:
+        client.push("harms", moderating().file)
+        client.push("risk", telling().file)
+        yield server.url
+
+
+@pytest.fixture(scope="module", params=[0, 1], ids=["one process", "front ends"])
+def url(request, tmp_path_factory):
+    with serving(tmp_path_factory.mktemp("clients"), api_keys=KEY, front_ends=request.param) as url:
+        yield url
+
+
+def test_openai(url):
+    seen = python_environment("openai").run("openai.py", url, KEY, "harms", json.dumps(TEXTS))
+    positives, thresholds = HARMS[:3], moderating().manifest["decision"]["thresholds"]
+    assert seen["model"] == "harms@1"
+    assert seen["results"] == seen["async"]
+    assert seen["one"] == seen["parts"] == seen["results"][:1]
+    for one, text in zip(seen["results"], TEXTS, strict=True):
+        expected = sigmoids(moderating(), text)
+        assert {name: one["scores"][name] for name in positives} == pytest.approx(
+            {name: expected[name] for name in positives}, abs=1e-4
+        )
+        assert {name for name, applies in one["categories"].items() if applies} == {
+            name for name in positives if expected[name] > thresholds[name]
+        }
+        # What the task does not judge is there, too, for the SDK's types.
+        assert (one["harassment"], one["applied"], one["spam"]) == (False, [], expected["spam"] > thresholds["spam"])
+        assert one["graphic"] == pytest.approx(expected["violence/graphic"], abs=1e-4)
+    assert [model["id"] for model in seen["models"]] == ["harms", "risk"]
+    assert seen["model_card"]["id"] == "harms"
+    refusals = {
+        name: (seen[name]["kind"], seen[name]["status"]) for name in ("wrong_key", "no_task", "no_model", "image")
+    }
+    assert refusals == {
+        "wrong_key": ("AuthenticationError", 401),
+        "no_task": ("NotFoundError", 404),
+        "no_model": ("NotFoundError", 404),
+        "image": ("BadRequestError", 400),
+    }
+    assert "there-is-none" in seen["no_task"]["body"]["message"]
+
+
+def test_nemo_guardrails(tmp_path):
+    """A configuration alone blocks what the task says; it cannot send a key to an address without TLS."""
+    scores = [telling().scores(text) for text in TEXTS]
+    named = {label: json.dumps([label]) for label in ("fine", "risky")}
+    with serving(tmp_path) as url:
+        nemo = python_environment("nemoguardrails")
+        for engine in ("vllm", "kserve"):
+            for label, blocked in named.items():
+                found = nemo.run("nemoguardrails.py", url, engine, "risk", blocked, json.dumps(TEXTS))
+                assert found == ["blocked" if one[label] > 0.5 else "passed" for one in scores]
+            # What it could not ask it does not let through.
+            assert nemo.run("nemoguardrails.py", url, engine, "nobody", named["fine"], '["a"]') == ["blocked"]

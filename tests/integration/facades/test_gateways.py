@@ -1,0 +1,142 @@
+"""vLLM, OpenAI and KServe as bytes on the wire: what is answered, refused and how, in each kind of process."""
+
+import httpx
+import numpy as np
+import pytest
+
+from facade_tasks import HARMS, TEXTS, moderating, naming, sigmoids, telling
+from servers import LAYOUTS, Server
+
+KEY = "key-of-the-gateways"
+
+
+@pytest.fixture(scope="module", **{"params": LAYOUTS["argvalues"], "ids": LAYOUTS["ids"]})
+def web(request, tmp_path_factory):
+    """A client of a server with the tasks; it gives the status and the JSON of each answer."""
+    tasks = {"harms": moderating(), "risk": telling(), "names": naming()}
+    with (
+        Server(tmp_path_factory.mktemp("gateways"), api_keys=KEY, front_ends=request.param) as server,
+        server.client(api_key=KEY) as client,
+        httpx.Client(base_url=server.url, headers={"Authorization": f"Bearer {KEY}"}, timeout=180) as web,
+    ):
+        for name, task in tasks.items():
+            client.push(name, task.file)
+        yield web
+
+
+def post(web, path, **body):
+    answer = web.post(path, json=body)
+    return answer.status_code, answer.json()
+
+
+def test_vllm_gives_scores_in_the_order_of_the_labels(web):
+    status, answer = post(web, "/classify", model="harms@1", input=TEXTS, user="me", priority=0)
+    assert status == 200
+    assert (answer["object"], answer["model"], answer["id"][:9]) == ("list", "harms@1", "classify-")
+    assert answer["usage"]["total_tokens"] == answer["usage"]["prompt_tokens"] > len(TEXTS)
+    for index, (one, text) in enumerate(zip(answer["data"], TEXTS, strict=True)):
+        expected = sigmoids(moderating(), text)
+        np.testing.assert_allclose(one["probs"], list(expected.values()), atol=1e-4, rtol=0)
+        assert (one["index"], one["label"], one["num_classes"]) == (index, max(expected, key=expected.get), 4)
+
+
+def test_vllm_gives_logits_where_it_is_asked_to(web):
+    status, answer = post(web, "/t/harms/classify", input=TEXTS[0], use_activation=False, request_id="mine")
+    assert (status, answer["id"]) == (200, "classify-mine")
+    np.testing.assert_allclose(answer["data"][0]["probs"], moderating().logits(TEXTS[0]), atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"softmax": True},
+        {"activation": False},
+        {"normalize": True},
+        {"truncate_prompt_tokens": 8},
+        {"truncation_side": "left"},
+        {"add_special_tokens": False},
+        {"messages": []},
+        {"input": [1, 2, 3]},
+        {"input": []},
+    ],
+)
+def test_vllm_refuses_what_would_change_the_answer(web, more):
+    status, answer = post(web, "/classify", **{"model": "harms", "input": "a"} | more)
+    assert (status, list(answer)) == (400, ["error"])
+    assert next(iter(more)) in answer["error"]["message"]
+    assert (answer["error"]["type"], answer["error"]["code"]) == ("invalid_request_error", "invalid-input")
+
+
+def test_a_moderation_has_the_positive_labels_over_their_thresholds(web):
+    status, answer = post(web, "/v1/moderations", model="harms", input=TEXTS)
+    assert (status, answer["model"]) == (200, "harms@1")
+    thresholds = moderating().manifest["decision"]["thresholds"]
+    for one, text in zip(answer["results"], TEXTS, strict=True):
+        expected = sigmoids(moderating(), text)
+        assert len(one["categories"]) == len(one["category_scores"]) == 14
+        for name in one["categories"]:
+            score = expected[name] if name in HARMS[:3] else 0.0
+            assert one["category_scores"][name] == pytest.approx(score, abs=1e-4)
+            assert one["categories"][name] is (name in HARMS[:3] and score > thresholds[name])
+            assert one["category_applied_input_types"][name] == (["text"] if name in HARMS[:3] else [])
+        assert one["flagged"] is any(one["categories"].values())
+    assert len({one["flagged"] for one in answer["results"]}) == 2
+
+
+def test_one_of_two_labels_is_flagged_over_one_half(web):
+    [positive] = telling().manifest["decision"]["positives"]
+    status, answer = post(web, "/t/risk/v1/moderations", input=[{"type": "text", "text": TEXTS[0]}])
+    assert status == 200
+    [one] = answer["results"]
+    assert (one["flagged"], one["categories"][positive]) == (True, True)
+    assert one["category_scores"][positive] == pytest.approx(telling().scores(TEXTS[0])[positive], abs=1e-4)
+
+
+def test_a_task_without_positive_labels_is_no_moderation(web):
+    status, answer = post(web, "/v1/moderations", model="names", input="a")
+    assert (status, answer["error"]["type"]) == (400, "invalid_request_error")
+
+
+def test_predictions_are_by_label_and_entities_by_place(web):
+    status, answer = post(web, "/v1/models/risk:predict", instances=[TEXTS[0], {"text": "a", "text_pair": "b"}])
+    assert status == 200
+    for found, expected in zip(answer["predictions"], [(TEXTS[0],), ("a", "b")], strict=True):
+        assert found == pytest.approx(telling().scores(*expected), abs=1e-4)
+    _, native = post(web, "/v1/tasks/names/classify", inputs=TEXTS[0])
+    status, answer = post(web, "/v1/models/names@live:predict", instances=[TEXTS[0]])
+    assert (status, answer) == (200, {"predictions": [native["results"][0]["entities"]]})
+
+
+@pytest.mark.parametrize("body", [{}, {"instances": []}, {"instances": "a"}, {"instances": ["a"], "parameters": {}}])
+def test_kserve_refuses_what_it_does_not_know(web, body):
+    status, answer = post(web, "/v1/models/risk:predict", **body)
+    assert (status, list(answer)) == (400, ["error"])
+
+
+def test_models_are_the_live_tasks_and_each_is_ready(web):
+    listed = web.get("/v1/models").json()
+    assert (listed["object"], [one["id"] for one in listed["data"]]) == ("list", ["harms", "names", "risk"])
+    assert all((one["object"], one["root"]) == ("model", f"{one['id']}@1") for one in listed["data"])
+    assert [one["id"] for one in web.get("/t/risk@1/v1/models").json()["data"]] == ["risk@1"]
+    one = web.get("/v1/models/risk@1").json()
+    assert (one["id"], one["name"], one["ready"], one["object"]) == ("risk@1", "risk@1", True, "model")
+    for name in ("nobody", "risk@7", "risk@next"):
+        assert web.get(f"/v1/models/{name}").status_code == 404
+    assert web.get("/t/risk/").json() == {"status": "alive"}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/classify", {"model": "nobody", "input": "a"}),
+        ("/v1/moderations", {"model": "nobody", "input": "a"}),
+        ("/v1/models/nobody:predict", {"instances": ["a"]}),
+    ],
+)
+def test_errors_are_in_the_form_of_each_client(web, path, body):
+    status, answer = post(web, path, **body)
+    assert (status, list(answer)) == (404, ["error"])
+    refused = httpx.post(web.base_url.join(path), json=body, timeout=180)
+    assert (refused.status_code, list(refused.json())) == (401, ["error"])
+    message = answer["error"]
+    assert "nobody" in (message if "predict" in path else message["message"])

@@ -1,0 +1,90 @@
+"""Metrics of tasks over HTTP: what the answers said, whichever process gave them, for who may see every task."""
+
+from collections import Counter
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from servers import LAYOUTS, Server, Task, wait_until
+
+KEY = "a-key-of-the-task-metrics"
+TEXTS = ["the screen was broken", "where is my parcel", "it came late", "what was that", "never again"]
+
+
+@pytest.fixture(scope="module", params=LAYOUTS["argvalues"], ids=LAYOUTS["ids"])
+def server(request, tmp_path_factory):
+    with Server(tmp_path_factory.mktemp("tasks"), front_ends=request.param, api_keys=KEY, task_metrics=2) as server:
+        with server.client(api_key=KEY) as client:
+            for name in ("first", "second", "third"):
+                client.push(name, Task(seed=len(name)).file)
+        yield server
+
+
+def client_of(server, key=KEY):
+    return httpx.Client(base_url=server.url, headers={"Authorization": f"Bearer {key}"}, timeout=180)
+
+
+def samples(client):
+    families = text_string_to_metric_families(client.get("/metrics").text)
+    return {
+        (sample.name, *(sample.labels[name] for name in ("task", "label", "le") if name in sample.labels)): sample.value
+        for family in families
+        if family.name.startswith("onebert_task_")
+        for sample in family.samples
+    }
+
+
+def test_what_was_answered_is_counted_by_task_and_label_and_score(server):
+    labels, scores = Counter(), Counter()
+    with client_of(server) as client:
+        for task, shown in (("first", "first"), ("second", "second"), ("third", "(other)")):
+            for text in TEXTS:
+                [result] = client.post(f"/v1/tasks/{task}/classify", json={"inputs": [text]}).json()["results"]
+                labels[shown, result["label"]] += 1
+                scores[shown] += result["score"]
+        # Refused, and asked of a task that is not there: nothing is counted.
+        client.post("/v1/tasks/first/classify", json={"inputs": ""})
+        client.post("/v1/tasks/nobody/classify", json={"inputs": TEXTS[0]})
+        wait_until(lambda: samples(client).get(("onebert_task_request_seconds_count", "(other)")) == len(TEXTS), 180)
+        found = samples(client)
+    assert {key[1:]: value for key, value in found.items() if key[0] == "onebert_task_labels_total"} == labels
+    for task, total in scores.items():
+        assert found["onebert_task_request_seconds_count", task] == found["onebert_task_top_score_count", task] == 5
+        assert found["onebert_task_top_score_sum", task] == pytest.approx(total)
+    assert {key[1] for key in found} == {"first", "second", "(other)"}
+
+
+def test_who_does_not_see_every_task_reads_none(server):
+    with client_of(server) as client:
+        made = client.post("/v1/keys", json={"name": "one", "scopes": ["classify"], "tasks": ["first"]})
+        assert made.status_code == 201, made.text
+        with client_of(server, made.json()["key"]) as limited:
+            wait_until(lambda: limited.get("/metrics").status_code != 401, 180)
+            assert limited.get("/metrics").status_code == 403
+
+
+def test_they_can_be_turned_off(tmp_path):
+    with Server(tmp_path, task_metrics=0) as server, httpx.Client(base_url=server.url, timeout=180) as client:
+        with server.client() as pushing:
+            pushing.push("first", Task(seed=1).file)
+        assert client.post("/v1/tasks/first/classify", json={"inputs": TEXTS[0]}).status_code == 200
+        assert samples(client) == {}
+
+
+def test_a_start_says_what_is_loaded_a_line_each(server):
+    said = {}
+    for line in server.log.read_text().splitlines():
+        _, found, rest = line.partition(" INFO onebert.serve: ")
+        name, _, value = rest.partition(": ")
+        if found:
+            said[name] = value
+    with server.client(api_key=KEY) as client:
+        base = client.base()
+    assert base["digest"] in said["base"]
+    assert said["computes"].startswith(f"{base['dtype']} on {base['device']}, {base['kernels']} kernels")
+    assert said["holds"] == "0 tasks, 0 versions, 0 of them resident"
+    assert ("front ends" in said["processes"]) == bool(server.settings["front_ends"])
+    assert said["access"] == "keys are asked for"
+    assert said["told"] == "no traces, access log off, metrics of 2 tasks"
+    assert KEY not in server.log.read_text()

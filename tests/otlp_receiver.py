@@ -1,0 +1,73 @@
+"""A receiver of OTLP over HTTP, as a collector is one: it decodes what comes by the protocol's own messages."""
+
+import gzip
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+
+
+class Received:
+    """The spans that came.
+
+    Attributes:
+        url: what `OTEL_EXPORTER_OTLP_ENDPOINT` is set to.
+    """
+
+    def __init__(self, url):
+        self.url = url
+        self.spans, self.services = [], set()
+        self._changed = threading.Condition()
+
+    def take(self, request):
+        with self._changed:
+            for one in request.resource_spans:
+                self.services |= {
+                    each.value.string_value for each in one.resource.attributes if each.key == "service.name"
+                }
+                self.spans += [span for scope in one.scope_spans for span in scope.spans]
+            self._changed.notify_all()
+
+    def until(self, reached, seconds=180):
+        """Waits for `reached(spans)`, and gives what it gave; the limit only ends a test that fails."""
+        with self._changed:
+            found = self._changed.wait_for(lambda: reached(self.spans), seconds)
+            assert found, sorted(span.name for span in self.spans)
+            return found
+
+
+@contextmanager
+def receiving():
+    """A receiver on a free port while the block runs."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            if self.headers.get("Content-Encoding") == "gzip":
+                body = gzip.decompress(body)
+            assert self.path == "/v1/traces"
+            assert self.headers["Content-Type"] == "application/x-protobuf"
+            received.take(ExportTraceServiceRequest.FromString(body))
+            answer = ExportTraceServiceResponse().SerializeToString()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/x-protobuf")
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, *arguments):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        received = Received(f"http://127.0.0.1:{server.server_port}")
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield received
+        finally:
+            server.shutdown()
+            thread.join()

@@ -1,0 +1,139 @@
+"""Metrics of tasks are exact for those that are shown, bounded whatever comes, and never go down."""
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
+from prometheus_client.parser import text_string_to_metric_families
+
+from onebert_server.answering.seen import ABSTAINED
+from onebert_server.telemetry.observed import Seen
+from onebert_server.telemetry.tasks import FOLLOWED, MAX_LABELS, OTHER, RANK_EVERY, TaskCounts
+
+SHOWN = 3
+names = st.sampled_from([f"task{number}" for number in range(8)])
+answers = st.lists(
+    st.builds(Seen, names, st.lists(st.sampled_from("abc"), max_size=2).map(tuple), st.none() | st.floats(0, 1)),
+    max_size=6,
+)
+
+
+class Counted:
+    """Counts with a clock of the test."""
+
+    def __init__(self, most=SHOWN):
+        self.now = 0.0
+        self.counts = TaskCounts(most, lambda: self.now)
+        self.registry = CollectorRegistry()
+        self.registry.register(self.counts)
+
+    def samples(self):
+        """Every sample as Prometheus reads it, by name and labels."""
+        families = text_string_to_metric_families(generate_latest(self.registry).decode())
+        return {
+            (sample.name, *sorted(sample.labels.items())): sample.value
+            for family in families
+            for sample in family.samples
+            if not sample.name.endswith("_created")
+        }
+
+    def tasks(self):
+        return {dict(labels)["task"] for _, *labels in self.samples()} - {OTHER}
+
+
+@given(st.lists(st.tuples(answers, st.floats(0, 10))))
+def test_counts_are_those_of_a_list_of_all_requests(requests):
+    counted = Counted()
+    for one in requests:
+        counted.counts.count(*one)
+    order = dict.fromkeys(seen.task for request, _ in requests for seen in request)
+    shown = {task: task if place < SHOWN else OTHER for place, task in enumerate(order)}
+    times, scores, labels = Counter(), Counter(), Counter()
+    for request, _ in requests:
+        times.update({shown[seen.task] for seen in request})
+        for seen in request:
+            labels.update((shown[seen.task], label) for label in seen.labels)
+            scores[shown[seen.task]] += seen.score is not None
+    found = counted.samples()
+    assert {task: found["onebert_task_request_seconds_count", ("task", task)] for task in times} == times
+    assert {
+        (dict(rest)["task"], dict(rest)["label"]): value
+        for (name, *rest), value in found.items()
+        if name == "onebert_task_labels_total"
+    } == labels
+    for task in shown.values():
+        assert found["onebert_task_top_score_count", ("task", task)] == scores[task]
+        for bound in ("0.5", "0.95"):
+            below = sum(
+                shown[seen.task] == task and seen.score is not None and seen.score <= float(bound)
+                for request, _ in requests
+                for seen in request
+            )
+            assert found["onebert_task_top_score_bucket", ("le", bound), ("task", task)] == below
+
+
+@given(st.lists(st.tuples(answers, st.booleans()), max_size=60))
+def test_no_counter_of_a_task_that_stays_ever_goes_down(requests):
+    counted = Counted()
+    before, asked = counted.samples(), 0
+    for request, later in requests:
+        counted.now += RANK_EVERY + 1 if later else 0
+        counted.counts.count(request, 0.1)
+        now = counted.samples()
+        stays = {key for key in now if key in before and (not later or dict(key[1:])["task"] == OTHER)}
+        assert all(now[key] >= before[key] for key in stays)
+        # Nothing that was counted somewhere is counted once more elsewhere.
+        asked += len({seen.task for seen in request})
+        assert sum(value for key, value in now.items() if key[0] == "onebert_task_request_seconds_count") <= asked
+        before = now
+
+
+def test_a_task_with_more_traffic_takes_the_place_of_the_least_busy_one_and_keeps_it():
+    counted = Counted()
+    for task, times in (("busy", 50), ("rare", 2), ("steady", 30), ("new", 20)):
+        for _ in range(times):
+            counted.counts.count([Seen(task)], 0.1)
+    assert counted.tasks() == {"busy", "rare", "steady"}
+    other = counted.samples()["onebert_task_request_seconds_count", ("task", OTHER)]
+    assert other == 20
+    counted.now += RANK_EVERY + 1
+    counted.counts.count([Seen("new")], 0.1)
+    assert counted.tasks() == {"busy", "new", "steady"}
+    found = counted.samples()
+    assert found["onebert_task_request_seconds_count", ("task", "new")] == 1
+    assert found["onebert_task_request_seconds_count", ("task", OTHER)] == other
+    # About as much traffic takes nobody's place.
+    for _ in range(15):
+        counted.counts.count([Seen("rival")], 0.1)
+    counted.now += RANK_EVERY + 1
+    counted.counts.count([], 0.1)
+    assert counted.tasks() == {"busy", "new", "steady"}
+
+
+def test_any_number_of_tasks_and_labels_is_bounded_and_a_busy_one_is_found_among_them():
+    counted = Counted()
+    for number in range(200 * SHOWN * FOLLOWED):
+        counted.counts.count([Seen(f"once-{number}", (f"label {number}",), 0.5)], 0.1)
+        if number % 10 == 0:
+            counted.counts.count([Seen("often", ("yes",), 0.5)], 0.1)
+    counted.now += RANK_EVERY + 1
+    counted.counts.count([Seen("often", tuple(f"label {number}" for number in range(500)), 0.5)], 0.1)
+    found = counted.samples()
+    assert "often" in counted.tasks()
+    assert len(counted.tasks()) == SHOWN
+    labels = [dict(rest)["label"] for (name, *rest) in found if name == "onebert_task_labels_total"]
+    assert max(Counter(dict(rest)["task"] for (name, *rest) in found if name.endswith("labels_total")).values()) == (
+        MAX_LABELS + 1
+    )
+    assert OTHER in labels
+
+
+def test_openmetrics_reads_it_too():
+    counted = Counted()
+    counted.counts.count([Seen("task", ('a "label"\n',), 0.99), Seen("task", ABSTAINED)], 0.1)
+    families = {family.name: family for family in openmetrics(generate_openmetrics(counted.registry).decode())}
+    labels = {sample.labels["label"] for sample in families["onebert_task_labels"].samples}
+    assert labels == {'a "label"\n', *ABSTAINED}

@@ -1,0 +1,175 @@
+"""The reader against the library `csv` and against shuffled rows: every dialect, every encoding, every order."""
+
+import csv
+import gzip
+import io
+import json
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onebert_store.errors import InvalidData
+from onebert_store.tables.file import File
+from onebert_store.tables.files import read_file
+from onebert_store.tables.sample import sample_of
+
+HEADER = ("text", "label", "n")
+LATIN = "abc äöüßéèçñ,;\t'\"\n—’€"
+
+
+def file(name, content):
+    return File(name, lambda: io.BufferedReader(io.BytesIO(content)))
+
+
+def rows_of(table):
+    return [list(row) for row in zip(*table.values(), strict=True)]
+
+
+def written(rows, **dialect):
+    out = io.StringIO()
+    csv.writer(out, **dialect).writerows(rows)
+    return out.getvalue()
+
+
+def cells(alphabet):
+    text = st.text(alphabet, max_size=12)
+    # A row of which nothing is written is a blank line, which is no row.
+    return st.lists(st.tuples(text.map("t{}".format), text, text), min_size=1, max_size=8)
+
+
+@given(
+    rows=cells(st.characters(codec="utf-8", exclude_characters="\r\0", exclude_categories=["Cs"])),
+    delimiter=st.sampled_from(",;\t"),
+    quoting=st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC]),
+    end=st.sampled_from(["\n", "\r\n"]),
+    encoding=st.sampled_from(["utf-8", "utf-8-sig", "utf-16", "utf-32", "utf-16-le", "utf-16-be"]),
+    packed=st.booleans(),
+)
+def test_what_the_csv_library_writes_is_read_back(rows, delimiter, quoting, end, encoding, packed):
+    text = written([HEADER, *rows], delimiter=delimiter, quoting=quoting, lineterminator=end)
+    content = text.encode(encoding)
+    found = read_file(file("a.csv.gz" if packed else "a.csv", gzip.compress(content, 1) if packed else content))
+    assert list(found) == list(HEADER)
+    assert rows_of(found) == [list(row) for row in rows]
+    unusual = "a.csv" + ".gz" * packed + f": {'semicolons' if delimiter == ';' else 'tabs'} are between the columns"
+    assert (unusual in found.notes) == (delimiter != ",")
+
+
+# Real text, with more plain letters than accented ones, as what is written in these languages has.
+@given(rows=cells(LATIN), delimiter=st.sampled_from(",;\t"))
+def test_western_text_in_one_byte_is_read_and_said_or_refused_but_never_read_wrong(rows, delimiter):
+    rows = [(f"{text} and some more plain letters", *rest) for text, *rest in rows]
+    content = written([HEADER, *rows], delimiter=delimiter, lineterminator="\n").encode("cp1252")
+    with suppress(InvalidData):
+        found = read_file(file("a.csv", content))
+        assert rows_of(found) == [list(row) for row in rows]
+        assert content.isascii() or any("read as cp1252" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "Die Straße ist länger, als wir gehört haben – schön war's trotzdem",
+        "Où est passée la façade ? À côté de l’hôtel, bien sûr…",
+        "El niño comió piñones ¿y después qué?",
+        "Três maçãs não são pêssegos: custam 5 €",
+        "Jag åt smörgås på ön igår. Hyvää päivää!",
+    ],
+)
+def test_sentences_of_western_languages_are_found(sentence):
+    found = read_file(file("a.csv", f"text;label\n{sentence.replace(';', ',')};a\nplain;b\n".encode("cp1252")))
+    assert found["text"] == [sentence, "plain"]
+
+
+@pytest.mark.parametrize(
+    ("sentence", "encoding"),
+    [
+        ("Съешь же ещё этих мягких французских булок", "cp1251"),
+        ("Ξεσκεπάζω τὴν ψυχοφθόρα βδελυγμία".replace("ὴ", "η"), "cp1253"),
+        ("Zażółć gęślą jaźń, łódź płynie wolno żółwim krokiem", "iso8859-2"),
+        ("これはペンです。日本語の文章", "shift_jis"),
+        ("这是一个中文句子，用来测试", "gbk"),
+    ],
+)
+def test_text_of_other_languages_is_asked_for(sentence, encoding):
+    content = f"text\tlabel\nplain\tb\n{sentence}\ta\n".encode(encoding)
+    with pytest.raises(InvalidData, match=r"a\.csv line 3 is not readable as UTF-8; say what it is with --encoding"):
+        read_file(file("a.csv", content))
+    assert read_file(file("a.csv", content), encoding)["text"] == ["plain", sentence]
+
+
+def test_mixed_encodings_name_a_line_of_each_kind():
+    lines = ["text,label", "gut,a", "süß,a", "schön,b", "größe,b"]
+    mixed = b"\n".join(line.encode("cp1252" if line.startswith("sch") else "utf-8") for line in lines)
+    with pytest.raises(InvalidData, match=r"mixes encodings: line 4 is not UTF-8, while line 3 is UTF-8"):
+        read_file(file("a.csv", mixed))
+
+
+@given(
+    rows=st.lists(st.tuples(st.text("ab,; ü", min_size=1, max_size=9), st.sampled_from("xy")), min_size=2, max_size=9),
+    shuffled=st.randoms(),
+    encoding=st.sampled_from(["utf-8", "cp1252"]),
+    delimiter=st.sampled_from(",;"),
+)
+def test_the_order_of_rows_never_changes_how_a_file_is_read(rows, shuffled, encoding, delimiter):
+    """Also where the header has both characters and only the rows say which of them is between columns."""
+
+    def outcome(given):
+        text = written([("the text, cleaned; twice", "label"), *given], delimiter=delimiter, lineterminator="\n")
+        try:
+            found = read_file(file("a.csv", text.encode(encoding)))
+        except InvalidData as error:
+            return "refused", error.detail.partition(" line")[0]
+        return tuple(found), found.notes, sorted(rows_of(found))
+
+    other = list(rows)
+    shuffled.shuffle(other)
+    before, after = outcome(rows), outcome(other)
+    if before[0] == "refused" or after[0] == "refused":
+        assert before[0] == after[0]
+    else:
+        assert before == after
+
+
+@given(
+    objects=st.lists(
+        st.dictionaries(
+            st.sampled_from("abc"), st.none() | st.integers(0, 9) | st.dictionaries(st.just("d"), st.text())
+        ),
+        min_size=1,
+        max_size=6,
+    ).filter(any),
+    shuffled=st.randoms(),
+)
+def test_the_order_of_json_lines_never_changes_the_columns(objects, shuffled):
+    def content(given):
+        return file("a.jsonl", "".join(f"{json.dumps(one)}\n" for one in given).encode())
+
+    other = list(objects)
+    shuffled.shuffle(other)
+    sampled, again = sample_of(content(objects)), sample_of(content(other))
+    assert set(sampled) == set(again)
+    for name in ("a", "b", "c", "a.d", "b.d"):
+        assert (name in sampled) == (name in again)
+    assert set(read_file(content(objects))) == set(sampled)
+
+
+@pytest.mark.parametrize(
+    ("header", "rows", "delimiter"),
+    [
+        ("text, cleaned;label", ["one, two;a", "three;b"], ";"),
+        ("text; cleaned,label", ["one; two,a", "three,b"], ","),
+        ('"two\nlines";label', ["x;a"], ";"),
+        ("text", ["one; two", "three; four"], None),
+    ],
+)
+def test_the_rows_decide_where_a_header_has_several(header, rows, delimiter):
+    found = read_file(file("a.csv", "\n".join([header, *rows]).encode()))
+    assert len(found) == (1 if delimiter is None else 2)
+
+
+def test_columns_without_a_name_are_called_by_their_place():
+    found = read_file(file("a.csv", b"text;label;;\na;b;;\n"))
+    assert list(found) == ["text", "label", "column 3", "column 4"]

@@ -1,0 +1,128 @@
+"""What pandas, polars, pyarrow, openpyxl and datasets write is what our reader gives."""
+
+import datetime
+import json
+
+import datasets
+import openpyxl
+import pandas
+import polars
+import pyarrow
+import pyarrow.feather
+import pytest
+
+from onebert_store.tables.columns import Columns
+from onebert_store.tables.files import read_file
+from onebert_training.data.dataset import load_dataset
+
+ROWS = [
+    {"text": f"größe {i}, “{i}”\nin two lines; and\ta tab", "label": "ab"[i % 2], "stars": i % 5, "share": i / 4}
+    for i in range(40)
+]
+FRAME = pandas.DataFrame(ROWS)
+
+WRITERS = {
+    "pandas.csv": lambda path: FRAME.to_csv(path, index=False),
+    "pandas-index.csv": FRAME.to_csv,
+    "pandas-semicolon.csv": lambda path: FRAME.to_csv(path, index=False, sep=";", encoding="utf-8-sig"),
+    "pandas-utf16.tsv": lambda path: FRAME.to_csv(path, index=False, sep="\t", encoding="utf-16"),
+    "pandas-cp1252.csv": lambda path: FRAME.to_csv(path, index=False, sep=";", encoding="cp1252", quoting=1),
+    "pandas.csv.gz": lambda path: FRAME.to_csv(path, index=False),
+    "pandas.xlsx": lambda path: FRAME.to_excel(path, index=False),
+    "pandas-index.xlsx": lambda path: FRAME.to_excel(path, startrow=2),
+    "pandas.parquet": FRAME.to_parquet,
+    "pandas.jsonl": lambda path: FRAME.to_json(path, orient="records", lines=True),
+    "pandas.jsonl.gz": lambda path: FRAME.to_json(path, orient="records", lines=True),
+    **{
+        f"pandas-{orient}.json": lambda path, orient=orient: FRAME.to_json(path, orient=orient, indent=2)
+        for orient in ("records", "columns", "split", "table")
+    },
+    "pandas-lists.json": lambda path: path.write_text(json.dumps(FRAME.to_dict(orient="list"))),
+    "lines.json": lambda path: FRAME.to_json(path, orient="records", lines=True),
+    "data.json": lambda path: path.write_text(json.dumps({"version": 1, "data": ROWS}, indent=1)),
+    "polars.csv": lambda path: polars.DataFrame(ROWS).write_csv(path),
+    "polars-tab.tsv": lambda path: polars.DataFrame(ROWS).write_csv(path, separator="\t", include_bom=True),
+    "polars.parquet": lambda path: polars.DataFrame(ROWS).write_parquet(path),
+    "polars.arrow": lambda path: polars.DataFrame(ROWS).write_ipc(path),
+    "polars-stream.arrow": lambda path: polars.DataFrame(ROWS).write_ipc_stream(path),
+    "polars.jsonl": lambda path: polars.DataFrame(ROWS).write_ndjson(path),
+    "polars.json": lambda path: polars.DataFrame(ROWS).write_json(path),
+    "feather.arrow": lambda path: pyarrow.feather.write_feather(pyarrow.Table.from_pylist(ROWS), str(path)),
+    "datasets.parquet": lambda path: datasets.Dataset.from_list(ROWS).to_parquet(path),
+    "datasets.json": lambda path: datasets.Dataset.from_list(ROWS).to_json(path),
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_rows_are_those_that_were_written(tmp_path, name):
+    WRITERS[name](tmp_path / name)
+    found = read_file(tmp_path / name)
+    assert found["text"] == [row["text"] for row in ROWS]
+    assert found["label"] == [row["label"] for row in ROWS]
+    # A text file and a sheet have texts; what is a number is decided where labels are read.
+    assert [float(cell) for cell in found["stars"]] == [row["stars"] for row in ROWS]
+    assert [float(cell) for cell in found["share"]] == [row["share"] for row in ROWS]
+
+
+@pytest.mark.parametrize("name", [name for name in WRITERS if "index" not in name])
+@pytest.mark.parametrize("label", ["label", "stars", "share"])
+def test_a_task_is_the_same_from_every_file(tmp_path, name, label):
+    WRITERS[name](tmp_path / name)
+    expected = load_dataset(str(_reference(tmp_path)), Columns(label=label))
+    found = load_dataset(str(tmp_path / name), Columns(label=label))
+    assert (found.task_type, found.labels, found.digest) == (expected.task_type, expected.labels, expected.digest)
+
+
+def _reference(folder):
+    path = folder / "reference.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    return path
+
+
+def test_cells_of_a_sheet_are_texts_whatever_they_look_like(tmp_path):
+    book = openpyxl.Workbook()
+    sheet = book.active
+    sheet.append([" Text", "label ", None, "when"])
+    sheet.append(["words", 1, None, datetime.date(2026, 3, 1)])
+    sheet.append([42, 1.0, None, datetime.datetime(2026, 3, 1, 12, 30)])
+    sheet.append([])
+    sheet.append([True, 0.5, None, None])
+    sheet.append(["=1+1", "#N/A", None, "never"])
+    book.create_sheet("other").append(["x"])
+    book.save(tmp_path / "a.xlsx")
+    found = read_file(tmp_path / "a.xlsx")
+    assert list(found) == ["Text", "label", "column 3", "when"]
+    # A formula has the value that it had when it was saved: this library computes none.
+    assert found["Text"] == ["words", "42", "True", None]
+    assert found["label"] == ["1", "1", "0.5", None]
+    assert found["when"] == ["2026-03-01", "2026-03-01 12:30:00", None, "never"]
+    assert found.place(2) == {"row": 5}
+    assert found.notes == ("a.xlsx has 2 sheets, of which the first is read",)
+
+
+def test_folders_of_the_hub(tmp_path):
+    features = datasets.Features(
+        {"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["ham", "spam"])}
+    )
+    parts = {
+        split: datasets.Dataset.from_dict(
+            {"text": [f"{split} {i}" for i in range(rows)], "label": [i % 2 for i in range(rows)]}, features=features
+        )
+        for split, rows in (("train", 30), ("test", 4))
+    }
+    whole = datasets.DatasetDict(parts)
+    whole.save_to_disk(tmp_path / "saved", num_shards={"train": 2, "test": 1})
+    parts["train"].save_to_disk(tmp_path / "one")
+    (tmp_path / "hub" / "data").mkdir(parents=True)
+    for split, part in parts.items():
+        for shard in range(2):
+            name = f"{split}-{shard:05d}-of-00002.parquet"
+            part.shard(2, shard, contiguous=True).to_parquet(tmp_path / "hub" / "data" / name)
+        # As the Hub converts every data set: a folder for each split.
+        (tmp_path / "converted" / split).mkdir(parents=True)
+        part.to_parquet(tmp_path / "converted" / split / "0000.parquet")
+    found = [load_dataset(str(tmp_path / name), Columns()) for name in ("saved", "hub", "converted")]
+    assert {data.labels for data in found} == {("ham", "spam")}
+    assert len({data.digest for data in found}) == 1
+    assert {name: len(split) for name, split in found[0].splits.items()} == {"train": 27, "validation": 3, "test": 4}
+    assert load_dataset(str(tmp_path / "one"), Columns()).labels == ("ham", "spam")

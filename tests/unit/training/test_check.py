@@ -1,0 +1,184 @@
+"""`onebert check`: all that is wrong at once, counted as a plain loop counts it, and with the verdict of training."""
+
+import json
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from bases import tiny_base
+from onebert_encoder.base.base import load_base, load_tokenizer
+from onebert_store.command.cli import build_app
+from onebert_store.errors import InvalidData
+from onebert_store.tables.table import Table
+from onebert_store.tables.tables import Source
+from onebert_training.cli import check
+from onebert_training.commands.check import _lengths
+from onebert_training.data.dataset import load_asked
+from onebert_training.data.examination import MAX_LISTED, examine
+from onebert_training.data.options import DataOptions
+
+
+def run(*arguments):
+    import typer
+
+    app = typer.Typer()
+    app.command()(check)
+    done = CliRunner().invoke(app, [*map(str, arguments), "--base", str(tiny_base())])
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done
+
+
+def facts(*arguments):
+    done = run(*arguments, "--json")
+    found = json.loads(done.stdout)
+    assert done.exit_code == (0 if found["trainable"] else 1)
+    return found
+
+
+def write(path, rows, header="text,label"):
+    path.write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
+    return path
+
+
+GOOD = [f"my order {i} is late,{'ab'[i % 2]}" for i in range(40)]
+
+
+def test_good_data_is_taken(tmp_path):
+    found = facts(write(tmp_path / "a.csv", GOOD))
+    assert found["trainable"]
+    assert found["files"] == ["a.csv, utf-8, commas between columns"]
+    assert (found["task_type"], found["text"], found["label"]) == ("single_label", ["text"], "label")
+    assert found["rows"] == {"train": 40}
+    assert found["splits"]["train"]["labels"] == {"a": 20, "b": 20}
+    assert found["duplicates"] == {"train": 0}
+    assert (found["contradictions"]["texts"], found["leaks"], found["few"]) == (0, [], {})
+    assert found["bad"] == {"rows": 0, "first": []}
+    assert "`onebert train` takes this data" in run(tmp_path / "a.csv").stdout
+
+
+def test_everything_is_said_at_once(tmp_path):
+    write(
+        tmp_path / "train.csv",
+        [*GOOD, GOOD[0], "my order 1 is late,a", "rare,c", "one cell", " ,a", "no label,", "a,b,c"],
+    )
+    write(tmp_path / "validation.csv", ["my order 2 is late,a", "new,b"])
+    write(tmp_path / "test.csv", ["new,b", "my order 2 is late,a", "newer,a", "t,unknown"])
+    found = facts(tmp_path)
+    assert not found["trainable"]
+    assert found["duplicates"] == {"train": 1, "validation": 0, "test": 0}
+    assert found["contradictions"] == {"texts": 1, "first": ["train.csv lines 3 and 43"]}
+    assert [(leak["split"], leak["of"], leak["rows"]) for leak in found["leaks"]] == [
+        ("validation", "train", 1),
+        ("test", "train", 1),
+        ("test", "validation", 2),
+    ]
+    assert found["few"] == {"c": 1}
+    bad = {(one["file"], one["line"]): one["what"] for one in found["bad"]["first"]}
+    assert bad == {
+        ("train.csv", 45): "1 cells under 2 columns",
+        ("train.csv", 46): "the text is empty or not a text",
+        ("train.csv", 47): "there is no label (--drop-unlabeled leaves such rows out)",
+        ("train.csv", 48): "3 cells under 2 columns",
+        ("test.csv", 5): "the label 'unknown' is not one of the 3 known",
+    }
+    assert found["bad"]["rows"] == 5
+    shown = run(tmp_path).stdout
+    for line in (
+        "bad: train.csv line 46: the text is empty",
+        "texts with different answers: 1: train.csv lines 3 and 43",
+    ):
+        assert line in shown
+    assert "refused: " in shown
+
+
+def test_many_bad_rows_are_counted_and_some_listed(tmp_path):
+    found = facts(write(tmp_path / "a.csv", [*GOOD, *["x"] * 150, *[",a"] * 50]))
+    assert found["bad"]["rows"] == 200
+    assert len(found["bad"]["first"]) == MAX_LISTED
+    assert "bad: and 100 more rows" in run(tmp_path / "a.csv").stdout
+
+
+@pytest.mark.parametrize(
+    ("rows", "header", "said"),
+    [
+        (GOOD, "this,that", "no text column; say which with --text"),
+        (GOOD[:3], "text,label", "at least 10 training rows are needed"),
+        (GOOD[::2], "text,label", "all training rows have the same label"),
+        ([*GOOD, '"open,a', "x,b"], "text,label", "a.csv line 42 is not CSV: a quote is left open"),
+    ],
+)
+def test_what_training_refuses_is_refused(tmp_path, rows, header, said):
+    path = write(tmp_path / "a.csv", rows, header)
+    found = facts(path)
+    assert any(said in why for why in found["refused"])
+    with pytest.raises(InvalidData):
+        load_asked(str(path), DataOptions())
+
+
+def test_data_that_is_not_there_is_refused(tmp_path):
+    assert "there is no data" in facts(tmp_path / "nowhere.csv")["refused"][0]
+
+
+WORD = st.sampled_from(["late", "broken", "good", "fine", "bad", ""])
+
+
+@given(
+    train=st.lists(st.tuples(WORD, st.sampled_from(["a", "b", ""])), min_size=10, max_size=30),
+    test=st.lists(st.tuples(WORD, st.sampled_from(["a", "b", "c"])), min_size=1, max_size=6),
+)
+def test_counts_are_those_of_a_plain_loop_and_the_verdict_is_that_of_training(train, test):
+    def source():
+        return Source(
+            "x",
+            {
+                name: Table({"text": [text for text, _ in rows], "label": [label for _, label in rows]}, name)
+                for name, rows in (("train", train), ("test", test))
+            },
+        )
+
+    found = examine(
+        source(), DataOptions(), 9, lambda texts: _lengths(load_tokenizer(str(tiny_base()))[0], texts)
+    ).facts
+    try:
+        load_asked(source(), DataOptions())
+        refused = False
+    except InvalidData:
+        refused = True
+    assert bool(found["refused"]) == refused
+    if "splits" not in found:
+        return
+    labels = {label for _, label in train if label}
+    good = [(text, label) for text, label in train if text and label]
+    tested = [(text, label) for text, label in test if text and label in labels]
+    assert found["bad"]["rows"] == len(train) - len(good) + len(test) - len(tested)
+    assert found["splits"]["train"]["labels"] == {name: Counter(label for _, label in good)[name] for name in labels}
+    assert found["duplicates"]["train"] == len(good) - len(set(good))
+    texts = {text for text, _ in good}
+    assert found["contradictions"]["texts"] == sum(
+        len({label for text, label in rows if text == one}) > 1
+        for rows in (good, tested)
+        for one in {t for t, _ in rows}
+    )
+    assert sum(leak["rows"] for leak in found["leaks"]) == sum(text in texts for text, _ in tested)
+
+
+def test_lengths_are_those_of_the_tokens_that_an_encoder_gets():
+    tokenizer, longest = load_tokenizer(str(tiny_base()))
+    base = load_base(str(tiny_base()))
+    texts = ["my order is late", "x", ("what is late", "my order " * 7), "parcel " * 50]
+    assert _lengths(tokenizer, texts).tolist() == [len(one) for one in base.tokenizer.encode(texts, 10**6)]
+    assert longest == base.spec.max_length
+
+
+def test_cut_texts_are_counted(tmp_path):
+    found = facts(write(tmp_path / "a.csv", [*GOOD, "late " * 100 + ",a"]), "--max-length", 16)
+    tokens = found["splits"]["train"]["tokens"]
+    assert (tokens["max_length"], tokens["cut"], tokens["cut_share"]) == (16, 1, round(1 / 41, 6))
+    assert tokens["longest"] > 100 >= tokens["p95"]
+
+
+def test_the_command_is_there():
+    assert "check" in {command.name for command in build_app().registered_commands}

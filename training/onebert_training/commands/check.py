@@ -1,0 +1,134 @@
+"""What `onebert check` does: examine data and show what was found."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from onebert_encoder.base.base import load_tokenizer
+from onebert_encoder.text.tokens import Text, Tokenizer
+from onebert_store.command import console
+from onebert_store.errors import InvalidData
+from onebert_store.file.strict_json import shown
+from onebert_training.data.dataset import Dataset
+from onebert_training.data.examination import FEW_ROWS, examine
+from onebert_training.data.options import DataOptions
+from onebert_training.tasks.objectives import OBJECTIVES
+
+_TEXTS = 4096  # that are tokenized at a time
+_LABELS = 20  # that a table shows
+_EXAMPLES = 5
+
+
+def run_check(data: str, reading: DataOptions, max_length: int, base: str | None, as_json: bool) -> bool:
+    """Shows all that can be said of data; returns whether training would take it."""
+    tokenizer, longest = load_tokenizer(base)
+    max_length = min(max_length, longest)
+
+    def lengths(texts: Sequence[Text]) -> Any:
+        return _lengths(tokenizer, texts)
+
+    with console.busy(f"checking {data}"):
+        found = examine(data, reading, max_length, lengths)
+        if found.dataset is not None:
+            try:
+                _check_targets(found.dataset, tokenizer, max_length)
+            except InvalidData as error:
+                found.refuse(error.detail)
+    facts = {"data": data, "trainable": not found.facts["refused"], **found.facts}
+    if as_json:
+        console.print_json(facts)
+    else:
+        _show(facts)
+    return bool(facts["trainable"])
+
+
+def _lengths(tokenizer: Tokenizer, texts: Sequence[Text]) -> Any:
+    """[texts], tokens of each text with its special tokens, however many."""
+    found = np.zeros(len(texts), dtype=np.int64)
+    for start in range(0, len(texts), _TEXTS):
+        pieces = tokenizer.split(texts[start : start + _TEXTS], 0, placed=False)
+        # Of pieces that are all cut away the special tokens are left.
+        for place, one in enumerate(pieces, start=start):
+            found[place] = sum(one.lengths) + tokenizer.measure(one, ())[0]
+    return found
+
+
+def _check_targets(dataset: Dataset, tokenizer: Tokenizer, max_length: int) -> None:
+    """Refuses what training refuses once texts are cut: a split of which nothing is left to learn."""
+    objective = OBJECTIVES[dataset.task_type](dataset.labels)
+    # Elsewhere an answer is about a text however much of it is read.
+    for name, split in dataset.splits.items() if dataset.task_type in ("token", "span") else ():
+        tokens = tokenizer.encode(split.texts, max_length, align=True)
+        if not any(map(objective.has_target, objective.targets(split, tokens))):
+            raise InvalidData(f"{name} split: the inputs are cut before every answer; allow more tokens")
+
+
+def _show(facts: Mapping[str, Any]) -> None:
+    for kind in facts.get("files", ()):
+        _say(kind)
+    if "task_type" in facts:
+        _say(f"{facts['task_type']}: {' and '.join(map(shown, facts['text']))} → {shown(facts['label'])}")
+    splits = facts.get("splits", {})
+    if splits:
+        _show_lengths(splits, facts)
+        _show_labels(splits)
+    for line in _lines(facts):
+        _say(line)
+    for note in facts["notes"]:
+        _say(f"note: {note}")
+    for why in facts["refused"]:
+        _say(f"refused: {why}")
+    if facts["trainable"]:
+        _say("`onebert train` takes this data")
+
+
+def _say(line: str) -> None:
+    console.out.print(line, soft_wrap=True)
+
+
+def _show_lengths(splits: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
+    columns = ("rows", "median", "90 %", "99 %", "longest", "cut")
+    table = console.table("split", *columns, numbers=columns)
+    for name, split in splits.items():
+        tokens = split["tokens"]
+        sizes = [f"{tokens[key]:,}" if tokens else "" for key in ("median", "p90", "p99", "longest", "cut")]
+        table.add_row(name, f"{facts['rows'][name]:,}", *sizes)
+    console.out.print(table)
+    longest = next((split["tokens"]["max_length"] for split in splits.values() if split["tokens"]), 0)
+    _say(f"(lengths in tokens; cut: texts of more than {longest})")
+
+
+def _show_labels(splits: Mapping[str, Any]) -> None:
+    if numbers := splits["train"].get("numbers"):
+        _say("numbers: " + ", ".join(f"{name} {value}" for name, value in numbers.items()))
+    counts = splits["train"].get("labels", {})
+    if not counts:
+        return
+    table = console.table("label", *splits, numbers=[*splits])
+    for name in sorted(counts, key=lambda name: -counts[name])[:_LABELS]:
+        table.add_row(shown(name), *(f"{split['labels'].get(name, 0):,}" for split in splits.values()))
+    console.out.print(table)
+    if len(counts) > _LABELS:
+        _say(f"and {len(counts) - _LABELS:,} more labels")
+
+
+def _lines(facts: Mapping[str, Any]) -> list[str]:
+    """What was found, a line each."""
+    twice = facts.get("duplicates", {})
+    lines = [f"rows of {split} that repeat another: {rows:,}" for split, rows in twice.items() if rows]
+    if (torn := facts.get("contradictions", {})).get("texts"):
+        lines.append(f"texts with different answers: {torn['texts']:,}: {'; '.join(torn['first'][:_EXAMPLES])}")
+    for leak in facts.get("leaks", ()):
+        some = "; ".join(leak["first"][:_EXAMPLES])
+        lines.append(f"rows of {leak['split']} with a text of {leak['of']}: {leak['rows']:,}: {some}")
+    if few := facts.get("few"):
+        some = ", ".join(f"{shown(name)} ({count})" for name, count in list(few.items())[:_EXAMPLES])
+        lines.append(f"labels with fewer than {FEW_ROWS} training rows: {len(few):,}: {some}")
+    bad = facts["bad"]
+    for one in bad["first"]:
+        where = next(f"{unit} {one[unit]}" for unit in ("line", "row") if unit in one)
+        lines.append(f"bad: {one['file']} {where}: {one['what']}")
+    if (rest := bad["rows"] - len(bad["first"])) > 0:
+        lines.append(f"bad: and {rest:,} more rows")
+    return lines

@@ -1,0 +1,215 @@
+"""Everything at once that can be said of data before training: counts, lengths, repetitions, leaks, every bad row."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from onebert_encoder.text.tokens import Text
+from onebert_store.errors import InvalidData
+from onebert_store.file.manifest import TaskType
+from onebert_store.tables.columns import find_columns
+from onebert_store.tables.files import Faults
+from onebert_store.tables.table import Table, said_of_rows
+from onebert_store.tables.tables import SPLITS, Source, read_source
+from onebert_training.data.cells import cells_are_indices, infer_task_type, join_label_columns
+from onebert_training.data.checks import hashable
+from onebert_training.data.dataset import Dataset, load_asked, without_unlabeled
+from onebert_training.data.examples import Cells, Split
+from onebert_training.data.options import DataOptions
+
+MAX_LISTED = 100  # bad rows and examples that a report lists one by one
+FEW_ROWS = 10  # a label with fewer training rows is hardly learned: a tenth of the rows is held out
+
+Lengths = Callable[[Sequence[Text]], np.ndarray[Any, np.dtype[np.int64]]]
+
+
+@dataclass
+class Examined:
+    """What was found.
+
+    Attributes:
+        source: what was read, without its bad rows; None where nothing could be.
+        dataset: what training would get; None where it would refuse.
+        facts: all that was found, as JSON.
+    """
+
+    source: Source | None = None
+    dataset: Dataset | None = None
+    facts: dict[str, Any] = field(default_factory=lambda: {"refused": [], "notes": []})
+
+    def refuse(self, why: str) -> None:
+        """Adds a reason why training would refuse the data."""
+        if why not in self.facts["refused"]:
+            self.facts["refused"].append(why)
+
+
+def examine(data: str | Source, asked: DataOptions, max_length: int, lengths: Lengths) -> Examined:
+    """Reads data as training does, and goes on where training would refuse it.
+
+    Args:
+        data: a file, a folder, `hf:dataset[/config]`, or a `Source` that was read already.
+        asked: the columns to read and the rows to use.
+        max_length: tokens that training would read of a text.
+        lengths: gives the length of each text in tokens, special tokens included.
+    """
+    found, faults = Examined(), Faults()
+    try:
+        read = read_source(data, asked.encoding, faults) if isinstance(data, str) else data
+        found.source = read
+        found.facts["files"] = [kind for table in read.tables.values() for kind in table.kinds]
+        found.facts["rows"] = {split: table.rows for split, table in read.tables.items()}
+        _look(read, asked, found, max_length, lengths)
+    except InvalidData as error:
+        found.refuse(error.detail)
+    for why in faults.broken:
+        found.refuse(why)
+    _count_bad(found, faults)
+    if found.source is not None and not found.facts["refused"]:
+        try:
+            found.dataset = load_asked(found.source, asked)
+            found.facts["notes"] = list(found.dataset.notes)
+        except InvalidData as error:
+            found.refuse(error.detail)
+    return found
+
+
+def _look(read: Source, asked: DataOptions, found: Examined, max_length: int, lengths: Lengths) -> None:
+    if "train" not in read.tables:
+        raise InvalidData("the data has no training split")
+    read, columns = join_label_columns(read, asked.columns, asked.task_type)
+    tables, _ = without_unlabeled(read, columns, asked.drop_unlabeled)
+    task_type = asked.task_type or infer_task_type(read, columns)
+    texts, label = find_columns(tables["train"], columns)
+    found.facts |= {"task_type": task_type, "text": list(texts), "label": label}
+    by_index = cells_are_indices(tables.values(), columns, read, task_type)
+    cells = {split: Cells(split, table, columns, read, by_index) for split, table in tables.items()}
+    labels = cells["train"].label_names(task_type)
+    splits, bad = {}, dict[str, dict[str, list[int]]]()
+    for name, one in cells.items():
+        splits[name] = one.split(task_type, labels, bad.setdefault(name, {}))
+    rows = [
+        (tables[name], what, row) for name, kinds in bad.items() for what, numbers in kinds.items() for row in numbers
+    ]
+    found.facts["bad"] = {"rows": len(rows), "first": [_bad(*one) for one in rows[:MAX_LISTED]]}
+    for name, kinds in bad.items():
+        if kinds:
+            found.refuse(said_of_rows(kinds, tables[name].where))
+    found.facts["splits"] = {
+        name: {
+            "rows": len(split),
+            **_of_labels(split, task_type, labels),
+            "tokens": _of_lengths(lengths(split.texts), max_length),
+        }
+        for name, split in splits.items()
+    }
+    found.facts["few"] = _few(found.facts["splits"]["train"].get("labels", {}))
+    found.facts |= _repeated(splits, {name: (tables[name], cells[name].kept) for name in splits}, task_type)
+
+
+def _bad(table: Table, what: str, row: int) -> dict[str, Any]:
+    return {"file": table.origin, **table.place(row), "what": what}
+
+
+def _count_bad(found: Examined, faults: Faults) -> None:
+    """Adds rows that are none to those whose cells are bad."""
+    bad = found.facts.setdefault("bad", {"rows": 0, "first": []})
+    first = [{"file": one.file, one.unit: one.number, "what": one.what} for one in faults.rows[:MAX_LISTED]]
+    bad["first"] = [*first, *bad["first"]][:MAX_LISTED]
+    bad["rows"] += len(faults.rows)
+    if faults.rows:
+        kinds = Counter(f"{one.file}: {one.what}" for one in faults.rows)
+        said = "; ".join(
+            f"{what}" + (f" in {count:,} rows" if count > 1 else "") for what, count in kinds.most_common(3)
+        )
+        found.refuse(f"rows that cannot be read: {len(faults.rows):,}: {said}")
+
+
+def _of_labels(split: Split, task_type: TaskType, labels: Sequence[str]) -> dict[str, Any]:
+    """How often there is each label; of numbers, where they lie."""
+    if task_type == "span":
+        return {}
+    if task_type == "regression":
+        numbers = split.gold if len(split) else np.zeros(1)
+        names = ("least", "mean", "most", "deviation")
+        return {
+            "numbers": {
+                name: round(float(value), 4)
+                for name, value in zip(
+                    names, (numbers.min(), numbers.mean(), numbers.max(), numbers.std()), strict=True
+                )
+            }
+        }
+    if task_type == "multi_label":
+        counts = split.gold.sum(axis=0).astype(int) if len(split) else np.zeros(len(labels), int)
+        return {"labels": dict(zip(labels, counts.tolist(), strict=True)), "without": _without(split)}
+    indices = split.gold if task_type == "single_label" else [tag for tags in split.gold for tag in tags]
+    counts = np.bincount(np.asarray(indices, dtype=np.int64), minlength=len(labels))
+    return {"labels": dict(zip(labels, counts.tolist(), strict=True))}
+
+
+def _without(split: Split) -> int:
+    return int((split.gold.sum(axis=1) == 0).sum()) if len(split) else 0
+
+
+def _of_lengths(lengths: np.ndarray[Any, np.dtype[np.int64]], max_length: int) -> dict[str, Any]:
+    if not len(lengths):
+        return {}
+    shares = (("median", 50), ("p90", 90), ("p95", 95), ("p99", 99), ("longest", 100))
+    cut = int((lengths > max_length).sum())
+    return {
+        # A length that there is, not one between two.
+        **{name: int(np.percentile(lengths, share, method="higher")) for name, share in shares},
+        "max_length": max_length,
+        "cut": cut,
+        "cut_share": round(cut / len(lengths), 6),
+    }
+
+
+def _few(labels: Mapping[str, int]) -> dict[str, int]:
+    return {name: count for name, count in labels.items() if count < FEW_ROWS}
+
+
+def _repeated(
+    splits: Mapping[str, Split], places: Mapping[str, tuple[Table, Sequence[int]]], task_type: TaskType
+) -> dict[str, Any]:
+    """Rows that repeat another of their split, texts with several answers, and texts that two splits have."""
+    rows_of: dict[str, dict[Text, list[int]]] = {}
+    duplicates, torn = {}, list[tuple[str, list[int]]]()
+    for name, split in splits.items():
+        by_text = rows_of[name] = defaultdict[Text, list[int]](list)
+        for row, text in enumerate(split.texts):
+            by_text[text].append(row)
+        gold = [hashable(one) for one in split.plain_gold()]
+        answers = {text: len({gold[row] for row in rows}) for text, rows in by_text.items() if len(rows) > 1}
+        duplicates[name] = sum(len(by_text[text]) - count for text, count in answers.items())
+        # In regression data one text often has several numbers: the judgements of several people.
+        if task_type != "regression":
+            torn += [(name, by_text[text]) for text, count in answers.items() if count > 1]
+    return {
+        "duplicates": duplicates,
+        "contradictions": {
+            "texts": len(torn),
+            "first": [_where(places[name], rows) for name, rows in torn[:MAX_LISTED]],
+        },
+        "leaks": list(_leaks(rows_of, places)),
+    }
+
+
+def _leaks(
+    rows_of: Mapping[str, Mapping[Text, list[int]]], places: Mapping[str, tuple[Table, Sequence[int]]]
+) -> Iterable[dict[str, Any]]:
+    for one, other in combinations([name for name in SPLITS if name in rows_of], 2):
+        shared = [text for text in rows_of[other] if text in rows_of[one]]
+        if shared:
+            first = [f"{_where(places[other], rows_of[other][text])}" for text in shared[:MAX_LISTED]]
+            rows = sum(len(rows_of[other][text]) for text in shared)
+            yield {"split": other, "of": one, "rows": rows, "first": first}
+
+
+def _where(place: tuple[Table, Sequence[int]], rows: Sequence[int]) -> str:
+    table, kept = place
+    return table.where([kept[row] for row in rows])
