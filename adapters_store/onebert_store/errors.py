@@ -21,6 +21,7 @@ One file although it is long: the tree below is what a reader looks for, and eac
     ├── AliasConflict                 412  alias-conflict        the alias is not where If-Match says
     ├── ChangeUnknown                 412  change-unknown        the registry has no change with the number asked for
     ├── VersionInUse                  409  version-in-use        an alias points at the version
+    ├── TaskExists                    409  task-exists           the new name of a task is in use, or was
     ├── VersionUnavailable            503  version-unavailable   registered, but could not be loaded
     ├── StoreLocked                   503  store-locked          another process owns the folder
     ├── StoreCorrupt                  500  store-corrupt         a blob or a row is missing or damaged
@@ -193,6 +194,14 @@ class VersionInUse(OneBertError):
     status = 409
     code = "version-in-use"
     title = "Version in use"
+
+
+class TaskExists(OneBertError):
+    """A task cannot take a name under which there are versions, or were: `name@3` would mean two things."""
+
+    status = 409
+    code = "task-exists"
+    title = "The name is taken"
 
 
 class VersionUnavailable(OneBertError):

@@ -20,7 +20,7 @@ from onebert_training.fit.result import Result
 from onebert_training.fit.run import Run, TaskInputs
 from onebert_training.fit.settings import Settings
 from onebert_training.interop.folders import check_free
-from onebert_training.interop.merged import HEAD_FILE, merge, write_checkpoint
+from onebert_training.interop.merged import merge, write_checkpoint
 
 Busy = Callable[[str], AbstractContextManager[None]]
 
@@ -61,8 +61,10 @@ class PreparedRun:
         """
         notes = write_result(self.run, result, self.out, self.base)
         self.checkpoint.unlink(missing_ok=True)
-        files = [self.out] if self.out.is_file() else list(self.out.iterdir())
-        record = make_record(self.run, result, sum(file.stat().st_size for file in files), self.train_rows)
+        files = [self.out, *self.out.rglob("*")]
+        record = make_record(
+            self.run, result, sum(file.stat().st_size for file in files if file.is_file()), self.train_rows
+        )
         return record | {"out": str(self.out)}, notes
 
 
@@ -120,8 +122,7 @@ def write_result(run: Run, result: Result, out: Path, base: str | None) -> list[
         return []
     head = {name: tensor for name, tensor in result.differences.items() if name.startswith("head.")}
     kind = write_checkpoint(out, base, merge(result.base, result.differences), head, run.manifest)
-    beside = f", its classifier in {HEAD_FILE} beside it" if kind == "AutoModel" else ""
-    return [f"{run.method.text} changes the base itself, which a delta cannot; {out} is for {kind}{beside}"]
+    return [f"{run.method.text} changes the base itself, which a delta cannot; {out} is for {kind}"]
 
 
 def _check_out(out: Path) -> None:

@@ -1,6 +1,8 @@
 """What every command shares: results on standard output, progress and errors on standard error."""
 
 import json
+import os
+import sys
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -23,8 +25,15 @@ from rich.table import Table
 
 HEARTBEAT_S = 30.0
 
+# Columns of what is no terminal: a pipe or a file gets each row on one line, whole.
+UNLIMITED = 100_000
+
+
+# A terminal, and whoever says COLUMNS, has a width.
+_WIDTH = None if sys.stdout.isatty() or "COLUMNS" in os.environ else UNLIMITED
+
 # Client text may look like markup or an emoji code; it is shown unchanged.
-out = Console(markup=False, emoji=False, highlight=False)
+out = Console(markup=False, emoji=False, highlight=False, width=_WIDTH)
 err = Console(markup=False, emoji=False, highlight=False, stderr=True)
 
 
@@ -42,7 +51,9 @@ def table(*columns: str, numbers: Collection[str] = ()) -> Table:
     """
     made = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for name in columns:
-        made.add_column(name, justify="right" if name in numbers else "left", overflow="fold")
+        # Words are broken before numbers are: half a number is another number.
+        whole = name in numbers
+        made.add_column(name, justify="right" if whole else "left", overflow="fold", no_wrap=whole)
     return made
 
 

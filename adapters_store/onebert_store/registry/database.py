@@ -106,6 +106,8 @@ CHANGES = Table(
     Column("principal", String, nullable=False),
     Column("request", String, nullable=False),
     Column("key", String),
+    Column("name", NAME),
+    Index("ix_changes_name", "name", "seq"),
     Index("ix_changes_principal", "principal", "seq"),
     Index("ix_changes_task", "task", "seq"),
 )

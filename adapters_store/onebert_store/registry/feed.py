@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import ValidationError
-from sqlalchemy import Connection, Row, and_, func, insert, select, update
+from sqlalchemy import Connection, Row, and_, func, insert, or_, select, update
 
 from onebert_store.errors import InvalidInput
 from onebert_store.file.manifest import Manifest
@@ -89,7 +89,7 @@ class Feed:
         Args:
             after: 0 begins with the first.
             most: how many at most.
-            task: changes of this task alone.
+            task: changes of this task alone, among them that a task was renamed to it.
             principal: changes by this principal alone.
             since: changes from then on alone.
 
@@ -103,7 +103,7 @@ class Feed:
             raise InvalidInput(f"'{shown(principal)}' is not the name of a principal")
         found = select(CHANGES).where(CHANGES.c.seq > after).order_by(CHANGES.c.seq).limit(most)
         if task is not None:
-            found = found.where(CHANGES.c.task == task)
+            found = found.where(or_(CHANGES.c.task == task, CHANGES.c.name == task))
         if principal is not None:
             found = found.where(CHANGES.c.principal == principal)
         if since is not None:
@@ -129,6 +129,7 @@ class Feed:
         alias: str | None = None,
         before: int | None = None,
         key: str | None = None,
+        name: str | None = None,
     ) -> int:
         """Writes what a transaction changes, and returns its number; see Change.
 
@@ -136,11 +137,19 @@ class Feed:
         """
         counted = update(FEED).values(last=FEED.c.last + 1)
         seq: int = connection.execute(counted.returning(FEED.c.last)).scalar_one()
-        what = {"action": action, "task": task, "version": version, "alias": alias, "before": before, "key": key}
+        what = {"action": action, "task": task, "version": version, "alias": alias, "before": before}
         who = {"principal": by.principal, "request": by.request}
-        connection.execute(insert(CHANGES).values(seq=seq, at=datetime.now(UTC), **what, **who))
+        row = {"seq": seq, "at": datetime.now(UTC), **what, **who, "key": key, "name": name}
+        connection.execute(insert(CHANGES).values(row))
         self._database.announce(connection)
         return seq
+
+    def task(self, name: str) -> tuple[list[VersionEntry], dict[str, Alias]]:
+        """The versions that a task has now, by number and without manifests, and its aliases."""
+        with reading(self._database) as connection:
+            found = select(ALIASES).where(ALIASES.c.task == name)
+            aliases = {row.alias: Alias(row.version, row.previous) for row in connection.execute(found)}
+            return version_entries(connection, VERSIONS.c.task == name), aliases
 
     def snapshot(self) -> Snapshot:
         """Everything that is registered, and up to which change."""
@@ -172,7 +181,7 @@ def _time_of(connection: Connection, seq: int) -> datetime | None:
 
 def _change(row: Row[tuple[Any, ...]], entry: VersionEntry | None) -> Change:
     what = row.action, row.task, row.version, row.alias, row.before
-    return Change(row.seq, row.at, *what, row.principal, row.request, entry, row.key)
+    return Change(row.seq, row.at, *what, row.principal, row.request, entry, row.key, row.name)
 
 
 def _entry(row: Row[tuple[Any, ...]]) -> VersionEntry | None:

@@ -19,9 +19,9 @@ MAX_VERSION = 2**31 - 1
 ENTRY_COLUMNS = [column for column in VERSIONS.columns if column.name != "manifest"]
 
 
-def version_entries(connection: Connection) -> list[VersionEntry]:
-    """Every version, by task and number."""
-    rows = connection.execute(select(*ENTRY_COLUMNS).order_by(VERSIONS.c.task, VERSIONS.c.version))
+def version_entries(connection: Connection, *where: ColumnElement[bool]) -> list[VersionEntry]:
+    """Every version that `where` selects, by task and number."""
+    rows = connection.execute(select(*ENTRY_COLUMNS).where(*where).order_by(VERSIONS.c.task, VERSIONS.c.version))
     entries, name = [], ""
     for task, *rest in rows:
         # The versions of one task share one name.

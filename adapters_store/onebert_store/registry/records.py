@@ -57,6 +57,7 @@ class Action(StrEnum):
     DELETE_ALIAS = "delete-alias"
     DELETE_VERSION = "delete-version"
     DELETE_TASK = "delete-task"
+    RENAME_TASK = "rename-task"
     MINT_KEY = "mint-key"
     REVOKE_KEY = "revoke-key"
 
@@ -86,6 +87,7 @@ class Change:
         alias: the alias that was moved or deleted; of an upload `live` where the version is a task's first.
         before: the version where the alias was before; None where there was no such alias.
         principal, request: who made it, and by which request.
+        name: what a renamed task is called since.
         key: name and id of a key that was made or revoked.
         entry: of an upload, the version as long as it exists: with its manifest unless that is damaged.
     """
@@ -101,6 +103,7 @@ class Change:
     request: str
     entry: VersionEntry | None = None
     key: str | None = None
+    name: str | None = None
 
     @property
     def rolled_back(self) -> bool:

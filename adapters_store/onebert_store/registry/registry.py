@@ -355,6 +355,29 @@ class Registry:
         except IntegrityError:
             raise VersionInUse(_MEANWHILE) from None
 
+    def rename_task(self, task: str, name: str, by: Actor = CLI) -> int:
+        """Gives a task another name, at one moment: versions keep their numbers, aliases their places.
+
+        The name that it had is free to be a new task, whose versions count on from its last number.
+
+        Returns:
+            The number of the change.
+
+        Raises:
+            InvalidInput: a name breaks the rule.
+            TaskNotFound: no such task.
+            TaskExists: there are versions of that name, or were; except that a task can have its last name back.
+            VersionInUse: another process moved an alias at the same time; nothing is renamed.
+        """
+        check_name(task)
+        check_name(name)
+        try:
+            with writing(self._store.database) as connection:
+                statements.rename_task(connection, task, name)
+                return self.feed.write(connection, by, Action.RENAME_TASK, task, name=name)
+        except IntegrityError:
+            raise VersionInUse(_MEANWHILE) from None
+
     @contextmanager
     def _unless_deleted(self, version: VersionEntry) -> Iterator[None]:
         try:

@@ -11,7 +11,7 @@ from onebert_store.errors import StoreCorrupt
 from onebert_store.registry.database import reading, writing
 from onebert_store.registry.dialects.protocol import NO_DATABASE, Database
 
-SCHEMA = 5
+SCHEMA = 6
 """The newest revision in `migrations/versions`; revisions are numbered, and SQLite's mark is the same number."""
 
 

@@ -6,17 +6,19 @@ orphans by digest, versions, aliases, holdings, the feed's counter), so that no 
 
 from datetime import UTC, datetime
 
-from sqlalchemy import ColumnElement, Connection, case, delete, exists, func, insert, literal, select, update
+from sqlalchemy import ColumnElement, Connection, case, delete, exists, func, insert, literal, or_, select, update
 
-from onebert_store.errors import InvalidInput, OverQuota
+from onebert_store.errors import InvalidInput, OverQuota, TaskExists
 from onebert_store.file.canonical import manifest_json
 from onebert_store.file.delta import Delta
 from onebert_store.registry.database import ALIASES, CHANGES, HOLDINGS, ORPHANS, TASKS, VERSIONS, upsert
 from onebert_store.registry.grants import Quotas
 from onebert_store.registry.names import LIVE
-from onebert_store.registry.queries import MAX_VERSION
+from onebert_store.registry.queries import MAX_VERSION, require_task
 from onebert_store.registry.records import Action, Alias, VersionRecord
 
+# Above the number of every change.
+MAX_SEQ = 2**63 - 1
 # Aliases of one task.
 MAX_ALIASES = 1000
 
@@ -142,6 +144,43 @@ def delete_task(connection: Connection, task: str) -> None:
         connection.execute(delete(table).where(table.c.task == task))
 
 
+def rename_task(connection: Connection, task: str, name: str) -> None:
+    """Gives the versions and aliases of a task another name; their numbers stay, and are never used again under either.
+
+    Raises:
+        TaskNotFound: the task has no versions.
+        TaskExists: the name had versions, and is not the one that the task had before.
+        IntegrityError: somebody has pointed an alias at one of the versions since.
+    """
+    connection.execute(upsert(connection, TASKS).values(name=name, last_version=0).on_conflict_do_nothing())
+    for each in sorted((task, name)):
+        _hold(connection, each)
+    require_task(connection, task)
+    last = select(TASKS.c.last_version).where(TASKS.c.name == task).scalar_subquery()
+    if connection.scalar(select(TASKS.c.last_version).where(TASKS.c.name == name)) and not _had(connection, name, task):
+        raise TaskExists(f"there are versions of {name}, or were; a task takes a name that none has had")
+    raised = case((TASKS.c.last_version < last, last), else_=TASKS.c.last_version)
+    connection.execute(update(TASKS).where(TASKS.c.name == name).values(last_version=raised))
+    columns = [column.name for column in VERSIONS.columns]
+    theirs = [literal(name) if column == "task" else VERSIONS.c[column] for column in columns]
+    # Aliases point at a version at every moment: from those of the old name to these.
+    connection.execute(insert(VERSIONS).from_select(columns, select(*theirs).where(VERSIONS.c.task == task)))
+    connection.execute(update(ALIASES).where(ALIASES.c.task == task).values(task=name))
+    connection.execute(delete(VERSIONS).where(VERSIONS.c.task == task))
+    connection.execute(update(HOLDINGS).where(HOLDINGS.c.task == task).values(task=name))
+
+
+def _had(connection: Connection, name: str, task: str) -> bool:
+    """Whether the last that happened to a name was that its task took the name that the task has now.
+
+    Then its numbers mean what they meant, and the task may have the name back.
+    """
+    about = or_(CHANGES.c.task == name, CHANGES.c.name == name)
+    found = select(CHANGES.c.task, CHANGES.c.name).where(about).order_by(CHANGES.c.seq.desc()).limit(1)
+    row = connection.execute(found).first()
+    return row is not None and tuple(row) == (name, task)
+
+
 def _mark_orphans(connection: Connection, *where: ColumnElement[bool]) -> None:
     """Marks the blobs of versions that are about to be deleted, except those that other versions have."""
     other = VERSIONS.alias()
@@ -155,14 +194,28 @@ def _mark_orphans(connection: Connection, *where: ColumnElement[bool]) -> None:
 
 def _discount_upload(connection: Connection, task: str, n: int, size: int) -> None:
     """Counts a deleted version no more; nobody was counted for one of before there was a trail."""
-    uploads = (CHANGES.c.task == task, CHANGES.c.version == n, CHANGES.c.action == Action.UPLOAD)
-    principal = connection.scalar(select(CHANGES.c.principal).where(*uploads))
+    principal = _uploader(connection, task, n)
     if principal is None:
         return
     less = {"versions": HOLDINGS.c.versions - 1, "bytes": HOLDINGS.c.bytes - size}
     left = update(HOLDINGS).where(*_holding(task, principal)).values(less).returning(HOLDINGS.c.versions)
     if not connection.scalar(left):
         connection.execute(delete(HOLDINGS).where(*_holding(task, principal)))
+
+
+def _uploader(connection: Connection, task: str, n: int) -> str | None:
+    """Who uploaded a version, under whichever name its task had then; None where the trail does not say."""
+    name, before = task, MAX_SEQ
+    while True:
+        uploads = (CHANGES.c.task == name, CHANGES.c.version == n, CHANGES.c.action == Action.UPLOAD)
+        principal: str | None = connection.scalar(select(CHANGES.c.principal).where(*uploads))
+        if principal is not None:
+            return principal
+        renamed = select(CHANGES.c.task, CHANGES.c.seq).where(CHANGES.c.name == name, CHANGES.c.seq < before)
+        row = connection.execute(renamed.order_by(CHANGES.c.seq.desc()).limit(1)).first()
+        if row is None:
+            return None
+        name, before = row
 
 
 def _holding(task: str, principal: str) -> tuple[ColumnElement[bool], ...]:

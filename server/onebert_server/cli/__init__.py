@@ -2,9 +2,26 @@
 
 from onebert_server.cli.audit import audit
 from onebert_server.cli.classify import classify
+from onebert_server.cli.diff import diff
 from onebert_server.cli.keys import keys
+from onebert_server.cli.life import alias, delete, download, log, rename
 from onebert_server.cli.score import score
 from onebert_server.cli.serve import serve
-from onebert_server.cli.tasks import delete, download, promote, push, tasks
+from onebert_server.cli.tasks import promote, push, tasks
 
-__all__ = ["audit", "classify", "delete", "download", "keys", "promote", "push", "score", "serve", "tasks"]
+__all__ = [
+    "alias",
+    "audit",
+    "classify",
+    "delete",
+    "diff",
+    "download",
+    "keys",
+    "log",
+    "promote",
+    "push",
+    "rename",
+    "score",
+    "serve",
+    "tasks",
+]

@@ -83,5 +83,7 @@ def _what(change: "Change") -> str:
     name = f"{change.task}@{change.alias}" if change.alias else str(change.task)
     if change.alias and change.before:
         return f"{name} {change.before} → {change.version or 'nothing'}"
+    if change.name:
+        return f"{change.task} → {change.name}"
     version = f"version {change.version}" if change.version else ""
     return f"{name} {version}".strip()

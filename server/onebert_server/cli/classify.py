@@ -15,6 +15,7 @@ from onebert_server.cli.options import (
     URL,
     ApiKey,
     Encoding,
+    Ref,
     TextColumn,
     TextPairColumn,
     Url,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def classify(
-    task: Annotated[str, typer.Argument(help="name (its live version), name@3 or name@alias.", metavar="TASK")],
+    task: Ref,
     texts: Annotated[
         list[str] | None, typer.Argument(help="Texts; default: standard input, a text per line.", metavar="TEXT")
     ] = None,

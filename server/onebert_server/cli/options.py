@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from onebert_server.cli import completion
+from onebert_server.cli.completion import references, task_names
 from onebert_store.command.options import BASE, ENCODING, TEXT, TEXT_PAIR
 
 # Heavy imports are inside the commands: `onebert --help` imports these files.
@@ -15,7 +17,7 @@ CONNECTION = "Server"
 COMPUTING = "Base and device"
 INPUT = "Input"
 OUTPUT = "Output"
-URL = "http://127.0.0.1:8000"
+URL = completion.URL
 
 Url = Annotated[
     str,
@@ -34,6 +36,10 @@ ApiKey = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.", rich_help_panel=OUTPUT)]
+
+TaskName = Annotated[str, typer.Argument(help="Name of the task.", metavar="TASK", autocompletion=task_names)]
+REFERENCE = "name (its live version), name@3 or name@alias."
+Ref = Annotated[str, typer.Argument(help=REFERENCE, metavar="TASK", autocompletion=references)]
 
 TextColumn = Annotated[str | None, typer.Option("--text", metavar="COLUMN", help=TEXT, rich_help_panel=INPUT)]
 TextPairColumn = Annotated[

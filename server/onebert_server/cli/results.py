@@ -48,19 +48,22 @@ class ResultTable:
         self._kind = next((kind for kind in found if getattr(first[0], kind) is not None), None)
         self._heads = (*HEADS.get(self._kind or "", ("label",)), "score" if top_k is None else "scores")
         rows = [row for one, result in zip(asked, first, strict=True) for row in self._rows(result, _source(one))]
+        # What goes to a pipe or a file is cut nowhere.
+        self._cut = console.out.width < console.UNLIMITED
         room = max(console.out.width, 40)
         self._widths = [min(max(map(len, column)), room // 3) for column in zip(self._heads, *rows, strict=True)]
-        self._text_width = max(room - sum(self._widths) - GAP * len(self._widths), 10)
+        left = room - sum(self._widths) - GAP * len(self._widths)
+        self._text_width = max(left, 10) if self._cut else max(len(_text(one, None)) for one in asked)
         self._began = False
 
     def print(self, asked: Sequence[Asked], results: "Sequence[TaskResult]") -> None:
         """Prints one row per input; of token and span tasks one per finding, under the input's text."""
         table = Table(box=None, show_header=not self._began, pad_edge=False, padding=(0, GAP, 0, 0))
-        table.add_column("text", width=self._text_width, no_wrap=True, overflow="ellipsis")
-        for name, width in zip(self._heads, self._widths, strict=True):
-            table.add_column(name, width=width, overflow="fold")
+        for name, width in (("text", self._text_width), *zip(self._heads, self._widths, strict=True)):
+            most = width if self._cut else None
+            table.add_column(name, min_width=width, max_width=most, no_wrap=name == "text", overflow="fold")
         for one, result in zip(asked, results, strict=True):
-            text = shown(one.input if isinstance(one.input, str) else " | ".join(one.input), self._text_width)
+            text = _text(one, self._text_width if self._cut else None)
             for place, row in enumerate(self._rows(result, _source(one)) or [("",) * len(self._heads)]):
                 table.add_row("" if place else text, *row)
         console.out.print(table)
@@ -74,6 +77,12 @@ class ResultTable:
             return [(shown(label), f"{result.score:.3f}")]
         scores = (result.scores or {}).items()
         return [(shown(label), ", ".join(f"{shown(name)} {score:.3f}" for name, score in scores))]
+
+
+def _text(one: Asked, most: int | None) -> str:
+    """An input on one line, cut to so many characters."""
+    text = one.input if isinstance(one.input, str) else " | ".join(one.input)
+    return shown(text, len(text) if most is None else most)
 
 
 def _source(one: Asked) -> str:

@@ -1,4 +1,4 @@
-"""The commands about tasks and their versions: `push`, `tasks`, `promote`, `download` and `delete`."""
+"""The commands about what is served: `push`, `tasks` and `promote`."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from onebert_server.cli.options import OUTPUT, URL, ApiKey, AsJson, Url, connect
+from onebert_server.cli.completion import task_names
+from onebert_server.cli.options import URL, ApiKey, AsJson, TaskName, Url, connect
 from onebert_store.command import console
 from onebert_store.errors import InvalidInput
 from onebert_store.file.strict_json import shown
@@ -16,9 +17,6 @@ if TYPE_CHECKING:
     from onebert_server.client import Client, TaskFacts, TaskSummary, Wait
 
 LIVE = "live"
-
-TaskName = Annotated[str, typer.Argument(help="Name of the task.", metavar="TASK")]
-Ref = Annotated[str, typer.Argument(help="name (its live version), name@3 or name@alias.", metavar="TASK")]
 
 
 def push(
@@ -49,7 +47,7 @@ def push(
         raise InvalidInput("the file does not name its task; use --task")
     with connect(url, api_key) as client:
         pushed = client.push(name, read_file(file))
-        moved = _move(client, name, LIVE, pushed.version) if promote else None
+        moved = move(client, name, LIVE, pushed.version) if promote else None
         live = client.task(name).aliases.get(LIVE)
     if as_json:
         console.print_json(as_dict(pushed) | ({"promoted": moved} if moved else {}))
@@ -57,7 +55,7 @@ def push(
     state = "is version" if pushed.created else "was already version"
     console.out.print(f"{name}: {file.name} {state} {pushed.version} ({pushed.digest[:19]}…)", soft_wrap=True)
     if moved:
-        _print_move(moved)
+        print_move(moved)
     elif live == pushed.version:
         console.out.print(f"it is live: `onebert classify {name}` asks it", soft_wrap=True)
     else:
@@ -65,7 +63,10 @@ def push(
 
 
 def tasks(
-    task: Annotated[str | None, typer.Argument(help="Show the versions of this task.", metavar="TASK")] = None,
+    task: Annotated[
+        str | None,
+        typer.Argument(help="Show the versions of this task.", metavar="TASK", autocompletion=task_names),
+    ] = None,
     url: Url = URL,
     api_key: ApiKey = None,
     as_json: AsJson = False,
@@ -82,7 +83,7 @@ def tasks(
                 _print_tasks(listed)
             return
         found = client.task(task)
-        training = {v.version: _training(client, task, v.version) for v in found.versions}
+        training = {v.version: training_of(client, task, v.version) for v in found.versions}
     if as_json:
         versions = [as_dict(v) | {"training": training[v.version]} for v in found.versions]
         console.print_json(as_dict(found) | {"versions": versions})
@@ -120,93 +121,23 @@ def promote(
         raise typer.BadParameter(f"{task} is not the name of a task: write `onebert promote {name} {what}`")
     if (version is None) != rollback:
         raise typer.BadParameter("give a VERSION, or --rollback")
-    number = None if version is None else _number(version)
+    number = None if version is None else number_of(version)
     with connect(url, api_key) as client:
-        moved = _move(client, task, alias, number, "all" if wait_all else None)
+        moved = move(client, task, alias, number, "all" if wait_all else None)
     if as_json:
         console.print_json(moved)
     else:
-        _print_move(moved)
+        print_move(moved)
 
 
-def download(
-    ref: Ref,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="The file to write; default TASK-VERSION.safetensors.", rich_help_panel=OUTPUT
-        ),
-    ] = None,
-    url: Url = URL,
-    api_key: ApiKey = None,
-) -> None:
-    """Download the delta file of a version, byte for byte what its digest is of; no file is overwritten."""
-    from onebert_store.disk import write_whole  # noqa: PLC0415
-    from onebert_store.file.format import loads  # noqa: PLC0415
-
-    with connect(url, api_key) as client:
-        name, version = _version_of(client, ref)
-        path = out or Path(f"{name}-{version}.safetensors")
-        if path.exists():
-            raise InvalidInput(f"{path} exists; name another file with --out")
-        content = client.download(name, version)
-    digest = loads(content).digest
-    write_whole(path, content)
-    console.out.print(f"{path}: {name}@{version}, {len(content):,} bytes ({digest[:19]}…)", soft_wrap=True)
-
-
-def delete(
-    ref: Annotated[
-        str,
-        typer.Argument(
-            help="name@3: a version; name@alias: an alias; name with --all: the whole task.", metavar="TASK"
-        ),
-    ],
-    everything: Annotated[
-        bool, typer.Option("--all", help="Delete the whole task: its aliases and all its versions.")
-    ] = False,
-    url: Url = URL,
-    api_key: ApiKey = None,
-) -> None:
-    """Delete an alias, a version that no alias points at, or a whole task. Version numbers are never used again."""
-    from onebert_store.registry.names import parse_ref  # noqa: PLC0415
-
-    parsed = parse_ref(ref)
-    if "@" not in ref and not everything:
-        raise typer.BadParameter(f"to delete all of {ref}: onebert delete {ref} --all; one version: {ref}@3")
-    if "@" in ref and everything:
-        raise typer.BadParameter(f"{ref} is deleted without --all, which deletes the whole of {parsed.task}")
-    with connect(url, api_key) as client:
-        found = client.task(parsed.task)
-        if everything:
-            client.delete_task(parsed.task)
-        elif parsed.version is not None:
-            client.delete_version(parsed.task, parsed.version)
-        elif parsed.alias is not None:
-            client.delete_alias(parsed.task, parsed.alias, _at(found, parsed.alias))
-    versions = len(found.versions)
-    gone = f"with {versions} version{'' if versions == 1 else 's'}" if everything else ""
-    console.out.print(f"{ref}: deleted {gone}".rstrip())
-
-
-def _number(version: str) -> int:
+def number_of(version: str) -> int:
     """The number in an argument that names a version; no version has more than 18 digits."""
     if not re.fullmatch(r"[0-9]{1,18}", version) or int(version) == 0:
         raise typer.BadParameter(f"{shown(version, 40)!r} is not a version number")
     return int(version)
 
 
-def _version_of(client: "Client", ref: str) -> tuple[str, int]:
-    """The task of a reference, and the version that it means now."""
-    from onebert_store.registry.names import parse_ref  # noqa: PLC0415
-
-    parsed = parse_ref(ref)
-    if parsed.version is not None:
-        return parsed.task, parsed.version
-    return parsed.task, _at(client.task(parsed.task), parsed.alias)
-
-
-def _move(client: "Client", task: str, alias: str, version: int | None, wait: "Wait | None" = None) -> dict[str, Any]:
+def move(client: "Client", task: str, alias: str, version: int | None, wait: "Wait | None" = None) -> dict[str, Any]:
     """Moves the alias from where it is; back to where it was before where no version is given."""
     found = client.task(task)
     current = found.aliases.get(alias)
@@ -214,14 +145,8 @@ def _move(client: "Client", task: str, alias: str, version: int | None, wait: "W
         version = _version_before(found, alias)
     if version != current:
         client.move_alias(task, alias, version, current, wait)
-    measured = {str(each): _training(client, task, each) for each in (current, version) if each is not None}
+    measured = {str(each): training_of(client, task, each) for each in (current, version) if each is not None}
     return {"task": task, "alias": alias, "from": current, "to": version, "measured": measured}
-
-
-def _at(found: "TaskFacts", alias: str | None) -> int:
-    if alias not in found.aliases:
-        raise InvalidInput(f"{found.name} has no alias {alias}")
-    return found.aliases[alias]
 
 
 def _version_before(task: "TaskFacts", alias: str) -> int:
@@ -234,7 +159,7 @@ def _version_before(task: "TaskFacts", alias: str) -> int:
     return before
 
 
-def _training(client: "Client", task: str, version: int) -> dict[str, Any]:
+def training_of(client: "Client", task: str, version: int) -> dict[str, Any]:
     """What the trainer wrote into a version's file about its data and its score; empty where nothing is known.
 
     A file may be written by hand, so nothing in it is taken for granted.
@@ -301,7 +226,8 @@ def _print_versions(found: "TaskFacts", training: Mapping[int, Mapping[str, Any]
     console.out.print(table)
 
 
-def _print_move(moved: Mapping[str, Any]) -> None:
+def print_move(moved: Mapping[str, Any]) -> None:
+    """Shows what `move` gave: from where to where, the scores of both versions, and the way back."""
     ref, before, after = f"{moved['task']}@{moved['alias']}", moved["from"], moved["to"]
     if before == after:
         console.out.print(f"{ref}: is at version {after} already")

@@ -112,6 +112,10 @@ class AsyncClient:
         """See `Client.delete_task`."""
         await self._run(calls.delete_task(task, self._timeout))
 
+    async def rename_task(self, task: str, name: str) -> None:
+        """See `Client.rename_task`."""
+        await self._run(calls.rename_task(task, name, self._timeout))
+
     async def delete_version(self, task: str, version: int) -> None:
         """See `Client.delete_version`."""
         await self._run(calls.delete_version(task, version, self._timeout))

@@ -127,6 +127,12 @@ def delete_task(name: str, timeout: float) -> Steps[None]:
     yield from exchange(Request("DELETE", f"/v1/tasks/{quoted(name)}", repeatable=False), timeout)
 
 
+def rename_task(name: str, new: str, timeout: float) -> Steps[None]:
+    """Renames a task; never sent again, since one that was done but not heard of would then be not found."""
+    request = with_json("POST", f"/v1/tasks/{quoted(name)}/rename", {"name": new}, repeatable=False)
+    yield from exchange(request, timeout)
+
+
 def delete_version(name: str, number: int, timeout: float) -> Steps[None]:
     """Deletes a version."""
     yield from exchange(Request("DELETE", _version_path(name, number), repeatable=False), timeout)

@@ -146,6 +146,14 @@ class Client:
         """Deletes a task with all of its aliases and versions."""
         self._run(calls.delete_task(task, self._timeout))
 
+    def rename_task(self, task: str, name: str) -> None:
+        """Gives a task another name; its versions keep their numbers, and its aliases stay where they are.
+
+        Raises:
+            TaskExists: there are versions of that name, or were; a task can have its last name back.
+        """
+        self._run(calls.rename_task(task, name, self._timeout))
+
     def delete_version(self, task: str, version: int) -> None:
         """Deletes a version.
 

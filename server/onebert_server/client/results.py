@@ -239,6 +239,7 @@ class Change(Struct, frozen=True, kw_only=True):
         action: what was done, as `upload` or `promote`.
         before: the version where the alias was before.
         key: name and id of a key that was made or revoked.
+        name: what a renamed task is called since.
         principal, request: who made the change, and by which request.
         rolled_back: whether an alias was moved to an older version.
     """
@@ -254,6 +255,7 @@ class Change(Struct, frozen=True, kw_only=True):
     principal: str
     request: str
     rolled_back: bool
+    name: str | None = None
 
 
 class ChangePage(Struct, frozen=True):

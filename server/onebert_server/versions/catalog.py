@@ -201,6 +201,20 @@ class Catalog:
             self._follower.reach(seq)
             return seq
 
+    def rename_task(self, task: str, name: str, context: Context) -> int:
+        """Gives a task another name; requests that hold a version of it are still answered.
+
+        Raises:
+            Forbidden, TaskNotFound: the principal may not delete the one name, or not upload to the other.
+            InvalidInput, TaskExists: see `Registry.rename_task`.
+        """
+        context.principal.require(Action.DELETE, task)
+        context.principal.require(Action.UPLOAD, name)
+        with self._changing():
+            seq = self._registry.rename_task(task, name, context.actor)
+            self._follower.reach(seq)
+            return seq
+
     def manifest(self, entry: VersionEntry) -> Manifest:
         """The whole manifest of a version; from its file where the registry's copy is damaged."""
         try:
@@ -252,6 +266,9 @@ class Catalog:
             return
         try:
             record = version.entry.with_manifest(self.manifest(version.entry))
+        except NotFound:
+            # Deleted or renamed a moment ago, which the follower is about to show.
+            return
         except OneBertError as error:
             # One that could not be loaded keeps its own reason, and the time of its next try.
             if version.state is State.REGISTERED:

@@ -80,6 +80,14 @@ class Directory(States):
         for slot in unused:
             self._give_back(slot)
 
+    def rename(self, name: str, new: str) -> None:
+        """Gives a task another name, which no task has; requests that hold a version of it are not disturbed.
+
+        Nothing happens where there is no such task.
+        """
+        with self._lock:
+            self._tasks.rename(name, new)
+
     def pin(self, refs: Sequence[str], principal: Principal) -> list[Version]:
         """Resolves all references at one moment; every pin is given back by `unpin`.
 

@@ -245,13 +245,45 @@ class Follower:
             case Action.DELETE_TASK:
                 self._deleted.pop(task, None)
                 self._directory.retire_task(task)
+            case Action.RENAME_TASK if change.name is not None:
+                self._rename(task, change.name)
 
     def _publish(self, entry: VersionEntry, alias: str | None) -> None:
         offer = self._offers.get((entry.task, entry.digest))
+        # A change that renamed the task has brought it already.
+        if self._shows(entry) and not alias and not offer:
+            return
         version = offer.version(entry) if offer and not offer.taken else Version(entry)
         self._directory.publish(version, {alias: Alias(entry.version)} if alias else {})
         if alias:
             self._directory.fetch(version)
+
+    def _rename(self, task: str, name: str) -> None:
+        """Shows a task by its new name, with what was uploaded under the old one and could not be read since.
+
+        That is as of now: what is changed later comes again as changes, and ends where it is.
+        """
+        self._directory.retire_task(name)
+        self._directory.rename(task, name)
+        if deleted := self._deleted.pop(task, None):
+            self._deleted[name] = deleted
+        entries, aliases = self._feed.task(name)
+        # Without versions it was deleted or renamed since, which follows.
+        if not entries:
+            return
+        for entry in entries:
+            if not self._shows(entry):
+                self._directory.publish(Version(entry), {})
+        self._directory.set_aliases(name, aliases)
+        for number in {at.version for at in aliases.values()}:
+            self._directory.fetch(self._directory.version(name, number))
+        self._retire_deleted(name)
+
+    def _shows(self, entry: VersionEntry) -> bool:
+        try:
+            return self._directory.version(entry.task, entry.version).entry.digest == entry.digest
+        except NotFound:
+            return False
 
     def _promote(self, task: str, alias: str, number: int, before: int | None) -> None:
         try:

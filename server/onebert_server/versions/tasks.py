@@ -2,6 +2,7 @@
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import islice
 
 from onebert_server.access.principal import OWN_WORK, Principal
@@ -76,6 +77,18 @@ class Tasks:
             del self._by_name[name]
             del self._names[bisect_left(self._names, name)]
         return version
+
+    def rename(self, name: str, new: str) -> None:
+        """Gives a task another name; nothing happens where there is no such task."""
+        task = self._by_name.pop(name, None)
+        if task is None:
+            return
+        del self._names[bisect_left(self._names, name)]
+        task.name = new
+        for version in task.versions.values():
+            version.entry = replace(version.entry, task=new)
+        self._by_name[new] = task
+        insort(self._names, new)
 
     def find(self, name: str) -> TaskEntry:
         """One task.

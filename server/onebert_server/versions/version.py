@@ -93,7 +93,8 @@ class Version:
 
     def learn(self, record: VersionRecord) -> None:
         """Keeps what is needed of a manifest, and no more: ten thousand versions lie in memory."""
-        self.entry = VersionEntry(record.task, record.version, record.digest, record.size, record.created_at)
+        # A task may have been renamed since the record was read.
+        self.entry = VersionEntry(self.entry.task, record.version, record.digest, record.size, record.created_at)
         self.known_facts = Facts.of(record)
         self.method = sys.intern(record.manifest.method)
 

@@ -93,7 +93,12 @@ def other_requests(name):
         yield "DELETE", path, {}
         for condition, version in product((AT, {"If-Match": '"7"'}, {"If-None-Match": "*"}, {}), (1, 7)):
             yield "PUT", path, {"headers": condition, "json": {"version": version}}
+    yield "POST", f"/v1/tasks/{name}/rename", {"json": {"name": "acme-new"}}
     yield "DELETE", f"/v1/tasks/{name}", {}
+
+
+def renames_to(name):
+    yield "POST", "/v1/tasks/acme-tone/rename", {"json": {"name": name}}
 
 
 def uploads(name):
@@ -118,6 +123,7 @@ def test_a_foreign_task_answers_like_one_that_is_not_there(path, request):
     assert_alike(asker, facade_looks, (FOREIGN, NOBODYS, FREE))
     # Nobody could upload to a free name of its own and have the same answer.
     assert_alike(asker, uploads, (FOREIGN, NOBODYS))
+    assert_alike(asker, renames_to, (FOREIGN, NOBODYS))
 
 
 def test_what_was_refused_was_not_done(runtime, asker):
@@ -229,6 +235,7 @@ ROUTES = {
     "GET /v1/tasks": (ANY, {}),
     "GET /v1/tasks/{task}": (ANY, {}),
     "DELETE /v1/tasks/{task}": ({"admin"}, {"task": FREE}),
+    "POST /v1/tasks/{task}/rename": ({"admin"}, {"task": FREE, "json": {"name": "acme-new"}}),
     "GET /v1/tasks/{task}/versions/{version}": (ANY, {}),
     "GET /v1/tasks/{task}/versions/{version}/delta": (READ, {}),
     "DELETE /v1/tasks/{task}/versions/{version}": ({"admin"}, {"version": 7}),

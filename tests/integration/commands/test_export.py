@@ -1,7 +1,7 @@
-"""Deltas written as PEFT adapters and as merged checkpoints: what others load from them answers the same."""
+"""Deltas written as PEFT adapters, merged checkpoints and ONNX: what others load from them answers the same."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,18 +9,20 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from onnxruntime import InferenceSession
 from peft import PeftModel
-from safetensors import safe_open
-from safetensors.torch import load_file
+from sentence_transformers import SentenceTransformer
 
 from bases import far_delta, manifest_for, tiny_base
 from onebert_encoder.base.base import Base, load_base
 from onebert_encoder.maths.fold import to_tensors
+from onebert_encoder.text.tokens import Tokens
 from onebert_store.errors import InvalidInput
 from onebert_store.file.delta import Delta, check
 from onebert_store.file.manifest import parse_manifest
 from onebert_training.interop.heads import split_head
-from onebert_training.interop.merged import HEAD_FILE, merge, write_checkpoint
+from onebert_training.interop.merged import merge, write_checkpoint
+from onebert_training.interop.onnx_export import write_onnx
 from onebert_training.interop.peft_export import export_adapter
 from onebert_training.interop.peft_import import import_adapter
 from peft_models import assert_equal_logits, delta_logits, model_logits, texts
@@ -223,34 +225,104 @@ def test_a_merged_folder_is_a_base_and_tokenizes_as_before(tmp_path: Path) -> No
 
 
 WITHOUT_A_CLASS = {
-    "mean": ("bert", "bitfit", "mean", "single_label"),
+    "mean": ("bert", "bitfit+lora", "mean", "single_label"),
+    "mean, roberta": ("roberta", "lora", "mean", "regression"),
     "tanh layer": ("distilbert", "lora", "cls", "multi_label"),
+    "tanh layer, electra": ("electra", "gains", "cls", "multi_label"),
 }
 
 
 @pytest.mark.parametrize(("family", "parts", "pooling", "task_type"), WITHOUT_A_CLASS.values(), ids=WITHOUT_A_CLASS)
-def test_a_head_that_no_class_has_lies_beside_the_encoder(
+def test_a_head_that_no_class_has_is_loaded_by_sentence_transformers(
     family: str, parts: str, pooling: str, task_type: str, tmp_path: Path
 ) -> None:
     base, folder = base_of(family), tmp_path / "merged"
     delta = random_delta(base, parts, pooling, task_type)
-    assert write(folder, delta, base, family) == "AutoModel"
-    model, info = transformers.AutoModel.from_pretrained(folder, output_loading_info=True)
-    assert not info["missing_keys"]
-    head = load_file(folder / HEAD_FILE)
-    with safe_open(folder / HEAD_FILE, framework="pt") as file:
-        facts: Mapping[str, str] = file.metadata()
-    assert (facts["pooling"], json.loads(facts["labels"])) == (pooling, ["O", "B-x", "I-x"])
+    assert write(folder, delta, base, family) == "SentenceTransformer"
+    model = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+    assert model.max_seq_length == delta.manifest.max_length
+    assert list(model[0].model.config.id2label.values()) == list(delta.manifest.labels)
+    asked = ["the parcel was late", "refund, please! " * 30, "late"]
+    tokens = base.tokenizer.encode(asked, delta.manifest.max_length)
+    assert tokens[1].truncated
+    # Of different lengths in one batch: padding is not averaged.
+    assert_equal_logits(delta_logits(base, delta, tokens), list(model.encode(asked, convert_to_tensor=True)))
 
-    @torch.inference_mode()
-    def logits(input_ids: list[int]) -> torch.Tensor:
-        hidden = model.eval()(input_ids=torch.tensor([input_ids])).last_hidden_state[0]
-        x = hidden.mean(0) if pooling == "mean" else hidden[0]
-        if "head.dense.weight" in head:
-            x = torch.tanh(head["head.dense.weight"] @ x + head["head.dense.bias"])
-        return head["head.weight"] @ x + head["head.bias"]
 
-    assert_equal_logits(delta_logits(base, delta, texts()), [logits(text.input_ids) for text in texts()])
+def test_a_head_of_two_tanh_layers_is_loaded_by_sentence_transformers(tmp_path: Path) -> None:
+    """The base's pooler, and a layer of the head's own behind it."""
+    base = base_of("bert")
+    delta = random_delta(base, "bitfit", "cls", "multi_label")
+    manifest = delta.manifest.model_copy(update={"pooling": "pooler"})
+    delta = Delta(manifest, dict(delta.tensors))
+    check(delta, base.spec)
+    assert write(tmp_path / "merged", delta, base, "bert") == "SentenceTransformer"
+    model = SentenceTransformer(str(tmp_path / "merged"), device="cpu", local_files_only=True)
+    tokens = base.tokenizer.encode(["the parcel was late"], 48)
+    assert_equal_logits(
+        delta_logits(base, delta, tokens), [model.encode("the parcel was late", convert_to_tensor=True)]
+    )
+
+
+def test_a_pair_is_asked_as_one_input(tmp_path: Path) -> None:
+    base = base_of("bert")
+    delta = random_delta(base, "bitfit", "mean")
+    write(tmp_path / "merged", delta, base, "bert")
+    model = SentenceTransformer(str(tmp_path / "merged"), device="cpu", local_files_only=True)
+    pair = ("the parcel was late", "where is it ?")
+    tokens = base.tokenizer.encode([pair], 48)
+    assert_equal_logits(delta_logits(base, delta, tokens), list(model.encode([pair], convert_to_tensor=True)))
+
+
+def test_a_head_that_neither_library_has_is_refused_by_name(tmp_path: Path) -> None:
+    base = base_of("bert")
+    delta = random_delta(base, "bitfit", "cls", "multi_label")
+    manifest = delta.manifest.model_copy(update={"pooling": "none", "task_type": "token"})
+    with pytest.raises(InvalidInput, match="reads every token through a tanh layer: export with --onnx"):
+        write(tmp_path / "merged", Delta(manifest, dict(delta.tensors)), base, "bert")
+    assert list(tmp_path.iterdir()) == []
+
+
+ONNX = {
+    "mean": ("bert", "bitfit+gains+lora+sparse+scales", "mean", "single_label"),
+    "pooler": ("bert", "spafit", "pooler", "multi_label"),
+    "own tanh layer": ("roberta", "lora", "cls", "single_label"),
+    "tokens": ("distilbert", "bitfit", "none", "token"),
+    "spans": ("electra", "bitfit", "none", "span"),
+}
+
+
+@pytest.mark.parametrize(("family", "parts", "pooling", "task_type"), ONNX.values(), ids=ONNX.keys())
+def test_an_onnx_model_answers_the_same(family: str, parts: str, pooling: str, task_type: str, tmp_path: Path) -> None:
+    base, folder = base_of(family), tmp_path / "onnx"
+    delta = random_delta(base, parts, pooling, task_type)
+    encoder, head = split_head(to_tensors(delta, base))
+    write_onnx(folder, str(tiny_base(family)), merge(base, encoder), head, delta.manifest)
+    session = InferenceSession(folder / "model.onnx")
+    names = [one.name for one in session.get_outputs()]
+    assert names == (["start_logits", "end_logits"] if task_type == "span" else ["logits"])
+    tokens = texts()
+    # All in one batch, of other sizes than those it was recorded with; and the longest again alone.
+    for some in (tokens, tokens[2:3]):
+        found = [torch.from_numpy(one) for one in session.run(names, _feeds(session, some))]
+        logits = torch.stack(found, -1) if task_type == "span" else found[0]
+        rows = [one[: len(text)] if pooling == "none" else one for one, text in zip(logits, some, strict=True)]
+        assert_equal_logits(delta_logits(base, delta, some), rows)
+    config = json.loads((folder / "config.json").read_text())
+    assert list(config["id2label"].values()) == list(delta.manifest.labels)
+    text = "the parcel was late, refund please! " * 9
+    again = transformers.AutoTokenizer.from_pretrained(folder)(text, truncation=True)["input_ids"]
+    assert again == base.tokenizer.encode([text], delta.manifest.max_length)[0].input_ids
+
+
+def _feeds(session: InferenceSession, tokens: Sequence[Tokens]) -> dict[str, np.ndarray]:
+    """The sequences as one padded batch."""
+    shape = len(tokens), max(map(len, tokens))
+    ids, mask = np.ones(shape, np.int64), np.zeros(shape, np.int64)
+    for row, text in enumerate(tokens):
+        ids[row, : len(text)], mask[row, : len(text)] = text.input_ids, 1
+    given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros(shape, np.int64)}
+    return {one.name: given[one.name] for one in session.get_inputs()}
 
 
 def test_adapters_cannot_merge(tmp_path: Path) -> None:

@@ -10,9 +10,12 @@ from pathlib import Path
 import pytest
 from peft import LoraConfig
 
-from bases import tiny_base
+from bases import Reference, far_delta, manifest_for, tiny_base
+from onebert_encoder.base.base import load_base
 from onebert_encoder.base.source import DEFAULT_BASE, find_base
+from onebert_store.file.delta import Delta
 from onebert_store.file.format import load, save
+from onebert_store.file.manifest import parse_manifest
 from peft_models import random_adapter
 from tiny_delta import make_delta
 
@@ -62,7 +65,8 @@ def test_errors_are_one_line(onebert, adapter, tmp_path):
         (["import", adapter, *base, "--out", tmp_path / "no" / "x"], "names the file to write"),
         (["import", adapter, *base, "--out", out, "--labels", "a,b"], "2 labels for a classifier of 3 outputs"),
         (["import", adapter, *base, "--out", out, "--max-length", "67"], "67 is over the base's 66"),
-        (["export", foreign, *base], "name one folder"),
+        (["export", foreign, *base, "--onnx", somewhere, "--merged", somewhere], "name one folder"),
+        (["export", foreign, *base], "made for tiny"),
         (["export", foreign, *base, "--peft", somewhere, "--merged", somewhere], "name one folder"),
         (["export", foreign, *base, "--peft", somewhere], "made for tiny"),
         (["export", foreign, *base, "--merged", adapter], "name a new or an empty folder"),
@@ -75,6 +79,36 @@ def test_errors_are_one_line(onebert, adapter, tmp_path):
         assert error.startswith("error: ")
         assert error.count("\n") == 1
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("pooling", ["pooler", "mean"])
+@pytest.mark.parametrize("onnx", [False, True])
+def test_the_lines_that_are_shown_load_the_folder_and_print_an_answer(onebert, tmp_path, pooling, onnx):
+    spec = load_base(str(tiny_base())).spec
+    delta = Delta(parse_manifest(manifest_for(spec, pooling)), far_delta(spec, "bitfit", pooling, 2, seed=1))
+    save(tmp_path / "tone.safetensors", delta)
+    # Without a folder's name it is the file's.
+    named, folder = (("--onnx", tmp_path / "o"), "o") if onnx else ((), "tone")
+    status, printed, error = onebert("export", tmp_path / "tone.safetensors", "--base", tiny_base(), *named, "--json")
+    assert status == 0, error
+    record = json.loads(printed)
+    assert record["out"] == str(tmp_path / folder)
+    done = subprocess.run([sys.executable, "-c", record["example"]], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    # The answer by the same lines' own tokens: a probability of each label, of ONNX its logits.
+    numbers = [float(found) for found in re.findall(r"-?\d+\.\d+(?:e-?\d+)?", done.stdout)]
+    tokens = load_base(str(tiny_base())).tokenizer.encode(["The soup was cold."], 48)[0]
+    logits = Reference(tiny_base(), delta.tensors, pooling).logits(tokens.input_ids, tokens.type_ids)
+    expected = logits if onnx else logits.softmax(-1)
+    assert sorted(numbers) == pytest.approx(sorted(expected.tolist()), abs=1e-3)
+
+
+def test_without_the_packages_that_write_onnx_one_line_says_so(onebert, tmp_path, monkeypatch):
+    save(tmp_path / "tone.safetensors", make_delta())
+    monkeypatch.setattr("onebert_training.interop.onnx_export.find_spec", lambda _: None)
+    status, printed, error = onebert("export", tmp_path / "tone.safetensors", "--onnx", tmp_path / "onnx")
+    assert (status, printed) == (1, "")
+    assert error == "error: --onnx needs onnx and onnxscript: pip install 'onebert[onnx]'\n"
 
 
 def test_the_help_says_what_goes_in_and_what_comes_out(onebert):
@@ -91,7 +125,7 @@ def test_following_the_page_works(tmp_path):
     blocks = re.findall(
         r"^```(bash|python)\n(.*?)^```$", (root / "docs/interop.md").read_text(), re.DOTALL | re.MULTILINE
     )
-    assert [language for language, _ in blocks] == ["bash", "python", "bash", "bash", "python"]
+    assert [language for language, _ in blocks] == ["bash", "python", "bash", "bash", "python", "bash", "python"]
     (tmp_path / "demo").symlink_to(root / "demo")
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PWD": str(tmp_path)}
     first = "onebert train --task tone --data demo/onebert_demo/data/review-tone --max-steps 30 --out tone.safetensors"

@@ -18,10 +18,17 @@ from onebert_server.versions.follower import Follower, Offer
 from onebert_server.versions.position import MAX_WAITING
 from onebert_server.versions.presence import Presence
 from onebert_server.versions.version import State
-from onebert_store.errors import ChangeUnknown, DeadlineExceeded, OneBertError, QueueFull, StorageUnavailable
+from onebert_store.errors import (
+    ChangeUnknown,
+    DeadlineExceeded,
+    OneBertError,
+    QueueFull,
+    StorageUnavailable,
+    TaskNotFound,
+)
 from onebert_store.registry.database import CHANGES, writing
 from onebert_store.registry.feed import Feed
-from onebert_store.registry.records import Alias
+from onebert_store.registry.records import Alias, VersionRecord
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.replicas import Replicas
 from onebert_store.registry.store import join_store
@@ -70,7 +77,7 @@ def context(min_seq, seconds=30.0, principal="test"):
     return Context(root(principal), now + seconds, now, "request", min_seq)
 
 
-NAMES = st.sampled_from(["a", "b"])
+NAMES = st.sampled_from(["a", "b", "c"])
 ALIASES = st.sampled_from(["live", "next"])
 NUMBERS = st.integers(1, 4)
 STEPS = st.one_of(
@@ -79,6 +86,7 @@ STEPS = st.one_of(
     st.tuples(st.just("delete_alias"), NAMES, ALIASES, NUMBERS),
     st.tuples(st.just("delete_version"), NAMES, NUMBERS),
     st.tuples(st.just("delete_task"), NAMES),
+    st.tuples(st.just("rename_task"), NAMES, NAMES),
     st.tuples(st.just("catch up"), st.integers(0, 1)),
 )
 
@@ -102,6 +110,45 @@ def test_replicas_show_what_is_registered_however_often_they_look(tmp_path_facto
             replica.follower.catch_up()
             assert replica.shown() == registered(registry)
             assert replica.seq == registry.feed.last().seq
+
+
+def test_a_task_that_is_renamed_stays_in_memory_and_answers_whoever_holds_it(registry, replica):
+    for seed in (1, 2):
+        registry.add("tone", make_delta(seed))
+    registry.move_alias("tone", "next", 2, None)
+    replica.follower.catch_up()
+    (held,) = replica.directory.pin(["tone@next"], root("test"))
+    replica.directory.loaded(held, 7, registry.version("tone", 2))
+    registry.rename_task("tone", "mood")
+    replica.follower.catch_up()
+    assert replica.shown() == registered(registry)
+    (again,) = replica.directory.pin(["mood@next"], root("test"))
+    assert (again is held, again.slot, again.entry.task) == (True, 7, "mood")
+    with pytest.raises(TaskNotFound):
+        replica.directory.pin(["tone"], root("test"))
+    # What the loader read of it before it was renamed does not bring the old name back.
+    replica.directory.know(held, VersionRecord("tone", 2, *_rest(registry.version("mood", 2))))
+    assert held.entry.task == "mood"
+
+
+def _rest(record):
+    return record.digest, record.size, record.created_at, record.manifest
+
+
+def test_a_replica_that_was_away_shows_a_renamed_task_whole(registry, replica):
+    """It reads the uploads when their versions are under another name already, and one more of that name."""
+    registry.add("tone", make_delta(1))
+    registry.add("tone", make_delta(2))
+    registry.move_alias("tone", "live", 2, 1)
+    registry.rename_task("tone", "mood")
+    registry.add("mood", make_delta(3))
+    registry.move_alias("mood", "live", 3, 2)
+    registry.add("tone", make_delta(4))
+    registry.rename_task("mood", "air")
+    replica.follower.catch_up()
+    assert replica.shown() == registered(registry)
+    assert registered(registry)["tone"][0].keys() == {3}
+    assert replica.directory.task_alias("air", "live") == Alias(3, previous=2)
 
 
 def test_more_changes_than_are_read_at_once_are_all_applied(registry, replica, monkeypatch):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onebert_store.errors import AliasConflict, NotFound, OneBertError, VersionInUse
+from onebert_store.errors import AliasConflict, NotFound, OneBertError, TaskExists, VersionInUse
 from onebert_store.registry.database import VERSIONS, writing
 from onebert_store.registry.records import Action, Actor, Alias, Place, VersionEntry, VersionRecord
 from onebert_store.registry.registry import Registry
@@ -38,7 +38,8 @@ def test_every_mutation_writes_one_change_with_its_number(registry):
     assert registry.move_alias("spam", "next", 1, None, by=ANN)[1] == 4
     assert registry.delete_alias("spam", "next", 1, by=ANN) == 5
     assert registry.delete_version("spam", 1, by=ANN) == 6
-    assert registry.delete_task("spam", by=ANN) == 7
+    assert registry.rename_task("spam", "ham", by=ANN) == 7
+    assert registry.delete_task("ham", by=ANN) == 8
     changes = registry.feed.read(0, 100)
     assert [facts(change) for change in changes] == [
         ("upload", "spam", 1, "live", None),
@@ -47,10 +48,12 @@ def test_every_mutation_writes_one_change_with_its_number(registry):
         ("promote", "spam", 1, "next", None),
         ("delete-alias", "spam", None, "next", 1),
         ("delete-version", "spam", 1, None, None),
-        ("delete-task", "spam", None, None, None),
+        ("rename-task", "spam", None, None, None),
+        ("delete-task", "ham", None, None, None),
     ]
-    assert [change.seq for change in changes] == list(range(1, 8))
-    assert registry.feed.last().seq == 7
+    assert [change.name for change in changes] == [*[None] * 6, "ham", None]
+    assert [change.seq for change in changes] == list(range(1, 9))
+    assert registry.feed.last().seq == 8
     assert {(change.principal, change.request) for change in changes} == {("key:ann", "request-1")}
     times = [change.at for change in changes]
     assert times == sorted(times)
@@ -77,8 +80,10 @@ def test_what_changes_nothing_writes_nothing(registry):
         lambda: registry.delete_version("spam", 1),
         lambda: registry.delete_version("spam", 2),
         lambda: registry.delete_task("ham"),
+        lambda: registry.rename_task("ham", "eggs"),
+        lambda: registry.rename_task("spam", "spam"),
     ):
-        with pytest.raises((AliasConflict, NotFound, VersionInUse)):
+        with pytest.raises((AliasConflict, NotFound, TaskExists, VersionInUse)):
             change()
     assert registry.feed.last().seq == len(registry.feed.read(0, 9)) == 1
 
@@ -152,7 +157,7 @@ def test_numbers_are_those_of_the_commits_and_have_no_gap(place):
         assert [change.seq for change in writers[0].feed.read(0, 100)] == everything
 
 
-NAMES = st.sampled_from(["a", "b"])
+NAMES = st.sampled_from(["a", "b", "c"])
 ALIASES = st.sampled_from(["live", "next"])
 NUMBERS = st.integers(1, 4)
 MUTATIONS = st.one_of(
@@ -161,6 +166,7 @@ MUTATIONS = st.one_of(
     st.tuples(st.just("delete_alias"), NAMES, ALIASES, NUMBERS),
     st.tuples(st.just("delete_version"), NAMES, NUMBERS),
     st.tuples(st.just("delete_task"), NAMES),
+    st.tuples(st.just("rename_task"), NAMES, NAMES),
 )
 
 
@@ -180,6 +186,12 @@ def replayed(changes):
             assert aliases.pop(key).version == change.before
         elif change.action == Action.DELETE_VERSION:
             versions[change.task].remove(change.version)
+        elif change.action == Action.RENAME_TASK:
+            assert not versions.get(change.name)
+            versions[change.name] = versions.pop(change.task)
+            aliases = {
+                (change.name if task == change.task else task, alias): at for (task, alias), at in aliases.items()
+            }
         else:
             versions[change.task] = set()
             aliases = {key: at for key, at in aliases.items() if key[0] != change.task}

@@ -1,9 +1,11 @@
 """The registry: immutable versions, aliases by compare-and-set, one owner, and a model it must agree with."""
 
+import dataclasses
 import errno
 import os
 import resource
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -15,10 +17,12 @@ from onebert_store.errors import (
     AliasNotFound,
     InvalidInput,
     NotFinite,
+    OverQuota,
     StorageFull,
     StorageUnavailable,
     StoreCorrupt,
     StoreLocked,
+    TaskExists,
     TaskNotFound,
     VersionInUse,
     VersionNotFound,
@@ -27,7 +31,8 @@ from onebert_store.file.format import dumps, loads
 from onebert_store.registry import gc, statements
 from onebert_store.registry.database import VERSIONS, reading, writing
 from onebert_store.registry.dialects.sqlite import SqliteDatabase
-from onebert_store.registry.records import Alias
+from onebert_store.registry.grants import Quotas
+from onebert_store.registry.records import Actor, Alias
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import join_store, open_store
 from tiny_delta import make_delta, manifest_dict, tensors_for
@@ -291,6 +296,96 @@ def test_a_version_with_an_alias_is_not_deleted(registry):
     with pytest.raises(VersionInUse, match="version 1 of spam has the alias live, old"):
         registry.delete_version("spam", 1)
     assert registry.task("spam").versions == (1,)
+
+
+def test_a_renamed_task_keeps_its_versions_aliases_and_files(registry, place):
+    records = [registry.add("tone", make_delta(seed))[0] for seed in range(3)]
+    other, _ = registry.add("other", make_delta(1))
+    registry.move_alias("tone", "live", 3, 1)
+    registry.move_alias("tone", "next", 2, None)
+    registry.delete_version("tone", 1)
+    registry.rename_task("tone", "mood")
+    assert [task.name for task in registry.tasks()] == ["mood", "other"]
+    task = registry.task("mood")
+    assert (task.versions, task.aliases) == ((2, 3), {"live": Alias(3, 1), "next": Alias(2)})
+    for record in records[1:]:
+        again = registry.version("mood", record.version)
+        assert again == dataclasses.replace(record, task="mood")
+        assert registry.read(again) == registry.read(other) if record.digest == other.digest else registry.read(again)
+    assert orphans(place) == {records[0].digest}
+    with pytest.raises(TaskNotFound):
+        registry.task("tone")
+    assert registry.add("mood", make_delta(7))[0].version == 4
+    # Numbers count on under both names: tone@2 never means anything else than it meant.
+    assert registry.add("tone", make_delta(8))[0].version == 4
+    assert registry.task("tone").aliases == {"live": Alias(4)}
+
+
+def test_a_name_that_versions_have_or_had_is_taken(registry):
+    registry.add("tone", make_delta(1))
+    registry.add("gone", make_delta(2))
+    registry.delete_task("gone")
+    registry.add("here", make_delta(3))
+    before = registry.tasks(), registry.feed.last()
+    for name in ("here", "gone", "tone"):
+        with pytest.raises(TaskExists, match=f"there are versions of {name}, or were"):
+            registry.rename_task("tone", name)
+    for name in ("Not a name", "../x", ""):
+        with pytest.raises(InvalidInput):
+            registry.rename_task("tone", name)
+    with pytest.raises(TaskNotFound):
+        registry.rename_task("nobody", "free")
+    assert (registry.tasks(), registry.feed.last()) == before
+    assert registry.add("nobody", make_delta(1))[0].version == 1, "a refused name leaves no trace"
+
+
+def test_a_task_has_its_last_name_back_and_nobody_elses(registry):
+    registry.add("tone", make_delta(1))
+    registry.rename_task("tone", "tome")
+    registry.add("tome", make_delta(2))
+    registry.rename_task("tome", "tone")
+    assert registry.task("tone").versions == (1, 2)
+    registry.rename_task("tone", "tome")
+    registry.add("other", make_delta(3))
+    with pytest.raises(TaskExists):
+        registry.rename_task("other", "tone")
+    registry.add("tone", make_delta(4))
+    registry.delete_task("tone")
+    with pytest.raises(TaskExists):
+        registry.rename_task("tome", "tone")
+
+
+def test_what_was_uploaded_counts_for_who_did_it_under_every_name(registry):
+    ann, most = Actor("key:ann"), Quotas(bytes=2 * len(dumps(make_delta(1))))
+    registry.add("tone", make_delta(1), by=ann, most=most)
+    registry.rename_task("tone", "mood")
+    registry.add("mood", make_delta(2), by=ann, most=most)
+    registry.rename_task("mood", "air")
+    with pytest.raises(OverQuota):
+        registry.add("air", make_delta(3), by=ann, most=most)
+    registry.move_alias("air", "live", 2, 1)
+    registry.delete_version("air", 1)
+    registry.add("air", make_delta(3), by=ann, most=most)
+    with pytest.raises(OverQuota):
+        registry.add("else", make_delta(4), by=ann, most=most)
+
+
+def test_of_many_who_rename_one_task_one_does(place):
+    with ExitStack() as opened:
+        first = opened.enter_context(Registry.open(place))
+        first.add("tone", make_delta(1))
+        writers = [first, *(Registry(opened.enter_context(join_store(place))) for _ in range(5))]
+
+        def rename(number):
+            try:
+                return writers[number].rename_task("tone", f"mood-{number % 3}")
+            except (TaskNotFound, TaskExists):
+                return None
+
+        with ThreadPoolExecutor(6) as threads:
+            done = list(threads.map(rename, range(6)))
+        assert sum(seq is not None for seq in done) == 1
+        assert [task.versions for task in first.tasks()] == [(1,)]
 
 
 def test_a_task_is_deleted_whole_or_not_at_all(registry, place):

@@ -51,16 +51,23 @@ def export(
     merged: Annotated[
         Path | None,
         typer.Option(
-            help="Write a Hugging Face checkpoint of base and delta in one, for `from_pretrained`.", show_default=False
+            help="Write base and delta as one checkpoint, for transformers or sentence-transformers; "
+            "default: a folder named like the file.",
+            show_default=False,
         ),
+    ] = None,
+    onnx: Annotated[
+        Path | None,
+        typer.Option(help="Write base and delta as one ONNX model with its tokenizer.", show_default=False),
     ] = None,
     base: BaseName = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write a delta as a PEFT adapter or merge it into a plain Hugging Face checkpoint.
+    """Write a delta as what others load: merged into a Hugging Face checkpoint, a PEFT adapter, or an ONNX model.
 
-    The folder gives the answers of the delta. A delta with parts that PEFT or a checkpoint cannot hold is refused.
+    The folder gives the answers of the delta, and the lines that load it are shown. A delta with parts that such a
+    folder cannot hold is refused.
     """
     from onebert_training.interop.commands import run_export  # noqa: PLC0415
 
-    run_export(file, peft, merged, base, as_json)
+    run_export(file, peft, merged, onnx, base, as_json)

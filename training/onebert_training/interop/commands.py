@@ -10,9 +10,11 @@ from onebert_store.errors import InvalidSettings
 from onebert_store.file.delta import check
 from onebert_store.file.format import load, save
 from onebert_store.file.manifest import TaskType
+from onebert_training.interop.examples import ONNX, example
 from onebert_training.interop.folders import check_free
 from onebert_training.interop.heads import split_head
-from onebert_training.interop.merged import HEAD_FILE, merge, write_checkpoint
+from onebert_training.interop.merged import merge, write_checkpoint
+from onebert_training.interop.onnx_export import require_onnx, write_onnx
 from onebert_training.interop.peft_export import export_adapter
 from onebert_training.interop.peft_import import import_adapter
 
@@ -51,12 +53,17 @@ def run_import(
     _show(record, as_json)
 
 
-def run_export(file: Path, peft: Path | None, merged: Path | None, base: str | None, as_json: bool) -> None:
+def run_export(
+    file: Path, peft: Path | None, merged: Path | None, onnx: Path | None, base: str | None, as_json: bool
+) -> None:
     """Converts a delta file into a folder and shows how to load it."""
-    folder = merged if peft is None else peft
-    if folder is None or (peft is not None and merged is not None):
-        raise InvalidSettings("name one folder, with --peft or with --merged")
+    named = [folder for folder in (peft, merged, onnx) if folder is not None]
+    if len(named) > 1:
+        raise InvalidSettings("name one folder, with --merged, --peft or --onnx")
+    folder = named[0] if named else file.with_suffix("")
     check_free(folder)
+    if onnx is not None:
+        require_onnx()
     delta = load(file)
     record: dict[str, Any] = {"out": str(folder), "digest": delta.digest}
     with console.busy("loading the base and converting"):
@@ -66,10 +73,14 @@ def run_export(file: Path, peft: Path | None, merged: Path | None, base: str | N
             record |= export_adapter(folder, delta, loaded, base)
         else:
             encoder, head = split_head(to_tensors(delta, loaded))
-            auto_class = write_checkpoint(folder, base, merge(loaded, encoder), head, delta.manifest)
-            record["loads_with"] = auto_class
-            # `AutoModel` has no head, so the delta's head is written to a file beside the checkpoint.
-            record["head_file"] = HEAD_FILE if auto_class == "AutoModel" else None
+            model = folder, base, merge(loaded, encoder), head, delta.manifest
+            if onnx is not None:
+                write_onnx(*model)
+                record["loads_with"] = ONNX
+            else:
+                record["loads_with"] = write_checkpoint(*model)
+    if peft is None:
+        record["example"] = example(record["loads_with"], folder, delta.manifest)
     _show(record, as_json)
 
 
@@ -78,6 +89,8 @@ def _show(record: dict[str, Any], as_json: bool) -> None:
         console.print_json(record)
         return
     for key, value in record.items():
-        if value is not None:
+        if value is not None and key != "example":
             text = ", ".join(value) if isinstance(value, list) else value
             console.out.print(f"{key.replace('_', ' ')}: {text}", soft_wrap=True)
+    if "example" in record:
+        console.out.print(f"\n{record['example']}", soft_wrap=True)

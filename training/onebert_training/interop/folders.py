@@ -32,7 +32,7 @@ def whole_folder(folder: Path) -> Iterator[Path]:
         filling.mkdir()
         try:
             yield filling
-            for path in filling.iterdir():
+            for path in filling.rglob("*"):
                 sync(path)
             sync(filling)
             # Replaces an empty folder; fails if somebody has put a file into the folder meanwhile.

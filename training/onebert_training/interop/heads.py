@@ -1,4 +1,4 @@
-"""Which Hugging Face class can hold a delta's head, for import, PEFT export and merging."""
+"""Which Hugging Face class can hold a delta's head, for import and every export, and the head as layers."""
 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
@@ -51,6 +51,15 @@ class Layout:
     def has_pooler(self) -> bool:
         """Whether the encoder of this class has a pooler."""
         return self.dense is not None and self.dense.endswith(POOLER)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One linear map of a head: `weight` [outputs, inputs], `bias` [outputs], and whether a tanh follows."""
+
+    weight: Tensor
+    bias: Tensor
+    tanh: bool
 
 
 _EVERY_TOKEN: Mapping[Kind, Layout] = {
@@ -127,7 +136,7 @@ def peft_layout(manifest: Manifest, head: Container[str]) -> Layout:
     # `--pooling pooler` gives a fitting head only where the class's layer before the classifier is the base's pooler.
     trainable = known is not None and known.activation == "tanh" and known.dense.endswith(POOLER)
     cure = "train with --pooling pooler, or " if trainable else ""
-    raise InvalidInput(f"PEFT has no classifier for {model_type} that reads {reads}: {cure}export with --merged")
+    raise InvalidInput(f"PEFT has no classifier for {model_type} that reads {reads}: {cure}export without --peft")
 
 
 def head_state(layout: Layout, params: Mapping[str, Tensor], head: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -145,6 +154,22 @@ def head_state(layout: Layout, params: Mapping[str, Tensor], head: Mapping[str, 
     weight = head[HEAD_DENSE_WEIGHT] if own else params[f"{POOLER}.weight"]
     bias = head[HEAD_DENSE_BIAS] if own else params[f"{POOLER}.bias"]
     return state | {f"{layout.dense}.weight": weight, f"{layout.dense}.bias": bias}
+
+
+def head_layers(pooling: str, params: Mapping[str, Tensor], head: Mapping[str, Tensor]) -> list[Layer]:
+    """The head as the layers that follow one another, the base's pooler first where the task uses it.
+
+    Args:
+        pooling: of the manifest.
+        params: the encoder's parameters; the pooler's are read where the task uses it.
+        head: `head.*` tensors of the delta.
+    """
+    layers = []
+    if pooling == "pooler":
+        layers.append(Layer(params[f"{POOLER}.weight"], params[f"{POOLER}.bias"], tanh=True))
+    if HEAD_DENSE_WEIGHT in head:
+        layers.append(Layer(head[HEAD_DENSE_WEIGHT], head[HEAD_DENSE_BIAS], tanh=True))
+    return [*layers, Layer(head[HEAD_WEIGHT], head[HEAD_BIAS], tanh=False)]
 
 
 def split_head(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:

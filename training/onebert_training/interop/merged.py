@@ -1,4 +1,4 @@
-"""Merges a delta into its base and writes the result as a plain Hugging Face checkpoint."""
+"""Merges a delta into its base and writes the result as a checkpoint that others load without code of ours."""
 
 import json
 import shutil
@@ -16,12 +16,12 @@ from onebert_store.errors import InvalidInput
 from onebert_store.file.delta import ADAPTER_DOWN, DELTA, LORA_A, LORA_B, SCALE, SCALED, SPARSE_INDEX, SPARSE_VALUE
 from onebert_store.file.manifest import Manifest
 from onebert_training.interop.folders import whole_folder, write_json, write_tensors
-from onebert_training.interop.heads import AUTO_CLASSES, POOLER, PROBLEMS, fitting_layout, head_state
-
-HEAD_FILE = "onebert_head.safetensors"
+from onebert_training.interop.heads import AUTO_CLASSES, POOLER, PROBLEMS, fitting_layout, head_layers, head_state
+from onebert_training.interop.sentence import LOADS_WITH, write_modules
 
 # Files of a tokenizer: its vocabulary and its settings.
-_COPIED = (*TOKENIZER_FILES, "merges.txt", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+_SETTINGS = "tokenizer_config.json"
+_COPIED = (*TOKENIZER_FILES, "merges.txt", _SETTINGS, "special_tokens_map.json", "added_tokens.json")
 
 _CLASS_NAMES: Mapping[str, Mapping[str, Any]] = {
     "AutoModel": modeling_auto.MODEL_MAPPING_NAMES,
@@ -66,41 +66,58 @@ def merge(base: Base, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def write_checkpoint(
     folder: Path, base: str | None, params: Mapping[str, Tensor], head: Mapping[str, Tensor], manifest: Manifest
 ) -> str:
-    """Writes a folder that `from_pretrained` loads: configuration with labels, weights, tokenizer; whole or not at all.
+    """Writes a folder that others load: configuration with labels, weights, tokenizer; whole or not at all.
 
     Where no Hugging Face class has a head like this one (mean pooling, a relu or gelu layer in its place), the folder
-    holds the plain encoder, and `onebert_head.safetensors` beside it the head's tensors by their names in a delta.
+    is one of sentence-transformers: the plain encoder, and its pooling and the head's layers as modules.
 
     Args:
         folder: a new or empty folder.
         base: the base's folder or Hub id, as given to `load_base`: configuration and tokenizer come from there.
         params: every encoder parameter by its Hugging Face name without prefix.
         head: `head.weight`, `head.bias` and, where the head has one, `head.dense.weight` and `head.dense.bias`.
-        manifest: gives labels, task type and pooling.
+        manifest: gives labels, task type, pooling and the longest input.
 
     Returns:
-        The name of the Auto class that loads it.
+        The name of the class that loads it.
 
     Raises:
+        InvalidInput: the head reads every token through a tanh layer, which neither library has.
         InvalidSettings: `folder` cannot be created, or is not empty.
         StorageFull: the disk refused a write; nothing is left behind.
     """
-    source, layout = find_base(base or DEFAULT_BASE), fitting_layout(manifest, head)
+    layout = fitting_layout(manifest, head)
+    if layout is None and manifest.per_token:
+        raise InvalidInput("no class of transformers reads every token through a tanh layer: export with --onnx")
     auto_class = AUTO_CLASSES[layout.kind] if layout else "AutoModel"
     with whole_folder(folder) as filling:
-        for name in _COPIED:
-            if (source / name).is_file():
-                shutil.copyfile(source / name, filling / name)
-        write_json(filling / "config.json", model_config(source, manifest, auto_class))
+        write_surroundings(filling, base, manifest, auto_class)
         if layout is None:
             write_tensors(filling / "model.safetensors", params)
-            write_tensors(filling / HEAD_FILE, head, pooling=manifest.pooling, labels=json.dumps(manifest.labels))
+            layers = head_layers(manifest.pooling, params, head)
+            write_modules(filling, layers, manifest.pooling == "mean", manifest.max_length)
         else:
             prefix = family_of(manifest.base.model_type).prefix
             # The pooler is left out: either `head_state` writes it as the head's tanh layer, or the class has none.
             encoder = {prefix + name: tensor for name, tensor in params.items() if not name.startswith(POOLER)}
             write_tensors(filling / "model.safetensors", encoder | head_state(layout, params, head))
-    return auto_class
+    return auto_class if layout else LOADS_WITH
+
+
+def write_surroundings(folder: Path, base: str | None, manifest: Manifest, auto_class: str) -> None:
+    """Writes what lies beside the weights: the configuration, and the tokenizer, which cuts texts as the task does."""
+    source = find_base(base or DEFAULT_BASE)
+    for name in _COPIED:
+        if (source / name).is_file():
+            shutil.copyfile(source / name, folder / name)
+    settings = folder / _SETTINGS
+    said = json.loads(settings.read_text(encoding="utf-8")) if settings.exists() else {}
+    config = model_config(source, manifest, auto_class)
+    if config.get("type_vocab_size", 0) > 1:
+        # A tokenizer of no model's own class gives no segments unless it is told to, and a pair needs them.
+        said["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
+    write_json(settings, said | {"model_max_length": manifest.max_length})
+    write_json(folder / "config.json", config)
 
 
 def model_config(source: Path, manifest: Manifest, auto_class: str) -> dict[str, Any]:

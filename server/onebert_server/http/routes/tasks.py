@@ -20,6 +20,7 @@ from onebert_server.http.schemas.common import ALIAS, NAME
 from onebert_server.http.schemas.tasks import (
     AliasRequest,
     AliasResponse,
+    RenameRequest,
     TaskResponse,
     TasksResponse,
     TaskSummary,
@@ -126,6 +127,18 @@ async def delete_task(task: Name, response: Response, runtime: RuntimeOf, contex
     """Deletes a task with its aliases and versions; requests that hold one of these are still answered."""
     check_name(task)
     seq = await _in_thread(runtime, runtime.catalog.delete_task, task, context)
+    response.headers[SEQ_HEADER] = str(seq)
+
+
+@router.post("/v1/tasks/{task}/rename", status_code=204)
+async def rename_task(
+    task: Name, body: RenameRequest, response: Response, runtime: RuntimeOf, context: ContextOf
+) -> None:
+    """Gives a task another name, at one moment; numbers, aliases and whom requests under way were meant for stay."""
+    check_name(task)
+    check_name(body.name)
+    seq = await _in_thread(runtime, runtime.catalog.rename_task, task, body.name, context)
+    response.headers["Location"] = f"/v1/tasks/{body.name}"
     response.headers[SEQ_HEADER] = str(seq)
 
 

@@ -78,6 +78,7 @@ class Changed(BaseModel):
     before: Annotated[int | None, Field(description="the version where the alias was before")]
     version: int | None
     key: Annotated[str | None, Field(description="name and id of a key that was made or revoked")]
+    name: Annotated[str | None, Field(description="what a renamed task is called since")]
     principal: Annotated[str, Field(description="who made the change")]
     request: Annotated[str, Field(description="the id of the request by which it was made")]
     rolled_back: Annotated[bool, Field(description="whether an alias was moved to an older version")]

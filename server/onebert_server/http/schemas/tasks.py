@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
-from onebert_server.http.schemas.common import RequestBody
+from onebert_server.http.schemas.common import NAME, RequestBody
 from onebert_store.file.manifest import Manifest
 
 
@@ -13,6 +13,12 @@ class AliasRequest(RequestBody):
     """Where an alias shall point."""
 
     version: Annotated[int, Field(ge=1, lt=2**31)]
+
+
+class RenameRequest(RequestBody):
+    """What a task shall be called."""
+
+    name: Annotated[str, Field(json_schema_extra={"pattern": NAME})]
 
 
 class Uploaded(BaseModel):

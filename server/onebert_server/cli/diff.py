@@ -1,0 +1,227 @@
+"""The command `onebert diff`: two versions beside each other, by what their files hold and by what they answer."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from onebert_server.cli.completion import references
+from onebert_server.cli.life import version_of
+from onebert_server.cli.options import (
+    INPUT,
+    REFERENCE,
+    URL,
+    ApiKey,
+    AsJson,
+    Encoding,
+    TextColumn,
+    TextPairColumn,
+    Url,
+    connect,
+)
+from onebert_server.cli.tasks import training_of
+from onebert_store.command import console
+from onebert_store.errors import InvalidData, InvalidInput
+from onebert_store.file.strict_json import shown
+
+if TYPE_CHECKING:
+    from onebert_server.client import Client, Input
+    from onebert_store.file.delta import Delta
+
+# Rows that both versions are asked together: half of what one request takes.
+TOGETHER = 32
+# Flips that a table shows; with --json all of them come.
+MOST_FLIPS = 20
+_BARS = " ▁▂▃▄▅▆▇█"
+
+Ref = Annotated[str, typer.Argument(help=REFERENCE, metavar="TASK@A", autocompletion=references)]
+
+
+def diff(
+    first: Ref,
+    second: Annotated[str, typer.Argument(help="The same.", metavar="TASK@B", autocompletion=references)],
+    data: Annotated[
+        str | None,
+        typer.Option(metavar="DATA", help="Rows that both shall answer: a file, or a folder.", rich_help_panel=INPUT),
+    ] = None,
+    split: Annotated[str, typer.Option(help="Which rows of a folder.", rich_help_panel=INPUT)] = "test",
+    text: TextColumn = None,
+    text_pair: TextPairColumn = None,
+    label: Annotated[
+        str | None,
+        typer.Option("--label", metavar="COLUMN", help="Column of what is right; else by name.", rich_help_panel=INPUT),
+    ] = None,
+    encoding: Encoding = None,
+    url: Url = URL,
+    api_key: ApiKey = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what two versions differ in: what their files say, their sizes and scores, what each changes in the base.
+
+    With --data both answer every row, in the same requests: what flips is listed, and where the data say what is right,
+    McNemar's exact test tells whether the one is better than the other.
+    """
+    from onebert_server.cli.differences import manifest_differences, norms, sizes  # noqa: PLC0415
+    from onebert_store.file.format import loads  # noqa: PLC0415
+
+    rows = None if data is None else list(_rows(data, split, (text, text_pair, label), encoding))
+    with connect(url, api_key) as client:
+        found = [version_of(client, ref) for ref in (first, second)]
+        refs = [f"{task}@{version}" for task, version in found]
+        files = [client.download(*one) for one in found]
+        a, b = map(loads, files)
+        if a.manifest.base.digest != b.manifest.base.digest:
+            raise InvalidInput("the two versions are of different bases")
+        record: dict[str, Any] = {
+            "a": refs[0],
+            "b": refs[1],
+            "manifest": {name: list(values) for name, values in manifest_differences(a, b).items()},
+            "sizes": [sizes(delta, len(content)) for delta, content in zip((a, b), files, strict=True)],
+            "measured": [training_of(client, *one) for one in found],
+            "norms": norms(a, b, client.base().symbols),
+        }
+        if rows is not None:
+            record |= _answers(client, refs, (a, b), rows)
+    if as_json:
+        console.print_json(record)
+        return
+    _print(record)
+
+
+def _rows(
+    data: str, split: str, columns: tuple[str | None, str | None, str | None], encoding: str | None
+) -> "Iterator[tuple[Input, Mapping[str, Any], str | None]]":
+    """Inputs, their places, and what is right where a column says so; read as `onebert train` reads them."""
+    from onebert_store.tables.columns import Columns, find_label, find_texts  # noqa: PLC0415
+    from onebert_store.tables.tables import read_source  # noqa: PLC0415
+
+    source = read_source(data, encoding)
+    table = source.tables.get("train" if source.single_file else split)
+    if table is None:
+        raise InvalidData(
+            f"{Path(data).name} has no split {split}; name one of {', '.join(source.tables)} with --split"
+        )
+    texts, label = find_texts(table, Columns(*columns)), find_label(table, Columns(*columns))
+    if texts is None:
+        raise InvalidData(f"{table.origin}: no text column; say which with --text")
+    names = source.label_names.get(label or "", source.label_names.get("", ()))
+    rows = list(zip(*(table[name] for name in texts), strict=True))
+    if bad := [row for row, cells in enumerate(rows) if not all(isinstance(one, str) and one.strip() for one in cells)]:
+        raise InvalidData(f"{table.where(bad)}: the text is empty or not a text")
+    right = table[label] if label is not None else [None] * len(rows)
+    for row, (cells, cell) in enumerate(zip(rows, right, strict=True)):
+        yield (cells[0] if len(cells) == 1 else cells), table.place(row), _right(cell, names)
+
+
+def _right(cell: Any, names: Sequence[str]) -> str | None:
+    """A label as answers say it: several of a row joined by `|` in their order; None where there is none."""
+    if cell is None or cell == "":
+        return None
+    cells = cell if isinstance(cell, list | tuple) else str(cell).split("|")
+    return "|".join(sorted(_name(one, names) for one in cells))
+
+
+def _name(cell: Any, names: Sequence[str]) -> str:
+    text = str(cell).strip()
+    return names[int(text)] if text.isdigit() and int(text) < len(names) else text
+
+
+def _answers(client: "Client", refs: Sequence[str], deltas: "Sequence[Delta]", rows: "Sequence[Any]") -> dict[str, Any]:
+    from onebert_server.cli.differences import Answered, answer_of, compared  # noqa: PLC0415
+
+    types = [delta.manifest.task_type for delta in deltas]
+    # What is right is comparable where an answer is labels of the whole text.
+    labeled = all(one in ("single_label", "multi_label") for one in types)
+    answered: list[Answered] = []
+    with console.progress() as bar:
+        done = bar.add_task("answering", total=len(rows))
+        for start in range(0, len(rows), TOGETHER):
+            part = rows[start : start + TOGETHER]
+            results = client.classify_items([(ref, one) for one, _, _ in part for ref in refs])
+            said = [answer_of(one, types[place % 2]) for place, one in enumerate(results)]
+            for (one, place, right), a, b in zip(part, said[::2], said[1::2], strict=True):
+                text = one if isinstance(one, str) else " | ".join(one)
+                answered.append(Answered(place, text, a, b, right if labeled else None))
+            bar.advance(done, len(part))
+    flips = [
+        {**one.place, "text": one.text, "a": one.a, "b": one.b, "right": one.right}
+        for one in answered
+        if one.a != one.b
+    ]
+    return {"answers": compared(answered), "flips": flips}
+
+
+def _print(record: Mapping[str, Any]) -> None:
+    a, b = record["a"], record["b"]
+    table = console.table("", a, b)
+    for name, values in record["manifest"].items():
+        table.add_row(shown(name), *(_value(value) for value in values))
+    for name in ("bytes", "tensors", "numbers"):
+        table.add_row(name, *(f"{side[name]:,}" for side in record["sizes"]))
+    table.add_row("score", *(_score(side) for side in record["measured"]))
+    console.out.print(table)
+    _print_norms(record)
+    if "answers" in record:
+        _print_answers(record)
+
+
+def _print_norms(record: Mapping[str, Any]) -> None:
+    from onebert_server.cli.differences import by_symbol  # noqa: PLC0415
+
+    found = by_symbol(record["norms"])
+    if not found:
+        return
+    table = console.table("changes", "kind", record["a"], record["b"], "apart", "by layer")
+    table.title, table.title_justify = "What each changes in the base (root mean square)", "left"
+    most = max((apart for one in found for apart in one["layers"].values() if apart is not None), default=0.0)
+    for one in found:
+        numbers = ("–" if one[side] is None else f"{one[side]:.3g}" for side in ("a", "b", "apart"))
+        table.add_row(shown(one["symbol"]), one["kind"], *numbers, _bars(one["layers"].values(), most))
+    console.out.print("")
+    console.out.print(table)
+
+
+def _print_answers(record: Mapping[str, Any]) -> None:
+    a, b, found, flips = record["a"], record["b"], record["answers"], record["flips"]
+    console.out.print(f"\n{found['flips']} of {found['rows']} rows are answered differently", soft_wrap=True)
+    if "p" in found:
+        right = found["right"]
+        console.out.print(
+            f"right: {a} {right['a']}, {b} {right['b']}; {a} alone {found['only_a']}, {b} alone {found['only_b']}; "
+            f"p = {found['p']:.3g} by McNemar's exact test",
+            soft_wrap=True,
+        )
+    columns = ("label", a, b) + (("rows", f"right by {a}", f"right by {b}") if "p" in found else ())
+    table = console.table(*columns, numbers=columns[1:])
+    for name, counts in found["labels"].items():
+        table.add_row(
+            shown(name), *(str(counts[key]) for key in ("a", "b", "rows", "right_a", "right_b") if key in counts)
+        )
+    console.out.print(table)
+    if not flips:
+        return
+    table = console.table("row", "text", a, b, *(["right"] if "p" in found else []))
+    for flip in flips[:MOST_FLIPS]:
+        place = flip.get("line", flip.get("row"))
+        right = [shown(flip["right"])] if "p" in found else []
+        table.add_row(str(place), shown(flip["text"], 200), shown(flip["a"]), shown(flip["b"]), *right)
+    console.out.print(table)
+    if len(flips) > MOST_FLIPS:
+        console.out.print(f"and {len(flips) - MOST_FLIPS} more; --json has them all")
+
+
+def _bars(numbers: Any, most: float) -> str:
+    """A bar for each layer, the largest of all is full."""
+    return "".join("·" if one is None else _BARS[round(8 * one / most) if most else 0] for one in numbers)
+
+
+def _value(value: Any) -> str:
+    text = ", ".join(map(str, value)) if isinstance(value, list) else "–" if value is None else str(value)
+    return shown(f"{value:.4g}" if isinstance(value, float) else text, 200)
+
+
+def _score(measured: Mapping[str, Any]) -> str:
+    if "score" not in measured:
+        return "–"
+    return shown(f"{measured['score']:.4f} {measured['split']} {measured['metric']}")

@@ -1,0 +1,159 @@
+"""What two versions differ in: what their files say and hold, and how they answer the same rows."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import comb, sqrt
+from typing import TYPE_CHECKING, Any
+
+from onebert_store.file.changes import changes
+from onebert_store.file.delta import DELTA, Delta
+
+if TYPE_CHECKING:
+    from onebert_server.client import TaskResult
+
+# Said elsewhere, or long and of no use to a reader.
+_LEFT_OUT = ("golden",)
+
+
+@dataclass(frozen=True)
+class Answered:
+    """One row, what the two versions answer to it, and what is right where the data say so."""
+
+    place: Mapping[str, Any]
+    text: str
+    a: str
+    b: str
+    right: str | None = None
+
+
+def manifest_differences(a: Delta, b: Delta) -> dict[str, tuple[Any, Any]]:
+    """Fields of the manifests that differ, nested ones by dotted names, with both values; None where there is none."""
+    both = [dict(_flat(one.manifest.model_dump(exclude=set(_LEFT_OUT)))) for one in (a, b)]
+    names = dict.fromkeys([*both[0], *both[1]])
+    return {name: (both[0].get(name), both[1].get(name)) for name in names if both[0].get(name) != both[1].get(name)}
+
+
+def sizes(delta: Delta, file_bytes: int) -> dict[str, int]:
+    """How large a delta is."""
+    return {
+        "bytes": file_bytes,
+        "tensors": len(delta.tensors),
+        "numbers": sum(tensor.size for tensor in delta.tensors.values()),
+    }
+
+
+def norms(a: Delta, b: Delta, symbols: Mapping[str, str]) -> list[dict[str, Any]]:
+    """How much each of two deltas changes each parameter of the base, and how far apart their changes are.
+
+    Args:
+        a: one version.
+        b: another, of the same base.
+        symbols: the papers' symbol of each parameter and module, by name.
+
+    Returns:
+        One object per layer, symbol and kind of change: the root mean squares `a` and `b` (None: it changes nothing
+        there), and `apart`, that of the difference of the two; None where they are not vectors added to the base's.
+    """
+    sides = [{(one.layer, one.name, one.kind): one.rms for one in changes(delta.tensors)} for delta in (a, b)]
+    apart = {(one.layer, one.name, one.kind): one.rms for one in changes(_difference(a, b))}
+    places = sorted({*sides[0], *sides[1]}, key=lambda place: (-1 if place[0] is None else place[0], place[1:]))
+    return [
+        {
+            "layer": layer,
+            "symbol": symbols.get(name, name),
+            "kind": kind,
+            "a": sides[0].get((layer, name, kind)),
+            "b": sides[1].get((layer, name, kind)),
+            "apart": apart.get((layer, name, kind)),
+        }
+        for layer, name, kind in places
+    ]
+
+
+def by_symbol(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The same over all layers, with `layers`: how far apart the two are in each, by its number."""
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for one in found:
+        groups.setdefault((one["symbol"], one["kind"]), []).append(one)
+    return [
+        {
+            "symbol": symbol,
+            "kind": kind,
+            **{side: _together([one[side] for one in group]) for side in ("a", "b", "apart")},
+            "layers": {one["layer"]: one["apart"] for one in group},
+        }
+        for (symbol, kind), group in groups.items()
+    ]
+
+
+def answer_of(result: "TaskResult", task_type: str) -> str:
+    """What a version answers, in one string that is equal where the answers are: of labels without their scores."""
+    if task_type == "regression":
+        return f"{result.score:.3f}"
+    if result.labels is not None:
+        return "|".join(sorted(result.labels))
+    for found in (result.entities, result.words, result.answers):
+        if found is not None:
+            return "; ".join(f"{getattr(one, 'label', None) or 'answer'} {one.start}–{one.end}" for one in found)
+    return str(result.label)
+
+
+def compared(rows: Sequence[Answered]) -> dict[str, Any]:
+    """How two versions answer the same rows.
+
+    Returns:
+        `rows`; `flips`, how many they answer differently; `labels`, how often each answers what. Where every row says
+        what is right, `right` of each, and McNemar's exact test: `only_a` and `only_b` are right where the other is
+        not, and `p` is how probable a split as uneven as theirs is between two that are equally good.
+    """
+    counts = {side: Counter(getattr(one, side) for one in rows) for side in ("a", "b")}
+    names = sorted({*counts["a"], *counts["b"], *(one.right for one in rows if one.right is not None)})
+    found: dict[str, Any] = {
+        "rows": len(rows),
+        "flips": sum(one.a != one.b for one in rows),
+        "labels": {name: {side: counts[side][name] for side in ("a", "b")} for name in names},
+    }
+    if not rows or any(one.right is None for one in rows):
+        return found
+    only_a = sum(one.a == one.right != one.b for one in rows)
+    only_b = sum(one.b == one.right != one.a for one in rows)
+    right = {side: sum(getattr(one, side) == one.right for one in rows) for side in ("a", "b")}
+    for name in names:
+        own = [one for one in rows if one.right == name]
+        found["labels"][name] |= {"rows": len(own)} | {
+            f"right_{side}": sum(getattr(one, side) == name for one in own) for side in ("a", "b")
+        }
+    return found | {"right": right, "only_a": only_a, "only_b": only_b, "p": mcnemar(only_a, only_b)}
+
+
+def mcnemar(only_a: int, only_b: int) -> float:
+    """The two-sided p-value of McNemar's exact test: a fair coin for each row that one alone answers rightly."""
+    n = only_a + only_b
+    as_uneven = 2 * sum(comb(n, k) for k in range(min(only_a, only_b) + 1))
+    return min(1.0, as_uneven / (1 << n))
+
+
+def _difference(a: Delta, b: Delta) -> dict[str, Any]:
+    """The vectors that are added to the base's parameters, those of one less those of the other."""
+    names = [name for name in {**a.tensors, **b.tensors} if name.startswith(DELTA)]
+    found = {}
+    for name in names:
+        one, other = a.tensors.get(name), b.tensors.get(name)
+        left = 0.0 if one is None else one.astype("float32")
+        found[name] = left - (0.0 if other is None else other.astype("float32"))
+    return found
+
+
+def _together(numbers: Sequence[float | None]) -> float | None:
+    known = [number for number in numbers if number is not None]
+    return sqrt(sum(number**2 for number in known) / len(known)) if known else None
+
+
+def _flat(value: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    for key, item in value.items():
+        name = f"{before}.{key}" if before else key
+        if isinstance(item, Mapping) and item:
+            yield from _flat(item, name)
+        else:
+            yield name, list(item) if isinstance(item, tuple) else item

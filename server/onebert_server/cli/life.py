@@ -1,0 +1,246 @@
+"""The commands about what becomes of a task: `rename`, `alias`, `download`, `delete` and `log`."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from onebert_server.cli.completion import references
+from onebert_server.cli.options import OUTPUT, REFERENCE, URL, ApiKey, AsJson, TaskName, Url, connect
+from onebert_server.cli.tasks import move, number_of, print_move
+from onebert_store.command import console
+from onebert_store.errors import Forbidden, InvalidInput
+
+if TYPE_CHECKING:
+    from onebert_server.client import Change, Client, TaskFacts
+
+PAGE = 1000
+
+
+def rename(
+    task: TaskName,
+    name: Annotated[str, typer.Argument(help="What it is called from now on.", metavar="NEW")],
+    url: Url = URL,
+    api_key: ApiKey = None,
+) -> None:
+    """Give a task another name.
+
+    Versions keep their numbers, aliases stay where they are, requests under way are answered. The old name is not found
+    any more. Keys are not changed: those for the old name alone do not see the task by its new one.
+    """
+    with connect(url, api_key) as client:
+        client.rename_task(task, name)
+    console.out.print(f"{task}: is {name} now; keys and callers that say {task} do not find it", soft_wrap=True)
+    console.out.print(f"to go back: onebert rename {name} {task}", soft_wrap=True)
+
+
+def alias(
+    task: TaskName,
+    name: Annotated[str | None, typer.Argument(help="One alias; default: all.", metavar="NAME")] = None,
+    version: Annotated[str | None, typer.Argument(help="Version to point it at.", metavar="VERSION")] = None,
+    remove: Annotated[bool, typer.Option("--remove", help="Delete the alias; its version stays.")] = False,
+    url: Url = URL,
+    api_key: ApiKey = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the aliases of a task, show one, point it at a version, or delete it."""
+    if remove and (name is None or version is not None):
+        raise typer.BadParameter("--remove deletes one alias: onebert alias TASK NAME --remove")
+    with connect(url, api_key) as client:
+        if name is not None and version is not None:
+            moved = move(client, task, name, number_of(version))
+            if as_json:
+                console.print_json(moved)
+            else:
+                print_move(moved)
+            return
+        found = client.task(task)
+        wanted = found.aliases if name is None else {name: _at(found, name)}
+        if remove and name is not None:
+            client.delete_alias(task, name, wanted[name])
+    if remove:
+        console.out.print(f"{task}@{name}: deleted; it was at version {wanted[str(name)]}", soft_wrap=True)
+        return
+    if as_json:
+        places = wanted.items()
+        console.print_json([{"alias": one, "version": at, "before": found.previous.get(one)} for one, at in places])
+        return
+    table = console.table("alias", "version", "before", numbers=("version", "before"))
+    for one, at in wanted.items():
+        table.add_row(one, str(at), str(found.previous.get(one, "–")))
+    console.out.print(table)
+
+
+def download(
+    refs: Annotated[
+        list[str] | None,
+        typer.Argument(help=f"One or several: {REFERENCE}", metavar="[TASK]...", autocompletion=references),
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Every version of the tasks that are named, or of all tasks.")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            help="The file to write, or the folder where there are several; default TASK-VERSION.safetensors here.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    url: Url = URL,
+    api_key: ApiKey = None,
+) -> None:
+    """Download the delta files of versions, byte for byte what their digests are of; no file is overwritten.
+
+    Of several, a file that is there already and has the version's digest is passed over.
+    """
+    if not refs and not everything:
+        raise typer.BadParameter("name one or several tasks, or download all of them with --all")
+    with connect(url, api_key) as client:
+        wanted = _every_version(client, refs) if everything else [version_of(client, ref) for ref in refs or ()]
+        several = everything or len(wanted) > 1 or (out is not None and out.is_dir())
+        if several and out is not None and not out.is_dir():
+            raise InvalidInput(f"{out} is not a folder; name one for {len(wanted)} files")
+        for task, version in wanted:
+            path = (out or Path()) / f"{task}-{version}.safetensors" if several or out is None else out
+            _download(client, task, version, path, several)
+
+
+def delete(
+    ref: Annotated[
+        str,
+        typer.Argument(
+            help="name@3: a version; name@alias: an alias; name with --all: the whole task.",
+            metavar="TASK",
+            autocompletion=references,
+        ),
+    ],
+    everything: Annotated[
+        bool, typer.Option("--all", help="Delete the whole task: its aliases and all its versions.")
+    ] = False,
+    url: Url = URL,
+    api_key: ApiKey = None,
+) -> None:
+    """Delete an alias, a version that no alias points at, or a whole task. Version numbers are never used again."""
+    from onebert_store.registry.names import parse_ref  # noqa: PLC0415
+
+    parsed = parse_ref(ref)
+    if "@" not in ref and not everything:
+        raise typer.BadParameter(f"to delete all of {ref}: onebert delete {ref} --all; one version: {ref}@3")
+    if "@" in ref and everything:
+        raise typer.BadParameter(f"{ref} is deleted without --all, which deletes the whole of {parsed.task}")
+    with connect(url, api_key) as client:
+        found = client.task(parsed.task)
+        if everything:
+            client.delete_task(parsed.task)
+        elif parsed.version is not None:
+            client.delete_version(parsed.task, parsed.version)
+        elif parsed.alias is not None:
+            client.delete_alias(parsed.task, parsed.alias, _at(found, parsed.alias))
+    versions = len(found.versions)
+    gone = f"with {versions} version{'' if versions == 1 else 's'}" if everything else ""
+    console.out.print(f"{ref}: deleted {gone}".rstrip())
+
+
+def log(task: TaskName, url: Url = URL, api_key: ApiKey = None, as_json: AsJson = False) -> None:
+    """Show the history of a task, the oldest first, under whichever names it had: what was done, by whom, when.
+
+    It is read from the audit trail. With a key that may not read that, the versions that are there are shown.
+    """
+    with connect(url, api_key) as client:
+        try:
+            rows = [_row(change) for change in _history(client, task)]
+        except Forbidden:
+            console.err.print("note: this key may not read the audit trail; these are the versions that are there")
+            found = client.task(task).versions
+            rows = [
+                _line(f"{one.created_at:%Y-%m-%d %H:%M:%S}", "", "upload", f"version {one.version}") for one in found
+            ]
+    if as_json:
+        console.print_json(rows)
+        return
+    table = console.table("time", "principal", "action", "what")
+    for row in rows:
+        table.add_row(*row.values())
+    console.out.print(table)
+
+
+def _history(client: "Client", task: str) -> "list[Change]":
+    """The changes of a task and of the names that it had before, by number."""
+    from onebert_store.registry.names import no_such_task  # noqa: PLC0415
+
+    found: list[Change] = []
+    name: str | None = task
+    until = None
+    while name is not None:
+        own = [one for one in _changes(client, name) if until is None or one.seq < until]
+        # What happened to the name before the task had it was another task's.
+        came = max((place for place, one in enumerate(own) if one.name == name), default=None)
+        found = own[came or 0 :] + found
+        name, until = (None, None) if came is None else (own[came].task, own[came].seq)
+    if not found:
+        raise no_such_task(task)
+    return found
+
+
+def _changes(client: "Client", task: str) -> "Iterator[Change]":
+    after = 0
+    while page := client.audit(after, PAGE, task=task):
+        yield from page
+        after = page[-1].seq
+
+
+def _row(change: "Change") -> dict[str, str]:
+    action = "roll back" if change.rolled_back else change.action.replace("-", " ")
+    version = f"version {change.version}" if change.version else ""
+    what = f"{change.alias} {change.before or 'new'} → {change.version or 'nothing'}" if change.alias else version
+    if change.action == "upload":
+        what = f"{version}, {change.alias}" if change.alias else version
+    if change.name:
+        what = f"{change.task} → {change.name}"
+    return _line(f"{change.at:%Y-%m-%d %H:%M:%S}", change.principal, action, what)
+
+
+def _line(time: str, principal: str, action: str, what: str) -> dict[str, str]:
+    return {"time": time, "principal": principal, "action": action, "what": what}
+
+
+def _every_version(client: "Client", names: Sequence[str] | None) -> list[tuple[str, int]]:
+    """Every version of some tasks, or of all."""
+    tasks = client.tasks()
+    known = {task.name for task in tasks}
+    if unknown := [name for name in names or () if name not in known]:
+        raise InvalidInput(f"--all takes names of tasks, and there is no task {unknown[0]}")
+    return [(task.name, version) for task in tasks if not names or task.name in names for version in task.versions]
+
+
+def version_of(client: "Client", ref: str) -> tuple[str, int]:
+    """The task of a reference, and the version that it means now."""
+    from onebert_store.registry.names import parse_ref  # noqa: PLC0415
+
+    parsed = parse_ref(ref)
+    if parsed.version is not None:
+        return parsed.task, parsed.version
+    return parsed.task, _at(client.task(parsed.task), parsed.alias)
+
+
+def _download(client: "Client", task: str, version: int, path: Path, several: bool) -> None:
+    from onebert_store.disk import write_whole  # noqa: PLC0415
+    from onebert_store.file.format import load, loads  # noqa: PLC0415
+
+    if path.exists():
+        if several and load(path).digest == client.version(task, version).digest:
+            console.out.print(f"{path}: is there already", soft_wrap=True)
+            return
+        raise InvalidInput(f"{path} exists; name another place with --out")
+    content = client.download(task, version)
+    digest = loads(content).digest
+    write_whole(path, content)
+    console.out.print(f"{path}: {task}@{version}, {len(content):,} bytes ({digest[:19]}…)", soft_wrap=True)
+
+
+def _at(found: "TaskFacts", alias: str | None) -> int:
+    if alias not in found.aliases:
+        raise InvalidInput(f"{found.name} has no alias {alias}")
+    return found.aliases[alias]

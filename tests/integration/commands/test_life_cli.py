@@ -1,0 +1,231 @@
+"""What becomes of a task on the command line: names, aliases, files, history, and two versions beside each other."""
+
+import json
+import math
+import subprocess
+
+import pytest
+from scipy.stats import binomtest
+
+from onebert_server.cli.differences import mcnemar
+from onebert_store.file.format import loads
+from servers import ONEBERT, Server, Task, clean_env, run_onebert
+
+WORDS = "late broken lovely bad good great parcel invoice screen refund help password".split()
+TEXTS = [f"{one} {other}" for one in WORDS[:6] for other in WORDS[6:]]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with Server(tmp_path_factory.mktemp("life")) as running:
+        yield running
+
+
+@pytest.fixture
+def onebert(server):
+    def run(*arguments, **more):
+        done = run_onebert(*arguments, url=server.url, **more)
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout
+
+    return run
+
+
+@pytest.fixture
+def refused(server):
+    def run(*arguments, **more):
+        done = run_onebert(*arguments, url=server.url, **more)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) != (0, "", 0)
+        assert done.stderr.startswith("error: ")
+        return done.stderr
+
+    return run
+
+
+def push(server, name, *seeds, **manifest):
+    tasks = [Task(seed=seed, **manifest) for seed in seeds]
+    with server.client() as client:
+        for task in tasks:
+            client.push(name, task.file)
+    return tasks
+
+
+def test_a_task_is_renamed_and_back_and_its_log_has_all_of_it(server, onebert, refused):
+    push(server, "tone", 1, 2)
+    onebert("promote", "tone", 2)
+    assert "tone: is mood now" in onebert("rename", "tone", "mood")
+    assert "there is no task tone" in refused("classify", "tone", "my order is late")
+    assert json.loads(onebert("classify", "mood", "my order is late", "--json"))["version"] == 2
+    push(server, "tone", 9)  # another task, which has the name now
+    assert "there are versions of tone, or were" in refused("rename", "mood", "tone")
+    onebert("promote", "mood", 1)
+    history = [(row["action"], row["what"]) for row in json.loads(onebert("log", "mood", "--json"))]
+    assert history == [
+        ("upload", "version 1, live"),
+        ("upload", "version 2"),
+        ("promote", "live 1 → 2"),
+        ("rename task", "tone → mood"),
+        ("roll back", "live 2 → 1"),
+    ]
+    assert "version 3, live" in onebert("log", "tone")
+    lines = onebert("log", "mood").splitlines()
+    assert len(lines) == len(history) + 2
+    assert "there is no task nobody" in refused("log", "nobody")
+
+
+def test_with_a_key_for_its_tasks_alone_the_log_shows_the_versions(tmp_path):
+    root = "the-right-key-0123"
+    with Server(tmp_path, api_keys=root) as locked:
+        with locked.client(api_key=root) as client:
+            client.push("tone", Task(seed=1).file)
+        made = run_onebert(
+            *("keys", "create", "ann", "--scope", "admin", "--tasks", "t*", "--url", locked.url, "--json"),
+            api_key=root,
+        )
+        key = json.loads(made.stdout)["key"]
+        done = run_onebert("log", "tone", "--json", url=locked.url, api_key=key)
+        assert done.returncode == 0, done.stderr
+        assert [(row["action"], row["what"]) for row in json.loads(done.stdout)] == [("upload", "version 1")]
+        assert "may not read the audit trail" in done.stderr
+
+
+def test_aliases_are_listed_set_and_removed(server, onebert, refused):
+    push(server, "aliased", 3, 4)
+    assert "aliased@next: new → 2" in onebert("alias", "aliased", "next", 2)
+    onebert("alias", "aliased", "next", 1)
+    assert json.loads(onebert("alias", "aliased", "--json")) == [
+        {"alias": "live", "version": 1, "before": None},
+        {"alias": "next", "version": 1, "before": 2},
+    ]
+    assert onebert("alias", "aliased", "next").split()[-3:] == ["next", "1", "2"]
+    assert "aliased@next: deleted; it was at version 1" in onebert("alias", "aliased", "next", "--remove")
+    assert "has no alias next" in refused("alias", "aliased", "next")
+    assert "--remove deletes one alias" in refused("alias", "aliased", "--remove")
+
+
+def test_several_files_are_downloaded_and_what_is_there_is_passed_over(server, onebert, refused, tmp_path):
+    first, second = push(server, "kept", 5, 6)
+    (other,) = push(server, "kept-too", 7)
+    folder = tmp_path / "files"
+    folder.mkdir()
+    onebert("download", "kept", "kept-too@1", "--out", folder)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == {
+        "kept-1.safetensors": first.file,
+        "kept-too-1.safetensors": other.file,
+    }
+    said = onebert("download", "kept", "--all", "--out", folder)
+    assert f"{folder / 'kept-1.safetensors'}: is there already" in said
+    assert (folder / "kept-2.safetensors").read_bytes() == second.file
+    (folder / "kept-2.safetensors").write_bytes(first.file)
+    assert "exists; name another place" in refused("download", "kept", "--all", "--out", folder)
+    assert (folder / "kept-2.safetensors").read_bytes() == first.file
+    assert "is not a folder" in refused("download", "kept", "kept-too", "--out", tmp_path / "one")
+    assert "there is no task nobody" in refused("download", "nobody", "--all")
+    every = tmp_path / "every"
+    every.mkdir()
+    onebert("download", "--all", "--out", every)
+    assert len(list(every.iterdir())) == sum(len(task["versions"]) for task in json.loads(onebert("tasks", "--json")))
+
+
+def test_two_versions_are_held_against_each_other(server, onebert, tmp_path):
+    a, b = push(server, "two", 16, 21, labels=["good", "bad"])
+    rows = [(text, max(scores, key=scores.get)) for text in TEXTS if (scores := a.scores(text))]
+    # Of every third row the label is the other: both versions are right and wrong somewhere.
+    other = {"good": "bad", "bad": "good"}
+    gold = [(text, other[label] if place % 3 == 0 else label) for place, (text, label) in enumerate(rows)]
+    data = tmp_path / "rows.csv"
+    data.write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in gold))
+    found = json.loads(onebert("diff", "two@1", "two@2", "--data", data, "--json"))
+    said_b = [max(scores, key=scores.get) for text, _ in rows if (scores := b.scores(text))]
+    said = list(zip((label for _, label in gold), (label for _, label in rows), said_b, strict=True))
+    only_a = sum(right == one != two for right, one, two in said)
+    only_b = sum(right == two != one for right, one, two in said)
+    answers = found["answers"]
+    assert min(only_a, only_b) > 0, "a test of nothing else"
+    assert (answers["rows"], answers["only_a"], answers["only_b"]) == (36, only_a, only_b)
+    assert [(flip["text"], flip["a"], flip["b"]) for flip in found["flips"]] == [
+        (text, one, two) for (text, _), (_, one, two) in zip(rows, said, strict=True) if one != two
+    ]
+    assert answers["labels"]["good"]["right_b"] == sum(right == two == "good" for right, _, two in said)
+    assert answers["p"] == pytest.approx(mcnemar(only_a, only_b))
+    # What the files hold: one norm of each layer and symbol, by another sum than ours.
+    first, second = loads(a.file), loads(b.file)
+    name = next(name for name in first.tensors if name.startswith("delta.") and "layer.1.output.dense.bias" in name)
+    norm = next(one for one in found["norms"] if (one["layer"], one["symbol"]) == (1, "b_m3"))
+    for side, tensor in (("a", first.tensors[name]), ("b", second.tensors[name])):
+        assert norm[side] == pytest.approx(math.sqrt(sum(float(x) ** 2 for x in tensor) / tensor.size), rel=1e-3)
+    apart = first.tensors[name].astype("f8") - second.tensors[name].astype("f8")
+    assert norm["apart"] == pytest.approx(math.sqrt(float((apart**2).mean())), rel=1e-3)
+    printed = onebert("diff", "two@1", "two@2", "--data", data)
+    assert f"{len(found['flips'])} of 36 rows are answered differently" in printed
+    assert "b_m3" in printed
+    assert "by McNemar's exact test" in printed
+
+
+def test_what_differs_in_the_files_is_named(server, onebert, refused):
+    push(
+        server,
+        "said",
+        13,
+        labels=["good", "bad"],
+        training={"seed": 1, "test": {"accuracy": 0.5}, "metric": "accuracy"},
+    )
+    push(
+        server, "said", 13, labels=["yes", "no"], training={"seed": 2, "test": {"accuracy": 0.75}, "metric": "accuracy"}
+    )
+    found = json.loads(onebert("diff", "said@1", "said@2", "--json"))
+    assert found["manifest"]["labels"] == [["good", "bad"], ["yes", "no"]]
+    assert found["manifest"]["training.seed"] == [1, 2]
+    assert [side["score"] for side in found["measured"]] == [0.5, 0.75]
+    assert "answers" not in found
+    assert "good, bad" in onebert("diff", "said@1", "said@2")
+    assert "has no alias next" in refused("diff", "said@1", "said@next")
+
+
+@pytest.mark.parametrize(("only_a", "only_b"), [(0, 0), (1, 0), (3, 9), (40, 41), (700, 900)])
+def test_the_test_is_that_of_the_binomial_distribution(only_a, only_b):
+    n = only_a + only_b
+    expected = binomtest(only_a, n, 0.5).pvalue if n else 1.0
+    assert mcnemar(only_a, only_b) == pytest.approx(expected)
+
+
+def completed(line, **settings):
+    """What a shell would offer for a command line, by the protocol of its completion script."""
+    words = line.split(" ")
+    variables = {"_ONEBERT_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
+    environment = clean_env(**settings) | variables
+    done = subprocess.run([ONEBERT], env=environment, capture_output=True, text=True, timeout=300, check=False)
+    return done.stdout.split()
+
+
+def test_a_shell_completes_commands_tasks_versions_and_aliases(server):
+    push(server, "complete-me", 14, 15)
+    assert {"rename", "report"} <= set(completed("onebert re"))
+    assert completed("onebert rename complete-", url=server.url) == ["complete-me"]
+    assert completed("onebert classify complete-", url=server.url) == ["complete-me"]
+    assert completed("onebert diff complete-me@", url=server.url) == [f"complete-me@{one}" for one in ("live", 1, 2)]
+    assert completed("onebert promote x", url="http://127.0.0.1:9") == []
+    shown = subprocess.run(
+        [ONEBERT, "--show-completion", "bash"], env=clean_env(), capture_output=True, text=True, check=True
+    )
+    assert "_ONEBERT_COMPLETE" in shown.stdout
+
+
+@pytest.mark.parametrize("width", [None, 40, 80, 200])
+def test_a_table_is_cut_nowhere_and_as_wide_as_there_is_room(server, onebert, width):
+    name = "a-task-with-a-long-name." * 2
+    push(server, name, 16)
+    for alias in ("the-first-alias-of-it", "the-second-alias-of-it", "the-third-alias-of-it"):
+        onebert("alias", name, alias, 1)
+    printed = onebert("tasks", env={} if width is None else {"COLUMNS": str(width)})
+    lines = printed.splitlines()
+    if width is None:
+        (row,) = (line for line in lines if name in line)
+        assert row.endswith("the-first-alias-of-it → 1, the-second-alias-of-it → 1, the-third-alias-of-it → 1")
+        return
+    assert max(map(len, lines)) <= width
+    # Broken over lines at most: every character is there.
+    letters = "".join(printed.split())
+    assert all(letters.count(letter) >= (name + "the-third-alias-of-it").count(letter) for letter in set(name))
+    if width == 200:
+        assert any(name in line and "the-third-alias-of-it → 1" in line for line in lines)

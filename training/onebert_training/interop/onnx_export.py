@@ -1,0 +1,126 @@
+"""Writes a merged model as ONNX, for runtimes that have no PyTorch."""
+
+import logging
+import warnings
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModel
+
+from onebert_store.errors import InvalidSettings
+from onebert_store.file.manifest import Manifest
+from onebert_training.interop.folders import whole_folder
+from onebert_training.interop.heads import AUTO_CLASSES, Layer, head_layers, kind_of
+from onebert_training.interop.merged import write_surroundings
+
+MODEL = "model.onnx"
+
+# A file of ONNX holds less than 2 GiB; the weights of a larger model lie in a file beside it.
+_MAX_BYTES = 2**31 - 2**24
+
+
+def require_onnx() -> None:
+    """Refuses before any work is done where the packages are missing that write ONNX.
+
+    Raises:
+        InvalidSettings: they are missing.
+    """
+    if not all(map(find_spec, ("onnx", "onnxscript"))):
+        raise InvalidSettings("--onnx needs onnx and onnxscript: pip install 'onebert[onnx]'")
+
+
+def write_onnx(
+    folder: Path, base: str | None, params: Mapping[str, Tensor], head: Mapping[str, Tensor], manifest: Manifest
+) -> None:
+    """Writes `model.onnx` with configuration and tokenizer beside it; whole or not at all.
+
+    Inputs are `input_ids`, `attention_mask` and, where the base tells segments apart, `token_type_ids`, each int64
+    [batch, tokens] of any size; the output is `logits` [batch, labels], of a token task [batch, tokens, labels], of a
+    span task `start_logits` and `end_logits`, each [batch, tokens]. Optimum and transformers.js use the same names.
+
+    Args:
+        folder: a new or empty folder.
+        base: the base's folder or Hub id, as given to `load_base`.
+        params: every encoder parameter by its Hugging Face name without prefix.
+        head: `head.*` tensors of the delta.
+        manifest: gives labels, task type, pooling and the longest input.
+
+    Raises:
+        InvalidSettings: `folder` cannot be created or is not empty.
+        StorageFull: the disk refused a write; nothing is left behind.
+    """
+    kind = kind_of(manifest.task_type)
+    with whole_folder(folder) as filling:
+        write_surroundings(filling, base, manifest, AUTO_CLASSES[kind])
+        config = AutoConfig.from_pretrained(filling)
+        # The other ways to compute attention choose by what they are given, which a recorded graph cannot.
+        encoder = AutoModel.from_config(config, attn_implementation="eager")  # type: ignore[no-untyped-call]
+        # Missing is a pooler at most, which is among the head's layers where the task uses it.
+        encoder.load_state_dict(params, strict=False)
+        model = _Merged(encoder, head_layers(manifest.pooling, params, head), manifest.pooling, kind == "span").eval()
+        outputs = ["start_logits", "end_logits"] if kind == "span" else ["logits"]
+        segments = getattr(config, "type_vocab_size", 0) > 1
+        _record(model, filling / MODEL, segments, outputs)
+
+
+class _Merged(nn.Module):
+    """The encoder and the head, from what a tokenizer gives to logits."""
+
+    def __init__(self, encoder: nn.Module, layers: Sequence[Layer], pooling: str, span: bool) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.layers = nn.ModuleList(map(_linear, layers))
+        self.tanh = [layer.tanh for layer in layers]
+        self.pooling = pooling
+        self.span = span
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, *segments: Tensor) -> Any:
+        """Logits, see `write_onnx`."""
+        more = {"token_type_ids": segments[0]} if segments else {}
+        x = self.encoder(input_ids=input_ids, attention_mask=attention_mask, **more).last_hidden_state
+        if self.pooling == "mean":
+            weight = attention_mask[..., None].to(x.dtype)
+            x = (x * weight).sum(1) / weight.sum(1)
+        elif self.pooling != "none":
+            x = x[:, 0]
+        for linear, tanh in zip(self.layers, self.tanh, strict=True):
+            x = torch.tanh(linear(x)) if tanh else linear(x)
+        return (x[..., 0], x[..., 1]) if self.span else x
+
+
+def _linear(layer: Layer) -> nn.Linear:
+    outputs, inputs = layer.weight.shape
+    linear = nn.Linear(inputs, outputs)
+    linear.load_state_dict({"weight": layer.weight, "bias": layer.bias})
+    return linear
+
+
+def _record(model: nn.Module, path: Path, segments: bool, outputs: Sequence[str]) -> None:
+    # Two sequences of which one is padded: a size of one, or a mask of ones, would be recorded as always so.
+    mask = torch.ones(2, 7, dtype=torch.long)
+    mask[1, 5:] = 0
+    names = ["input_ids", "attention_mask", *(["token_type_ids"] if segments else [])]
+    # Three tensors: one that is given twice would be recorded as one input.
+    given = [torch.ones_like(mask), mask, torch.zeros_like(mask)][: len(names)]
+    sizes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("tokens")}
+    shapes = (sizes, sizes, *([(sizes,)] if segments else []))
+    total = sum(parameter.nbytes for parameter in model.parameters())
+    # It warns of its own insides, and says that packages are missing which no encoder of text needs.
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            model,
+            tuple(given),
+            path,
+            input_names=names,
+            output_names=list(outputs),
+            dynamic_shapes=shapes,
+            external_data=total > _MAX_BYTES,
+            dynamo=True,
+            verbose=False,
+        )
