@@ -6,6 +6,7 @@ from importlib.metadata import version
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
+from starlette.datastructures import Headers
 
 from onebert_encoder.answering.asked import Asked
 from onebert_encoder.answering.results import Prediction
@@ -145,7 +146,9 @@ async def health(look: Look) -> Reply:
 async def metrics(look: Look) -> Reply:
     """The metrics of the whole server; see its own route."""
     look.context.principal.require_all(Action.MEASURE)
-    return Reply(look.runtime.metrics.exposition(), {"Content-Type": look.runtime.metrics.content_type})
+    accept = Headers(raw=list(look.headers)).get("accept", "")
+    text, media_type = look.runtime.metrics.exposition_for(accept)
+    return Reply(text, {"Content-Type": media_type})
 
 
 # Code of a problem -> status and type, where TEI has its own word; without a row the status stays.
