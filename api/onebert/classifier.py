@@ -1,5 +1,6 @@
 """`onebert.load`: a delta file as a classifier in this process, without a server."""
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, overload
@@ -11,8 +12,11 @@ import torch
 from onebert_encoder.answering.answer import TASK_TYPES, answer
 from onebert_encoder.answering.asked import Asked
 from onebert_encoder.answering.results import fields_of
+from onebert_encoder.answering.windows import WindowLogits, answer_windows, window_of
 from onebert_encoder.base.base import Base
 from onebert_encoder.maths.fold import fold, to_tensors
+from onebert_encoder.text.tokens import Cut, Pieces, Tokens
+from onebert_encoder.text.windows import window_cuts
 from onebert_server.client import Input, Result
 from onebert_store.errors import AnswerNotFinite, InvalidInput
 from onebert_store.file import format as delta_file
@@ -40,6 +44,7 @@ class Classifier:
         self.task_type = delta.manifest.task_type
         self.digest = delta.digest
         self.manifest = delta.manifest
+        self._window = window_of(delta.manifest, delta.manifest.max_length)
         with torch.no_grad():
             self._row = fold(base, to_tensors(delta, base), delta.manifest.pooling)
 
@@ -76,16 +81,47 @@ class Classifier:
         if not texts:
             return []
         manifest = self.manifest
-        tokens = self.base.tokenizer.encode(texts, manifest.max_length, align=manifest.per_token)
-        logits = predict(self.base, self._row, Inputs(self.base, tokens).features(0, manifest.pooling))
+        pieces, cuts = self._cut(texts)
+        tokenizer = self.base.tokenizer
+        tokens = [
+            [tokenizer.cut(one, kept, manifest.per_token) for kept in of_text]
+            for one, of_text in zip(pieces, cuts, strict=True)
+        ]
+        inputs = Inputs(self.base, [one for of_text in tokens for one in of_text])
+        logits = iter(predict(self.base, self._row, inputs.features(0, manifest.pooling)))
         results = []
-        for number, (text, one, row) in enumerate(zip(texts, tokens, logits, strict=True)):
-            if not np.isfinite(row).all():
+        for number, text in enumerate(texts):
+            rows = [next(logits) for _ in cuts[number]]
+            if not all(np.isfinite(row).all() for row in rows):
                 raise AnswerNotFinite(f"the answer to input {number} is not a finite number")
-            found = answer(row, manifest, text, one.alignment, Asked(top_k))
-            facts = {**fields_of(found, top_k), "tokens": len(one), "truncated": one.truncated}
+            facts = self._facts(text, pieces[number], cuts[number], tokens[number], rows, Asked(top_k))
             results.append(msgspec.convert(facts, Result, from_attributes=True))
         return results
+
+    def _cut(self, texts: list[Input]) -> tuple[list[Pieces], list[Sequence[Cut]]]:
+        """What is read of each text: its beginning, or where the task says so all of it, in windows."""
+        most, tokenizer, window = self.manifest.max_length, self.base.tokenizer, self._window
+        if window is None:
+            pieces = tokenizer.split(texts, most)
+            return pieces, [(tokenizer.fit(one, most),) for one in pieces]
+        pieces = tokenizer.split(texts, sys.maxsize)
+        return pieces, [window_cuts(tokenizer, one, window.tokens, window.overlap) for one in pieces]
+
+    def _facts(
+        self, text: Input, pieces: Pieces, cuts: Sequence[Cut], tokens: Sequence[Tokens], rows: list[Any], asked: Asked
+    ) -> dict[str, Any]:
+        """The fields of a result."""
+        window, manifest = self._window, self.manifest
+        if window is None:
+            found = answer(rows[0], manifest, text, tokens[0].alignment, asked)
+            return {**fields_of(found, asked.top_k), "tokens": len(tokens[0]), "truncated": tokens[0].truncated}
+        windows = [
+            WindowLogits(row, kept[-1][0], one.alignment) for row, kept, one in zip(rows, cuts, tokens, strict=True)
+        ]
+        found = answer_windows(windows, manifest, text, window.reduction, asked)
+        whole = tuple((0, length) for length in pieces.lengths)
+        count, truncated = self.base.tokenizer.measure(pieces, whole)
+        return {**fields_of(found, asked.top_k), "tokens": count, "truncated": truncated, "windows": len(windows)}
 
     def _check(self, text: Input, number: int) -> None:
         texts = text if isinstance(text, tuple) else (text,)

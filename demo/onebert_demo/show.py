@@ -113,7 +113,7 @@ def versions(task: str, text: str, answers: Sequence[tuple[str, TaskResult]]) ->
     say(f"Asked {task} each time: {text}")
     rows = table("after", "version", "label", "score", "digest")
     for after, answer in answers:
-        facts = (str(answer.version), str(answer.label), f"{answer.score:.3f}", f"{answer.digest[:19]}…")
+        facts = (str(answer.version), str(answer.label), f"{answer.score:.3f}", f"{str(answer.digest)[:19]}…")
         rows.add_row(after, *facts)
     out.print(rows)
 

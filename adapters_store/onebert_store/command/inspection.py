@@ -39,7 +39,7 @@ def inspect_file(path: Path) -> dict[str, Any]:
     """
     data = read_file(path)
     delta = loads(data)
-    manifest = delta.manifest.model_dump(exclude={"golden"})
+    manifest = delta.manifest.model_dump(exclude={"golden"}, exclude_none=True)
     # The index of a sparse value is not counted as a parameter.
     sizes = {name: tensor.size for name, tensor in delta.tensors.items() if not name.startswith(SPARSE_INDEX)}
     head = sum(size for name, size in sizes.items() if name.startswith("head."))
@@ -57,6 +57,9 @@ def inspect_file(path: Path) -> dict[str, Any]:
 def render(facts: dict[str, Any]) -> RenderableType:
     """The tables for people; client text in them is printable and cut."""
     parts: list[RenderableType] = [_pairs(_lines(facts))]
+    if facts.get("decision"):
+        decided = ((shown(name, 40), shown(value, 200)) for name, value in _flat(facts["decision"]))
+        parts += ["", _pairs(decided, "How its answers are decided")]
     if facts["training"]:
         rows = ((shown(name, 40), shown(value, 200)) for name, value in _flat(facts["training"]))
         parts += ["", _pairs(rows, "How it was trained")]

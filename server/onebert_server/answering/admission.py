@@ -2,8 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from onebert_encoder.answering.answer import TASK_TYPES
 from onebert_encoder.answering.asked import Asked
@@ -12,18 +12,18 @@ from onebert_encoder.text.tokens import CutOnce, Pieces, Tokenizer
 from onebert_server.access.context import Context
 from onebert_server.access.principal import Action, Principal
 from onebert_server.answering.arrivals import Arrivals
-from onebert_server.answering.backend import Result, Wanted
+from onebert_server.answering.backend import Missed, Result, Wanted
 from onebert_server.answering.plan import Computed, Plan, Planned, Sequences
 from onebert_server.answering.rates import Rates
 from onebert_server.answering.sizes import AnswerSize
 from onebert_server.engine.engine import Engine
-from onebert_server.engine.request import Item
+from onebert_server.engine.request import Item, Request
 from onebert_server.limits import MAX_FANOUT
 from onebert_server.telemetry.observed import FORWARD, QUEUE
 from onebert_server.versions.facts import Facts
 from onebert_server.versions.residents import Residents
 from onebert_server.versions.version import Version
-from onebert_store.errors import InvalidInput
+from onebert_store.errors import DeadlineExceeded, InvalidInput, OneBertError
 
 if TYPE_CHECKING:
     from onebert_server.telemetry.tracing import Tracing
@@ -81,14 +81,60 @@ class Admission:
         logits = iter(await self._arriving().result(request))
         observed.phase(QUEUE, began, request.began)
         observed.phase(FORWARD, request.began, request.ended, request.batches)
-        return [
-            Result(
-                question.version.facts,
-                question.input,
-                [Computed(planned.kept, planned.role, next(logits)) for planned in question.planned],
-            )
-            for question in expanded
-        ]
+        return [Result(question.version.facts, question.input, _computed(question, logits)) for question in expanded]
+
+    async def compute_each(self, context: Context, wanted: Wanted, inputs: Sequence[Pieces]) -> list[Result | Missed]:
+        """See Backend; references are resolved at one moment, and equal inputs share what they can share."""
+        began, observed = time.monotonic(), context.observed
+        if self._tracing is not None and observed.carried is not None:
+            observed.span = self._tracing.taken_up(observed.carried)
+        if context.min_seq > self._directory.position.seq:
+            await self._directory.position.seen(context)
+        context.principal.require_scope(Action.CLASSIFY)
+        self._rates.check(context.principal)
+        self._rates.count(context.principal, ())
+        one_by_one = _OneByOne(context, wanted.asked, CutOnce(self._tokenizer), AnswerSize(wanted.asked), [])
+        asking: list[Awaitable[Result | Missed]] = []
+        for index, ref in enumerate(wanted.refs or ()):
+            number = index if len(inputs) > 1 else 0
+            try:
+                [version] = self._directory.pin([ref], context.principal)
+            except OneBertError as error:
+                asking.append(_at_once(Missed(ref, number, error)))
+            else:
+                asking.append(self._compute_one(version, ref, number, inputs[number], one_by_one))
+        found = await asyncio.gather(*asking)
+        if done := one_by_one.done:
+            first = min(request.began for request in done)
+            observed.phase(QUEUE, began, first)
+            batches = list(dict.fromkeys(batch for request in done for batch in request.batches))
+            observed.phase(FORWARD, first, max(request.ended for request in done), batches)
+        return found
+
+    async def _compute_one(
+        self, version: Version, ref: str, number: int, pieces: Pieces, shared: "_OneByOne"
+    ) -> Result | Missed:
+        """One question of several that end each for itself; unpins the version."""
+        context = shared.context
+        try:
+            try:
+                await self._residents.ready([version], context)
+                question = self._expand_one(version, number, pieces, shared.asked, shared.tokens, shared.size)
+                request = self._engine.submit(question.items, context, wake=False)
+            except BaseException:
+                self._directory.unpin([version])
+                raise
+            request.add_done_callback(lambda _: self._directory.unpin([version]))
+            self._rates.count(context.principal, question.items, requests=0)
+            self._wake_engine()
+            async with asyncio.timeout(context.deadline - time.monotonic()):
+                logits = iter(await self._arriving().result(request))
+        except TimeoutError:
+            return Missed(ref, number, DeadlineExceeded("the answer was not there when the request's time was over"))
+        except OneBertError as error:
+            return Missed(ref, number, error)
+        shared.done.append(request)
+        return Result(version.facts, number, _computed(question, logits))
 
     def _wake_engine(self) -> None:
         """Wakes the engine at the end of this turn of the event loop: what comes in one turn begins in one batch."""
@@ -118,14 +164,18 @@ class Admission:
         expanded = []
         for index, version in enumerate(versions):
             number = index if len(inputs) > 1 else 0
-            pieces = inputs[number]
-            if why := refusal(version.facts, asked, pair=len(pieces.ids) > 1):
-                raise InvalidInput(why)
-            planned = self._plan.expand(pieces, version, self._tokenizer, asked)
-            items = [Item(tokens.of(pieces, one.kept), one.slot) for one in planned]
-            size.add(version.facts, [len(item.tokens) for item in items])
-            expanded.append(_Expanded(version, number, planned, items))
+            expanded.append(self._expand_one(version, number, inputs[number], asked, tokens, size))
         return expanded
+
+    def _expand_one(
+        self, version: Version, number: int, pieces: Pieces, asked: Asked, tokens: CutOnce, size: AnswerSize
+    ) -> "_Expanded":
+        if why := refusal(version.facts, asked, pair=len(pieces.ids) > 1):
+            raise InvalidInput(why)
+        planned = self._plan.expand(pieces, version, self._tokenizer, asked)
+        items = [Item(tokens.of(pieces, one.kept), one.slot) for one in planned]
+        size.add(version.facts, [len(item.tokens) for item in items])
+        return _Expanded(version, number, planned, items)
 
 
 def refusal(facts: Facts, asked: Asked, pair: bool) -> str | None:
@@ -149,3 +199,21 @@ class _Expanded:
         self.input = number
         self.planned = planned
         self.items = items
+
+
+class _OneByOne(NamedTuple):
+    """What questions have in common that end each for itself, and those that were computed."""
+
+    context: Context
+    asked: Asked
+    tokens: CutOnce
+    size: AnswerSize
+    done: list[Request]
+
+
+def _computed(question: _Expanded, logits: Iterator[Logits]) -> list[Computed]:
+    return [Computed(planned.kept, planned.role, next(logits)) for planned in question.planned]
+
+
+async def _at_once(missed: Missed) -> Missed:
+    return missed

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -13,7 +14,7 @@ from onebert_encoder.answering.asked import Asked
 from onebert_encoder.text.tokens import Pieces, Text, Tokenizer
 from onebert_server.access.context import Context
 from onebert_server.access.principal import Action
-from onebert_server.answering.backend import Backend, Result, Wanted
+from onebert_server.answering.backend import Backend, Missed, Result, Wanted
 from onebert_server.answering.plan import Plan, Question, Reading, Sequences
 from onebert_server.answering.seen import seen
 from onebert_server.answering.tokenizing import Tokenizing
@@ -29,6 +30,9 @@ WORKERS = 4
 TINY_NUMBERS = 2048
 _ANSWER_IN_NUMBERS = 32
 
+# Of the time of a request that takes what is there at its end: kept for writing that, at most so many seconds.
+_WRITING, _MAX_WRITING = 0.2, 0.1
+
 T = TypeVar("T")
 
 
@@ -37,6 +41,13 @@ class Answered(NamedTuple):
 
     facts: Facts
     reading: Reading | AnswerNotFinite
+
+
+class Unanswered(NamedTuple):
+    """A question of a request that takes answers without the rest, and why it has none."""
+
+    ref: str
+    error: OneBertError
 
 
 class Answerer:
@@ -109,12 +120,54 @@ class Answerer:
         for result in results:
             for one in result.computed:
                 numbers += one.logits.size + _ANSWER_IN_NUMBERS
-        if numbers <= TINY_NUMBERS:
-            rendered = work()
-        else:
-            rendered = await asyncio.get_running_loop().run_in_executor(self._workers, work)
+        rendered = await self._here_or_beside(numbers, work)
         context.observed.phase(ANSWER, began, time.monotonic())
         return rendered
+
+    async def answer_each(
+        self,
+        context: Context,
+        wanted: Wanted,
+        texts: Sequence[Text],
+        render: Callable[[Iterator[Answered | Unanswered]], T],
+    ) -> T:
+        """As `answer`, of versions that are named; what is wrong with one question, or late, is said of that one.
+
+        Args:
+            context: of the request; what is late is given up a little before the deadline, for the rest to be written.
+            wanted: with references.
+            texts: texts or pairs.
+            render: see `answer`.
+
+        Raises:
+            OneBertError: see Backend.
+        """
+        self.check(context)
+        began, observed = time.monotonic(), context.observed
+        inputs = await self._tokenizing.split(context.principal.name, texts, whole=True)
+        observed.phase(TOKENIZE, began, time.monotonic())
+        results = await self._backend.compute_each(_earlier(context), wanted, inputs)
+        began = time.monotonic()
+        computed = [one for result in results if isinstance(result, Result) for one in result.computed]
+        asked = wanted.asked
+
+        def work() -> T:
+            return render(
+                Unanswered(one.ref, one.error)
+                if isinstance(one, Missed)
+                else _noted(observed, self._read_one(texts[one.input], inputs[one.input], one, asked))
+                for one in results
+            )
+
+        rendered = await self._here_or_beside(sum(one.logits.size + _ANSWER_IN_NUMBERS for one in computed), work)
+        observed.phase(ANSWER, began, time.monotonic())
+        return rendered
+
+    async def _here_or_beside(self, numbers: int, work: Callable[[], T]) -> T:
+        """Reads so many numbers here, or in a worker thread where they are many."""
+        if numbers <= TINY_NUMBERS:
+            return work()
+        return await asyncio.get_running_loop().run_in_executor(self._workers, work)
 
     def _read(
         self,
@@ -144,3 +197,9 @@ def _noted(observed: Observed, answered: Answered) -> Answered:
         observed.answers.append(seen(answered.facts.task, reading and reading.answer))
     observed.tokens += reading.tokens if reading else 0
     return answered
+
+
+def _earlier(context: Context) -> Context:
+    """The context of questions whose request wants to be answered in time without those that are late."""
+    left = context.deadline - time.monotonic()
+    return replace(context, deadline=context.deadline - min(_WRITING * max(left, 0.0), _MAX_WRITING))

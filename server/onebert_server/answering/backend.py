@@ -12,6 +12,7 @@ from onebert_encoder.text.tokens import Pieces
 from onebert_server.access.context import Context
 from onebert_server.answering.plan import Computed
 from onebert_server.versions.facts import Facts
+from onebert_store.errors import OneBertError
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,20 @@ class Result(NamedTuple):
     computed: Sequence[Computed]
 
 
+class Missed(NamedTuple):
+    """A question that has no answer, while others of its request have theirs.
+
+    Attributes:
+        ref: the task or version that was asked.
+        input: the index of the input.
+        error: why.
+    """
+
+    ref: str
+    input: int
+    error: OneBertError
+
+
 class Backend(Protocol):
     """Resolves references and computes, in one step: no caller ever acts on what a reference meant earlier."""
 
@@ -67,4 +82,16 @@ class Backend(Protocol):
                 or not for this principal.
             OverQuota, QueueFull, OverShare, DeadlineExceeded, ShuttingDown, TooLarge: nothing was computed.
             EngineFailed: the logits could not be computed.
+        """
+
+    async def compute_each(self, context: Context, wanted: Wanted, inputs: Sequence[Pieces]) -> list["Result | Missed"]:
+        """As `compute`, each question on its own: what is wrong with one, or late, is said of that one.
+
+        Args:
+            context: of the request; what is not computed by its deadline is missed.
+            wanted: with references.
+            inputs: whole ones, as windows read them.
+
+        Raises:
+            Forbidden, OverQuota, ShuttingDown: nothing was computed.
         """

@@ -66,13 +66,13 @@ class Rates:
                 error.retry_after = int(-bucket.level / bucket.rate + _ROUNDING) + 1
                 raise error
 
-    def count(self, principal: Principal, items: Sequence[Item]) -> None:
-        """Counts one request that was let in, and the tokens of the sequences that are computed for it."""
+    def count(self, principal: Principal, items: Sequence[Item], requests: int = 1) -> None:
+        """Counts a request that was let in, or none, and the tokens of the sequences that are computed for it."""
         quotas = principal.quotas
         if not quotas.of_rates:
             return
         tokens = sum(len(item.tokens) for item in items)
-        for bucket, spent in zip(self._of(principal, self._clock()), (1, tokens), strict=True):
+        for bucket, spent in zip(self._of(principal, self._clock()), (requests, tokens), strict=True):
             if bucket is not None:
                 bucket.level -= spent
 

@@ -72,12 +72,13 @@ class TaskResult(Result, frozen=True, kw_only=True, omit_defaults=True):
     """One answer of a server, with the task, the version and the digest of the delta that gave it.
 
     Attributes:
-        error: why there is no answer; then the fields of an answer are all None.
+        error: why there is no answer; then the fields of an answer are all None, and those of the version, too, where
+            none was found in time.
     """
 
     task: str
-    version: int
-    digest: str
+    version: int | None = None
+    digest: str | None = None
     error: ResultError | None = None
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from onebert_encoder.text.tokens import Pieces
 from onebert_server.access.context import Context
-from onebert_server.answering.backend import Backend, Result, Wanted
+from onebert_server.answering.backend import Backend, Missed, Result, Wanted
 from onebert_server.answering.plan import Computed
 from onebert_server.front_ends import wire
 from onebert_server.logs import log_failure
@@ -19,7 +19,9 @@ from onebert_store.errors import OneBertError
 logger = logging.getLogger("onebert.questions")
 
 
-def question(number: int, context: Context, wanted: Wanted, inputs: Sequence[Pieces]) -> wire.Compute:
+def question(
+    number: int, context: Context, wanted: Wanted, inputs: Sequence[Pieces], each: bool = False
+) -> wire.Compute:
     """What is asked of the engine's process; equal inputs, which are one object, are sent once."""
     now = time.monotonic()
     distinct = {id(one): one for one in inputs}
@@ -37,6 +39,7 @@ def question(number: int, context: Context, wanted: Wanted, inputs: Sequence[Pie
         order=[indexes[id(one)] for one in inputs] if len(inputs) > 1 else [],
         min_seq=context.min_seq,
         span=span.carried if (span := context.observed.span) and span.sampled else None,
+        each=each,
     )
 
 
@@ -51,32 +54,34 @@ async def answered(backend: Backend, asked: wire.Compute) -> wire.Logits | wire.
         context = _context(asked)
         backend.check(context)
         checked = True
-        results = await backend.compute(context, *_wanted(asked))
-        answers = [
-            wire.Answer(
-                one.facts.ref,
-                one.input,
-                [wire.SequenceLogits(each.kept, each.role, each.logits.tobytes()) for each in one.computed],
-            )
-            for one in results
-        ]
-        learned = [*{one.facts.ref: one.facts for one in results}.values()]
+        compute = backend.compute_each if asked.each else backend.compute
+        results = await compute(context, *_wanted(asked))
+        answers = [_answer(one) for one in results]
+        learned = [*{one.facts.ref: one.facts for one in results if isinstance(one, Result)}.values()]
         return wire.Logits(asked.number, answers, learned, [], context.observed.seconds)
     except Exception as error:
         return _refused(asked.number, error, whatever=not checked)
 
 
-def results(reply: wire.Logits, known: Mapping[str, Facts]) -> list[Result]:
+def results(reply: wire.Logits, known: Mapping[str, Facts]) -> list[Result | Missed]:
     """What a reply says of the inputs.
 
     Args:
         reply: the logits, as bytes.
         known: how the logits of each version among its answers are read.
     """
-    return [_result(one, known[one.version]) for one in reply.answers]
+    return [
+        Missed(one.version, one.input, error_of(one.missed)) if one.missed else _result(one, known[one.version])
+        for one in reply.answers
+    ]
 
 
-def error_of(refused: wire.Refused) -> OneBertError:
+def only_results(found: Sequence[Result | Missed]) -> list[Result]:
+    """What was asked as one: an error would have been the whole reply."""
+    return [one for one in found if isinstance(one, Result)]
+
+
+def error_of(refused: wire.Refused | wire.Why) -> OneBertError:
     """The error that a reply stands for."""
     error = OneBertError(refused.detail)
     error.status, error.code, error.title = refused.status, refused.code, refused.title
@@ -103,6 +108,15 @@ def _refused(number: int, error: Exception, whatever: bool) -> wire.Refused:
         log_failure(logger, "a question of a front end", error)
         error = OneBertError("the server failed to answer; its log says where")
     return wire.Refused(number, error.status, error.code, error.title, error.detail, error.retry_after, whatever)
+
+
+def _answer(one: Result | Missed) -> wire.Answer:
+    if isinstance(one, Missed):
+        error = one.error
+        why = wire.Why(error.status, error.code, error.title, error.detail, error.retry_after)
+        return wire.Answer(one.ref, one.input, [], why)
+    computed = [wire.SequenceLogits(each.kept, each.role, each.logits.tobytes()) for each in one.computed]
+    return wire.Answer(one.facts.ref, one.input, computed)
 
 
 def _result(answer: wire.Answer, facts: Facts) -> Result:

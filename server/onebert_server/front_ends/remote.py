@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from onebert_encoder.text.tokens import Pieces
 from onebert_server.access.context import Context
-from onebert_server.answering.backend import Result, Wanted
+from onebert_server.answering.backend import Missed, Result, Wanted
 from onebert_server.front_ends import questions, wire
 from onebert_server.front_ends.full import Full
 from onebert_server.telemetry.observed import Ended, Observed
@@ -28,7 +28,7 @@ class RemoteBackend:
     def __init__(self) -> None:
         self.channel: wire.Channel  # before the first request there is one
         self._numbers = itertools.count()
-        self._waiting: dict[int, tuple[asyncio.Future[list[Result]], Observed]] = {}
+        self._waiting: dict[int, tuple[asyncio.Future[list[Result | Missed]], Observed]] = {}
         self._full = Full()
         self._known: dict[str, Facts] = {}
 
@@ -43,10 +43,19 @@ class RemoteBackend:
 
     async def compute(self, context: Context, wanted: Wanted, inputs: Sequence[Pieces]) -> list[Result]:
         """See Backend."""
+        return questions.only_results(await self._ask(context, wanted, inputs, each=False))
+
+    async def compute_each(self, context: Context, wanted: Wanted, inputs: Sequence[Pieces]) -> list[Result | Missed]:
+        """See Backend."""
+        return await self._ask(context, wanted, inputs, each=True)
+
+    async def _ask(
+        self, context: Context, wanted: Wanted, inputs: Sequence[Pieces], each: bool
+    ) -> list[Result | Missed]:
         number = next(self._numbers)
-        future: asyncio.Future[list[Result]] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[list[Result | Missed]] = asyncio.get_running_loop().create_future()
         self._waiting[number] = future, context.observed
-        self.channel.send(questions.question(number, context, wanted, inputs))
+        self.channel.send(questions.question(number, context, wanted, inputs, each))
         try:
             return await future
         except _Refused as error:

@@ -119,6 +119,7 @@ class Compute(msgspec.Struct, tag=True, frozen=True, array_like=True):
         order: for each reference, which input; empty where the only input is for all.
         min_seq: the registry's change that the answer has to know of.
         span: of the request, where that is sampled; see `Observed.carried`.
+        each: whether what is wrong with one question is said of that one alone.
     """
 
     number: int
@@ -133,6 +134,7 @@ class Compute(msgspec.Struct, tag=True, frozen=True, array_like=True):
     order: list[int]
     min_seq: int = 0
     span: tuple[str, str] | None = None
+    each: bool = False
 
 
 class Cancel(msgspec.Struct, tag=True, frozen=True, array_like=True):
@@ -149,12 +151,27 @@ class SequenceLogits(msgspec.Struct, frozen=True, array_like=True):
     logits: bytes
 
 
+class Why(msgspec.Struct, frozen=True, array_like=True):
+    """A typed error, as it is said of one question."""
+
+    status: int
+    code: str
+    title: str
+    detail: str
+    retry_after: int | None
+
+
 class Answer(msgspec.Struct, frozen=True, array_like=True):
-    """What one version (`task@number`) made of the input with this index in the question's order."""
+    """What one version (`task@number`) made of the input with this index in the question's order.
+
+    Attributes:
+        missed: why there is nothing; then `version` is the reference as it was asked.
+    """
 
     version: str
     input: int
     computed: list[SequenceLogits]
+    missed: Why | None = None
 
 
 class Logits(msgspec.Struct, tag=True, frozen=True, array_like=True):

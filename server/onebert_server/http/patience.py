@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from dataclasses import replace
 from types import TracebackType
 
 from starlette.requests import ClientDisconnect
@@ -74,3 +75,11 @@ class Patience:
         if self._over is None:
             self._over = over
             self._working.cancel()
+
+
+def in_its_time(context: Context, body: object) -> Context:
+    """The context of a request whose body may say for itself how long it is of use, as `timeout_ms`."""
+    milliseconds = getattr(body, "timeout_ms", None)
+    if milliseconds is None:
+        return context
+    return replace(context, deadline=min(context.deadline, context.arrived + milliseconds / 1000))

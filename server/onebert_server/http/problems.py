@@ -42,6 +42,8 @@ REASONS = {
     "string_too_short": "must not be empty",
     "string_too_long": "must have at most {max_length} characters",
     "string_unicode": "must be Unicode, without half of a surrogate pair",
+    "float_type": "must be a number",
+    "finite_number": "must be a number",
     "list_type": "must be a list",
     "bool_type": "must be true or false",
     "literal_error": "must be {expected}",

@@ -18,7 +18,7 @@ from onebert_server.access.context import Context
 from onebert_server.edge import Edge
 from onebert_server.http.digests import SentDigests
 from onebert_server.http.lean.formats import Format, OwnFormat
-from onebert_server.http.patience import Patience
+from onebert_server.http.patience import Patience, in_its_time
 from onebert_server.http.schemas.system import Problem
 from onebert_server.limits import MAX_REQUEST_TIMEOUT
 from onebert_server.telemetry.observed import PARSE
@@ -176,6 +176,7 @@ class DirectRoute(StrictRoute):
             require_media_type(request, form.media_type)
             read = partial(_timed, partial(form.read, scope=request.scope), context)
             body = await StrictRequest(request.scope, request.receive).read(read)
+            context = in_its_time(context, body)
             async with Patience(context, request.receive):
                 content, extra = await form.reply(request.path_params, body, context, edge)
             return Answer(request, content, form.media_type, extra)

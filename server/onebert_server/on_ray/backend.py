@@ -11,7 +11,7 @@ from ray.serve.handle import DeploymentHandle
 
 from onebert_encoder.text.tokens import Pieces
 from onebert_server.access.context import Context
-from onebert_server.answering.backend import Result, Wanted
+from onebert_server.answering.backend import Missed, Result, Wanted
 from onebert_server.front_ends import questions, wire
 from onebert_server.front_ends.full import Full
 from onebert_server.logs import Seldom
@@ -38,15 +38,26 @@ class RayBackend:
         self._full.check(context)
 
     async def compute(self, context: Context, wanted: Wanted, inputs: Sequence[Pieces]) -> list[Result]:
-        """See Backend; logits depend on the question alone, so a replica that dies under it may be followed by another.
+        """See Backend.
 
         Raises:
             EngineFailed: besides what Backend says, replicas died under the question again and again.
             ShuttingDown: there is no replica, and none is coming.
         """
+        return questions.only_results(await self._answered(context, wanted, inputs, each=False))
+
+    async def compute_each(self, context: Context, wanted: Wanted, inputs: Sequence[Pieces]) -> list[Result | Missed]:
+        """See Backend, and `compute`."""
+        return await self._answered(context, wanted, inputs, each=True)
+
+    async def _answered(
+        self, context: Context, wanted: Wanted, inputs: Sequence[Pieces], each: bool
+    ) -> list[Result | Missed]:
+        """Logits depend on the question alone, so a replica that dies under it may be followed by another."""
         for _ in range(ATTEMPTS):
             try:
-                reply = _reply(await self._ask(_task(wanted), encode(questions.question(0, context, wanted, inputs))))
+                question = encode(questions.question(0, context, wanted, inputs, each))
+                reply = _reply(await self._ask(_task(wanted), question))
             except RayActorError:
                 _seldom.warning("a replica was lost; another one takes its questions over")
                 continue

@@ -1,18 +1,22 @@
 """What a task answers as columns: of many texts at once where the answer is for the whole text."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
 from typing import Any, cast
 
 import numpy as np
 import pyarrow
 
 from onebert_encoder.answering.answer import answer
-from onebert_encoder.answering.results import Extraction, Labeled, Labeling
+from onebert_encoder.answering.results import Answer, Extraction, Labeled, Labeling
 from onebert_encoder.answering.scores import Array, score, thresholds_of
 from onebert_encoder.answering.stretches import is_bio
-from onebert_encoder.text.tokens import Alignment, Text
+from onebert_encoder.answering.windows import WindowLogits, answer_windows, window_of
+from onebert_encoder.text.tokens import Alignment, Cut, Text
 from onebert_server.score.tasks import ScoredTask
+from onebert_store.file.decision import Reduction
 from onebert_store.file.manifest import Manifest
 
 _STRETCH = [("start", pyarrow.int32()), ("end", pyarrow.int32()), ("text", pyarrow.string())]
@@ -25,16 +29,25 @@ class Computed:
     """What one task made of some texts.
 
     Attributes:
-        logits: [texts, labels] float32; of a per-token task, [tokens, labels] of each text.
+        logits: [sequences, labels] float32; of a per-token task, [tokens, labels] of each sequence.
         texts: the texts.
-        alignments: of a per-token task, where the tokens lie.
+        alignments: of a per-token task, where the tokens of each sequence lie.
         truncated: whether the task left out the end of a text.
+        kept: of each text what its sequences are: one, or its windows.
+        refused: the texts that cannot be read in windows.
     """
 
     logits: Any
     texts: Sequence[Text]
     alignments: Sequence[Alignment]
     truncated: Sequence[bool]
+    kept: Sequence[Sequence[Cut]]
+    refused: Collection[int]
+
+
+def first_places(kept: Sequence[Sequence[Cut]]) -> list[int]:
+    """Of each text, which of all sequences is its first."""
+    return [0, *accumulate(map(len, kept))][:-1]
 
 
 def column_names(task: ScoredTask, all_scores: bool) -> list[str]:
@@ -51,10 +64,11 @@ def columns(task: ScoredTask, computed: Computed, all_scores: bool) -> dict[str,
         all_scores: whether the score of every label is kept.
     """
     manifest = task.delta.manifest
-    finite = finite_rows(computed.logits)
+    finite = finite_texts(computed)
     made = _per_token(manifest, computed, finite) if manifest.per_token else _whole(manifest, computed, all_scores)
     made |= {
         "truncated": pyarrow.array(computed.truncated, pyarrow.bool_()),
+        "windows": pyarrow.array([len(one) for one in computed.kept], pyarrow.int32()),
         "version": pyarrow.repeat(pyarrow.scalar(task.version, pyarrow.int32()), len(finite)),
         "digest": pyarrow.repeat(pyarrow.scalar(task.delta.digest), len(finite)),
     }
@@ -62,11 +76,17 @@ def columns(task: ScoredTask, computed: Computed, all_scores: bool) -> dict[str,
     return {f"{task.name}_{name}": made[name].take(kept) for name in _names(manifest, all_scores)}
 
 
-def finite_rows(logits: Any) -> Array:
-    """[texts], whether all logits of a text are finite."""
+def finite_texts(computed: Computed) -> Array:
+    """[texts], whether a text has an answer: it could be read, and all of its logits are finite."""
+    logits = computed.logits
     if isinstance(logits, np.ndarray):
-        return np.asarray(np.isfinite(logits).all(axis=1))
-    return np.array([bool(np.isfinite(row).all()) for row in logits], dtype=bool)
+        finite = np.asarray(np.isfinite(logits).all(axis=1))
+    else:
+        finite = np.array([bool(np.isfinite(row).all()) for row in logits], dtype=bool)
+    if len(finite) > len(computed.kept):
+        finite = np.logical_and.reduceat(finite, first_places(computed.kept))
+    finite[list(computed.refused)] = False
+    return np.asarray(finite)
 
 
 def _names(manifest: Manifest, all_scores: bool) -> list[str]:
@@ -79,12 +99,15 @@ def _names(manifest: Manifest, all_scores: bool) -> list[str]:
         found += ["labels"] * (thresholds_of(manifest) is not None) + ["scores"] * all_scores
     if manifest.decision is not None and manifest.decision.abstain is not None:
         found.append("abstained")
+    found += ["windows"] * (window_of(manifest, manifest.max_length) is not None)
     return [*found, "truncated", "version", "digest"]
 
 
 def _whole(manifest: Manifest, computed: Computed, all_scores: bool) -> dict[str, pyarrow.Array]:
     """Answers for whole texts, by the same numbers as `answer`, of all texts at once."""
-    scores, selected, abstained = score(computed.logits.astype(np.float64), manifest)
+    window = window_of(manifest, manifest.max_length)
+    reduce = partial(_reduced, window.reduction, computed.kept) if window and computed.kept else None
+    scores, selected, abstained = score(computed.logits.astype(np.float64), manifest, reduce=reduce)
     names = pyarrow.array(manifest.labels, pyarrow.string())
     made = {}
     if manifest.task_type == "regression":
@@ -109,8 +132,9 @@ def _whole(manifest: Manifest, computed: Computed, all_scores: bool) -> dict[str
 
 def _per_token(manifest: Manifest, computed: Computed, finite: Array) -> dict[str, pyarrow.Array]:
     words, entities, answers, abstained = [], [], [], []
+    starts = first_places(computed.kept)
     for i, text in enumerate(computed.texts):
-        found = answer(computed.logits[i], manifest, text, computed.alignments[i]) if finite[i] else None
+        found = _one_per_token(manifest, computed, i, starts[i]) if finite[i] else None
         labeling = found if isinstance(found, Labeling) else None
         words.append(None if labeling is None else _stretches(labeling.words, text))
         entities.append(None if labeling is None else _stretches(labeling.entities or (), text))
@@ -123,6 +147,26 @@ def _per_token(manifest: Manifest, computed: Computed, finite: Array) -> dict[st
         "answers": pyarrow.array(answers, _SPANS),
         "abstained": pyarrow.array(abstained, pyarrow.bool_()),
     }
+
+
+def _one_per_token(manifest: Manifest, computed: Computed, i: int, start: int) -> Answer:
+    text, window = computed.texts[i], window_of(manifest, manifest.max_length)
+    if window is None:
+        return answer(computed.logits[start], manifest, text, computed.alignments[start])
+    windows = [
+        WindowLogits(computed.logits[start + n], one[-1][0], computed.alignments[start + n])
+        for n, one in enumerate(computed.kept[i])
+    ]
+    return answer_windows(windows, manifest, text, window.reduction)
+
+
+def _reduced(reduction: Reduction, kept: Sequence[Sequence[Cut]], numbers: Array) -> Array:
+    """[texts, …] of [sequences, …]: the windows of all texts become one at once."""
+    starts = first_places(kept)
+    if reduction == "max":
+        return np.asarray(np.maximum.reduceat(numbers, starts, axis=0))
+    counts = np.array([len(one) for one in kept])[:, None]
+    return np.asarray(np.add.reduceat(numbers, starts, axis=0) / counts)
 
 
 def _stretches(found: Sequence[Labeled], text: Text) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from onebert_encoder.answering.windows import window_of
 from onebert_server.score.columns import column_names
 from onebert_server.score.sources import Source
 from onebert_server.score.stream import ROW, Chosen
@@ -15,6 +16,9 @@ _FORMAT = 1
 # Rows of a window: enough to make batches of texts of about one length; with many tasks or labels fewer, since a
 # window's sequences and logits are in memory together.
 _WINDOW_ROWS, _WINDOW_SEQUENCES, _WINDOW_LOGITS, _LEAST_ROWS = 4096, 2**18, 2**24, 16
+
+# Windows that a row is reckoned with where a task reads by windows.
+_ROW_WINDOWS = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,8 +57,13 @@ class Job:
     def window_rows(self) -> int:
         """Rows that are tokenized, sorted and computed at a time."""
         manifests = [task.delta.manifest for task in self.tasks]
-        logits = sum(len(one.labels) * (one.max_length if one.per_token else 1) for one in manifests)
-        most = min(_WINDOW_ROWS, _WINDOW_SEQUENCES // len(manifests), _WINDOW_LOGITS // logits)
+        # A row may be as many sequences as it has windows, which nobody knows before it is read.
+        sequences = [_ROW_WINDOWS if window_of(one, one.max_length) else 1 for one in manifests]
+        tokens = [
+            count * (one.max_length if one.per_token else 1) for one, count in zip(manifests, sequences, strict=True)
+        ]
+        logits = sum(len(one.labels) * count for one, count in zip(manifests, tokens, strict=True))
+        most = min(_WINDOW_ROWS, _WINDOW_SEQUENCES // sum(sequences), _WINDOW_LOGITS // logits)
         return max(most, _LEAST_ROWS)
 
     def facts(self) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Scores windows: tokenized once for all tasks, packed into batches of texts of one length, answered in columns."""
 
+import sys
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -11,30 +12,33 @@ import pyarrow
 import torch
 
 from onebert_encoder.answering.answer import TASK_TYPES
+from onebert_encoder.answering.windows import window_of
 from onebert_encoder.base.base import Base
 from onebert_encoder.maths.fold import fold, to_tensors
 from onebert_encoder.text.tokens import Cut, CutOnce, Pieces, Text
+from onebert_encoder.text.windows import window_cuts
 from onebert_server.engine.bank import Bank
 from onebert_server.engine.passes import Passes
 from onebert_server.engine.request import Item, Launched
 from onebert_server.runtime import load_bank
-from onebert_server.score.columns import Computed, columns, finite_rows
+from onebert_server.score.columns import Computed, columns, finite_texts, first_places
 from onebert_server.score.job import ERROR
 from onebert_server.score.reading import Window
 from onebert_server.score.tasks import ScoredTask
 from onebert_server.settings import Settings
 from onebert_server.versions.proof import Proof
-from onebert_store.errors import InvalidInput
+from onebert_store.errors import InvalidInput, OneBertError
+from onebert_store.file import decision
 from onebert_store.file.delta import check
 
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """One text for one task: its sequence, and where the logits go."""
+    """One text, or one window of it, for one task: its sequence, and where the logits go."""
 
     item: Item
     task: int
-    text: int
+    place: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,18 +50,20 @@ class Prepared:
         texts: the texts, each once.
         of_row: of each row, which of the texts it has; None for a row without one.
         pieces: of each text, where a per-token task needs them to answer.
-        kept: of each task and text, what the task reads of the text.
+        kept: of each task and text, what the task reads of the text, in one sequence or in windows.
         truncated: of each task and text, whether that is less than all.
+        refused: of each task the texts that it cannot read in windows, and why.
         batches: what is computed together.
-        logits: of each task and text, once they are there.
+        logits: of each task and sequence, once they are there.
     """
 
     window: Window
     texts: Sequence[Text]
     of_row: Sequence[int | None]
     pieces: Sequence[Pieces]
-    kept: Sequence[Sequence[Cut]]
+    kept: Sequence[Sequence[Sequence[Cut]]]
     truncated: Sequence[Sequence[bool]]
+    refused: Sequence[Mapping[int, str]]
     batches: Sequence[Sequence[Asked]]
     logits: Sequence[Any] = field(repr=False)
 
@@ -83,7 +89,8 @@ class Scorer:
         self.base = base
         self._tasks, self._batch_tokens, self._all_scores = tasks, batch_tokens, all_scores
         self._passes = Passes(base, bank)
-        self._longest = max(task.delta.manifest.max_length for task in tasks)
+        windows = any(window_of(task.delta.manifest, 0) for task in tasks)
+        self._longest = sys.maxsize if windows else max(task.delta.manifest.max_length for task in tasks)
         self._placed = any(task.delta.manifest.per_token for task in tasks)
         with torch.inference_mode():
             self._slots = [self._install(bank, task) for task in tasks]
@@ -94,23 +101,40 @@ class Scorer:
         texts = list(number)
         tokenizer = self.base.tokenizer
         pieces = tokenizer.split(texts, self._longest, placed=self._placed)
-        lengths = [task.delta.manifest.max_length for task in self._tasks]
-        fitted = {most: [tokenizer.fit(one, most) for one in pieces] for most in set(lengths)}
-        cut_short = {
-            most: [tokenizer.measure(*one)[1] for one in zip(pieces, kept, strict=True)]
-            for most, kept in fitted.items()
-        }
-        kept = [fitted[most] for most in lengths]
+        manifests = [task.delta.manifest for task in self._tasks]
+        keys = [(one.max_length, window_of(one, one.max_length)) for one in manifests]
+        read = {key: self._read(pieces, *key) for key in set(keys)}
+        kept = [read[key][0] for key in keys]
         return Prepared(
             window=window,
             texts=texts,
             of_row=[None if text is None else number[text] for text in window.rows.texts],
             pieces=pieces if self._placed else (),
             kept=kept,
-            truncated=[cut_short[most] for most in lengths],
+            truncated=[read[key][1] for key in keys],
+            refused=[read[key][2] for key in keys],
             batches=self._batches(pieces, kept),
-            logits=[self._room(task, len(texts)) for task in self._tasks],
+            logits=[self._room(*one) for one in zip(self._tasks, kept, strict=True)],
         )
+
+    def _read(
+        self, pieces: Sequence[Pieces], max_length: int, window: decision.Window | None
+    ) -> tuple[list[Sequence[Cut]], list[bool], dict[int, str]]:
+        """What is kept of each text, whether that is less than all of it, and which texts cannot be read so."""
+        tokenizer, refused = self.base.tokenizer, dict[int, str]()
+        fitted = [tokenizer.fit(one, max_length) for one in pieces]
+        if window is None:
+            short = [tokenizer.measure(*one)[1] for one in zip(pieces, fitted, strict=True)]
+            return [(one,) for one in fitted], short, refused
+        kept: list[Sequence[Cut]] = []
+        for number, one in enumerate(pieces):
+            try:
+                kept.append(window_cuts(tokenizer, one, window.tokens, window.overlap))
+            except OneBertError as error:
+                # Something is computed all the same, and not answered: a row has its place in every task's numbers.
+                kept.append((fitted[number],))
+                refused[number] = error.detail
+        return kept, [False] * len(kept), refused
 
     def compute(self, windows: Iterable[Prepared]) -> Iterator[Prepared]:
         """Computes windows in order; on a GPU a batch is launched before the one before it is read."""
@@ -131,13 +155,13 @@ class Scorer:
         made: dict[str, pyarrow.Array] = {}
         index = pyarrow.array(computed.of_row, pyarrow.int64())
         for number, task in enumerate(self._tasks):
-            of_texts = columns(task, self._computed(computed, number), self._all_scores)
-            made |= {name: column.take(index) for name, column in of_texts.items()}
-            finite = finite_rows(computed.logits[number])
+            of_task = self._computed(computed, number)
+            made |= {name: one.take(index) for name, one in columns(task, of_task, self._all_scores).items()}
+            finite, refused = finite_texts(of_task), computed.refused[number]
             if not finite.all():
                 for row, text in enumerate(computed.of_row):
                     if text is not None and not finite[text]:
-                        errors[row] = f"the answer of {task.name} is not a finite number"
+                        errors[row] = refused.get(text, f"the answer of {task.name} is not a finite number")
         made[ERROR] = pyarrow.array(errors, pyarrow.string())
         return pyarrow.table({**dict(zip(rows.ids.column_names, rows.ids.columns, strict=True)), **made})
 
@@ -149,43 +173,55 @@ class Scorer:
         proof.check(list(self._passes.launch([Item(tokens, slot) for tokens in proof.tokens]).read()))
         return slot
 
-    def _batches(self, pieces: Sequence[Pieces], kept: Sequence[Sequence[Cut]]) -> list[list[Asked]]:
+    def _batches(self, pieces: Sequence[Pieces], kept: Sequence[Sequence[Sequence[Cut]]]) -> list[list[Asked]]:
         """Texts by length; the tasks of a text side by side, so that they share what is equal for them."""
         cuts = CutOnce(self.base.tokenizer)
+        starts = [first_places(of_task) for of_task in kept]
         batches: list[list[Asked]] = [[]]
         room = self._batch_tokens
         for text in sorted(range(len(pieces)), key=lambda text: sum(map(len, pieces[text].ids))):
-            items = [Item(cuts.of(pieces[text], kept[task][text]), slot) for task, slot in enumerate(self._slots)]
-            costs = self._passes.costs(items)
+            asked = [
+                Asked(Item(cuts.of(pieces[text], one), slot), task, starts[task][text] + place)
+                for task, slot in enumerate(self._slots)
+                for place, one in enumerate(kept[task][text])
+            ]
+            costs = self._passes.costs([one.item for one in asked])
             # A text's tasks are not torn apart unless they are more than a batch.
             if sum(costs) > room and sum(costs) <= self._batch_tokens:
                 batches.append([])
                 room = self._batch_tokens
-            for task, (item, cost) in enumerate(zip(items, costs, strict=True)):
+            for one, cost in zip(asked, costs, strict=True):
                 if cost > room and batches[-1]:
                     batches.append([])
                     room = self._batch_tokens
-                batches[-1].append(Asked(item, task, text))
+                batches[-1].append(one)
                 room -= cost
         return [batch for batch in batches if batch]
 
     def _land(self, window: Prepared, batch: Sequence[Asked], launched: Launched | None) -> Iterator[Prepared]:
         if launched is not None:
             for asked, logits in zip(batch, launched.read(), strict=True):
-                window.logits[asked.task][asked.text] = logits
+                window.logits[asked.task][asked.place] = logits
         if not window.batches or batch is window.batches[-1]:
             yield window
 
-    def _room(self, task: ScoredTask, texts: int) -> Any:
-        manifest = task.delta.manifest
-        return [None] * texts if manifest.per_token else np.empty((texts, len(manifest.labels)), np.float32)
+    def _room(self, task: ScoredTask, kept: Sequence[Sequence[Cut]]) -> Any:
+        manifest, count = task.delta.manifest, sum(map(len, kept))
+        return [None] * count if manifest.per_token else np.empty((count, len(manifest.labels)), np.float32)
 
     def _computed(self, prepared: Prepared, number: int) -> Computed:
-        per_token = self._tasks[number].delta.manifest.per_token
+        per_token, kept = self._tasks[number].delta.manifest.per_token, prepared.kept[number]
         cut = partial(self.base.tokenizer.cut, align=True)
-        cuts = zip(prepared.pieces, prepared.kept[number], strict=True) if per_token else ()
-        alignments = [alignment for one in cuts if (alignment := cut(*one).alignment) is not None]
-        return Computed(prepared.logits[number], prepared.texts, alignments, prepared.truncated[number])
+        texts = zip(prepared.pieces, kept, strict=True) if per_token else ()
+        cuts = [cut(pieces, one).alignment for pieces, windows in texts for one in windows]
+        return Computed(
+            logits=prepared.logits[number],
+            texts=prepared.texts,
+            alignments=[one for one in cuts if one is not None],
+            truncated=prepared.truncated[number],
+            kept=kept,
+            refused=prepared.refused[number].keys(),
+        )
 
 
 def open_scorer(settings: Settings, tasks: Sequence[ScoredTask], batch_tokens: int, all_scores: bool) -> Scorer:

@@ -16,7 +16,9 @@ import onebert
 from bases import tiny_base
 from offline import bytes_of, rows_of, score_here
 from onebert_store.errors import AliasNotFound, BaseMismatch, InvalidInput, InvalidSettings, StoreCorrupt, StoreLocked
-from onebert_store.file.format import loads
+from onebert_store.file.delta import Delta
+from onebert_store.file.format import load, loads, save
+from onebert_store.file.manifest import parse_manifest
 from onebert_store.registry.registry import Registry
 from servers import ONEBERT, Task, clean_env, run_onebert, wait_until
 
@@ -145,6 +147,63 @@ def test_pairs_and_spans(folder, tmp_path):
         [there] = span.answers
         assert (found["start"], found["end"], found["text"]) == (there.start, there.end, there.text)
         assert found["score"] == pytest.approx(there.score, abs=1e-5)
+
+
+def decided(folder, tmp_path, name, **decision):
+    """A task's file with a decision, of which its golden logits know nothing."""
+    delta = load(folder / f"{name}.safetensors")
+    manifest = delta.manifest.model_dump(exclude_none=True) | {"format": 2, "decision": decision}
+    save(tmp_path / f"{name}.safetensors", Delta(parse_manifest(manifest), delta.tensors))
+    return tmp_path / f"{name}.safetensors"
+
+
+def test_decisions_and_windows_are_those_of_the_classifier_in_python(folder, tmp_path):
+    """Long and short texts mixed, of which those of one file go through batches together."""
+    window = {"tokens": 16, "overlap": 4}
+    decisions = {
+        "bitfit": {"window": window | {"reduction": "max"}, "abstain": {"below": 0.5}, "thresholds": {"label 1": 0.3}},
+        "tags": {"window": window | {"reduction": "mean"}, "temperature": 2.0, "abstain": {"energy": -1.5}},
+        "stars": {"thresholds": {"label 1": 0.0}, "window": window | {"reduction": "mean"}},
+        "lora": {"activation": "sigmoid", "temperature": 3.0},
+        "ner": {"window": window | {"reduction": "union"}},
+    }
+    paths = [decided(folder, tmp_path, name, **one) for name, one in decisions.items()]
+    score_here(tmp_path / "out", paths, folder / "rows.parquet", text="text", all_scores=True)
+    base = str(tiny_base())
+    for name, path in zip(decisions, paths, strict=True):
+        classifier, several = onebert.load(path, base=base), set()
+        for row in rows_of(tmp_path / "out")[:80]:
+            given = next(one["text"] for one in input_rows(folder) if one["id"] == row["id"])
+            if given is None:
+                continue
+            answer = onebert.as_dict(classifier.classify(given))
+            several.add(answer.get("windows"))
+            assert row["error"] is None
+            assert row.get(f"{name}_windows") == answer.get("windows")
+            for field in ("label", "labels", "abstained", "truncated"):
+                if field in answer and (field != "label" or f"{name}_label" in row):
+                    assert row[f"{name}_{field}"] == answer[field]
+            if name == "ner":
+                found = [(one["start"], one["end"], one["label"]) for one in row["ner_words"]]
+                assert found == [(one["start"], one["end"], one["label"]) for one in answer["words"]]
+                assert " ".join(given[start:end] for start, end, _ in found) == given
+            else:
+                scores = row[f"{name}_scores"]
+                got = [scores[label] for label in answer["scores"]]
+                np.testing.assert_allclose(got, [*answer["scores"].values()], atol=1e-4)
+        assert several == {None} if "window" not in decisions[name] else max(several) > 3
+
+
+def test_a_row_that_windows_cannot_read_has_an_error_and_the_others_their_answers(folder, tmp_path):
+    pair = pyarrow.table({"question": ["what was late", "late " * 20], "context": ["my order was late"] * 2})
+    pyarrow.parquet.write_table(pair, tmp_path / "pairs.parquet")
+    path = decided(folder, tmp_path, "qa", window={"tokens": 16, "overlap": 4, "reduction": "max"})
+    score_here(tmp_path / "out", [path], tmp_path / "pairs.parquet", text="question", text_pair="context")
+    fine, refused = rows_of(tmp_path / "out")
+    assert fine["error"] is None
+    assert fine["qa_windows"] == 1
+    assert "no room beside the special tokens and the first text" in refused["error"]
+    assert refused["qa_answers"] is None
 
 
 def test_tasks_that_take_no_such_input_are_refused(folder, tmp_path):

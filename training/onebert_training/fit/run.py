@@ -18,9 +18,11 @@ from onebert_encoder.base.base import Base
 from onebert_encoder.maths.fold import fold
 from onebert_encoder.maths.rows import Row
 from onebert_store.errors import InvalidData, InvalidSettings, TooLarge
+from onebert_store.file.decision import Decision
 from onebert_store.file.delta import SPARSE_VALUE
 from onebert_store.file.format import MAX_FILE_BYTES, MAX_HEADER_BYTES
-from onebert_store.file.manifest import PER_TOKEN, Manifest, Pooling, parse_manifest
+from onebert_store.file.manifest import PER_TOKEN, Manifest, Pooling, format_for, parse_manifest
+from onebert_store.file.strict_json import shown
 from onebert_training.data.dataset import Dataset
 from onebert_training.fit.evaluation import Logits, predict
 from onebert_training.fit.features import Features, Inputs
@@ -135,9 +137,12 @@ class Run:
     def _manifest(self) -> Manifest:
         """The manifest, made before training so that a label or a name that it cannot hold is refused at once."""
         spec = self.base.spec
+        positives = _positives(self.settings.positive, self.data.labels)
+        decision = Decision(positives=positives) if positives else None
         return parse_manifest(
             {
-                "format": 1,
+                "format": format_for(decision),
+                "decision": decision and decision.model_dump(exclude_none=True),
                 "base": {"name": spec.name, "model_type": spec.model_type, "digest": spec.digest},
                 "task_type": self.data.task_type,
                 "labels": list(self.data.labels),
@@ -259,3 +264,17 @@ class Measurement:
     scores: dict[str, float]
     loss: float
     logits: Sequence[Logits]
+
+
+def _positives(said: str | None, labels: Sequence[str]) -> list[str]:
+    """The labels that count as positive; one whose name has a comma is named alone.
+
+    Raises:
+        InvalidSettings: one is no label of the task.
+    """
+    if said is None:
+        return []
+    names = [said] if said in labels else [one.strip() for one in said.split(",")]
+    if strangers := [one for one in names if one not in labels]:
+        raise InvalidSettings(f"{shown(strangers[0])} (--positive) is no label of the task")
+    return names

@@ -30,6 +30,11 @@ class Settings:
         Doc("What the head reads: the first token (cls), the mean of all, the base's pooler; else mean."),
         METHOD,
     ] = None
+    positive: Annotated[
+        str | None,
+        Doc("Label that counts as positive, or a,b,c: several; guardrails ask for their risk. None is guessed."),
+        METHOD,
+    ] = None
     max_length: Annotated[int, Ge(3), Doc("Longest input in tokens; the rest is cut off."), METHOD] = 128
     epochs: Annotated[int, Ge(1), Doc("Passes over the training rows, at most."), STEPS] = 10
     max_steps: Annotated[int | None, Ge(1), Doc("Optimizer steps, at most."), STEPS] = None

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from onebert_server.edge import Edge
 from onebert_server.http.lean.formats import Formats, Found
-from onebert_server.http.patience import Patience
+from onebert_server.http.patience import Patience, in_its_time
 from onebert_server.http.problems import problem_of
 from onebert_server.http.strict import MAX_BYTES_ON_LOOP, PIECE_BYTES, Answer
 from onebert_server.telemetry.observed import PARSE
@@ -57,6 +57,7 @@ class LeanMiddleware:
         began = time.monotonic()
         body = form.read(received, scope)
         context.observed.phase(PARSE, began, time.monotonic())
+        context = in_its_time(context, body)
         async with Patience(context, receive):
             content, extra = await form.reply(found.parameters, body, context, self.edge)
         if len(content) > PIECE_BYTES:

@@ -12,7 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from onebert_encoder.answering.asked import Asked, AskedWindow
 from onebert_encoder.answering.results import fields_of
 from onebert_encoder.text.tokens import Text
-from onebert_server.answering.answers import Answered
+from onebert_server.answering.answers import Answered, Unanswered
 from onebert_server.answering.backend import Wanted
 from onebert_server.answering.plan import Reading
 from onebert_server.answering.sizes import too_many_bytes
@@ -32,6 +32,7 @@ from onebert_server.http.schemas.questions import (
 from onebert_server.http.strict import PROBLEMS, ContextOf, DirectRoute, EdgeOf
 from onebert_server.limits import MAX_ANSWER_BYTES
 from onebert_server.versions.facts import Facts
+from onebert_store.errors import InvalidInput, OneBertError
 
 _encode = msgspec.json.Encoder().encode
 # The schemas' fields in their order; as structs, since they are written several times as fast as models.
@@ -59,9 +60,8 @@ async def classify(task: TaskRef, body: ClassifyRequest, context: ContextOf, edg
 async def classify_items(body: ClassifyItemsRequest, context: ContextOf, edge: EdgeOf) -> bytes:
     """Classifies items of any mix of tasks and versions; answers come in the order of the items."""
     wanted = Wanted(_refs(body.items, context.principal.default_task), asked=_asked(body))
-    return await edge.answerer.answer(
-        context, wanted, [_text(item) for item in body.items], partial(_by_many, wanted.asked)
-    )
+    answer = edge.answerer.answer_each if body.partial else edge.answerer.answer
+    return await answer(context, wanted, [_text(item) for item in body.items], partial(_by_many, wanted.asked))
 
 
 @router.post("/v1/fanout", response_model=ClassifyItemsResponse)
@@ -70,7 +70,10 @@ async def fanout(body: FanoutRequest, context: ContextOf, edge: EdgeOf) -> bytes
     text = _text(body)
     refs = None if body.tasks == ["*"] else body.tasks
     wanted = Wanted(refs, pair=not isinstance(text, str), asked=_asked(body))
-    return await edge.answerer.answer(context, wanted, [text], partial(_by_many, wanted.asked))
+    if body.partial and refs is None:
+        raise InvalidInput("partial is for tasks that are named; * is those that are there")
+    answer = edge.answerer.answer_each if body.partial else edge.answerer.answer
+    return await answer(context, wanted, [text], partial(_by_many, wanted.asked))
 
 
 def _asked(body: Options) -> Asked:
@@ -99,7 +102,7 @@ def _by_one(asked: Asked, answered: Iterator[Answered]) -> bytes:
     return _json(_version(first.facts), results)
 
 
-def _by_many(asked: Asked, answered: Iterator[Answered]) -> bytes:
+def _by_many(asked: Asked, answered: Iterator[Answered | Unanswered]) -> bytes:
     """A ClassifyItemsResponse as JSON."""
     return _json({}, (_task_result(one, asked) for one in answered))
 
@@ -110,11 +113,16 @@ def _read(answered: Answered) -> Reading:
     raise answered.reading
 
 
-def _task_result(one: Answered, asked: Asked) -> msgspec.Struct:
+def _task_result(one: Answered | Unanswered, asked: Asked) -> msgspec.Struct:
+    if isinstance(one, Unanswered):
+        return _TASK_RESULT(task=one.ref, error=_error(one.error))
     if isinstance(one.reading, Reading):
         return _TASK_RESULT(**_fields(one.reading, asked), **_version(one.facts))
-    error = {"code": one.reading.code, "title": one.reading.title, "detail": one.reading.detail}
-    return _TASK_RESULT(**_version(one.facts), error=error)
+    return _TASK_RESULT(**_version(one.facts), error=_error(one.reading))
+
+
+def _error(error: OneBertError) -> dict[str, str]:
+    return {"code": error.code, "title": error.title, "detail": error.detail}
 
 
 def _version(facts: Facts) -> dict[str, Any]:

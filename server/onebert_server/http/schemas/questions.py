@@ -6,7 +6,7 @@ from pydantic import AfterValidator, BaseModel, Discriminator, Field, Tag, model
 
 from onebert_encoder.answering.results import FoundSpan, Labeled
 from onebert_server.http.schemas.common import REF, Ref, RequestBody
-from onebert_server.limits import MAX_FANOUT, MAX_ITEMS, MAX_TEXT
+from onebert_server.limits import MAX_FANOUT, MAX_ITEMS, MAX_REQUEST_TIMEOUT, MAX_TEXT
 from onebert_store.file.decision import MIN_WINDOW, Activation, Reduction
 
 
@@ -85,6 +85,18 @@ class Options(RequestBody):
         Field(allow_inf_nan=False, description="score over which a label is among `labels` (null: the task's)"),
     ] = None
     window: Annotated[WindowBody | None, Field(description="how long texts are read (null: as the task says)")] = None
+    timeout_ms: Annotated[
+        int | None,
+        Field(ge=1, le=1000 * MAX_REQUEST_TIMEOUT, description="milliseconds, from arrival, in which to answer"),
+    ] = None
+
+
+class Together(Options):
+    """What a request for many tasks asks besides."""
+
+    partial: Annotated[
+        bool, Field(description="whether what can be answered is, beside an `error` where something cannot, or is late")
+    ] = False
 
 
 class ClassifyRequest(Options):
@@ -99,13 +111,13 @@ class Item(TextPair):
     task: Ref | None = None
 
 
-class ClassifyItemsRequest(Options):
+class ClassifyItemsRequest(Together):
     """Inputs for many tasks."""
 
     items: Annotated[list[Item], Field(min_length=1, max_length=MAX_ITEMS)]
 
 
-class FanoutRequest(TextPair, Options):
+class FanoutRequest(TextPair, Together):
     """One input for many tasks; `["*"]` means the live version of every task that takes it, and has what is asked."""
 
     tasks: Annotated[list[RefOrAll], Field(min_length=1, max_length=MAX_FANOUT)]
@@ -143,11 +155,15 @@ class ResultError(BaseModel):
 
 
 class TaskResult(Result):
-    """One answer and the version that made it; or, of an answer that is not finite, the version and `error` alone."""
+    """One answer and the version that made it; or why there is none.
+
+    Of an answer that is not finite the version and `error` alone; of a question that a request with `partial` misses
+    the task, as it was asked, and `error`.
+    """
 
     task: str
-    version: int
-    digest: str
+    version: int | None = None
+    digest: str | None = None
     error: ResultError | None = None
 
 

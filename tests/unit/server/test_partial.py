@@ -1,0 +1,115 @@
+"""Answers without the rest: what is wrong with one question, or late, is said of that one; in both kinds of process."""
+
+import asyncio
+import time
+
+import numpy as np
+import pytest
+
+from bases import tiny_base
+from onebert_encoder.base.base import load_base
+from onebert_server.access.context import Context
+from onebert_server.access.principal import root
+from onebert_server.answering.answers import Unanswered
+from onebert_server.answering.backend import Wanted
+from onebert_store.errors import OneBertError
+from parts import Parts, assert_like, context
+
+
+@pytest.fixture(scope="module")
+def base():
+    return load_base(str(tiny_base()))
+
+
+@pytest.fixture(params=[False, True], ids=["one process", "front end"])
+def parts(base, tmp_path, request):
+    made = Parts(base, str(tmp_path / "engine"), request.param)
+    yield made
+    made.batches.opened.set()
+    made.engine.close(60)
+    made.workers.shutdown()
+
+
+async def each(answerer, refs, texts, seconds=None):
+    asking = context()
+    if seconds is not None:
+        now = time.monotonic()
+        asking = Context(root("somebody"), now + seconds, now, "an-id")
+    return await answerer.answer_each(asking, Wanted(refs), texts, list)
+
+
+def asked(parts, refs, texts):
+    async def one():
+        async with parts.answerer() as answerer:
+            return await each(answerer, refs, texts)
+
+    return asyncio.run(one())
+
+
+def test_what_cannot_be_answered_takes_nothing_from_what_can(parts):
+    window = {"tokens": 8, "overlap": 2, "reduction": "max"}
+    parts.add("read", format=2, decision={"window": window})
+    refs = ["good", "nobody", "spans", "bad", "good@7", "not a name", "short", "read"]
+    texts = ["it is late"] * 7 + ["late order now " * 40]
+    found = asked(parts, refs, texts)
+    codes = {ref: one.error.code for ref, one in zip(refs, found, strict=True) if isinstance(one, Unanswered)}
+    assert codes == {
+        "nobody": "task-not-found",
+        "spans": "invalid-input",
+        "good@7": "version-not-found",
+        "not a name": "invalid-input",
+    }
+    assert [one.ref for one in found if isinstance(one, Unanswered)] == list(codes)
+    assert_like(found[0], parts.alone("good", "it is late"))
+    assert_like(found[6], parts.alone("short", "it is late"))
+    assert isinstance(found[3].reading, OneBertError)  # not finite, as without `partial`
+    assert found[7].reading.windows > 1
+    assert not found[7].reading.truncated
+    assert parts.unpinned()
+
+
+def test_one_text_for_many_tasks_is_the_same_as_all_at_once(parts):
+    refs, text = ["good", "tags", "short"], "it is late now order"
+    whole, several = parts.answer(refs, [text]), asked(parts, refs, [text])
+    for one, other in zip(whole, several, strict=True):
+        assert one.facts.ref == other.facts.ref
+        if hasattr(one.reading.answer, "scores"):
+            np.testing.assert_allclose(one.reading.answer.scores, other.reading.answer.scores, atol=1e-6)
+        assert one.reading.tokens == other.reading.tokens
+
+
+def test_what_is_late_is_said_to_be_late(parts):
+    """The engine is held by another's batch, so that nothing of the request is ever begun."""
+
+    async def ask():
+        async with parts.answerer() as answerer:
+            parts.batches.opened.clear()
+            holding = asyncio.create_task(answerer.answer(context(), Wanted(["good"]), ["it is late"], list))
+            await asyncio.to_thread(parts.batches.entered.wait, 180)
+            found = await each(answerer, ["good", "nobody", "short"], ["late"] * 3, seconds=2)
+            parts.batches.opened.set()
+            await holding
+            return found
+
+    found = asyncio.run(ask())
+    assert [one.error.code for one in found] == ["deadline-exceeded", "task-not-found", "deadline-exceeded"]
+    assert parts.unpinned()
+
+
+@pytest.mark.slow
+def test_what_is_in_time_is_answered_beside_what_is_late(parts):
+    """The engine computes one batch of 512 tokens, and is held after it; the rest is late by the time's end."""
+    text = "late order now " * 40  # as long as the base takes
+
+    async def ask():
+        async with parts.answerer() as answerer:
+            parts.batches.opened.clear()
+            found = await each(answerer, ["good"] * 60, [text] * 60, seconds=20)
+            parts.batches.opened.set()
+            return found
+
+    found = asyncio.run(ask())
+    late = [one for one in found if isinstance(one, Unanswered)]
+    assert 0 < len(late) < 60
+    assert {one.error.code for one in late} == {"deadline-exceeded"}
+    assert_like(next(one for one in found if not isinstance(one, Unanswered)), parts.alone("good", text))
