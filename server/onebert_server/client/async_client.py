@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar, cast, overload
+from typing import Any, Self, TypeVar, Unpack, cast, overload
 
 import httpx
 
 from onebert_server.client import administration, calls
-from onebert_server.client.calls import Input, Item, Wait
+from onebert_server.client.calls import Input, Item, ManyOptions, Options, Wait
 from onebert_server.client.exchange import (
     TIMEOUT,
     URL,
@@ -156,20 +156,30 @@ class AsyncClient:
     # A text or a pair is a sequence of texts, too, and Python has no type for the sequences that are neither: the
     # signatures overlap, and the first that fits counts, as it does when the method runs.
     @overload
-    async def classify(self, ref: str, inputs: Input, top_k: int | None = None) -> TaskResult: ...  # type: ignore[overload-overlap]
+    async def classify(  # type: ignore[overload-overlap]
+        self, ref: str, inputs: Input, top_k: int | None = None, **options: Unpack[Options]
+    ) -> TaskResult: ...
     @overload
-    async def classify(self, ref: str, inputs: Sequence[Input], top_k: int | None = None) -> list[TaskResult]: ...
-    async def classify(self, ref: str, inputs: Input | Sequence[Input], top_k: int | None = None) -> Any:
+    async def classify(
+        self, ref: str, inputs: Sequence[Input], top_k: int | None = None, **options: Unpack[Options]
+    ) -> list[TaskResult]: ...
+    async def classify(
+        self, ref: str, inputs: Input | Sequence[Input], top_k: int | None = None, **options: Unpack[Options]
+    ) -> Any:
         """See `Client.classify`."""
-        return await self._run(calls.classify(ref, inputs, top_k, self._timeout))
+        return await self._run(calls.classify(ref, inputs, top_k, self._timeout, options))
 
-    async def classify_items(self, items: Sequence[Item], top_k: int | None = None) -> list[TaskResult]:
+    async def classify_items(
+        self, items: Sequence[Item], top_k: int | None = None, **options: Unpack[ManyOptions]
+    ) -> list[TaskResult]:
         """See `Client.classify_items`."""
-        return await self._run(calls.classify_items(items, top_k, self._timeout))
+        return await self._run(calls.classify_items(items, top_k, self._timeout, options))
 
-    async def fanout(self, one: Input, tasks: Sequence[str] = ("*",), top_k: int | None = None) -> list[TaskResult]:
+    async def fanout(
+        self, one: Input, tasks: Sequence[str] = ("*",), top_k: int | None = None, **options: Unpack[ManyOptions]
+    ) -> list[TaskResult]:
         """See `Client.fanout`."""
-        return await self._run(calls.fanout(one, tasks, top_k, self._timeout))
+        return await self._run(calls.fanout(one, tasks, top_k, self._timeout, options))
 
     async def _run(self, steps: Steps[T]) -> T:
         outcome: Outcome = None

@@ -5,7 +5,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypedDict
 from urllib.parse import quote
 
 from onebert_server.client.exchange import Request, Steps, decode, exchange
@@ -33,6 +33,35 @@ Item: TypeAlias = tuple[str, Input]
 
 Wait: TypeAlias = Literal["all"]
 """Which servers have to show a change before it is answered: every live one."""
+
+
+class WindowOptions(TypedDict, total=False):
+    """How long texts are read; what is left out is the task's `max_length`, 0, and the task type's own."""
+
+    tokens: int
+    overlap: int
+    reduction: Literal["max", "mean", "union"]
+
+
+class Options(TypedDict, total=False):
+    """What is asked of answers in place of what their tasks say.
+
+    Attributes:
+        activation: makes scores of logits; `none` gives the logits.
+        threshold: the score over which a label is among `labels`.
+        window: how long texts are read.
+    """
+
+    activation: Literal["softmax", "sigmoid", "none"]
+    threshold: float
+    window: WindowOptions
+
+
+class ManyOptions(Options, total=False):
+    """Of a request for several tasks also `partial`: what cannot be answered, or is late, has an `error`."""
+
+    partial: bool
+
 
 # How a server names an input of a request.
 PLACE = re.compile(r"\bbody\.(?:inputs|items)\.(\d{1,3})(?:\.\w+)?")
@@ -138,39 +167,45 @@ def delete_version(name: str, number: int, timeout: float) -> Steps[None]:
     yield from exchange(Request("DELETE", _version_path(name, number), repeatable=False), timeout)
 
 
-def classify(ref: str, inputs: Input | Sequence[Input], top_k: int | None, timeout: float) -> Steps[Any]:
+def classify(
+    ref: str, inputs: Input | Sequence[Input], top_k: int | None, timeout: float, options: Options
+) -> Steps[Any]:
     """Classifies one or several inputs with one version: a TaskResult, or a list of them."""
     if isinstance(inputs, str | tuple):
-        return (yield from _in_parts([(ref, inputs)], _ask_one_task(top_k, timeout)))[0]
+        return (yield from _in_parts([(ref, inputs)], _ask_one_task(top_k, timeout, options)))[0]
     quoted(ref)
-    return (yield from _in_parts([(ref, one) for one in inputs], _ask_one_task(top_k, timeout)))
+    return (yield from _in_parts([(ref, one) for one in inputs], _ask_one_task(top_k, timeout, options)))
 
 
-def classify_items(items: Sequence[Item], top_k: int | None, timeout: float) -> Steps[list[TaskResult]]:
+def classify_items(
+    items: Sequence[Item], top_k: int | None, timeout: float, options: ManyOptions
+) -> Steps[list[TaskResult]]:
     """Classifies inputs of any mix of tasks."""
 
     def ask(part: Sequence[Item]) -> Steps[list[TaskResult]]:
-        body = {"items": [{"task": ref, **_input(one)} for ref, one in part], "top_k": top_k}
+        body = {"items": [{"task": ref, **_input(one)} for ref, one in part], "top_k": top_k, **options}
         answer = yield from exchange(with_json("POST", "/v1/classify", body), timeout)
         return decode(answer, TaskResults).results
 
     return (yield from _in_parts(items, ask))
 
 
-def fanout(one: Input, names: Sequence[str], top_k: int | None, timeout: float) -> Steps[list[TaskResult]]:
+def fanout(
+    one: Input, names: Sequence[str], top_k: int | None, timeout: float, options: ManyOptions
+) -> Steps[list[TaskResult]]:
     """Classifies one input with many tasks."""
-    body = {**_input(one), "tasks": list(names), "top_k": top_k}
+    body = {**_input(one), "tasks": list(names), "top_k": top_k, **options}
     return decode((yield from exchange(with_json("POST", "/v1/fanout", body), timeout)), TaskResults).results
 
 
 Ask: TypeAlias = Callable[[Sequence[Item]], Steps[list[TaskResult]]]
 
 
-def _ask_one_task(top_k: int | None, timeout: float) -> Ask:
+def _ask_one_task(top_k: int | None, timeout: float, options: Options) -> Ask:
     """Asks the one task that all items name."""
 
     def ask(part: Sequence[Item]) -> Steps[list[TaskResult]]:
-        body = {"inputs": [_input(one) for _, one in part], "top_k": top_k}
+        body = {"inputs": [_input(one) for _, one in part], "top_k": top_k, **options}
         answer = yield from exchange(with_json("POST", f"/v1/tasks/{quoted(part[0][0])}/classify", body), timeout)
         found = decode(answer, Results)
         by: dict[str, Any] = {"task": found.task, "version": found.version, "digest": found.digest}
@@ -206,7 +241,8 @@ def _in_parts(items: Sequence[Item], ask: Ask) -> Steps[list[TaskResult]]:
             error.args = (error.detail,)
             raise
         results += answers
-        found |= {ref: f"{answer.task}@{answer.version}" for (ref, _), answer in zip(part, answers, strict=True)}
+        both = zip(part, answers, strict=True)
+        found |= {ref: f"{one.task}@{one.version}" for (ref, _), one in both if one.version is not None}
     return results
 
 

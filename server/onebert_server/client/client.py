@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar, cast, overload
+from typing import Any, Self, TypeVar, Unpack, cast, overload
 
 import httpx
 
 from onebert_server.client import administration, calls
-from onebert_server.client.calls import Input, Item, Wait
+from onebert_server.client.calls import Input, Item, ManyOptions, Options, Wait
 from onebert_server.client.exchange import (
     TIMEOUT,
     URL,
@@ -229,10 +229,16 @@ class Client:
     # A text or a pair is a sequence of texts, too, and Python has no type for the sequences that are neither: the
     # signatures overlap, and the first that fits counts, as it does when the method runs.
     @overload
-    def classify(self, ref: str, inputs: Input, top_k: int | None = None) -> TaskResult: ...  # type: ignore[overload-overlap]
+    def classify(  # type: ignore[overload-overlap]
+        self, ref: str, inputs: Input, top_k: int | None = None, **options: Unpack[Options]
+    ) -> TaskResult: ...
     @overload
-    def classify(self, ref: str, inputs: Sequence[Input], top_k: int | None = None) -> list[TaskResult]: ...
-    def classify(self, ref: str, inputs: Input | Sequence[Input], top_k: int | None = None) -> Any:
+    def classify(
+        self, ref: str, inputs: Sequence[Input], top_k: int | None = None, **options: Unpack[Options]
+    ) -> list[TaskResult]: ...
+    def classify(
+        self, ref: str, inputs: Input | Sequence[Input], top_k: int | None = None, **options: Unpack[Options]
+    ) -> Any:
         """Classifies one input, or any number of them, with one version of a task.
 
         Args:
@@ -240,19 +246,24 @@ class Client:
             inputs: one, or a sequence of them; a tuple is a pair of texts, of a span task (question, context).
             top_k: how many scores to give, best first (None: all); of a span task, how many answers (None: one, at
                 most 20).
+            **options: what is asked in place of what the task says; see Options.
 
         Returns:
             The answer; of a sequence a list of answers in its order.
         """
-        return self._run(calls.classify(ref, inputs, top_k, self._timeout))
+        return self._run(calls.classify(ref, inputs, top_k, self._timeout, options))
 
-    def classify_items(self, items: Sequence[Item], top_k: int | None = None) -> list[TaskResult]:
+    def classify_items(
+        self, items: Sequence[Item], top_k: int | None = None, **options: Unpack[ManyOptions]
+    ) -> list[TaskResult]:
         """Classifies (reference, input) items of any mix of tasks; answers in their order."""
-        return self._run(calls.classify_items(items, top_k, self._timeout))
+        return self._run(calls.classify_items(items, top_k, self._timeout, options))
 
-    def fanout(self, one: Input, tasks: Sequence[str] = ("*",), top_k: int | None = None) -> list[TaskResult]:
+    def fanout(
+        self, one: Input, tasks: Sequence[str] = ("*",), top_k: int | None = None, **options: Unpack[ManyOptions]
+    ) -> list[TaskResult]:
         """Classifies one input with up to 1024 tasks; `*`: the live version of every task that takes such an input."""
-        return self._run(calls.fanout(one, tasks, top_k, self._timeout))
+        return self._run(calls.fanout(one, tasks, top_k, self._timeout, options))
 
     def _run(self, steps: Steps[T]) -> T:
         outcome: Outcome = None
