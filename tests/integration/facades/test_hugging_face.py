@@ -7,6 +7,7 @@ from huggingface_hub import InferenceClient, constants
 from huggingface_hub.errors import HfHubHTTPError
 from transformers.pipelines.token_classification import TokenClassificationPipeline
 
+from environments import node_environment
 from servers import tokenizer
 
 TEXT = "please help my order is late"
@@ -188,3 +189,22 @@ def test_the_clients_own_error_holds_the_servers_words(url):
         client(url, "nothing").text_classification(TEXT)
     harmless = {"inputs": TEXT, "options": {"use_cache": False, "wait_for_model": True}, "parameters": None}
     assert httpx.post(f"{url}/models/tone", json=harmless, timeout=180).status_code == 200
+
+
+@pytest.mark.slow
+def test_the_javascript_client_gets_what_the_native_interface_says(url):
+    seen = node_environment("hugging_face").run("hugging_face.mjs", url, TEXT, CONTEXT)
+
+    def native(task, inputs, **asked):
+        answer = httpx.post(f"{url}/v1/tasks/{task}/classify", json={"inputs": inputs, **asked}, timeout=180)
+        return answer.json()["results"][0]
+
+    assert {one["label"]: one["score"] for one in seen["tone"]} == native("tone", TEXT)["scores"]
+    assert len(seen["raw"]) == 2
+    assert [one["word"] for one in seen["tags"]] == [TEXT[one["start"] : one["end"]] for one in seen["tags"]]
+    best = native("spans", {"text": TEXT, "text_pair": CONTEXT})["answers"][0]
+    spans = seen["spans"][0] if isinstance(seen["spans"], list) else seen["spans"]
+    assert (spans["answer"], spans["score"]) == (best["text"], best["score"])
+    np.testing.assert_allclose(sum(one["score"] for one in seen["nli"]), 1)
+    assert {one["label"] for one in seen["nli"]} == {"delivery", "money"}
+    assert "there is no task" in seen["refused"]
