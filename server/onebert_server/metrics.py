@@ -1,10 +1,11 @@
 """Prometheus metrics: one registry per server, no texts in any label, and names of tasks in those of tasks alone."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
 
 from onebert_server.telemetry.observed import Ended
 from onebert_server.telemetry.tasks import TaskCounts
@@ -142,18 +143,22 @@ class Metrics:
         """Counts one upload: `created`, `existing` or the code of the error."""
         self._uploads.labels(result).inc()
 
-    def exposition(self) -> bytes:
-        """The text that a Prometheus server scrapes."""
-        return generate_latest(self.registry)
+    def exposition(self, names: Sequence[str] = ()) -> bytes:
+        """The text that a Prometheus server scrapes; with names, of samples that have one of these alone."""
+        return generate_latest(self._of_names(names))
 
-    def exposition_for(self, accept: str) -> tuple[bytes, str]:
+    def exposition_for(self, accept: str, names: Sequence[str] = ()) -> tuple[bytes, str]:
         """What a scraper is given, and its media type.
 
         Args:
             accept: what the scraper takes. OpenMetrics has examples of traces; without traces nothing else is given
                 than ever.
+            names: see `exposition`.
         """
         if self._exemplars:
             write, media_type = choose_encoder(accept)
-            return write(self.registry), media_type
-        return self.exposition(), CONTENT_TYPE_LATEST
+            return write(self._of_names(names)), media_type
+        return self.exposition(names), CONTENT_TYPE_LATEST
+
+    def _of_names(self, names: Sequence[str]) -> Collector:
+        return self.registry.restricted_registry(names) if names else self.registry

@@ -32,6 +32,7 @@ from onebert_server.versions.catalog import Catalog
 from onebert_server.versions.directory import Directory
 from onebert_server.versions.follower import Follower
 from onebert_server.versions.loader import Loader
+from onebert_server.versions.measured import Measured
 from onebert_server.versions.presence import Presence
 from onebert_server.versions.residents import Residents
 from onebert_store.errors import InvalidSettings, Unhealthy
@@ -61,6 +62,7 @@ class Runtime(Edge):
         uploader: the one thread that takes uploads, so that they queue behind each other and not before answers.
         presence: this replica among others on the registry; None where there can be none.
         receiving: the uploads that are under way.
+        measured: what versions change in the base, as far as somebody has asked.
         metrics: those of this process, and of its front ends.
         keys: those that are taken now.
         administration: what only admins of all tasks may do.
@@ -83,6 +85,7 @@ class Runtime(Edge):
     registrars: Executor
     uploader: Executor
     receiving: Receiving = field(default_factory=Receiving)
+    measured: Measured = field(default_factory=Measured)
 
     @property
     def directory(self) -> Directory:

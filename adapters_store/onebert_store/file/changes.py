@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from onebert_store.file.canonical import Array
-from onebert_store.file.delta import ADAPTER_UP, DELTA, LORA_A, LORA_B, SCALE, SPARSE_VALUE
+from onebert_store.file.delta import ADAPTER_UP, DELTA, LORA_A, LORA_B, SCALE, SPARSE_INDEX, SPARSE_VALUE
 
 Kind = Literal["added", "low-rank", "sparse", "adapter", "scale"]
 
@@ -38,6 +38,7 @@ class Change:
         name: the parameter or module, by its Hugging Face name.
         layer: the index of its layer; None outside the layers.
         rms: root mean square of these numbers.
+        norm: their length (L2).
         mean_abs: their mean absolute value; None for `low-rank`, whose numbers are never computed one by one.
     """
 
@@ -45,6 +46,7 @@ class Change:
     name: str
     layer: int | None
     rms: float
+    norm: float
     mean_abs: float | None
 
 
@@ -59,6 +61,43 @@ def changes(tensors: Mapping[str, Array]) -> list[Change]:
     return [change for name in tensors if (change := _change(tensors, name))]
 
 
+def difference(one: Mapping[str, Array], other: Mapping[str, Array]) -> dict[str, Array]:
+    """Tensors whose `changes` are those that lead from `other` to `one`: two deltas for the same base.
+
+    A low-rank difference of products is a product itself, of the factors beside each other. Adapters are no differences
+    of weights: theirs is that of the second maps, unit by unit where both have as many.
+    """
+    found: dict[str, Array] = {}
+    for name in sorted(one.keys() | other.keys()):
+        a, b = (tensors[name].astype(np.float64) if name in tensors else None for tensors in (one, other))
+        if name.startswith(LORA_A):
+            found[name] = np.concatenate([tensor for tensor in (a, b) if tensor is not None])
+        elif name.startswith(LORA_B):
+            found[name] = np.concatenate([part for part in (a, None if b is None else -b) if part is not None], axis=1)
+        elif name.startswith(SPARSE_VALUE):
+            found[name] = _of_sparse(one, other, name.removeprefix(SPARSE_VALUE))
+        elif name.startswith((DELTA, SCALE, ADAPTER_UP)):
+            start = 1.0 if name.startswith(SCALE) else 0.0
+            if a is not None and b is not None and a.shape != b.shape:
+                found[name] = np.concatenate([a.reshape(-1), -b.reshape(-1)])
+            else:
+                found[name] = start + (start if a is None else a) - (start if b is None else b)
+    return found
+
+
+def _of_sparse(one: Mapping[str, Array], other: Mapping[str, Array], module: str) -> _Float64:
+    """Differences at every index that one of the two changes."""
+    none = np.empty(0)
+    sides = [
+        (tensors.get(SPARSE_INDEX + module, none), tensors.get(SPARSE_VALUE + module, none)) for tensors in (one, other)
+    ]
+    places = np.unique(np.concatenate([index for index, _ in sides]))
+    found = np.zeros(len(places))
+    for (index, value), sign in zip(sides, (1.0, -1.0), strict=True):
+        found[np.searchsorted(places, index)] += sign * value.astype(np.float64)
+    return found
+
+
 def _change(tensors: Mapping[str, Array], name: str) -> Change | None:
     prefix, dot, rest = name.partition(".")
     prefix, tensor = prefix + dot, tensors[name]
@@ -68,7 +107,8 @@ def _change(tensors: Mapping[str, Array], name: str) -> Change | None:
         return _of_numbers("adapter", 0.0, rest.removesuffix(".weight"), tensor)
     b = tensors.get(LORA_B + rest) if prefix == LORA_A else None
     if b is not None and b.ndim == tensor.ndim == 2 and b.shape[1] == tensor.shape[0]:
-        return Change("low-rank", rest, _layer(rest), _rms_of_product(b, tensor), None)
+        norm = _norm_of_product(b, tensor)
+        return Change("low-rank", rest, _layer(rest), norm / sqrt(b.shape[0] * tensor.shape[1]), norm, None)
     return None
 
 
@@ -78,11 +118,11 @@ def _of_numbers(kind: Kind, start: float, name: str, tensor: Array) -> Change:
         numbers = flat[at : at + _PIECE].astype(np.float64) - start
         total += float(np.abs(numbers).sum())
         squares += float(np.square(numbers).sum())
-    return Change(kind, name, _layer(name), sqrt(squares / flat.size), total / flat.size)
+    return Change(kind, name, _layer(name), sqrt(squares / flat.size), sqrt(squares), total / flat.size)
 
 
-def _rms_of_product(b: Array, a: Array) -> float:
-    """Root mean square of BA [out, in], of whose two forms the smaller is computed, tile by tile."""
+def _norm_of_product(b: Array, a: Array) -> float:
+    """Length of BA [out, in], of whose two forms the smaller is computed, tile by tile."""
     (out, r), columns = b.shape, a.shape[1]
     if r * r <= out * columns:
         # ‖BA‖² is the sum over all elements of BᵀB ⊙ AAᵀ, both [r, r]: nothing of the size of the product is needed.
@@ -91,7 +131,7 @@ def _rms_of_product(b: Array, a: Array) -> float:
     else:
         squares = sum(float(np.square(tile).sum()) for tile in _tiles_of_product(b, a))
     # Rounding can take a sum that is zero below zero.
-    return sqrt(max(squares, 0.0)) / sqrt(out * columns)
+    return sqrt(max(squares, 0.0))
 
 
 def _tiles_of_product(x: Array, y: Array) -> Iterator[_Float64]:

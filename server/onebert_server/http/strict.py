@@ -7,10 +7,10 @@ from functools import cached_property, partial
 from typing import Annotated, Any, TypeVar
 
 import numpy as np
-from fastapi import Depends, Header, Request, Response
+from fastapi import Depends, Header, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
@@ -63,6 +63,11 @@ async def _context(
     return context
 
 
+# As Prometheus' federation takes them.
+MetricNames = Annotated[
+    list[Annotated[str, Field(max_length=128)]],
+    Query(alias="name[]", max_length=64, description="names of the samples that are wanted; all of them without"),
+]
 EdgeOf = Annotated[Edge, Depends(_edge)]
 ContextOf = Annotated[Context, Depends(_context)]
 

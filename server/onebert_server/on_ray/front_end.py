@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import logging
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -26,7 +26,7 @@ from onebert_server.edge import Edge
 from onebert_server.facades.routes import answering, form_of
 from onebert_server.front_ends import wire
 from onebert_server.garbage import collect_seldom
-from onebert_server.http.strict import PROBLEMS, ContextOf
+from onebert_server.http.strict import PROBLEMS, ContextOf, MetricNames
 from onebert_server.http.web import oidc_tokens, uvicorn_config, web_app
 from onebert_server.logs import log_to_stderr
 from onebert_server.metrics import Metrics
@@ -136,13 +136,13 @@ class FrontEnd:
         router = APIRouter(responses=PROBLEMS, tags=["system"])
 
         @router.get("/metrics", response_class=Response)
-        async def metrics(context: ContextOf) -> Response:
+        async def metrics(context: ContextOf, names: MetricNames = []) -> Response:  # noqa: B006 - FastAPI's
             context.principal.require_all(Action.MEASURE)
-            return Response(await self._measure(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+            return Response(await self._measure(names), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
         return router
 
-    async def _measure(self) -> bytes:
+    async def _measure(self, names: Sequence[str]) -> bytes:
         """The metrics of this node, so that what all nodes say counts nothing twice."""
         here = measured.part(self._metrics)
         try:
@@ -153,7 +153,7 @@ class FrontEnd:
             logger.warning("replicas do not say what they count: %s", type(error).__name__)
             parts = []
         own = [part for part in parts if isinstance(part, measured.Part) and part.node == here.node]
-        return measured.together([here, *own])
+        return measured.together([here, *own], names)
 
     async def _look(self) -> None:
         changed: bytes = await self._replicas.options(method_name="keys").remote(self._digest)

@@ -1,6 +1,6 @@
 """The metrics of one node of a cluster: those of its front end and of its replicas, in one text."""
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -27,14 +27,17 @@ class Part(NamedTuple):
 
 
 class _Families(Collector):
-    def __init__(self) -> None:
+    def __init__(self, names: Container[str]) -> None:
+        self._names = names
         self._families: dict[str, Metric] = {}
 
     def add(self, part: Part) -> None:
         for family in text_string_to_metric_families(part.text):
             known = self._families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
             known.samples += [
-                sample._replace(labels={**sample.labels, "process": part.process}) for sample in family.samples
+                sample._replace(labels={**sample.labels, "process": part.process})
+                for sample in family.samples
+                if not self._names or sample.name in self._names
             ]
 
     def collect(self) -> Iterable[Metric]:
@@ -49,9 +52,9 @@ def part(metrics: Metrics) -> Part:
     return Part(ray.get_runtime_context().get_node_id(), name, metrics.exposition().decode())
 
 
-def together(parts: Iterable[Part]) -> bytes:
-    """One text; each sample says by the label `process` whose it is."""
-    families = _Families()
+def together(parts: Iterable[Part], names: Container[str] = ()) -> bytes:
+    """One text; each sample says by the label `process` whose it is. With names, of samples that have one of these."""
+    families = _Families(names)
     for one in parts:
         families.add(one)
     registry = CollectorRegistry()

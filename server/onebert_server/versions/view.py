@@ -4,6 +4,8 @@ from onebert_server.access.principal import Action, Principal
 from onebert_server.versions.catalog import Catalog
 from onebert_server.versions.version import TaskEntry, Version
 from onebert_store.errors import AliasNotFound
+from onebert_store.file.changes import Change, changes, difference
+from onebert_store.file.format import loads
 from onebert_store.file.manifest import Manifest
 from onebert_store.file.strict_json import shown
 from onebert_store.registry.records import Alias
@@ -62,6 +64,14 @@ class View:
         self._principal.require(Action.SEE, version.entry.task)
         self._catalog.learn(version)
         return self._catalog.manifest(version.entry)
+
+    def changes(self, version: Version, against: Version | None = None) -> list[Change]:
+        """What a version changes in the base, or beyond what another one does; reads the store."""
+        self._principal.require(Action.SEE, version.entry.task)
+        tensors = loads(self._catalog.read_delta(version)).tensors
+        if against is not None:
+            tensors = difference(tensors, loads(self._catalog.read_delta(against)).tensors)
+        return changes(tensors)
 
     def delta(self, version: Version) -> bytes:
         """The canonical bytes of a version, verified; reads the store."""

@@ -85,6 +85,7 @@ def other_requests(name):
     for number in (1, 7):
         yield "GET", f"/v1/tasks/{name}/versions/{number}", {}
         yield "GET", f"/v1/tasks/{name}/versions/{number}/delta", {}
+        yield "GET", f"/v1/tasks/{name}/versions/{number}/changes?against=1", {}
         yield "DELETE", f"/v1/tasks/{name}/versions/{number}", {}
     for alias in ("live", "next", "Not-A-Name", "12"):
         path = f"/v1/tasks/{name}/aliases/{alias}"
@@ -238,6 +239,7 @@ ROUTES = {
     "POST /v1/tasks/{task}/rename": ({"admin"}, {"task": FREE, "json": {"name": "acme-new"}}),
     "GET /v1/tasks/{task}/versions/{version}": (ANY, {}),
     "GET /v1/tasks/{task}/versions/{version}/delta": (READ, {}),
+    "GET /v1/tasks/{task}/versions/{version}/changes": (ANY, {}),
     "DELETE /v1/tasks/{task}/versions/{version}": ({"admin"}, {"version": 7}),
     "GET /v1/tasks/{task}/aliases/{alias}": (ANY, {}),
     "PUT /v1/tasks/{task}/aliases/{alias}": (PROMOTE, {"json": {"version": 7}, "headers": AT}),

@@ -19,9 +19,9 @@ MOST = 40
 def server(tmp_path_factory):
     folder = tmp_path_factory.mktemp("many")
     delta = loads(Task(seed=1).file)
-    with Registry.open(folder / "data") as registry:
+    with Registry.open(folder / "data") as registry, registry.storing(delta, None) as stored:
         for number in range(TASKS):
-            registry.add(f"task-{number:04}", delta)
+            registry.add_stored(f"task-{number:04}", delta, stored)
     with Server(folder) as running:
         yield running
 

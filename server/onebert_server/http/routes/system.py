@@ -6,7 +6,7 @@ from onebert_encoder.maths.choose import answering_kernels
 from onebert_server.access.principal import Action
 from onebert_server.http.routes.runtime_of import RuntimeOf
 from onebert_server.http.schemas.system import BaseResponse, Health, WhoResponse
-from onebert_server.http.strict import PROBLEMS, ContextOf
+from onebert_server.http.strict import PROBLEMS, ContextOf, MetricNames
 from onebert_store.errors import ShuttingDown
 
 router = APIRouter(responses=PROBLEMS, tags=["system"])
@@ -58,8 +58,13 @@ async def readyz(runtime: RuntimeOf) -> Health:
 @router.get(
     "/metrics", response_class=Response, responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
 )
-async def metrics(runtime: RuntimeOf, context: ContextOf, request: Request) -> Response:
+async def metrics(
+    runtime: RuntimeOf,
+    context: ContextOf,
+    request: Request,
+    names: MetricNames = [],  # noqa: B006 - FastAPI copies it
+) -> Response:
     """Prometheus metrics, which are of all tasks together: for keys of all tasks."""
     context.principal.require_all(Action.MEASURE)
-    text, media_type = runtime.metrics.exposition_for(request.headers.get("accept", ""))
+    text, media_type = runtime.metrics.exposition_for(request.headers.get("accept", ""), names)
     return Response(text, headers={"Content-Type": media_type})

@@ -20,6 +20,8 @@ from onebert_server.http.schemas.common import ALIAS, NAME
 from onebert_server.http.schemas.tasks import (
     AliasRequest,
     AliasResponse,
+    ChangeResponse,
+    ChangesResponse,
     RenameRequest,
     TaskResponse,
     TasksResponse,
@@ -152,6 +154,36 @@ async def version(
     manifest = await _in_thread(runtime, view.manifest, found)
     response.headers["ETag"] = f'"{found.entry.digest}"'
     return VersionResponse(task=task, manifest=manifest, **_summary(found).model_dump())
+
+
+@router.get("/v1/tasks/{task}/versions/{version}/changes")
+async def changes(
+    task: Name,
+    version: VersionNumber,
+    response: Response,
+    runtime: RuntimeOf,
+    view: ViewOf,
+    against: Annotated[int | None, Query(ge=1, lt=2**31, description="another version of the task")] = None,
+) -> ChangesResponse:
+    """Says how much a version changes each part of the base, or, with `against`, beyond another version of the task."""
+    check_name(task)
+    asked = [view.version(task, version)] + ([] if against is None else [view.version(task, against)])
+    digests = tuple(one.entry.digest for one in asked)
+    found = await runtime.measured.of(digests, lambda: _in_thread(runtime, view.changes, *asked))
+    symbols = runtime.base.spec.symbols
+    rows = [
+        ChangeResponse(
+            name=one.name,
+            symbol=symbols.get(one.name, one.name),
+            layer=one.layer,
+            kind=one.kind,
+            norm=one.norm,
+            rms=one.rms,
+        )
+        for one in found
+    ]
+    response.headers["ETag"] = f'"{"+".join(digests)}"'
+    return ChangesResponse(task=task, version=version, digest=digests[0], against=against, changes=rows)
 
 
 @router.get("/v1/tasks/{task}/versions/{version}/delta", response_class=Response, responses={200: FILE})

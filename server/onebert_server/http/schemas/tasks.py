@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field
 
 from onebert_server.http.schemas.common import NAME, RequestBody
+from onebert_store.file.changes import Kind
 from onebert_store.file.manifest import Manifest
 
 
@@ -66,6 +67,27 @@ class VersionResponse(VersionSummary):
 
     task: str
     manifest: Manifest
+
+
+class ChangeResponse(BaseModel):
+    """What a version changes in one parameter or module of the base."""
+
+    name: Annotated[str, Field(description="of the parameter or module, as Hugging Face names it")]
+    symbol: Annotated[str, Field(description="what the papers call it; `name` where they do not")]
+    layer: Annotated[int | None, Field(description="null outside of the layers")]
+    kind: Annotated[Kind, Field(description="what is added: a vector, a low-rank matrix, single weights, …")]
+    norm: Annotated[float, Field(description="length (L2) of what is added; of a scale, of its distance from one")]
+    rms: Annotated[float, Field(description="root mean square of the same numbers")]
+
+
+class ChangesResponse(BaseModel):
+    """What a version changes in the base, or beyond what another one changes."""
+
+    task: str
+    version: int
+    digest: str
+    against: Annotated[int | None, Field(description="the version that it is compared with; null: the bare base")]
+    changes: list[ChangeResponse]
 
 
 class _Task(BaseModel):

@@ -1,19 +1,23 @@
 // The page: who is signed in, which view is shown, and what is around it.
 
-import { session, signIn, signOut, signedIn } from "./api.js";
+import { may, session, signIn, signOut, signedIn } from "./api.js";
 import { Calls } from "./calls.js";
 import { html, render, useEffect, useRef, useState } from "./lib.js";
 import { Said, Waiting } from "./parts.js";
 import { here } from "./route.js";
 import { SignIn } from "./views/signin.js";
+import { Load } from "./views/load.js";
 import { Task } from "./views/task.js";
 import { Tasks } from "./views/tasks.js";
 import { Try } from "./views/try.js";
+import { Upload } from "./views/upload.js";
 
-// The first part of the address -> name, view, and whether who asks may use it.
+// The first part of the address -> name, view, and whether it is offered to who asks.
 const VIEWS = {
   tasks: { name: "Tasks", view: ({ parts, query }) => (parts[1] ? html`<${Task} name=${parts[1]} query=${query} key=${parts[1]} />` : html`<${Tasks} />`) },
   try: { name: "Try", view: ({ query }) => html`<${Try} query=${query} />` },
+  upload: { name: "Upload", view: ({ query }) => html`<${Upload} query=${query} />`, offered: () => may("upload") },
+  load: { name: "Load", view: () => html`<${Load} />`, offered: () => session.get().who.tasks.includes("*") },
 };
 
 const titles = ({ parts, at }) => `${parts[1] ?? VIEWS[at].name} · OneBERT`;
@@ -49,7 +53,7 @@ const Head = ({ at }) => {
     <header class="head">
       <a class="name" href="#/tasks"><img src="page/icon.svg" alt="" width="24" height="24" /> OneBERT</a>
       <nav aria-label="Views">
-        ${at && Object.entries(VIEWS).map(([key, { name }]) => html`<a href=${`#/${key}`} aria-current=${key === at ? "page" : null}>${name}</a>`)}
+        ${at && Object.entries(VIEWS).filter(([, { offered }]) => !offered || offered()).map(([key, { name }]) => html`<a href=${`#/${key}`} aria-current=${key === at ? "page" : null}>${name}</a>`)}
         <a href="docs">HTTP</a>
       </nav>
       ${at && signedIn() && html`

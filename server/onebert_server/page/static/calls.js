@@ -44,7 +44,7 @@ export function Calls() {
       <summary>As an API call <code>${call.method} ${call.path}</code></summary>
       <div class="snippets">
         <${Snippet} name="curl" text=${curl(call)} />
-        <${Snippet} name="Python" text=${python(call)} />
+        ${call.python && html`<${Snippet} name="Python" text=${python(call)} />`}
       </div>
       ${signedIn() && html`<p class="quiet">The key is not shown: put it into the variable <code>ONEBERT_API_KEY</code>.</p>`}
     </details>`;

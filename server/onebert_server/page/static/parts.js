@@ -97,8 +97,9 @@ export function LongList({ rows, height, label, draw, id }) {
     if (box.current) box.current.scrollTop = 0;
   }, [rows]);
   useLayoutEffect(() => {
-    const watch = new ResizeObserver(() => setRoom(box.current.clientHeight));
-    watch.observe(box.current);
+    const place = box.current;
+    const watch = new ResizeObserver(() => setRoom(place.clientHeight));
+    watch.observe(place);
     return () => watch.disconnect();
   }, []);
   useLayoutEffect(() => {

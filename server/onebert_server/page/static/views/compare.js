@@ -1,5 +1,6 @@
 // Two versions beside each other: what their manifests say otherwise.
 
+import { Changes } from "./changes.js";
 import { flat, manifestOf } from "../data.js";
 import { html, useLoaded, useMemo, useState } from "../lib.js";
 import { bytes, date, Refused } from "../parts.js";
@@ -22,6 +23,7 @@ export function Compare({ task, query }) {
         <a href=${link(["try"], { task: `${task.name}@${one}`, beside: `${task.name}@${other}` })}>Try both</a>
       </form>
       <${Facts} task=${task} one=${one} other=${other} />
+      <${Changes} task=${task} one=${one} other=${other} />
     </section>`;
 }
 

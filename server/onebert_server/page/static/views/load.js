@@ -1,0 +1,127 @@
+// What the server does now: requests, latency, batches and what waits, from /metrics, every two seconds.
+
+import { ask } from "../api.js";
+import { note } from "../calls.js";
+import { html, useEffect, useRef, useState } from "../lib.js";
+import { buckets, quantile, samples, sum } from "../metrics.js";
+import { decimal, Refused, Waiting } from "../parts.js";
+
+const EVERY = 2000;
+const KEPT = 150;
+const NAMES = [
+  "onebert_http_requests_total", "onebert_http_request_seconds_bucket", "onebert_batch_sequences_sum", "onebert_batch_sequences_count",
+  "onebert_queue_sequences",
+];
+const PATH = `/metrics?${new URLSearchParams(NAMES.map((name) => ["name[]", name]))}`;
+
+const PLOTS = [
+  { title: "Requests", unit: "a second", lines: ["requests"] },
+  { title: "Latency", unit: "ms, p50 and p95", lines: ["p50", "p95"] },
+  { title: "Batch", unit: "sequences", lines: ["batch"] },
+  { title: "Queue", unit: "sequences that wait", lines: ["queue"] },
+];
+
+// What this page itself asks for says nothing of the load.
+const answers = ({ route = "" }) => !["/metrics", "unmatched", "/page/{path:path}", "/"].includes(route) && !route.endsWith("z");
+
+/** One point of every line, from two looks that are `seconds` apart. */
+function point(before, after, seconds) {
+  const change = (name, fits) => sum(after, name, fits) - sum(before, name, fits);
+  const at = (q) => {
+    const [first, second] = [before, after].map((one) => buckets(one, "onebert_http_request_seconds", answers));
+    const value = quantile(q, first, second);
+    return value === null ? null : value * 1000;
+  };
+  const batches = change("onebert_batch_sequences_count");
+  return {
+    requests: Math.max(0, change("onebert_http_requests_total", answers)) / seconds,
+    p50: at(0.5),
+    p95: at(0.95),
+    batch: batches > 0 ? change("onebert_batch_sequences_sum") / batches : null,
+    queue: sum(after, "onebert_queue_sequences"),
+  };
+}
+
+export function Load() {
+  const [points, setPoints] = useState([]);
+  const [error, setError] = useState(null);
+  useEffect(() => {
+    note({ method: "GET", path: "/metrics" });
+    let stopped = false, timer = null, before = null;
+    const look = async () => {
+      try {
+        const { value } = await ask("GET", PATH, { text: true });
+        const seen = { at: performance.now(), time: Date.now() / 1000, samples: samples(value) };
+        if (stopped) return;
+        if (before) {
+          const one = { time: seen.time, ...point(before.samples, seen.samples, (seen.at - before.at) / 1000) };
+          setPoints((kept) => [...kept, one].slice(-KEPT));
+        }
+        before = seen;
+        setError(null);
+      } catch (failed) {
+        if (stopped) return;
+        setError(failed);
+        if (failed.problem?.status === 403) return;
+      }
+      timer = setTimeout(look, EVERY);
+    };
+    look();
+    return () => {
+      stopped = true;
+      clearTimeout(timer);
+    };
+  }, []);
+  return html`
+    <h1 tabindex="-1">Load</h1>
+    ${error && html`<${Refused} error=${error} />`}
+    ${!error && points.length === 0 && html`<${Waiting}>Two looks at the server make the first point…</${Waiting}>`}
+    <div class="plots">${points.length > 0 && PLOTS.map((plot) => html`<${Plot} key=${plot.title} ...${plot} points=${points} />`)}</div>`;
+}
+
+const shown = (value) => (value === null ? "–" : decimal(value));
+
+function Plot({ title, unit, lines, points }) {
+  const box = useRef();
+  const plot = useRef();
+  const dark = useDark();
+  useEffect(() => {
+    const style = getComputedStyle(document.documentElement);
+    const colour = (name) => style.getPropertyValue(name).trim();
+    const axis = { stroke: colour("--quiet"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "12px Inter, system-ui, sans-serif" };
+    const place = box.current;
+    plot.current = new window.uPlot({
+      width: place.clientWidth, height: 150, legend: { show: false }, cursor: { show: false }, padding: [8, 8, 0, 0],
+      scales: { y: { range: (_, __, most) => [0, Math.max(1, most * 1.15)] } },
+      axes: [{ ...axis, space: 70, size: 28, values: (_, times) => times.map(clock) }, { ...axis, size: 44, space: 34 }],
+      series: [{}, ...lines.map((_, at) => ({ stroke: colour(at ? "--warm" : "--accent"), width: 1.75, points: { show: false }, spanGaps: true }))],
+    }, data(points, lines), place);
+    const watch = new ResizeObserver(() => plot.current.setSize({ width: place.clientWidth, height: 150 }));
+    watch.observe(place);
+    return () => {
+      watch.disconnect();
+      plot.current.destroy();
+    };
+  }, [dark]);
+  useEffect(() => plot.current.setData(data(points, lines)), [points]);
+  const last = lines.map((line) => shown(points.at(-1)[line]));
+  return html`
+    <figure class="card plot">
+      <figcaption><h2>${title}</h2><p><b>${last.join(" / ")}</b> <span class="quiet">${unit}</span></p></figcaption>
+      <div ref=${box} class="canvas" role="img" aria-label=${`${title}, ${unit}: now ${last.join(" and ")}`}></div>
+    </figure>`;
+}
+
+const clock = (time) => new Date(time * 1000).toLocaleTimeString("en-GB");
+const data = (points, lines) => [points.map(({ time }) => time), ...lines.map((line) => points.map((one) => one[line]))];
+
+function useDark() {
+  const query = matchMedia("(prefers-color-scheme: dark)");
+  const [dark, setDark] = useState(query.matches);
+  useEffect(() => {
+    const changed = (event) => setDark(event.matches);
+    query.addEventListener("change", changed);
+    return () => query.removeEventListener("change", changed);
+  }, []);
+  return dark;
+}

@@ -1,0 +1,174 @@
+"""What versions change, upload and load in a browser, and the routes that these ask."""
+
+import itertools
+import re
+
+import httpx
+import numpy as np
+import pytest
+from playwright.sync_api import expect
+from prometheus_client.parser import text_string_to_metric_families
+
+from browsers import PHONE, assert_accessible, needs_chromium, opened
+from onebert_store.file.format import loads
+from onebert_store.registry.registry import Registry
+from servers import Server, Task, layouts, spec
+
+TASKS = [Task(seed=1), Task(seed=2, kind="lora"), Task(seed=3)]
+KEPT = [("onebert_tasks",), ("onebert_http_requests_total", "onebert_http_request_seconds_bucket"), ("nothing",)]
+
+
+@pytest.fixture(scope="module", params=[0], ids=["one process"])
+def server(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("changes")
+    with Registry.open(folder / "data") as registry:
+        for one in TASKS:
+            registry.add("tone", loads(one.file))
+    with Server(folder, front_ends=request.param) as running:
+        yield running
+
+
+@pytest.fixture
+def page(browser, server):
+    with opened(browser, server.url) as one:
+        yield one
+
+
+def matrix(task, module):
+    """What a task's low-rank change adds to a module."""
+    return task.tensors[f"lora_B.{module}"].astype(float) @ task.tensors[f"lora_A.{module}"].astype(float)
+
+
+@layouts
+def test_norms_are_those_of_what_is_stored(server):
+    with httpx.Client(base_url=f"{server.url}/v1/tasks/tone/versions", timeout=180) as web:
+        first, low_rank, other = (web.get(f"/{version}/changes").json()["changes"] for version in (1, 2, 3))
+        between = web.get("/3/changes?against=1").json()
+        # Asked again, it is the same, and its tag is of both contents.
+        again = web.get("/3/changes?against=1")
+        assert again.json() == between
+        assert again.headers["etag"] != web.get("/3/changes").headers["etag"]
+    vectors = {
+        name.removeprefix("delta."): tensor for name, tensor in TASKS[0].tensors.items() if name.startswith("delta.")
+    }
+    assert {one["name"]: one["norm"] for one in first} == pytest.approx(
+        {name: np.linalg.norm(tensor.astype(float)) for name, tensor in vectors.items()}
+    )
+    assert {one["name"]: one["symbol"] for one in first} == {name: spec().symbols[name] for name in vectors}
+    assert {one["name"]: one["norm"] for one in low_rank} == pytest.approx(
+        {one["name"]: np.linalg.norm(matrix(TASKS[1], one["name"])) for one in low_rank}
+    )
+    assert between["against"] == 1
+    assert {one["name"]: one["norm"] for one in between["changes"]} == pytest.approx(
+        {
+            name: np.linalg.norm(TASKS[2].tensors[f"delta.{name}"].astype(float) - tensor.astype(float))
+            for name, tensor in vectors.items()
+        }
+    )
+    assert other != first
+
+
+def test_a_version_that_is_not_there_has_no_changes(server):
+    for path in ("tone/versions/9/changes", "tone/versions/1/changes?against=9"):
+        answer = httpx.get(f"{server.url}/v1/tasks/{path}", timeout=180)
+        assert (answer.status_code, answer.json()["code"]) == (404, "version-not-found")
+    assert httpx.get(f"{server.url}/v1/tasks/tone/versions/1/changes?against=x", timeout=180).status_code == 422
+
+
+@layouts
+@pytest.mark.parametrize("names", KEPT)
+def test_metrics_by_name_are_those_alone(server, names):
+    with httpx.Client(base_url=server.url, timeout=180) as web:
+        web.get("/v1/tasks")
+        found = {one.name for family in read(web.get("/metrics", params={"name[]": names})) for one in family.samples}
+        everything = {one.name for family in read(web.get("/metrics")) for one in family.samples}
+    assert found == set(names) & everything
+
+
+def read(answer):
+    assert answer.status_code == 200
+    return list(text_string_to_metric_families(answer.text))
+
+
+@pytest.mark.slow
+@needs_chromium
+def test_the_heat_map_has_the_norms(page, server):
+    page.goto(f"{server.url}/#/tasks/tone?version=3&beside=1")
+    found = {}
+    for title, query in (
+        ("Version 3", "3/changes"),
+        ("Version 1", "1/changes"),
+        ("Difference of 3 and 1", "3/changes?against=1"),
+    ):
+        table = page.get_by_role("region", name=f"{title}, what is changed").get_by_role("table")
+        expect(table).to_be_visible()
+        columns = table.locator("thead th").all_inner_texts()[1:]
+        for row in table.locator("tbody tr").all():
+            layer, values = row.locator("th").inner_text(), row.locator("td").all_inner_texts()
+            for symbol, value in zip(columns, values, strict=True):
+                if value != "unchanged":
+                    found[title, layer, symbol] = float(value)
+        rows = httpx.get(f"{server.url}/v1/tasks/tone/versions/{query}", timeout=180).json()["changes"]
+        expected = {
+            (title, "–" if one["layer"] is None else str(one["layer"]), one["symbol"]): one["norm"] for one in rows
+        }
+        assert {key: value for key, value in found.items() if key[0] == title} == pytest.approx(expected, rel=1e-2)
+    assert_accessible(page)
+
+
+@pytest.mark.slow
+@needs_chromium
+def test_a_file_is_uploaded_tried_and_promoted(browser, server, tmp_path):
+    path = tmp_path / "Fresh one.safetensors"
+    path.write_bytes(Task(seed=11).file)
+    with opened(browser, f"{server.url}/#/upload") as page:
+        page.get_by_label("Delta file").set_input_files(path)
+        expect(page.get_by_label("Task")).to_have_value("fresh-one")
+        page.get_by_label("Task").fill("tone")
+        page.get_by_role("button", name="Upload").click()
+        expect(page.locator("#stored")).to_contain_text("tone has version 4 now")
+        assert_accessible(page)
+        page.get_by_role("button", name="Upload").click()
+        expect(page.locator("#stored")).to_contain_text("tone had this file already, as version 4")
+        page.get_by_role("link", name="See it").click()
+        expect(page.get_by_role("button", name="Promote version 4")).to_be_visible()
+    assert httpx.get(f"{server.url}/v1/tasks/tone/versions/4/delta", timeout=180).content == path.read_bytes()
+
+
+@pytest.mark.slow
+@needs_chromium
+def test_a_dropped_file_that_is_refused_is_refused_in_the_servers_words(browser, server):
+    with opened(browser, f"{server.url}/#/upload", expected=["Failed to load resource"]) as page:
+        drop = """box => {
+          const dropped = new DataTransfer();
+          dropped.items.add(new File(["no delta at all"], "broken.safetensors"));
+          box.dispatchEvent(new DragEvent("drop", { dataTransfer: dropped, bubbles: true, cancelable: true }));
+        }"""
+        page.locator(".drop").evaluate(drop)
+        expect(page.get_by_text("broken.safetensors, 15 B")).to_be_visible()
+        page.get_by_role("button", name="Upload").click()
+        headers = {"Content-Type": "application/octet-stream"}
+        url = f"{server.url}/v1/tasks/broken/versions"
+        said = httpx.put(url, content=b"no delta at all", headers=headers, timeout=180).json()
+        alert = page.get_by_role("alert").filter(has_text=said["code"])
+        expect(alert).to_contain_text(said["detail"])
+        assert_accessible(page)
+
+
+@pytest.mark.slow
+@needs_chromium
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_what_the_server_does_now_is_plotted(browser, server, scheme):
+    with opened(browser, f"{server.url}/#/load", color_scheme=scheme, viewport=PHONE) as page:
+        expect(page.get_by_role("figure")).to_have_count(4)
+        requests = page.get_by_role("img", name=re.compile("^Requests, a second: now [0-9.]*[1-9]"))
+        with httpx.Client(base_url=server.url, timeout=180) as web:
+            # Until the page has seen some of them.
+            for number in itertools.count():
+                web.post("/v1/tasks/tone/classify", json={"inputs": f"text {number}"}).raise_for_status()
+                if requests.count():
+                    break
+                assert number < 20_000, "the page does not see them"
+        expect(page.get_by_role("img", name=re.compile("^Latency"))).to_be_visible()
+        assert page.locator("canvas").count() == 4
+        assert_accessible(page)
