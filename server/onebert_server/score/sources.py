@@ -69,10 +69,13 @@ def _sources_at(address: str) -> list[Source]:
             inside = sorted(system.get_file_info(fs.FileSelector(path)), key=lambda one: one.base_name)
             named = [one for one in inside if one.type == fs.FileType.File and extension_of(one.base_name)]
             files = [one for one in named if one.base_name not in _DESCRIPTIONS and one.base_name[0] not in "_."]
-            if not files:
-                raise InvalidData(f"the folder {address} has no file ending in {', '.join(READERS)}")
             folder, _, query = address.partition("?")
             tail = f"?{query}" if query else ""
+            # As the Hub has it.
+            if not files and any(one.base_name == "data" and one.type == fs.FileType.Directory for one in inside):
+                return _sources_at(f"{folder.rstrip('/')}/data{tail}")
+            if not files:
+                raise InvalidData(f"the folder {address} has no file ending in {', '.join(READERS)}")
             return [_source(f"{folder.rstrip('/')}/{one.base_name}{tail}", one) for one in files]
     except OSError as error:
         raise InvalidData(f"{address} is not readable ({type(error).__name__})") from None

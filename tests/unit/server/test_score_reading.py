@@ -4,7 +4,9 @@ import gzip
 import json
 from contextlib import ExitStack
 
+import pandas
 import pyarrow
+import pyarrow.feather
 import pyarrow.parquet
 import pytest
 
@@ -202,3 +204,43 @@ def test_files_of_a_folder_are_found_by_name(tmp_path):
             find_sources([str(address)])
     with pytest.raises(InvalidData, match="given twice"):
         find_sources([str(tmp_path / "b.csv")] * 2)
+
+
+def test_a_folder_as_the_hub_has_it(tmp_path):
+    (tmp_path / "data").mkdir()
+    for name in ("train-00000-of-00001.parquet", "test-00000-of-00001.parquet"):
+        parquet(tmp_path / "data" / name, {"text": ["a"]})
+    (tmp_path / "README.md").write_text("")
+    found = [source.name for source in find_sources([str(tmp_path)])]
+    assert found == ["test-00000-of-00001.parquet", "train-00000-of-00001.parquet"]
+
+
+def test_every_kind_of_file_gives_the_same_rows(tmp_path):
+    rows = [{"id": str(i), "text": f"größe {i}"} for i in range(40)]
+    frame = pandas.DataFrame(rows)
+    frame.to_csv(tmp_path / "a.csv", sep=";", encoding="cp1252", index=False)
+    frame.to_csv(tmp_path / "b.tsv.gz", sep="\t", encoding="utf-16", index=False)
+    frame.to_excel(tmp_path / "c.xlsx", index=False)
+    frame.to_json(tmp_path / "d.json", orient="columns")
+    frame.to_json(tmp_path / "e.jsonl", orient="records", lines=True)
+    pyarrow.feather.write_feather(pyarrow.Table.from_pylist(rows), str(tmp_path / "f.arrow"))
+    frame.to_parquet(tmp_path / "g.parquet")
+    sources = find_sources([str(tmp_path)])
+    assert len(sources) == 7
+    for source in sources:
+        with open_stream(source, None) as stream:
+            assert choose_columns(stream, Columns(), (), source.name) == TEXT
+            stream.choose(TEXT)
+            taken = stream.take(100)
+        assert taken.texts == [row["text"] for row in rows], source.name
+        assert taken.ids["id"].to_pylist() == [row["id"] for row in rows], source.name
+        assert bool(stream.notes) == (source.name == "a.csv"), source.name
+
+
+def test_the_order_of_json_rows_does_not_choose_the_column(tmp_path):
+    lines = ['{"title": "t"}'] * 300
+    for name, made in (("a.jsonl", [*lines, '{"text": "x"}']), ("b.jsonl", ['{"text": "x"}', *lines])):
+        (tmp_path / name).write_text("\n".join(made))
+        with ExitStack() as stack:
+            stream = opened(stack, tmp_path / name, None)
+            assert choose_columns(stream, Columns(), (), name) == Chosen(("text",), ())

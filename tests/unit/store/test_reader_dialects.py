@@ -94,7 +94,7 @@ def test_sentences_of_western_languages_are_found(sentence):
     ],
 )
 def test_text_of_other_languages_is_asked_for(sentence, encoding):
-    content = f"text\tlabel\nplain\tb\n{sentence}\ta\n".encode(encoding)
+    content = f"text\tlabel\nplain\tb\n{sentence}\ta label of a good many plain letters\n".encode(encoding)
     with pytest.raises(InvalidData, match=r"a\.csv line 3 is not readable as UTF-8; say what it is with --encoding"):
         read_file(file("a.csv", content))
     assert read_file(file("a.csv", content), encoding)["text"] == ["plain", sentence]

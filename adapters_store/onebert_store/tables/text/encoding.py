@@ -21,11 +21,15 @@ _MARKS = (
 _WESTERN = "cp1252"
 _CHUNK_BYTES = 2**20
 _LINE_BYTES = 2**24  # of a longer line, so many at a time are looked at
-# In the languages that cp1252 is for, letters with accents are few; in Cyrillic or Greek nearly all are high bytes.
-_MOST_ACCENTED = 0.4
+# In the languages that cp1252 is for, a word with an accent has few of them; in Cyrillic or Greek all of its letters
+# are high bytes. Other words say nothing: they may be keys of JSON, or labels.
+_WORD = re.compile(r"[^\W\d_]+")
+_MOST_ACCENTED = 0.6
 # Signs of cp1252 that no word has inside; in other encodings their bytes are letters.
-_INSIDE_A_WORD = re.compile(r"(?<=[a-z])[\u00a1-\u00bf\u00d7\u00f7\u0192\u02c6\u02dc\u2020-\u203a\u20ac](?=[a-z])")
-_APOSTROPHES = "\u2018\u2019\u00b4\u00b7\u00ad"  # these, words do have inside
+_INSIDE_A_WORD = re.compile(
+    r"(?<=[^\W\d_])[\u00a1-\u00bf\u00d7\u00f7\u0192\u02c6\u02dc\u2020-\u203a\u20ac](?=[^\W\d_])"
+)
+_BETWEEN_WORDS = "\u2018\u2019\u00b4\u00b7\u00ad\u2026"  # these do stand between letters
 _MOST_ODD = 0.1
 
 
@@ -139,11 +143,11 @@ class _Seen:
             return
         text = line.decode(_WESTERN, "replace")
         self.unreadable |= "\ufffd" in text
-        letters = sum(map(str.isalpha, text))
-        plain = sum(letter.isascii() and letter.isalpha() for letter in text)
-        self.letters += letters
-        self.accented += letters - plain
-        self.odd += sum(found[0] not in _APOSTROPHES for found in _INSIDE_A_WORD.finditer(text.lower()))
+        for word in _WORD.findall(text):
+            if not word.isascii():
+                self.letters += len(word)
+                self.accented += sum(not letter.isascii() for letter in word)
+        self.odd += sum(found[0] not in _BETWEEN_WORDS for found in _INSIDE_A_WORD.finditer(text))
 
 
 def _one_byte(file: File, first: int) -> Encoding:
