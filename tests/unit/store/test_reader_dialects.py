@@ -76,6 +76,7 @@ def test_western_text_in_one_byte_is_read_and_said_or_refused_but_never_read_wro
         "El niño comió piñones ¿y después qué?",
         "Três maçãs não são pêssegos: custam 5 €",
         "Jag åt smörgås på ön igår. Hyvää päivää!",
+        "süß",
     ],
 )
 def test_sentences_of_western_languages_are_found(sentence):

@@ -24,7 +24,7 @@ _LINE_BYTES = 2**24  # of a longer line, so many at a time are looked at
 # In the languages that cp1252 is for, a word with an accent has few of them; in Cyrillic or Greek all of its letters
 # are high bytes. Other words say nothing: they may be keys of JSON, or labels.
 _WORD = re.compile(r"[^\W\d_]+")
-_MOST_ACCENTED = 0.6
+_MOST_ACCENTED = 0.75
 # Signs of cp1252 that no word has inside; in other encodings their bytes are letters.
 _INSIDE_A_WORD = re.compile(
     r"(?<=[^\W\d_])[\u00a1-\u00bf\u00d7\u00f7\u0192\u02c6\u02dc\u2020-\u203a\u20ac](?=[^\W\d_])"
