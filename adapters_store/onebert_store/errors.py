@@ -13,6 +13,7 @@ One file although it is long: the tree below is what a reader looks for, and eac
     │   └── DigestMismatch            422  digest-mismatch       the bytes are not those that the sender meant
     ├── TooLarge                      413  too-large
     ├── InvalidInput                  422  invalid-input         a text, a name, a number out of its bounds
+    │   └── UnsupportedTask           422  unsupported-task      a client's format has no form for the task's answers
     ├── NotFound                      404  (abstract)
     │   ├── TaskNotFound              404  task-not-found
     │   ├── VersionNotFound           404  version-not-found
@@ -136,6 +137,13 @@ class InvalidInput(OneBertError):
     status = 422
     code = "invalid-input"
     title = "Invalid input"
+
+
+class UnsupportedTask(InvalidInput):
+    """The format that a client asks in has no form for the answers of the task."""
+
+    code = "unsupported-task"
+    title = "Unsupported task"
 
 
 class NotFound(OneBertError):

@@ -1,8 +1,10 @@
 """Tasks as clients list models: `/v1/models`, of which several kinds of clients read each their own part."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from onebert_server.facades.facade import Look, json_reply
+from onebert_server.facades.semantic_router.heads import API_VERSION, FAMILY, MAX_TASKS, described
 from onebert_server.http.lean.formats import Reply
 from onebert_store.errors import VersionUnavailable
 from onebert_store.registry.names import LIVE, parse_ref
@@ -19,11 +21,13 @@ PREFIXED = "task"
 
 
 async def models(look: Look) -> Reply:
-    """Every task that has a live version, as OpenAI's and vLLM's clients list models; where the path names one, it."""
+    """Every task that has a live version, as OpenAI's, vLLM's and the router's clients list models; or the path's one."""
     if PREFIXED in look.parameters:
         ref = look.task()
-        return json_reply(_list([_card(ref, version_of(look.view, ref))]))
-    return await look.read(lambda: json_reply(_list(list(map(model_card, _live(look.view))))))
+        return await look.read(lambda: _listed(look, {ref: version_of(look.view, ref)}))
+    return await look.read(
+        lambda: _listed(look, {one.name: one.version(one.aliases[LIVE].version) for one in _live(look.view)})
+    )
 
 
 async def model(look: Look) -> Reply:
@@ -58,8 +62,31 @@ def version_of(view: "View", ref: str) -> "Version":
     return view.version(target.task, number)
 
 
-def _list(cards: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"object": "list", "data": cards}
+def _listed(look: Look, versions: Mapping[str, "Version"]) -> Reply:
+    look.runtime.catalog.learn_all(list(versions.values()))
+    return json_reply(
+        {
+            "object": "list",
+            "data": [{**_card(ref, version), **_contract(version)} for ref, version in versions.items()],
+            "api_version": API_VERSION,
+            "limits": {"max_bundle_tasks": MAX_TASKS, "max_request_bytes": look.runtime.settings.max_body_bytes},
+        }
+    )
+
+
+def _contract(version: "Version") -> dict[str, Any]:
+    """What the router's contract says beside what the others read; a version that cannot be loaded is not ready."""
+    ready = version.state.value != "unavailable" and version.known_facts is not None
+    return {
+        "family": FAMILY,
+        "surfaces": [],
+        "heads": [],
+        **(described(version.known_facts) if version.known_facts is not None else {}),
+        "ready": ready,
+        "status": "ready" if ready else "failed",
+        "reason": version.reason,
+        "golden": {"status": "matched" if version.proved else "pending"},
+    }
 
 
 def _card(ref: str, version: "Version") -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from onebert_server.facades import fms, hugging_face, kserve, openai, tei, vllm
 from onebert_server.facades.facade import Facade
+from onebert_server.facades.semantic_router import facade as semantic_router
 
 FACADES: tuple[Facade, ...] = (
     hugging_face.FACADE,
@@ -10,4 +11,5 @@ FACADES: tuple[Facade, ...] = (
     vllm.FACADE,
     openai.FACADE,
     kserve.FACADE,
+    *semantic_router.FACADES,
 )

@@ -22,7 +22,7 @@ from onebert_server.http.schemas.common import RequestBody
 from onebert_server.http.schemas.questions import Text
 from onebert_server.limits import MAX_ITEMS
 from onebert_server.telemetry.observed import FORWARD, QUEUE, TOKENIZE
-from onebert_store.errors import InvalidInput, ShuttingDown
+from onebert_store.errors import InvalidInput
 
 VERSION = version("onebert")
 EMPTY = "inputs cannot be empty"
@@ -133,16 +133,6 @@ async def info(look: Look) -> Reply:
     )
 
 
-async def health(look: Look) -> Reply:
-    """Nothing, where the server answers; where a task is named, it is one that there is."""
-    look.runtime.check_health()
-    if look.runtime.draining or not look.runtime.engine.alive:
-        raise ShuttingDown("the server is stopping")
-    if "task" in look.parameters:
-        await look.version()
-    return Reply(b"")
-
-
 async def metrics(look: Look) -> Reply:
     """The metrics of the whole server; see its own route."""
     look.context.principal.require_all(Action.MEASURE)
@@ -171,9 +161,6 @@ FACADE = Facade(
     "TEI",
     worded,
     [Question("/predict", Predict, predict)],
-    [
-        Listing("/info", info),
-        Listing("/health", health),
-        Listing("/metrics", metrics, prefixed_alone=True),
-    ],
+    # Its `/health` is that of every client: see semantic_router/health.py.
+    [Listing("/info", info), Listing("/metrics", metrics, prefixed_alone=True)],
 )

@@ -21,7 +21,7 @@ from onebert_store.errors import OneBertError, TooManyAttempts, Unauthorized
 DOCS_PATHS = frozenset(
     {"/docs", "/docs/start.js", "/docs/swagger-ui.css", "/docs/swagger-ui-bundle.js", "/openapi.json"}
 )
-OPEN_PATHS = DOCS_PATHS | files.PATHS.keys() | {"/healthz", "/startupz", "/readyz", "/health"}
+OPEN_PATHS = DOCS_PATHS | files.PATHS.keys() | {"/healthz", "/startupz", "/readyz", "/health", "/health/live"}
 
 
 class TokensOf(Protocol):

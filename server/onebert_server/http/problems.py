@@ -113,7 +113,7 @@ def problem_response(scope: Scope, error: OneBertError) -> JSONResponse:
         headers["Retry-After"] = str(error.retry_after)
     if isinstance(error, Unauthorized):
         headers["WWW-Authenticate"] = "Bearer"
-    return _problem(scope, error.status, error.code, error.title, error.detail, headers=headers)
+    return _problem(scope, _fault(scope, error), headers)
 
 
 def internal_error(scope: Scope) -> JSONResponse:
@@ -151,21 +151,28 @@ def problem_of(scope: Scope, error: Exception) -> JSONResponse | None:
         case HTTPException():
             return http_problem(scope, error)
         case RequestValidationError():
-            return _validation(scope, error)
+            return _problem(scope, _fault(scope, error))
     return None
 
 
 def http_problem(scope: Scope, error: HTTPException) -> JSONResponse:
     """The answer to an error of HTTP itself."""
-    code, title = HTTP_ERRORS.get(error.status_code, HTTP_ERRORS[400])
-    detail = DETAILS.get(error.status_code, error.detail)
-    return _problem(scope, error.status_code, code, title, detail, headers=error.headers)
+    return _problem(scope, _fault(scope, error), error.headers)
 
 
-def _validation(scope: Scope, error: RequestValidationError) -> JSONResponse:
-    errors = [_reason(item) for item in error.errors()[:MAX_REASONS]]
-    detail = "the request breaks a rule; see errors"
-    return _problem(scope, 422, "invalid-input", "Invalid input", detail, errors=errors)
+def fault_of(error: OneBertError | HTTPException | RequestValidationError, request_id: str) -> Fault:
+    """What an error says, before it is put into words."""
+    if isinstance(error, OneBertError):
+        return Fault(error.status, error.code, error.title, error.detail, (), request_id)
+    if isinstance(error, HTTPException):
+        code, title = HTTP_ERRORS.get(error.status_code, HTTP_ERRORS[400])
+        return Fault(error.status_code, code, title, DETAILS.get(error.status_code, error.detail), (), request_id)
+    reasons = [_reason(item) for item in error.errors()[:MAX_REASONS]]
+    return Fault(422, "invalid-input", "Invalid input", "the request breaks a rule; see errors", reasons, request_id)
+
+
+def _fault(scope: Scope, error: OneBertError | HTTPException | RequestValidationError) -> Fault:
+    return fault_of(error, scope["state"]["request_id"])
 
 
 def _reason(item: Mapping[str, Any]) -> dict[str, str]:
@@ -184,30 +191,22 @@ def _reason(item: Mapping[str, Any]) -> dict[str, str]:
     return {"path": ".".join(path), "reason": reason}
 
 
-def _problem(
-    scope: Scope,
-    status: int,
-    code: str,
-    title: str,
-    detail: str,
-    headers: Mapping[str, str] | None = None,
-    errors: list[dict[str, str]] | None = None,
-) -> JSONResponse:
+def _problem(scope: Scope, fault: Fault, headers: Mapping[str, str] | None = None) -> JSONResponse:
     state = scope["state"]
-    state["problem"] = code  # for the metrics
+    state["problem"] = fault.code  # for the metrics
     # Looked up by the path only now: what is answered well need not know how it would have been refused.
     form: ErrorForm | None = state[FORM] if FORM in state else state[FORM_OF](scope["path"])
     if form is not None:
-        status, body = form(Fault(status, code, title, detail, errors or [], state["request_id"]))
+        status, body = form(fault)
         return JSONResponse(body, status, headers)
     body = {
-        "type": f"urn:onebert:error:{code}",
-        "title": title,
-        "status": status,
-        "detail": detail,
-        "code": code,
-        "instance": f"urn:onebert:request:{state['request_id']}",
+        "type": f"urn:onebert:error:{fault.code}",
+        "title": fault.title,
+        "status": fault.status,
+        "detail": fault.detail,
+        "code": fault.code,
+        "instance": f"urn:onebert:request:{fault.request_id}",
     }
-    if errors:
-        body["errors"] = errors
-    return JSONResponse(body, status, headers, media_type="application/problem+json")
+    if fault.reasons:
+        body["errors"] = fault.reasons
+    return JSONResponse(body, fault.status, headers, media_type="application/problem+json")

@@ -68,7 +68,7 @@ def classify_requests(name):
 
 def facade_requests(name):
     """Every façade, which is told the task by the path, by the header, and by both."""
-    for path, body in QUESTIONS.items():
+    for path, body in (*QUESTIONS.items(), *SHARED.items()):
         for ref in (name, f"{name}@1", f"{name}@live", f"{name}@7", f"{name}@next"):
             for one in paths_of(path):
                 own = {} if "{" in one else {"detector-id": ref}
@@ -125,6 +125,13 @@ def test_a_foreign_task_answers_like_one_that_is_not_there(path, request):
     # Nobody could upload to a free name of its own and have the same answer.
     assert_alike(asker, uploads, (FOREIGN, NOBODYS))
     assert_alike(asker, renames_to, (FOREIGN, NOBODYS))
+
+
+def test_what_a_bundle_says_of_a_foreign_task_it_says_of_none(asker):
+    names = (FOREIGN, NOBODYS, FREE)
+    answers = [seen(ask(asker, "key-of-acme", "POST", f"/t/{name}/v1/bundle", json=BUNDLE), name) for name in names]
+    assert answers.count(answers[0]) == len(names)
+    assert b'"status":404' in answers[0][2]
 
 
 def test_what_was_refused_was_not_done(runtime, asker):
@@ -258,14 +265,19 @@ QUESTIONS = {
     "/classify": {"input": TEXT},
     "/v1/moderations": {"input": TEXT},
     "/v1/models/{model}:predict": {"instances": [TEXT]},
+    "/v1/classify": {"input": TEXT},
 }
+# What another façade is asked at the path of one above.
+SHARED = {"/classify": {"inputs": TEXT}}
 # What façades show of a task to whoever sees it.
-LISTINGS = ("/info", "/health", "/v1/models", "/v1/models/{model}")
-ROUTES |= {
+LISTINGS = ("/info", "/health", "/health/live", "/v1/models", "/v1/models/{model}")
+# Answered whatever becomes of what is in it.
+BUNDLE = {"tasks": [{"id": "one", "classify": {"input": TEXT}}]}
+ROUTES = {
     f"POST {one}": (CLASSIFY, {"json": body, "headers": {HEADER: "acme-tone"}})
-    for path, body in QUESTIONS.items()
+    for path, body in (QUESTIONS | {"/v1/bundle": BUNDLE}).items()
     for one in paths_of(path)
-}
+} | ROUTES
 ROUTES |= {f"GET /t/{{task}}{path}": (ANY, {}) for path in ("", "/", *LISTINGS)}
 ROUTES |= {"GET /info": (ANY, {"headers": {HEADER: "acme-tone"}})}
 ROUTES |= {f"GET {path}": (ANY, {}) for path in ("/v1/models", "/v1/models/{model}")}

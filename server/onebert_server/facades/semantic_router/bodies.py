@@ -1,0 +1,116 @@
+"""What the router asks: texts for one model, and bundles of such requests; what it does not say is refused."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Tag, model_validator
+
+from onebert_server.http.schemas.common import Ref, RequestBody
+from onebert_server.http.schemas.questions import LIST, TEXT, OneInput, Text
+from onebert_server.limits import MAX_ITEMS
+from onebert_store.file.decision import MIN_WINDOW
+
+Milliseconds = Annotated[
+    float | None,
+    Field(gt=0, allow_inf_nan=False, description="what has not begun after so long is not answered"),
+]
+
+
+class Window(RequestBody):
+    """How texts are read that are too long for one sequence."""
+
+    tokens: Annotated[int, Field(ge=MIN_WINDOW, le=65536, description="of a window, special tokens included")]
+    overlap: Annotated[int, Field(ge=0, le=32768, description="tokens that a window shares with the one before")] = 0
+
+    @model_validator(mode="after")
+    def _goes_on(self) -> "Window":
+        if 2 * self.overlap > self.tokens:
+            raise ValueError("overlap is at most half of tokens")
+        return self
+
+
+class Options(RequestBody):
+    """What may be asked of an answer; null is what the task says."""
+
+    deadline_ms: Milliseconds = None
+    profile: Literal["exact"] | None = None
+    return_meta: bool = False
+    overflow: Annotated[
+        Literal["reject", "truncate", "window"] | None, Field(description="of what is longer than the task takes")
+    ] = None
+    max_tokens: Annotated[int | None, Field(ge=1, description="over which an input is not answered")] = None
+    window: Window | None = None
+    threshold: Annotated[float | None, Field(ge=0, le=1, description="of token tasks: over which a span counts")] = None
+    return_tokens: Annotated[Literal[False], Field(description="scores of single tokens are not given")] = False
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> "Options":
+        if self.window is not None and self.overflow != "window":
+            raise ValueError("window is for the overflow window")
+        return self
+
+
+def _tag(value: Any) -> str:
+    return LIST if isinstance(value, list) else TEXT
+
+
+class Classify(RequestBody):
+    """A text, or a list of texts and of pairs, for one task."""
+
+    model: Ref | None = None
+    input: Annotated[
+        Annotated[Text, Tag(TEXT)]
+        | Annotated[Annotated[list[OneInput], Field(min_length=1, max_length=MAX_ITEMS)], Tag(LIST)],
+        Discriminator(_tag),
+    ]
+    head: str | None = None
+    options: Options = Field(default_factory=Options)
+
+
+class BundleTask(RequestBody):
+    """One request of a bundle, by what it would be sent to; only `classify` is served."""
+
+    id: Annotated[str, Field(min_length=1, max_length=256)]
+    # Read only when it is its turn, since each has a status of its own.
+    classify: dict[str, Any] | None = None
+    decisions: dict[str, Any] | None = None
+    embeddings: dict[str, Any] | None = None
+    rerank: dict[str, Any] | None = None
+
+    @model_validator(mode="after")
+    def _one_surface(self) -> "BundleTask":
+        if len(self.model_fields_set) != 2:
+            raise ValueError("a task has an id and one of classify, decisions, embeddings and rerank")
+        return self
+
+
+class BundleOptions(RequestBody):
+    """What holds for all of a bundle."""
+
+    deadline_ms: Milliseconds = None
+
+
+class Bundle(RequestBody):
+    """Requests for any models, each answered as if it came alone."""
+
+    tasks: Annotated[list[BundleTask], Field(min_length=1)]
+    options: BundleOptions = Field(default_factory=BundleOptions)
+
+    @model_validator(mode="after")
+    def _distinct(self) -> "Bundle":
+        if len({task.id for task in self.tasks}) < len(self.tasks):
+            raise ValueError("the ids of tasks are distinct")
+        return self
+
+
+class Grounds(RequestBody):
+    """What an answer is held against."""
+
+    context: Text
+    question: str = ""
+
+
+class Flat(RequestBody):
+    """One text, or an answer with what it is held against."""
+
+    inputs: Text
+    parameters: Grounds | None = None

@@ -1,0 +1,155 @@
+"""`POST /v1/classify` by its `input`: one result for each, in the kind of the task's head."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from onebert_encoder.answering.asked import Asked, AskedWindow
+from onebert_encoder.answering.results import Labeling, Prediction
+from onebert_encoder.text.tokens import Text
+from onebert_server.access.context import Context
+from onebert_server.answering.answers import Answered
+from onebert_server.answering.backend import Wanted
+from onebert_server.answering.plan import Reading
+from onebert_server.facades.detections import parts_of
+from onebert_server.facades.facade import Call, json_reply
+from onebert_server.facades.semantic_router.bodies import Classify, Options
+from onebert_server.facades.semantic_router.heads import NAME, Kind, require_kind
+from onebert_server.facades.whole import read_whole
+from onebert_server.http.lean.formats import Reply
+from onebert_server.http.schemas.questions import TextPair
+from onebert_server.telemetry.observed import FORWARD, QUEUE
+from onebert_server.versions.facts import Facts
+from onebert_store.errors import InvalidInput
+
+
+async def classify(call: Call[Classify]) -> Reply:
+    """The answer to one request."""
+    return json_reply(await classified(call))
+
+
+async def classified(call: Call[Classify]) -> dict[str, Any]:
+    """The answer as JSON values.
+
+    Raises:
+        InvalidInput: what is asked is nothing that the task has.
+        UnsupportedTask: the task's answers have no form here.
+        OneBertError: see `Answerer.answer`.
+    """
+    body, ref = call.body, call.task(call.body.model)
+    if body.head not in (None, NAME):
+        raise InvalidInput(f"head: the one head of a task is {NAME}")
+    texts = [_text(one) for one in (body.input if isinstance(body.input, list) else [body.input])]
+    call = replace(call, context=sooner(call.context, body.options.deadline_ms))
+    answered = await _read(call, [ref] * len(texts), texts, body.options)
+    facts = answered[0].facts
+    kind = require_kind(facts)
+    if body.options.threshold is not None and kind != "token":
+        raise InvalidInput("options.threshold: it is for token tasks")
+    results = [
+        {"index": index, **_result(kind, one, text, body.options)}
+        for index, (one, text) in enumerate(zip(answered, texts, strict=True))
+    ]
+    tokens = sum(one.reading.tokens for one in answered if isinstance(one.reading, Reading))
+    answer = {
+        "model": ref,
+        "head": NAME,
+        "kind": kind,
+        "labels": facts.labels,
+        "results": results,
+        "usage": {"input_tokens": tokens, "output_tokens": 0},
+    }
+    return answer | {"meta": _meta(facts, call.context)} if body.options.return_meta else answer
+
+
+def sooner(context: Context, milliseconds: float | None) -> Context:
+    """The context of what is of no use after so long, if it comes to that before."""
+    if milliseconds is None:
+        return context
+    return replace(context, deadline=min(context.deadline, context.arrived + milliseconds / 1000))
+
+
+async def _read(call: Call[Classify], refs: Sequence[str], texts: Sequence[Text], options: Options) -> list[Answered]:
+    if options.overflow != "window":
+        return await call.ask(Wanted(refs), texts, list)
+    if options.window is None:
+        return await read_whole(call, refs, texts)
+    asked = Asked(window=AskedWindow(options.window.tokens, options.window.overlap))
+    return await call.ask(Wanted(refs, asked=asked), texts, list)
+
+
+def _result(kind: Kind, one: Answered, text: Text, options: Options) -> dict[str, Any]:
+    reading = one.reading
+    if not isinstance(reading, Reading):
+        return {"error": "invalid_model_output"}
+    if error := _too_long(reading, one.facts, options):
+        return {"error": error}
+    found = reading.answer
+    shown: dict[str, Any] = {}
+    if isinstance(found, Labeling):
+        shown["spans"] = _spans(found, text, options.threshold)
+    elif isinstance(found, Prediction) and kind == "sequence":
+        shown = {"label": found.label, "probabilities": found.scores.tolist()}
+    elif isinstance(found, Prediction):
+        shown = {"scores": found.scores.tolist()}
+        if found.selected is not None:
+            shown["selected"] = found.selected
+    return {**shown, "input": _usage(reading)}
+
+
+def _spans(found: Labeling, text: Text, threshold: float | None) -> list[dict[str, Any]]:
+    return [
+        {"label": one.label, "start": one.start, "end": one.end, "text": text[one.start : one.end]}
+        | {"probability": one.score}
+        for one in parts_of(found)
+        if threshold is None or one.score > threshold
+    ]
+
+
+def _too_long(reading: Reading, facts: Facts, options: Options) -> str | None:
+    """Why an input is too long to be answered; None where it is not.
+
+    Raises:
+        InvalidInput: it would be cut otherwise than the task does it.
+    """
+    most, windows = options.max_tokens, reading.windows
+    if options.overflow == "reject":
+        longest = facts.max_length if most is None else min(most, facts.max_length)
+        return "max_length_exceeded" if reading.truncated or reading.tokens > longest else None
+    if options.overflow == "truncate" and (windows or 1) > 1:
+        raise InvalidInput(f"options.overflow: {facts.ref} reads long texts in windows, and cuts none")
+    if most is None or reading.tokens <= most:
+        return None
+    if windows is not None:
+        return "scan_budget_exceeded"
+    raise InvalidInput(f"options.max_tokens: {facts.ref} cuts texts to {facts.max_length} tokens alone")
+
+
+def _usage(reading: Reading) -> dict[str, Any]:
+    if reading.truncated:
+        # What was left out was not counted.
+        more = {"tokens": reading.tokens + 1, "tokens_lower_bound": True}
+    else:
+        more = {"tokens": reading.tokens}
+    used = {**more, "processed_tokens": reading.tokens, "truncated": reading.truncated}
+    return used if reading.windows is None else {**used, "windows": reading.windows}
+
+
+def _meta(facts: Facts, context: Context) -> dict[str, Any]:
+    seconds = context.observed.seconds
+    return {
+        "model_id": facts.task,
+        "revision": str(facts.version),
+        "model_sha256": facts.digest.removeprefix("sha256:"),
+        "profile": "exact",
+        "engine": "onebert",
+        "queue_ms": 1000 * seconds.get(QUEUE, 0.0),
+        "compute_ms": 1000 * seconds.get(FORWARD, 0.0),
+        "head": NAME,
+    }
+
+
+def _text(one: str | TextPair) -> Text:
+    if isinstance(one, str):
+        return one
+    return one.text if one.text_pair is None else (one.text, one.text_pair)

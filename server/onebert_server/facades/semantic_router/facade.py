@@ -1,0 +1,29 @@
+"""The façades of the router: its routes, and their health in words of its own."""
+
+from typing import Any
+
+from onebert_server.facades.facade import Facade, Listing, Question
+from onebert_server.facades.semantic_router.bodies import Bundle, Classify, Flat
+from onebert_server.facades.semantic_router.bundle import bundle
+from onebert_server.facades.semantic_router.classify import classify
+from onebert_server.facades.semantic_router.flat import flat
+from onebert_server.facades.semantic_router.health import health, live
+from onebert_server.facades.semantic_router.words import health_worded, worded
+
+
+def _has(name: str, given: Any) -> bool:
+    return isinstance(given, dict) and name in given
+
+
+FACADES = (
+    Facade(
+        "vLLM Semantic Router",
+        worded,
+        [
+            Question("/v1/classify", Classify, classify, claims=lambda given: _has("input", given)),
+            Question("/v1/bundle", Bundle, bundle),
+            Question("/classify", Flat, flat, claims=lambda given: _has("inputs", given)),
+        ],
+    ),
+    Facade("health", health_worded, [], [Listing("/health", health), Listing("/health/live", live)]),
+)

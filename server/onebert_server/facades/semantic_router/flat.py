@@ -1,0 +1,48 @@
+"""`POST /classify` by its `inputs`: one text as the router asks a service over HTTP, which can name no model."""
+
+from typing import Any
+
+from onebert_encoder.answering.positives import positives_of
+from onebert_encoder.answering.results import Labeled, Labeling
+from onebert_server.answering.answers import Answered
+from onebert_server.facades.detections import detections, parts_of
+from onebert_server.facades.facade import Call, json_reply
+from onebert_server.facades.reading import predicted, ranked, reading_of, stretches
+from onebert_server.facades.semantic_router.bodies import Flat
+from onebert_server.facades.semantic_router.heads import require_kind
+from onebert_server.facades.whole import read_whole
+from onebert_server.http.lean.formats import Reply
+from onebert_store.errors import TooLarge, UnsupportedTask
+
+
+async def flat(call: Call[Flat]) -> Reply:
+    """All labels of a text with their probabilities, or the labeled spans of a text or of a grounded answer."""
+    task, text, grounds = call.task(), call.body.inputs, call.body.parameters
+    if grounds is None:
+        [answered] = await read_whole(call, [task], [text])
+        return json_reply(_of_text(answered, text))
+    context = f"{grounds.question}\n\n{grounds.context}" if grounds.question else grounds.context
+    [answered] = await read_whole(call, [task], [(context, text)])
+    positives_of(answered.facts)
+    return json_reply(_spans(answered, text, detections(answered, len(text))))
+
+
+def _of_text(answered: Answered, text: str) -> Any:
+    reading, facts = reading_of(answered), answered.facts
+    if isinstance(reading.answer, Labeling):
+        return _spans(answered, text, list(parts_of(reading.answer)))
+    if require_kind(facts) != "sequence":
+        raise UnsupportedTask(f"the labels of {facts.ref} do not exclude each other; this form is for those that do")
+    window = facts.decision.window if facts.decision is not None else None
+    # What is the highest of several windows would not sum to one, which the router refuses.
+    if (reading.windows or 1) > 1 and (window is None or window.reduction != "mean"):
+        raise TooLarge(f"{facts.ref} takes {facts.max_length} tokens, and this form cannot say that a text was cut")
+    return [one._asdict() for one in ranked(predicted(answered))]
+
+
+def _spans(answered: Answered, text: str, found: list[Labeled]) -> dict[str, Any]:
+    spans = [
+        {"label": one.label, "score": one.score, "text": one.word, "start": one.start, "end": one.end}
+        for one in stretches(text, found)
+    ]
+    return {"spans": spans, "model": answered.facts.task}

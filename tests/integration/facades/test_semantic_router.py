@@ -1,0 +1,280 @@
+"""The vLLM Semantic Router on real servers: the contract of its model runtime, and `/classify` over HTTP.
+
+No client of it can be had as a package, so the shapes are those of the contract's OpenAPI document (2.3.0) and of the
+router's own checks; the numbers are the plain Hugging Face model's.
+"""
+
+import httpx
+import numpy as np
+import pytest
+from scipy.special import expit, softmax
+
+from servers import MAX_LENGTH, Task, layouts, tokenizer
+
+pytestmark = layouts
+
+TEXT = "please help, my order is late"
+LONG = "my order is late and nobody helps me with it at all, which is too bad. " * 8
+LABELS = ["safe", "unsafe", "other"]
+BIO = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
+WINDOW = {"tokens": 24, "overlap": 8}
+
+
+def decided(**decision):
+    return {"format": 2, "decision": decision}
+
+
+TASKS = {
+    "plain": Task(seed=1, labels=LABELS),
+    "many": Task(seed=2, labels=LABELS, task_type="multi_label", **decided(thresholds={"unsafe": 0.2})),
+    "halu": Task(seed=1, labels=LABELS, **decided(positives=LABELS[:2], thresholds={"safe": 0.0, "unsafe": 0.0})),
+    "windowed": Task(seed=1, labels=LABELS, **decided(window={**WINDOW, "reduction": "mean"})),
+    "ner": Task("spafit", "none", labels=BIO, seed=2, task_type="token"),
+    "value": Task(seed=3, labels=["worth"], task_type="regression"),
+}
+
+
+@pytest.fixture(scope="module")
+def web(server):
+    with server.client() as pushing:
+        for name, task in TASKS.items():
+            pushing.push(name, task.file)
+    with httpx.Client(base_url=server.url, timeout=180.0) as client:
+        yield client
+
+
+def post(web, path, body, status=200):
+    answer = web.post(path, json=body)
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+def classify(web, model, given, status=200, **options):
+    return post(web, "/v1/classify", {"model": model, "input": given, "options": options}, status)
+
+
+def length(*texts):
+    return len(tokenizer()(*texts)["input_ids"])
+
+
+def test_a_sequence_head_answers_texts_and_pairs(web):
+    pair = {"text": TEXT, "text_pair": "we are sorry"}
+    found = classify(web, "plain", [TEXT, pair, {"text": LONG}], profile="exact", return_meta=True, return_tokens=False)
+    first, second, third = found.pop("results")
+    meta = found.pop("meta")
+    assert {"model_id", "revision", "model_sha256", "profile", "queue_ms", "compute_ms", "head"} <= meta.keys()
+    used = length(TEXT) + length(TEXT, "we are sorry") + MAX_LENGTH
+    assert found == {
+        "model": "plain",
+        "head": "classifier",
+        "kind": "sequence",
+        "labels": LABELS,
+        "usage": {"input_tokens": used, "output_tokens": 0},
+    }
+    for index, (one, texts) in enumerate(((first, [TEXT]), (second, [TEXT, "we are sorry"]))):
+        expected = softmax(TASKS["plain"].logits(*texts))
+        np.testing.assert_allclose(one.pop("probabilities"), expected, atol=1e-5)
+        tokens = length(*texts)
+        assert one == {
+            "index": index,
+            "label": LABELS[expected.argmax()],
+            "input": {"tokens": tokens, "processed_tokens": tokens, "truncated": False},
+        }
+    assert third["input"] == {
+        "tokens": MAX_LENGTH + 1,
+        "tokens_lower_bound": True,
+        "processed_tokens": MAX_LENGTH,
+        "truncated": True,
+    }
+
+
+def test_a_head_of_scores_says_what_is_selected(web):
+    found = classify(web, "many@1", TEXT)
+    expected = expit(TASKS["many"].logits(TEXT))
+    [one] = found["results"]
+    assert (found["model"], found["kind"]) == ("many@1", "scores")
+    np.testing.assert_allclose(one["scores"], expected, atol=1e-5)
+    selected = {
+        label for label, score in zip(LABELS, expected, strict=True) if score > (0.2 if label == "unsafe" else 0.5)
+    }
+    assert set(one["selected"]) == selected
+
+
+def test_a_token_head_gives_spans_in_code_points(web):
+    text = "💬 Anna met Bob in Ulm, and they left for Rom 🚆"
+    native = post(web, "/v1/tasks/ner/classify", {"inputs": text})["results"][0]["entities"]
+    found = classify(web, "ner", text)
+    assert (found["kind"], found["labels"]) == ("token", BIO)
+    spans = found["results"][0]["spans"]
+    assert [(one["start"], one["end"], one["label"], one["probability"]) for one in spans] == [
+        (one["start"], one["end"], one["label"], one["score"]) for one in native
+    ]
+    assert all(one["text"] == text[one["start"] : one["end"]] for one in spans)
+    threshold = sorted(one["probability"] for one in spans)[len(spans) // 2]
+    above = classify(web, "ner", text, threshold=threshold)["results"][0]["spans"]
+    assert above == [one for one in spans if one["probability"] > threshold]
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"overflow": "reject"}, "max_length_exceeded"),
+        ({"overflow": "reject", "max_tokens": 5}, "max_length_exceeded"),
+        ({"overflow": "window", "max_tokens": 60}, "scan_budget_exceeded"),
+    ],
+)
+def test_an_input_that_is_too_long_has_an_error_of_its_own(web, options, error):
+    found = classify(web, "plain", [LONG, "late"], **options)["results"]
+    assert found[0] == {"index": 0, "error": error}
+    assert found[1]["label"] in LABELS
+    assert web.post("/v1/classify", json={"model": "plain", "input": LONG}).json()["results"][0]["input"]["truncated"]
+
+
+def test_windows_read_a_text_to_its_end(web):
+    [found] = classify(web, "plain", LONG, overflow="window", window=WINDOW)["results"]
+    asked = {"inputs": LONG, "window": WINDOW}
+    native = post(web, "/v1/tasks/plain/classify", asked)["results"][0]
+    assert found["probabilities"] == [native["scores"][label] for label in LABELS]
+    tokens = length(LONG)
+    windows = {"tokens": tokens, "processed_tokens": tokens, "truncated": False, "windows": native["windows"]}
+    assert found["input"] == windows
+    assert native["windows"] > 1
+    for model in ("plain", "windowed"):
+        [one] = classify(web, model, LONG, overflow="window")["results"]
+        assert not one["input"]["truncated"]
+
+
+def test_a_bundle_answers_each_task_as_if_it_came_alone(web):
+    tasks = [
+        {"id": "a", "classify": {"model": "plain", "input": TEXT}},
+        {"id": "b", "classify": {"model": "nobody", "input": TEXT}},
+        {"id": "c", "classify": {"model": "many", "input": [TEXT], "colour": 1}},
+        {"id": "d", "rerank": {"query": "x", "documents": ["y"]}},
+        {"id": "e", "classify": {"model": "value", "input": TEXT}},
+        {"id": "f", "classify": {"model": "ner", "input": TEXT, "options": {"threshold": 0.1}}},
+    ]
+    results = post(web, "/v1/bundle", {"tasks": tasks, "options": {"deadline_ms": 120_000}})["results"]
+    assert [(one["id"], one["status"]) for one in results] == [
+        ("a", 200),
+        ("b", 404),
+        ("c", 400),
+        ("d", 422),
+        ("e", 422),
+        ("f", 200),
+    ]
+    for one, task in zip(results, tasks, strict=True):
+        if one["status"] == 200:
+            assert one == {"id": task["id"], "status": 200, "classify": post(web, "/v1/classify", task["classify"])}
+        else:
+            assert one.keys() == {"id", "status", "error"}
+    codes = [one["error"]["code"] for one in results if one["status"] != 200]
+    assert codes == ["model_not_found", "invalid_request", "unsupported_surface", "unsupported_surface"]
+    assert "colour" in results[2]["error"]["message"]
+
+
+def test_the_flat_form_gives_every_label_once_with_a_sum_of_one(web):
+    found = post(web, "/t/plain/classify", {"inputs": TEXT})
+    expected = dict(zip(LABELS, softmax(TASKS["plain"].logits(TEXT)), strict=True))
+    assert [one["label"] for one in found] == sorted(expected, key=lambda label: -expected[label])
+    assert sum(one["score"] for one in found) == pytest.approx(1)
+    for one in found:
+        assert one == {"label": one["label"], "score": pytest.approx(expected[one["label"]], abs=1e-5)}
+    windows = post(web, "/t/windowed/classify", {"inputs": LONG})
+    assert sum(one["score"] for one in windows) == pytest.approx(1)
+
+
+def test_the_flat_form_gives_spans_of_a_token_task(web):
+    found = post(web, "/t/ner@live/classify", {"inputs": LONG})
+    assert (found.keys(), found["model"]) == ({"spans", "model"}, "ner")
+    assert found["spans"]
+    seen = {(one["label"], one["start"], one["end"]) for one in found["spans"]}
+    assert len(seen) == len(found["spans"])
+    for one in found["spans"]:
+        assert one["text"] == LONG[one["start"] : one["end"]]
+        assert one["label"] in ("PER", "LOC")
+        assert 0 <= one["score"] <= 1
+
+
+def test_a_grounded_answer_is_flagged_as_a_whole(web):
+    given = {"inputs": "it is blue", "parameters": {"context": "The sky.", "question": "Which colour?"}}
+    found = post(web, "/t/halu/classify", given)
+    expected = dict(zip(LABELS, softmax(TASKS["halu"].logits("Which colour?\n\nThe sky.", "it is blue")), strict=True))
+    assert found["model"] == "halu"
+    assert {one["label"]: one["score"] for one in found["spans"]} == {
+        label: pytest.approx(expected[label], abs=1e-5) for label in ("safe", "unsafe")
+    }
+    assert {(one["start"], one["end"], one["text"]) for one in found["spans"]} == {(0, 10, "it is blue")}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "code"),
+    [
+        ("/v1/classify", {"model": "nobody", "input": TEXT}, 404, "model_not_found"),
+        ("/v1/classify", {"input": TEXT}, 400, "invalid_request"),
+        ("/v1/classify", {"model": "plain", "input": []}, 400, "invalid_request"),
+        ("/v1/classify", {"model": "plain", "input": TEXT, "user": "me"}, 400, "invalid_request"),
+        ("/v1/classify", {"model": "plain", "input": TEXT, "head": "other"}, 400, "invalid_request"),
+        ("/v1/classify", {"model": "plain", "input": TEXT, "options": {"threshold": 0.5}}, 400, "invalid_request"),
+        ("/v1/classify", {"model": "ner", "input": TEXT, "options": {"return_tokens": True}}, 400, "invalid_request"),
+        ("/v1/classify", {"model": "plain", "input": TEXT, "options": {"profile": "fast"}}, 400, "invalid_request"),
+        ("/v1/classify", {"model": "plain", "input": TEXT, "options": {"deadline_ms": 0}}, 400, "invalid_request"),
+        ("/v1/classify", {"model": "plain", "input": TEXT, "options": {"window": WINDOW}}, 400, "invalid_request"),
+        ("/v1/classify", {"model": "plain", "input": LONG, "options": {"max_tokens": 9}}, 400, "invalid_request"),
+        (
+            "/v1/classify",
+            {"model": "windowed", "input": LONG, "options": {"overflow": "truncate"}},
+            400,
+            "invalid_request",
+        ),
+        ("/v1/classify", {"model": "plain", "input": [{"context": "a", "answer": "b"}]}, 400, "invalid_request"),
+        ("/v1/classify", {"model": "ner", "input": [{"text": "a", "text_pair": "b"}]}, 400, "invalid_request"),
+        ("/v1/classify", {"model": "value", "input": TEXT}, 422, "unsupported_surface"),
+        ("/v1/bundle", {"tasks": []}, 400, "invalid_request"),
+        ("/v1/bundle", {"tasks": [{"id": "a"}]}, 400, "invalid_request"),
+        ("/v1/bundle", {"tasks": [{"id": "a", "classify": {}, "rerank": {}}]}, 400, "invalid_request"),
+        ("/v1/bundle", {"tasks": [{"id": "a", "classify": {}}] * 2}, 400, "invalid_request"),
+        ("/v1/bundle", {"tasks": [{"id": f"{i}", "classify": {}} for i in range(65)]}, 413, "request_too_large"),
+        ("/t/many/classify", {"inputs": TEXT}, 422, "unsupported_surface"),
+        ("/t/plain/classify", {"inputs": LONG}, 413, "request_too_large"),
+        ("/t/plain/classify", {"inputs": TEXT, "parameters": {"context": "a"}}, 400, "invalid_request"),
+    ],
+)
+def test_errors_are_those_of_the_contract(web, path, body, status, code):
+    error = post(web, path, body, status)
+    assert error.keys() == {"error"}
+    assert error["error"].keys() == {"code", "message"}
+    assert error["error"]["code"] == code
+
+
+def test_models_are_described_as_the_router_checks_them(web):
+    listed = web.get("/v1/models").json()
+    assert listed["limits"] == {"max_bundle_tasks": 64, "max_request_bytes": 2**20}
+    assert (listed["object"], listed["api_version"]) == ("list", "2.3.0")
+    models = {one["id"]: one for one in listed["data"]}
+    assert models.keys() == TASKS.keys()
+    heads = {name: one["heads"] for name, one in models.items()}
+    head = {"name": "classifier", "default_threshold": None, "overflow": "truncate", "window": None, "reduction": None}
+    text, both = {"inputs": ["text"], "thresholds": None}, {"inputs": ["text", "pair"]}
+    plain = [{**head, **both, "kind": "sequence", "labels": LABELS, "thresholds": None}]
+    assert heads["plain"] == plain
+    assert heads["many"] == [{**head, **both, "kind": "scores", "labels": LABELS, "thresholds": [0.5, 0.2, 0.5]}]
+    assert heads["ner"] == [{**head, **text, "kind": "token", "labels": BIO}]
+    assert heads["windowed"] == [{**plain[0], "overflow": "window", "window": WINDOW}]
+    for name, one in models.items():
+        surfaces = [] if name == "value" else ["classify"]
+        assert (one["object"], one["surfaces"], len(one["heads"])) == ("model", surfaces, len(surfaces))
+        assert (one["family"], one["ready"], one["status"], one["reason"]) == ("task_heads", True, "ready", None)
+        assert one["golden"] == {"status": "matched"}
+        assert one["limits"] == {"max_input_tokens": MAX_LENGTH, "max_inputs": 64}
+        stored = web.get(f"/v1/tasks/{name}/versions/1").json()["digest"]
+        assert (one["revision"], f"sha256:{one['model_sha256']}") == ("1", stored)
+    [alone] = web.get("/t/ner@live/v1/models").json()["data"]
+    assert (alone["id"], alone["heads"]) == ("ner@live", heads["ner"])
+
+
+def test_health_needs_no_task_and_tells_of_one(web):
+    assert web.get("/health").json() == {"api_version": "2.3.0", "status": "ready", "reason": None, "model": None}
+    assert web.get("/health/live").json() == {"status": "alive", "api_version": "2.3.0"}
+    assert web.get("/t/plain/health").json()["model"] == "plain"
+    missing = web.get("/t/nobody/health")
+    assert (missing.status_code, missing.json()["status"]) == (404, "failed")
