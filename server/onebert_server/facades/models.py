@@ -21,7 +21,7 @@ PREFIXED = "task"
 
 
 async def models(look: Look) -> Reply:
-    """Every task that has a live version, as OpenAI's, vLLM's and the router's clients list models; or the path's one."""
+    """Every task that has a live version, as several kinds of clients list models; where the path names one, it."""
     if PREFIXED in look.parameters:
         ref = look.task()
         return await look.read(lambda: _listed(look, {ref: version_of(look.view, ref)}))
@@ -41,11 +41,6 @@ async def model(look: Look) -> Reply:
     if found.state.value == "unavailable":
         raise VersionUnavailable(f"{ref} is registered, and could not be loaded: {found.reason}")
     return json_reply({**_card(ref, found), "name": ref, "ready": True})
-
-
-def model_card(entry: "TaskEntry") -> dict[str, Any]:
-    """One model of the list: a task with its live version."""
-    return _card(entry.name, entry.version(entry.aliases[LIVE].version))
 
 
 def version_of(view: "View", ref: str) -> "Version":
