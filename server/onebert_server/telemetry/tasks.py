@@ -48,12 +48,16 @@ class TaskCounts(Collector):
         """Counts the answers of one request, which took so long; nothing for a request without any."""
         if self._clock() - self._ranked > RANK_EVERY:
             self._rank()
-        for task in dict.fromkeys(seen.task for seen in answers):
-            self._follow(task)
-        for counts in {id(found): found for seen in answers for found in [self._of(seen.task)]}.values():
-            counts.seconds.observe(seconds)
+        followed, timed = set[str](), set[_Task]()
         for seen in answers:
-            self._of(seen.task).count(seen)
+            counts = self._of(seen.task)
+            if seen.task not in followed:
+                followed.add(seen.task)
+                self._follow(seen.task)
+            if counts not in timed:
+                timed.add(counts)
+                counts.seconds.observe(seconds)
+            counts.count(seen)
 
     def collect(self) -> Iterator[Metric]:
         """See Collector."""
