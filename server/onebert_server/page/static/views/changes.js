@@ -25,7 +25,7 @@ export function Changes({ task, one, other }) {
   const titles = [`Version ${one}`, `Version ${other}`, `Difference of ${one} and ${other}`];
   return html`
     <h3 id="changed">What is changed, by layer and symbol</h3>
-    <p class="quiet small">Each field is the length (L2) of what a version adds to the base there; the darker, the longer. All three have one scale, up to ${decimal(most)}.</p>
+    <p class="quiet small">Each field is the length (L2) of what a version adds to the base there; the stronger its colour, the longer. All three have one scale, up to ${decimal(most)}.</p>
     <div class="maps">${maps.map((map, at) => html`<${HeatMap} title=${titles[at]} map=${map} columns=${columns} layers=${layers} most=${most} />`)}</div>`;
 }
 
