@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 Body = TypeVar("Body", bound=BaseModel)
 T = TypeVar("T")
 
+JSON = frozenset({"application/json"})
+
 _encode = msgspec.json.Encoder().encode
 
 
@@ -72,6 +74,9 @@ class Question:
         claims: whether a body, as JSON values, is for this route, where several have one path; the first that does is
             taken, and where none does the server's own route of that path, else the first.
         harmless: fields of the body that change no answer, and are passed over.
+        read: makes JSON values of a body and the header fields, where it is more than JSON, or less of it is looked at;
+            only of a path that no other question has.
+        media_types: of the bodies; empty is for a request that names none.
     """
 
     path: str
@@ -80,6 +85,8 @@ class Question:
     response: Any = Any
     claims: Callable[[Any], bool] = lambda _: True
     harmless: frozenset[str] = field(default=frozenset())
+    read: Callable[[bytes, Sequence[tuple[bytes, bytes]]], Any] | None = None
+    media_types: frozenset[str] = JSON
 
 
 @dataclass(frozen=True, slots=True)

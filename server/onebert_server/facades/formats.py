@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel
@@ -47,9 +48,18 @@ class FacadeFormat:
     media_type: str = "application/json"
     content_type: bytes = b"application/json"
 
+    @cached_property
+    def accepts(self) -> frozenset[str]:
+        """See Format."""
+        return frozenset[str]().union(*(one.question.media_types for one in self.claimants))
+
     def read(self, body: bytes, scope: Scope) -> Any:
         """See Format; from here on errors are in the form of who the body is for."""
-        given = parsed(body)
+        read = self.claimants[0].question.read
+        if read is not None:
+            # An error of its bytes is in its form, too.
+            scope["state"][FORM] = self.claimants[0].facade.form
+        given = parsed(body) if read is None else read(body, scope["headers"])
         found = next((one for one in self.claimants if one.question.claims(given)), None)
         if found is None and self.own is not None:
             return self.own.validate(given)

@@ -37,7 +37,7 @@ def _add(router: APIRouter, path: str, facade: Facade, listing: Listing) -> None
 def _endpoint(listing: Listing) -> Callable[..., Awaitable[Response]]:
     async def show(request: Request, runtime: RuntimeOf, view: ViewOf, context: ContextOf) -> Response:
         look = Look(request.path_params, request.scope["headers"], context, runtime, view)
-        content, headers = await listing.answer(look)
+        content, headers, _ = await listing.answer(look)
         return Answer(request, content, headers.get("Content-Type", "application/json"), headers)
 
     return show

@@ -1,6 +1,6 @@
 """The façades that there are: a new one is one file, and one entry here."""
 
-from onebert_server.facades import fms, hugging_face, kserve, openai, tei, vllm
+from onebert_server.facades import fms, hugging_face, kserve, litellm, open_inference, openai, tei, vllm
 from onebert_server.facades.facade import Facade
 from onebert_server.facades.semantic_router import facade as semantic_router
 
@@ -12,4 +12,6 @@ FACADES: tuple[Facade, ...] = (
     openai.FACADE,
     kserve.FACADE,
     *semantic_router.FACADES,
+    open_inference.FACADE,
+    litellm.FACADE,
 )

@@ -21,7 +21,10 @@ from onebert_store.errors import OneBertError, TooManyAttempts, Unauthorized
 DOCS_PATHS = frozenset(
     {"/docs", "/docs/start.js", "/docs/swagger-ui.css", "/docs/swagger-ui-bundle.js", "/openapi.json"}
 )
-OPEN_PATHS = DOCS_PATHS | files.PATHS.keys() | {"/healthz", "/startupz", "/readyz", "/health", "/health/live"}
+PROBES = frozenset(
+    {"/healthz", "/startupz", "/readyz", "/health", "/health/live", "/v2/health/live", "/v2/health/ready"}
+)
+OPEN_PATHS = DOCS_PATHS | files.PATHS.keys() | PROBES
 
 
 class TokensOf(Protocol):

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Container, Coroutine, Mapping
 from functools import cached_property, partial
 from typing import Annotated, Any, TypeVar
 
@@ -178,13 +178,13 @@ class DirectRoute(StrictRoute):
             context, edge, form = request.state.context, request.app.state.edge, self.format
             # First, since under overload a refusal should cost as little as it can.
             edge.answerer.check(context)
-            require_media_type(request, form.media_type)
+            require_media_type(request, form.media_type, form.accepts)
             read = partial(_timed, partial(form.read, scope=request.scope), context)
             body = await StrictRequest(request.scope, request.receive).read(read)
             context = in_its_time(context, body)
             async with Patience(context, request.receive):
-                content, extra = await form.reply(request.path_params, body, context, edge)
-            return Answer(request, content, form.media_type, extra)
+                content, extra, media_type = await form.reply(request.path_params, body, context, edge)
+            return Answer(request, content, media_type or form.media_type, extra)
 
         return direct
 
@@ -196,10 +196,10 @@ def _timed(decode: Callable[[bytes], T], context: Context, body: bytes) -> T:
     return decoded
 
 
-def require_media_type(request: Request, expected: str) -> None:
-    """Refuses a body of another type, or one that is encoded: 415."""
+def require_media_type(request: Request, expected: str, accepts: Container[str] = ()) -> None:
+    """Refuses a body of another type, unless that is accepted too, or one that is encoded: 415."""
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if given != expected:
+    if given != expected and given not in accepts:
         raise HTTPException(415, f"the body's Content-Type must be {expected}")
     # Nothing is ever inflated: a body that claims to be compressed must not be taken as if it were not.
     if request.headers.get("content-encoding", "identity").strip().lower() != "identity":

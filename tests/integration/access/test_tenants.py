@@ -255,6 +255,7 @@ ROUTES = {
     "GET /v1/whoami": (ANY, {}),
 }
 # Paths of façades, without a task in front of them: what is asked there, by whoever may classify.
+TENSOR = {"inputs": [{"name": "text", "shape": [1], "datatype": "BYTES", "data": [TEXT]}]}
 QUESTIONS = {
     "/": {"inputs": TEXT, "parameters": {}},
     "/models/{model}": {"inputs": TEXT, "parameters": {}},
@@ -266,11 +267,15 @@ QUESTIONS = {
     "/v1/moderations": {"input": TEXT},
     "/v1/models/{model}:predict": {"instances": [TEXT]},
     "/v1/classify": {"input": TEXT},
+    "/v2/models/{model}/infer": TENSOR,
+    "/beta/litellm_basic_guardrail_api": {"texts": [TEXT]},
 }
 # What another façade is asked at the path of one above.
 SHARED = {"/classify": {"inputs": TEXT}}
 # What façades show of a task to whoever sees it.
-LISTINGS = ("/info", "/health", "/health/live", "/v1/models", "/v1/models/{model}")
+CARDS = ("/v1/models", "/v1/models/{model}", "/v2/models/{model}", "/v2/models/{model}/ready")
+LISTINGS = ("/info", "/health", "/health/live", *CARDS)
+VERSIONS = ("/v2/models/{model}/versions/{version}", "/v2/models/{model}/versions/{version}/ready")
 # Answered whatever becomes of what is in it.
 BUNDLE = {"tasks": [{"id": "one", "classify": {"input": TEXT}}]}
 ROUTES = {
@@ -280,7 +285,13 @@ ROUTES = {
 } | ROUTES
 ROUTES |= {f"GET /t/{{task}}{path}": (ANY, {}) for path in ("", "/", *LISTINGS)}
 ROUTES |= {"GET /info": (ANY, {"headers": {HEADER: "acme-tone"}})}
-ROUTES |= {f"GET {path}": (ANY, {}) for path in ("/v1/models", "/v1/models/{model}")}
+ROUTES |= {f"GET {path}": (ANY, {}) for path in CARDS}
+ROUTES |= {f"GET {path}": (ANY, {}) for one in (*VERSIONS, "/v2") for path in paths_of(one)}
+ROUTES |= {f"GET /t/{{task}}/v2/health/{one}": (ANY, {}) for one in ("live", "ready")}
+ROUTES |= {
+    f"POST {path}": (CLASSIFY, {"json": TENSOR, "model": "acme-tone", "task": "acme-tone@1"})
+    for path in paths_of("/v2/models/{model}/versions/{version}/infer")
+}
 # Those about the whole server, for keys of all tasks alone.
 OF_THE_SERVER = {
     "GET /metrics": (ANY, {}),

@@ -15,10 +15,11 @@ NONE: Mapping[str, str] = {}
 
 
 class Reply(NamedTuple):
-    """The bytes of an answer, and the header fields that it has beside those of every answer."""
+    """An answer's bytes, its header fields beside those of every answer, and its media type if not the format's."""
 
     content: bytes
     headers: Mapping[str, str] = NONE
+    media_type: str | None = None
 
 
 class Format(Protocol):
@@ -39,6 +40,10 @@ class Format(Protocol):
     @property
     def media_type(self) -> str:
         """Of questions and answers."""
+
+    @property
+    def accepts(self) -> frozenset[str]:
+        """The media types of questions; empty is for a request that names none."""
 
     @property
     def content_type(self) -> bytes:
@@ -75,6 +80,11 @@ class OwnFormat:
     def content_type(self) -> bytes:
         """The media type as a header field has it."""
         return self.media_type.encode()
+
+    @cached_property
+    def accepts(self) -> frozenset[str]:
+        """See Format."""
+        return frozenset((self.media_type,))
 
     def read(self, body: bytes, scope: Scope) -> Any:
         """See Format."""

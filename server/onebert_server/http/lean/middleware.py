@@ -24,8 +24,8 @@ UNUSUAL = frozenset((b"content-encoding", b"transfer-encoding", b"content-digest
 class LeanMiddleware:
     """Answers plain questions of its formats, and passes everything else on.
 
-    Plain is a POST whose one Content-Type is the format's to the letter, and whose body has a declared length that the
-    event loop may read by itself, is not encoded, and has no digest.
+    Plain is a POST whose one Content-Type is one of the format's to the letter, and whose body has a declared length
+    that the event loop may read by itself, is not encoded, and has no digest.
     """
 
     def __init__(self, app: ASGIApp, edge: Edge, formats: Formats) -> None:
@@ -36,7 +36,7 @@ class LeanMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers, or passes the request on."""
         found = self.formats.find(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
-        if found is None or not _is_plain(scope, found.format.content_type):
+        if found is None or not _is_plain(scope, found.format.accepts):
             await self.app(scope, receive, send)
             return
         scope["route"] = found.format
@@ -59,27 +59,37 @@ class LeanMiddleware:
         context.observed.phase(PARSE, began, time.monotonic())
         context = in_its_time(context, body)
         async with Patience(context, receive):
-            content, extra = await form.reply(found.parameters, body, context, self.edge)
+            content, extra, media_type = await form.reply(found.parameters, body, context, self.edge)
         if len(content) > PIECE_BYTES:
-            await Answer(Request(scope), content, form.media_type, extra)(scope, receive, send)
+            await Answer(Request(scope), content, media_type or form.media_type, extra)(scope, receive, send)
             return
-        headers = [(b"content-length", b"%d" % len(content)), (b"content-type", form.content_type)]
+        headers = [
+            (b"content-length", b"%d" % len(content)),
+            (b"content-type", media_type.encode() if media_type else form.content_type),
+        ]
         for name, value in extra.items():
             headers.append((name.encode(), value.encode()))
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": content})
 
 
-def _is_plain(scope: Scope, media_type: bytes) -> bool:
-    types, length = 0, b""
+def _is_plain(scope: Scope, media_types: frozenset[str]) -> bool:
+    types, given, length = 0, "", b""
     for name, value in scope["headers"]:
         if name == b"content-type":
-            types += 1 if value == media_type else 2
+            types += 1
+            given = value.decode("latin-1")
         elif name == b"content-length":
             length = value
         elif name in UNUSUAL:
             return False
-    return types == 1 and len(length) < 10 and length.isdigit() and int(length) <= MAX_BYTES_ON_LOOP
+    return (
+        types <= 1
+        and given in media_types
+        and len(length) < 10
+        and length.isdigit()
+        and int(length) <= MAX_BYTES_ON_LOOP
+    )
 
 
 async def _body(receive: Receive) -> bytes:

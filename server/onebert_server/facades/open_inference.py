@@ -1,0 +1,257 @@
+"""The Open Inference Protocol (V2) over HTTP, as the clients of Triton and KServe ask; tensors.py has its tensors."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from onebert_encoder.answering.results import Prediction
+from onebert_encoder.text.tokens import Text as Input
+from onebert_server.answering.answers import Answered
+from onebert_server.answering.backend import Wanted
+from onebert_server.facades import models
+from onebert_server.facades.facade import Call, Facade, Listing, Look, Question, json_reply
+from onebert_server.facades.kserve import prediction, worded
+from onebert_server.facades.reading import reading_of
+from onebert_server.facades.tensors import Tensor, flat, read_body, reply
+from onebert_server.http.lean.formats import Reply
+from onebert_server.http.schemas.common import RequestBody
+from onebert_server.http.schemas.questions import Text
+from onebert_server.http.strict import validated
+from onebert_server.limits import MAX_ITEMS
+from onebert_server.versions.facts import Facts
+from onebert_store.errors import InvalidInput, ShuttingDown
+
+# As the clients send them: Triton's names none.
+MEDIA_TYPES = frozenset({"application/json", "application/octet-stream", ""})
+# KServe's repeats the path's.
+HARMLESS = frozenset({"model_name"})
+EXTENSIONS = ("binary_tensor_data", "classification")
+
+
+class InputTensor(RequestBody):
+    """Texts, in a tensor of one dimension or of one column."""
+
+    name: Annotated[str, Field(max_length=64)]
+    shape: Annotated[list[Annotated[int, Field(ge=0, le=MAX_ITEMS)]], Field(min_length=1, max_length=2)]
+    datatype: Literal["BYTES"]
+    data: list[Any]
+    parameters: Annotated[dict[str, Any] | None, Field(max_length=0)] = None
+
+
+class OutputParameters(RequestBody):
+    """How an output is wanted."""
+
+    binary_data: bool | None = None
+    classification: Annotated[int | None, Field(ge=1, description="so many scores, best first, with labels")] = None
+
+
+class Output(RequestBody):
+    """One output that is wanted."""
+
+    name: Annotated[str, Field(max_length=64)]
+    parameters: OutputParameters = Field(default_factory=OutputParameters)
+
+
+class Parameters(RequestBody):
+    """Of the whole request."""
+
+    binary_data_output: bool = False
+
+
+class _Texts(RequestBody):
+    texts: Annotated[list[Text], Field(min_length=1, max_length=MAX_ITEMS)]
+
+
+class Infer(RequestBody):
+    """One tensor of texts, or two, `text` and `text_pair`."""
+
+    id: Annotated[str | None, Field(max_length=128)] = None
+    inputs: Annotated[list[InputTensor], Field(min_length=1, max_length=2)]
+    outputs: Annotated[list[Output], Field(min_length=1, max_length=4)] | None = None
+    parameters: Parameters = Field(default_factory=Parameters)
+
+    def questions(self) -> list[Input]:
+        """The texts, or pairs.
+
+        Raises:
+            InvalidInput: the tensors do not fit each other, or hold anything but texts.
+        """
+        columns = [validated(_Texts, {"texts": _texts_of(one)}).texts for one in self.inputs]
+        if len(columns) == 1:
+            return list(columns[0])
+        named = dict(zip((one.name for one in self.inputs), columns, strict=True))
+        if named.keys() != {"text", "text_pair"} or len(columns[0]) != len(columns[1]):
+            raise InvalidInput("two inputs are text and text_pair, of the same size")
+        return list(zip(named["text"], named["text_pair"], strict=True))
+
+
+def _texts_of(tensor: InputTensor) -> list[Any]:
+    if len(tensor.shape) == 2 and tensor.shape[1] != 1:
+        raise InvalidInput("the shape of an input is [n] or [n, 1]")
+    values = flat(tensor.data, tensor.shape)
+    if not all(isinstance(one, str) and one.strip() for one in values):
+        raise InvalidInput("the data of an input are texts, none of them blank")
+    return values
+
+
+async def infer(call: Call[Infer]) -> Reply:
+    """The outputs that are wanted, or all, of one task for each text."""
+    questions = call.body.questions()
+    ref = replace(call, parameters=versioned(call.parameters)).task()
+    wanted = Wanted([ref] * len(questions))
+
+    def render(answered: Any) -> Reply:
+        found = list(answered)
+        facts = found[0].facts
+        made = {tensor.name: tensor for tensor in _tensors(found)}
+        outputs = call.body.outputs or [Output(name=name) for name in made]
+        tensors = [_as_wanted(made, one, facts) for one in outputs]
+        default = call.body.parameters.binary_data_output
+        binary = [default if one.parameters.binary_data is None else one.parameters.binary_data for one in outputs]
+        head = {"model_name": facts.task, "model_version": str(facts.version)}
+        return reply(head if call.body.id is None else {**head, "id": call.body.id}, tensors, binary)
+
+    return await call.ask(wanted, questions, render)
+
+
+def versioned(parameters: Mapping[str, str]) -> dict[str, str]:
+    """A path's parameters, in which `…/models/name/versions/3` means `name@3`.
+
+    Raises:
+        InvalidInput: the name has a version already.
+    """
+    given = dict(parameters)
+    if version := given.pop("version", None):
+        if "@" in given["model"]:
+            raise InvalidInput("the path names a version twice")
+        given["model"] += f"@{version}"
+    return given
+
+
+def _tensors(answered: Sequence[Answered]) -> list[Tensor]:
+    count = [len(answered)]
+    readings = [reading_of(one) for one in answered]
+    truncated = Tensor("truncated", "BOOL", count, [one.truncated for one in readings])
+    predictions = [one.answer for one in readings if isinstance(one.answer, Prediction)]
+    if not predictions:
+        # The stretches of a text are no tensor: each text has as many as it has.
+        said = [json.dumps(prediction(one), ensure_ascii=False) for one in answered]
+        return [Tensor(_said_by(answered[0].facts), "BYTES", count, said), truncated]
+    scores = np.stack([one.scores for one in predictions]).astype(np.float32)
+    labels = [one.label for one in predictions]
+    shape = list(scores.shape)
+    return [
+        Tensor("scores", "FP32", shape, scores.ravel().tolist()),
+        Tensor("label", "BYTES", count, labels),
+        truncated,
+    ]
+
+
+def _said_by(facts: Facts) -> str:
+    return "answers" if facts.task_type == "span" else "entities"
+
+
+def _as_wanted(made: Mapping[str, Tensor], output: Output, facts: Facts) -> Tensor:
+    """An output, or its best classes as texts `score:index:label`.
+
+    Raises:
+        InvalidInput: there is no such output, or it has no classes.
+    """
+    if output.name not in made:
+        raise InvalidInput(f"the outputs of {facts.ref} are {', '.join(made)}")
+    tensor, best = made[output.name], output.parameters.classification
+    if best is None:
+        return tensor
+    if tensor.name != "scores":
+        raise InvalidInput("classification is of scores")
+    rows = np.array(tensor.data).reshape(tensor.shape)
+    best = min(best, rows.shape[1])
+    data = [
+        f"{row[index]:f}:{index}:{facts.labels[index]}"
+        for row in rows
+        for index in np.argsort(-row, kind="stable")[:best].tolist()
+    ]
+    return Tensor(tensor.name, "BYTES", [len(rows), best], data)
+
+
+async def server(look: Look) -> Reply:
+    """What the server is."""
+    return json_reply({"name": "onebert", "version": "2", "extensions": EXTENSIONS})
+
+
+async def live(look: Look) -> Reply:
+    """The process lives."""
+    look.runtime.check_health()
+    return json_reply({"live": True})
+
+
+async def ready(look: Look) -> Reply:
+    """The server answers.
+
+    Raises:
+        ShuttingDown, Unhealthy: it does not.
+    """
+    look.runtime.check_health()
+    if look.runtime.draining:
+        raise ShuttingDown("the server is stopping")
+    return json_reply({"ready": True})
+
+
+async def model(look: Look) -> Reply:
+    """What a task takes and gives."""
+    facts = (await replace(look, parameters=versioned(look.parameters)).version()).facts
+    pair = [{"name": "text_pair", "datatype": "BYTES", "shape": [-1]}]
+    whole = [
+        {"name": "scores", "datatype": "FP32", "shape": [-1, len(facts.labels)]},
+        {"name": "label", "datatype": "BYTES", "shape": [-1]},
+    ]
+    stretches = [{"name": _said_by(facts), "datatype": "BYTES", "shape": [-1]}]
+    return json_reply(
+        {
+            "name": facts.task,
+            "versions": [str(facts.version)],
+            "platform": "onebert",
+            "inputs": [
+                {"name": "text", "datatype": "BYTES", "shape": [-1]},
+                *(pair if facts.task_type == "span" else []),
+            ],
+            "outputs": [
+                *(stretches if facts.per_token else whole),
+                {"name": "truncated", "datatype": "BOOL", "shape": [-1]},
+            ],
+        }
+    )
+
+
+async def model_ready(look: Look) -> Reply:
+    """Whether a task answers.
+
+    Raises:
+        VersionUnavailable: it cannot be loaded.
+    """
+    return await models.model(replace(look, parameters=versioned(look.parameters)))
+
+
+_MODEL, _VERSION = "/v2/models/{model}", "/v2/models/{model}/versions/{version}"
+
+FACADE = Facade(
+    "Open Inference Protocol",
+    worded,
+    [
+        Question(
+            f"{path}/infer", Infer, infer, dict[str, Any], read=read_body, media_types=MEDIA_TYPES, harmless=HARMLESS
+        )
+        for path in (_MODEL, _VERSION)
+    ],
+    [
+        Listing("/v2", server),
+        Listing("/v2/health/live", live),
+        Listing("/v2/health/ready", ready),
+        *(Listing(path, model) for path in (_MODEL, _VERSION)),
+        *(Listing(f"{path}/ready", model_ready) for path in (_MODEL, _VERSION)),
+    ],
+)

@@ -1,0 +1,126 @@
+"""Tensors of the Open Inference Protocol: in JSON, or as bytes behind it (the extension `binary_tensor_data`)."""
+
+import json
+import math
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from onebert_server.http.lean.formats import Reply
+from onebert_server.http.strict import parsed
+from onebert_server.limits import MAX_ITEMS
+from onebert_store.errors import InvalidInput
+
+HEAD_LENGTH = b"inference-header-content-length"
+"""The header field with the bytes of JSON in front of the tensors."""
+
+_LENGTH = struct.Struct("<I")
+_NUMPY = {"FP32": np.dtype("<f4"), "BOOL": np.dtype("?")}
+
+
+class Tensor(NamedTuple):
+    """One output: `data` are texts for BYTES, else numbers, in the order of `shape`."""
+
+    name: str
+    datatype: str
+    shape: Sequence[int]
+    data: Sequence[Any]
+
+
+def read_body(body: bytes, headers: Sequence[tuple[bytes, bytes]]) -> Any:
+    """A request as if all its tensors had come in JSON.
+
+    Raises:
+        HTTPException: its JSON is none.
+        InvalidInput: the bytes behind it are not those of its tensors.
+    """
+    lengths = [value for name, value in headers if name == HEAD_LENGTH]
+    if not lengths:
+        return parsed(body)
+    if len(lengths) > 1 or not lengths[0].isdigit() or len(lengths[0]) > 9 or int(lengths[0]) > len(body):
+        raise InvalidInput("Inference-Header-Content-Length does not say where the JSON ends")
+    given, rest = parsed(body[: int(lengths[0])]), body[int(lengths[0]) :]
+    inputs = given.get("inputs") if isinstance(given, dict) else None
+    for one in inputs if isinstance(inputs, list) else []:
+        size = _taken_size(one)
+        if size is None:
+            continue
+        if size > len(rest) or "data" in one:
+            raise InvalidInput("the bytes behind the JSON are not those of its tensors")
+        one["data"], rest = list(_texts(rest[:size])), rest[size:]
+    if rest:
+        raise InvalidInput("behind the JSON are bytes of no tensor")
+    return given
+
+
+def _taken_size(tensor: Any) -> int | None:
+    """The tensor's size in bytes behind the JSON; takes the parameter away, since it is done with."""
+    parameters = tensor.get("parameters") if isinstance(tensor, dict) else None
+    size = parameters.pop("binary_data_size", None) if isinstance(parameters, dict) else None
+    if size is None:
+        return None
+    if type(size) is not int or size < 0:
+        raise InvalidInput("binary_data_size must be a whole number")
+    return size
+
+
+def _texts(content: bytes) -> Iterator[str]:
+    at = count = 0
+    while at < len(content):
+        count += 1
+        if count > MAX_ITEMS:
+            raise InvalidInput(f"a tensor has more than {MAX_ITEMS} texts")
+        if at + _LENGTH.size > len(content):
+            raise InvalidInput("a tensor of texts ends within a length")
+        (length,) = _LENGTH.unpack_from(content, at)
+        at += _LENGTH.size
+        if at + length > len(content):
+            raise InvalidInput("a tensor of texts ends within a text")
+        try:
+            yield content[at : at + length].decode()
+        except UnicodeDecodeError:
+            raise InvalidInput("a text is not UTF-8") from None
+        at += length
+
+
+def flat(data: Any, shape: Sequence[int]) -> list[Any]:
+    """The values of a tensor that may be written in nested lists.
+
+    Raises:
+        InvalidInput: they are not as many as the shape says.
+    """
+    while isinstance(data, list) and data and isinstance(data[0], list):
+        if not all(isinstance(one, list) for one in data):
+            raise InvalidInput("the data of a tensor is neither flat nor nested")
+        data = [value for one in data for value in one]
+    if len(data) != math.prod(shape):
+        raise InvalidInput("the data of a tensor has not the size that its shape says")
+    values: list[Any] = data
+    return values
+
+
+def reply(head: Mapping[str, Any], tensors: Sequence[Tensor], binary: Sequence[bool]) -> Reply:
+    """An answer with its tensors: those that are wanted so as bytes behind the JSON."""
+    outputs, tail = [], []
+    for tensor, as_bytes in zip(tensors, binary, strict=True):
+        said: dict[str, Any] = {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
+        if as_bytes:
+            tail.append(_bytes_of(tensor))
+            said["parameters"] = {"binary_data_size": len(tail[-1])}
+        else:
+            said["data"] = list(tensor.data)
+        outputs.append(said)
+    content = json.dumps({**head, "outputs": outputs}, ensure_ascii=False, separators=(",", ":")).encode()
+    if not tail:
+        return Reply(content)
+    lengths = {HEAD_LENGTH.decode(): str(len(content))}
+    return Reply(b"".join([content, *tail]), lengths, "application/octet-stream")
+
+
+def _bytes_of(tensor: Tensor) -> bytes:
+    if tensor.datatype == "BYTES":
+        encoded = [text.encode() for text in tensor.data]
+        return b"".join(part for text in encoded for part in (_LENGTH.pack(len(text)), text))
+    return np.array(tensor.data, _NUMPY[tensor.datatype]).tobytes()

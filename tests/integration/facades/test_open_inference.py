@@ -1,0 +1,158 @@
+"""The Open Inference Protocol: on the wire, and by the real clients of Triton and KServe."""
+
+import json
+import struct
+
+import httpx
+import numpy as np
+import pytest
+
+from environments import python_environment
+from facade_tasks import TEXTS, moderating, naming, telling
+from servers import LAYOUTS, Server
+
+KEY = "key-of-the-tensors"
+INFER = "/v2/models/risk/infer"
+LABELS = ["fine", "risky"]
+
+
+@pytest.fixture(scope="module", params=LAYOUTS["argvalues"], ids=LAYOUTS["ids"])
+def web(request, tmp_path_factory):
+    tasks = {"harms": moderating(), "risk": telling(), "names": naming()}
+    with (
+        Server(tmp_path_factory.mktemp("tensors"), api_keys=KEY, front_ends=request.param) as server,
+        server.client(api_key=KEY) as client,
+        httpx.Client(base_url=server.url, headers={"Authorization": f"Bearer {KEY}"}, timeout=180) as web,
+    ):
+        for name, task in tasks.items():
+            client.push(name, task.file)
+        yield web
+
+
+def tensor(data=TEXTS, **more):
+    return {"name": "text", "shape": [len(data)], "datatype": "BYTES", "data": data} | more
+
+
+def expected(texts=TEXTS, pairs=None):
+    rows = [telling().scores(*one) for one in (zip(texts, pairs, strict=True) if pairs else zip(texts, strict=True))]
+    return np.array([[row[label] for label in LABELS] for row in rows])
+
+
+def test_tensors_in_json(web):
+    answer = web.post(INFER, json={"id": "mine", "inputs": [tensor()]}).json()
+    scores, label, truncated = answer.pop("outputs")
+    assert answer == {"model_name": "risk", "model_version": "1", "id": "mine"}
+    assert (scores["name"], scores["datatype"], scores["shape"]) == ("scores", "FP32", [3, 2])
+    np.testing.assert_allclose(np.array(scores["data"]).reshape(3, 2), expected(), atol=1e-4, rtol=0)
+    assert label["data"] == [LABELS[one] for one in expected().argmax(-1)]
+    assert (truncated["datatype"], truncated["data"]) == ("BOOL", [False] * 3)
+
+
+def test_stretches_are_json_in_a_tensor(web):
+    answer = web.post("/v2/models/names/infer", json={"inputs": [tensor()]}).json()
+    native = web.post("/v1/tasks/names/classify", json={"inputs": TEXTS}).json()["results"]
+    assert [json.loads(one) for one in answer["outputs"][0]["data"]] == [one["entities"] for one in native]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"inputs": []},
+        {"inputs": [tensor(shape=[2])]},
+        {"inputs": [tensor(shape=[1, 3])]},
+        {"inputs": [tensor(shape=[-3])]},
+        {"inputs": [tensor(datatype="INT64", data=[1, 2, 3])]},
+        {"inputs": [tensor(data=["a", 1])]},
+        {"inputs": [tensor(data=["a", " "])]},
+        {"inputs": [tensor(data=[["a"], "b"])]},
+        {"inputs": [tensor(), tensor()]},
+        {"inputs": [tensor(), tensor(["a"], name="text_pair")]},
+        {"inputs": [tensor(parameters={"shared_memory_region": "a"})]},
+        {"inputs": [tensor()], "outputs": [{"name": "logits"}]},
+        {"inputs": [tensor()], "outputs": [{"name": "label", "parameters": {"classification": 1}}]},
+        {"inputs": [tensor()], "outputs": [{"name": "scores", "parameters": {"shared_memory_region": "a"}}]},
+        {"inputs": [tensor()], "parameters": {"temperature": 2}},
+        {"inputs": [tensor()], "unheard_of": 1},
+    ],
+)
+def test_what_is_no_question_is_refused(web, body):
+    answer = web.post(INFER, json=body)
+    assert (answer.status_code, list(answer.json())) == (400, ["error"]), answer.text
+
+
+@pytest.mark.parametrize(
+    ("size", "tail", "length"),
+    [
+        (5, struct.pack("<I", 1) + b"a", None),
+        (5, struct.pack("<I", 1) + b"ab", 0),
+        (6, struct.pack("<I", 1) + b"a", 0),
+        (3, b"abc", 0),
+        (5, struct.pack("<I", 2**32 - 1) + b"a", 0),
+        (5, struct.pack("<I", 1) + b"\xff", 0),
+        (-1, b"", 0),
+        ("5", struct.pack("<I", 1) + b"a", 0),
+        (4 * 70, struct.pack("<I", 0) * 70, 0),
+        (5, struct.pack("<I", 1) + b"a", 10**8),
+    ],
+)
+def test_bytes_that_are_no_tensor_are_refused(web, size, tail, length):
+    """The first is one: only the header that says where it begins is missing."""
+    given = {"name": "text", "shape": [1], "datatype": "BYTES", "parameters": {"binary_data_size": size}}
+    head = json.dumps({"inputs": [given]}).encode()
+    headers = {"content-type": "application/octet-stream"}
+    if length is not None:
+        headers["Inference-Header-Content-Length"] = str(length or len(head))
+    answer = web.post(INFER, content=head + tail, headers=headers)
+    assert (answer.status_code, list(answer.json())) == (400, ["error"]), answer.text
+
+
+def test_health_needs_no_key_and_all_else_does(web):
+    for path, status in (
+        ("/v2/health/live", 200),
+        ("/v2/health/ready", 200),
+        ("/v2", 401),
+        ("/v2/models/risk", 401),
+        ("/v2/models/risk/ready", 401),
+    ):
+        assert httpx.get(web.base_url.join(path), timeout=180).status_code == status
+    assert web.get("/v2/models/risk/versions/7/ready").status_code == 404
+    assert web.get("/v2/models/risk@1/versions/1").status_code == 400
+
+
+@pytest.mark.slow
+def test_triton(web):
+    url = str(web.base_url).rstrip("/")
+    seen = python_environment("tritonclient").run("tritonclient.py", url, KEY, "risk", "1", json.dumps(TEXTS))
+    ready = ("live", "ready", "model_ready", "version_ready", "none_ready")
+    assert [seen[name] for name in ready] == [True, True, True, True, False]
+    assert "classification" in seen["server"]["extensions"]
+    assert seen["model"]["inputs"] == [{"name": "text", "datatype": "BYTES", "shape": [-1]}]
+    assert seen["model"]["outputs"][0] == {"name": "scores", "datatype": "FP32", "shape": [-1, 2]}
+    for name in ("binary", "json", "columns", "async"):
+        np.testing.assert_allclose(seen[name]["scores"], expected(), atol=1e-4, rtol=0)
+        assert seen[name]["labels"] == [LABELS[one] for one in expected().argmax(-1)]
+        assert seen[name]["truncated"] == [False] * 3
+    assert seen["async"]["head"] == {"model_name": "risk", "model_version": "1", "id": "seven"}
+    np.testing.assert_allclose(seen["pairs"]["scores"], expected(TEXTS, TEXTS[::-1]), atol=1e-4, rtol=0)
+    assert (seen["top_in_json"]["shape"], seen["top_in_json"]["data"]) == ([3, 2], seen["top"])
+    best = [one.split(":") for one in seen["top"][::2]]
+    assert [(int(index), label) for _, index, label in best] == [(int(i), LABELS[i]) for i in expected().argmax(-1)]
+    np.testing.assert_allclose([float(score) for score, *_ in best], expected().max(-1), atol=1e-4, rtol=0)
+    refusals = {name: seen[name]["status"] for name in ("no_task", "no_key", "parameter", "sequence", "output")}
+    assert refusals == {"no_task": "404", "no_key": "401", "parameter": "400", "sequence": "400", "output": "400"}
+    assert "temperature" in seen["parameter"]["message"]
+
+
+@pytest.mark.slow
+def test_kserve(web):
+    url = str(web.base_url).rstrip("/")
+    seen = python_environment("kserve").run("kserve.py", url, KEY, "risk", json.dumps(TEXTS))
+    assert (seen["ready"], seen["live_at_task"], seen["v2_ready"]) == (True, True, [True, True, True, False])
+    for one, text in zip(seen["predictions"]["predictions"], TEXTS, strict=True):
+        assert one == pytest.approx(telling().scores(text), abs=1e-4)
+    assert [seen[name]["status"] for name in ("no_task", "no_key", "unknown")] == [404, 401, 400]
+    assert "signature_name" in seen["unknown"]["message"]
+    for form in ("json", "binary"):
+        assert seen[form]["model"] == "risk"
+        np.testing.assert_allclose(seen[form]["outputs"]["scores"], expected(), atol=1e-4, rtol=0)
