@@ -72,3 +72,9 @@ def test_nemo_guardrails(tmp_path):
                 assert found == ["blocked" if one[label] > 0.5 else "passed" for one in scores]
             # What it could not ask it does not let through.
             assert nemo.run("nemoguardrails.py", url, engine, "nobody", named["fine"], '["a"]') == ["blocked"]
+        # As a detector the URL names the task, whatever the model is called, and only positive labels are detected.
+        positives = telling().manifest["decision"]["positives"]
+        for label, blocked in named.items():
+            found = nemo.run("nemoguardrails.py", f"{url}/t/risk", "fms", "any", blocked, json.dumps(TEXTS))
+            assert found == ["blocked" if label in positives and one[label] > 0.5 else "passed" for one in scores]
+        assert nemo.run("nemoguardrails.py", f"{url}/t/nobody", "fms", "any", named["fine"], '["a"]') == ["blocked"]
