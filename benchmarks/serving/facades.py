@@ -21,12 +21,14 @@ TEXT = "please help, my order is late and nobody answers the phone"
 
 def requests(task: str) -> Mapping[str, tuple[str, dict[str, Any]]]:
     """Name -> path and body of one text for the task."""
+    tensor = {"name": "text", "shape": [1], "datatype": "BYTES", "data": [TEXT]}
     return {
         "native": (f"/v1/tasks/{task}/classify", {"inputs": TEXT}),
         "Hugging Face": (f"/t/{task}", {"inputs": TEXT, "parameters": {}}),
         "TEI": (f"/t/{task}/predict", {"inputs": TEXT}),
         "vLLM": ("/classify", {"model": task, "input": TEXT}),
         "KServe v1": (f"/v1/models/{task}:predict", {"instances": [TEXT]}),
+        "Open Inference": (f"/v2/models/{task}/infer", {"inputs": [tensor]}),
         "FMS detectors": (f"/t/{task}/api/v1/text/contents", {"contents": [TEXT]}),
     }
 
