@@ -59,7 +59,7 @@ def test_versions_say_how_good_they_are_and_what_they_learned_from(page, server)
     expect(newest).to_contain_text("accuracy, test")
     expect(newest).to_contain_text("0.75")
     expect(newest).to_contain_text("270 train, 76 test")
-    expect(page.get_by_role("heading", level=3)).to_have_text(["Version 3", "Version 2", "Version 1"])
+    expect(page.locator(".versions h3")).to_have_text(["Version 3", "Version 2", "Version 1"])
     expect(page.get_by_role("listitem", name="Version 1")).to_contain_text("live")
 
 
