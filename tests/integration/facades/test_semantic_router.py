@@ -172,6 +172,15 @@ def test_a_bundle_answers_each_task_as_if_it_came_alone(web):
     assert "colour" in results[2]["error"]["message"]
 
 
+def test_what_comes_too_late_is_not_answered(web):
+    late = {"model": "plain", "input": TEXT, "options": {"deadline_ms": 1e-6}}
+    error = post(web, "/v1/classify", late, 504)
+    assert error["error"]["code"] == "overloaded"
+    tasks = [{"id": "late", "classify": late}, {"id": "fine", "classify": {"model": "plain", "input": TEXT}}]
+    results = post(web, "/v1/bundle", {"tasks": tasks})["results"]
+    assert [one["status"] for one in results] == [504, 200]
+
+
 def test_the_flat_form_gives_every_label_once_with_a_sum_of_one(web):
     found = post(web, "/t/plain/classify", {"inputs": TEXT})
     expected = dict(zip(LABELS, softmax(TASKS["plain"].logits(TEXT)), strict=True))
