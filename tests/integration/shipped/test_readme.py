@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from environments import foreign_env, python_environment
 
 ROOT = Path(__file__).parents[3]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-# What follows "```": `bash` blocks are run, `bash server` is left running, `sh` is set-up, which this test stands on.
+# What follows "```": `bash` blocks are run, `bash server` is left running, `python client` asks it as a user's program would, `sh` is set-up,
+# which this test stands on.
 BLOCKS = re.findall(r"^```(\S+)(?: (\S+))?\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
 STEP_TIMEOUT_S = 600  # twelve trainings on two busy cores
 
@@ -54,19 +56,26 @@ def test_the_readme_has_blocks_of_every_kind() -> None:
 def test_following_the_readme_works(environment: dict[str, str], server: str) -> None:
     """One test, because each block stands on what the blocks before it left behind."""
     for language, kind, block in BLOCKS:
-        if language != "bash" or kind == "server":
+        asks = (language, kind) == ("python", "client")
+        if not asks and (language != "bash" or kind == "server"):
             continue
-        script = "set -euo pipefail\n" + block.replace("http://127.0.0.1:8000", server)
+        script = block.replace("http://127.0.0.1:8000", server)
         done = subprocess.run(
-            ["bash", "-c", script],
+            [*interpreter(script), script] if asks else ["bash", "-c", f"set -euo pipefail\n{script}"],
             cwd=environment["PWD"],
-            env=environment | {"ONEBERT_URL": server},
+            env=foreign_env() if asks else environment | {"ONEBERT_URL": server},
             capture_output=True,
             text=True,
             timeout=STEP_TIMEOUT_S,
             check=False,
         )
         assert done.returncode == 0, f"{block}\n{done.stdout}\n{done.stderr}"
+
+
+def interpreter(script: str) -> list[str]:
+    """What runs a client: OpenAI's SDK has an environment of its own, Hugging Face's comes with transformers."""
+    python = python_environment("openai").program("python") if "openai" in script else sys.executable
+    return [str(python), "-I", "-c"]
 
 
 def test_make_targets_of_the_readme_exist() -> None:
