@@ -9,12 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from environments import foreign_env, python_environment
 
 ROOT = Path(__file__).parents[3]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-# What follows "```": `bash` blocks are run, `bash server` is left running, `python client` asks it as a user's program would, `sh` is set-up,
-# which this test stands on.
+# What follows "```": `bash` blocks are run, `bash server` is left running, `python client` asks it as a user's program
+# would, `sh` is set-up, which this test stands on.
 BLOCKS = re.findall(r"^```(\S+)(?: (\S+))?\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
 STEP_TIMEOUT_S = 600  # twelve trainings on two busy cores
 
