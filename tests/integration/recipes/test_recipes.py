@@ -59,6 +59,21 @@ def test_langchain(server):
     assert printed[0] == f"{begins}: {asked}"
 
 
+@pytest.mark.slow
+def test_presidio(server):
+    task = Task(pooling="none", seed=4, task_type="token", labels=["O", "B-PERSON", "I-PERSON", "B-PLACE", "I-PLACE"])
+    text = "Please refund Ada in London."
+    with server.client() as client:
+        client.push("personal", task.file)
+        (expected,) = client.classify("personal", text)["results"]
+    found = {(one["label"], one["start"], one["end"]) for one in expected["entities"]}
+    assert found, "a test of nothing"
+    printed = told(python_environment("presidio"), "presidio.md", server.url)
+    rows = [line.split() for line in printed.splitlines()]
+    # Presidio leaves out what another finding of the same type holds; entities of one answer do not overlap.
+    assert {(label, int(start), int(end)) for label, start, end, _ in rows} == found
+
+
 def test_label_studio(tmp_path):
     """An export with an annotation that was cancelled, a row that two labeled alike, and one on which they disagree."""
 
