@@ -81,7 +81,7 @@ def difference(one: Mapping[str, Array], other: Mapping[str, Array]) -> dict[str
             if a is not None and b is not None and a.shape != b.shape:
                 found[name] = np.concatenate([a.reshape(-1), -b.reshape(-1)])
             else:
-                found[name] = start + (start if a is None else a) - (start if b is None else b)
+                found[name] = np.asarray(start + (start if a is None else a) - (start if b is None else b))
     return found
 
 
