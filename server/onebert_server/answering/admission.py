@@ -93,7 +93,7 @@ class Admission:
         context.principal.require_scope(Action.CLASSIFY)
         self._rates.check(context.principal)
         self._rates.count(context.principal, ())
-        one_by_one = _OneByOne(context, wanted.asked, CutOnce(self._tokenizer), AnswerSize(wanted.asked), [])
+        one_by_one = _OneByOne(context, wanted.asked, CutOnce(self._tokenizer), AnswerSize(wanted.asked), [], [])
         asking: list[Awaitable[Result | Missed]] = []
         for index, ref in enumerate(wanted.refs or ()):
             number = index if len(inputs) > 1 else 0
@@ -102,8 +102,13 @@ class Admission:
             except OneBertError as error:
                 asking.append(_at_once(Missed(ref, number, error)))
             else:
+                one_by_one.pinned.append(version)
                 asking.append(self._compute_one(version, ref, number, inputs[number], one_by_one))
-        found = await asyncio.gather(*asking)
+        try:
+            found = await asyncio.gather(*asking)
+        finally:
+            # Of a request that ends before their first step, nobody else would.
+            self._directory.unpin(one_by_one.pinned)
         if done := one_by_one.done:
             first = min(request.began for request in done)
             observed.phase(QUEUE, began, first)
@@ -116,6 +121,7 @@ class Admission:
     ) -> Result | Missed:
         """One question of several that end each for itself; unpins the version."""
         context = shared.context
+        shared.pinned.remove(version)
         try:
             try:
                 await self._residents.ready([version], context)
@@ -202,13 +208,14 @@ class _Expanded:
 
 
 class _OneByOne(NamedTuple):
-    """What questions have in common that end each for itself, and those that were computed."""
+    """What questions have in common that end each for itself: `done` are computed, `pinned` of those not begun."""
 
     context: Context
     asked: Asked
     tokens: CutOnce
     size: AnswerSize
     done: list[Request]
+    pinned: list[Version]
 
 
 def _computed(question: _Expanded, logits: Iterator[Logits]) -> list[Computed]:

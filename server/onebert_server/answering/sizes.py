@@ -28,19 +28,21 @@ class AnswerSize:
             TooLarge: with it the request would be answered with too much.
         """
         tokens = sum(lengths) if facts.per_token else len(lengths)
-        self._sequences += len(lengths)
-        self._numbers += len(facts.labels) * tokens
-        self._bytes += _answer_bytes(facts, tokens, self._asked)
+        sequences = self._sequences + len(lengths)
+        numbers = self._numbers + len(facts.labels) * tokens
+        size = self._bytes + _answer_bytes(facts, tokens, self._asked)
         # All labels of a version are sent to a front end that does not know them, however few the answer shows.
         if facts.ref not in self._labels_of:
-            self._labels_of.add(facts.ref)
-            self._bytes += facts.label_bytes
-        if self._sequences > MAX_SEQUENCES:
+            size += facts.label_bytes
+        if sequences > MAX_SEQUENCES:
             raise TooLarge(f"the texts would be read in over {MAX_SEQUENCES} windows; send the request in parts")
-        if self._numbers > MAX_LOGITS:
+        if numbers > MAX_LOGITS:
             raise TooLarge("the answers would hold too many numbers, tokens by labels; send the request in parts")
-        if self._bytes > MAX_ANSWER_BYTES:
+        if size > MAX_ANSWER_BYTES:
             raise too_many_bytes()
+        # Only what is answered counts: of several questions one may be refused for itself.
+        self._sequences, self._numbers, self._bytes = sequences, numbers, size
+        self._labels_of.add(facts.ref)
 
 
 def too_many_bytes() -> TooLarge:

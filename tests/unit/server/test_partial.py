@@ -7,12 +7,16 @@ import numpy as np
 import pytest
 
 from bases import tiny_base
+from onebert_encoder.answering.asked import PLAIN
 from onebert_encoder.base.base import load_base
 from onebert_server.access.context import Context
 from onebert_server.access.principal import root
+from onebert_server.answering.admission import Admission
 from onebert_server.answering.answers import Unanswered
 from onebert_server.answering.backend import Wanted
-from onebert_store.errors import OneBertError
+from onebert_server.answering.sizes import AnswerSize
+from onebert_server.versions.facts import Facts
+from onebert_store.errors import OneBertError, TooLarge
 from parts import Parts, assert_like, context
 
 
@@ -94,6 +98,29 @@ def test_what_is_late_is_said_to_be_late(parts):
     found = asyncio.run(ask())
     assert [one.error.code for one in found] == ["deadline-exceeded", "task-not-found", "deadline-exceeded"]
     assert parts.unpinned()
+
+
+def test_a_request_that_ends_before_its_questions_begin_holds_no_version(parts):
+    admission = Admission(parts.base.tokenizer, parts.residents, parts.engine)
+    pieces = parts.base.tokenizer.split(["it is late"], 64)
+
+    async def end_at_once():
+        asking = asyncio.ensure_future(admission.compute_each(context(), Wanted(["good", "short"]), pieces * 2))
+        await asyncio.sleep(0)  # it has resolved its references, and none of its questions had a turn yet
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+
+    asyncio.run(end_at_once())
+    assert parts.unpinned()
+
+
+def test_a_question_that_is_too_large_takes_no_room_from_those_after_it():
+    facts = Facts("tags", 1, "digest", "token", [f"label {i}" for i in range(512)], 512)
+    size = AnswerSize(PLAIN)
+    with pytest.raises(TooLarge):
+        size.add(facts, [512] * 100)
+    size.add(facts, [512])
 
 
 @pytest.mark.slow
