@@ -87,6 +87,8 @@ class Tasks:
         task.name = new
         for version in task.versions.values():
             version.entry = replace(version.entry, task=new)
+            if version.known_facts is not None:
+                version.known_facts = replace(version.known_facts, task=new)
         self._by_name[new] = task
         insort(self._names, new)
 

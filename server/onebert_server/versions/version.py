@@ -2,7 +2,7 @@
 
 import sys
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Self
 
@@ -95,7 +95,7 @@ class Version:
         """Keeps what is needed of a manifest, and no more: ten thousand versions lie in memory."""
         # A task may have been renamed since the record was read.
         self.entry = VersionEntry(self.entry.task, record.version, record.digest, record.size, record.created_at)
-        self.known_facts = Facts.of(record)
+        self.known_facts = replace(Facts.of(record), task=self.entry.task)
         self.method = sys.intern(record.manifest.method)
 
 
