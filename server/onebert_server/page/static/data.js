@@ -55,6 +55,6 @@ export function flat(value, before = "") {
   return Object.entries(value ?? {}).flatMap(([key, item]) => {
     const name = `${before} ${key}`.trim().replaceAll("_", " ");
     if (item !== null && typeof item === "object" && !Array.isArray(item)) return flat(item, name);
-    return [[name, typeof item === "number" && !Number.isInteger(item) ? item.toPrecision(5).replace(/\.?0+$/, "") : typeof item === "string" ? item : JSON.stringify(item)]];
+    return [[name, typeof item === "number" && !Number.isInteger(item) ? String(Number(item.toPrecision(5))) : typeof item === "string" ? item : JSON.stringify(item)]];
   });
 }

@@ -9,7 +9,7 @@ export const Said = () => html`<p class="unseen" role="status" id="said">${said.
 
 export const number = new Intl.NumberFormat("en").format;
 export const decimal = (value, digits = 3) =>
-  !Number.isFinite(value) ? "–" : Math.abs(value) >= 1000 ? number(Math.round(value)) : value.toPrecision(digits).replace(/\.?0+$/, "");
+  !Number.isFinite(value) ? "–" : Math.abs(value) >= 1000 ? number(Math.round(value)) : String(Number(value.toPrecision(digits)));
 export const probability = (value) => value.toFixed(3);
 const DATE = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "short" });
 export const date = (text) => DATE.format(new Date(text));
