@@ -6,7 +6,8 @@ import numpy as np
 
 from onebert_encoder.answering.results import Prediction
 from onebert_encoder.answering.scores import Array, softmax
-from onebert_store.errors import InvalidInput
+from onebert_server.limits import MAX_TEXT
+from onebert_store.errors import InvalidInput, TooLarge
 
 TEMPLATE = "This example is {}."
 HOLE = "{}"
@@ -21,11 +22,15 @@ def pairs(text: str, labels: Sequence[str], template: str | None) -> list[tuple[
         template: None is `TEMPLATE`.
 
     Raises:
-        InvalidInput: the template has no place for a label.
+        InvalidInput: the template has not exactly one place for a label.
+        TooLarge: a hypothesis is longer than a text may be.
     """
     template = TEMPLATE if template is None else template
-    if HOLE not in template:
-        raise InvalidInput("the hypothesis_template has no {} for the label")
+    # A label for every hole would make a long text of a short request.
+    if template.count(HOLE) != 1:
+        raise InvalidInput("the hypothesis_template has exactly one {} for the label")
+    if len(template) + max(map(len, labels)) > MAX_TEXT:
+        raise TooLarge(f"a hypothesis has at most {MAX_TEXT} characters")
     # Replaced and not formatted: a template is a client's, and format would read attributes.
     return [(text, template.replace(HOLE, label)) for label in labels]
 

@@ -160,6 +160,7 @@ def test_zero_shot_classification_with_two_labels_and_with_one_candidate(url, ta
         ("tone", {"inputs": TEXT, "parameters": {"candidate_labels": ["a"]}}, "entailment"),
         ("nli", {"inputs": TEXT, "parameters": {"candidate_labels": ["a"], "top_k": 1}}, "top_k"),
         ("nli", {"inputs": TEXT, "parameters": {"candidate_labels": ["a"], "hypothesis_template": "x"}}, "{}"),
+        ("nli", {"inputs": TEXT, "parameters": {"candidate_labels": ["a"], "hypothesis_template": "{} {}"}}, "{}"),
         ("tags", {"inputs": TEXT, "parameters": {"aggregation_strategy": "max"}}, "aggregation_strategy"),
         ("tags", {"inputs": TEXT, "parameters": {"top_k": 2}}, "top_k"),
         ("tags", {"inputs": TEXT, "parameters": {"stride": 4}}, "stride"),
