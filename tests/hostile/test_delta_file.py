@@ -182,6 +182,7 @@ DECISIONS = {
     "thresholds-stranger": (deciding(thresholds={"maybe": 0.5}), "one is for what is no label"),
     "thresholds-over-1": (deciding(thresholds={"yes": 1.5}), "one is no probability"),
     "thresholds-below-0": (deciding("multi_label", thresholds={"yes": -0.1}), "one is no probability"),
+    "thresholds-short": (deciding(thresholds={"no": 0.5}, positives=["yes"]), "a positive label has none"),
     "thresholds-text": (deciding(thresholds={"yes": "0.5"}), "decision.thresholds.yes"),
     "thresholds-of-tokens": (deciding("token", thresholds={"yes": 0.5}), "the labels of a token task have none"),
     "thresholds-control": (deciding(thresholds={"ye\x1b": 0.5}), "decision.thresholds"),

@@ -141,6 +141,9 @@ def _check_labels(decision: Decision, task_type: str, activation: str | None, la
         raise ValueError("thresholds: one is for what is no label")
     if activation in ("softmax", "sigmoid") and not all(0 <= one <= 1 for one in thresholds.values()):
         raise ValueError("thresholds: one is no probability")
+    # A positive label without a threshold would never be selected, and whoever asks for the positives would see none.
+    if thresholds and task_type != "multi_label" and not set(positives) <= thresholds.keys():
+        raise ValueError("thresholds: a positive label has none")
     if positives and task_type == "span":
         raise ValueError("positives: a span task has no labels that could be positive")
     if not known.issuperset(positives):

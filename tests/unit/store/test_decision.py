@@ -37,7 +37,7 @@ DECISIONS = st.fixed_dictionaries(
         | st.fixed_dictionaries({"energy": st.floats(-1e6, 1e6)}),
         "window": WINDOWS,
     },
-)
+).filter(lambda one: "thresholds" not in one or one["thresholds"].keys() >= set(one.get("positives", ())))
 
 
 def test_what_has_no_decision_has_the_bytes_of_format_1() -> None:
