@@ -64,11 +64,12 @@ def answering() -> APIRouter:
     """What answers questions, in every process that takes HTTP: this server's own routes and those of façades."""
     router = APIRouter()
     at = _claimants()
+    own = {route.path: route for route in classify.router.routes if isinstance(route, DirectRoute)}
     for route in classify.router.routes:
         if not isinstance(route, DirectRoute) or route.path not in at:
             router.routes.append(route)
-    own = {route.path: route for route in classify.router.routes if isinstance(route, DirectRoute)}
-    for path, claimants in at.items():
+    # A front end asks one route after the other whether a request is its own: this server's first.
+    for path, claimants in sorted(at.items(), key=lambda one: one[0] not in own):
         _add(router, path, claimants, own.get(path), shown=True)
         for prefixed in _prefixed(path):
             _add(router, prefixed, claimants, None, shown=False)
@@ -130,13 +131,16 @@ def facade_paths() -> frozenset[str]:
 
 @cache
 def _forms() -> list[tuple[re.Pattern[str], ErrorForm]]:
-    own = {route.path for route in classify.router.routes if isinstance(route, DirectRoute)}
+    # The page has "/", too.
+    own = {"/"} | {route.path for route in classify.router.routes if isinstance(route, DirectRoute)}
     found: dict[str, ErrorForm] = {}
     for facade in FACADES:
         for path, alone in _paths(facade):
             for one in paths_of(path, alone=alone and path not in own):
                 found.setdefault(one, facade.form)
-    return [(compile_path(path)[0], form) for path, form in found.items()]
+    # The longer first: `/v1/models/{model}` matches what `/v1/models/{model}:predict` does.
+    longest = sorted(found.items(), key=lambda one: len(one[0]), reverse=True)
+    return [(compile_path(path)[0], form) for path, form in longest]
 
 
 def _paths(facade: Facade) -> Iterator[tuple[str, bool]]:

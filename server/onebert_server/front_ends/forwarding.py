@@ -14,7 +14,7 @@ from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from onebert_server.front_ends.wire import framed, read_message
-from onebert_server.http.auth import OPEN_PATHS, ApiKeys
+from onebert_server.http.auth import OPEN_PATHS, PROBES, ApiKeys
 from onebert_server.http.problems import problem_response
 from onebert_server.http.refusals import REFUSAL
 from onebert_server.permits import Permits
@@ -24,7 +24,7 @@ logger = logging.getLogger("onebert.forwarding")
 
 # Seconds within which the app has to answer a request for its health.
 HEALTH_PATIENCE = 2.0
-HEALTH_PATHS = frozenset({"/healthz", "/startupz", "/readyz", "/health"})
+HEALTH_PATHS = PROBES
 
 # While the app works on an answer, the engine's process says every so many seconds that it is alive, and at least
 # `_ALIVE_TIMES` times within the front end's patience.
