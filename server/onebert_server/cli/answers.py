@@ -43,7 +43,7 @@ class CsvWriter:
         self._columns = columns
         # JSON may have half of a surrogate pair, which UTF-8 has not.
         self._text = TextIOWrapper(file, encoding="utf-8", errors="replace", newline="", write_through=True)
-        self._writer = csv.writer(self._text, lineterminator="\n")
+        self._writer = csv.writer(self._text, lineterminator="\r\n")
         self._writer.writerow(columns)
 
     def add(self, row: Mapping[str, Any]) -> None:

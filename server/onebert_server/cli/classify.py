@@ -118,6 +118,8 @@ def _write(client: "Client", ref: str, file: Path, out: Path, reading: Any, top_
 
     if out.suffix.lower() not in WRITERS:
         raise typer.BadParameter(f"--out ends in one of {', '.join(WRITERS)}")
+    if out.exists() and out.samefile(file):
+        raise typer.BadParameter("--out is the file that is read")
     with rows_of(file, *reading) as rows, written_whole(out) as made, console.progress() as bar:
         answers = AnswersFile(made, out.name, ref.partition("@")[0], rows)
         done = bar.add_task("classifying", total=None)

@@ -89,9 +89,11 @@ def by_symbol(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def answer_of(result: "TaskResult", task_type: str) -> str:
     """What a version answers, in one string that is equal where the answers are: of labels without their scores."""
+    if result.abstained:
+        return "abstained"
     if task_type == "regression":
         return f"{result.score:.3f}"
-    if result.labels is not None:
+    if task_type == "multi_label" and result.labels is not None:
         return "|".join(sorted(result.labels))
     for found in (result.entities, result.words, result.answers):
         if found is not None:

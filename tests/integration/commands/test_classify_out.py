@@ -62,6 +62,22 @@ SOURCES = {
 }
 
 
+def test_a_lone_carriage_return_stays_within_its_cell(write, tmp_path):
+    (tmp_path / "a.jsonl").write_text(json.dumps({"Text": "order 1 is late", "note": "a\rb"}) + "\n")
+    write(tmp_path / "a.jsonl", tmp_path / "out.csv")
+    [row] = as_list(tmp_path / "out.csv")
+    assert (row["Text"], row["note"]) == ("order 1 is late", "a\rb")
+
+
+def test_the_file_that_is_read_is_not_written(server, task, tmp_path):
+    source = tmp_path / "a.csv"
+    source.write_text("text\norder 1 is late\n")
+    done = run_onebert("classify", "beside", "--file", source, "--out", source, url=server.url)
+    assert done.returncode == 2
+    assert "--out is the file that is read" in done.stderr
+    assert source.read_text() == "text\norder 1 is late\n"
+
+
 @pytest.mark.parametrize("name", SOURCES)
 @pytest.mark.parametrize("out", ["out.csv", "out.jsonl", "out.parquet"])
 def test_every_row_stands_beside_its_answer(write, task, tmp_path, name, out):
