@@ -250,6 +250,7 @@ def test_the_table_of_the_clients_methods_is_whole():
     told = {}
     for signature in re.findall(r"`(.*?)`", cells):
         (function,) = ast.parse(f"def {signature}: ...").body
-        told[function.name] = ["self", *(one.arg for one in function.args.args)]
+        taken = [*function.args.args, *([function.args.kwarg] if function.args.kwarg else [])]
+        told[function.name] = ["self", *(one.arg for one in taken)]
     methods = {name: method for name, method in vars(onebert.Client).items() if not name.startswith("_")}
     assert told == {name: list(inspect.signature(method).parameters) for name, method in methods.items()}
