@@ -8,6 +8,7 @@ import pytest
 from scipy.stats import binomtest
 
 from onebert_server.cli.differences import mcnemar
+from onebert_server.client import Client
 from onebert_store.file.format import loads
 from servers import ONEBERT, Server, Task, clean_env, run_onebert, wait_until
 
@@ -82,12 +83,9 @@ def test_with_a_key_for_its_tasks_alone_the_log_shows_the_versions(tmp_path):
     with Server(tmp_path, api_keys=root) as locked:
         with locked.client(api_key=root) as client:
             client.push("tone", Task(seed=1).file)
-        made = run_onebert(
-            *("keys", "create", "ann", "--scope", "admin", "--tasks", "t*", "--url", locked.url, "--json"),
-            api_key=root,
-        )
-        key = json.loads(made.stdout)["key"]
-        done = run_onebert("log", "tone", "--json", url=locked.url, api_key=key)
+        with Client(locked.url, api_key=root) as client:
+            made = client.create_key("ann", ["admin"], ["t*"])
+        done = run_onebert("log", "tone", "--json", url=locked.url, api_key=made.key)
         assert done.returncode == 0, done.stderr
         assert [(row["action"], row["what"]) for row in json.loads(done.stdout)] == [("upload", "version 1")]
         assert "may not read the audit trail" in done.stderr
@@ -211,8 +209,13 @@ def test_a_shell_completes_commands_tasks_versions_and_aliases(server):
     versions = [f"complete-me@{one}" for one in ("live", 1, 2)]
     wait_until(lambda: completed("onebert diff complete-me@", url=server.url) == versions)
     assert completed("onebert promote x", url="http://127.0.0.1:9") == []
+    # It asks which shell it was started by: this one stays there to be found.
     shown = subprocess.run(
-        [ONEBERT, "--show-completion", "bash"], env=clean_env(), capture_output=True, text=True, check=True
+        ["bash", "-c", f"{ONEBERT} --show-completion; exit $?"],
+        env=clean_env(),
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert "_ONEBERT_COMPLETE" in shown.stdout
 
