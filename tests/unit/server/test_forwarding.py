@@ -11,6 +11,7 @@ from starlette.types import Message, Receive, Scope, Send
 from onebert_server.access.keys import KeyRing
 from onebert_server.front_ends.forwarding import MAX_FORWARDED, Forwarding, forwarded_to, refusing
 from onebert_server.http.auth import ApiKeys
+from onebert_server.http.problems import FORM_OF, problems_alone
 from onebert_store.errors import TaskNotFound
 
 PATIENCE = 1.0
@@ -27,7 +28,7 @@ SCOPE = {
     "raw_path": b"/v1/tasks/slow",
     "query_string": b"",
     "headers": [(b"host", b"localhost")],
-    "state": {"request_id": "request"},
+    "state": {"request_id": "request", FORM_OF: problems_alone},
 }
 OWN = refusing(TaskNotFound("no request of these tests is the front end's own"))
 
