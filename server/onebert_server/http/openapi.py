@@ -4,7 +4,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from onebert_server.http.auth import OPEN_PATHS
+from onebert_server.http.auth import is_open
 
 PROBLEM = "#/components/schemas/Problem"
 
@@ -17,17 +17,17 @@ class DocumentedApp(FastAPI):
         if self.openapi_schema is None:
             document = super().openapi()
             for path, methods in document["paths"].items():
-                for operation in methods.values():
-                    _describe(path, operation)
+                for method, operation in methods.items():
+                    _describe(path, method, operation)
         return super().openapi()
 
 
-def _describe(path: str, operation: dict[str, Any]) -> None:
+def _describe(path: str, method: str, operation: dict[str, Any]) -> None:
     for parameter in operation.get("parameters", []):
         # A parameter that may be left out; FastAPI says so a second time, as if `null` could be sent.
         kinds = parameter["schema"].pop("anyOf", [])
         parameter["schema"] |= next((kind for kind in kinds if kind != {"type": "null"}), {})
-    if path in OPEN_PATHS:
+    if is_open({"path": path, "method": method.upper()}):
         operation.pop("security", None)
     for answer in operation["responses"].values():
         content = answer.get("content", {})

@@ -6,10 +6,13 @@ from urllib.parse import urljoin, urlsplit
 import httpx
 import pytest
 
+from onebert_server.facades.routes import facade_paths
 from onebert_server.http.auth import DOCS_PATHS
 from servers import Server, layouts
 
 KEY = "first-key-0123456789"
+# What the document leaves out: the page; and what asked by GET is the name of a model.
+ALSO = {"/": ("get", "head"), "/v1/models/{model}:predict": ("get",)}
 PROBLEM = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
 
 
@@ -58,7 +61,9 @@ def operations(document):
 
 
 def test_problems_are_documented_as_they_are_sent(document, web):
-    for _, _, operation in operations(document):
+    for path, _, operation in operations(document):
+        if path in facade_paths():
+            continue  # the errors of façades have the forms of their clients
         assert {operation["responses"][status]["content"] == PROBLEM for status in ("4XX", "5XX", "422")} == {True}
     assert web.get("/v1/tasks").headers["content-type"] in PROBLEM
 
@@ -105,7 +110,7 @@ def test_a_refused_method_is_told_all_that_are_taken(web, document):
     for path, methods in document["paths"].items():
         answer = web.patch(path.replace("{version}", "1"), headers=headers)
         assert answer.status_code == 405
-        assert answer.headers["allow"].lower().split(", ") == sorted(methods)
+        assert answer.headers["allow"].lower().split(", ") == sorted({*methods, *ALSO.get(path, ())})
 
 
 def test_without_keys_none_is_asked_for(tmp_path):
