@@ -27,6 +27,14 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"description": "An error in the form that the client expects.", "content": {"application/json": {}}}
     for status in ("4XX", "5XX", 422)
 }
+# At a path of this server's own, whose errors are problems until a body is a façade's.
+_BOTH: dict[int | str, dict[str, Any]] = {
+    status: {
+        "description": "A problem, or an error in the form that the client expects.",
+        "content": {"application/json": {}, "application/problem+json": {}},
+    }
+    for status in _ERRORS
+}
 
 
 class FacadeRoute(DirectRoute):
@@ -117,7 +125,7 @@ def _add(router: APIRouter, path: str, claimants: Sequence[Claimant], own: Direc
         summary=f"As clients of {' and '.join(dict.fromkeys(names))} ask",
         description=f"Also with `{PREFIX}` in front of the path; see docs/clients.md.",
         response_model=reduce(or_, answers) if Any not in answers else Any,
-        responses=_ERRORS,
+        responses=_ERRORS if own is None else _BOTH,
         tags=list(dict.fromkeys(names)),
         include_in_schema=shown,
         route_class_override=FacadeRoute,
