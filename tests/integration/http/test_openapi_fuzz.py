@@ -104,6 +104,8 @@ def test_the_server_does_what_its_document_says(server):
     native = {"/v1/classify"}
     every = [found.ok() for found in document.get_all_operations()]
     operations = [one for one in every if one.path not in FACADES or one.path in native]
+    # A task that is renamed would not be there for the others; test_life_cli.py renames.
+    operations = [one for one in operations if not one.path.endswith("/rename")]
     # The first key that is made closes the server to whoever has none.
     for operation in sorted(operations, key=lambda one: one.label == "POST /v1/keys"):
         statuses = fuzz(server, operation, CHECKS.get_by_names(names))
