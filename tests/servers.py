@@ -33,8 +33,9 @@ layouts = pytest.mark.parametrize("server", indirect=True, **LAYOUTS)
 
 
 def clean_env(**settings):
-    """The environment without ONEBERT_… of the machine, with those given, and one thread per process."""
-    env = {name: value for name, value in os.environ.items() if not name.startswith("ONEBERT_")}
+    """The environment without ONEBERT_… of the machine, with those given, one thread per process, and no terminal."""
+    # Where tests run side by side, their processes are told the width of a terminal.
+    env = {name: value for name, value in os.environ.items() if not name.startswith("ONEBERT_") and name != "COLUMNS"}
     return env | {"OMP_NUM_THREADS": "1"} | {f"ONEBERT_{name.upper()}": str(value) for name, value in settings.items()}
 
 
