@@ -78,18 +78,37 @@ def _all_named(table: Table, names: Sequence[str]) -> tuple[str, ...] | None:
     return None if None in found else tuple(name for name in found if name is not None)
 
 
+def require_texts(table: Table, columns: Columns) -> tuple[str, ...]:
+    """Names of the text columns.
+
+    Raises:
+        InvalidData: there are none; the message lists the columns that are there.
+    """
+    texts = find_texts(table, columns)
+    if texts is None:
+        raise InvalidData(_missing(table, "text", columns.text, columns.text_pair))
+    return texts
+
+
 def find_columns(table: Table, columns: Columns) -> tuple[tuple[str, ...], str]:
     """Names of the text columns and of the label column.
 
     Raises:
         InvalidData: a column is missing; the message lists the columns that are there.
     """
-    texts, label = find_texts(table, columns), find_label(table, columns)
-    if texts is None:
-        raise InvalidData(_missing(table, "text", columns.text, columns.text_pair))
+    return require_texts(table, columns), require_label(table, columns)
+
+
+def require_label(table: Table, columns: Columns) -> str:
+    """Name of the label column.
+
+    Raises:
+        InvalidData: there is none; the message lists the columns that are there.
+    """
+    label = find_label(table, columns)
     if label is None:
         raise InvalidData(_missing(table, "label", *(columns.label or "").split(",")))
-    return texts, label
+    return label
 
 
 def _missing(table: Table, option: str, *names: str | None) -> str:

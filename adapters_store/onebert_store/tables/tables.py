@@ -65,6 +65,18 @@ def read_source(source: str, encoding: str | None = None, faults: Faults | None 
     return _source(_stem(path), {"train": read_file(path, encoding, faults)}, single_file=True)
 
 
+def choose_split(read: Source, split: str | None) -> str:
+    """The split to measure on: as asked, or else test, or validation where there is no test; a single file is one.
+
+    Raises:
+        InvalidData: there is no such split.
+    """
+    name = "train" if read.single_file else split or next(one for one in reversed(SPLITS) if one in read.tables)
+    if name not in read.tables:
+        raise InvalidData(f"the data has no {name} split; it has {', '.join(read.tables)}")
+    return name
+
+
 def _source(name: str, tables: Mapping[str, Table], single_file: bool = False) -> Source:
     label_names = {column: found for table in tables.values() for column, found in table.label_names.items()}
     return Source(name, tables, label_names=label_names, single_file=single_file)

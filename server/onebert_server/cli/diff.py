@@ -1,8 +1,7 @@
 """The command `onebert diff`: two versions beside each other, by what their files hold and by what they answer."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -22,11 +21,12 @@ from onebert_server.cli.options import (
 )
 from onebert_server.cli.tasks import training_of
 from onebert_store.command import console
-from onebert_store.errors import InvalidData, InvalidInput
+from onebert_store.errors import InvalidInput
 from onebert_store.file.strict_json import shown
 
 if TYPE_CHECKING:
-    from onebert_server.client import Client, Input
+    from onebert_server.cli.labeled import LabeledRow
+    from onebert_server.client import Client
     from onebert_store.file.delta import Delta
 
 # Rows that both versions are asked together: half of what one request takes.
@@ -45,7 +45,12 @@ def diff(
         str | None,
         typer.Option(metavar="DATA", help="Rows that both shall answer: a file, or a folder.", rich_help_panel=INPUT),
     ] = None,
-    split: Annotated[str, typer.Option(help="Which rows of a folder.", rich_help_panel=INPUT)] = "test",
+    split: Annotated[
+        Literal["test", "validation", "train"] | None,
+        typer.Option(
+            help="Which rows of a folder; else test, or validation if there is no test.", rich_help_panel=INPUT
+        ),
+    ] = None,
     text: TextColumn = None,
     text_pair: TextPairColumn = None,
     label: Annotated[
@@ -63,9 +68,13 @@ def diff(
     McNemar's exact test tells whether the one is better than the other.
     """
     from onebert_server.cli.differences import manifest_differences, norms, sizes  # noqa: PLC0415
+    from onebert_server.cli.labeled import labeled_rows  # noqa: PLC0415
     from onebert_store.file.format import loads  # noqa: PLC0415
+    from onebert_store.tables.columns import Columns  # noqa: PLC0415
+    from onebert_store.tables.tables import read_source  # noqa: PLC0415
 
-    rows = None if data is None else list(_rows(data, split, (text, text_pair, label), encoding))
+    columns = Columns(text, text_pair, label)
+    read = None if data is None else read_source(data, encoding)
     with connect(url, api_key) as client:
         found = [version_of(client, ref) for ref in (first, second)]
         refs = [f"{task}@{version}" for task, version in found]
@@ -81,7 +90,8 @@ def diff(
             "measured": [training_of(client, *one) for one in found],
             "norms": norms(a, b, client.base().symbols),
         }
-        if rows is not None:
+        if read is not None:
+            rows = labeled_rows(read, split, columns, (a.manifest, b.manifest))
             record |= _answers(client, refs, (a, b), rows)
     if as_json:
         console.print_json(record)
@@ -89,60 +99,22 @@ def diff(
     _print(record)
 
 
-def _rows(
-    data: str, split: str, columns: tuple[str | None, str | None, str | None], encoding: str | None
-) -> "Iterator[tuple[Input, Mapping[str, Any], str | None]]":
-    """Inputs, their places, and what is right where a column says so; read as `onebert train` reads them."""
-    from onebert_store.tables.columns import Columns, find_label, find_texts  # noqa: PLC0415
-    from onebert_store.tables.tables import read_source  # noqa: PLC0415
-
-    source = read_source(data, encoding)
-    table = source.tables.get("train" if source.single_file else split)
-    if table is None:
-        raise InvalidData(
-            f"{Path(data).name} has no split {split}; name one of {', '.join(source.tables)} with --split"
-        )
-    texts, label = find_texts(table, Columns(*columns)), find_label(table, Columns(*columns))
-    if texts is None:
-        raise InvalidData(f"{table.origin}: no text column; say which with --text")
-    names = source.label_names.get(label or "", source.label_names.get("", ()))
-    rows = list(zip(*(table[name] for name in texts), strict=True))
-    if bad := [row for row, cells in enumerate(rows) if not all(isinstance(one, str) and one.strip() for one in cells)]:
-        raise InvalidData(f"{table.where(bad)}: the text is empty or not a text")
-    right = table[label] if label is not None else [None] * len(rows)
-    for row, (cells, cell) in enumerate(zip(rows, right, strict=True)):
-        yield (cells[0] if len(cells) == 1 else cells), table.place(row), _right(cell, names)
-
-
-def _right(cell: Any, names: Sequence[str]) -> str | None:
-    """A label as answers say it: several of a row joined by `|` in their order; None where there is none."""
-    if cell is None or cell == "":
-        return None
-    cells = cell if isinstance(cell, list | tuple) else str(cell).split("|")
-    return "|".join(sorted(_name(one, names) for one in cells))
-
-
-def _name(cell: Any, names: Sequence[str]) -> str:
-    text = str(cell).strip()
-    return names[int(text)] if text.isdigit() and int(text) < len(names) else text
-
-
-def _answers(client: "Client", refs: Sequence[str], deltas: "Sequence[Delta]", rows: "Sequence[Any]") -> dict[str, Any]:
+def _answers(
+    client: "Client", refs: Sequence[str], deltas: "Sequence[Delta]", rows: "Sequence[LabeledRow]"
+) -> dict[str, Any]:
     from onebert_server.cli.differences import Answered, answer_of, compared  # noqa: PLC0415
 
     types = [delta.manifest.task_type for delta in deltas]
-    # What is right is comparable where an answer is labels of the whole text.
-    labeled = all(one in ("single_label", "multi_label") for one in types)
     answered: list[Answered] = []
     with console.progress() as bar:
         done = bar.add_task("answering", total=len(rows))
         for start in range(0, len(rows), TOGETHER):
             part = rows[start : start + TOGETHER]
-            results = client.classify_items([(ref, one) for one, _, _ in part for ref in refs])
+            results = client.classify_items([(ref, row.input) for row in part for ref in refs])
             said = [answer_of(one, types[place % 2]) for place, one in enumerate(results)]
-            for (one, place, right), a, b in zip(part, said[::2], said[1::2], strict=True):
-                text = one if isinstance(one, str) else " | ".join(one)
-                answered.append(Answered(place, text, a, b, right if labeled else None))
+            for row, a, b in zip(part, said[::2], said[1::2], strict=True):
+                text = row.input if isinstance(row.input, str) else " | ".join(row.input)
+                answered.append(Answered(row.place, text, a, b, row.right))
             bar.advance(done, len(part))
     flips = [
         {**one.place, "text": one.text, "a": one.a, "b": one.b, "right": one.right}

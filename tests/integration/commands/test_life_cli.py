@@ -3,9 +3,9 @@
 import json
 import math
 import subprocess
+from fractions import Fraction
 
 import pytest
-from scipy.stats import binomtest
 
 from onebert_server.cli.differences import mcnemar
 from onebert_server.client import Client
@@ -184,11 +184,61 @@ def test_what_differs_in_the_files_is_named(server, onebert, refused):
     assert "has no alias next" in refused("diff", "said@1", "said@next")
 
 
-@pytest.mark.parametrize(("only_a", "only_b"), [(0, 0), (1, 0), (3, 9), (40, 41), (700, 900)])
-def test_the_test_is_that_of_the_binomial_distribution(only_a, only_b):
+LABELED = {"labels": ["good", "bad", "odd"], "task_type": "multi_label"}
+
+
+def test_what_is_right_is_read_as_evaluate_reads_it(server, onebert, refused, tmp_path):
+    """Labels as names, as lists, as indices of names beside the data, and in a column for each label."""
+    a, _ = push(server, "read", 45, 32, **LABELED)
+    order = LABELED["labels"]
+    chosen = [[name for name, logit in zip(order, a.logits(text), strict=True) if logit > 0] for text in TEXTS]
+    assert len({tuple(sorted(names)) for names in chosen}) > 2, "a test of nothing else"
+
+    def write(name, cells):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(
+            "".join(json.dumps({"text": text, **cell}) + "\n" for text, cell in zip(TEXTS, cells, strict=True))
+        )
+        return path
+
+    write("folder/validation.jsonl", [{"label": [order.index(name) for name in names]} for names in chosen])
+    (tmp_path / "folder" / "labels.json").write_text(json.dumps({"labels": order, "task_type": "multi_label"}))
+    hot = [{name: int(name in names) for name in order} for names in chosen]
+    sources = [
+        (write("names.jsonl", [{"label": "|".join(names)} for names in chosen]),),
+        (write("lists.jsonl", [{"kind": names} for names in chosen]), "--label", "kind"),
+        (write("columns.jsonl", hot), "--label", "good,bad,odd"),
+        (tmp_path / "folder",),
+    ]
+    for source in sources:
+        found = json.loads(onebert("diff", "read@1", "read@2", "--data", *source, "--json"))
+        assert found["answers"]["right"]["a"] == len(TEXTS), source
+    wrong = write("wrong.jsonl", [{"label": "good"}, *[{"label": "ugly"}] * (len(TEXTS) - 1)])
+    said = refused("diff", "read@1", "read@2", "--data", wrong)
+    assert "wrong.jsonl lines 2, 3" in said
+    assert "the label 'ugly' is not one of the 3 known" in said
+    assert "no column kind (the columns are text, label)" in refused(
+        "diff", "read@1", "read@2", "--data", wrong, "--label", "kind"
+    )
+    assert "has no train split; it has validation" in refused(
+        "diff", "read@1", "read@2", "--data", tmp_path / "folder", "--split", "train"
+    )
+
+
+@pytest.mark.parametrize(("only_a", "only_b"), [(0, 0), (1, 0), (0, 5), (2, 2), (3, 9), (9, 3), (40, 41), (130, 300)])
+def test_the_test_is_that_of_a_fair_coin(only_a, only_b):
     n = only_a + only_b
-    expected = binomtest(only_a, n, 0.5).pvalue if n else 1.0
-    assert mcnemar(only_a, only_b) == pytest.approx(expected)
+    as_uneven = [k for k in range(n + 1) if abs(2 * k - n) >= abs(only_a - only_b)]
+    expected = Fraction(sum(math.comb(n, k) for k in as_uneven), 2**n)
+    assert mcnemar(only_a, only_b) == pytest.approx(float(expected), rel=1e-9)
+
+
+def test_millions_of_flips_are_tested():
+    n = 4_000_000
+    # A sum of as many binomial coefficients would not come to its end; the normal law is exact enough here.
+    assert mcnemar(n // 2 - 1000, n // 2 + 1000) == pytest.approx(math.erfc(999.5 / math.sqrt(n / 2)), rel=1e-4)
+    assert mcnemar(0, n) == 0
 
 
 def completed(line, **settings):

@@ -9,11 +9,17 @@ from functools import cached_property
 from onebert_store.errors import InvalidData
 from onebert_store.file.manifest import TaskType
 from onebert_store.tables.columns import Columns, find_label
+from onebert_store.tables.labels import (
+    cells_are_indices,
+    has_labels,
+    infer_task_type,
+    is_unlabeled,
+    join_label_columns,
+)
 from onebert_store.tables.table import Table
-from onebert_store.tables.tables import SPLITS, Source, read_source
-from onebert_training.data.cells import cells_are_indices, infer_task_type, join_label_columns
+from onebert_store.tables.tables import SPLITS, Source, choose_split, read_source
 from onebert_training.data.checks import check_seen, check_variety, label_doubts, repetitions, shortages
-from onebert_training.data.examples import Cells, Split, is_unlabeled
+from onebert_training.data.examples import Cells, Split
 from onebert_training.data.options import DataOptions
 from onebert_training.data.splitting import HELD_OUT, SPLIT_SEED, hold_out, subset
 from onebert_training.data.words import spans_of
@@ -171,9 +177,7 @@ def load_split(
     read = read_source(source, encoding) if isinstance(source, str) else source
     read, columns = join_label_columns(read, columns, task_type)
     tables, _ = without_unlabeled(read, columns, drop_unlabeled)
-    name = "train" if read.single_file else split or next(s for s in reversed(SPLITS) if s in tables)
-    if name not in tables:
-        raise InvalidData(f"the data has no labeled {name} split; it has {', '.join(tables)}")
+    name = choose_split(replace(read, tables=tables), split)
     cells = Cells(name, tables[name], columns, read, cells_are_indices(tables.values(), columns, read, task_type))
     return ("all" if read.single_file else name), cells.split(task_type, tuple(labels)), read.metric
 
@@ -192,13 +196,11 @@ def without_unlabeled(read: Source, columns: Columns, drop_rows: bool) -> tuple[
 
 
 def _without_unlabeled_test(read: Source, columns: Columns) -> tuple[dict[str, Table], list[str]]:
-    """Leaves out a test split without labels: benchmarks hide them behind -1 or empty cells."""
+    """Leaves out a test split without labels."""
     tables = dict(read.tables)
-    if "test" in tables and len(tables) > 1:
-        label = find_label(tables["test"], columns)
-        if label is None or all(cell in (None, "", -1, "-1") for cell in tables["test"][label]):
-            del tables["test"]
-            return tables, ["the test split has no labels and is left out"]
+    if "test" in tables and len(tables) > 1 and not has_labels(tables["test"], columns):
+        del tables["test"]
+        return tables, ["the test split has no labels and is left out"]
     return tables, []
 
 

@@ -13,9 +13,9 @@ from onebert_store.errors import InvalidData
 from onebert_store.file.manifest import TaskType
 from onebert_store.tables.columns import find_columns
 from onebert_store.tables.files import Faults
+from onebert_store.tables.labels import cells_are_indices, infer_task_type, join_label_columns
 from onebert_store.tables.table import Table, said_of_rows
 from onebert_store.tables.tables import SPLITS, Source, read_source
-from onebert_training.data.cells import cells_are_indices, infer_task_type, join_label_columns
 from onebert_training.data.checks import hashable
 from onebert_training.data.dataset import Dataset, load_asked, without_unlabeled
 from onebert_training.data.examples import Cells, Split

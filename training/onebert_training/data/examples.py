@@ -13,15 +13,14 @@ from onebert_encoder.text.tokens import Span, Text
 from onebert_store.errors import InvalidData
 from onebert_store.file.manifest import MAX_LABELS, SPAN_LABELS, TaskType
 from onebert_store.tables.columns import Columns, find_columns
+from onebert_store.tables.labels import NO_LABEL, BadRow, LabelNames, is_unlabeled, listed_names
 from onebert_store.tables.table import Table, said_of_rows
 from onebert_store.tables.tables import Source
-from onebert_training.data.cells import AMBIGUOUS, index_of, plain, several
 from onebert_training.data.spans import GoldAnswer, answers_of
-from onebert_training.data.words import spans_of, tags_of, words_of
+from onebert_training.data.words import spans_of, words_of
 
 REGRESSION_LABEL = "score"
 MAX_NUMBER = float(np.finfo(np.float32).max)
-NO_LABEL = "there is no label (--drop-unlabeled leaves such rows out)"
 
 _Read = TypeVar("_Read")
 
@@ -59,10 +58,6 @@ class Split:
         return self.gold.tolist() if isinstance(self.gold, np.ndarray) else list(self.gold)
 
 
-class _BadRow(Exception):
-    """Says what is wrong with one row."""
-
-
 class Cells:
     """The unchecked text and label cells of one split.
 
@@ -81,9 +76,8 @@ class Cells:
         texts, label = find_columns(table, columns)
         self.table = table
         self.texts = [table[name] for name in texts]
-        self.names = read.label_names.get(label) or read.label_names.get("")
+        self.names = LabelNames(listed_names(read, label), by_index)
         self.labels = table[label]
-        self.by_index = by_index
         self.kept: list[int] = []
         self._bad: dict[str, list[int]] | None = None
 
@@ -97,12 +91,12 @@ class Cells:
             return (REGRESSION_LABEL,)
         if task_type == "span":
             return tuple(SPAN_LABELS)
-        if self.names is not None:
-            return self.names
+        if self.names.listed is not None:
+            return self.names.listed
         found = set[str]()
         for cell in self.labels:
-            with suppress(_BadRow):  # `split` reports it together with other bad rows
-                found.update(self._names(cell, task_type))
+            with suppress(BadRow):  # `split` reports it together with other bad rows
+                found.update(self.names.in_cell(cell, task_type))
         if len(found) > MAX_LABELS:
             raise InvalidData(f"the labels have {len(found)} different values; a task has at most {MAX_LABELS}")
         # int() raises an error on thousands of digits, so such labels are sorted as texts.
@@ -142,7 +136,7 @@ class Cells:
             try:
                 found.append(read(row))
                 self.kept.append(row)
-            except _BadRow as problem:
+            except BadRow as problem:
                 bad.setdefault(str(problem), []).append(row)
         if bad and self._bad is None:
             raise InvalidData(said_of_rows(bad, self.table.where))
@@ -152,7 +146,7 @@ class Cells:
         cells = [column[row] for column in self.texts]
         for cell in cells:
             if not isinstance(cell, str) or not cell.strip() or not _is_unicode(cell):
-                raise _BadRow("the text is empty or not a text")
+                raise BadRow("the text is empty or not a text")
         return cells[0] if len(cells) == 1 else (cells[0], cells[1])
 
     def _tagged(self, row: int, index: Mapping[str, int]) -> tuple[list[str], tuple[int, ...]]:
@@ -160,10 +154,10 @@ class Cells:
             raise InvalidData("a token task has one column of words, not a pair of texts; say which with --text")
         words = words_of(self.texts[0][row])
         if not words or not all(words) or not all(map(_is_unicode, words)):
-            raise _BadRow("the words are missing, or one is empty or not a text")
-        tags = tuple(self._index(name, index) for name in self._names(self.labels[row], "token"))
+            raise BadRow("the words are missing, or one is empty or not a text")
+        tags = tuple(self._indices(row, "token", index))
         if len(tags) != len(words):
-            raise _BadRow(f"{len(words)} words have {len(tags)} tags")
+            raise BadRow(f"{len(words)} words have {len(tags)} tags")
         return words, tags
 
     def _asked(self, row: int) -> tuple[Text, tuple[GoldAnswer, ...]]:
@@ -173,57 +167,33 @@ class Cells:
         try:
             answers = answers_of(self.labels[row])
         except ValueError as error:
-            raise _BadRow(str(error)) from None
+            raise BadRow(str(error)) from None
         if any(not text[1].startswith(answer, start) for start, answer in answers):
-            raise _BadRow("an answer's text is not at its answer_start in the context")
+            raise BadRow("an answer's text is not at its answer_start in the context")
         return text, answers
 
     def _gold(self, row: int, task_type: TaskType, index: Mapping[str, int]) -> Any:
         if task_type == "regression":
             return self._number(self.labels[row])
-        indices = [self._index(name, index) for name in self._names(self.labels[row], task_type)]
+        indices = self._indices(row, task_type, index)
         if task_type == "single_label":
             return indices[0]
         return [float(i in indices) for i in range(len(index))]
 
+    def _indices(self, row: int, task_type: TaskType, index: Mapping[str, int]) -> list[int]:
+        return [index[name] for name in self.names.known(self.labels[row], task_type, index)]
+
     def _number(self, cell: Any) -> float:
         if is_unlabeled(cell):
-            raise _BadRow(NO_LABEL)
+            raise BadRow(NO_LABEL)
         try:
             value = float(cell)
         except (TypeError, ValueError, OverflowError):
             value = math.nan
         # Numbers are stored as float32, in which a larger one would be infinite.
         if not abs(value) <= MAX_NUMBER:
-            raise _BadRow("the label is not a number, or too large")
+            raise BadRow("the label is not a number, or too large")
         return value
-
-    def _names(self, cell: Any, task_type: TaskType) -> list[str]:
-        """The label names in a cell."""
-        cells = tags_of(cell) if task_type == "token" else several(cell) if task_type == "multi_label" else [cell]
-        return [self._name(cell) for cell in cells]
-
-    def _name(self, cell: Any) -> str:
-        spelled = plain(cell)
-        if not spelled:
-            raise _BadRow(NO_LABEL)
-        if self.by_index is None:
-            raise InvalidData(AMBIGUOUS)
-        if self.names is None or (spelled in self.names and not self.by_index):
-            return spelled
-        if (index := index_of(spelled, self.names)) is not None:
-            return self.names[index]
-        raise _BadRow(f"no label has the name or index {spelled[:40]!r}")
-
-    def _index(self, name: str, index: Mapping[str, int]) -> int:
-        if name not in index:
-            raise _BadRow(f"the label {name[:40]!r} is not one of the {len(index)} known")
-        return index[name]
-
-
-def is_unlabeled(cell: Any) -> bool:
-    """Whether a label cell is empty."""
-    return not plain(cell)
 
 
 def _is_unicode(text: str) -> bool:

@@ -1,4 +1,4 @@
-"""Words: cells of words and tags, and where each word lies in the text."""
+"""Words: cells of words, and where each word lies in the text."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -18,16 +18,6 @@ def words_of(cell: Any) -> list[str] | None:
     if isinstance(cell, list) and all(isinstance(word, str) for word in cell):
         return [word.strip() for word in cell]
     return None
-
-
-def tags_of(cell: Any) -> list[Any]:
-    """The tags in a cell: a list, a JSON list, or tags joined by spaces."""
-    if isinstance(cell, str) and cell.lstrip().startswith("["):
-        with suppress(ValueError):
-            cell = parse_json(cell)
-    if isinstance(cell, list):
-        return cell
-    return [] if cell is None else str(cell).split()
 
 
 def spans_of(words: Sequence[str]) -> tuple[Span, ...]:

@@ -1,9 +1,9 @@
-"""Label cells of a table: which task type they suggest, and which labels they name."""
+"""Label cells of a table, read alike for training, evaluation and `onebert diff`: their task type, and their labels."""
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 from onebert_store.errors import InvalidData
@@ -20,7 +20,6 @@ from onebert_store.tables.columns import (
 from onebert_store.tables.table import Table
 from onebert_store.tables.tables import Source
 from onebert_store.tables.text.json_rows import parse_json
-from onebert_training.data.words import tags_of
 
 TASK_TYPE_ALIASES: Mapping[str, TaskType] = {"extractive_qa": "span"}
 ON, OFF = ("1", "true", "yes", "x"), ("0", "false", "no", "")  # cells where each label has a column of its own
@@ -28,6 +27,74 @@ AMBIGUOUS = (
     "the label cells can be names or indices of the labels listed beside the data; "
     "list labels that are not numbers if the cells are indices, list none if they are names"
 )
+NO_LABEL = "there is no label (--drop-unlabeled leaves such rows out)"
+
+
+class BadRow(Exception):
+    """Says what is wrong with one row."""
+
+
+@dataclass(frozen=True)
+class LabelNames:
+    """Which labels the cells of a column name.
+
+    Attributes:
+        listed: names of the labels by their index, where the source has them.
+        by_index: result of `cells_are_indices` for all splits.
+    """
+
+    listed: tuple[str, ...] | None
+    by_index: bool | None
+
+    def in_cell(self, cell: Any, task_type: TaskType) -> list[str]:
+        """The labels that a cell names; of a multi_label task it may name none.
+
+        Raises:
+            BadRow: an index is that of no label, or there is no label.
+            InvalidData: cells can be names or indices.
+        """
+        cells = tags_of(cell) if task_type == "token" else several(cell) if task_type == "multi_label" else [cell]
+        return [self._name(one) for one in cells]
+
+    def known(self, cell: Any, task_type: TaskType, labels: Collection[str]) -> list[str]:
+        """The same, of a task with these labels.
+
+        Raises:
+            BadRow: also where the cell names another label.
+            InvalidData: cells can be names or indices.
+        """
+        found = self.in_cell(cell, task_type)
+        if unknown := [name for name in found if name not in labels]:
+            raise BadRow(f"the label {unknown[0][:40]!r} is not one of the {len(labels)} known")
+        return found
+
+    def _name(self, cell: Any) -> str:
+        spelled = plain(cell)
+        if not spelled:
+            raise BadRow(NO_LABEL)
+        if self.by_index is None:
+            raise InvalidData(AMBIGUOUS)
+        if self.listed is None or (spelled in self.listed and not self.by_index):
+            return spelled
+        if (index := index_of(spelled, self.listed)) is not None:
+            return self.listed[index]
+        raise BadRow(f"no label has the name or index {spelled[:40]!r}")
+
+
+def listed_names(read: Source, label: str) -> tuple[str, ...] | None:
+    """The names of the labels in a column by their index, where the source lists them."""
+    return read.label_names.get(label) or read.label_names.get("")
+
+
+def has_labels(table: Table, columns: Columns) -> bool:
+    """Whether a table has labels: benchmarks hide those of their test split behind -1 or empty cells."""
+    label = find_label(table, columns)
+    return label is not None and not all(cell in (None, "", -1, "-1") for cell in table[label])
+
+
+def is_unlabeled(cell: Any) -> bool:
+    """Whether a label cell is empty."""
+    return not plain(cell)
 
 
 def infer_task_type(read: Source, columns: Columns) -> TaskType:
@@ -128,6 +195,16 @@ def several(cell: Any) -> list[Any]:
     if isinstance(cell, list):
         return cell
     return [name for name in plain(cell).split("|") if name.strip()]
+
+
+def tags_of(cell: Any) -> list[Any]:
+    """The tags in a cell: a list, a JSON list, or tags joined by spaces."""
+    if isinstance(cell, str) and cell.lstrip().startswith("["):
+        with suppress(ValueError):
+            cell = parse_json(cell)
+    if isinstance(cell, list):
+        return cell
+    return [] if cell is None else str(cell).split()
 
 
 def join_label_columns(read: Source, columns: Columns, task_type: TaskType | None = None) -> tuple[Source, Columns]:

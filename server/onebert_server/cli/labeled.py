@@ -1,0 +1,90 @@
+"""The rows that `onebert diff` asks: texts, where they stand, and what is right where the data say so."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from onebert_store.errors import InvalidData
+from onebert_store.file.manifest import Manifest, TaskType
+from onebert_store.tables.columns import Columns, require_label, require_texts
+from onebert_store.tables.labels import (
+    BadRow,
+    LabelNames,
+    cells_are_indices,
+    has_labels,
+    is_unlabeled,
+    join_label_columns,
+    listed_names,
+)
+from onebert_store.tables.table import Table, said_of_rows
+from onebert_store.tables.tables import Source, choose_split
+
+if TYPE_CHECKING:
+    from onebert_server.client import Input
+
+
+@dataclass(frozen=True)
+class LabeledRow:
+    """A row: its input, where it stands, and its label as answers say it; None where it has none."""
+
+    input: "Input"
+    place: dict[str, int]
+    right: str | None
+
+
+def labeled_rows(read: Source, split: str | None, columns: Columns, manifests: Sequence[Manifest]) -> list[LabeledRow]:
+    """The rows of one split, read as `onebert evaluate` reads them; labels only where all answers are labels of a text.
+
+    Args:
+        read: the data.
+        split: which rows; None is test, or validation where there is no test.
+        columns: where texts and labels are; a label that is not named need not be there.
+        manifests: of the versions that are asked.
+
+    Raises:
+        InvalidData: there is no such split or column, or a row has no text, or a label that no version has.
+    """
+    task_type = _label_type(manifests)
+    read, columns = join_label_columns(read, columns, task_type)
+    table = read.tables[choose_split(read, split)]
+    texts = [table[name] for name in require_texts(table, columns)]
+    rows: list[Any] = list(zip(*texts, strict=True))
+    if bad := [row for row, cells in enumerate(rows) if not all(isinstance(one, str) and one.strip() for one in cells)]:
+        raise InvalidData(f"{table.where(bad)}: the text is empty or not a text")
+    right: Sequence[str | None] = [None] * len(rows)
+    if columns.label is not None:
+        require_label(table, columns)
+    if task_type is not None and has_labels(table, columns):
+        label = require_label(table, columns)
+        names = LabelNames(listed_names(read, label), cells_are_indices(read.tables.values(), columns, read, task_type))
+        right = _right(table, label, names, task_type, {one for manifest in manifests for one in manifest.labels})
+    return [
+        LabeledRow(cells[0] if len(cells) == 1 else cells, table.place(row), right[row])
+        for row, cells in enumerate(rows)
+    ]
+
+
+def _label_type(manifests: Sequence[Manifest]) -> TaskType | None:
+    """As which task type labels are read; None where an answer is no label of the whole text."""
+    types = {manifest.task_type for manifest in manifests}
+    if not types <= {"single_label", "multi_label"}:
+        return None
+    return "multi_label" if "multi_label" in types else "single_label"
+
+
+def _right(
+    table: Table, label: str, names: LabelNames, task_type: TaskType, known: Collection[str]
+) -> list[str | None]:
+    """Labels as answers say them: several of a row joined by `|` in their order."""
+    found, bad = list[str | None](), dict[str, list[int]]()
+    for row, cell in enumerate(table[label]):
+        if task_type == "single_label" and is_unlabeled(cell):
+            found.append(None)
+            continue
+        try:
+            found.append("|".join(sorted(names.known(cell, task_type, known))))
+        except BadRow as problem:
+            bad.setdefault(str(problem), []).append(row)
+    if bad:
+        raise InvalidData(said_of_rows(bad, table.where))
+    return found
