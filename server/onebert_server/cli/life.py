@@ -10,7 +10,7 @@ from onebert_server.cli.completion import references
 from onebert_server.cli.options import OUTPUT, REFERENCE, URL, ApiKey, AsJson, TaskName, Url, connect
 from onebert_server.cli.tasks import move, number_of, print_move
 from onebert_store.command import console
-from onebert_store.errors import Forbidden, InvalidInput
+from onebert_store.errors import Forbidden, InvalidInput, TaskNotFound
 
 if TYPE_CHECKING:
     from onebert_server.client import Change, Client, TaskFacts
@@ -146,7 +146,8 @@ def delete(
 def log(task: TaskName, url: Url = URL, api_key: ApiKey = None, as_json: AsJson = False) -> None:
     """Show the history of a task, the oldest first, under whichever names it had: what was done, by whom, when.
 
-    It is read from the audit trail. With a key that may not read that, the versions that are there are shown.
+    What other tasks did under one of its names is theirs. It is read from the audit trail; with a key that may not read
+    that, the versions that are there are shown.
     """
     with connect(url, api_key) as client:
         try:
@@ -167,7 +168,11 @@ def log(task: TaskName, url: Url = URL, api_key: ApiKey = None, as_json: AsJson 
 
 
 def _history(client: "Client", task: str) -> "list[Change]":
-    """The changes of a task and of the names that it had before, by number."""
+    """The changes of the task that has a name now, or had it until it was deleted, under all the names that it had.
+
+    Raises:
+        TaskNotFound: no task has the name; the message says where the last one went that had it.
+    """
     from onebert_store.registry.names import no_such_task  # noqa: PLC0415
 
     found: list[Change] = []
@@ -175,10 +180,15 @@ def _history(client: "Client", task: str) -> "list[Change]":
     until = None
     while name is not None:
         own = [one for one in _changes(client, name) if until is None or one.seq < until]
-        # What happened to the name before the task had it was another task's.
-        came = max((place for place, one in enumerate(own) if one.name == name), default=None)
-        found = own[came or 0 :] + found
-        name, until = (None, None) if came is None else (own[came].task, own[came].seq)
+        # A name comes to a task, and leaves it, by a rename: what happened to the name before is another task's.
+        renames = [place for place, one in enumerate(own) if one.name is not None]
+        last = own[renames[-1]] if renames else None
+        came = last is not None and last.name == name
+        own = own[renames[-1] + (not came) :] if renames else own
+        if last is not None and not own:
+            raise TaskNotFound(f"there is no task {task} any more: it was renamed to {last.name}")
+        found = own + found
+        name, until = (last.task, last.seq) if last is not None and came else (None, None)
     if not found:
         raise no_such_task(task)
     return found

@@ -72,7 +72,14 @@ def test_a_task_is_renamed_and_back_and_its_log_has_all_of_it(server, onebert, r
         ("rename task", "tone → mood"),
         ("roll back", "live 2 → 1"),
     ]
-    assert "version 3, live" in onebert("log", "tone")
+    # Neither task's history has the other's, although both had one name; the second goes on under a third.
+    assert [row["what"] for row in json.loads(onebert("log", "tone", "--json"))] == ["version 3, live"]
+    onebert("rename", "tone", "voice")
+    own = ["version 3, live", "tone → voice"]
+    assert [row["what"] for row in json.loads(onebert("log", "voice", "--json"))] == own
+    assert "there is no task tone any more: it was renamed to voice" in refused("log", "tone")
+    onebert("rename", "voice", "tone")
+    assert [row["what"] for row in json.loads(onebert("log", "tone", "--json"))] == [*own, "voice → tone"]
     lines = onebert("log", "mood").splitlines()
     assert len(lines) == len(history) + 2
     assert "there is no task nobody" in refused("log", "nobody")
