@@ -201,9 +201,12 @@ def require_media_type(request: Request, expected: str, accepts: Container[str] 
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if given != expected and given not in accepts:
         raise HTTPException(415, f"the body's Content-Type must be {expected}")
-    # Nothing is ever inflated: a body that claims to be compressed must not be taken as if it were not.
+    # What may come as gzip has been inflated by now: nothing else is taken as if it were not encoded.
     if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
-        raise HTTPException(415, "the body must be sent without Content-Encoding", {"Accept-Encoding": "identity"})
+        if request.method != "POST":
+            raise HTTPException(415, "the body must be sent without Content-Encoding", {"Accept-Encoding": "identity"})
+        refused = "the body's Content-Encoding may be gzip alone, and that where the body is sent without a digest"
+        raise HTTPException(415, refused, {"Accept-Encoding": "gzip, identity"})
 
 
 def validated(kind: type[Body], given: Any) -> Body:

@@ -1,7 +1,8 @@
-"""What is read of a JSON body before it is parsed, and on which thread it is parsed."""
+"""What is read of a JSON body before it is parsed, on which thread it is parsed, and how it is inflated."""
 
 import asyncio
 import base64
+import gzip
 import hashlib
 import json
 import re
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from starlette.datastructures import Headers
 
 from onebert_server.http.digests import ALGORITHMS, SentDigests
+from onebert_server.http.inflate import PIECE_BYTES, InflateMiddleware
 from onebert_server.http.strict import MAX_BYTES_ON_LOOP, MAX_VALUES, StrictRequest, count_values
 from onebert_store.errors import DigestMismatch, InvalidInput
 
@@ -83,3 +85,32 @@ def test_both_fields_may_name_one_algorithm_and_both_must_hold():
         digests.update(b"body")
         with nullcontext() if holds else pytest.raises(DigestMismatch):
             digests.check()
+
+
+def test_others_have_their_turn_while_a_small_body_becomes_a_large_one():
+    """What is received at once becomes many pieces, and the event loop is nobody's between them."""
+    pieces, turns = 40, []
+    sent = gzip.compress(bytes(pieces * PIECE_BYTES))
+
+    async def receive():
+        return {"type": "http.request", "body": sent, "more_body": False}
+
+    async def read(scope, receive, send):
+        more, size = True, 0
+        while more:
+            message = await receive()
+            size, more = size + len(message["body"]), message["more_body"]
+        turns.append(size)
+
+    async def another():
+        while pieces * PIECE_BYTES not in turns:
+            turns.append(None)
+            await asyncio.sleep(0)
+
+    async def both():
+        headers = [(b"content-encoding", b"gzip")]
+        scope = {"type": "http", "method": "POST", "headers": headers, "state": {"max_body_bytes": len(sent) * 2**11}}
+        await asyncio.gather(InflateMiddleware(read)(scope, receive, None), another())
+
+    asyncio.run(both())
+    assert turns.count(None) >= pieces
