@@ -76,7 +76,7 @@ def answering() -> APIRouter:
     for route in classify.router.routes:
         if not isinstance(route, DirectRoute) or route.path not in at:
             router.routes.append(route)
-    # A front end asks one route after the other whether a request is its own: this server's first.
+    # Templates of paths are tried in this order (`Formats`): this server's own first.
     for path, claimants in sorted(at.items(), key=lambda one: one[0] not in own):
         _add(router, path, claimants, own.get(path), shown=True)
         for prefixed in _prefixed(path):

@@ -27,7 +27,7 @@ from onebert_server.front_ends.remote import RemoteBackend, RemoteCounts
 from onebert_server.garbage import collect_seldom
 from onebert_server.http.auth import ApiKeys
 from onebert_server.http.middleware import RequestMiddleware
-from onebert_server.http.web import oidc_tokens, uvicorn_config, web_app
+from onebert_server.http.web import formats_of, oidc_tokens, uvicorn_config, web_app
 from onebert_server.logs import log_to_stderr
 from onebert_server.telemetry.telemetry import Telemetry, open_tracing
 
@@ -62,7 +62,7 @@ def main() -> None:
         )
         forwarding = Forwarding(
             app,
-            router.routes,
+            formats_of([router]),
             setup.app_path,
             ApiKeys(keys, tokens),
             lambda error: RequestMiddleware(refusing(error), edge, form_of),

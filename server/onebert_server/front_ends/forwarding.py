@@ -6,15 +6,15 @@ it would without a front end: in the client's socket.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
-from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from onebert_server.front_ends.wire import framed, read_message
 from onebert_server.http.auth import OPEN_PATHS, PROBES, ApiKeys
+from onebert_server.http.lean.formats import Formats
 from onebert_server.http.problems import problem_response
 from onebert_server.http.refusals import REFUSAL
 from onebert_server.permits import Permits
@@ -60,11 +60,11 @@ SCOPE = (
 
 
 class Forwarding:
-    """An app with some routes of its own; every other request is for the app behind a Unix socket.
+    """An app that answers some questions itself; every other request is for the app behind a Unix socket.
 
     Args:
-        app: answers its own routes.
-        own: which these are.
+        app: answers its own questions.
+        own: in which formats these are asked.
         path: of the socket.
         keys: a request that these do not let through is for `app`, too, which refuses it: it shall cost no connection.
         refuse: makes an app that answers with an error where nobody does behind the socket.
@@ -77,7 +77,7 @@ class Forwarding:
     def __init__(
         self,
         app: ASGIApp,
-        own: Sequence[BaseRoute],
+        own: Formats,
         path: str,
         keys: ApiKeys,
         refuse: Callable[[OneBertError], ASGIApp],
@@ -92,11 +92,11 @@ class Forwarding:
         self._keyed, self._health, self._documentation = _room(), _room(), _room()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers a request of the app's own routes, and forwards any other."""
+        """Has the app's own questions answered, and forwards any other request."""
         whose = None
         if scope["type"] == "http" and REFUSAL not in scope["state"]:
             whose = await self._keys.let_through(scope)
-        if whose is None or any(route.matches(scope)[0] is Match.FULL for route in self._own):
+        if whose is None or self._own.asked(scope):
             await self._app(scope, receive, send)
             return
         room, patience = self._room_of(scope["path"])

@@ -71,6 +71,11 @@ def oidc_tokens(oidc: tuple[str, str, str] | None) -> TokensOf | None:
     return Tokens(*oidc)
 
 
+def formats_of(routers: Sequence[APIRouter]) -> Formats:
+    """The wire formats of their questions."""
+    return Formats(route.format for router in routers for route in router.routes if isinstance(route, DirectRoute))
+
+
 def web_app(
     edge: Edge,
     routers: Sequence[APIRouter],
@@ -100,11 +105,10 @@ def web_app(
     for router in routers:
         app.include_router(router)
     install_handlers(app, [route for router in routers for route in router.routes])
-    formats = Formats(route.format for router in routers for route in router.routes if isinstance(route, DirectRoute))
     # Added last is outermost: id and metrics, then what cannot be read, then the key, the context, the body's limits.
     # Innermost, since only what is not plain may be compressed.
     app.add_middleware(InflateMiddleware)
-    app.add_middleware(LeanMiddleware, edge=edge, formats=formats)
+    app.add_middleware(LeanMiddleware, edge=edge, formats=formats_of(routers))
     app.add_middleware(BodyLimitMiddleware, max_bytes=max_body_bytes, timeout=receive_timeout)
     app.add_middleware(ContextMiddleware, timeout=request_timeout)
     app.add_middleware(KeyMiddleware, keys=ApiKeys(keys, tokens))

@@ -9,9 +9,12 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from onebert_server.access.keys import KeyRing
+from onebert_server.facades.routes import answering
 from onebert_server.front_ends.forwarding import MAX_FORWARDED, Forwarding, forwarded_to, refusing
 from onebert_server.http.auth import ApiKeys
+from onebert_server.http.lean.formats import Formats
 from onebert_server.http.problems import FORM_OF, problems_alone
+from onebert_server.http.web import formats_of
 from onebert_store.errors import TaskNotFound
 
 PATIENCE = 1.0
@@ -30,6 +33,7 @@ SCOPE = {
     "headers": [(b"host", b"localhost")],
     "state": {"request_id": "request", FORM_OF: problems_alone},
 }
+NONE = Formats([])
 OWN = refusing(TaskNotFound("no request of these tests is the front end's own"))
 
 
@@ -55,7 +59,7 @@ def test_an_app_that_takes_its_time_is_waited_for_beyond_the_patience_with_its_p
 
     async def ask() -> None:
         async with await asyncio.start_unix_server(forwarded_to(slow_app, PATIENCE), path):
-            await Forwarding(OWN, [], path, ApiKeys(KeyRing([])), refusing, PATIENCE)(SCOPE, receive_nothing, send)
+            await Forwarding(OWN, NONE, path, ApiKeys(KeyRing([])), refusing, PATIENCE)(SCOPE, receive_nothing, send)
 
     asyncio.run(ask())
     assert [message.get("status") or message["body"] for message in sent] == [201, b"stored"]
@@ -86,7 +90,7 @@ def test_an_answer_arrives_whole_where_the_app_did_not_wait_for_the_body_that_it
         async def receive() -> Message:
             return {"type": "http.request", "body": 1_000_000 * b"q", "more_body": False}
 
-        await Forwarding(OWN, [], path, ApiKeys(KeyRing([])), refusing, PATIENCE)(SCOPE, receive, send)
+        await Forwarding(OWN, NONE, path, ApiKeys(KeyRing([])), refusing, PATIENCE)(SCOPE, receive, send)
         return b"".join(parts)
 
     async def ask_often() -> list[bytes]:
@@ -119,7 +123,7 @@ def test_who_forwards_much_leaves_room_for_others_and_all_of_it_for_health(
             await send({"type": "http.response.body", "body": b"{}"})
 
         async with await asyncio.start_unix_server(forwarded_to(app), socket, backlog=MAX_FORWARDED):
-            forwarding = Forwarding(OWN, [], socket, ApiKeys(KeyRing([])), refusing)
+            forwarding = Forwarding(OWN, NONE, socket, ApiKeys(KeyRing([])), refusing)
 
             async def ask(address: str, path: str, query: bytes = b"") -> tuple[int, str | None]:
                 sent: list[Message] = []
@@ -143,3 +147,41 @@ def test_who_forwards_much_leaves_room_for_others_and_all_of_it_for_health(
                 assert await ask("127.0.0.1", path) == (200, None)
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "is_own"),
+    [
+        ("POST", "/v1/classify", True),
+        ("POST", "/v1/tasks/tone@live/classify", True),
+        ("POST", "/t/tone/v2/models/tone/versions/3/infer", True),
+        ("POST", "/", True),
+        ("GET", "/", False),
+        ("GET", "/v1/models/tone", False),
+        ("POST", "/v1/tasks/tone/rename", False),
+        ("PUT", "/v1/tasks/tone/versions", False),
+        ("POST", "/v1/classify/", False),
+    ],
+)
+def test_questions_stay_with_the_front_end(tmp_path: Path, method: str, path: str, is_own: bool) -> None:
+    took: list[bool] = []
+
+    async def own(scope: Scope, receive: Receive, send: Send) -> None:
+        took.append(True)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        took.append(False)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def send(message: Message) -> None:
+        pass
+
+    async def ask() -> None:
+        socket = str(tmp_path / "app")
+        async with await asyncio.start_unix_server(forwarded_to(app), socket):
+            forwarding = Forwarding(own, formats_of([answering()]), socket, ApiKeys(KeyRing([])), refusing)
+            await forwarding(SCOPE | {"method": method, "path": path}, receive_nothing, send)
+
+    asyncio.run(ask())
+    assert took == [is_own]

@@ -110,6 +110,10 @@ class Formats:
         self._whole = {one.path: Found(one, {}) for one in formats if "{" not in one.path}
         self._patterns = [one for one in formats if "{" in one.path]
 
+    def asked(self, scope: Scope) -> Found | None:
+        """The format in which a request asks; None where it is none of theirs."""
+        return self.find(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
+
     def find(self, path: str) -> Found | None:
         """The format of a path; None where the path is none of theirs."""
         if found := self._whole.get(path):

@@ -35,7 +35,7 @@ class LeanMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers, or passes the request on."""
-        found = self.formats.find(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
+        found = self.formats.asked(scope)
         if found is None or not _is_plain(scope, found.format.accepts):
             await self.app(scope, receive, send)
             return
