@@ -42,6 +42,16 @@ class Answered(NamedTuple):
     facts: Facts
     reading: Reading | AnswerNotFinite
 
+    def read(self) -> Reading:
+        """What was read.
+
+        Raises:
+            AnswerNotFinite: the answer is no number.
+        """
+        if isinstance(self.reading, Reading):
+            return self.reading
+        raise self.reading
+
 
 class Unanswered(NamedTuple):
     """A question of a request that takes answers without the rest, and why it has none."""

@@ -1,4 +1,4 @@
-"""How large an answer may be: bounded before anything is computed, in numbers and in bytes."""
+"""How large an answer may be: bounded before anything is computed, and again while it is written."""
 
 from collections.abc import Sequence
 
@@ -39,14 +39,31 @@ class AnswerSize:
         if numbers > MAX_LOGITS:
             raise TooLarge("the answers would hold too many numbers, tokens by labels; send the request in parts")
         if size > MAX_ANSWER_BYTES:
-            raise too_many_bytes()
+            raise _too_many_bytes()
         # Only what is answered counts: of several questions one may be refused for itself.
         self._sequences, self._numbers, self._bytes = sequences, numbers, size
         self._labels_of.add(facts.ref)
 
 
-def too_many_bytes() -> TooLarge:
-    """The error of answers that are too long as text."""
+class AnswerBytes:
+    """Adds up the parts of one answer while they are written; `add` refuses before they are too much together."""
+
+    def __init__(self) -> None:
+        self._bytes = 0
+
+    def add(self, part: bytes) -> bytes:
+        """The part, which is counted.
+
+        Raises:
+            TooLarge: with it the answer would be over `MAX_ANSWER_BYTES`.
+        """
+        if self._bytes + len(part) > MAX_ANSWER_BYTES:
+            raise _too_many_bytes()
+        self._bytes += len(part)
+        return part
+
+
+def _too_many_bytes() -> TooLarge:
     return TooLarge(f"the answers would be over {MAX_ANSWER_BYTES} bytes; send the request in parts, or a lower top_k")
 
 

@@ -6,7 +6,7 @@ from onebert_encoder.answering.positives import flagged
 from onebert_encoder.answering.results import Labeled, Labeling, Prediction
 from onebert_encoder.answering.scores import DEFAULT_THRESHOLD, own_activation
 from onebert_server.answering.answers import Answered
-from onebert_server.facades.reading import found, predicted, reading_of
+from onebert_server.facades.reading import found, predicted
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import InvalidInput
 
@@ -23,7 +23,7 @@ def detections(answered: Answered, length: int, threshold: float | None = None) 
         AnswerNotFinite: the answer is no number.
         InvalidInput: the task finds spans for questions; or a regression is asked for no threshold, and has none.
     """
-    if isinstance(reading_of(answered).answer, Labeling):
+    if isinstance(answered.read().answer, Labeling):
         return _of_parts(answered, threshold)
     prediction = predicted(answered)
     scores = dict(zip(prediction.names, prediction.scores.tolist(), strict=True))

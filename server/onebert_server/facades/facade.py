@@ -13,13 +13,12 @@ from onebert_encoder.text.tokens import Text
 from onebert_server.access.context import Context
 from onebert_server.answering.answers import Answered
 from onebert_server.answering.backend import Wanted
-from onebert_server.answering.sizes import too_many_bytes
+from onebert_server.answering.sizes import AnswerBytes
 from onebert_server.edge import Edge
 from onebert_server.facades.address import task_of
 from onebert_server.http.lean.formats import Reply
 from onebert_server.http.problems import ErrorForm
-from onebert_server.limits import MAX_ANSWER_BYTES
-from onebert_store.registry.names import parse_ref
+from onebert_store.registry.names import LIVE, parse_ref
 
 if TYPE_CHECKING:
     # A front end asks questions alone, and knows neither the runtime nor the registry.
@@ -60,6 +59,20 @@ class Call(Generic[Body]):
     async def ask(self, wanted: Wanted, texts: Sequence[Text], render: Callable[[Iterator[Answered]], T]) -> T:
         """Answers; see `Answerer.answer`."""
         return await self.edge.answerer.answer(self.context, wanted, texts, render)
+
+    async def ask_each(self, wanted: Wanted, texts: Sequence[Text], show: Callable[[int, Answered], T]) -> list[T]:
+        """What is shown of each answer.
+
+        Args:
+            wanted: the versions.
+            texts: texts or pairs.
+            show: makes of a text's index and its answer what is kept of it: where there is much to read, not on the
+                event loop, so that what is large is best encoded there; see `JsonParts`.
+
+        Raises:
+            OneBertError: see `Answerer.answer`.
+        """
+        return await self.ask(wanted, texts, lambda answered: [show(index, one) for index, one in enumerate(answered)])
 
 
 @dataclass(frozen=True)
@@ -111,8 +124,8 @@ class Look:
         """The task that is meant; see `task_of`."""
         return task_of(self.context.principal, self.parameters, self.headers)
 
-    async def version(self) -> "Version":
-        """The version that is meant, with its facts.
+    def meant(self) -> "Version":
+        """The version that is meant now.
 
         Raises:
             InvalidInput, TaskNotFound, VersionNotFound, AliasNotFound: there is none, or not for this principal.
@@ -120,8 +133,12 @@ class Look:
         target = parse_ref(self.task())
         number = target.version
         if number is None:
-            number = self.view.alias(target.task, target.alias or "").version
-        version = self.view.version(target.task, number)
+            number = self.view.alias(target.task, target.alias or LIVE).version
+        return self.view.version(target.task, number)
+
+    async def version(self) -> "Version":
+        """The version that is meant now, with its facts; raises as `meant`."""
+        version = self.meant()
         if version.known_facts is None:
             await self.read(partial(self.view.manifest, version))
         return version
@@ -163,13 +180,25 @@ class Facade:
     listings: Sequence[Listing] = ()
 
 
+class JsonParts:
+    """JSON values of which an answer is put together, each encoded where it is made."""
+
+    def __init__(self) -> None:
+        self._size = AnswerBytes()
+
+    def encoded(self, value: Any) -> msgspec.Raw:
+        """A value that may stand in other values.
+
+        Raises:
+            TooLarge: with it the answer would be over `MAX_ANSWER_BYTES`.
+        """
+        return msgspec.Raw(self._size.add(_encode(value)))
+
+
 def json_reply(value: Any, headers: Mapping[str, str] | None = None) -> Reply:
     """An answer as JSON.
 
     Raises:
         TooLarge: it would be over `MAX_ANSWER_BYTES`.
     """
-    content = _encode(value)
-    if len(content) > MAX_ANSWER_BYTES:
-        raise too_many_bytes()
-    return Reply(content, headers or {})
+    return Reply(AnswerBytes().add(_encode(value)), headers or {})

@@ -9,8 +9,7 @@ from onebert_encoder.answering.results import Labeled, Prediction
 from onebert_encoder.text.tokens import Text as OneText
 from onebert_server.answering.answers import Answered
 from onebert_server.facades.detections import detections
-from onebert_server.facades.facade import Call, Facade, Question, json_reply
-from onebert_server.facades.reading import reading_of
+from onebert_server.facades.facade import Call, Facade, JsonParts, Question, json_reply
 from onebert_server.facades.whole import read_whole
 from onebert_server.http.lean.formats import Reply
 from onebert_server.http.problems import Fault
@@ -78,9 +77,13 @@ class Chat(RequestBody):
 async def contents(call: Call[Contents]) -> Reply:
     """A list of detections for each text; offsets are of code points, the end excluded."""
     task, given, threshold = call.task(), call.body.contents, call.body.detector_params.threshold
-    texts = [text for text in given if text.strip()]
-    answered = iter(await read_whole(call, [task] * len(texts), texts) if texts else [])
-    return json_reply([_in_text(text, next(answered), threshold) if text.strip() else [] for text in given])
+    texts, parts = [text for text in given if text.strip()], JsonParts()
+
+    def show(index: int, answered: Answered) -> Any:
+        return parts.encoded(_in_text(texts[index], answered, threshold))
+
+    found = iter(await read_whole(call, [task] * len(texts), texts, show))
+    return json_reply([next(found) if text.strip() else [] for text in given])
 
 
 async def generation(call: Call[Generation]) -> Reply:
@@ -99,8 +102,11 @@ async def chat(call: Call[Chat]) -> Reply:
 
 
 async def _of_whole(call: Call[Any], text: OneText, threshold: float | None) -> Reply:
-    [answered] = await read_whole(call, [call.task()], [text])
-    return json_reply([_detected(one, answered) for one in detections(answered, 0, threshold)])
+    def show(_: int, answered: Answered) -> Reply:
+        return json_reply([_detected(one, answered) for one in detections(answered, 0, threshold)])
+
+    [reply] = await read_whole(call, [call.task()], [text], show)
+    return reply
 
 
 def _in_text(text: str, answered: Answered, threshold: float | None) -> list[dict[str, Any]]:
@@ -111,7 +117,7 @@ def _in_text(text: str, answered: Answered, threshold: float | None) -> list[dic
 
 
 def _detected(one: Labeled, answered: Answered) -> dict[str, Any]:
-    facts, answer = answered.facts, reading_of(answered).answer
+    facts, answer = answered.facts, answered.read().answer
     metadata: dict[str, Any] = {"version": facts.version, "digest": facts.digest}
     if isinstance(answer, Prediction) and answer.abstained is not None:
         metadata["abstained"] = answer.abstained

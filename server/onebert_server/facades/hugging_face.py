@@ -17,11 +17,11 @@ from onebert_server.answering.answers import Answered
 from onebert_server.answering.backend import Wanted
 from onebert_server.facades import zero_shot
 from onebert_server.facades.facade import Call, Facade, Question, json_reply
-from onebert_server.facades.reading import predicted, ranked, reading_of, stretches
+from onebert_server.facades.reading import predicted, ranked, stretches
 from onebert_server.http.lean.formats import Reply
 from onebert_server.http.problems import Fault
 from onebert_server.http.schemas.common import RequestBody
-from onebert_server.http.schemas.questions import Inputs, Text, TextPair, TopK
+from onebert_server.http.schemas.questions import Inputs, Text, TopK, text_of
 from onebert_server.limits import MAX_ITEMS
 from onebert_store.errors import InvalidInput
 
@@ -85,7 +85,7 @@ async def answer(call: Call[Body]) -> Reply:
             raise InvalidInput("candidate labels are for one text")
         return await _by_candidates(call, task, body.inputs, parameters)
     inputs = body.inputs if isinstance(body.inputs, list) else [body.inputs]
-    texts = [_text(one) for one in inputs]
+    texts = [text_of(one) for one in inputs]
     wanted = Wanted([task] * len(texts), asked=Asked(parameters.top_k, parameters.function_to_apply))
     return await call.ask(wanted, texts, partial(_found, texts, parameters, isinstance(body.inputs, list)))
 
@@ -108,7 +108,7 @@ def _found(texts: list[OneText], parameters: Parameters, several: bool, answered
     """Scores of each text, always in a list of their own; of a token task the words or entities of a text."""
     found: list[Any] = []
     for text, one in zip(texts, answered, strict=True):
-        answer = reading_of(one).answer
+        answer = one.read().answer
         if isinstance(answer, Labeling) and isinstance(text, str):
             _only(parameters, _OF_WORDS, "a token task")
             found.append(_entities(text, answer, parameters))
@@ -157,7 +157,7 @@ def _bare(label: str) -> str:
 def _spans(several: bool, answered: Iterator[Answered]) -> Reply:
     """The best span, or a list of spans where several are asked for."""
     [only] = answered
-    answer = reading_of(only).answer
+    answer = only.read().answer
     if not isinstance(answer, Extraction):
         raise InvalidInput(f"{only.facts.ref} is a {only.facts.task_type} task and takes no question with a context")
     spans = [{"score": one.score, "start": one.start, "end": one.end, "answer": one.text} for one in answer.answers]
@@ -175,12 +175,6 @@ def _only(parameters: Parameters, allowed: set[str], what: str) -> None:
     """
     if unfit := sorted(parameters.given - allowed):
         raise InvalidInput(f"the parameter {unfit[0]} is not for {what}")
-
-
-def _text(one: str | TextPair) -> OneText:
-    if isinstance(one, str):
-        return one
-    return one.text if one.text_pair is None else (one.text, one.text_pair)
 
 
 def worded(fault: Fault) -> tuple[int, Any]:

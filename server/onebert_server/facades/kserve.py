@@ -5,15 +5,14 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from onebert_encoder.answering.results import Labeling, Prediction
-from onebert_encoder.text.tokens import Text as Input
 from onebert_server.answering.answers import Answered
-from onebert_server.facades.facade import Call, Facade, Listing, Look, Question, json_reply
-from onebert_server.facades.reading import ranked, reading_of
+from onebert_server.facades.facade import Call, Facade, JsonParts, Listing, Look, Question, json_reply
+from onebert_server.facades.reading import ranked
 from onebert_server.facades.whole import read_whole
 from onebert_server.http.lean.formats import Reply
 from onebert_server.http.problems import Fault
 from onebert_server.http.schemas.common import RequestBody
-from onebert_server.http.schemas.questions import OneInput, TextPair
+from onebert_server.http.schemas.questions import OneInput, text_of
 from onebert_server.limits import MAX_ITEMS
 
 
@@ -25,21 +24,17 @@ class Predict(RequestBody):
 
 async def predict(call: Call[Predict]) -> Reply:
     """One prediction for each instance, by the type of the task."""
-    inputs = [input_of(one) for one in call.body.instances]
-    answered = await read_whole(call, [call.task()] * len(inputs), inputs)
-    return json_reply({"predictions": [prediction(one) for one in answered]})
+    texts, parts = [text_of(one) for one in call.body.instances], JsonParts()
 
+    def show(_: int, answered: Answered) -> Any:
+        return parts.encoded(prediction(answered))
 
-def input_of(one: str | TextPair) -> Input:
-    """A text or a pair as the server takes it."""
-    if isinstance(one, str):
-        return one
-    return one.text if one.text_pair is None else (one.text, one.text_pair)
+    return json_reply({"predictions": await read_whole(call, [call.task()] * len(texts), texts, show)})
 
 
 def prediction(answered: Answered) -> Any:
     """What an answer says as JSON values: label -> score, or the stretches of a text with theirs."""
-    found = reading_of(answered).answer
+    found = answered.read().answer
     if isinstance(found, Prediction):
         return {one.label: one.score for one in ranked(found)}
     if isinstance(found, Labeling):

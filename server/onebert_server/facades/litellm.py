@@ -11,7 +11,6 @@ from onebert_encoder.answering.positives import flagged, positives_of
 from onebert_encoder.answering.results import Labeled, Labeling, Prediction
 from onebert_server.answering.answers import Answered
 from onebert_server.facades.facade import Call, Facade, Question, json_reply
-from onebert_server.facades.reading import reading_of
 from onebert_server.facades.whole import read_whole
 from onebert_server.http.lean.formats import Reply
 from onebert_server.http.problems import Fault
@@ -84,13 +83,18 @@ async def check(call: Call[Check]) -> Reply:
     at = [index for index, text in enumerate(texts) if text.strip()]
     if len(at) * len(refs) > MAX_TEXTS:
         raise InvalidInput(f"texts by tasks are more than {MAX_TEXTS}")
-    answered = await read_whole(call, [ref for ref in refs for _ in at], [texts[index] for _ in refs for index in at])
+    judged = [texts[index] for _ in refs for index in at]
+
+    def show(_: int, answered: Answered) -> tuple[str, list[Found]]:
+        return answered.facts.ref, list(_findings(answered, parameters.threshold))
+
+    shown = await read_whole(call, [ref for ref in refs for _ in at], judged, show)
     stretches: dict[int, list[Found]] = {}
     reasons: dict[str, None] = {}
-    for index, one in zip(at * len(refs), answered, strict=True):
-        for found in _findings(one, parameters.threshold):
+    for index, (ref, findings) in zip(at * len(refs), shown, strict=True):
+        for found in findings:
             if found.start is None:
-                reasons[f"{one.facts.ref}: {found.label} {found.score:.2f}"] = None
+                reasons[f"{ref}: {found.label} {found.score:.2f}"] = None
             else:
                 stretches.setdefault(index, []).append(found)
     if reasons:
@@ -107,7 +111,7 @@ def _findings(answered: Answered, threshold: float | None) -> Iterator[Found]:
     Raises:
         InvalidInput: it does not say which labels are positive, or is not for one text.
     """
-    found, facts = reading_of(answered).answer, answered.facts
+    found, facts = answered.read().answer, answered.facts
     if isinstance(found, Prediction):
         scores = dict(zip(found.names, found.scores.tolist(), strict=True))
         over = flagged(found, facts) if threshold is None else positives_of(facts)

@@ -15,7 +15,6 @@ from onebert_server.answering.backend import Wanted
 from onebert_server.facades import models
 from onebert_server.facades.facade import Call, Facade, Listing, Look, Question, json_reply
 from onebert_server.facades.kserve import prediction, worded
-from onebert_server.facades.reading import reading_of
 from onebert_server.facades.tensors import Tensor, flat, read_body, reply
 from onebert_server.http.lean.formats import Reply
 from onebert_server.http.schemas.common import RequestBody
@@ -134,7 +133,7 @@ def versioned(parameters: Mapping[str, str]) -> dict[str, str]:
 
 def _tensors(answered: Sequence[Answered]) -> list[Tensor]:
     count = [len(answered)]
-    readings = [reading_of(one) for one in answered]
+    readings = [one.read() for one in answered]
     truncated = Tensor("truncated", "BOOL", count, [one.truncated for one in readings])
     predictions = [one.answer for one in readings if isinstance(one.answer, Prediction)]
     if not predictions:

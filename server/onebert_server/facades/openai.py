@@ -8,7 +8,7 @@ from pydantic import Field
 from onebert_encoder.answering.positives import flagged, positives_of
 from onebert_server.answering.answers import Answered
 from onebert_server.facades import models
-from onebert_server.facades.facade import Call, Facade, Listing, Question, json_reply
+from onebert_server.facades.facade import Call, Facade, JsonParts, Listing, Question, json_reply
 from onebert_server.facades.reading import predicted
 from onebert_server.facades.whole import read_whole
 from onebert_server.http.lean.formats import Reply
@@ -62,14 +62,15 @@ class Moderate(RequestBody):
 
 async def moderate(call: Call[Moderate]) -> Reply:
     """The positive labels of a task as categories, flagged where they are over their thresholds."""
-    texts = call.body.texts
-    answered = await read_whole(call, [call.task(call.body.model)] * len(texts), texts)
+    texts, parts = call.body.texts, JsonParts()
+
+    def show(_: int, answered: Answered) -> tuple[str, Any]:
+        return answered.facts.ref, parts.encoded(_moderated(answered))
+
+    shown = await read_whole(call, [call.task(call.body.model)] * len(texts), texts, show)
+    [(model, _), *_] = shown
     return json_reply(
-        {
-            "id": f"modr-{call.context.request_id}",
-            "model": answered[0].facts.ref,
-            "results": [_moderated(one) for one in answered],
-        }
+        {"id": f"modr-{call.context.request_id}", "model": model, "results": [result for _, result in shown]}
     )
 
 

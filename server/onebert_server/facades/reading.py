@@ -1,12 +1,10 @@
-"""What façades take from answers: ranked scores, stretches of a text with their words, one risk."""
+"""What façades take from answers: ranked scores, stretches of a text with their words."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
-from onebert_encoder.answering import positives
 from onebert_encoder.answering.results import Answer, Labeled, Prediction
 from onebert_server.answering.answers import Answered
-from onebert_server.answering.plan import Reading
 from onebert_store.errors import InvalidInput
 
 T = TypeVar("T", bound=Answer)
@@ -29,17 +27,6 @@ class Stretch(NamedTuple):
     end: int
 
 
-def reading_of(answered: Answered) -> Reading:
-    """What was read.
-
-    Raises:
-        AnswerNotFinite: the answer is no number.
-    """
-    if isinstance(answered.reading, Reading):
-        return answered.reading
-    raise answered.reading
-
-
 def found(answered: Answered, kind: type[T], does: str) -> T:
     """The answer, where the task is of the kind that a route is for.
 
@@ -52,7 +39,7 @@ def found(answered: Answered, kind: type[T], does: str) -> T:
         AnswerNotFinite: the answer is no number.
         InvalidInput: the task is of another kind.
     """
-    answer = reading_of(answered).answer
+    answer = answered.read().answer
     if isinstance(answer, kind):
         return answer
     raise InvalidInput(f"{answered.facts.ref} is a {answered.facts.task_type} task; this is for one that {does}")
@@ -71,13 +58,3 @@ def ranked(prediction: Prediction, top_k: int | None = None) -> list[Scored]:
 def stretches(text: str, parts: Sequence[Labeled]) -> list[Stretch]:
     """Labeled parts of the text that they were found in."""
     return [Stretch(one.label, one.score, text[one.start : one.end], one.start, one.end) for one in parts]
-
-
-def risk(answered: Answered) -> float:
-    """The probability that one of the task's positive labels applies.
-
-    Raises:
-        AnswerNotFinite: the answer is no number.
-        InvalidInput: the task does not label whole texts, or does not say which labels are positive.
-    """
-    return positives.risk(predicted(answered), answered.facts)

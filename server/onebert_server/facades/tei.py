@@ -15,7 +15,7 @@ from onebert_server.access.principal import Action
 from onebert_server.answering.answers import WORKERS, Answered
 from onebert_server.answering.backend import Wanted
 from onebert_server.facades.facade import Call, Facade, Listing, Look, Question, json_reply
-from onebert_server.facades.reading import predicted, ranked, reading_of
+from onebert_server.facades.reading import predicted, ranked
 from onebert_server.http.lean.formats import Reply
 from onebert_server.http.problems import Fault
 from onebert_server.http.schemas.common import RequestBody
@@ -63,7 +63,7 @@ async def predict(call: Call[Predict]) -> Reply:
     def render(answered: Iterator[Answered]) -> Reply:
         found, tokens = [], 0
         for one in answered:
-            reading, prediction = reading_of(one), predicted(one)
+            reading, prediction = one.read(), predicted(one)
             if reading.truncated and call.body.truncate is False:
                 raise InvalidInput(f"inputs must have at most {one.facts.max_length} tokens")
             tokens += reading.tokens

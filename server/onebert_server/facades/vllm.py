@@ -9,9 +9,9 @@ from onebert_encoder.answering.asked import PLAIN, Asked
 from onebert_encoder.answering.results import Prediction
 from onebert_server.answering.answers import Answered
 from onebert_server.answering.backend import Wanted
-from onebert_server.facades.facade import Call, Facade, Question, json_reply
+from onebert_server.facades.facade import Call, Facade, JsonParts, Question, json_reply
 from onebert_server.facades.openai import worded
-from onebert_server.facades.reading import predicted, reading_of
+from onebert_server.facades.reading import predicted
 from onebert_server.facades.whole import read_whole
 from onebert_server.http.lean.formats import Reply
 from onebert_server.http.schemas.common import Ref, RequestBody
@@ -43,18 +43,25 @@ async def classify(call: Call[Classify]) -> Reply:
     texts = [body.input] if isinstance(body.input, str) else body.input
     refs = [call.task(body.model)] * len(texts)
     asked = PLAIN if body.use_activation is not False else Asked(activation="none")
+    parts = JsonParts()
+
+    def show(index: int, answered: Answered) -> tuple[str, int, Any]:
+        shown = parts.encoded({"index": index, **_shown(answered)})
+        return answered.facts.ref, answered.read().tokens, shown
+
     if body.truncate_prompt_tokens is None:
-        answered = await read_whole(call, refs, texts, asked)
+        shown = await read_whole(call, refs, texts, show, asked)
     else:
-        answered = await call.ask(Wanted(refs, asked=asked), texts, list)
-    tokens = sum(reading_of(one).tokens for one in answered)
+        shown = await call.ask_each(Wanted(refs, asked=asked), texts, show)
+    [(model, _, _), *_] = shown
+    tokens = sum(count for _, count, _ in shown)
     return json_reply(
         {
             "id": f"classify-{body.request_id or call.context.request_id}",
             "object": "list",
             "created": int(time()),
-            "model": answered[0].facts.ref,
-            "data": [{"index": index, **_shown(one)} for index, one in enumerate(answered)],
+            "model": model,
+            "data": [result for _, _, result in shown],
             "usage": {
                 "prompt_tokens": tokens,
                 "total_tokens": tokens,

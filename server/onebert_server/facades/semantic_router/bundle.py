@@ -4,9 +4,10 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 from fastapi.exceptions import RequestValidationError
 
-from onebert_server.facades.facade import Call, json_reply
+from onebert_server.facades.facade import Call, JsonParts, json_reply
 from onebert_server.facades.semantic_router.bodies import Bundle, BundleTask, Classify
 from onebert_server.facades.semantic_router.classify import classified, sooner
 from onebert_server.facades.semantic_router.heads import MAX_TASKS
@@ -23,11 +24,18 @@ async def bundle(call: Call[Bundle]) -> Reply:
     if len(tasks) > MAX_TASKS:
         raise TooLarge(f"a bundle has at most {MAX_TASKS} tasks")
     call = replace(call, context=sooner(call.context, call.body.options.deadline_ms))
-    results = await asyncio.gather(*(_result(call, task) for task in tasks), return_exceptions=True)
-    for one in results:
-        if isinstance(one, BaseException):
-            raise one
-    return json_reply({"results": results})
+    parts = JsonParts()
+
+    async def result(task: BundleTask) -> msgspec.Raw:
+        return parts.encoded(await _result(call, task))
+
+    try:
+        # What is too much together ends the rest.
+        async with asyncio.TaskGroup() as group:
+            results = [group.create_task(result(task)) for task in tasks]
+    except ExceptionGroup as group:
+        raise group.exceptions[0] from None
+    return json_reply({"results": [one.result() for one in results]})
 
 
 async def _result(call: Call[Any], task: BundleTask) -> dict[str, Any]:

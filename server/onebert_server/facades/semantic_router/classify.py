@@ -1,8 +1,8 @@
 """`POST /v1/classify` by its `input`: one result for each, in the kind of the task's head."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from onebert_encoder.answering.asked import Asked, AskedWindow
 from onebert_encoder.answering.results import Labeling, Prediction
@@ -12,15 +12,17 @@ from onebert_server.answering.answers import Answered
 from onebert_server.answering.backend import Wanted
 from onebert_server.answering.plan import Reading
 from onebert_server.facades.detections import parts_of
-from onebert_server.facades.facade import Call, json_reply
+from onebert_server.facades.facade import Call, JsonParts, json_reply
 from onebert_server.facades.semantic_router.bodies import Classify, Options
-from onebert_server.facades.semantic_router.heads import NAME, Kind, require_kind
+from onebert_server.facades.semantic_router.heads import NAME, require_kind
 from onebert_server.facades.whole import read_whole
 from onebert_server.http.lean.formats import Reply
-from onebert_server.http.schemas.questions import TextPair
+from onebert_server.http.schemas.questions import text_of
 from onebert_server.telemetry.observed import FORWARD, QUEUE
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import InvalidInput
+
+T = TypeVar("T")
 
 
 async def classify(call: Call[Classify]) -> Reply:
@@ -39,25 +41,23 @@ async def classified(call: Call[Classify]) -> dict[str, Any]:
     body, ref = call.body, call.task(call.body.model)
     if body.head not in (None, NAME):
         raise InvalidInput(f"head: the one head of a task is {NAME}")
-    texts = [_text(one) for one in (body.input if isinstance(body.input, list) else [body.input])]
+    texts = [text_of(one) for one in (body.input if isinstance(body.input, list) else [body.input])]
     call = replace(call, context=sooner(call.context, body.options.deadline_ms))
-    answered = await _read(call, [ref] * len(texts), texts, body.options)
-    facts = answered[0].facts
-    kind = require_kind(facts)
-    if body.options.threshold is not None and kind != "token":
-        raise InvalidInput("options.threshold: it is for token tasks")
-    results = [
-        {"index": index, **_result(kind, one, text, body.options)}
-        for index, (one, text) in enumerate(zip(answered, texts, strict=True))
-    ]
-    tokens = sum(one.reading.tokens for one in answered if isinstance(one.reading, Reading))
+    parts = JsonParts()
+
+    def show(index: int, one: Answered) -> tuple[Facts, int, Any]:
+        tokens = one.reading.tokens if isinstance(one.reading, Reading) else 0
+        return one.facts, tokens, parts.encoded({"index": index, **_result(one, texts[index], body.options)})
+
+    shown = await _read(call, [ref] * len(texts), texts, body.options, show)
+    [(facts, *_), *_] = shown
     answer = {
         "model": ref,
         "head": NAME,
-        "kind": kind,
+        "kind": require_kind(facts),
         "labels": facts.labels,
-        "results": results,
-        "usage": {"input_tokens": tokens, "output_tokens": 0},
+        "results": [result for _, _, result in shown],
+        "usage": {"input_tokens": sum(tokens for _, tokens, _ in shown), "output_tokens": 0},
     }
     return answer | {"meta": _meta(facts, call.context)} if body.options.return_meta else answer
 
@@ -69,17 +69,25 @@ def sooner(context: Context, milliseconds: float | None) -> Context:
     return replace(context, deadline=min(context.deadline, context.arrived + milliseconds / 1000))
 
 
-async def _read(call: Call[Classify], refs: Sequence[str], texts: Sequence[Text], options: Options) -> list[Answered]:
+async def _read(
+    call: Call[Classify],
+    refs: Sequence[str],
+    texts: Sequence[Text],
+    options: Options,
+    show: Callable[[int, Answered], T],
+) -> list[T]:
     if options.overflow != "window":
-        return await call.ask(Wanted(refs), texts, list)
+        return await call.ask_each(Wanted(refs), texts, show)
     if options.window is None:
-        return await read_whole(call, refs, texts)
+        return await read_whole(call, refs, texts, show)
     asked = Asked(window=AskedWindow(options.window.tokens, options.window.overlap))
-    return await call.ask(Wanted(refs, asked=asked), texts, list)
+    return await call.ask_each(Wanted(refs, asked=asked), texts, show)
 
 
-def _result(kind: Kind, one: Answered, text: Text, options: Options) -> dict[str, Any]:
-    reading = one.reading
+def _result(one: Answered, text: Text, options: Options) -> dict[str, Any]:
+    kind, reading = require_kind(one.facts), one.reading
+    if options.threshold is not None and kind != "token":
+        raise InvalidInput("options.threshold: it is for token tasks")
     if not isinstance(reading, Reading):
         return {"error": "invalid_model_output"}
     if error := _too_long(reading, one.facts, options):
@@ -147,9 +155,3 @@ def _meta(facts: Facts, context: Context) -> dict[str, Any]:
         "compute_ms": 1000 * seconds.get(FORWARD, 0.0),
         "head": NAME,
     }
-
-
-def _text(one: str | TextPair) -> Text:
-    if isinstance(one, str):
-        return one
-    return one.text if one.text_pair is None else (one.text, one.text_pair)

@@ -7,7 +7,7 @@ from onebert_encoder.answering.results import Labeled, Labeling
 from onebert_server.answering.answers import Answered
 from onebert_server.facades.detections import detections, parts_of
 from onebert_server.facades.facade import Call, json_reply
-from onebert_server.facades.reading import predicted, ranked, reading_of, stretches
+from onebert_server.facades.reading import predicted, ranked, stretches
 from onebert_server.facades.semantic_router.bodies import Flat
 from onebert_server.facades.semantic_router.heads import require_kind
 from onebert_server.facades.whole import read_whole
@@ -19,16 +19,20 @@ async def flat(call: Call[Flat]) -> Reply:
     """All labels of a text with their probabilities, or the labeled spans of a text or of a grounded answer."""
     task, text, grounds = call.task(), call.body.inputs, call.body.parameters
     if grounds is None:
-        [answered] = await read_whole(call, [task], [text])
-        return json_reply(_of_text(answered, text))
+        [reply] = await read_whole(call, [task], [text], lambda _, answered: json_reply(_of_text(answered, text)))
+        return reply
     context = f"{grounds.question}\n\n{grounds.context}" if grounds.question else grounds.context
-    [answered] = await read_whole(call, [task], [(context, text)])
+    [reply] = await read_whole(call, [task], [(context, text)], lambda _, answered: _grounded(answered, text))
+    return reply
+
+
+def _grounded(answered: Answered, text: str) -> Reply:
     positives_of(answered.facts)
     return json_reply(_spans(answered, text, detections(answered, len(text))))
 
 
 def _of_text(answered: Answered, text: str) -> Any:
-    reading, facts = reading_of(answered), answered.facts
+    reading, facts = answered.read(), answered.facts
     if isinstance(reading.answer, Labeling):
         return _spans(answered, text, list(parts_of(reading.answer)))
     if require_kind(facts) != "sequence":

@@ -11,11 +11,10 @@ from fastapi.exceptions import RequestValidationError
 
 from onebert_encoder.answering.asked import Asked, AskedWindow
 from onebert_encoder.answering.results import fields_of
-from onebert_encoder.text.tokens import Text
 from onebert_server.answering.answers import Answered, Unanswered
 from onebert_server.answering.backend import Wanted
 from onebert_server.answering.plan import Reading
-from onebert_server.answering.sizes import too_many_bytes
+from onebert_server.answering.sizes import AnswerBytes
 from onebert_server.http.schemas.common import REF
 from onebert_server.http.schemas.questions import (
     ClassifyItemsRequest,
@@ -27,10 +26,9 @@ from onebert_server.http.schemas.questions import (
     Options,
     Result,
     TaskResult,
-    TextPair,
+    text_of,
 )
 from onebert_server.http.strict import PROBLEMS, ContextOf, DirectRoute, EdgeOf
-from onebert_server.limits import MAX_ANSWER_BYTES
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import InvalidInput, OneBertError
 
@@ -53,7 +51,7 @@ async def classify(task: TaskRef, body: ClassifyRequest, context: ContextOf, edg
     """Classifies one or several inputs with one version: `name` (its live one), `name@3` or `name@alias`."""
     inputs = body.inputs if isinstance(body.inputs, list) else [body.inputs]
     wanted = Wanted([task] * len(inputs), asked=_asked(body))
-    return await edge.answerer.answer(context, wanted, [_text(one) for one in inputs], partial(_by_one, wanted.asked))
+    return await edge.answerer.answer(context, wanted, [text_of(one) for one in inputs], partial(_by_one, wanted.asked))
 
 
 @router.post("/v1/classify", response_model=ClassifyItemsResponse)
@@ -61,13 +59,13 @@ async def classify_items(body: ClassifyItemsRequest, context: ContextOf, edge: E
     """Classifies items of any mix of tasks and versions; answers come in the order of the items."""
     wanted = Wanted(_refs(body.items, context.principal.default_task), asked=_asked(body))
     answer = edge.answerer.answer_each if body.partial else edge.answerer.answer
-    return await answer(context, wanted, [_text(item) for item in body.items], partial(_by_many, wanted.asked))
+    return await answer(context, wanted, [text_of(item) for item in body.items], partial(_by_many, wanted.asked))
 
 
 @router.post("/v1/fanout", response_model=ClassifyItemsResponse)
 async def fanout(body: FanoutRequest, context: ContextOf, edge: EdgeOf) -> bytes:
     """Classifies one input with many tasks, tokenized once; `["*"]` is the live version of every task that takes it."""
-    text = _text(body)
+    text = text_of(body)
     refs = None if body.tasks == ["*"] else body.tasks
     wanted = Wanted(refs, pair=not isinstance(text, str), asked=_asked(body))
     if body.partial and refs is None:
@@ -98,19 +96,13 @@ def _refs(items: Sequence[Item], default: str | None) -> list[str]:
 def _by_one(asked: Asked, answered: Iterator[Answered]) -> bytes:
     """A ClassifyResponse as JSON: the answers are all by one version."""
     first = next(answered)
-    results = (_RESULT(**_fields(_read(one), asked)) for one in chain([first], answered))
+    results = (_RESULT(**_fields(one.read(), asked)) for one in chain([first], answered))
     return _json(_version(first.facts), results)
 
 
 def _by_many(asked: Asked, answered: Iterator[Answered | Unanswered]) -> bytes:
     """A ClassifyItemsResponse as JSON."""
     return _json({}, (_task_result(one, asked) for one in answered))
-
-
-def _read(answered: Answered) -> Reading:
-    if isinstance(answered.reading, Reading):
-        return answered.reading
-    raise answered.reading
 
 
 def _task_result(one: Answered | Unanswered, asked: Asked) -> msgspec.Struct:
@@ -141,17 +133,7 @@ def _json(head: Mapping[str, Any], results: Iterable[msgspec.Struct]) -> bytes:
     Raises:
         TooLarge: it would be over `MAX_ANSWER_BYTES`.
     """
-    made, size = [], 0
-    for result in results:
-        made.append(_encode(result))
-        size += len(made[-1])
-        if size > MAX_ANSWER_BYTES:
-            raise too_many_bytes()
+    size = AnswerBytes()
+    made = [size.add(_encode(result)) for result in results]
     start = _encode({**head, "results": []}).removesuffix(b"]}")
     return b"%b%b]}" % (start, b",".join(made))
-
-
-def _text(one: str | TextPair) -> Text:
-    if isinstance(one, str):
-        return one
-    return one.text if one.text_pair is None else (one.text, one.text_pair)

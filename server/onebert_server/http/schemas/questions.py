@@ -5,6 +5,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, Discriminator, Field, Tag, model_validator
 
 from onebert_encoder.answering.results import FoundSpan, Labeled
+from onebert_encoder.text.tokens import Text as Input
 from onebert_server.http.schemas.common import REF, Ref, RequestBody
 from onebert_server.limits import MAX_FANOUT, MAX_ITEMS, MAX_REQUEST_TIMEOUT, MAX_TEXT
 from onebert_store.file.decision import MIN_WINDOW, Activation, Reduction
@@ -33,6 +34,13 @@ class TextPair(RequestBody):
 
     text: Text
     text_pair: Text | None = None
+
+
+def text_of(one: str | TextPair) -> Input:
+    """One input as it is answered."""
+    if isinstance(one, str):
+        return one
+    return one.text if one.text_pair is None else (one.text, one.text_pair)
 
 
 # What the unions below call their branches; they stand in the paths of violations, where problems.py leaves them out.

@@ -1,0 +1,90 @@
+"""Texts that façades read to their end, in parts and in windows: by one version, into one answer of bounded size."""
+
+import asyncio
+from threading import current_thread, main_thread
+from types import SimpleNamespace
+
+import pytest
+
+from bases import tiny_base
+from onebert_encoder.answering.asked import Asked, AskedWindow
+from onebert_encoder.base.base import load_base
+from onebert_server.answering import sizes
+from onebert_server.facades import fms
+from onebert_server.facades.facade import Call
+from onebert_server.facades.whole import OVERLAP, read_whole
+from onebert_server.limits import MAX_ITEMS
+from onebert_store.errors import TooLarge
+from parts import Parts, assert_like, context
+
+SHORT = "it is late"
+LONG = "late order now and then it is late " * 9
+
+
+@pytest.fixture(scope="module")
+def base():
+    return load_base(str(tiny_base()))
+
+
+@pytest.fixture(params=[False, True], ids=["one process", "front end"])
+def parts(base, tmp_path, request):
+    made = Parts(base, str(tmp_path / "engine"), request.param)
+    made.add("whole", max_length=48)  # long enough for windows that overlap
+    yield made
+    made.engine.close(60)
+    made.workers.shutdown()
+
+
+def ask(parts, answer, body=None, task="whole"):
+    """What a façade's function makes of a call."""
+
+    async def one():
+        async with parts.answerer() as answerer:
+            edge = SimpleNamespace(answerer=answerer)
+            return await answer(Call(body, {"task": task}, [], context(), edge))
+
+    return asyncio.run(one())
+
+
+def read(parts, refs, texts, show):
+    return ask(parts, lambda call: read_whole(call, refs, texts, show))
+
+
+def test_a_reference_means_one_version_in_all_parts_and_windows(parts):
+    """The alias moves while the first part is read."""
+    texts = [SHORT] * MAX_ITEMS + [LONG, SHORT]
+    texts[1] = LONG
+    moved = []
+
+    def show(index, answered):
+        if not moved:
+            moved.append(parts.add("whole", version=2, bias=7.0, seed=2, max_length=48))
+        return index, answered
+
+    shown = read(parts, ["whole"] * len(texts), texts, show)
+    assert [index for index, _ in shown] == list(range(len(texts)))
+    assert {one.facts.ref for _, one in shown} == {"whole@1"}
+    window = AskedWindow(overlap=OVERLAP)
+    [whole] = parts.answer(["whole@1"], [LONG], asked=Asked(window=window))
+    expected = whole.reading.answer, whole.reading.tokens, False
+    for index, one in shown:
+        assert_like(one, expected if texts[index] == LONG else parts.alone("whole", SHORT))
+    # The next request asks what the alias means by then.
+    assert {one.facts.ref for _, one in read(parts, ["whole"] * 2, texts[:2], show)} == {"whole@2"}
+    assert parts.unpinned()
+
+
+def test_what_is_made_of_many_answers_is_made_beside_the_event_loop(parts):
+    few = read(parts, ["whole"], [SHORT], lambda *_: current_thread())
+    many = read(parts, ["whole"] * MAX_ITEMS, [SHORT] * MAX_ITEMS, lambda *_: current_thread())
+    assert few == [main_thread()]
+    assert main_thread() not in many
+
+
+def test_an_answer_that_grows_too_large_ends_before_the_rest_is_computed(parts, monkeypatch):
+    monkeypatch.setattr(sizes, "MAX_ANSWER_BYTES", 60_000)
+    body = fms.Contents(contents=[SHORT] * 1024, detector_params={"threshold": -1.0})
+    assert len(ask(parts, fms.contents, fms.Contents(contents=[SHORT], detector_params={"threshold": -1.0})).content)
+    with pytest.raises(TooLarge, match="over 60000 bytes"):
+        ask(parts, fms.contents, body)
+    assert sum(parts.batches.sequences) < len(body.contents) / 2
