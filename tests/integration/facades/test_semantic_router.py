@@ -130,6 +130,13 @@ def test_an_input_that_is_too_long_has_an_error_of_its_own(web, options, error):
     assert web.post("/v1/classify", json={"model": "plain", "input": LONG}).json()["results"][0]["input"]["truncated"]
 
 
+def test_a_budget_of_tokens_is_of_texts_that_need_no_windows_too(web):
+    """Both texts fit into one sequence, and one is over the budget."""
+    found = classify(web, "plain", [TEXT, "late"], overflow="window", max_tokens=length("late"))["results"]
+    assert found[0] == {"index": 0, "error": "scan_budget_exceeded"}
+    assert (found[1]["label"] in LABELS, length(TEXT) < MAX_LENGTH) == (True, True)
+
+
 def test_windows_read_a_text_to_its_end(web):
     [found] = classify(web, "plain", LONG, overflow="window", window=WINDOW)["results"]
     asked = {"inputs": LONG, "window": WINDOW}

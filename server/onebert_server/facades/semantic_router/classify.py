@@ -128,7 +128,8 @@ def _too_long(reading: Reading, facts: Facts, options: Options) -> str | None:
         raise InvalidInput(f"options.overflow: {facts.ref} reads long texts in windows, and cuts none")
     if most is None or reading.tokens <= most:
         return None
-    if windows is not None:
+    # A text that is short enough for one sequence is read in no windows, whatever is said of long ones.
+    if options.overflow == "window" or windows is not None:
         return "scan_budget_exceeded"
     raise InvalidInput(f"options.max_tokens: {facts.ref} cuts texts to {facts.max_length} tokens alone")
 
