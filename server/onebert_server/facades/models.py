@@ -1,13 +1,14 @@
 """Tasks as clients list models: `/v1/models`, of which several kinds of clients read each their own part."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from onebert_server.facades.facade import Look, json_reply
+from onebert_server.facades.facade import JsonParts, Look, json_reply
 from onebert_server.facades.semantic_router.heads import API_VERSION, FAMILY, MAX_TASKS, described
 from onebert_server.http.lean.formats import Reply
-from onebert_store.errors import VersionUnavailable
-from onebert_store.registry.names import LIVE, parse_ref
+from onebert_store.errors import TooLarge, VersionUnavailable
+from onebert_store.registry.names import LIVE
 
 if TYPE_CHECKING:
     # A front end never looks at what there is.
@@ -21,10 +22,13 @@ PREFIXED = "task"
 
 
 async def models(look: Look) -> Reply:
-    """Every task that has a live version, as several kinds of clients list models; where the path names one, it."""
+    """Every task that has a live version, as several kinds of clients list models; where the path names one, it.
+
+    Raises:
+        TooLarge: there are more tasks than an answer has room for.
+    """
     if PREFIXED in look.parameters:
-        ref = look.task()
-        return await look.read(lambda: _listed(look, {ref: version_of(look.view, ref)}))
+        return await look.read(lambda: _listed(look, {look.task(): look.meant()}))
     return await look.read(
         lambda: _listed(look, {one.name: one.version(one.aliases[LIVE].version) for one in _live(look.view)})
     )
@@ -36,43 +40,33 @@ async def model(look: Look) -> Reply:
     Raises:
         VersionUnavailable: it cannot be loaded.
     """
-    ref = look.task()
-    found = version_of(look.view, ref)
+    ref, found = look.task(), look.meant()
     if found.state.value == "unavailable":
         raise VersionUnavailable(f"{ref} is registered, and could not be loaded: {found.reason}")
     return json_reply({**_card(ref, found), "name": ref, "ready": True})
 
 
-def version_of(view: "View", ref: str) -> "Version":
-    """The version that a reference means now.
-
-    Raises:
-        InvalidInput: it is no reference.
-        TaskNotFound, VersionNotFound, AliasNotFound: there is none, or not for who asks.
-    """
-    target = parse_ref(ref)
-    number = target.version
-    if number is None:
-        number = view.alias(target.task, target.alias or LIVE).version
-    return view.version(target.task, number)
-
-
 def _listed(look: Look, versions: Mapping[str, "Version"]) -> Reply:
     look.runtime.catalog.learn_all(list(versions.values()))
-    return json_reply(
-        {
-            "object": "list",
-            "data": [{**_card(ref, version), **_contract(version)} for ref, version in versions.items()],
-            "api_version": API_VERSION,
-            "limits": {"max_bundle_tasks": MAX_TASKS, "max_request_bytes": look.runtime.settings.max_body_bytes},
-        }
-    )
+    head = {
+        "object": "list",
+        "api_version": API_VERSION,
+        "limits": {"max_bundle_tasks": MAX_TASKS, "max_request_bytes": look.runtime.settings.max_body_bytes},
+    }
+    # Clients read this list in one piece. The labels of thousands of tasks may be too much for that; then the list says
+    # of each what all clients read, since none of them can do without the list.
+    for entry in (_described_card, _card):
+        parts = JsonParts()
+        with suppress(TooLarge):
+            return json_reply({**head, "data": [parts.encoded(entry(*one)) for one in versions.items()]})
+    raise TooLarge("there are more tasks than one answer has room for; GET /v1/tasks gives them page by page")
 
 
-def _contract(version: "Version") -> dict[str, Any]:
-    """What the router's contract says beside what the others read; a version that cannot be loaded is not ready."""
+def _described_card(ref: str, version: "Version") -> dict[str, Any]:
+    """What all clients read, and what the router's contract says besides; what cannot be loaded is not ready."""
     ready = version.state.value != "unavailable" and version.known_facts is not None
     return {
+        **_card(ref, version),
         "family": FAMILY,
         "surfaces": [],
         "heads": [],

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from onebert_server.access.keys import Holder
+from onebert_server.answering import sizes
 from onebert_server.facades.routes import facade_paths, form_of
 from onebert_server.http.problems import Fault
 from tenants import TENANTS, Asker, tenants_runtime
@@ -97,6 +98,25 @@ def test_every_error_is_in_the_form_of_the_facade(asker):
         assert list(one.json()) == ["error"]
     assert found[0].headers["www-authenticate"] == "Bearer"
     assert "parameters.unheard_of" in found[-1].json()["error"]
+
+
+def test_a_list_of_tasks_that_grows_too_large_says_less_of_each(asker, monkeypatch):
+    """Clients read `/v1/models` in one piece, so that they would otherwise have none of it."""
+
+    def listed():
+        return ask(asker, "/v1/models", "key-of-all", method="GET")
+
+    whole = listed()
+    assert all("heads" in one for one in whole.json()["data"])
+    monkeypatch.setattr(sizes, "MAX_ANSWER_BYTES", len(whole.content) - 1)
+    less = listed()
+    assert less.status_code == 200
+    named = ("id", "object", "created", "owned_by", "root")
+    assert less.json()["data"] == [{name: one[name] for name in named} for one in whole.json()["data"]]
+    monkeypatch.setattr(sizes, "MAX_ANSWER_BYTES", len(less.content) - 1)
+    none = listed()
+    assert (none.status_code, none.json()["error"]["code"]) == (413, "too-large")
+    assert "/v1/tasks" in none.json()["error"]["message"]
 
 
 def test_metrics_name_routes_by_their_template(runtime, asker):
