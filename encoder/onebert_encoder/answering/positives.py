@@ -1,4 +1,4 @@
-"""The labels that count as positive: one risk of an answer, and which of them apply."""
+"""The labels that count as positive, and which of them apply to an answer."""
 
 from onebert_encoder.answering.results import Prediction
 from onebert_encoder.answering.scores import DEFAULT_THRESHOLD, Outputs, own_activation
@@ -15,26 +15,6 @@ def positives_of(outputs: Outputs) -> list[str]:
     if positives is None:
         raise InvalidInput("the task does not say which of its labels are positive")
     return positives
-
-
-def risk(prediction: Prediction, outputs: Outputs) -> float:
-    """The probability that a positive label applies; of labels that do not exclude each other that of the surest.
-
-    Args:
-        prediction: with the task's own activation.
-        outputs: of the task.
-
-    Raises:
-        InvalidInput: the task names no positive labels, or its scores are no probabilities.
-    """
-    positives = set(positives_of(outputs))
-    scores: list[float] = [
-        one for name, one in zip(prediction.names, prediction.scores.tolist(), strict=True) if name in positives
-    ]
-    activation = own_activation(outputs)
-    if activation == "none":
-        raise InvalidInput("the task's scores are no probabilities")
-    return min(sum(scores), 1.0) if activation == "softmax" else max(scores)
 
 
 def flagged(prediction: Prediction, outputs: Outputs) -> list[str]:

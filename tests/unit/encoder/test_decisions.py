@@ -10,7 +10,7 @@ from scipy.special import expit, logsumexp, softmax
 
 from onebert_encoder.answering.answer import TASK_TYPES, answer
 from onebert_encoder.answering.asked import PLAIN, Asked, AskedWindow
-from onebert_encoder.answering.positives import flagged, risk
+from onebert_encoder.answering.positives import flagged
 from onebert_encoder.answering.results import Extraction, Labeling, Prediction, fields_of
 from onebert_encoder.answering.scores import score
 from onebert_encoder.text.tokens import Alignment
@@ -148,17 +148,14 @@ def test_what_a_task_type_has_is_what_may_be_asked() -> None:
         assert kind.refusal(Asked(top_k=3, window=AskedWindow())) is None
 
 
-def test_risk_is_the_probability_that_a_positive_label_applies() -> None:
+def test_positive_labels_are_flagged_over_their_thresholds() -> None:
     exclusive = task(positives=["a", "b"])
     scores = softmax(LOGITS.astype(np.float64))
-    assert risk(predicted(exclusive), exclusive) == pytest.approx(scores[0] + scores[1])
     several = task("multi_label", positives=["b", "c"])
-    assert risk(predicted(several), several) == pytest.approx(expit(np.float64(LOGITS[2])))
     assert flagged(predicted(several), several) == ["c"]
     assert scores[0] > 0.5
     assert flagged(predicted(exclusive), exclusive) == ["a"]
     with_thresholds = task(positives=["b"], thresholds={"b": 0.01})
     assert flagged(predicted(with_thresholds), with_thresholds) == ["b"]
-    for manifest in (task(), task(activation="none", positives=["a"])):
-        with pytest.raises(InvalidInput):
-            risk(predicted(manifest), manifest)
+    with pytest.raises(InvalidInput, match="which of its labels are positive"):
+        flagged(predicted(task()), task())
