@@ -1,6 +1,9 @@
 """Texts that façades read to their end, in parts and in windows: by one version, into one answer of bounded size."""
 
 import asyncio
+import json
+import time
+from dataclasses import replace
 from threading import current_thread, main_thread
 from types import SimpleNamespace
 
@@ -12,9 +15,11 @@ from onebert_encoder.base.base import load_base
 from onebert_server.answering import sizes
 from onebert_server.facades import fms
 from onebert_server.facades.facade import Call
+from onebert_server.facades.semantic_router.bodies import Bundle
+from onebert_server.facades.semantic_router.bundle import bundle
 from onebert_server.facades.whole import OVERLAP, read_whole
 from onebert_server.limits import MAX_ITEMS
-from onebert_store.errors import TooLarge
+from onebert_store.errors import OneBertError, TooLarge
 from parts import Parts, assert_like, context
 
 SHORT = "it is late"
@@ -35,13 +40,15 @@ def parts(base, tmp_path, request):
     made.workers.shutdown()
 
 
-def ask(parts, answer, body=None, task="whole"):
-    """What a façade's function makes of a call."""
+def ask(parts, answer, body=None, task="whole", seconds=60):
+    """What a façade's function makes of a call that is of use for so long."""
 
     async def one():
         async with parts.answerer() as answerer:
             edge = SimpleNamespace(answerer=answerer)
-            return await answer(Call(body, {"task": task}, [], context(), edge))
+            return await answer(
+                Call(body, {"task": task}, [], replace(context(), deadline=time.monotonic() + seconds), edge)
+            )
 
     return asyncio.run(one())
 
@@ -88,3 +95,28 @@ def test_an_answer_that_grows_too_large_ends_before_the_rest_is_computed(parts, 
     with pytest.raises(TooLarge, match="over 60000 bytes"):
         ask(parts, fms.contents, body)
     assert sum(parts.batches.sequences) < len(body.contents) / 2
+
+
+def test_a_bundle_that_is_too_large_together_is_refused_as_a_whole(parts, monkeypatch):
+    monkeypatch.setattr(sizes, "MAX_ANSWER_BYTES", 60_000)
+    tasks = [{"id": str(number), "classify": {"input": [SHORT] * MAX_ITEMS}} for number in range(8)]
+    fits = json.loads(ask(parts, bundle, Bundle(tasks=tasks[:2])).content)
+    assert [one["status"] for one in fits["results"]] == [200, 200]
+    with pytest.raises(TooLarge, match="over 60000 bytes"):
+        ask(parts, bundle, Bundle(tasks=tasks))
+
+
+def test_all_parts_have_the_time_of_their_request_together(parts):
+    """It is over when the first part has been read, whose reading takes as long."""
+    texts = [SHORT] * 3 * MAX_ITEMS
+
+    async def answer(call):
+        def show(_, answered):
+            while time.monotonic() < call.context.deadline:
+                pass
+
+        return await read_whole(call, ["whole"] * len(texts), texts, show)
+
+    with pytest.raises(OneBertError, match="time was over"):
+        ask(parts, answer, seconds=0.5)
+    assert sum(parts.batches.sequences) <= MAX_ITEMS
