@@ -347,9 +347,9 @@ class Registry:
             TaskNotFound: no such task.
             VersionInUse: another process moved an alias at the same time; nothing is deleted.
         """
+        check_name(task)
         try:
             with writing(self._store.database) as connection:
-                require_task(connection, task)
                 statements.delete_task(connection, task)
                 return self.feed.write(connection, by, Action.DELETE_TASK, task)
         except IntegrityError:

@@ -136,9 +136,12 @@ def delete_task(connection: Connection, task: str) -> None:
     """Deletes the aliases and versions that a task has now, by as many statements whatever their number is.
 
     Raises:
+        TaskNotFound: the task has no versions.
         IntegrityError: somebody has pointed an alias at one of them since.
     """
     _hold(connection, task)
+    # Only now: until its row is held another process may rename the task.
+    require_task(connection, task)
     _mark_orphans(connection, VERSIONS.c.task == task)
     for table in (ALIASES, VERSIONS, HOLDINGS):
         connection.execute(delete(table).where(table.c.task == task))

@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import Engine, event, text
 
-from onebert_store.errors import InvalidSettings, StorageFull, StorageUnavailable, StoreCorrupt
+from onebert_store.errors import InvalidSettings, StorageFull, StorageUnavailable, StoreCorrupt, TaskNotFound
 from onebert_store.registry import gc, schema
 from onebert_store.registry.database import reading, writing
 from onebert_store.registry.registry import Registry
@@ -134,6 +134,26 @@ def test_who_waits_for_a_row_for_too_long_is_refused_and_comes_back(place):
             with pytest.raises(StorageUnavailable, match="another process holds it"):
                 registry.add("spam", make_delta(2))
         assert registry.add("spam", make_delta(2))[0].version == 2
+
+
+def test_a_task_that_is_renamed_before_it_is_held_is_not_there_to_be_deleted(place):
+    with Registry.open(place) as registry, join_store(place) as store:
+        registry.add("tone", make_delta(1))
+        other = Registry(store)
+
+        def rename_first(connection, cursor, statement, parameters, context, many):
+            if "FOR NO KEY UPDATE" in statement:
+                other.rename_task("tone", "mood")
+
+        writers = registry._store.database.writers
+        event.listen(writers, "before_cursor_execute", rename_first)
+        try:
+            with pytest.raises(TaskNotFound):
+                registry.delete_task("tone")
+        finally:
+            event.remove(writers, "before_cursor_execute", rename_first)
+        assert [task.name for task in registry.tasks()] == ["mood"]
+        assert [change.action for change in registry.feed.read(0, 10)] == ["upload", "rename-task"]
 
 
 def test_a_lock_that_was_lost_leaves_no_row(place, postgres):

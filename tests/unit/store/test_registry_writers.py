@@ -7,7 +7,14 @@ from datetime import timedelta
 
 import pytest
 
-from onebert_store.errors import AliasConflict, AliasNotFound, VersionInUse, VersionNotFound
+from onebert_store.errors import (
+    AliasConflict,
+    AliasNotFound,
+    TaskExists,
+    TaskNotFound,
+    VersionInUse,
+    VersionNotFound,
+)
 from onebert_store.file.format import loads
 from onebert_store.registry import gc
 from onebert_store.registry.records import Alias
@@ -114,6 +121,27 @@ def test_of_those_who_delete_one_wins(writers):
     for done in zip(*all_at_once(writers, delete_both), strict=True):
         assert sum(done) == 1
     assert writers[0].task("spam").versions == (1,)
+
+
+def test_of_those_who_delete_and_rename_a_task_one_wins(writers):
+    for turn in range(10):
+        writers[0].add("spam", make_delta(0))
+        free = f"ham-{turn}"
+
+        def delete_or_rename(registry, number, free=free):
+            try:
+                if number % 2:
+                    return registry.delete_task("spam")
+                return registry.rename_task("spam", free)
+            except (TaskNotFound, TaskExists):
+                return None
+
+        done = all_at_once(writers, delete_or_rename)
+        assert sum(seq is not None for seq in done) == 1
+        renamed = any(done[::2])
+        assert [task.name for task in writers[0].tasks()] == ([free] if renamed else [])
+        if renamed:
+            writers[0].delete_task(free)
 
 
 def test_an_alias_never_points_at_a_version_that_is_deleted_meanwhile(writers):
