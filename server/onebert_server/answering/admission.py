@@ -58,10 +58,7 @@ class Admission:
     async def compute(self, context: Context, wanted: Wanted, inputs: Sequence[Pieces]) -> list[Result]:
         """See Backend; the versions stay what they are until the engine is done, whatever is moved or deleted."""
         began, observed = time.monotonic(), context.observed
-        if self._tracing is not None and observed.carried is not None:
-            observed.span = self._tracing.taken_up(observed.carried)
-        if context.min_seq > self._directory.position.seq:
-            await self._directory.position.seen(context)
+        await self._take_up(context)
         versions = self._pin(wanted, context.principal)
         try:
             await self._residents.ready(versions, context)
@@ -86,10 +83,7 @@ class Admission:
     async def compute_each(self, context: Context, wanted: Wanted, inputs: Sequence[Pieces]) -> list[Result | Missed]:
         """See Backend; references are resolved at one moment, and equal inputs share what they can share."""
         began, observed = time.monotonic(), context.observed
-        if self._tracing is not None and observed.carried is not None:
-            observed.span = self._tracing.taken_up(observed.carried)
-        if context.min_seq > self._directory.position.seq:
-            await self._directory.position.seen(context)
+        await self._take_up(context)
         context.principal.require_scope(Action.CLASSIFY)
         self._rates.check(context.principal)
         self._rates.count(context.principal, ())
@@ -115,6 +109,14 @@ class Admission:
             batches = list(dict.fromkeys(batch for request in done for batch in request.batches))
             observed.phase(FORWARD, first, max(request.ended for request in done), batches)
         return found
+
+    async def _take_up(self, context: Context) -> None:
+        """Begins with a question: goes on with its span, and waits until the change that it asks for is shown here."""
+        observed = context.observed
+        if self._tracing is not None and observed.carried is not None:
+            observed.span = self._tracing.taken_up(observed.carried)
+        if context.min_seq > self._directory.position.seq:
+            await self._directory.position.seen(context)
 
     async def _compute_one(
         self, version: Version, ref: str, number: int, pieces: Pieces, shared: "_OneByOne"
