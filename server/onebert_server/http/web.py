@@ -105,8 +105,8 @@ def web_app(
     for router in routers:
         app.include_router(router)
     install_handlers(app, [route for router in routers for route in router.routes])
-    # Added last is outermost: id and metrics, then what cannot be read, then the key, the context, the body's limits.
-    # Innermost, since only what is not plain may be compressed.
+    # Added last is outermost: id and metrics, then other origins, then what cannot be read, then the key, the context,
+    # the body's limits, the lean path. InflateMiddleware is innermost: the lean path leaves what is compressed to it.
     app.add_middleware(InflateMiddleware)
     app.add_middleware(LeanMiddleware, edge=edge, formats=formats_of(routers))
     app.add_middleware(BodyLimitMiddleware, max_bytes=max_body_bytes, timeout=receive_timeout)
