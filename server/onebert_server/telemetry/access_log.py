@@ -9,14 +9,14 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from onebert_server.logs import Seldom
-from onebert_server.telemetry.observed import Ended, Observed
+from onebert_server.telemetry.observed import Ended
 
 # Lines that wait for whoever reads standard output; more are dropped, and the log says how many.
 MAX_LINES = 10_000
 # Seconds that what waits has at the end.
 CLOSE_TIMEOUT = 2.0
 
-_seldom = Seldom(logging.getLogger("onebert.access_log"))
+logger = logging.getLogger("onebert.access_log")
 
 
 class Lines(Protocol):
@@ -35,7 +35,10 @@ class AccessLog:
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
+        self._seldom = Seldom(logger)
         self._waiting: deque[bytes] = deque()
+        # What is left of a line whose beginning is written.
+        self._begun = b""
         self._changed = threading.Condition()
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="onebert-access-log", daemon=True)
@@ -49,7 +52,7 @@ class AccessLog:
                 self._waiting.append(line)
                 self._changed.notify()
         if full:
-            _seldom.warning("lines of the access log are dropped: nobody reads standard output fast enough")
+            self._seldom.warning("lines of the access log are dropped: nobody reads standard output fast enough")
 
     def close(self) -> None:
         """Writes what waits, where somebody takes it in time."""
@@ -65,26 +68,35 @@ class AccessLog:
                     self._changed.wait()
                 lines = [*self._waiting]
                 self._waiting.clear()
+            self._write(b"".join([self._begun, *(line + b"\n" for line in lines)]))
             if not lines:
                 return
-            left = memoryview(b"".join(line + b"\n" for line in lines))
-            try:
-                while left:
-                    left = left[os.write(self._descriptor, left) :]
-            except OSError as error:  # whoever read it is gone, or its disk is full
-                _seldom.warning("lines of the access log are lost: %s", error.strerror)
+
+    def _write(self, lines: bytes) -> None:
+        """Writes whole lines; where that fails, those that have not been begun are lost."""
+        written, left = 0, memoryview(lines)
+        try:
+            while written < len(lines):
+                written += os.write(self._descriptor, left[written:])
+            self._begun = b""
+        except OSError as error:  # whoever read it is gone, or its disk is full
+            if written:
+                # The next line shall not stand in the middle of this one.
+                cut = lines[written - 1 : written] != b"\n"
+                self._begun = lines[written : lines.index(b"\n", written) + 1] if cut else b""
+            self._seldom.warning("lines of the access log are lost: %s", error.strerror)
 
 
-def line(ended: Ended, request_id: str, principal: str | None, observed: Observed) -> bytes:
+def line(ended: Ended, request_id: str, principal: str | None, tokens: int) -> bytes:
     """One request as a line; what is not known is left out.
 
     Args:
         ended: what became of it.
         request_id: of it.
         principal: who asked; None where that was not found out.
-        observed: of it.
+        tokens: of its inputs that were answered.
     """
-    tasks = {seen.task for seen in observed.answers or ()}
+    tasks = {seen.task for seen in ended.answers}
     fields = {
         "time": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         "id": request_id,
@@ -97,9 +109,9 @@ def line(ended: Ended, request_id: str, principal: str | None, observed: Observe
         # One task by its name, several by their number.
         "task": next(iter(tasks)) if len(tasks) == 1 else None,
         "tasks": len(tasks) if len(tasks) > 1 else None,
-        "answers": len(observed.answers or ()) or None,
-        "tokens": observed.tokens or None,
-        "trace_id": observed.span.trace_id if observed.span else None,
+        "answers": len(ended.answers) or None,
+        "tokens": tokens if tokens and ended.answers else None,
+        "trace_id": ended.trace_id,
     }
     known = {name: value for name, value in fields.items() if value is not None}
     return json.dumps(known, ensure_ascii=False, separators=(",", ":")).encode()

@@ -28,7 +28,7 @@ class Ended(NamedTuple):
         status: of the answer.
         seconds: it took.
         problem: the code of the typed error that it was refused with, if it was.
-        answers: what was answered, where metrics of tasks are wanted.
+        answers: what was answered, where answers are kept; nothing where the request was refused.
         trace_id: of its trace, where that is exported.
     """
 

@@ -53,7 +53,7 @@ class Telemetry:
         if observed.span is not None:
             observed.span.end(ended, request_id)
         if self.access_log is not None:
-            self.access_log.write(line(ended, request_id, principal, observed))
+            self.access_log.write(line(ended, request_id, principal, observed.tokens))
 
 
 @contextmanager
