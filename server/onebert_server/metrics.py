@@ -1,5 +1,6 @@
 """Prometheus metrics: one registry per server, no texts in any label, and names of tasks in those of tasks alone."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -147,8 +148,8 @@ class Metrics:
         """The text that a Prometheus server scrapes; with names, of samples that have one of these alone."""
         return generate_latest(self._of_names(names))
 
-    def exposition_for(self, accept: str, names: Sequence[str] = ()) -> tuple[bytes, str]:
-        """What a scraper is given, and its media type.
+    async def exposition_for(self, accept: str, names: Sequence[str] = ()) -> tuple[bytes, str]:
+        """What a scraper is given, and its media type; written in a thread, since that takes long where tasks are many.
 
         Args:
             accept: what the scraper takes. OpenMetrics has examples of traces; without traces nothing else is given
@@ -157,8 +158,8 @@ class Metrics:
         """
         if self._exemplars:
             write, media_type = choose_encoder(accept)
-            return write(self._of_names(names)), media_type
-        return self.exposition(names), CONTENT_TYPE_LATEST
+            return await asyncio.to_thread(write, self._of_names(names)), media_type
+        return await asyncio.to_thread(self.exposition, names), CONTENT_TYPE_LATEST
 
     def _of_names(self, names: Sequence[str]) -> Collector:
         return self.registry.restricted_registry(names) if names else self.registry

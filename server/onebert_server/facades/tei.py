@@ -137,7 +137,7 @@ async def metrics(look: Look) -> Reply:
     """The metrics of the whole server; see its own route."""
     look.context.principal.require_all(Action.MEASURE)
     accept = Headers(raw=list(look.headers)).get("accept", "")
-    text, media_type = look.runtime.metrics.exposition_for(accept)
+    text, media_type = await look.runtime.metrics.exposition_for(accept)
     return Reply(text, {"Content-Type": media_type})
 
 

@@ -4,9 +4,10 @@ A task's counters never go down while they are shown. When another task takes it
 else: what `(other)` counts are answers of tasks that were not shown when they were given (decision 39).
 """
 
+import threading
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -29,7 +30,7 @@ SCORES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
 
 
 class TaskCounts(Collector):
-    """Counts answers by task; all calls come from one thread.
+    """Counts answers by task, on the event loop; they may be collected from any thread.
 
     Args:
         most: how many tasks are shown.
@@ -43,9 +44,31 @@ class TaskCounts(Collector):
         self._other = _Task()
         self._traffic: dict[str, int] = {}
         self._ranked = clock()
+        # Held for no longer than a request is counted, or all counts are copied.
+        self._lock = threading.Lock()
 
     def count(self, answers: Sequence[Seen], seconds: float) -> None:
         """Counts the answers of one request, which took so long; nothing for a request without any."""
+        with self._lock:
+            self._count(answers, seconds)
+
+    def describe(self) -> Iterable[Metric]:
+        """What is collected, without samples: by these names a registry finds what is asked for."""
+        return _families()
+
+    def collect(self) -> Iterable[Metric]:
+        """See Collector; all counts are those of one moment."""
+        with self._lock:
+            counted = [(task, counts.copy()) for task, counts in (*self._shown.items(), (OTHER, self._other))]
+        seconds, scores, labels = families = _families()
+        for task, counts in counted:
+            counts.seconds.add_to(seconds, task)
+            counts.scores.add_to(scores, task)
+            for label, count in counts.labels.items():
+                labels.add_metric([task, label], count)
+        return families
+
+    def _count(self, answers: Sequence[Seen], seconds: float) -> None:
         if self._clock() - self._ranked > RANK_EVERY:
             self._rank()
         followed, timed = set[str](), set[_Task]()
@@ -58,20 +81,6 @@ class TaskCounts(Collector):
                 timed.add(counts)
                 counts.seconds.observe(seconds)
             counts.count(seen)
-
-    def collect(self) -> Iterator[Metric]:
-        """See Collector."""
-        seconds = HistogramMetricFamily(
-            "onebert_task_request_seconds", "Time to answer a request with something of this task.", labels=["task"]
-        )
-        scores = HistogramMetricFamily("onebert_task_top_score", "Top scores of the answers.", labels=["task"])
-        labels = CounterMetricFamily("onebert_task_labels", "Labels that were answered.", labels=["task", "label"])
-        for task, counts in [*self._shown.items(), (OTHER, self._other)]:
-            counts.seconds.add_to(seconds, task)
-            counts.scores.add_to(scores, task)
-            for label, count in counts.labels.items():
-                labels.add_metric([task, label], count)
-        yield from (seconds, scores, labels)
 
     def _of(self, task: str) -> "_Task":
         counts = self._shown.get(task)
@@ -105,6 +114,17 @@ class TaskCounts(Collector):
         self._ranked = self._clock()
 
 
+def _families() -> tuple[HistogramMetricFamily, HistogramMetricFamily, CounterMetricFamily]:
+    """The metrics of tasks, without samples: seconds of requests, top scores, labels."""
+    return (
+        HistogramMetricFamily(
+            "onebert_task_request_seconds", "Time to answer a request with something of this task.", labels=["task"]
+        ),
+        HistogramMetricFamily("onebert_task_top_score", "Top scores of the answers.", labels=["task"]),
+        CounterMetricFamily("onebert_task_labels", "Labels that were answered.", labels=["task", "label"]),
+    )
+
+
 class _Task:
     def __init__(self) -> None:
         self.seconds, self.scores = _Histogram(SECONDS), _Histogram(SCORES)
@@ -116,6 +136,11 @@ class _Task:
         for label in seen.labels:
             known = label in self.labels or len(self.labels) < MAX_LABELS
             self._add(label if known else OTHER)
+
+    def copy(self) -> "_Task":
+        copied = _Task()
+        copied.seconds, copied.scores, copied.labels = self.seconds.copy(), self.scores.copy(), self.labels.copy()
+        return copied
 
     def _add(self, label: str) -> None:
         self.labels[label] = self.labels.get(label, 0) + 1
@@ -132,6 +157,11 @@ class _Histogram:
     def observe(self, value: float) -> None:
         self._counts[bisect_left(self._bounds, value)] += 1
         self._sum += value
+
+    def copy(self) -> "_Histogram":
+        copied = _Histogram(self._bounds)
+        copied._counts, copied._sum = self._counts.copy(), self._sum
+        return copied
 
     def add_to(self, family: HistogramMetricFamily, task: str) -> None:
         total, buckets = 0, []

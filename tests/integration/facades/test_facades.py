@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import threading
 from dataclasses import replace
 
 import pytest
@@ -126,6 +127,22 @@ def test_metrics_name_routes_by_their_template(runtime, asker):
     for template in ("/t/{task}", "/t/{task}/predict", "/models/{model}"):
         assert f'onebert_http_requests_total{{method="POST",route="{template}",status="200"}}' in exposed
     assert "acme" not in "".join(line for line in exposed.splitlines() if line.startswith("onebert_http"))
+
+
+def test_metrics_are_written_beside_the_event_loop(runtime, asker):
+    """A gauge is read where they are written; the loop of these requests is on this thread."""
+    read_on = []
+
+    def read():
+        read_on.append(threading.current_thread())
+        return 1.0
+
+    runtime.metrics.gauge("of_this_test", "Where it is read.", read)
+    for path in ("/metrics", "/t/acme-tone/metrics"):
+        answer = ask(asker, path, "key-of-all", method="GET")
+        assert "onebert_of_this_test 1.0" in answer.text
+    assert len(read_on) == 2
+    assert threading.current_thread() not in read_on
 
 
 def test_the_document_lists_every_facade(asker):

@@ -25,8 +25,8 @@ def client_of(server, key=KEY):
     return httpx.Client(base_url=server.url, headers={"Authorization": f"Bearer {key}"}, timeout=180)
 
 
-def samples(client):
-    families = text_string_to_metric_families(client.get("/metrics").text)
+def samples(client, **asked):
+    families = text_string_to_metric_families(client.get("/metrics", params=asked).text)
     return {
         (sample.name, *(sample.labels[name] for name in ("task", "label", "le") if name in sample.labels)): sample.value
         for family in families
@@ -48,6 +48,8 @@ def test_what_was_answered_is_counted_by_task_and_label_and_score(server):
         client.post("/v1/tasks/nobody/classify", json={"inputs": TEXTS[0]})
         wait_until(lambda: samples(client).get(("onebert_task_request_seconds_count", "(other)")) == len(TEXTS), 180)
         found = samples(client)
+        wanted = "onebert_task_labels_total"
+        assert samples(client, **{"name[]": wanted}) == {key: value for key, value in found.items() if key[0] == wanted}
     assert {key[1:]: value for key, value in found.items() if key[0] == "onebert_task_labels_total"} == labels
     for task, total in scores.items():
         assert found["onebert_task_request_seconds_count", task] == found["onebert_task_top_score_count", task] == 5

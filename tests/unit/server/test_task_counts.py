@@ -1,5 +1,7 @@
 """Metrics of tasks are exact for those that are shown, bounded whatever comes, and never go down."""
 
+import sys
+import threading
 from collections import Counter
 
 from hypothesis import given
@@ -129,6 +131,43 @@ def test_any_number_of_tasks_and_labels_is_bounded_and_a_busy_one_is_found_among
         MAX_LABELS + 1
     )
     assert OTHER in labels
+
+
+def test_what_is_collected_in_another_thread_is_of_one_moment(monkeypatch):
+    """Each request has one answer with one label and one score, so that each task has as many of the three."""
+    interval = sys.getswitchinterval()
+    counted, ended = Counted(most=200), threading.Event()
+
+    def count():
+        number = 0
+        while not ended.is_set():
+            number += 1
+            counted.counts.count([Seen(f"task{number % 300}", (f"label{number % 7}",), 0.5)], 0.1)
+
+    counting = threading.Thread(target=count)
+    counting.start()
+    try:
+        sys.setswitchinterval(1e-6)
+        for _ in range(200):
+            totals = {}
+            for family in counted.counts.collect():
+                for sample in family.samples:
+                    if sample.name.endswith(("_count", "_total")):
+                        of = totals.setdefault(sample.labels["task"], Counter())
+                        of[family.name] += sample.value
+            assert all(len({*of.values()}) == 1 for of in totals.values())
+    finally:
+        sys.setswitchinterval(interval)
+        ended.set()
+        counting.join()
+
+
+def test_a_registry_finds_them_by_the_names_of_their_samples():
+    counted = Counted()
+    counted.counts.count([Seen("task", ("yes",), 0.9)], 0.1)
+    for name, *_ in counted.samples():
+        text = generate_latest(counted.registry.restricted_registry([name])).decode()
+        assert {one.name for family in text_string_to_metric_families(text) for one in family.samples} == {name}
 
 
 def test_openmetrics_reads_it_too():

@@ -66,5 +66,5 @@ async def metrics(
 ) -> Response:
     """Prometheus metrics, which are of all tasks together: for keys of all tasks."""
     context.principal.require_all(Action.MEASURE)
-    text, media_type = runtime.metrics.exposition_for(request.headers.get("accept", ""), names)
+    text, media_type = await runtime.metrics.exposition_for(request.headers.get("accept", ""), names)
     return Response(text, headers={"Content-Type": media_type})
