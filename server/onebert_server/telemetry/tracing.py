@@ -3,12 +3,14 @@
 Nobody imports this file where tracing is off: it is the one that needs `onebert[otel]`.
 """
 
+import logging
 import os
 import threading
 import time
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import SERVICE_NAME, Resource
 from opentelemetry.sdk.trace import TracerProvider
@@ -34,7 +36,8 @@ NAME = "onebert"
 MAX_TASKS = 16
 # Seconds that what is left has at the end.
 CLOSE_TIMEOUT = 2.0
-_FIELDS = (b"traceparent", b"tracestate")
+_PARENT, _STATE = "traceparent", "tracestate"
+_FIELDS = (_PARENT.encode(), _STATE.encode())
 _w3c = TraceContextTextMapPropagator()
 
 
@@ -60,7 +63,7 @@ class RequestSpan:
         """The span as `traceparent` and `tracestate`, for another process."""
         fields: dict[str, str] = {}
         _w3c.inject(fields, set_span_in_context(self._span))
-        return fields["traceparent"], fields.get("tracestate", "")
+        return fields[_PARENT], fields.get(_STATE, "")
 
     def phase(self, name: str, start: float, end: float, batches: Sequence[SpanContext] = ()) -> None:
         """Makes a span inside of this one; see `Observed.phase`."""
@@ -110,6 +113,8 @@ class Tracing:
     """Makes spans, and exports them by OTLP as OpenTelemetry's own environment variables say."""
 
     def __init__(self) -> None:
+        # It would log each header that cannot be read, as often as clients send one, and what they have written there.
+        logging.getLogger("opentelemetry.trace").setLevel(logging.ERROR)
         named = "OTEL_SERVICE_NAME" in os.environ or SERVICE_NAME in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
         resource = Resource.create({} if named else {SERVICE_NAME: NAME})
         self._processor = BatchSpanProcessor(OTLPSpanExporter())
@@ -122,12 +127,17 @@ class Tracing:
 
     def request(self, headers: Iterable[tuple[bytes, bytes]]) -> RequestSpan:
         """The span of a request that has just come; its caller's is its parent, where the headers name one."""
-        given = {name.decode(): value.decode("latin-1") for name, value in headers if name in _FIELDS}
-        return RequestSpan(self._tracer, self._tracer.start_span("request", _w3c.extract(given), SpanKind.SERVER))
+        given: dict[str, list[str]] = {_PARENT: [], _STATE: []}
+        for name, value in headers:
+            if name in _FIELDS:
+                given[name.decode()].append(value.decode("latin-1"))
+        # Several fields with the state are one, in their order; of several parents nobody knows which one it is.
+        caller = _w3c.extract(given) if len(given[_PARENT]) == 1 else Context()
+        return RequestSpan(self._tracer, self._tracer.start_span("request", caller, SpanKind.SERVER))
 
     def taken_up(self, carried: Carried) -> RequestSpan:
         """The span of a request that another process answers."""
-        fields = dict(zip(("traceparent", "tracestate"), carried, strict=True))
+        fields = dict(zip((_PARENT, _STATE), carried, strict=True))
         return RequestSpan(self._tracer, get_current_span(_w3c.extract(fields)))
 
     def batch(self, requests: Iterable[Computed], started: float) -> Span | None:

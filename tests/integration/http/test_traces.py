@@ -148,6 +148,36 @@ def test_durations_have_examples_of_traces_for_who_reads_openmetrics(traced):
     assert client.get("/metrics").headers["content-type"].startswith("text/plain")
 
 
+def test_a_state_in_several_fields_is_one_in_their_order(traced):
+    _, received, client = traced
+    trace_id, span_id = secrets.token_hex(16), secrets.token_hex(8)
+    parent = ("traceparent", f"00-{trace_id}-{span_id}-01")
+    states = [("tracestate", one) for one in ("first=1, second=2", "", "third=3")]
+    client.get("/v1/tasks", headers=[states[0], parent, *states[1:]])
+    [span] = received.until(lambda spans: of_trace(spans, trace_id))
+    assert span.trace_state == "first=1,second=2,third=3"
+
+
+def test_of_two_parents_none_is_taken(traced):
+    _, _, client = traced
+    ids = [secrets.token_hex(16) for _ in "ab"]
+    headers = [("traceparent", f"00-{one}-{secrets.token_hex(8)}-01") for one in ids]
+    answer = client.post("/v1/tasks/first/classify", json={"inputs": TEXT}, headers=headers)
+    found = re.search('traceparent;desc="00-([0-9a-f]{32})', answer.headers["server-timing"])
+    assert found[1] not in ids
+
+
+def test_what_cannot_be_read_of_a_trace_is_not_logged(traced):
+    server, _, client = traced
+    written = "A state that no list has"
+    for state in (written, "x" * 5000):
+        _, _, answer = asked(client, headers={"tracestate": state})
+        assert answer.status_code == 200
+    log = server.log.read_text()
+    assert written not in log
+    assert "tracestate" not in log
+
+
 @pytest.mark.parametrize("garbage", ["", "00-0-0-01", "00-" + "g" * 32 + "-" + "1" * 16 + "-01", "x" * 5000, "\u00ff"])
 def test_a_traceparent_that_is_none_begins_a_trace_of_its_own(traced, garbage):
     _, _, client = traced
