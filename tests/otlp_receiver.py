@@ -16,11 +16,12 @@ class Received:
 
     Attributes:
         url: what `OTEL_EXPORTER_OTLP_ENDPOINT` is set to.
+        keys: every `x-api-key` that spans came with.
     """
 
     def __init__(self, url):
         self.url = url
-        self.spans, self.services = [], set()
+        self.spans, self.services, self.keys = [], set(), set()
         self._changed = threading.Condition()
 
     def take(self, request):
@@ -51,6 +52,7 @@ def receiving():
                 body = gzip.decompress(body)
             assert self.path == "/v1/traces"
             assert self.headers["Content-Type"] == "application/x-protobuf"
+            received.keys.add(self.headers["x-api-key"])
             received.take(ExportTraceServiceRequest.FromString(body))
             answer = ExportTraceServiceResponse().SerializeToString()
             self.send_response(200)

@@ -105,11 +105,12 @@ def application(settings: Settings, layout: Layout) -> Application:
         InvalidSettings: the settings are for one server alone.
     """
     settings = _everywhere(settings, layout)
-    # What OpenTelemetry reads from the environment, as this process has it.
-    environment = {name: value for name, value in os.environ.items() if name.startswith("OTEL_")} | ENVIRONMENT
+    # What OpenTelemetry reads from the environment, as this process has it. It may hold credentials, so it goes the way
+    # of the settings: Ray shows the environments that it is told of in its dashboard and logs, and not what is bound.
+    variables = {name: value for name, value in os.environ.items() if name.startswith("OTEL_")}
     replicas = serve.deployment(
         name=REPLICAS,
-        ray_actor_options={"num_cpus": layout.cpus, "num_gpus": layout.gpus, "runtime_env": {"env_vars": environment}},
+        ray_actor_options={"num_cpus": layout.cpus, "num_gpus": layout.gpus, "runtime_env": {"env_vars": ENVIRONMENT}},
         max_ongoing_requests=MAX_ONGOING,
         autoscaling_config=AutoscalingConfig(
             min_replicas=layout.least,
@@ -127,11 +128,11 @@ def application(settings: Settings, layout: Layout) -> Application:
         health_check_timeout_s=30,
         logging_config={"enable_access_log": False},
         max_constructor_retry_count=STARTS,
-    )(Replica).bind(settings)
+    )(Replica).bind(settings, variables)
     front_ends = serve.deployment(
         name=FRONT_ENDS,
         # Of each node it takes what hardly any replica needs: tokenizing is done beside what is computed.
-        ray_actor_options={"num_cpus": 0.01, "runtime_env": {"env_vars": environment}},
+        ray_actor_options={"num_cpus": 0.01, "runtime_env": {"env_vars": ENVIRONMENT}},
         max_replicas_per_node=1,
         autoscaling_config=AutoscalingConfig(
             min_replicas=1,
@@ -147,7 +148,7 @@ def application(settings: Settings, layout: Layout) -> Application:
         logging_config={"enable_access_log": False},
         max_constructor_retry_count=STARTS,
     )(FrontEnd)
-    return front_ends.bind(settings, replicas)
+    return front_ends.bind(settings, replicas, variables)
 
 
 def _everywhere(settings: Settings, layout: Layout) -> Settings:

@@ -3,8 +3,9 @@
 import asyncio
 import hashlib
 import logging
+import os
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -55,11 +56,13 @@ class FrontEnd:
     Args:
         settings: of the server.
         replicas: a handle of the replicas' deployment.
+        variables: of OpenTelemetry, for the environment of this process.
     """
 
     async def __init__(  # type: ignore[misc] # Ray awaits it
-        self, settings: Settings, replicas: DeploymentHandle[Any]
+        self, settings: Settings, replicas: DeploymentHandle[Any], variables: Mapping[str, str]
     ) -> None:
+        os.environ.update(variables)
         log_to_stderr(settings.log_level)
         # Where Ray Serve ends a front end that no replica has answered yet, there is nothing to drain.
         self._serving: asyncio.Task[None] | None = None
@@ -144,7 +147,7 @@ class FrontEnd:
 
     async def _measure(self, names: Sequence[str]) -> bytes:
         """The metrics of this node, so that what all nodes say counts nothing twice."""
-        here = measured.part(self._metrics)
+        here = await measured.part(self._metrics)
         try:
             asked = self._replicas.broadcast("measure")
             parts = await asked.results_async(timeout_s=MEASURED_WITHIN, return_exceptions=True)
@@ -153,7 +156,8 @@ class FrontEnd:
             logger.warning("replicas do not say what they count: %s", type(error).__name__)
             parts = []
         own = [part for part in parts if isinstance(part, measured.Part) and part.node == here.node]
-        return measured.together([here, *own], names)
+        # They are read and written sample by sample, as many as all tasks of all processes have.
+        return await asyncio.to_thread(measured.together, [here, *own], names)
 
     async def _look(self) -> None:
         changed: bytes = await self._replicas.options(method_name="keys").remote(self._digest)

@@ -1,5 +1,6 @@
 """The metrics of one node of a cluster: those of its front end and of its replicas, in one text."""
 
+import asyncio
 from collections.abc import Container, Iterable
 from typing import NamedTuple
 
@@ -44,12 +45,13 @@ class _Families(Collector):
         return self._families.values()
 
 
-def part(metrics: Metrics) -> Part:
-    """What this process counts, which is a replica of a deployment."""
+async def part(metrics: Metrics) -> Part:
+    """What this process counts, which is a replica of a deployment; its text is made in a thread."""
     from ray import serve  # noqa: PLC0415 - takes a second, and `together` needs no cluster
 
     name = serve.get_replica_context().replica_id.to_full_id_str()
-    return Part(ray.get_runtime_context().get_node_id(), name, metrics.exposition().decode())
+    text = await asyncio.to_thread(metrics.exposition)
+    return Part(ray.get_runtime_context().get_node_id(), name, text.decode())
 
 
 def together(parts: Iterable[Part], names: Container[str] = ()) -> bytes:

@@ -27,7 +27,7 @@ MAX_HELD_BYTES = 2**29
 REPEATABLE = frozenset({"GET", "HEAD"})
 ATTEMPTS = 4
 # What the middleware around this gives each answer itself.
-_OWN_HEADERS = frozenset({b"x-request-id", b"connection"})
+_OWN_HEADERS = frozenset({b"x-request-id", b"server-timing", b"connection"})
 
 _answer = msgspec.msgpack.Decoder(messages.Answer).decode
 

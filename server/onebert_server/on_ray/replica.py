@@ -1,6 +1,8 @@
 """A replica on a cluster: a runtime that Ray Serve starts, watches and stops, and that the front ends ask."""
 
 import asyncio
+import os
+from collections.abc import Mapping
 from contextlib import ExitStack
 
 import msgspec
@@ -24,9 +26,13 @@ class Replica:
 
     Args:
         settings: of the runtime.
+        variables: of OpenTelemetry, for the environment of this process.
     """
 
-    async def __init__(self, settings: Settings) -> None:  # type: ignore[misc] # Ray awaits it
+    async def __init__(  # type: ignore[misc] # Ray awaits it
+        self, settings: Settings, variables: Mapping[str, str]
+    ) -> None:
+        os.environ.update(variables)
         log_to_stderr(settings.log_level)
         keep_freed_memory()
         self._opened = ExitStack()
@@ -59,7 +65,7 @@ class Replica:
 
     async def measure(self) -> measured.Part:
         """The metrics of this replica."""
-        return measured.part(self._runtime.metrics)
+        return await measured.part(self._runtime.metrics)
 
     def check_health(self) -> None:
         """Asked by Ray Serve, which starts another replica in place of one that raises.

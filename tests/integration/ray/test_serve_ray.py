@@ -2,6 +2,7 @@
 
 import json
 import re
+import secrets
 import subprocess
 import sys
 import threading
@@ -14,12 +15,14 @@ import httpx
 import pytest
 
 from bases import tiny_base
+from otlp_receiver import Received, receiving
 from ray_clusters import Nodes, environment
 from servers import ONEBERT, Task, assert_answers, clean_env, run_onebert, wait_until
 
 pytestmark = pytest.mark.slow
 
 KEY = "a-root-key-of-the-environment"
+KEY_OF_COLLECTOR = "a-key-of-the-collector"
 TEXT = "the screen was broken"
 OCTETS = {"Content-Type": "application/octet-stream"}
 SERVED_ON_RAY = Path(__file__).parents[2] / "served_on_ray.py"
@@ -53,11 +56,22 @@ def serving(command, env):
 
 
 @pytest.fixture(scope="module")
-def server(nodes, postgres, tmp_path_factory):
+def received() -> Iterator[Received]:
+    with receiving() as received:
+        yield received
+
+
+@pytest.fixture(scope="module")
+def server(nodes, postgres, received, tmp_path_factory):
     """Where its front ends listen, one after the other; it serves until the last test has ended."""
+    traces = {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": received.url,
+        "OTEL_EXPORTER_OTLP_HEADERS": f"x-api-key={KEY_OF_COLLECTOR}",
+        "OTEL_BSP_SCHEDULE_DELAY": "50",
+    }
     command = [ONEBERT, "serve", "--ray", nodes.address, "--replicas", "2", "--cpus", "2"]
     env = settings(postgres.url(postgres.create()), tmp_path_factory.mktemp("cluster"), api_keys=KEY)
-    with serving(command, env) as (_, listening):
+    with serving(command, env | traces) as (_, listening):
         yield listening
 
 
@@ -211,6 +225,24 @@ def test_a_key_of_the_registry_is_taken_and_revoked_on_every_node(front_ends, ta
     assert other.delete(f"/v1/keys/{made['id']}").status_code == 204
     for web in front_ends:
         wait_until(lambda web=web: asked(web) == 401)
+
+
+def test_a_request_that_a_replica_answers_is_one_trace_that_the_answer_names_once(front_ends, received):
+    caller, trace_id = secrets.token_hex(8), secrets.token_hex(16)
+    answer = front_ends[0].get("/v1/tasks", headers={"traceparent": f"00-{trace_id}-{caller}-01"})
+
+    def spans_of_both(spans):
+        found = {span.parent_span_id.hex(): span for span in spans if span.trace_id.hex() == trace_id}
+        return found if len(found) == 2 else None
+
+    found = received.until(spans_of_both)
+    front_end = found.pop(caller)
+    [(parent, replica)] = found.items()
+    assert parent == front_end.span_id.hex()
+    assert replica.name == "GET /v1/tasks"
+    named = f'traceparent;desc="00-{trace_id}-{front_end.span_id.hex()}-01"'
+    assert answer.headers.get_list("server-timing") == [named]
+    assert received.keys == {KEY_OF_COLLECTOR}
 
 
 def test_each_node_counts_what_it_did(front_ends, tasks):

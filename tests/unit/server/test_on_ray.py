@@ -120,6 +120,20 @@ def test_what_is_no_layout_is_refused_by_the_name_of_what_is_wrong(asked):
         layout_of(asked)
 
 
+def test_credentials_of_a_collector_go_where_ray_does_not_show_them(monkeypatch):
+    secret = {"OTEL_EXPORTER_OTLP_HEADERS": "x-api-key=a-secret-of-this-test"}
+    for name, value in secret.items():
+        monkeypatch.setenv(name, value)
+    front_ends = application(load_settings(registry="postgresql://x/y"), Layout())._bound_deployment
+    replicas = front_ends.init_args[1]._bound_deployment
+    for deployment in (front_ends, replicas):
+        assert deployment.init_args[-1] == secret
+        # Ray Serve gives these to whoever asks for its status.
+        shown = str(deployment.ray_actor_options)
+        assert "env_vars" in shown
+        assert "a-secret-of-this-test" not in shown
+
+
 @pytest.mark.parametrize(
     "settings", [{}, {"registry": "sqlite:////tmp/x.db"}, {"registry": "postgresql://x/y", "front_ends": 2}]
 )
