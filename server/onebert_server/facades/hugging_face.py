@@ -1,11 +1,10 @@
 """Hugging Face: `InferenceClient` and `@huggingface/inference`; one URL serves every task by its type.
 
 What a request asks for shows in its inputs: a question with its context, texts with candidate labels, or texts alone.
-What it is answered with depends on the type of the task.
+What it is answered with depends on the type of the task. No answer of these can say that a text was cut, and none is.
 """
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
@@ -16,8 +15,9 @@ from onebert_encoder.text.tokens import Text as OneText
 from onebert_server.answering.answers import Answered
 from onebert_server.answering.backend import Wanted
 from onebert_server.facades import zero_shot
-from onebert_server.facades.facade import Call, Facade, Question, json_reply
-from onebert_server.facades.reading import predicted, ranked, stretches
+from onebert_server.facades.facade import Call, Facade, JsonParts, Question, json_reply
+from onebert_server.facades.reading import ranked, stretches
+from onebert_server.facades.whole import read_whole
 from onebert_server.http.lean.formats import Reply
 from onebert_server.http.problems import Fault
 from onebert_server.http.schemas.common import RequestBody
@@ -76,18 +76,31 @@ async def answer(call: Call[Body]) -> Reply:
     parameters = body.parameters or Parameters()
     if isinstance(body.inputs, AskedOf):
         _only(parameters, _OF_SPANS, "a question with its context")
-        wanted = Wanted([task], asked=Asked(parameters.top_k))
-        pair = body.inputs.question, body.inputs.context
-        return await call.ask(wanted, [pair], partial(_spans, (parameters.top_k or 1) > 1))
+        pair, several = (body.inputs.question, body.inputs.context), (parameters.top_k or 1) > 1
+        asked = Asked(parameters.top_k)
+        [reply] = await read_whole(call, [task], [pair], lambda _, one: _spans(several, one), asked)
+        return reply
     if parameters.candidate_labels is not None:
         _only(parameters, _OF_CANDIDATES, "candidate labels")
         if not isinstance(body.inputs, str):
             raise InvalidInput("candidate labels are for one text")
         return await _by_candidates(call, task, body.inputs, parameters)
-    inputs = body.inputs if isinstance(body.inputs, list) else [body.inputs]
-    texts = [text_of(one) for one in inputs]
-    wanted = Wanted([task] * len(texts), asked=Asked(parameters.top_k, parameters.function_to_apply))
-    return await call.ask(wanted, texts, partial(_found, texts, parameters, isinstance(body.inputs, list)))
+    return await _by_type(call, task, body.inputs, parameters)
+
+
+async def _by_type(call: Call[Body], task: str, inputs: Any, parameters: Parameters) -> Reply:
+    """Scores of each text, always in a list of their own; of a token task the words or entities of a text."""
+    several, parts = isinstance(inputs, list), JsonParts()
+    texts = [text_of(one) for one in (inputs if several else [inputs])]
+
+    def show(index: int, answered: Answered) -> tuple[str, Any]:
+        return answered.facts.task_type, parts.encoded(_found(texts[index], parameters, answered))
+
+    asked = Asked(parameters.top_k, parameters.function_to_apply)
+    shown = await read_whole(call, [task] * len(texts), texts, show, asked)
+    [(task_type, first), *_] = shown
+    # Scores are in a list of their own for one text, too; words are not.
+    return json_reply(first if task_type == "token" and not several else [found for _, found in shown])
 
 
 async def _by_candidates(call: Call[Body], task: str, text: str, parameters: Parameters) -> Reply:
@@ -97,28 +110,23 @@ async def _by_candidates(call: Call[Body], task: str, text: str, parameters: Par
     wanted = Wanted([task] * len(pairs), asked=Asked(activation="none"))
 
     def render(answered: Iterator[Answered]) -> Reply:
-        scores = zero_shot.scores([predicted(one) for one in answered], several=bool(parameters.multi_label))
+        found = [zero_shot.whole(one) for one in answered]
+        scores = zero_shot.scores(found, several=bool(parameters.multi_label))
         best = sorted(zip(labels, scores, strict=True), key=lambda one: -one[1])
         return json_reply([{"label": label, "score": score} for label, score in best])
 
     return await call.ask(wanted, pairs, render)
 
 
-def _found(texts: list[OneText], parameters: Parameters, several: bool, answered: Iterator[Answered]) -> Reply:
-    """Scores of each text, always in a list of their own; of a token task the words or entities of a text."""
-    found: list[Any] = []
-    for text, one in zip(texts, answered, strict=True):
-        answer = one.read().answer
-        if isinstance(answer, Labeling) and isinstance(text, str):
-            _only(parameters, _OF_WORDS, "a token task")
-            found.append(_entities(text, answer, parameters))
-            continue
-        if not isinstance(answer, Prediction):
-            raise InvalidInput(f"{one.facts.ref} is a span task and takes a question with its context")
-        _only(parameters, _OF_TEXTS, "a task on whole texts")
-        found.append([scored._asdict() for scored in ranked(answer, parameters.top_k)])
-    # Scores are in a list of their own for one text, too; words are not.
-    return json_reply(found[0] if isinstance(answer, Labeling) and not several else found)
+def _found(text: OneText, parameters: Parameters, answered: Answered) -> list[dict[str, Any]]:
+    answer = answered.read().answer
+    if isinstance(answer, Labeling) and isinstance(text, str):
+        _only(parameters, _OF_WORDS, "a token task")
+        return _entities(text, answer, parameters)
+    if not isinstance(answer, Prediction):
+        raise InvalidInput(f"{answered.facts.ref} is a span task and takes a question with its context")
+    _only(parameters, _OF_TEXTS, "a task on whole texts")
+    return [scored._asdict() for scored in ranked(answer, parameters.top_k)]
 
 
 def _entities(text: str, labeling: Labeling, parameters: Parameters) -> list[dict[str, Any]]:
@@ -154,12 +162,11 @@ def _bare(label: str) -> str:
     return label[2:] if label[:2] in ("B-", "I-") else label
 
 
-def _spans(several: bool, answered: Iterator[Answered]) -> Reply:
+def _spans(several: bool, answered: Answered) -> Reply:
     """The best span, or a list of spans where several are asked for."""
-    [only] = answered
-    answer = only.read().answer
+    answer, facts = answered.read().answer, answered.facts
     if not isinstance(answer, Extraction):
-        raise InvalidInput(f"{only.facts.ref} is a {only.facts.task_type} task and takes no question with a context")
+        raise InvalidInput(f"{facts.ref} is a {facts.task_type} task and takes no question with a context")
     spans = [{"score": one.score, "start": one.start, "end": one.end, "answer": one.text} for one in answer.answers]
     if several:
         return json_reply(spans)

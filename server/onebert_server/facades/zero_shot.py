@@ -6,6 +6,8 @@ import numpy as np
 
 from onebert_encoder.answering.results import Prediction
 from onebert_encoder.answering.scores import Array, softmax
+from onebert_server.answering.answers import Answered
+from onebert_server.facades.reading import predicted
 from onebert_server.limits import MAX_TEXT
 from onebert_store.errors import InvalidInput, TooLarge
 
@@ -33,6 +35,21 @@ def pairs(text: str, labels: Sequence[str], template: str | None) -> list[tuple[
         raise TooLarge(f"a hypothesis has at most {MAX_TEXT} characters")
     # Replaced and not formatted: a template is a client's, and format would read attributes.
     return [(text, template.replace(HOLE, label)) for label in labels]
+
+
+def whole(answered: Answered) -> Prediction:
+    """What is said of a pair.
+
+    Raises:
+        AnswerNotFinite: the answer is no number.
+        InvalidInput: the task does not label whole texts; or the pair is too long to be read at once, since parts of a
+            hypothesis are other hypotheses.
+    """
+    reading = answered.read()
+    if reading.truncated or (reading.windows or 1) > 1:
+        facts = answered.facts
+        raise InvalidInput(f"the text with a label has more than the {facts.max_length} tokens that {facts.ref} reads")
+    return predicted(answered)
 
 
 def scores(answers: Sequence[Prediction], several: bool) -> list[float]:

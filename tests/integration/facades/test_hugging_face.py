@@ -8,6 +8,8 @@ from huggingface_hub.errors import HfHubHTTPError
 from transformers.pipelines.token_classification import TokenClassificationPipeline
 
 from environments import node_environment
+from facade_tasks import LONG
+from onebert_server.facades.whole import OVERLAP
 from servers import tokenizer
 
 TEXT = "please help my order is late"
@@ -151,6 +153,36 @@ def test_zero_shot_classification_with_two_labels_and_with_one_candidate(url, ta
     [found] = client(url, "rte").zero_shot_classification(TEXT, ["delivery"])
     logits = tasks["rte"].logits(TEXT, "This example is delivery.")
     np.testing.assert_allclose(found.score, softmax(logits)[1], **CLOSE)
+
+
+def in_windows(url, task, inputs, **asked):
+    """What the native route says of one input that it is asked to read to its end."""
+    body = {"inputs": inputs, "window": {"overlap": OVERLAP}, **asked}
+    [result] = httpx.post(f"{url}/v1/tasks/{task}/classify", json=body, timeout=180).json()["results"]
+    assert result["windows"] > 1
+    return result
+
+
+def test_long_texts_are_read_to_their_end(url):
+    """Cut, they would be answered by their beginnings, and nothing in these answers could say so."""
+    found = client(url, "tone").text_classification(LONG)
+    assert {one.label: one.score for one in found} == in_windows(url, "tone", LONG)["scores"]
+    words = client(url, "tags").token_classification(LONG, aggregation_strategy="none", ignore_labels=[])
+    assert [(one.start, one.end, one.entity, one.score) for one in words] == [
+        (one["start"], one["end"], one["label"], one["score"]) for one in in_windows(url, "tags", LONG)["words"]
+    ]
+    assert [one.word for one in words] == LONG.split()
+    spans = client(url, "spans").question_answering(question=TEXT, context=LONG, top_k=20)
+    assert [(one.answer, one.start, one.end, one.score) for one in spans] == [
+        tuple(one[name] for name in ("text", "start", "end", "score"))
+        for one in in_windows(url, "spans", {"text": TEXT, "text_pair": LONG}, top_k=20)["answers"]
+    ]
+    assert all(one.answer == LONG[one.start : one.end] for one in spans)
+
+
+def test_a_text_that_is_too_long_for_its_candidate_labels_is_refused(url):
+    with pytest.raises(HfHubHTTPError, match="more than the 48 tokens that nli@1 reads"):
+        client(url, "nli").zero_shot_classification(LONG, ["delivery", "money"])
 
 
 @pytest.mark.parametrize(
