@@ -73,6 +73,8 @@ print(
             "top": words(infer(text(), outputs=top).as_numpy("scores")),
             "top_in_json": infer(text(), outputs=top_in_json).get_output("scores"),
             "pairs": read(infer([text(), text("text_pair", texts[::-1])])),
+            "in_time": read(infer(text(), timeout=600_000_000, priority=3)),
+            "late": refusal(lambda: infer(text(), timeout=1)),
             "no_task": refusal(lambda: infer(text(), "there-is-none")),
             "no_key": refusal(lambda: client.infer(task, [text()])),
             "parameter": refusal(lambda: infer(text(), parameters={"temperature": 2})),

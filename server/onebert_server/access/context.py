@@ -1,7 +1,7 @@
 """What the server knows of a request beside its body: who asks, until when, since when, and under which id."""
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from onebert_server.access.principal import OWN_WORK, Principal
 from onebert_server.telemetry.observed import Observed
@@ -27,6 +27,12 @@ class Context:
     request_id: str
     min_seq: int = 0
     observed: Observed = field(default_factory=Observed, compare=False, repr=False)
+
+    def within(self, milliseconds: float | None) -> "Context":
+        """The context of what is of no use so long after its arrival, if it comes to that before; None is any time."""
+        if milliseconds is None:
+            return self
+        return replace(self, deadline=min(self.deadline, self.arrived + milliseconds / 1000))
 
     @property
     def actor(self) -> Actor:

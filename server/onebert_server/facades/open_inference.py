@@ -59,6 +59,9 @@ class Parameters(RequestBody):
     """Of the whole request."""
 
     binary_data_output: bool = False
+    # What waits is answered in turns of the principals, whatever one of them says of its own.
+    priority: Annotated[int, Field(ge=0, description="changes nothing")] = 0
+    timeout: Annotated[int, Field(ge=0, description="microseconds, from arrival, in which to answer (0: any)")] = 0
 
 
 class _Texts(RequestBody):
@@ -100,7 +103,10 @@ def _texts_of(tensor: InputTensor) -> list[Any]:
 async def infer(call: Call[Infer]) -> Reply:
     """The outputs that are wanted, or all, of one task for each text."""
     questions = call.body.questions()
-    ref = replace(call, parameters=versioned(call.parameters)).task()
+    # A timeout of 0 is none.
+    context = call.context.within(call.body.parameters.timeout / 1000 or None)
+    call = replace(call, parameters=versioned(call.parameters), context=context)
+    ref = call.task()
     wanted = Wanted([ref] * len(questions))
 
     def render(answered: Any) -> Reply:

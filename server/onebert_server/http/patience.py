@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from dataclasses import replace
 from types import TracebackType
 
 from starlette.requests import ClientDisconnect
@@ -79,7 +78,4 @@ class Patience:
 
 def in_its_time(context: Context, body: object) -> Context:
     """The context of a request whose body may say for itself how long it is of use, as `timeout_ms`."""
-    milliseconds = getattr(body, "timeout_ms", None)
-    if milliseconds is None:
-        return context
-    return replace(context, deadline=min(context.deadline, context.arrived + milliseconds / 1000))
+    return context.within(getattr(body, "timeout_ms", None))

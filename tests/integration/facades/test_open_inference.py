@@ -48,6 +48,14 @@ def test_tensors_in_json(web):
     assert (truncated["datatype"], truncated["data"]) == ("BOOL", [False] * 3)
 
 
+def test_a_request_is_given_as_long_as_it_says(web):
+    """In microseconds; one is over before anything can be computed, and 0 is what clients send that mean none."""
+    for timeout, status in ((600_000_000, 200), (0, 200), (1, 504)):
+        answer = web.post(INFER, json={"inputs": [tensor()], "parameters": {"timeout": timeout, "priority": 7}})
+        assert answer.status_code == status, answer.text
+    assert list(answer.json()) == ["error"]
+
+
 def test_stretches_are_json_in_a_tensor(web):
     answer = web.post("/v2/models/names/infer", json={"inputs": [tensor()]}).json()
     native = web.post("/v1/tasks/names/classify", json={"inputs": TEXTS}).json()["results"]
@@ -73,6 +81,7 @@ def test_stretches_are_json_in_a_tensor(web):
         {"inputs": [tensor()], "outputs": [{"name": "label", "parameters": {"classification": 1}}]},
         {"inputs": [tensor()], "outputs": [{"name": "scores", "parameters": {"shared_memory_region": "a"}}]},
         {"inputs": [tensor()], "parameters": {"temperature": 2}},
+        {"inputs": [tensor()], "parameters": {"timeout": -1}},
         {"inputs": [tensor()], "unheard_of": 1},
     ],
 )
@@ -129,7 +138,7 @@ def test_triton(web):
     assert "classification" in seen["server"]["extensions"]
     assert seen["model"]["inputs"] == [{"name": "text", "datatype": "BYTES", "shape": [-1]}]
     assert seen["model"]["outputs"][0] == {"name": "scores", "datatype": "FP32", "shape": [-1, 2]}
-    for name in ("binary", "json", "columns", "async"):
+    for name in ("binary", "json", "columns", "async", "in_time"):
         np.testing.assert_allclose(seen[name]["scores"], expected(), atol=1e-4, rtol=0)
         assert seen[name]["labels"] == [LABELS[one] for one in expected().argmax(-1)]
         assert seen[name]["truncated"] == [False] * 3
@@ -139,8 +148,15 @@ def test_triton(web):
     best = [one.split(":") for one in seen["top"][::2]]
     assert [(int(index), label) for _, index, label in best] == [(int(i), LABELS[i]) for i in expected().argmax(-1)]
     np.testing.assert_allclose([float(score) for score, *_ in best], expected().max(-1), atol=1e-4, rtol=0)
-    refusals = {name: seen[name]["status"] for name in ("no_task", "no_key", "parameter", "sequence", "output")}
-    assert refusals == {"no_task": "404", "no_key": "401", "parameter": "400", "sequence": "400", "output": "400"}
+    statuses = {
+        "late": "504",
+        "no_task": "404",
+        "no_key": "401",
+        "parameter": "400",
+        "sequence": "400",
+        "output": "400",
+    }
+    assert {name: seen[name]["status"] for name in statuses} == statuses
     assert "temperature" in seen["parameter"]["message"]
 
 

@@ -9,7 +9,7 @@ from fastapi.exceptions import RequestValidationError
 
 from onebert_server.facades.facade import Call, JsonParts, json_reply
 from onebert_server.facades.semantic_router.bodies import Bundle, BundleTask, Classify
-from onebert_server.facades.semantic_router.classify import classified, sooner
+from onebert_server.facades.semantic_router.classify import classified
 from onebert_server.facades.semantic_router.heads import MAX_TASKS
 from onebert_server.facades.semantic_router.words import worded
 from onebert_server.http.lean.formats import Reply
@@ -23,7 +23,7 @@ async def bundle(call: Call[Bundle]) -> Reply:
     tasks = call.body.tasks
     if len(tasks) > MAX_TASKS:
         raise TooLarge(f"a bundle has at most {MAX_TASKS} tasks")
-    call = replace(call, context=sooner(call.context, call.body.options.deadline_ms))
+    call = replace(call, context=call.context.within(call.body.options.deadline_ms))
     parts = JsonParts()
 
     async def result(task: BundleTask) -> msgspec.Raw:

@@ -42,7 +42,7 @@ async def classified(call: Call[Classify]) -> dict[str, Any]:
     if body.head not in (None, NAME):
         raise InvalidInput(f"head: the one head of a task is {NAME}")
     texts = [text_of(one) for one in (body.input if isinstance(body.input, list) else [body.input])]
-    call = replace(call, context=sooner(call.context, body.options.deadline_ms))
+    call = replace(call, context=call.context.within(body.options.deadline_ms))
     parts = JsonParts()
 
     def show(index: int, one: Answered) -> tuple[Facts, int, Any]:
@@ -60,13 +60,6 @@ async def classified(call: Call[Classify]) -> dict[str, Any]:
         "usage": {"input_tokens": sum(tokens for _, tokens, _ in shown), "output_tokens": 0},
     }
     return answer | {"meta": _meta(facts, call.context)} if body.options.return_meta else answer
-
-
-def sooner(context: Context, milliseconds: float | None) -> Context:
-    """The context of what is of no use after so long, if it comes to that before."""
-    if milliseconds is None:
-        return context
-    return replace(context, deadline=min(context.deadline, context.arrived + milliseconds / 1000))
 
 
 async def _read(
