@@ -1,15 +1,16 @@
 """LiteLLM's generic guardrail: what a gateway is about to send on is let through, blocked, or masked in parts."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Annotated, Any, NamedTuple
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import msgspec
 from pydantic import Field
 from starlette.exceptions import HTTPException
 
-from onebert_encoder.answering.positives import flagged, positives_of
-from onebert_encoder.answering.results import Labeled, Labeling, Prediction
+from onebert_encoder.answering.positives import positives_of
+from onebert_encoder.answering.results import Labeled, Labeling
 from onebert_server.answering.answers import Answered
+from onebert_server.facades.detections import detections
 from onebert_server.facades.facade import Call, Facade, Question, json_reply
 from onebert_server.facades.whole import read_whole
 from onebert_server.http.lean.formats import Reply
@@ -41,20 +42,11 @@ class Check(RequestBody):
 class _Sent(msgspec.Struct):
     """The same as it comes: all else, tools and messages of any size, is skipped without making objects of it."""
 
-    texts: list[str] | None = None
+    texts: msgspec.Raw = msgspec.Raw(b"null")
     additional_provider_specific_params: msgspec.Raw = msgspec.Raw(b"null")
 
 
 _decode = msgspec.json.Decoder(_Sent).decode
-
-
-class Found(NamedTuple):
-    """A label that a task found in a text; where, unless it is about the whole."""
-
-    label: str
-    score: float
-    start: int | None = None
-    end: int | None = None
 
 
 def read(body: bytes, _: Any) -> Any:
@@ -62,16 +54,16 @@ def read(body: bytes, _: Any) -> Any:
 
     Raises:
         HTTPException: it is not JSON.
-        InvalidInput: a field is of another kind.
+        InvalidInput: it is no object.
+        TooLarge: it holds more values than any request needs.
     """
     try:
         sent = _decode(body)
-    except msgspec.ValidationError as error:
-        raise InvalidInput(f"the body: {error}") from None
+    except msgspec.ValidationError:
+        raise InvalidInput("the body must be an object") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise HTTPException(400, "the body is not one JSON value in UTF-8") from None
-    given = parsed(bytes(sent.additional_provider_specific_params))
-    return {"texts": sent.texts, "additional_provider_specific_params": given}
+    return {name: parsed(bytes(getattr(sent, name))) for name in _Sent.__struct_fields__}
 
 
 async def check(call: Call[Check]) -> Reply:
@@ -85,67 +77,44 @@ async def check(call: Call[Check]) -> Reply:
         raise InvalidInput(f"texts by tasks are more than {MAX_TEXTS}")
     judged = [texts[index] for _ in refs for index in at]
 
-    def show(_: int, answered: Answered) -> tuple[str, list[Found]]:
-        return answered.facts.ref, list(_findings(answered, parameters.threshold))
+    def show(number: int, answered: Answered) -> tuple[Facts, list[Labeled]]:
+        return answered.facts, _found(answered, judged[number], parameters.threshold)
 
     shown = await read_whole(call, [ref for ref in refs for _ in at], judged, show)
-    stretches: dict[int, list[Found]] = {}
+    stretches: dict[int, list[Labeled]] = {}
     reasons: dict[str, None] = {}
-    for index, (ref, findings) in zip(at * len(refs), shown, strict=True):
-        for found in findings:
-            if found.start is None:
-                reasons[f"{ref}: {found.label} {found.score:.2f}"] = None
-            else:
-                stretches.setdefault(index, []).append(found)
+    for index, (facts, found) in zip(at * len(refs), shown, strict=True):
+        if facts.task_type == "token":
+            stretches.setdefault(index, []).extend(found)
+        else:
+            reasons |= {f"{facts.ref}: {one.label} {one.score:.2f}": None for one in found}
     if reasons:
         return json_reply({"action": "BLOCKED", "blocked_reason": "; ".join(reasons)})
-    if stretches:
+    if any(stretches.values()):
         masked = [_masked(text, stretches.get(index, [])) for index, text in enumerate(texts)]
         return json_reply({"action": "GUARDRAIL_INTERVENED", "texts": masked})
     return json_reply({"action": "NONE"})
 
 
-def _findings(answered: Answered, threshold: float | None) -> Iterator[Found]:
+def _found(answered: Answered, text: str, threshold: float | None) -> list[Labeled]:
     """What a task found in a text.
 
     Raises:
-        InvalidInput: it does not say which labels are positive, or is not for one text.
+        InvalidInput: it is not for one text; or its labels are no entities, and it does not say which are positive.
     """
-    found, facts = answered.read().answer, answered.facts
-    if isinstance(found, Prediction):
-        scores = dict(zip(found.names, found.scores.tolist(), strict=True))
-        over = flagged(found, facts) if threshold is None else positives_of(facts)
-        for label in over:
-            if threshold is None or scores[label] > threshold:
-                yield Found(label, scores[label])
-    elif isinstance(found, Labeling):
-        for one in _positive(found, facts):
-            if threshold is None or one.score > threshold:
-                yield Found(one.label, one.score, one.start, one.end)
-    else:
-        raise InvalidInput(f"{facts.ref} answers questions about texts, and judges none")
+    found, answer = detections(answered, len(text), threshold), answered.read().answer
+    if not (isinstance(answer, Labeling) and answer.entities is not None):
+        positives_of(answered.facts)
+    return found
 
 
-def _positive(found: Labeling, facts: Facts) -> Iterable[Labeled]:
-    """The entities, or words, that are meant: those of positive labels; of entities all where none is said to be."""
-    if found.entities is None:
-        wanted = set(positives_of(facts))
-        return (word for word in found.words if word.label in wanted)
-    positives = facts.decision.positives if facts.decision is not None else None
-    if positives is None:
-        return found.entities
-    kinds = {label[2:] for label in positives}
-    return (entity for entity in found.entities if entity.label in kinds)
-
-
-def _masked(text: str, found: Sequence[Found]) -> str:
+def _masked(text: str, found: Sequence[Labeled]) -> str:
     """The text with a stretch's label in angle brackets in place of it; of stretches that overlap the first's."""
     parts, done = [], 0
-    for one in sorted(found, key=lambda one: (one.start, -(one.end or 0))):
-        start, end = one.start or 0, one.end or 0
-        if start >= done:
-            parts += [text[done:start], f"<{one.label}>"]
-        done = max(done, end)
+    for one in sorted(found, key=lambda one: (one.start, -one.end)):
+        if one.start >= done:
+            parts += [text[done : one.start], f"<{one.label}>"]
+        done = max(done, one.end)
     return "".join([*parts, text[done:]])
 
 

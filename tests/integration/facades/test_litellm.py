@@ -68,6 +68,23 @@ def test_it_masks_entities(web):
     assert judge(web, TEXTS, tasks=["names", "risk"])[1]["action"] == "BLOCKED"
 
 
+@pytest.mark.parametrize("threshold", [None, 0.05])
+def test_it_finds_what_a_detector_finds(web, threshold):
+    """Labels of whole texts with their scores, the surest first, and stretches of texts."""
+    for task in ("harms", "risk", "names"):
+        params = {} if threshold is None else {"threshold": threshold}
+        body = {"contents": TEXTS, "detector_params": params}
+        detected = web.post("/api/v1/text/contents", json=body, headers={"detector-id": task}).json()
+        for text, found in zip(TEXTS, detected, strict=True):
+            masked = text
+            for one in reversed(found):
+                masked = f"{masked[: one['start']]}<{one['detection_type']}>{masked[one['end'] :]}"
+            said = "; ".join(f"{task}@1: {one['detection_type']} {one['score']:.2f}" for one in found)
+            expected = {"action": "GUARDRAIL_INTERVENED", "texts": [masked]}
+            expected = expected if task == "names" else {"action": "BLOCKED", "blocked_reason": said}
+            assert judge(web, [text], tasks=[task], **params)[1] == (expected if found else {"action": "NONE"})
+
+
 def test_a_long_text_is_read_to_its_end(web):
     """Cut, the text would end before its last words, of which the mask is seen."""
     status, answer = judge(web, [LONG], tasks=["names"])
