@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from onebert_encoder.answering.results import Labeled, Prediction
 from onebert_encoder.text.tokens import Text as OneText
@@ -14,12 +14,16 @@ from onebert_server.facades.whole import read_whole
 from onebert_server.http.lean.formats import Reply
 from onebert_server.http.problems import Fault
 from onebert_server.http.schemas.common import RequestBody
-from onebert_server.http.schemas.questions import Text
+from onebert_server.http.schemas.questions import LIST, TEXT, Text, text_or_list
 from onebert_server.limits import MAX_FANOUT, MAX_ITEMS, MAX_TEXT
 from onebert_store.errors import InvalidInput
 
 # The orchestrator sends the sentences of a text at once.
 MAX_CONTENTS = MAX_FANOUT
+
+
+# It may be blank: then nothing is found in it.
+AnyText = Annotated[str, Field(max_length=MAX_TEXT)]
 
 
 class DetectorParams(RequestBody):
@@ -34,7 +38,7 @@ class DetectorParams(RequestBody):
 class Contents(RequestBody):
     """Texts, each of which has a list of detections; one that is blank has none."""
 
-    contents: Annotated[list[Annotated[str, Field(max_length=MAX_TEXT)]], Field(min_length=1, max_length=MAX_CONTENTS)]
+    contents: Annotated[list[AnyText], Field(min_length=1, max_length=MAX_CONTENTS)]
     detector_params: DetectorParams = Field(default_factory=DetectorParams)
 
 
@@ -50,15 +54,24 @@ class Part(RequestBody):
     """A text among the kinds of content that a message may have."""
 
     type: Literal["text"]
-    text: str
+    text: AnyText
 
 
 class Message(RequestBody):
     """One message of a chat."""
 
     role: Literal["developer", "system", "user", "assistant", "tool"]
-    content: Annotated[str, Field(max_length=MAX_TEXT)] | Annotated[list[Part], Field(max_length=MAX_ITEMS)]
+    content: Annotated[
+        Annotated[AnyText, Tag(TEXT)] | Annotated[Annotated[list[Part], Field(max_length=MAX_ITEMS)], Tag(LIST)],
+        Discriminator(text_or_list),
+    ]
     name: str | None = None
+
+    @model_validator(mode="after")
+    def _is_one_text(self) -> "Message":
+        if len(self.text) > MAX_TEXT:
+            raise ValueError(f"the texts of a message must have at most {MAX_TEXT} characters together")
+        return self
 
     @property
     def text(self) -> str:

@@ -3,7 +3,7 @@
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag
 
 from onebert_encoder.answering.positives import flagged, positives_of
 from onebert_server.answering.answers import Answered
@@ -14,8 +14,7 @@ from onebert_server.facades.whole import read_whole
 from onebert_server.http.lean.formats import Reply
 from onebert_server.http.problems import Fault
 from onebert_server.http.schemas.common import Ref, RequestBody
-from onebert_server.http.schemas.questions import Text
-from onebert_server.limits import MAX_ITEMS
+from onebert_server.http.schemas.questions import Text, Texts
 
 # What the SDKs' types name; other categories are additional to them.
 CATEGORIES = (
@@ -43,15 +42,19 @@ class Part(RequestBody):
     text: Text
 
 
+def _tag(value: Any) -> str:
+    parts = isinstance(value, list) and value and isinstance(value[0], dict)
+    return "[parts]" if parts else "[inputs]"
+
+
 class Moderate(RequestBody):
     """One text, or several, for a task that says which of its labels are positive."""
 
     model: Ref | None = None
-    input: (
-        Text
-        | Annotated[list[Text], Field(min_length=1, max_length=MAX_ITEMS)]
-        | Annotated[list[Part], Field(min_length=1, max_length=1)]
-    )
+    input: Annotated[
+        Annotated[Texts, Tag("[inputs]")] | Annotated[Annotated[list[Part], Field(max_length=1)], Tag("[parts]")],
+        Discriminator(_tag),
+    ]
 
     @property
     def texts(self) -> list[str]:

@@ -15,15 +15,14 @@ from onebert_server.facades.reading import predicted
 from onebert_server.facades.whole import read_whole
 from onebert_server.http.lean.formats import Reply
 from onebert_server.http.schemas.common import Ref, RequestBody
-from onebert_server.http.schemas.questions import Text
-from onebert_server.limits import MAX_ITEMS
+from onebert_server.http.schemas.questions import Texts
 
 
 class Classify(RequestBody):
     """Texts for one task; of what would change the answer in vLLM, the values that change nothing here are taken."""
 
     model: Ref | None = None
-    input: Text | Annotated[list[Text], Field(min_length=1, max_length=MAX_ITEMS)]
+    input: Texts
     use_activation: Annotated[
         bool | None, Field(description="false: the logits themselves, else as the task makes scores of them")
     ] = None

@@ -34,6 +34,8 @@ MAX_REASONS = 10
 MAX_NAME = 64
 
 _WHOLE = "must be a whole number"
+_OBJECT = "must be an object"
+_INPUT = "must be a text, or an object with one"
 # What pydantic calls a broken rule -> how we say the rule.
 REASONS = {
     "extra_forbidden": "unknown field",
@@ -49,12 +51,17 @@ REASONS = {
     "literal_error": "must be {expected}",
     "too_short": "must not be empty",
     "too_long": "must have at most {max_length} items",
-    "model_type": "must be an object",
-    "model_attributes_type": "must be an object",
+    "model_type": _OBJECT,
+    "model_attributes_type": _OBJECT,
+    "dict_type": _OBJECT,
+    "none_required": "must be null",
+    # In a list of inputs; elsewhere a union takes whatever comes.
+    "union_tag_invalid": _INPUT,
     "int_type": _WHOLE,
     "int_from_float": _WHOLE,
     "int_parsing": _WHOLE,
     "int_parsing_size": _WHOLE,
+    "greater_than": "must be more than {gt}",
     "greater_than_equal": "must be at least {ge}",
     "less_than": "must be less than {lt}",
     "less_than_equal": "must be at most {le}",
@@ -185,7 +192,7 @@ def _reason(item: Mapping[str, Any]) -> dict[str, str]:
     if item["type"] == "value_error":
         reason = str(context["error"])
     elif item["loc"][-1] == PAIR and item["type"] == "model_type":
-        reason = "must be a text, or an object with one"
+        reason = _INPUT
     else:
         reason = REASONS.get(item["type"], "does not fit the schema").format_map(context)
     return {"path": ".".join(path), "reason": reason}

@@ -6,16 +6,21 @@ from functools import cache
 
 import httpx
 import pytest
+from fastapi.exceptions import RequestValidationError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from onebert_server.app import create_app
 from onebert_server.facades.table import FACADES
+from onebert_server.http.problems import fault_of
+from onebert_server.http.strict import validated
+from onebert_server.limits import MAX_TEXT
 from tenants import ROOT_KEY, tenants_runtime
 
 # No word of any error, and nothing that a name of a field or a task could be.
 SECRET = "Quetzalcoatlus 0451"
 TASK = "acme-tone"
+LONGEST = "a" * MAX_TEXT
 QUESTIONS = sorted({question.path for facade in FACADES for question in facade.questions})
 
 
@@ -25,9 +30,12 @@ def app(tmp_path_factory):
         yield create_app(runtime)
 
 
+BODIES = sorted({question.body for facade in FACADES for question in facade.questions}, key=str)
+
+
 @cache
-def names():
-    """The fields of every façade's body, with those of what lies inside of it."""
+def names(*kinds):
+    """The fields of bodies, those of every façade's where none is given, with those of what lies inside of them."""
     found = set()
 
     def walk(schema):
@@ -39,9 +47,8 @@ def names():
             for one in schema:
                 walk(one)
 
-    for facade in FACADES:
-        for question in facade.questions:
-            walk(question.body.model_json_schema())
+    for kind in kinds or BODIES:
+        walk(kind.model_json_schema())
     return sorted(found)
 
 
@@ -56,19 +63,28 @@ scalars = st.one_of(
 )
 
 
-def values():
+def values(*kinds):
     return st.recursive(
         scalars,
         lambda inner: st.one_of(
-            st.lists(inner, max_size=4), st.dictionaries(st.sampled_from(names()), inner, max_size=4)
+            st.lists(inner, max_size=4), st.dictionaries(st.sampled_from(names(*kinds)), inner, max_size=4)
         ),
         max_leaves=12,
     )
 
 
-def bodies():
-    """Any JSON, and objects of the fields that façades have, with values that they may not take."""
-    return st.one_of(values(), st.dictionaries(st.sampled_from(names()), values(), min_size=1, max_size=6))
+def bodies(*kinds):
+    """Any JSON, and objects of the fields that bodies have, with values that they may not take."""
+    objects = st.dictionaries(st.sampled_from(names(*kinds)), values(*kinds), min_size=1, max_size=6)
+    return st.one_of(values(*kinds), objects)
+
+
+unhurried = settings(
+    derandomize=True,
+    database=None,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
 
 
 async def post(app, path, body):
@@ -80,13 +96,7 @@ async def post(app, path, body):
 
 @pytest.mark.parametrize("path", QUESTIONS)
 def test_odd_bodies_are_answered_or_refused_without_a_word_of_their_own(app, path):
-    @settings(
-        max_examples=150,
-        derandomize=True,
-        database=None,
-        deadline=None,
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-    )
+    @settings(unhurried, max_examples=150)
     @given(bodies())
     def ask(body):
         answer = asyncio.run(post(app, f"/t/{TASK}{path}".format(model=TASK, version=1).removesuffix("/"), body))
@@ -96,3 +106,63 @@ def test_odd_bodies_are_answered_or_refused_without_a_word_of_their_own(app, pat
             assert isinstance(answer.json(), dict | list)
 
     ask()
+
+
+@pytest.mark.parametrize("kind", BODIES, ids=lambda kind: kind.__name__)
+def test_what_breaks_a_rule_is_named_as_the_client_wrote_it(kind):
+    """By the names of fields and the places in lists alone, with a rule in words."""
+
+    @settings(unhurried, max_examples=200)
+    @given(bodies(kind))
+    def check(body):
+        try:
+            validated(kind, body)
+        except RequestValidationError as error:
+            for one in fault_of(error, "an-id").reasons:
+                _, *path = one["path"].split(".")
+                assert all(part in names(kind) or part.isdigit() for part in path), one
+                assert one["reason"] != "does not fit the schema", one
+
+    check()
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "says"),
+    [
+        ("/classify", {"input": 1}, "input: must be a text"),
+        ("/classify", {"input": ["a", 1]}, "input.1: must be a text"),
+        ("/classify", {"input": "a", "mm_processor_kwargs": {}}, "mm_processor_kwargs: must be null"),
+        ("/v1/moderations", {"input": ["a", 1]}, "input.1: must be a text"),
+        ("/v1/moderations", {"input": [{"type": "text", "text": 1}]}, "input.0.text: must be a text"),
+        ("/v1/classify", {"input": "a", "options": {"deadline_ms": 0}}, "options.deadline_ms: must be more than 0.0"),
+        (f"/models/{TASK}", {"inputs": [["a"]]}, "inputs.0: must be a text, or an object with one"),
+        ("/v1/bundle", {"tasks": [{"id": "a", "classify": 1}]}, "tasks.0.classify: must be an object"),
+        ("/beta/litellm_basic_guardrail_api", {"texts": ["a", 1]}, "texts.1: must be a text"),
+        *(
+            ("/api/v1/text/chat", {"messages": [{"role": "user", "content": content}]}, f"messages.0{says}")
+            for content, says in [
+                (1, ".content: must be a text"),
+                ([{"type": "text", "text": 1}], ".content.0.text: must be a text"),
+                (LONGEST + "a", f".content: must have at most {MAX_TEXT} characters"),
+                (
+                    [{"type": "text", "text": LONGEST + "a"}],
+                    f".content.0.text: must have at most {MAX_TEXT} characters",
+                ),
+                (
+                    [{"type": "text", "text": LONGEST}, {"type": "text", "text": ""}],
+                    f": the texts of a message must have at most {MAX_TEXT} characters together",
+                ),
+            ]
+        ),
+        (
+            "/classify",
+            {"inputs": "a", "parameters": {"context": "a", "question": LONGEST}},
+            f"parameters: question and context must have at most {MAX_TEXT} characters together",
+        ),
+    ],
+)
+def test_each_client_is_told_which_field_breaks_which_rule(app, path, body, says):
+    answer = asyncio.run(post(app, f"/t/{TASK}{path}", body))
+    assert answer.status_code in (400, 422)
+    error = answer.json().get("error", answer.json())
+    assert (error if isinstance(error, str) else error["message"]) == says

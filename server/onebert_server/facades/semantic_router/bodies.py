@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from onebert_server.http.schemas.common import Ref, RequestBody
-from onebert_server.http.schemas.questions import LIST, TEXT, OneInput, Text
-from onebert_server.limits import MAX_ITEMS
+from onebert_server.http.schemas.questions import LIST, TEXT, OneInput, Text, text_or_list
+from onebert_server.limits import MAX_ITEMS, MAX_TEXT
 from onebert_store.file.decision import MIN_WINDOW
 
 Milliseconds = Annotated[
@@ -49,10 +49,6 @@ class Options(RequestBody):
         return self
 
 
-def _tag(value: Any) -> str:
-    return LIST if isinstance(value, list) else TEXT
-
-
 class Classify(RequestBody):
     """A text, or a list of texts and of pairs, for one task."""
 
@@ -60,7 +56,7 @@ class Classify(RequestBody):
     input: Annotated[
         Annotated[Text, Tag(TEXT)]
         | Annotated[Annotated[list[OneInput], Field(min_length=1, max_length=MAX_ITEMS)], Tag(LIST)],
-        Discriminator(_tag),
+        Discriminator(text_or_list),
     ]
     head: str | None = None
     options: Options = Field(default_factory=Options)
@@ -107,6 +103,17 @@ class Grounds(RequestBody):
 
     context: Text
     question: str = ""
+
+    @model_validator(mode="after")
+    def _is_one_text(self) -> "Grounds":
+        if len(self.text) > MAX_TEXT:
+            raise ValueError(f"question and context must have at most {MAX_TEXT} characters together")
+        return self
+
+    @property
+    def text(self) -> str:
+        """All of it."""
+        return f"{self.question}\n\n{self.context}" if self.question else self.context
 
 
 class Flat(RequestBody):

@@ -21,8 +21,7 @@ async def flat(call: Call[Flat]) -> Reply:
     if grounds is None:
         [reply] = await read_whole(call, [task], [text], lambda _, answered: json_reply(_of_text(answered, text)))
         return reply
-    context = f"{grounds.question}\n\n{grounds.context}" if grounds.question else grounds.context
-    [reply] = await read_whole(call, [task], [(context, text)], lambda _, answered: _grounded(answered, text))
+    [reply] = await read_whole(call, [task], [(grounds.text, text)], lambda _, answered: _grounded(answered, text))
     return reply
 
 

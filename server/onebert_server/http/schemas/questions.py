@@ -45,12 +45,18 @@ def text_of(one: str | TextPair) -> Input:
 
 # What the unions below call their branches; they stand in the paths of violations, where problems.py leaves them out.
 TEXT, PAIR, LIST = "[text]", "[pair]", "[list]"
-TAGS = frozenset({TEXT, PAIR, LIST, "[batch]", "[question]", "[inputs]"})  # façades have unions of their own
+# façades have unions of their own
+TAGS = frozenset({TEXT, PAIR, LIST, "[batch]", "[question]", "[inputs]", "[parts]"})
 
 
 def _tag(value: Any) -> str:
     """Chooses the branch of a union, so that errors are about what was sent."""
     return LIST if isinstance(value, list) else TEXT if isinstance(value, str) else PAIR
+
+
+def text_or_list(value: Any) -> str:
+    """Chooses the branch of a union that has no pairs."""
+    return LIST if isinstance(value, list) else TEXT
 
 
 OneInput = Annotated[Annotated[Text, Tag(TEXT)] | Annotated[TextPair, Tag(PAIR)], Discriminator(_tag)]
@@ -59,6 +65,10 @@ Inputs = Annotated[
     | Annotated[TextPair, Tag(PAIR)]
     | Annotated[Annotated[list[OneInput], Field(min_length=1, max_length=MAX_ITEMS)], Tag(LIST)],
     Discriminator(_tag),
+]
+Texts = Annotated[
+    Annotated[Text, Tag(TEXT)] | Annotated[Annotated[list[Text], Field(min_length=1, max_length=MAX_ITEMS)], Tag(LIST)],
+    Discriminator(text_or_list),
 ]
 
 
