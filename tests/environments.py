@@ -46,21 +46,25 @@ class Environment:
         """A program that came with the packages."""
         return self.folder / "bin" / name
 
+    def prints(self, code: str, *arguments: object, folder: Path | None = None, **variables: str) -> str:
+        """What code prints in a folder, else the environment's own; fails with all it said where it ends badly."""
+        done = subprocess.run(
+            [*self.interpreter, "-", *map(str, arguments)],
+            input=code,
+            cwd=folder or self.folder,
+            env=foreign_env(**variables),
+            capture_output=True,
+            text=True,
+            timeout=RUNNING,
+            check=False,
+        )
+        assert done.returncode == 0, f"{code}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
     def run(self, script: str, *arguments: object, **variables: str) -> object:
-        """What a script of `tests/clients/` prints as JSON; fails with what it said where it did not end well."""
-        with (HERE / "clients" / script).open() as code:
-            done = subprocess.run(
-                [*self.interpreter, "-", *map(str, arguments)],
-                stdin=code,
-                cwd=self.folder,
-                env=foreign_env(**variables),
-                capture_output=True,
-                text=True,
-                timeout=RUNNING,
-                check=False,
-            )
-        assert done.returncode == 0, f"{script}:\n{done.stdout}\n{done.stderr}"
-        return json.loads(done.stdout)
+        """What a script of `tests/clients/` prints as JSON."""
+        code = (HERE / "clients" / script).read_text(encoding="utf-8")
+        return json.loads(self.prints(code, *arguments, **variables))
 
 
 @cache

@@ -1,11 +1,9 @@
 """`onebert import` and `onebert export` as a user meets them: files and folders, JSON, one-line errors, their page."""
 
 import json
-import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from peft import LoraConfig
@@ -16,6 +14,7 @@ from onebert_encoder.base.source import DEFAULT_BASE, find_base
 from onebert_store.file.delta import Delta
 from onebert_store.file.format import load, save
 from onebert_store.file.manifest import parse_manifest
+from pages import ROOT, blocks, run_block
 from peft_models import random_adapter
 from tiny_delta import make_delta
 
@@ -121,19 +120,13 @@ def test_the_help_says_what_goes_in_and_what_comes_out(onebert):
 @pytest.mark.slow
 def test_following_the_page_works(tmp_path):
     """What stands in its blocks, in order, where the README has left its first delta."""
-    root = Path(__file__).parents[3]
-    blocks = re.findall(
-        r"^```(bash|python)\n(.*?)^```$", (root / "docs/interop.md").read_text(), re.DOTALL | re.MULTILINE
-    )
-    assert [language for language, _ in blocks] == ["bash", "python", "bash", "bash", "python", "bash", "python"]
-    (tmp_path / "demo").symlink_to(root / "demo")
-    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PWD": str(tmp_path)}
+    code = [(block.language, block.code) for block in blocks("docs/interop.md")]
+    assert [language for language, _ in code] == ["bash", "python", "bash", "bash", "python", "bash", "python"]
+    (tmp_path / "demo").symlink_to(ROOT / "demo")
     first = "onebert train --task tone --data demo/onebert_demo/data/review-tone --max-steps 30 --out tone.safetensors"
-    for language, block in [("bash", first), *blocks]:
+    for language, block in [("bash", first), *code]:
         # The Hub may be out of reach; the default base is there as a package.
         script = block.replace(DEFAULT_BASE, str(find_base(DEFAULT_BASE))).replace(
             "--pooling", "--max-steps 30 --pooling"
         )
-        command = ["bash", "-euc", script] if language == "bash" else [sys.executable, "-c", script]
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, f"{script}\n{done.stdout}\n{done.stderr}"
+        run_block(language, script, tmp_path)

@@ -5,7 +5,6 @@ import inspect
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import datasets
 import numpy as np
@@ -18,9 +17,9 @@ import onebert
 from bases import tiny_base
 from onebert_store.errors import BaseMismatch, InvalidData, InvalidInput, InvalidSettings
 from onebert_store.file.format import load
+from pages import ROOT, blocks
 from servers import ONEBERT, Server, Task, assert_answers, clean_env
 
-ROOT = Path(__file__).parents[3]
 TEXTS = ["my order is late", "the parcel was broken", "what a good day", "no way"] * 10
 LABELS = ["bad", "bad", "good", "bad"] * 10
 PAIR = ("first", "second")
@@ -223,11 +222,10 @@ def test_every_public_name_is_there_and_no_other():
 
 def test_the_code_of_the_page_runs(tmp_path):
     """Every block in order, in one program, against a server of the default base."""
-    page = (ROOT / "docs" / "python.md").read_text()
-    blocks = re.findall(r"^```python(?: server)?\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
-    assert len(blocks) >= 5
+    told = blocks("docs/python.md", "python")
+    assert len(told) >= 5
     with Server(tmp_path, base="", front_ends=0) as server:
-        code = "\n".join(blocks).replace("http://127.0.0.1:8000", server.url)
+        code = "\n".join(block.code for block in told).replace("http://127.0.0.1:8000", server.url)
         command = [sys.executable, "-c", code]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=clean_env(), check=False)
     assert (done.returncode, done.stderr) == (0, "")

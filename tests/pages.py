@@ -1,0 +1,51 @@
+"""Pages of the docs that tests follow: their blocks of code, and what a reader's shell or Python prints for one."""
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from servers import clean_env
+
+ROOT = Path(__file__).parents[1]
+# Seconds for one block: a README's has twelve trainings, and the cores may be busy with other tests.
+RUNNING = 600
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of code: its language, the word behind that (`server` of "```bash server"; may be empty), the code."""
+
+    language: str
+    kind: str
+    code: str
+
+
+def blocks(page: str, *languages: str) -> list[Block]:
+    """The blocks of a page, which is named from the checkout's root; of some languages alone, where these are named."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    found = re.findall(r"^```(\w+)(?: (\w+))?\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    return [Block(*one) for one in found if not languages or one[0] in languages]
+
+
+def reader_env(**variables: str) -> dict[str, str]:
+    """The environment variables of whoever has activated OneBERT's environment, and set nothing but those given."""
+    return clean_env() | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"} | variables
+
+
+def run_block(language: str, code: str, folder: Path, **variables: str) -> str:
+    """What `bash` or `python` code prints in the folder; fails with all that it said where it does not end well."""
+    command = ["bash", "-euo", "pipefail", "-c"] if language == "bash" else [sys.executable, "-c"]
+    done = subprocess.run(
+        [*command, code],
+        cwd=folder,
+        env=reader_env(PWD=str(folder), **variables),
+        capture_output=True,
+        text=True,
+        timeout=RUNNING,
+        check=False,
+    )
+    assert done.returncode == 0, f"{code}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
