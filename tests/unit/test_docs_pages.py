@@ -1,6 +1,7 @@
 """The pages of docs name nothing that does not exist: files, options, variables, other pages, messages."""
 
 import ast
+import json
 import re
 import subprocess
 import tomllib
@@ -16,8 +17,8 @@ SOURCES = [
     for path in (ROOT / folder).rglob("*.py")
 ]
 FILES = [f"/{path}" for path in subprocess.check_output(["git", "ls-files"], cwd=ROOT, text=True).splitlines()]
-# Not ours: curl's, Ray's `ray start --head`, kubectl's, and docker's.
-FOREIGN_OPTIONS = {"--header", "--data", "--silent", "--show-error", "--fail", "--head"}
+# Not ours: curl's, LiteLLM's, Ray's `ray start --head`, kubectl's, and docker's.
+FOREIGN_OPTIONS = {"--config", "--header", "--data", "--silent", "--show-error", "--fail", "--head"}
 FOREIGN_OPTIONS |= {"--kustomize", "--namespace", "--from-literal", "--build-arg"}
 
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
@@ -54,7 +55,8 @@ def test_every_link_leads_somewhere(page: Path) -> None:
         assert there.exists(), target
         if anchor:
             headings = re.findall(r"^#+ (.+)$", there.read_text(encoding="utf-8"), re.MULTILINE)
-            assert anchor[1:] in {_anchor(heading) for heading in headings}, f"{target}{anchor}"
+            # A link to one of two equal headings leads to the first, whichever was meant.
+            assert [_anchor(heading) for heading in headings].count(anchor[1:]) == 1, f"{target}{anchor}"
 
 
 def _anchor(heading: str) -> str:
@@ -87,8 +89,14 @@ def test_every_dependency_is_named_with_its_licence() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     wanted = project["dependencies"] + [one for group in project["optional-dependencies"].values() for one in group]
     names = {re.match(r"[\w-]+", one).group() for one in wanted} - {"onebert"}
-    page = set(re.findall(r"[\w-]+", (ROOT / "docs/dependencies.md").read_text(encoding="utf-8")))
+    page = set(re.findall(r"[@\w/-]+", (ROOT / "docs/dependencies.md").read_text(encoding="utf-8")))
     assert names - page == set()
+    # What tests alone install; an environment has the first word of its program's name, as `langchain.txt`.
+    environments = ROOT / "tests/environments"
+    first_words = {name.partition("-")[0] for name in page}
+    assert {file.stem for file in environments.glob("*.txt")} - first_words == set()
+    packages = [json.loads(file.read_text(encoding="utf-8")) for file in environments.glob("*/package.json")]
+    assert {name for package in packages for name in package["dependencies"]} - page == set()
 
 
 def test_every_message_of_the_troubleshooting_page_is_one_of_the_code() -> None:
