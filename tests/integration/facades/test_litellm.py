@@ -1,4 +1,4 @@
-"""LiteLLM's generic guardrail: on the wire, and behind a real proxy."""
+"""LiteLLM's generic guardrail on the wire; docs/recipes/litellm.md has a real proxy in front, and a test follows it."""
 
 import json
 
@@ -6,7 +6,6 @@ import httpx
 import pytest
 
 from facade_tasks import LONG, TEXTS, moderating, naming, telling
-from litellm_proxy import proxying
 from servers import LAYOUTS, Server
 
 KEY = "key-of-the-guardrail"
@@ -124,16 +123,3 @@ def test_what_is_no_json_is_refused(web, content):
     answer = web.post(PATH, content=content, headers={"content-type": "application/json"})
     assert answer.status_code in (400, 422)
     assert list(answer.json()) == ["error"]
-
-
-@pytest.mark.slow
-def test_a_real_proxy_blocks_a_prompt(web, tmp_path):
-    with proxying(tmp_path, str(web.base_url), KEY, tasks=["risk"], threshold=between()) as proxy:
-        for text in TEXTS:
-            body = {"model": "mock", "messages": [{"role": "user", "content": text}]}
-            answer = proxy.post("/v1/chat/completions", json=body)
-            if risk(text) > between():
-                assert answer.status_code == 400, answer.text
-                assert "risk@1" in answer.text
-            else:
-                assert answer.json()["choices"][0]["message"]["content"] == "a canned answer"
