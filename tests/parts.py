@@ -29,6 +29,7 @@ from onebert_server.engine.bank import Bank
 from onebert_server.engine.engine import Engine, EngineLimits
 from onebert_server.engine.queue import QueueLimits
 from onebert_server.front_ends import wire
+from onebert_server.front_ends.channel import Channel
 from onebert_server.front_ends.desk import FrontDesk
 from onebert_server.front_ends.remote import RemoteBackend
 from onebert_server.metrics import Metrics
@@ -109,7 +110,7 @@ class Parts:
         self.backend = RemoteBackend()
         async with await loop.create_unix_server(lambda: self.desk.channel, self.path):
             transport, self.backend.channel = await loop.create_unix_connection(
-                lambda: wire.Channel(wire.FromEngine, self.backend.received, lambda: None), self.path
+                lambda: Channel(wire.FromEngine, self.backend.received, lambda: None), self.path
             )
             try:
                 yield make(backend=self.backend)

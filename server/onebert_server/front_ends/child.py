@@ -22,6 +22,7 @@ from onebert_server.answering.answers import WORKERS, Answerer
 from onebert_server.edge import Edge
 from onebert_server.facades.routes import answering, form_of
 from onebert_server.front_ends import wire
+from onebert_server.front_ends.channel import Channel
 from onebert_server.front_ends.forwarding import Forwarding, refusing
 from onebert_server.front_ends.remote import RemoteBackend, RemoteCounts
 from onebert_server.garbage import collect_seldom
@@ -97,7 +98,7 @@ class FrontEnd(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Connects to the engine's process, learns from it which keys are taken, listens, and tells it that it does."""
         _, channel = await asyncio.get_running_loop().create_unix_connection(
-            lambda: wire.Channel(wire.FromEngine, self._received, self._lost), self._engine_path
+            lambda: Channel(wire.FromEngine, self._received, self._lost), self._engine_path
         )
         self._backend.channel = self._counts.channel = channel
         channel.send(wire.Connected())

@@ -11,6 +11,7 @@ import msgspec
 from onebert_server.access.keys import KeyRing
 from onebert_server.answering.backend import Backend
 from onebert_server.front_ends import questions, wire
+from onebert_server.front_ends.channel import Channel
 from onebert_server.metrics import Metrics
 from onebert_server.telemetry.access_log import Lines
 from onebert_server.versions.facts import Facts
@@ -43,7 +44,7 @@ class FrontDesk:
         lost: Callable[["FrontDesk"], None],
         access_log: Lines | None = None,
     ) -> None:
-        self.channel = wire.Channel(wire.FromFrontEnd, self._received, self._gone)
+        self.channel = Channel(wire.FromFrontEnd, self._received, self._gone)
         self._backend = backend
         self._metrics = metrics
         self._keys = keys

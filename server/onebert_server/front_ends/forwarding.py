@@ -12,7 +12,7 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from onebert_server.front_ends.wire import framed, read_message
+from onebert_server.front_ends.channel import framed, read_message
 from onebert_server.http.auth import OPEN_PATHS, PROBES, ApiKeys
 from onebert_server.http.lean.formats import Formats
 from onebert_server.http.problems import problem_response

@@ -13,6 +13,7 @@ from onebert_encoder.text.tokens import Pieces
 from onebert_server.access.context import Context
 from onebert_server.answering.backend import Missed, Result, Wanted
 from onebert_server.front_ends import questions, wire
+from onebert_server.front_ends.channel import Channel
 from onebert_server.front_ends.full import Full
 from onebert_server.telemetry.observed import Ended, Observed
 from onebert_server.versions.facts import Facts
@@ -26,7 +27,7 @@ class RemoteBackend:
     """A backend behind a channel; `received` takes the replies."""
 
     def __init__(self) -> None:
-        self.channel: wire.Channel  # before the first request there is one
+        self.channel: Channel  # before the first request there is one
         self._numbers = itertools.count()
         self._waiting: dict[int, tuple[asyncio.Future[list[Result | Missed]], Observed]] = {}
         self._full = Full()
@@ -90,7 +91,7 @@ class RemoteCounts:
     """
 
     def __init__(self) -> None:
-        self.channel: wire.Channel  # before the first request there is one
+        self.channel: Channel  # before the first request there is one
         self._in_progress = 0
         self._timer: asyncio.TimerHandle | None = None
 

@@ -1,11 +1,9 @@
-"""The messages between front ends and the engine's process over Unix sockets: msgpack, each behind its length."""
+"""The messages between front ends and the engine's process, as msgpack; `channel` brings them there."""
 
-import asyncio
-from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 from pydantic import BaseModel
@@ -17,10 +15,6 @@ from onebert_server.telemetry.observed import Ended
 from onebert_server.versions.facts import Facts
 from onebert_store.registry.grants import Quotas, Scope
 
-_LENGTH_BYTES = 4
-# Bytes that may wait for the other side to read them: some forty of the largest questions. More wait only where the
-# other side hangs.
-MAX_UNREAD_BYTES = 2**23
 # Principals that are kept in the form of the other side.
 MAX_PRINCIPALS = 1024
 
@@ -252,77 +246,6 @@ def decoder(kind: Any) -> Callable[[bytes | bytearray], Any]:
     return msgspec.msgpack.Decoder(kind, dec_hook=_from_json).decode
 
 
-class Channel(asyncio.Protocol):
-    """Frames both ways over one connection.
-
-    Args:
-        kind: what comes, a union of the frames above.
-        received: called with each, in order.
-        lost: called when the other side is gone.
-
-    Attributes:
-        full: whether more than `MAX_UNREAD_BYTES` wait for the other side; `send` takes frames all the same.
-    """
-
-    def __init__(self, kind: Any, received: Callable[[Any], None], lost: Callable[[], None]) -> None:
-        self.full = False
-        self._decode = decoder(kind)
-        self._received = received
-        self._lost = lost
-        self._incoming = bytearray()
-        self._outgoing: deque[bytes] = deque()
-        self._flushing = False
-        self._loop = asyncio.get_running_loop()
-        self._transport: asyncio.WriteTransport | None = None
-
-    def send(self, frame: msgspec.Struct) -> None:
-        """Sends a frame, from any thread; what is sent in one turn of the loop, or meanwhile, goes out together."""
-        self._outgoing.append(framed(frame))
-        if not self._flushing:
-            self._flushing = True
-            self._loop.call_soon_threadsafe(self._flush)
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See asyncio.Protocol."""
-        self._transport = cast(asyncio.WriteTransport, transport)
-        self._transport.set_write_buffer_limits(high=MAX_UNREAD_BYTES)
-
-    def pause_writing(self) -> None:
-        """See asyncio.BaseProtocol."""
-        self.full = True
-
-    def resume_writing(self) -> None:
-        """See asyncio.BaseProtocol."""
-        self.full = False
-
-    def data_received(self, data: bytes) -> None:
-        """See asyncio.Protocol."""
-        self._incoming += data
-        start = 0
-        while len(self._incoming) >= start + _LENGTH_BYTES:
-            end = start + _LENGTH_BYTES
-            end += int.from_bytes(self._incoming[start:end], "big")
-            if len(self._incoming) < end:
-                break
-            self._received(self._decode(self._incoming[start + _LENGTH_BYTES : end]))
-            start = end
-        del self._incoming[:start]
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """See asyncio.Protocol."""
-        self._transport = None
-        self._lost()
-
-    def _flush(self) -> None:
-        # First, so that what comes from now on is flushed again.
-        self._flushing = False
-        outgoing = []
-        while self._outgoing:
-            outgoing.append(self._outgoing.popleft())
-        if self._transport is not None:
-            self._transport.write(b"".join(outgoing))
-
-
 @lru_cache(MAX_PRINCIPALS)
 def asking(principal: Principal) -> Asking:
     """A principal as it goes over the wire."""
@@ -353,18 +276,3 @@ def exchange(ring: KeyRing, frame: Keys) -> None:
         for one in frame.holders
     }
     ring.replace(holders, frame.is_open)
-
-
-def framed(message: Any) -> bytes:
-    """A message as it goes over the wire."""
-    body = encode(message)
-    return len(body).to_bytes(_LENGTH_BYTES, "big") + body
-
-
-async def read_message(reader: asyncio.StreamReader) -> Any:
-    """One message; None where the other side has gone."""
-    try:
-        length = int.from_bytes(await reader.readexactly(_LENGTH_BYTES), "big")
-        return msgspec.msgpack.decode(await reader.readexactly(length))
-    except (asyncio.IncompleteReadError, ConnectionError):
-        return None

@@ -15,6 +15,7 @@ from onebert_server.facades import vllm
 from onebert_server.facades.address import HEADER
 from onebert_server.facades.routes import answering, form_of, paths_of
 from onebert_server.front_ends import wire
+from onebert_server.front_ends.channel import Channel
 from onebert_server.front_ends.desk import FrontDesk
 from onebert_server.front_ends.remote import RemoteBackend, RemoteCounts
 from onebert_server.http import web
@@ -199,7 +200,7 @@ def test_a_front_end_holds_tenants_apart_alike(runtime, asker, tmp_path, monkeyp
         backend, counts = RemoteBackend(), RemoteCounts()
         async with await loop.create_unix_server(lambda: desk.channel, path):
             transport, channel = await loop.create_unix_connection(
-                lambda: wire.Channel(wire.FromEngine, backend.received, lambda: None), path
+                lambda: Channel(wire.FromEngine, backend.received, lambda: None), path
             )
             backend.channel = counts.channel = channel
             answerer = Answerer(runtime.base.tokenizer, runtime.base.spec.max_length, backend, runtime.workers)

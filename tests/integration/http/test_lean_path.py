@@ -21,6 +21,7 @@ from onebert_server.app import create_app
 from onebert_server.edge import Edge
 from onebert_server.engine.request import Item
 from onebert_server.front_ends import wire
+from onebert_server.front_ends.channel import Channel
 from onebert_server.front_ends.desk import FrontDesk
 from onebert_server.front_ends.remote import RemoteBackend, RemoteCounts
 from onebert_server.http import web
@@ -375,7 +376,7 @@ def test_a_front_end_answers_alike(both, tmp_path, monkeypatch):
         backend, counts = RemoteBackend(), RemoteCounts()
         async with await loop.create_unix_server(lambda: desk.channel, path):
             transport, channel = await loop.create_unix_connection(
-                lambda: wire.Channel(wire.FromEngine, backend.received, lambda: None), path
+                lambda: Channel(wire.FromEngine, backend.received, lambda: None), path
             )
             backend.channel = counts.channel = channel
             answerer = Answerer(runtime.base.tokenizer, runtime.base.spec.max_length, backend, runtime.workers)

@@ -14,6 +14,7 @@ from onebert_server.access.context import Context
 from onebert_server.access.principal import root
 from onebert_server.answering.backend import Wanted
 from onebert_server.front_ends import full, wire
+from onebert_server.front_ends.channel import MAX_UNREAD_BYTES, Channel
 from onebert_server.front_ends.remote import RemoteBackend
 from onebert_store.errors import OneBertError, QueueFull
 from onebert_store.registry.grants import Quotas
@@ -41,7 +42,7 @@ async def connected():
     there.setblocking(False)
     with there:
         transport, backend.channel = await asyncio.get_running_loop().create_connection(
-            lambda: wire.Channel(wire.FromEngine, backend.received, lambda: None), sock=here
+            lambda: Channel(wire.FromEngine, backend.received, lambda: None), sock=here
         )
         yield backend, there, transport
         transport.close()
@@ -108,7 +109,7 @@ def test_questions_that_an_engine_which_hangs_does_not_read_are_bounded():
             with pytest.raises(QueueFull) as refused:
                 await flood(backend)
             assert refused.value.retry_after
-            assert transport.get_write_buffer_size() < 1.1 * wire.MAX_UNREAD_BYTES
+            assert transport.get_write_buffer_size() < 1.1 * MAX_UNREAD_BYTES
             async with asyncio.timeout(60):
                 while backend.channel.full:
                     await asyncio.get_running_loop().sock_recv(engine, 2**20)

@@ -12,6 +12,7 @@ from onebert_encoder.base.base import load_base
 from onebert_encoder.text.tokens import Tokenizer
 from onebert_server.access.principal import Scope
 from onebert_server.front_ends import wire
+from onebert_server.front_ends.channel import Channel, framed
 from onebert_server.telemetry.observed import Ended, Seen
 
 numbers = st.integers(0, 2**40)
@@ -52,11 +53,11 @@ frames = (
 
 @given(st.lists(frames), st.lists(st.integers(0, 200)))
 def test_frames_come_whole_and_in_order_however_they_are_cut(sent, cuts):
-    data = b"".join(map(wire.framed, sent))
+    data = b"".join(map(framed, sent))
     received = []
 
     async def feed():
-        channel = wire.Channel(wire.FromFrontEnd, received.append, lambda: None)
+        channel = Channel(wire.FromFrontEnd, received.append, lambda: None)
         start = 0
         for cut in cuts:
             channel.data_received(data[start : start + cut])
