@@ -23,6 +23,7 @@ OF_GAUGES = {"avg_over_time"}
 # What Grafana, and the adapter for autoscalers, put in before Prometheus reads it.
 PLACEHOLDERS = {
     "$__rate_interval": "5m",
+    "$task": ".*",
     "<<.GroupBy>>": "pod",
     "<<.LabelMatchers>>": 'namespace="default",pod=~"a|b"',
     "<<.Series>>": "onebert_queue_seconds",
