@@ -33,7 +33,7 @@ from onebert_server.front_ends.channel import Channel
 from onebert_server.front_ends.desk import FrontDesk
 from onebert_server.front_ends.remote import RemoteBackend
 from onebert_server.metrics import Metrics
-from onebert_server.versions.residents import Residents
+from onebert_server.versions.residency.residents import Residents
 from onebert_server.versions.version import Version
 from onebert_store.file.manifest import parse_manifest
 from onebert_store.registry.records import Alias, VersionRecord

@@ -31,10 +31,10 @@ from onebert_server.telemetry.telemetry import open_telemetry
 from onebert_server.versions.catalog import Catalog
 from onebert_server.versions.directory import Directory
 from onebert_server.versions.follower import Follower
-from onebert_server.versions.loader import Loader
 from onebert_server.versions.measured import Measured
 from onebert_server.versions.presence import Presence
-from onebert_server.versions.residents import Residents
+from onebert_server.versions.residency.loader import Loader
+from onebert_server.versions.residency.residents import Residents
 from onebert_store.errors import InvalidSettings, Unhealthy
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import StoreAddress

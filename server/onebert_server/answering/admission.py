@@ -21,7 +21,7 @@ from onebert_server.engine.request import Item, Request
 from onebert_server.limits import MAX_FANOUT
 from onebert_server.telemetry.observed import FORWARD, QUEUE
 from onebert_server.versions.facts import Facts
-from onebert_server.versions.residents import Residents
+from onebert_server.versions.residency.residents import Residents
 from onebert_server.versions.version import Version
 from onebert_store.errors import DeadlineExceeded, InvalidInput, OneBertError
 

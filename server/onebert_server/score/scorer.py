@@ -26,7 +26,7 @@ from onebert_server.score.job import ERROR
 from onebert_server.score.reading import Window
 from onebert_server.score.tasks import ScoredTask
 from onebert_server.settings import Settings
-from onebert_server.versions.proof import Proof
+from onebert_server.versions.residency.proof import Proof
 from onebert_store.errors import InvalidInput, OneBertError
 from onebert_store.file import decision
 from onebert_store.file.delta import check

@@ -12,7 +12,7 @@ from onebert_server.engine.engine import Engine
 from onebert_server.progress import Progress
 from onebert_server.versions.directory import Directory
 from onebert_server.versions.follower import Follower, Offer
-from onebert_server.versions.residents import PROVED_TOGETHER, Residents
+from onebert_server.versions.residency.residents import PROVED_TOGETHER, Residents
 from onebert_server.versions.version import State, Version
 from onebert_store.blobs.protocol import BlobWriter
 from onebert_store.errors import InvalidInput, NotFound, OneBertError, StoreCorrupt

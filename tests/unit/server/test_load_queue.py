@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from onebert_server.access.principal import root
 from onebert_server.versions.directory import Directory
-from onebert_server.versions.load_queue import LoadQueue
+from onebert_server.versions.residency.load_queue import LoadQueue
 from onebert_server.versions.version import State, Version
 from onebert_store.registry.records import Alias, VersionEntry
 

@@ -24,10 +24,11 @@ from onebert_server.engine import bank
 from onebert_server.engine.speed import Speed
 from onebert_server.runtime import open_runtime
 from onebert_server.settings import load_settings
-from onebert_server.versions import catalog, residents
+from onebert_server.versions import catalog
 from onebert_server.versions.catalog import Catalog
-from onebert_server.versions.loader import Loader
-from onebert_server.versions.residents import RETRY_AT_MOST
+from onebert_server.versions.residency import residents
+from onebert_server.versions.residency.loader import Loader
+from onebert_server.versions.residency.residents import RETRY_AT_MOST
 from onebert_server.versions.version import State, Version
 from onebert_store.errors import BankFull, OverShare, QueueFull, StoreCorrupt, Unhealthy, VersionUnavailable
 from onebert_store.file.format import loads

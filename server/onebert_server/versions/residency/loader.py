@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from onebert_encoder.compute.threads import compute_with
-from onebert_server.versions.residents import RETRY_AT_MOST, Residents
+from onebert_server.versions.residency.residents import RETRY_AT_MOST, Residents
 from onebert_server.versions.version import State, Version
 from onebert_store.errors import BlobsAway, NotFound, OneBertError, ShuttingDown
 from onebert_store.registry.registry import Registry

@@ -20,9 +20,9 @@ from onebert_server.access.context import Context
 from onebert_server.engine.bank import Bank
 from onebert_server.engine.engine import Engine
 from onebert_server.versions.directory import Directory
-from onebert_server.versions.load_queue import LoadQueue
-from onebert_server.versions.proof import Proof
-from onebert_server.versions.room import PATIENCE, SHORT_PATIENCE, LargerThanBank, Room
+from onebert_server.versions.residency.load_queue import LoadQueue
+from onebert_server.versions.residency.proof import Proof
+from onebert_server.versions.residency.room import PATIENCE, SHORT_PATIENCE, LargerThanBank, Room
 from onebert_server.versions.version import Version
 from onebert_store.errors import (
     BankFull,
