@@ -29,12 +29,14 @@ class Asked:
         activation: makes scores of logits; `none` gives the logits themselves, without the task's temperature.
         threshold: score over which a label is selected, in the units of the scores that are given.
         window: how long texts are read.
+        whole: whether a text that would be cut is read in windows, where neither `window` nor the task says in which.
     """
 
     top_k: int | None = None
     activation: Activation | None = None
     threshold: float | None = None
     window: AskedWindow | None = None
+    whole: bool = False
 
 
 PLAIN = Asked()

@@ -13,6 +13,10 @@ from onebert_encoder.text.tokens import Alignment, Text
 from onebert_store.errors import InvalidInput
 from onebert_store.file.decision import REDUCTIONS, Reduction, Window
 
+# Tokens that a window shares with the next where nobody says so: what a sentence at their border needs of what stands
+# before it; of short windows no more than a quarter, so that they go on.
+_OVERLAP, _MAX_SHARE = 16, 4
+
 
 class WindowLogits(NamedTuple):
     """What was computed for one window.
@@ -52,6 +56,12 @@ def window_of(outputs: Outputs, max_length: int, asked: Asked = PLAIN) -> Window
         raise InvalidInput(f"a window of {tokens} tokens is over the task's max_length of {max_length}")
     overlap, reduction = asked.window.overlap, asked.window.reduction or REDUCTIONS[outputs.task_type][0]
     return Window.model_construct(tokens=tokens, overlap=overlap, reduction=reduction)
+
+
+def whole_window(outputs: Outputs, max_length: int) -> Window:
+    """How a text is read to its end by a task that says nothing of long ones."""
+    overlap, reduction = min(_OVERLAP, max_length // _MAX_SHARE), REDUCTIONS[outputs.task_type][0]
+    return Window.model_construct(tokens=max_length, overlap=overlap, reduction=reduction)
 
 
 def answer_windows(

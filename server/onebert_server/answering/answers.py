@@ -112,7 +112,8 @@ class Answerer:
         """
         self.check(context)
         began = time.monotonic()
-        inputs = await self._tokenizing.split(context.principal.name, texts, whole=wanted.asked.window is not None)
+        whole = wanted.asked.whole or wanted.asked.window is not None
+        inputs = await self._tokenizing.split(context.principal.name, texts, whole=whole)
         context.observed.phase(TOKENIZE, began, time.monotonic())
         try:
             results = await self._backend.compute(context, wanted, inputs)

@@ -12,7 +12,7 @@ from onebert_encoder.answering.answer import answer
 from onebert_encoder.answering.asked import Asked
 from onebert_encoder.answering.results import Answer
 from onebert_encoder.answering.scores import Logits
-from onebert_encoder.answering.windows import WindowLogits, answer_windows, window_of
+from onebert_encoder.answering.windows import WindowLogits, answer_windows, whole_window, window_of
 from onebert_encoder.text.tokens import Cut, Pieces, Text, Tokenizer
 from onebert_encoder.text.windows import window_cuts
 from onebert_server.versions.facts import Facts
@@ -80,16 +80,18 @@ class Plan(Protocol):
 
 
 class Sequences:
-    """A question is one sequence, the beginning of the input; or one for each window, where a task reads by windows."""
+    """A question is one sequence, the beginning of the input; or one for each window, where it is read by windows."""
 
     def expand(self, pieces: Pieces, version: Version, tokenizer: Tokenizer, asked: Asked) -> Sequence[Planned]:
         """See Plan."""
         facts = version.facts
-        if asked.window is None and facts.decision is None:
-            return (Planned(tokenizer.fit(pieces, facts.max_length), version.slot),)
         window = window_of(facts, facts.max_length, asked)
         if window is None:
-            return (Planned(tokenizer.fit(pieces, facts.max_length), version.slot),)
+            kept = tokenizer.fit(pieces, facts.max_length)
+            _, truncated = tokenizer.measure(pieces, kept)
+            if not (asked.whole and truncated):
+                return (Planned(kept, version.slot),)
+            window = whole_window(facts, facts.max_length)
         cuts = window_cuts(tokenizer, pieces, window.tokens, window.overlap)
         if any(stop > len(ids) for ids, (_, stop) in zip(pieces.ids, cuts[-1], strict=True)):
             raise WholeTextNeeded("a text was sent without its end, and is read to its end")
@@ -108,9 +110,7 @@ class Sequences:
 
 def _reduce_windows(question: Question, computed: Sequence[Computed], tokenizer: Tokenizer) -> Reading:
     facts, pieces, asked = question.facts, question.pieces, question.asked
-    window = window_of(facts, facts.max_length, asked)
-    if window is None:
-        raise ValueError("what is no window was planned as one")
+    window = window_of(facts, facts.max_length, asked) or whole_window(facts, facts.max_length)
     windows = [
         WindowLogits(
             one.logits,

@@ -17,7 +17,7 @@ from onebert_server.facades import fms
 from onebert_server.facades.facade import Call
 from onebert_server.facades.semantic_router.bodies import Bundle
 from onebert_server.facades.semantic_router.bundle import bundle
-from onebert_server.facades.whole import OVERLAP, read_whole
+from onebert_server.facades.whole import read_whole
 from onebert_server.limits import MAX_ITEMS
 from onebert_store.errors import OneBertError, TooLarge
 from parts import Parts, assert_like, context
@@ -71,7 +71,7 @@ def test_a_reference_means_one_version_in_all_parts_and_windows(parts):
     shown = read(parts, ["whole"] * len(texts), texts, show)
     assert [index for index, _ in shown] == list(range(len(texts)))
     assert {one.facts.ref for _, one in shown} == {"whole@1"}
-    window = AskedWindow(overlap=OVERLAP)
+    window = AskedWindow(overlap=12)  # a quarter of the task's length
     [whole] = parts.answer(["whole@1"], [LONG], asked=Asked(window=window))
     expected = whole.reading.answer, whole.reading.tokens, False
     for index, one in shown:
@@ -79,6 +79,19 @@ def test_a_reference_means_one_version_in_all_parts_and_windows(parts):
     # The next request asks what the alias means by then.
     assert {one.facts.ref for _, one in read(parts, ["whole"] * 2, texts[:2], show)} == {"whole@2"}
     assert parts.unpinned()
+
+
+@pytest.mark.parametrize("max_length", [8, 16, 48])
+def test_texts_are_read_to_their_end_and_computed_once(parts, max_length):
+    parts.add("read", max_length=max_length)
+    window = AskedWindow(overlap=max_length // 4)
+    [whole] = parts.answer(["read"], [LONG], asked=Asked(window=window))
+    short, long = read(parts, ["read"] * 2, ["late", LONG], lambda _, answered: answered)
+    assert (short.reading.windows, long.reading.windows) == (None, whole.reading.windows)
+    assert_like(short, parts.alone("read", "late"))
+    assert_like(long, (whole.reading.answer, whole.reading.tokens, False))
+    parts.engine.close(60)  # then all batches have been counted
+    assert sum(parts.batches.sequences) == 2 * whole.reading.windows + 1
 
 
 def test_what_is_made_of_many_answers_is_made_beside_the_event_loop(parts):
