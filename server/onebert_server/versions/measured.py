@@ -17,18 +17,29 @@ class Measured:
     """
 
     def __init__(self) -> None:
-        self._turn = asyncio.Lock()
         self._known: OrderedDict[tuple[str, ...], list[Change]] = OrderedDict()
+        self._under_way: asyncio.Task[None] | None = None
 
     async def of(self, digests: tuple[str, ...], measure: Callable[[], Awaitable[list[Change]]]) -> list[Change]:
-        """The changes of what has these digests, which `measure` finds where nobody has yet."""
-        found = self._known.get(digests)
-        if found is None:
-            async with self._turn:
-                found = self._known.get(digests)
-                if found is None:
-                    found = self._known[digests] = await measure()
+        """The changes of what has these digests, which `measure` finds where nobody has yet.
+
+        Whoever gives up waiting leaves at once. What has begun to be measured goes on and is kept, since its thread
+        cannot be stopped; what has not begun is dropped.
+        """
+        while digests not in self._known:
+            if self._under_way is None:
+                self._under_way = asyncio.create_task(self._measure(digests, measure))
+                await asyncio.shield(self._under_way)
+            else:
+                # What is under way may be the same; its errors are for who began it.
+                await asyncio.wait([self._under_way])
         self._known.move_to_end(digests)
+        return self._known[digests]
+
+    async def _measure(self, digests: tuple[str, ...], measure: Callable[[], Awaitable[list[Change]]]) -> None:
+        try:
+            self._known[digests] = await measure()
+        finally:
+            self._under_way = None
         if len(self._known) > KEPT:
             self._known.popitem(last=False)
-        return found

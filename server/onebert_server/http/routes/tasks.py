@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 from onebert_server.access.context import Context
 from onebert_server.http.digests import SentDigests
 from onebert_server.http.middleware import SEQ_HEADER
+from onebert_server.http.patience import Patience
 from onebert_server.http.routes.runtime_of import RuntimeOf, ViewOf
 from onebert_server.http.schemas.common import ALIAS, NAME
 from onebert_server.http.schemas.tasks import (
@@ -160,16 +161,21 @@ async def version(
 async def changes(
     task: Name,
     version: VersionNumber,
+    request: Request,
     response: Response,
     runtime: RuntimeOf,
     view: ViewOf,
+    context: ContextOf,
     against: Annotated[int | None, Query(ge=1, lt=2**31, description="another version of the task")] = None,
 ) -> ChangesResponse:
     """Says how much a version changes each part of the base, or, with `against`, beyond another version of the task."""
     check_name(task)
     asked = [view.version(task, version)] + ([] if against is None else [view.version(task, against)])
     digests = tuple(one.entry.digest for one in asked)
-    found = await runtime.measured.of(digests, lambda: _in_thread(runtime, view.changes, *asked))
+    # Read, so that all that comes from the client afterwards is that it leaves.
+    await request.body()
+    async with Patience(context, request.receive):
+        found = await runtime.measured.of(digests, lambda: _in_thread(runtime, view.changes, *asked))
     symbols = runtime.base.spec.symbols
     rows = [
         ChangeResponse(
