@@ -121,6 +121,28 @@ def test_a_long_text_is_asked_about_in_one_request(page, server):
     assert page.locator(".mattered .marked").inner_text().split() == text.split()
 
 
+def test_a_new_answer_has_none_of_the_words_of_the_one_before(page):
+    classify(page, Task="tone@2")
+    page.get_by_role("button", name="Which words mattered?").click()
+    expect(page.locator(".mattered table")).to_be_visible()
+    took = page.locator("#took").inner_text()
+    page.get_by_label("Text", exact=True).fill("thanks for the good news")
+    page.get_by_role("button", name="Classify").click()
+    expect(page.locator("#took")).not_to_have_text(took)
+    expect(page.get_by_role("button", name="Which words mattered?")).to_be_visible()
+    assert page.locator(".mattered").count() == 0
+
+
+def test_what_is_asked_by_keys_does_not_take_the_focus_away(page):
+    page.get_by_label("Task", exact=True).fill("tone")
+    page.get_by_label("Text", exact=True).fill(TEXT)
+    page.get_by_role("button", name="Classify").press("Enter")
+    expect(page.get_by_role("heading", name="Answer")).to_be_visible()
+    expect(page.get_by_role("button", name="Classify")).to_be_focused()
+    page.get_by_role("button", name="Which words mattered?").press("Enter")
+    expect(page.get_by_role("region", name="Words that mattered to tone 1")).to_be_focused()
+
+
 def answer_of_page(page):
     return {name: round(score, 3) for name, score in scores(page.locator("article").first).items()}
 
@@ -140,6 +162,31 @@ def test_the_call_can_be_made_with_curl_and_in_python(page, server):
     )
     found = dict(re.findall(r"'(label \d)': ([\d.e-]+)", done.stdout))
     assert {label: round(float(score), 3) for label, score in found.items()} == pytest.approx(shown, abs=1e-3)
+
+
+def clipboard(page, setting):
+    """What the browser answers this page, and no other, that wants to write into the clipboard."""
+    devtools = page.context.new_cdp_session(page)
+    context = devtools.send("Target.getTargetInfo")["targetInfo"]["browserContextId"]
+    permission = {"permission": {"name": "clipboard-write"}, "setting": setting, "browserContextId": context}
+    devtools.send("Browser.setPermission", permission)
+
+
+def test_a_call_is_copied_where_the_browser_lets_it_and_else_selected(page):
+    classify(page, Task="tone@2")
+    page.locator(".calls summary").click()
+    snippet = page.get_by_role("region", name="The call with curl")
+    text = snippet.locator("pre").inner_text()
+    clipboard(page, "denied")
+    snippet.get_by_role("button", name="Copy the call with curl").click()
+    expect(snippet.get_by_role("button")).to_have_text("Selected")
+    expect(page.locator("#said")).to_have_text(re.compile("did not let this page copy"))
+    assert page.evaluate("String(getSelection())") == text
+    clipboard(page, "granted")
+    snippet.get_by_role("button").click()
+    expect(snippet.get_by_role("button", name="Copied the call with curl")).to_be_visible()
+    page.context.grant_permissions(["clipboard-read"])
+    assert page.evaluate("navigator.clipboard.readText()") == text
 
 
 def test_what_the_server_refuses_is_shown_in_its_words(browser, server):

@@ -1,7 +1,7 @@
 // What was just done, as a call that others can make: with curl, and in Python.
 
 import { address, lastCall, signedIn } from "./api.js";
-import { html } from "./lib.js";
+import { html, useRef } from "./lib.js";
 import { Copy } from "./parts.js";
 
 /** Notes a call: `{method, path, headers, body, file, python}`; `python` is what follows `client.`. */
@@ -40,7 +40,7 @@ export function Calls() {
   const call = lastCall.use();
   if (!call) return null;
   return html`
-    <details class="calls" open=${call.open ?? false}>
+    <details class="calls">
       <summary>As an API call <code>${call.method} ${call.path}</code></summary>
       <div class="snippets">
         <${Snippet} name="curl" text=${curl(call)} />
@@ -50,8 +50,11 @@ export function Calls() {
     </details>`;
 }
 
-const Snippet = ({ name, text }) => html`
-  <section class="snippet" aria-label=${`The call with ${name}`}>
-    <header><span class="small">${name}</span><${Copy} text=${text} what=${`the call with ${name}`} /></header>
-    <pre tabindex="0"><code>${text}</code></pre>
-  </section>`;
+function Snippet({ name, text }) {
+  const place = useRef();
+  return html`
+    <section class="snippet" aria-label=${`The call with ${name}`}>
+      <header><span class="small">${name}</span><${Copy} text=${text} what=${`the call with ${name}`} place=${place} /></header>
+      <pre tabindex="0"><code ref=${place}>${text}</code></pre>
+    </section>`;
+}

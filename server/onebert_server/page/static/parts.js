@@ -17,13 +17,14 @@ export const bytes = (size) =>
   size < 1000 ? `${size} B` : size < 1e6 ? `${decimal(size / 1e3)} kB` : size < 1e9 ? `${decimal(size / 1e6)} MB` : `${decimal(size / 1e9)} GB`;
 export const many = (count, one, more = `${one}s`) => `${number(count)} ${count === 1 ? one : more}`;
 
-/** A refusal in the server's own words. */
-export const Refused = ({ error, what }) => html`
+/** A refusal in the server's own words, and a way to ask `again` where asking once more is all there is to do. */
+export const Refused = ({ error, again }) => html`
   <div class="refused" role="alert">
-    <strong>${what ?? error.problem?.title ?? "Something went wrong"}</strong>
+    <strong>${error.problem?.title ?? "Something went wrong"}</strong>
     <p>${error.message}</p>
     ${error.reasons?.length > 0 && html`<ul>${error.reasons.map((one) => html`<li>${one}</li>`)}</ul>`}
     ${error.problem?.code && html`<p class="quiet"><code>${error.problem.code}</code></p>`}
+    ${again && html`<p><button type="button" onClick=${again}>Try again</button></p>`}
   </div>`;
 
 export const Waiting = ({ children }) => html`<p class="quiet waiting" role="status">${children ?? "Loading…"}</p>`;
@@ -33,17 +34,23 @@ export const Aliases = ({ aliases, at }) =>
     .filter(([, version]) => at === undefined || version === at)
     .map(([name, version]) => html`<span class=${name === "live" ? "tag live" : "tag"}>${name}${at === undefined && html` <b>${version}</b>`}</span>`);
 
-/** A button that copies a text. */
-export function Copy({ text, what }) {
-  const [done, setDone] = useState(false);
-  useEffect(() => setDone(false), [text]);
+/** A button that copies a text; where the browser does not let it, the text is selected in `place`, which shows it. */
+export function Copy({ text, what, place }) {
+  const [done, setDone] = useState("Copy");
+  useEffect(() => setDone("Copy"), [text]);
   const copy = async () => {
-    await navigator.clipboard.writeText(text).then(() => setDone(true), () => say("The browser did not let this page copy."));
-    say(`Copied ${what}`);
+    try {
+      // There is no clipboard at all but for pages from this machine, or by TLS.
+      await navigator.clipboard.writeText(text);
+      setDone("Copied");
+      say(`Copied ${what}`);
+    } catch {
+      getSelection().selectAllChildren(place.current);
+      setDone("Selected");
+      say(`The browser did not let this page copy; ${what} is selected`);
+    }
   };
-  // The clipboard is there for pages from this machine, or by TLS.
-  if (!navigator.clipboard) return null;
-  return html`<button type="button" class="slight" onClick=${copy} aria-label=${`Copy ${what}`}>${done ? "Copied" : "Copy"}</button>`;
+  return html`<button type="button" class="slight" onClick=${copy} aria-label=${`${done} ${what}`}>${done}</button>`;
 }
 
 /** Asks before something is done. `act` does it; what refuses it is shown here, and nothing is closed. */
@@ -55,10 +62,12 @@ export function Confirm({ title, children, verb, act, close }) {
   }, []);
   const submit = async (event) => {
     event.preventDefault();
+    if (state.busy) return;
     setState({ busy: true });
     try {
       await act();
-      close();
+      // As whoever cancels: the browser gives the focus back to where it was.
+      dialog.current?.close();
     } catch (error) {
       setState({ error });
     }
@@ -71,7 +80,7 @@ export function Confirm({ title, children, verb, act, close }) {
         ${state.error && html`<${Refused} error=${state.error} />`}
         <div class="buttons">
           <button type="button" onClick=${() => dialog.current.close()}>Cancel</button>
-          <button class="main" disabled=${state.busy}>${state.busy ? "One moment…" : verb}</button>
+          <button class="main" aria-disabled=${state.busy}>${state.busy ? "One moment…" : verb}</button>
         </div>
       </form>
     </dialog>`;

@@ -1,10 +1,9 @@
 // One task: where its aliases point, its versions, and what differs between two of them.
 
-import { may } from "../api.js";
+import { may, path } from "../api.js";
 import { note, py } from "../calls.js";
 import { oneTask } from "../data.js";
 import { html, useEffect, useLoaded, useState } from "../lib.js";
-import { path } from "../api.js";
 import { many, Refused, Waiting } from "../parts.js";
 import { link } from "../route.js";
 import { Compare } from "./compare.js";
@@ -22,7 +21,7 @@ export function Task({ name, query }) {
   return html`
     <p class="crumb"><a href="#/tasks">Tasks</a></p>
     <h1 tabindex="-1" class="wrap">${name}</h1>
-    ${error && html`<${Refused} error=${error} />`}
+    ${error && html`<${Refused} error=${error} again=${again} />`}
     ${!task && !error && html`<${Waiting} />`}
     ${body}
     ${move && html`<${Move} task=${task} ...${move} close=${() => setMove(null)} done=${again} />`}`;

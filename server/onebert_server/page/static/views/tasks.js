@@ -1,16 +1,15 @@
 // Every task of the server, searched as one types.
 
-import { html, useEffect, useMemo, useState } from "../lib.js";
 import { note } from "../calls.js";
 import { allTasks } from "../data.js";
-import { useLoaded } from "../lib.js";
+import { html, useEffect, useLoaded, useMemo, useState } from "../lib.js";
 import { Aliases, LongList, many, Refused, Waiting } from "../parts.js";
 import { link } from "../route.js";
 
 const ROW = 60;
 
 export function Tasks() {
-  const { value: tasks, error } = useLoaded(allTasks, []);
+  const { value: tasks, error, again } = useLoaded(allTasks, []);
   const [wanted, setWanted] = useState("");
   useEffect(() => note({ method: "GET", path: "/v1/tasks", python: "tasks()" }), []);
   const rows = useMemo(() => {
@@ -26,7 +25,7 @@ export function Tasks() {
   };
   return html`
     <h1 tabindex="-1">Tasks</h1>
-    ${error && html`<${Refused} error=${error} />`}
+    ${error && html`<${Refused} error=${error} again=${again} />`}
     ${!tasks && !error && html`<${Waiting} />`}
     ${tasks?.length === 0 && html`<${Nothing} />`}
     ${tasks?.length > 0 && html`

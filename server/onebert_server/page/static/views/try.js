@@ -25,7 +25,7 @@ export function Try({ query }) {
     try {
       const found = await answered({ ...form, task: form.task.trim() || first, beside: form.beside.trim() });
       if (turn !== asked.current) return;
-      setState({ found });
+      setState({ found: { ...found, turn } });
       say(`Answered by ${many(found.results.length, "version")} in ${found.ms.toFixed(0)} milliseconds`);
     } catch (error) {
       if (turn === asked.current) setState({ error });
@@ -53,10 +53,10 @@ export function Try({ query }) {
       </fieldset>
       ${!form.all && html`
         <div class="two">
-          <${Reference} id="task" label="Task" value=${form.task} placeholder=${first} tasks=${tasks} choose=${(task) => set({ task })} />
+          <${Reference} id="task" label="Task" value=${form.task} required=${!first} placeholder=${first} tasks=${tasks} choose=${(task) => set({ task })} />
           <${Reference} id="beside" label="Beside it (optional)" value=${form.beside} placeholder="name@2" tasks=${tasks} choose=${(beside) => set({ beside })} />
         </div>`}
-      <p class="buttons"><button class="main" disabled=${state.busy}>${state.busy ? "One moment…" : "Classify"}</button>
+      <p class="buttons"><button class="main">${state.busy ? "One moment…" : "Classify"}</button>
         ${!may("classify") && html`<span class="quiet">This key is not for classifying.</span>`}</p>
     </form>
     ${state.error && html`<${Refused} error=${state.error} />`}
@@ -64,7 +64,7 @@ export function Try({ query }) {
 }
 
 /** A reference to a task: `name`, `name@3` or `name@alias`; some names that fit are offered. */
-function Reference({ id, label, value, placeholder, tasks, choose }) {
+function Reference({ id, label, value, required, placeholder, tasks, choose }) {
   const [name] = value.split("@");
   const of = tasks?.find((task) => task.name === name);
   const names = (tasks ?? []).filter((task) => task.name.includes(name)).slice(0, OFFERED).map((task) => task.name);
@@ -72,7 +72,7 @@ function Reference({ id, label, value, placeholder, tasks, choose }) {
   return html`
     <div>
       <label for=${id}>${label}</label>
-      <input id=${id} list=${`${id}s`} value=${value} placeholder=${placeholder} spellcheck=${false} autocomplete="off" autocapitalize="none"
+      <input id=${id} list=${`${id}s`} value=${value} required=${required} placeholder=${placeholder} spellcheck=${false} autocomplete="off" autocapitalize="none"
         onInput=${(event) => choose(event.currentTarget.value)} />
       <datalist id=${`${id}s`}>${offered.map((one) => html`<option value=${one} />`)}</datalist>
     </div>`;
@@ -85,7 +85,7 @@ async function answered({ task, beside, text, pair, all }) {
   if (all) {
     const body = { ...input, tasks: ["*"] };
     const { value, ms, headers } = await ask("POST", "/v1/fanout", { body });
-    note({ method: "POST", path: "/v1/fanout", body, python: `fanout(${pyInput(text, pair)})`, open: false });
+    note({ method: "POST", path: "/v1/fanout", body, python: `fanout(${pyInput(text, pair)})` });
     return { all, results: value.results, ms, headers, given };
   }
   if (beside) {
@@ -114,7 +114,7 @@ const Found = ({ found }) => html`
             <article class="card" key=${`${at} ${result.digest}`} aria-labelledby=${`side${at}`}>
               <h3 id=${`side${at}`} class="wrap">${result.task} <span class="quiet">version ${result.version}</span></h3>
               <${Answer} result=${result} given=${found.given} beside=${found.results[1 - at]} />
-              <${Words} result=${result} given=${found.given} />
+              <${Words} key=${found.turn} result=${result} given=${found.given} />
             </article>`)}
         </div>`}
   </section>`;

@@ -2,7 +2,7 @@
 
 import { may, path, upload } from "../api.js";
 import { note, py } from "../calls.js";
-import { html, useRef, useState } from "../lib.js";
+import { html, useEffect, useRef, useState } from "../lib.js";
 import { bytes, Refused, say } from "../parts.js";
 import { link } from "../route.js";
 
@@ -15,8 +15,15 @@ export function Upload({ query }) {
   const [over, setOver] = useState(false);
   const [state, setState] = useState({});
   const field = useRef();
+  const busy = state.sent !== undefined;
+  // A file that is dropped beside the place for it would be opened instead of this page, and the key be gone.
+  useEffect(() => {
+    const stay = (event) => event.preventDefault();
+    for (const name of ["dragover", "drop"]) addEventListener(name, stay);
+    return () => ["dragover", "drop"].forEach((name) => removeEventListener(name, stay));
+  }, []);
   const choose = (chosen) => {
-    if (!chosen) return;
+    if (!chosen || busy) return;
     setFile(chosen);
     setState({});
     if (!task) setTask(named(chosen));
@@ -29,6 +36,7 @@ export function Upload({ query }) {
   };
   const submit = async (event) => {
     event.preventDefault();
+    if (busy) return;
     if (!file) {
       field.current.focus();
       return;
@@ -45,7 +53,6 @@ export function Upload({ query }) {
       setState({ error });
     }
   };
-  const busy = state.sent !== undefined;
   return html`
     <h1 tabindex="-1">Upload</h1>
     <form class="stack" onSubmit=${submit}>
@@ -60,7 +67,7 @@ export function Upload({ query }) {
           aria-describedby="rule" onInput=${(event) => setTask(event.currentTarget.value)} />
         <p id="rule" class="quiet small">Lower-case letters, digits, dots, dashes and underscores. A task that is new begins with this version.</p>
       </div>
-      <p class="buttons"><button class="main" disabled=${busy}>Upload</button>
+      <p class="buttons"><button class="main" aria-disabled=${busy}>Upload</button>
         ${!may("upload", task || undefined) && html`<span class="quiet">Your key is not for uploading this task.</span>`}</p>
     </form>
     ${busy && html`<${Sent} sent=${state.sent} size=${file.size} />`}

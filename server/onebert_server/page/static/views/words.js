@@ -1,7 +1,7 @@
 // Which words of a text mattered: each is left out once, and the version is asked again, all in one request.
 
 import { ask, path } from "../api.js";
-import { html, useMemo, useState } from "../lib.js";
+import { html, useEffect, useMemo, useRef, useState } from "../lib.js";
 import { many, Refused } from "../parts.js";
 import { signed } from "./answers.js";
 
@@ -34,6 +34,7 @@ export function split(text, most) {
 
 export function Words({ result, given }) {
   const [state, setState] = useState({});
+  const button = useRef();
   const sides = useMemo(() => {
     const room = given.pair ? Math.floor((MOST - 1) / 2) : MOST - 1;
     return [given.text, given.pair].filter(Boolean).map((text) => split(text, room));
@@ -41,17 +42,20 @@ export function Words({ result, given }) {
   const count = sides.flat().filter(({ word }) => word).length;
   if (!result.scores || result.label === undefined || count < 2) return null;
   const find = async () => {
+    if (state.busy) return;
     setState({ busy: true });
     try {
-      setState({ found: await effects(result, sides) });
+      const found = await effects(result, sides);
+      // What comes in the button's place takes its focus over.
+      setState({ found, focused: document.activeElement === button.current });
     } catch (error) {
       setState({ error });
     }
   };
   return html`
-    ${!state.found && html`<p><button type="button" class="slight" disabled=${state.busy} onClick=${find}>${state.busy ? "Asking…" : "Which words mattered?"}</button></p>`}
+    ${!state.found && html`<p><button type="button" class="slight" ref=${button} aria-disabled=${state.busy} onClick=${find}>${state.busy ? "Asking…" : "Which words mattered?"}</button></p>`}
     ${state.error && html`<${Refused} error=${state.error} />`}
-    ${state.found && html`<${Found} name=${`${result.task} ${result.version}`} label=${result.label} sides=${state.found} />`}`;
+    ${state.found && html`<${Found} name=${`${result.task} ${result.version}`} label=${result.label} sides=${state.found} focused=${state.focused} />`}`;
 }
 
 /** The parts again, those that can be left out with `effect`: how much less the label's score is without them. */
@@ -69,12 +73,16 @@ async function effects(result, sides) {
   return found;
 }
 
-function Found({ name, label, sides }) {
+function Found({ name, label, sides, focused }) {
+  const section = useRef();
+  useEffect(() => {
+    if (focused) section.current.focus();
+  }, []);
   const parts = sides.flat().filter(({ effect }) => effect !== undefined);
   const most = Math.max(0.02, ...parts.map(({ effect }) => Math.abs(effect)));
   const named = [...parts].sort((one, other) => Math.abs(other.effect) - Math.abs(one.effect)).slice(0, NAMED);
   return html`
-    <section class="mattered" aria-label=${`Words that mattered to ${name}`}>
+    <section class="mattered" ref=${section} tabindex="-1" aria-label=${`Words that mattered to ${name}`}>
       <p class="quiet small">Tinted words raise the score of <b class="wrap">${label}</b>, underlined ones lower it: each was left out once.</p>
       ${sides.map((of) => html`<p class="marked">${of.map((part) => html`<${Part} ...${part} most=${most} />`)}</p>`)}
       <table class="scores">
