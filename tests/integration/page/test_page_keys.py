@@ -79,6 +79,35 @@ def test_signing_out_forgets(page):
     expect(page.get_by_text("acme-tone")).to_have_count(0)
 
 
+def test_a_key_outlives_a_server_that_does_not_answer(page):
+    page.route("**/v1/whoami", lambda route: route.abort())
+    sign_in(page, KEY)
+    expect(page.get_by_role("heading", level=1)).to_have_text("No answer")
+    assert_accessible(page)
+    page.unroute("**/v1/whoami")
+    page.get_by_role("button", name="Try again").click()
+    expect(page.get_by_role("list", name="Tasks").get_by_role("link")).to_have_count(2)
+    expect(page.get_by_role("button", name="Sign out")).to_be_visible()
+
+
+def test_what_one_session_still_waits_for_ends_with_it(page, server):
+    """Else its late answer, 401 by now, signs out who has come next."""
+    with server.client(api_key=KEY) as client:
+        body = {"name": "short", "scopes": ["classify"], "tasks": ["*"]}
+        made = client.send("POST", "/v1/keys", json=body).json()
+        page.route("**/v1/tasks?*", lambda route: None)
+        with page.expect_request("**/v1/tasks?*"):
+            sign_in(page, made["key"])
+        with page.expect_event("requestfailed") as failed:
+            page.get_by_role("button", name="Sign out").click()
+        assert failed.value.failure == "net::ERR_ABORTED"
+        client.send("DELETE", f"/v1/keys/{made['id']}")
+    page.unroute("**/v1/tasks?*")
+    sign_in(page, KEY)
+    page.get_by_role("link", name="acme-tone").click()
+    expect(page.get_by_role("button", name="Promote version 2")).to_be_visible()
+
+
 def test_a_key_sees_its_own_tasks_and_is_offered_what_it_may(page, server, own):
     sign_in(page, own)
     expect(page.get_by_role("list", name="Tasks").get_by_role("link")).to_have_count(1)

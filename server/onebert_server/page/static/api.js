@@ -9,6 +9,8 @@ export const lastCall = cell(null);
 
 // In memory alone: not in storage, not in a cookie, not in an address. Who leaves the page takes it along.
 let key = "";
+// Aborted with its session, and with it all requests of that session: none of their answers is shown to who comes next, or signs them out.
+let life = new AbortController();
 
 /** What a server says when it refuses: a problem of RFC 9457. */
 export class Refusal extends Error {
@@ -36,11 +38,12 @@ const authorization = () => (key ? { Authorization: `Bearer ${key}` } : {});
  */
 export async function ask(method, where, { body, headers = {}, signal, text = false } = {}) {
   const sent = { ...authorization(), ...headers };
+  const until = AbortSignal.any([life.signal, ...(signal ? [signal] : [])]);
   if (body !== undefined) sent["Content-Type"] = "application/json";
   const began = performance.now();
   let answer;
   try {
-    const options = { method, headers: sent, signal, credentials: "omit", cache: "no-store", redirect: "error" };
+    const options = { method, headers: sent, signal: until, credentials: "omit", cache: "no-store", redirect: "error" };
     answer = await fetch(address(where), { ...options, body: body === undefined ? undefined : JSON.stringify(body) });
   } catch (error) {
     if (error.name === "AbortError") throw error;
@@ -48,8 +51,7 @@ export async function ask(method, where, { body, headers = {}, signal, text = fa
   }
   const content = await answer.text();
   const ms = performance.now() - began;
-  if (!answer.ok) throw refused(answer.status, content);
-  return { value: text ? content : content && JSON.parse(content), headers: answer.headers, ms };
+  return { value: read(answer.status, content, text), headers: answer.headers, ms };
 }
 
 /** Sends a file and says how far it is. Answers `{value, status}` or throws a Refusal. */
@@ -61,31 +63,44 @@ export function upload(where, file, progress) {
     for (const [name, value] of Object.entries(authorization())) request.setRequestHeader(name, value);
     request.upload.onprogress = (event) => progress(event.loaded, event.total);
     request.onload = () => {
-      if (request.status >= 400) fail(refused(request.status, request.responseText));
-      else done({ value: JSON.parse(request.responseText), status: request.status });
+      try {
+        done({ value: read(request.status, request.responseText), status: request.status });
+      } catch (error) {
+        fail(error);
+      }
     };
     request.onerror = () => fail(new Refusal({ title: "No answer", detail: "The connection broke before the server answered." }));
+    life.signal.addEventListener("abort", () => request.abort());
     request.send(file);
   });
 }
 
-/** Takes a key, or with "" none, and asks the server whose it is. */
-export async function signIn(given) {
-  key = given;
+/** Takes a key, or with "" none, and asks the server whose it is; without one given, once more for the one that it has. */
+export async function signIn(given = key) {
+  begin(given);
   try {
     const { value } = await ask("GET", "/v1/whoami");
     session.set({ state: "in", who: value });
   } catch (error) {
+    if (error.name === "AbortError") return;
     const out = error.problem?.status === 401;
-    session.set({ state: out ? "out" : "down", said: given || !out ? error.message : "" });
+    // A server that does not answer has not refused the key.
     if (out) key = "";
+    session.set({ state: out ? "out" : "down", said: given || !out ? error.message : "" });
   }
 }
 
-export function signOut() {
-  key = "";
+/** Ends the session; `said` is why, where nobody asked for it. */
+export function signOut(said = "") {
+  begin("");
   lastCall.set(null);
-  session.set({ state: "out", said: "" });
+  session.set({ state: "out", said });
+}
+
+function begin(given) {
+  life.abort();
+  life = new AbortController();
+  key = given;
 }
 
 /** Whether who asks may do something with a task, as far as its key's scopes and globs say. */
@@ -96,6 +111,17 @@ export function may(scope, task) {
   return task === undefined || who.tasks.some(fits);
 }
 
+/** What a body says. Throws a Refusal where it is one, or comes from something else than this server. */
+function read(status, content, text = false) {
+  if (status >= 400) throw refused(status, content);
+  if (text || !content) return content;
+  try {
+    return JSON.parse(content);
+  } catch {
+    throw new Refusal({ title: "No answer", detail: "What answers at this address is not the server of this page." });
+  }
+}
+
 function refused(status, content) {
   let problem = { status, title: `Status ${status}`, detail: `The server answered with status ${status}.` };
   try {
@@ -103,9 +129,6 @@ function refused(status, content) {
   } catch {
     // What is no problem comes from a proxy; its status says what there is to say.
   }
-  if (status === 401 && session.get().state === "in") {
-    key = "";
-    session.set({ state: "out", said: "The key is no longer taken." });
-  }
+  if (status === 401 && session.get().state === "in") signOut("The key is no longer taken.");
   return new Refusal(problem);
 }

@@ -58,7 +58,7 @@ const Head = ({ at }) => {
       </nav>
       ${at && signedIn() && html`
         <div class="who"><span class="small">${who.principal.replace(/^key:/, "")}</span>
-          <button type="button" class="slight" onClick=${signOut}>Sign out</button></div>`}
+          <button type="button" class="slight" onClick=${() => signOut()}>Sign out</button></div>`}
     </header>`;
 };
 

@@ -9,6 +9,7 @@ export function SignIn() {
   const [busy, setBusy] = useState(false);
   const submit = async (event) => {
     event.preventDefault();
+    if (busy) return;
     setBusy(true);
     await signIn(field.current.value.trim());
     setBusy(false);
@@ -18,7 +19,7 @@ export function SignIn() {
     return html`<section class="narrow">
       <h1 tabindex="-1">No answer</h1>
       <p role="alert">${said}</p>
-      <button class="main" onClick=${() => signIn("")}>Try again</button>
+      <button class="main" onClick=${() => signIn()}>Try again</button>
     </section>`;
   }
   return html`<section class="narrow">
@@ -28,7 +29,7 @@ export function SignIn() {
       <label for="key">API key</label>
       <input id="key" ref=${field} type="password" autocomplete="off" spellcheck=${false} required aria-describedby="refusal" />
       <p id="refusal" class="error" role="alert">${said}</p>
-      <button class="main" disabled=${busy}>Sign in</button>
+      <button class="main" aria-disabled=${busy}>Sign in</button>
     </form>
   </section>`;
 }
