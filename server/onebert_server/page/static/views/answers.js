@@ -25,12 +25,23 @@ export function Answer({ result, given, beside }) {
     ${result.tokens !== undefined && html`<p class="quiet small">${number(result.tokens)} tokens${result.truncated && html`; <b>the text was cut</b>`}</p>`}`;
 }
 
+/**
+ * Whether an answer's scores are probabilities, which no answer says of itself. Those of a regression are values: a choice has two labels
+ * or more, or a threshold.
+ */
+export function probable({ scores, labels }) {
+  const values = Object.values(scores);
+  return (labels !== undefined || values.length > 1) && values.every((score) => score >= 0 && score <= 1);
+}
+
 /** Probabilities as bars. Numbers that are none, of a regression, have no bars. */
 function Scores({ result, beside }) {
   const [all, setAll] = useState(false);
   const rows = Object.entries(result.scores);
-  const bars = rows.every(([, score]) => score >= 0 && score <= 1);
-  const chosen = new Set(result.selected ?? result.labels ?? (result.label === undefined ? [] : [result.label]));
+  const bars = probable(result);
+  // The best first, as the server has them; reading JSON puts names that are numbers before all others.
+  if (bars) rows.sort(([, one], [, other]) => other - one);
+  const chosen = new Set(result.labels ?? [result.label]);
   return html`
     <table class="scores">
       <thead class="unseen"><tr><th scope="col">Label</th><th scope="col">Score</th>${beside && html`<th scope="col">More than beside it</th>`}</tr></thead>
@@ -38,10 +49,11 @@ function Scores({ result, beside }) {
         <tr class=${chosen.has(label) ? "chosen" : ""}>
           <th scope="row"><span class="wrap">${label}</span>${bars && html`<span class="bar" aria-hidden="true"><i style=${{ width: `${score * 100}%` }}></i></span>`}</th>
           <td>${bars ? probability(score) : decimal(score, 4)}</td>
-          ${beside && html`<td class="quiet">${label in beside ? signed(score - beside[label]) : "–"}</td>`}
+          ${beside && html`<td class="quiet">${Object.hasOwn(beside, label) ? signed(score - beside[label]) : "–"}</td>`}
         </tr>`)}</tbody>
     </table>
-    ${rows.length > AT_FIRST && !all && html`<button type="button" class="slight" onClick=${() => setAll(true)}>All ${number(rows.length)} labels</button>`}`;
+    ${result.labels?.length === 0 && html`<p class="quiet small">No label is over its threshold.</p>`}
+    ${rows.length > AT_FIRST && html`<button type="button" class="slight" onClick=${() => setAll(!all)}>${all ? `The first ${AT_FIRST}` : `All ${number(rows.length)}`} labels</button>`}`;
 }
 
 export const signed = (value) => (Math.abs(value) < 0.0005 ? "±0" : `${value > 0 ? "+" : "−"}${probability(Math.abs(value))}`);

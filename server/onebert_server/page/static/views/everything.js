@@ -3,23 +3,35 @@
 import { html, useMemo, useState } from "../lib.js";
 import { decimal, LongList, many } from "../parts.js";
 import { link } from "../route.js";
+import { probable } from "./answers.js";
 
-const ROW = 52;
+const ROW = 56;
 
-const best = ({ error, label, score, entities, answers }) => {
-  if (error) return [error.title, null];
-  if (label !== undefined) return [label, score];
-  if (answers) return answers.length ? [answers[0].text, answers[0].score] : ["no answer", null];
-  if (entities) return [many(entities.length, "entity", "entities"), null];
-  return ["words", null];
-};
+// In which order answers come: probabilities first, the highest before all; then who does not say anything of the text, what has numbers of
+// another kind, which are no more or less than a probability, and what failed.
+const [SURE, SILENT, OTHER, FAILED] = [0, 1, 2, 3];
+
+/** What an answer says in a row, its place among the others, and its number where it has one. */
+function brief({ error, abstained, label, labels, scores, words, entities, answers }) {
+  if (error) return { said: error.title, place: FAILED };
+  if (abstained) return { said: "abstained", place: SILENT };
+  if (labels?.length === 0) return { said: "none over its threshold", place: SILENT };
+  if (label !== undefined) {
+    const named = labels ?? [label];
+    return { said: named.join(", "), score: scores[named[0]], place: probable({ scores, labels }) ? SURE : OTHER };
+  }
+  if (answers) return answers.length ? { said: answers[0].text, score: answers[0].score, place: SURE } : { said: "no answer", place: SILENT };
+  return { said: entities ? many(entities.length, "entity", "entities") : many(words.length, "word"), place: OTHER };
+}
+
+const before = (one, other) =>
+  one.place - other.place || (one.place === SURE ? other.score - one.score : 0) || one.task.localeCompare(other.task);
 
 export function Everything({ results }) {
   const [wanted, setWanted] = useState("");
   const rows = useMemo(() => {
-    const found = results.map((one) => ({ key: one.task, task: one.task, version: one.version, best: best(one), failed: Boolean(one.error) }));
-    found.sort((one, other) => (other.best[1] ?? -1) - (one.best[1] ?? -1) || one.task.localeCompare(other.task));
-    return found.filter(({ task, best: [label] }) => `${task} ${label}`.toLowerCase().includes(wanted.toLowerCase()));
+    const found = results.map((one) => ({ key: one.task, task: one.task, version: one.version, ...brief(one) })).sort(before);
+    return found.filter(({ task, said }) => `${task} ${said}`.toLowerCase().includes(wanted.toLowerCase()));
   }, [results, wanted]);
   return html`
     <div class="search">
@@ -30,9 +42,11 @@ export function Everything({ results }) {
     <${LongList} id="everything" rows=${rows} height=${ROW} label="Answers of all tasks" draw=${drawn} />`;
 }
 
-const drawn = ({ task, version, best: [label, score], failed }, { tabindex, ref, focus }) => html`
+const LOOKS = { [SILENT]: "said quiet", [FAILED]: "said error" };
+
+const drawn = ({ task, version, said, score, place }, { tabindex, ref, focus }) => html`
   <a class="row" href=${link(["tasks", task])} tabindex=${tabindex} ref=${ref} onFocus=${focus}>
     <span class="title">${task}<span class="quiet">@${version}</span></span>
-    <span class=${failed ? "error" : ""}>${label}</span>
-    <span class="count">${score === null ? "" : decimal(score)}</span>
+    <span class=${LOOKS[place] ?? "said"}>${said}</span>
+    <span class="count">${score === undefined ? "" : decimal(score)}</span>
   </a>`;

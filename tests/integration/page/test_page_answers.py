@@ -1,0 +1,104 @@
+"""Answers of every kind in a browser: what a task does not say is not said for it, and only like numbers are ranked."""
+
+import numpy as np
+import pytest
+from playwright.sync_api import expect
+
+from browsers import assert_accessible, needs_chromium, opened
+from onebert_store.file.format import loads
+from onebert_store.registry.registry import Registry
+from servers import Server, Task
+
+pytestmark = [pytest.mark.slow, needs_chromium]
+
+TEXT = "please help my order is late again"
+LABELS = ["a", "b", "c"]
+
+
+def decided(seed, task_type="single_label", **decision):
+    return Task(seed=seed, labels=LABELS, format=2, task_type=task_type, decision=decision)
+
+
+def far_value():
+    """A regression with a value above every probability."""
+    task = Task(seed=7, labels=["stars"], task_type="regression")
+    task.tensors["head.bias"] = np.array([40.0], np.float32)
+    return task
+
+
+TASKS = {
+    "digits": Task(seed=2, labels=[str(number) for number in range(10)]),
+    "nothing": decided(3, "multi_label", thresholds=dict.fromkeys(LABELS, 0.9999)),
+    "sure": Task(seed=4, labels=LABELS),
+    "stars": far_value(),
+    "unsure": decided(5, abstain={"below": 0.9999}),
+    "several": decided(6, "multi_label", thresholds=dict.fromkeys(LABELS, 0.0001)),
+}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("answers")
+    with Registry.open(folder / "data") as registry:
+        for name, task in TASKS.items():
+            registry.add(name, loads(task.file))
+    with Server(folder) as running:
+        yield running
+
+
+@pytest.fixture
+def page(browser, server):
+    with opened(browser, f"{server.url}/#/try") as one:
+        yield one
+
+
+def classify(page):
+    page.get_by_label("Text", exact=True).fill(TEXT)
+    page.get_by_role("button", name="Classify").click()
+    expect(page.get_by_role("heading", name="Answer")).to_be_visible()
+
+
+def ranked(task):
+    """Labels with their probabilities, by sigmoid of a multi-label task, best first."""
+    scores = task.scores(TEXT)
+    if task.manifest["task_type"] == "multi_label":
+        scores = dict(zip(LABELS, 1 / (1 + np.exp(-task.logits(TEXT))), strict=True))
+    return sorted(scores.items(), key=lambda one: -one[1])
+
+
+def test_only_probabilities_are_ranked_and_who_says_nothing_comes_after_them(page):
+    page.get_by_label("All tasks").check()
+    classify(page)
+    found = page.get_by_role("list", name="Answers of all tasks").get_by_role("link")
+    expect(found).to_have_count(len(TASKS))
+    rows = [tuple(row.locator("> span").all_inner_texts()) for row in found.all()]
+    best = {name: ranked(TASKS[name]) for name in ("digits", "sure", "several")}
+    order = sorted(best, key=lambda name: -best[name][0][1])
+    several = ", ".join(label for label, _ in best["several"])
+    said = {name: best[name][0][0] for name in order} | {"several": several}
+    assert [row[:2] for row in rows] == [
+        *((f"{name}@1", said[name]) for name in order),
+        ("nothing@1", "none over its threshold"),
+        ("unsure@1", "abstained"),
+        ("stars@1", "stars"),
+    ]
+    assert [row[2] for row in rows[3:5]] == ["", ""]
+    assert float(rows[5][2]) == pytest.approx(float(TASKS["stars"].logits(TEXT)[0]), rel=6e-3)
+    assert_accessible(page)
+
+
+def test_labels_that_are_numbers_are_ranked_by_their_scores(page):
+    page.get_by_label("Task", exact=True).fill("digits")
+    classify(page)
+    rows = page.get_by_role("article", name="digits version 1").locator("tbody tr")
+    expect(rows).to_have_count(8)
+    assert rows.locator("th").all_inner_texts() == [label for label, _ in ranked(TASKS["digits"])][:8]
+    expect(rows.first).to_have_class("chosen")
+
+
+def test_that_no_label_is_over_its_threshold_is_said(page):
+    page.get_by_label("Task", exact=True).fill("nothing")
+    classify(page)
+    card = page.get_by_role("article", name="nothing version 1")
+    expect(card).to_contain_text("No label is over its threshold.")
+    assert card.locator("tr.chosen").count() == 0
