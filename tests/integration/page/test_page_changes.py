@@ -15,6 +15,16 @@ from onebert_store.registry.registry import Registry
 from servers import Server, Task, layouts, spec
 
 TASKS = [Task(seed=1), Task(seed=2, kind="lora"), Task(seed=3)]
+# Those of one place by several kinds of changes at once.
+MIXED = [Task(seed=4, kind="everything"), Task(seed=5, kind="everything")]
+# What the page calls them.
+KINDS = {
+    "added": "Biases and gains",
+    "low-rank": "Low-rank changes of weights",
+    "sparse": "Single weights",
+    "adapter": "Adapters",
+    "scale": "Factors",
+}
 KEPT = [("onebert_tasks",), ("onebert_http_requests_total", "onebert_http_request_seconds_bucket"), ("nothing",)]
 
 
@@ -22,8 +32,9 @@ KEPT = [("onebert_tasks",), ("onebert_http_requests_total", "onebert_http_reques
 def server(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("changes")
     with Registry.open(folder / "data") as registry:
-        for one in TASKS:
-            registry.add("tone", loads(one.file))
+        for name, versions in {"tone": TASKS, "mixed": MIXED, "sole": TASKS[:1]}.items():
+            for one in versions:
+                registry.add(name, loads(one.file))
     with Server(folder, front_ends=request.param) as running:
         yield running
 
@@ -90,30 +101,69 @@ def read(answer):
     return list(text_string_to_metric_families(answer.text))
 
 
-@pytest.mark.slow
-@needs_chromium
-def test_the_heat_map_has_the_norms(page, server):
-    page.goto(f"{server.url}/#/tasks/tone?version=3&beside=1")
+def shown(page):
+    """(kind, title, layer, symbol) -> length, of every heat map."""
     found = {}
-    for title, query in (
-        ("Version 3", "3/changes"),
-        ("Version 1", "1/changes"),
-        ("Difference of 3 and 1", "3/changes?against=1"),
-    ):
-        table = page.get_by_role("region", name=f"{title}, what is changed").get_by_role("table")
-        expect(table).to_be_visible()
+    for table in page.locator(".heat").all():
+        kind, title = table.locator("..").get_attribute("aria-label").rsplit(", ", 1)
         columns = table.locator("thead th").all_inner_texts()[1:]
         for row in table.locator("tbody tr").all():
             layer, values = row.locator("th").inner_text(), row.locator("td").all_inner_texts()
             for symbol, value in zip(columns, values, strict=True):
                 if value != "unchanged":
-                    found[title, layer, symbol] = float(value)
-        rows = httpx.get(f"{server.url}/v1/tasks/tone/versions/{query}", timeout=180).json()["changes"]
-        expected = {
-            (title, "–" if one["layer"] is None else str(one["layer"]), one["symbol"]): one["norm"] for one in rows
-        }
-        assert {key: value for key, value in found.items() if key[0] == title} == pytest.approx(expected, rel=1e-2)
+                    found[kind, title, layer, symbol] = float(value)
+    return found
+
+
+def measured(server, task, queries):
+    """The same, as the server says it; `queries` by title."""
+    with httpx.Client(base_url=f"{server.url}/v1/tasks/{task}/versions/", timeout=180) as web:
+        rows = [(title, one) for title, query in queries.items() for one in web.get(query).json()["changes"]]
+    found = {
+        (KINDS[one["kind"]], title, "–" if one["layer"] is None else str(one["layer"]), one["symbol"]): one["norm"]
+        for title, one in rows
+    }
+    assert len(found) == len(rows)
+    return found
+
+
+@pytest.mark.slow
+@needs_chromium
+@pytest.mark.parametrize(("task", "one", "other", "kinds"), [("tone", 3, 1, 1), ("tone", 2, 1, 2), ("mixed", 2, 1, 5)])
+def test_the_heat_maps_have_the_norms_each_kind_by_itself(page, server, task, one, other, kinds):
+    page.goto(f"{server.url}/#/tasks/{task}?version={one}&beside={other}")
+    expect(page.locator(".heat")).to_have_count(3 * kinds)
+    queries = {
+        f"Version {one}": f"{one}/changes",
+        f"Version {other}": f"{other}/changes",
+        f"Difference of {one} and {other}": f"{one}/changes?against={other}",
+    }
+    assert shown(page) == pytest.approx(measured(server, task, queries), rel=1e-2)
     assert_accessible(page)
+
+
+@pytest.mark.slow
+@needs_chromium
+def test_an_only_version_has_a_heat_map_as_well(page, server):
+    page.goto(f"{server.url}/#/tasks/sole")
+    expect(page.locator(".heat")).to_have_count(1)
+    assert shown(page) == pytest.approx(measured(server, "sole", {"Version 1": "1/changes"}), rel=1e-2)
+    assert_accessible(page)
+
+
+@pytest.mark.slow
+@needs_chromium
+def test_what_was_of_other_versions_is_gone_until_theirs_is_there(page, server):
+    page.goto(f"{server.url}/#/tasks/tone?version=3&beside=1")
+    expect(page.locator(".heat")).to_have_count(3)
+    # Never answered.
+    page.route("**/versions/2/changes", lambda route: None)
+    with page.expect_request("**/versions/2/changes"):
+        page.get_by_label("Version", exact=True).select_option("2")
+    expect(page.locator(".heat")).to_have_count(0)
+    page.get_by_label("Version", exact=True).select_option("3")
+    expect(page.get_by_role("region", name="Biases and gains, Version 3")).to_be_visible()
+    expect(page.locator(".heat")).to_have_count(3)
 
 
 @pytest.mark.slow

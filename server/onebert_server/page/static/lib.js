@@ -18,7 +18,8 @@ export function cell(value) {
     },
     use() {
       const [, again] = useState(null);
-      useEffect(() => {
+      // Before anything else runs, so that nothing is set between what was drawn and the watch.
+      useLayoutEffect(() => {
         watching.add(again);
         return () => watching.delete(again);
       }, []);
@@ -27,18 +28,25 @@ export function cell(value) {
   };
 }
 
-/** Runs `load(signal)` when one of `inputs` changes: `{value}`, `{error}` or neither yet, and `again()`. */
+/**
+ * Runs `load(signal)` when one of `inputs` changes. Answers `again()`, which loads anew, and `value`, `error` or neither yet: what was
+ * loaded for other inputs is gone at once.
+ */
 export function useLoaded(load, inputs) {
-  const [found, setFound] = useState({});
+  const [found, setFound] = useState({ of: inputs });
   const [turn, setTurn] = useState(0);
   useEffect(() => {
     const stop = new AbortController();
-    setFound((before) => ({ value: before.value, stale: true }));
     load(stop.signal).then(
-      (value) => stop.signal.aborted || setFound({ value }),
-      (error) => stop.signal.aborted || setFound({ error }),
+      (value) => stop.signal.aborted || setFound({ of: inputs, value }),
+      (error) => stop.signal.aborted || setFound({ of: inputs, error }),
     );
     return () => stop.abort();
   }, [...inputs, turn]);
-  return { ...found, again: () => setTurn((at) => at + 1) };
+  const again = () => {
+    setFound(({ of, value }) => ({ of, value }));
+    setTurn((at) => at + 1);
+  };
+  const { value, error } = found.of.every((one, at) => one === inputs[at]) ? found : {};
+  return { value, error, again };
 }

@@ -1,4 +1,4 @@
-// What a delta changes, as a heat map by layer and symbol, beside another version's and their difference.
+// What deltas change, as heat maps by layer and symbol: of one version, or of two and their difference.
 
 import { ask, path } from "../api.js";
 import { html, useLoaded, useMemo } from "../lib.js";
@@ -8,29 +8,50 @@ import { decimal, Refused, Waiting } from "../parts.js";
 const ORDER = ["b_q", "b_k", "b_v", "W_q", "W_k", "W_v", "b_m1", "W_m1", "b_LN1", "g_LN1", "b_m2", "W_m2", "b_m3", "W_m3", "b_LN2", "g_LN2"];
 const rank = (symbol) => (ORDER.includes(symbol) ? ORDER.indexOf(symbol) : ORDER.length);
 
-const changesOf = async (name, version, query = "") =>
-  (await ask("GET", `${path`/v1/tasks/${name}/versions/${version}/changes`}${query}`)).value;
+// Kind of a change -> its name, and what its numbers are. Lengths of different kinds are no parts of one length, so each kind has maps and a
+// scale of its own.
+const KINDS = {
+  added: ["Biases and gains", "of what is added to each"],
+  "low-rank": ["Low-rank changes of weights", "of the product BA that is added to each weight"],
+  sparse: ["Single weights", "of what is added to those that are changed"],
+  adapter: ["Adapters", "of each adapter's second map"],
+  scale: ["Factors", "of how far each module's factors are from one"],
+};
 
-export function Changes({ task, one, other }) {
-  const loaded = useLoaded(
-    () => Promise.all([changesOf(task.name, one), changesOf(task.name, other), changesOf(task.name, one, `?against=${other}`)]),
-    [task.name, one, other],
-  );
-  const maps = useMemo(() => loaded.value?.map(grid), [loaded.value]);
-  if (loaded.error) return html`<${Refused} error=${loaded.error} />`;
-  if (!maps) return html`<${Waiting} />`;
-  const columns = [...new Set(maps.flatMap(({ symbols }) => symbols))].sort((left, right) => rank(left) - rank(right) || left.localeCompare(right));
-  const layers = [...new Set(maps.flatMap((map) => map.layers))].sort((left, right) => left - right);
-  const most = Math.max(...maps.flatMap((map) => [...map.cells.values()]), 1e-12);
+const changesOf = async (name, version, signal, query = "") =>
+  (await ask("GET", `${path`/v1/tasks/${name}/versions/${version}/changes`}${query}`, { signal })).value.changes;
+
+/** What `versions` of a task change: one of them, or two beside each other. */
+export function Changes({ task, versions: [one, other] }) {
+  const { value, error, again } = useLoaded((signal) => Promise.all([
+    changesOf(task.name, one, signal),
+    ...(other ? [changesOf(task.name, other, signal), changesOf(task.name, one, signal, `?against=${other}`)] : []),
+  ]), [task.name, one, other]);
+  const kinds = useMemo(() => value && Object.keys(KINDS).filter((kind) => value.flat().some((change) => change.kind === kind)), [value]);
   const titles = [`Version ${one}`, `Version ${other}`, `Difference of ${one} and ${other}`];
   return html`
     <h3 id="changed">What is changed, by layer and symbol</h3>
-    <p class="quiet small">Each field is the length (L2) of what a version adds to the base there; the stronger its colour, the longer. All three have one scale, up to ${decimal(most)}.</p>
-    <div class="maps">${maps.map((map, at) => html`<${HeatMap} title=${titles[at]} map=${map} columns=${columns} layers=${layers} most=${most} />`)}</div>`;
+    ${error ? html`<${Refused} error=${error} again=${again} />` : !kinds && html`<${Waiting} />`}
+    ${kinds?.length === 0 && html`<p>Nothing of the base: only the head is trained.</p>`}
+    ${kinds?.map((kind) => html`<${Kind} key=${kind} kind=${kind} lists=${value} titles=${titles} />`)}`;
 }
 
-/** Norms of all kinds at one place together: they lie beside each other, so their squares add up. */
-function grid({ changes }) {
+/** The maps of one kind of change, on one scale. */
+function Kind({ kind, lists, titles }) {
+  const [name, measure] = KINDS[kind];
+  const maps = lists.map((changes) => grid(changes.filter((change) => change.kind === kind)));
+  const columns = [...new Set(maps.flatMap(({ symbols }) => symbols))].sort((left, right) => rank(left) - rank(right) || left.localeCompare(right));
+  const layers = [...new Set(maps.flatMap((map) => map.layers))].sort((left, right) => left - right);
+  const most = Math.max(...maps.flatMap((map) => [...map.cells.values()]), 1e-12);
+  return html`
+    <h4>${name}</h4>
+    <p class="quiet small">The length (L2) ${measure}; the stronger its colour, the longer, up to ${decimal(most)}${maps.length > 1 && " in all three maps"}.</p>
+    <div class="maps">${maps.map((map, at) => html`
+      <${HeatMap} title=${titles[at]} label=${`${name}, ${titles[at]}`} map=${map} columns=${columns} layers=${layers} most=${most} />`)}</div>`;
+}
+
+/** Lengths by place. Where a layer has several parts of one symbol, these are parts of one vector, whose squares add up. */
+function grid(changes) {
   const squares = new Map();
   for (const { symbol, layer, norm } of changes) {
     const place = `${layer ?? -1} ${symbol}`;
@@ -43,16 +64,18 @@ function grid({ changes }) {
   };
 }
 
-const HeatMap = ({ title, map, columns, layers, most }) => html`
-  <div class="scroll" tabindex="0" role="region" aria-label=${`${title}, what is changed`}>
+const where = (layer) => (layer < 0 ? "outside the layers" : `layer ${layer}`);
+
+const HeatMap = ({ title, label, map, columns, layers, most }) => html`
+  <div class="scroll" tabindex="0" role="region" aria-label=${label}>
     <table class="heat">
       <caption>${title}</caption>
       <thead><tr><th scope="col"><span class="unseen">Layer</span></th>${columns.map((symbol) => html`<th scope="col">${symbol}</th>`)}</tr></thead>
       <tbody>${layers.map((layer) => html`
-        <tr><th scope="row">${layer < 0 ? "–" : layer}</th>${columns.map((symbol) => {
+        <tr><th scope="row" aria-label=${where(layer)}>${layer < 0 ? "–" : layer}</th>${columns.map((symbol) => {
           const norm = map.cells.get(`${layer} ${symbol}`);
           const share = norm === undefined ? 0 : Math.max(6, Math.round((norm / most) * 100));
-          return html`<td style=${{ "--share": `${share}%` }} title=${norm === undefined ? null : `${symbol}, layer ${layer}: ${decimal(norm)}`}><span class="unseen">${norm === undefined ? "unchanged" : decimal(norm)}</span></td>`;
+          return html`<td style=${{ "--share": `${share}%` }} title=${norm === undefined ? null : `${symbol}, ${where(layer)}: ${decimal(norm)}`}><span class="unseen">${norm === undefined ? "unchanged" : decimal(norm)}</span></td>`;
         })}</tr>`)}</tbody>
     </table>
   </div>`;

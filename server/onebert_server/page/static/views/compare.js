@@ -3,7 +3,7 @@
 import { Changes } from "./changes.js";
 import { flat, manifestOf } from "../data.js";
 import { html, useLoaded, useMemo, useState } from "../lib.js";
-import { bytes, date, Refused } from "../parts.js";
+import { bytes, date, Refused, Waiting } from "../parts.js";
 import { link, stay } from "../route.js";
 
 export function Compare({ task, query }) {
@@ -12,10 +12,10 @@ export function Compare({ task, query }) {
   const one = known(query.version) ?? task.aliases.live ?? numbers[0];
   const before = known(task.previous.live);
   const other = known(query.beside) ?? [before, numbers.find((at) => at < one), numbers.find((at) => at !== one)].find((at) => at && at !== one);
-  if (!other) return null;
+  if (!other) return html`<${Changes} task=${task} versions=${[one]} />`;
   const choose = (version, beside) => stay(["tasks", task.name], { version, beside });
   return html`
-    <section aria-labelledby="compare">
+    <section class="compare" aria-labelledby="compare">
       <h2 id="compare">What differs</h2>
       <form class="pair" onSubmit=${(event) => event.preventDefault()}>
         <${Choice} label="Version" value=${one} numbers=${numbers} choose=${(at) => choose(at, other)} />
@@ -23,7 +23,7 @@ export function Compare({ task, query }) {
         <a href=${link(["try"], { task: `${task.name}@${one}`, beside: `${task.name}@${other}` })}>Try both</a>
       </form>
       <${Facts} task=${task} one=${one} other=${other} />
-      <${Changes} task=${task} one=${one} other=${other} />
+      <${Changes} task=${task} versions=${[one, other]} />
     </section>`;
 }
 
@@ -34,10 +34,10 @@ const Choice = ({ label, value, numbers, choose }) => html`
 
 function Facts({ task, one, other }) {
   const [all, setAll] = useState(false);
-  const { value, error } = useLoaded(() => Promise.all([one, other].map((at) => described(task, at))), [task, one, other]);
+  const { value, error, again } = useLoaded(() => Promise.all([one, other].map((at) => described(task, at))), [task.name, one, other]);
   const rows = useMemo(() => value && sideBySide(...value), [value]);
-  if (error) return html`<${Refused} error=${error} />`;
-  if (!rows) return null;
+  if (error) return html`<${Refused} error=${error} again=${again} />`;
+  if (!rows) return html`<${Waiting} />`;
   const shown = all ? rows : rows.filter(([, left, right]) => left !== right);
   return html`
     <div class="scroll" tabindex="0" role="region" aria-label="Facts of both">
