@@ -1,15 +1,44 @@
-"""Pictures of the page for README.md and docs/page.md: `python docs/pictures/page.py URL TASK "A text"`.
+"""Pictures of the page for README.md and docs/page.md, in a minute or two: `python docs/pictures/page.py`.
 
-The server at URL has TASK with versions 1 and 3. Needs playwright and a Chromium; here the system has the font Inter.
+Trains two versions of a task of the demo, serves them and looks at them. Needs playwright and a Chromium; here the
+system has the font Inter. The pictures show latencies: nothing else should run on the machine.
 """
 
 import shutil
-import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from playwright.sync_api import Page, sync_playwright
 
+from onebert_demo.processes import train
+from onebert_demo.tasks import TONE
+from onebert_server.client import Client
+from onebert_server.process import serving
+
 HERE = Path(__file__).parent
+TASK = TONE.name
+TEXT = "The soup was cold and the waiter forgot us, but the dessert was lovely."
+# Of two methods, so that there are two kinds of changes to be seen.
+VERSIONS = (("bitfit", "--epochs", "8"), ("spafit:0-2-I", "--epochs", "8", "--lr", "2e-3"))
+
+
+@contextmanager
+def served() -> Iterator[str]:
+    """The address of a server that has both versions, the second one live, and has answered before."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for number, (method, *options) in enumerate(VERSIONS, 1):
+            out = ["--out", str(folder / f"{number}.safetensors")]
+            train(["--task", TASK, "--method", method, *options, "--data", str(TONE.folder), *out], print)
+        with serving(folder / "data") as server, Client(server.url) as client:
+            for number in range(1, len(VERSIONS) + 1):
+                client.push(TASK, folder / f"{number}.safetensors")
+            client.move_alias(TASK, "live", 2, expected=1)
+            for _ in range(20):
+                client.classify_items([(f"{TASK}@{number}", TEXT) for number in (2, 1)])
+            yield server.url
 
 
 def shoot(page: Page, name: str) -> None:
@@ -20,26 +49,30 @@ def shoot(page: Page, name: str) -> None:
     page.screenshot(path=HERE / f"{name}.png")
 
 
-def main(url: str, task: str, text: str) -> None:
+def look(page: Page, url: str) -> None:
     """Opens the views one after the other."""
-    with sync_playwright() as playwright:
+    page.goto(f"{url}/#/try?task={TASK}@2&beside={TASK}@1")
+    page.get_by_label("Text", exact=True).fill(TEXT)
+    page.get_by_role("button", name="Classify").click()
+    for number in (2, 1):
+        card = page.get_by_role("article", name=f"{TASK} version {number}")
+        card.get_by_role("button", name="Which words mattered?").click()
+        card.locator(".mattered").wait_for()
+    page.locator(".choice").evaluate("one => one.scrollIntoView()")
+    shoot(page, "page-try")
+    page.emulate_media(color_scheme="dark")
+    page.goto(f"{url}/#/tasks/{TASK}?version=2&beside=1")
+    page.locator(".heat").last.scroll_into_view_if_needed()
+    shoot(page, "page-changes")
+
+
+def main() -> None:
+    """Makes both pictures."""
+    with served() as url, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 1000, "height": 860})
-        page.goto(f"{url}/#/try?task={task}@3&beside={task}@1")
-        page.get_by_label("Text", exact=True).fill(text)
-        page.get_by_role("button", name="Classify").click()
-        for _ in range(2):
-            page.get_by_role("button", name="Which words mattered?").first.click()
-            page.wait_for_load_state("networkidle")
-            page.wait_for_timeout(1000)
-        page.get_by_role("heading", name="Answer").scroll_into_view_if_needed()
-        shoot(page, "page-try")
-        page.emulate_media(color_scheme="dark")
-        page.goto(f"{url}/#/tasks/{task}")
-        page.locator(".heat").last.scroll_into_view_if_needed()
-        shoot(page, "page-changes")
+        look(browser.new_page(viewport={"width": 1100, "height": 860}), url)
         browser.close()
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()
