@@ -18,6 +18,7 @@ class Context:
         arrived: when the request came, on the same clock.
         request_id: what the answer and the log call the request.
         min_seq: the registry's change that the answer has to know of; 0 is none.
+        counted: whether quotas have counted it already: a request that is asked in parts counts with its first.
         observed: what becomes known of it on its way.
     """
 
@@ -26,6 +27,7 @@ class Context:
     arrived: float
     request_id: str
     min_seq: int = 0
+    counted: bool = field(default=False, kw_only=True)
     observed: Observed = field(default_factory=Observed, compare=False, repr=False)
 
     def within(self, milliseconds: float | None) -> "Context":

@@ -52,8 +52,13 @@ class Admission:
 
     def check(self, context: Context) -> None:
         """See Backend."""
-        self._rates.check(context.principal)
+        self._check_rates(context)
         self._engine.check(context)
+
+    def _check_rates(self, context: Context) -> None:
+        # What is let in is let in as a whole.
+        if not context.counted:
+            self._rates.check(context.principal)
 
     async def compute(self, context: Context, wanted: Wanted, inputs: Sequence[Pieces]) -> list[Result]:
         """See Backend; the versions stay what they are until the engine is done, whatever is moved or deleted."""
@@ -62,11 +67,11 @@ class Admission:
         versions = self._pin(wanted, context.principal)
         try:
             await self._residents.ready(versions, context)
-            self._rates.check(context.principal)
+            self._check_rates(context)
             expanded = self._expand(versions, inputs, wanted.asked)
             items = [item for question in expanded for item in question.items]
             request = self._engine.submit(items, context, wake=False)
-            self._rates.count(context.principal, items)
+            self._rates.count(context.principal, items, requests=0 if context.counted else 1)
             self._wake_engine()
         except BaseException:
             self._directory.unpin(versions)

@@ -48,5 +48,7 @@ async def read_whole(
             return show(begin + index, answered)
 
         exact = [meant.get(ref, ref) for ref in refs[part]]
+        # The parts are one request: a quota that lets in the first lets in all.
+        call = replace(call, context=replace(call.context, counted=begin > 0))
         shown += await call.ask_each(Wanted(exact, asked=asked), texts[part], of_part)
     return shown

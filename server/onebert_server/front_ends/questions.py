@@ -40,6 +40,7 @@ def question(
         min_seq=context.min_seq,
         span=span.carried if (span := context.observed.span) and span.sampled else None,
         each=each,
+        counted=context.counted,
     )
 
 
@@ -93,7 +94,8 @@ def _context(asked: wire.Compute) -> Context:
     now = time.monotonic()
     principal = wire.principal(asked.principal)
     observed = Observed(carried=asked.span)
-    return Context(principal, now + asked.remaining, now - asked.waited, asked.request_id, asked.min_seq, observed)
+    deadline, arrived = now + asked.remaining, now - asked.waited
+    return Context(principal, deadline, arrived, asked.request_id, asked.min_seq, observed, counted=asked.counted)
 
 
 def _wanted(asked: wire.Compute) -> tuple[Wanted, list[Pieces]]:

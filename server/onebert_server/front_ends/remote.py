@@ -40,7 +40,8 @@ class RemoteBackend:
         """
         if self.channel.full:
             raise QueueFull("as much waits for the process with the engine as a front end holds; try again soon")
-        self._full.check(context)
+        if not context.counted:
+            self._full.check(context)
 
     async def compute(self, context: Context, wanted: Wanted, inputs: Sequence[Pieces]) -> list[Result]:
         """See Backend."""

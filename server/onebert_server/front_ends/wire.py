@@ -114,6 +114,7 @@ class Compute(msgspec.Struct, tag=True, frozen=True, array_like=True):
         min_seq: the registry's change that the answer has to know of.
         span: of the request, where that is sampled; see `Observed.carried`.
         each: whether what is wrong with one question is said of that one alone.
+        counted: whether quotas have counted the request already.
     """
 
     number: int
@@ -129,6 +130,7 @@ class Compute(msgspec.Struct, tag=True, frozen=True, array_like=True):
     min_seq: int = 0
     span: tuple[str, str] | None = None
     each: bool = False
+    counted: bool = False
 
 
 class Cancel(msgspec.Struct, tag=True, frozen=True, array_like=True):
