@@ -325,6 +325,17 @@ def _feeds(session: InferenceSession, tokens: Sequence[Tokens]) -> dict[str, np.
     return {one.name: given[one.name] for one in session.get_inputs()}
 
 
+def test_a_weight_that_is_missing_is_not_made_up(tmp_path: Path) -> None:
+    base = base_of("bert")
+    delta = random_delta(base, "bitfit", "mean")
+    encoder, head = split_head(to_tensors(delta, base))
+    params = merge(base, encoder)
+    del params["encoder.layer.0.output.dense.bias"]
+    with pytest.raises(RuntimeError, match=r"Missing key.*encoder.layer.0.output.dense.bias"):
+        write_onnx(tmp_path / "onnx", str(tiny_base("bert")), params, head, delta.manifest)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_adapters_cannot_merge(tmp_path: Path) -> None:
     base = base_of("bert")
     with pytest.raises(InvalidInput, match="adapters"):

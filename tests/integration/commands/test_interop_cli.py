@@ -6,7 +6,10 @@ import subprocess
 import sys
 
 import pytest
-from peft import LoraConfig
+import transformers
+from onnxruntime import InferenceSession
+from peft import LoraConfig, PeftModel
+from sentence_transformers import SentenceTransformer
 
 from bases import Reference, far_delta, manifest_for, tiny_base
 from onebert_encoder.base.base import load_base
@@ -100,6 +103,75 @@ def test_the_lines_that_are_shown_load_the_folder_and_print_an_answer(onebert, t
     logits = Reference(tiny_base(), delta.tensors, pooling).logits(tokens.input_ids, tokens.type_ids)
     expected = logits if onnx else logits.softmax(-1)
     assert sorted(numbers) == pytest.approx(sorted(expected.tolist()), abs=1e-3)
+
+
+def decided(tmp_path, decision, pooling, task_type="single_label"):
+    """A file with a decision, and its plain model's logits of a text."""
+    spec = load_base(str(tiny_base())).spec
+    manifest = {**manifest_for(spec, pooling), "task_type": task_type, "format": 2, "decision": decision}
+    delta = Delta(parse_manifest(manifest), far_delta(spec, "bitfit", pooling, 2, seed=1))
+    save(tmp_path / "tone.safetensors", delta)
+    tokens = load_base(str(tiny_base())).tokenizer.encode([TEXT], 48)[0]
+    logits = Reference(tiny_base(), delta.tensors, pooling).logits(tokens.input_ids, tokens.type_ids)
+    return tmp_path / "tone.safetensors", logits
+
+
+TEXT = "the parcel was late"
+ACTIVATED = {"softmax": lambda logits: logits.softmax(-1), "sigmoid": lambda logits: logits.sigmoid()}
+
+
+@pytest.mark.parametrize("activation", [None, "softmax", "sigmoid", "none"])
+@pytest.mark.parametrize("task_type", ["single_label", "multi_label"])
+@pytest.mark.parametrize("form", ["--merged", "--peft"])
+def test_a_pipeline_gives_the_scores_that_the_decision_is_for(onebert, tmp_path, activation, task_type, form):
+    temperature = None if activation == "none" else 2.5
+    decision = {"activation": activation, "temperature": temperature, "positives": ["label 1"]}
+    decision = {name: value for name, value in decision.items() if value is not None}
+    file, logits = decided(tmp_path, decision, "pooler", task_type)
+    status, _, error = onebert("export", file, "--base", tiny_base(), form, tmp_path / "out")
+    assert status == 0, error
+    model = str(tmp_path / "out")
+    if form == "--peft":
+        config = transformers.AutoConfig.from_pretrained(tmp_path / "out" / "task_config.json")
+        plain = transformers.AutoModelForSequenceClassification.from_pretrained(tiny_base(), config=config)
+        model = PeftModel.from_pretrained(plain, tmp_path / "out").eval().get_base_model()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tiny_base())
+    found = transformers.pipeline("text-classification", model, tokenizer=tokenizer)(TEXT, top_k=None)
+    own = {"single_label": "softmax", "multi_label": "sigmoid"}[task_type]
+    activate = ACTIVATED.get(activation or own, lambda logits: logits)
+    expected = activate(logits / (temperature or 1.0)).tolist()
+    assert {one["label"]: one["score"] for one in found} == {
+        f"label {i}": pytest.approx(score, abs=1e-4) for i, score in enumerate(expected)
+    }
+
+
+def test_what_no_model_does_is_said_and_written_beside_it(onebert, tmp_path):
+    decision = {
+        "temperature": 2.0,
+        "thresholds": {"label 1": 0.75},
+        "positives": ["label 1"],
+        "abstain": {"energy": -3.0},
+        "window": {"tokens": 40, "overlap": 8, "reduction": "max"},
+    }
+    file, logits = decided(tmp_path, decision, "mean")
+    # Of logits that are divided by 2 energy is half of what it was.
+    left = {**decision, "abstain": {"energy": -1.5}}
+    del left["temperature"]
+    for form in ("--merged", "--onnx"):
+        status, printed, error = onebert("export", file, "--base", tiny_base(), form, tmp_path / form, "--json")
+        assert status == 0, error
+        assert json.loads(printed)["left_to_callers"] == left
+        assert json.loads((tmp_path / form / "config.json").read_text())["decision"] == left
+    model = SentenceTransformer(str(tmp_path / "--merged"), device="cpu", local_files_only=True)
+    assert model.encode(TEXT).tolist() == pytest.approx((logits / 2).tolist(), abs=1e-4)
+    session = InferenceSession(tmp_path / "--onnx" / "model.onnx")
+    tokens = transformers.AutoTokenizer.from_pretrained(tmp_path / "--onnx")(TEXT, return_tensors="np")
+    feeds = {one.name: tokens[one.name].astype("int64") for one in session.get_inputs()}
+    assert session.run(["logits"], feeds)[0][0].tolist() == pytest.approx((logits / 2).tolist(), abs=1e-4)
+    status, printed, _ = onebert("export", file, "--base", tiny_base(), "--merged", tmp_path / "again")
+    assert status == 0
+    said = 'note: left to whoever asks the model, and written into its configuration: thresholds {"label 1": 0.75}, '
+    assert said in printed
 
 
 def test_without_the_packages_that_write_onnx_one_line_says_so(onebert, tmp_path, monkeypatch):

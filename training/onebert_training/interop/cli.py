@@ -65,8 +65,9 @@ def export(
 ) -> None:
     """Write a delta as what others load: merged into a Hugging Face checkpoint, a PEFT adapter, or an ONNX model.
 
-    The folder gives the answers of the delta, and the lines that load it are shown. A delta with parts that such a
-    folder cannot hold is refused.
+    The folder gives the scores of the delta, and the lines that load it are shown. Thresholds and whatever else such a
+    folder cannot do by itself are said, and written into its configuration. A delta with parts that it cannot hold is
+    refused.
     """
     from onebert_training.interop.commands import run_export  # noqa: PLC0415
 

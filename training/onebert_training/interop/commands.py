@@ -1,5 +1,6 @@
 """What `onebert import` and `onebert export` do: load, convert, write, show."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from onebert_store.errors import InvalidSettings
 from onebert_store.file.delta import check
 from onebert_store.file.format import load, save
 from onebert_store.file.manifest import TaskType
+from onebert_training.interop.decided import left_to_callers, without_temperature
 from onebert_training.interop.examples import ONNX, example
 from onebert_training.interop.folders import check_free
 from onebert_training.interop.heads import split_head
@@ -69,6 +71,7 @@ def run_export(
     with console.busy("loading the base and converting"):
         loaded = load_base(base)
         check(delta, loaded.spec)
+        delta = without_temperature(delta)
         if peft is not None:
             record |= export_adapter(folder, delta, loaded, base)
         else:
@@ -79,6 +82,8 @@ def run_export(
                 record["loads_with"] = ONNX
             else:
                 record["loads_with"] = write_checkpoint(*model)
+    if left := left_to_callers(delta.manifest):
+        record["left_to_callers"] = left
     if peft is None:
         record["example"] = example(record["loads_with"], folder, delta.manifest)
     _show(record, as_json)
@@ -89,8 +94,13 @@ def _show(record: dict[str, Any], as_json: bool) -> None:
         console.print_json(record)
         return
     for key, value in record.items():
-        if value is not None and key != "example":
+        if value is not None and key not in ("example", "left_to_callers"):
             text = ", ".join(value) if isinstance(value, list) else value
             console.out.print(f"{key.replace('_', ' ')}: {text}", soft_wrap=True)
+    if left := record.get("left_to_callers"):
+        said = ", ".join(f"{name} {json.dumps(value, ensure_ascii=False)}" for name, value in left.items())
+        console.out.print(
+            f"note: left to whoever asks the model, and written into its configuration: {said}", soft_wrap=True
+        )
     if "example" in record:
         console.out.print(f"\n{record['example']}", soft_wrap=True)

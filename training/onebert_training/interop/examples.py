@@ -1,8 +1,11 @@
 """The lines of Python that load an exported folder and ask it, for whoever has just written one."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
-from onebert_store.file.manifest import Manifest, TaskType
+from onebert_encoder.answering.scores import own_activation
+from onebert_store.file.decision import Activation
+from onebert_store.file.manifest import Manifest
 from onebert_training.interop.heads import AUTO_CLASSES
 from onebert_training.interop.sentence import LOADS_WITH
 
@@ -38,7 +41,7 @@ tokens = AutoTokenizer.from_pretrained({folder!r})({text}, truncation={truncatio
 session = InferenceSession({model!r})
 print(session.run(None, {{each.name: tokens[each.name] for each in session.get_inputs()}}))"""
 
-_SCORES: dict[TaskType, str] = {"multi_label": "logits.sigmoid()", "regression": "logits"}
+_SCORES: Mapping[Activation, str] = {"softmax": "logits.softmax(-1)", "sigmoid": "logits.sigmoid()", "none": "logits"}
 
 
 def example(loads_with: str, folder: Path, manifest: Manifest) -> str:
@@ -57,7 +60,7 @@ def example(loads_with: str, folder: Path, manifest: Manifest) -> str:
         truncation = repr("only_second") if span else "True"
         return _ONNX.format(**where, model=str(folder / "model.onnx"), truncation=truncation)
     if loads_with == LOADS_WITH:
-        return _SENTENCE.format(**where, scores=_SCORES.get(manifest.task_type, "logits.softmax(-1)"))
+        return _SENTENCE.format(**where, scores=_SCORES[own_activation(manifest)])
     if span:
         return _SPAN.format(**where)
     token = loads_with == AUTO_CLASSES["token"]

@@ -21,7 +21,7 @@ AUTO_CLASSES: Mapping[Kind, str] = {
     "span": "AutoModelForQuestionAnswering",
 }
 
-# PEFT's task types -> our kinds of head; our task types -> `problem_type` in a Hugging Face configuration.
+# PEFT's task types -> our kinds of head; our task types -> the `problem_type` that a configuration has by default.
 PEFT_TASKS: Mapping[str, Kind] = {"SEQ_CLS": "sequence", "TOKEN_CLS": "token", "QUESTION_ANS": "span"}
 PROBLEMS: Mapping[str, str] = {
     "single_label": "single_label_classification",

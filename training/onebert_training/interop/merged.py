@@ -15,8 +15,9 @@ from onebert_encoder.base.source import DEFAULT_BASE, find_base
 from onebert_store.errors import InvalidInput
 from onebert_store.file.delta import ADAPTER_DOWN, DELTA, LORA_A, LORA_B, SCALE, SCALED, SPARSE_INDEX, SPARSE_VALUE
 from onebert_store.file.manifest import Manifest
+from onebert_training.interop.decided import IN_CONFIG, left_to_callers, problem_of
 from onebert_training.interop.folders import whole_folder, write_json, write_tensors
-from onebert_training.interop.heads import AUTO_CLASSES, POOLER, PROBLEMS, fitting_layout, head_layers, head_state
+from onebert_training.interop.heads import AUTO_CLASSES, POOLER, fitting_layout, head_layers, head_state
 from onebert_training.interop.sentence import LOADS_WITH, write_modules
 
 # Files of a tokenizer: its vocabulary and its settings.
@@ -76,7 +77,7 @@ def write_checkpoint(
         base: the base's folder or Hub id, as given to `load_base`: configuration and tokenizer come from there.
         params: every encoder parameter by its Hugging Face name without prefix.
         head: `head.weight`, `head.bias` and, where the head has one, `head.dense.weight` and `head.dense.bias`.
-        manifest: gives labels, task type, pooling and the longest input.
+        manifest: gives labels, activation, pooling and the longest input; its temperature is in the head already.
 
     Returns:
         The name of the class that loads it.
@@ -121,12 +122,12 @@ def write_surroundings(folder: Path, base: str | None, manifest: Manifest, auto_
 
 
 def model_config(source: Path, manifest: Manifest, auto_class: str) -> dict[str, Any]:
-    """The base's config.json with the task's class, labels and problem type."""
+    """The base's config.json with the task's class, labels and problem type, and what its callers have to do."""
     config: dict[str, Any] = json.loads((source / "config.json").read_text(encoding="utf-8"))
-    for key in ("_name_or_path", "torch_dtype", "num_labels", "problem_type"):
+    for key in ("_name_or_path", "torch_dtype", "num_labels", "problem_type", IN_CONFIG):
         config.pop(key, None)
     config |= {"architectures": [_CLASS_NAMES[auto_class][manifest.base.model_type]], "dtype": "float32"}
     config["id2label"] = {str(i): label for i, label in enumerate(manifest.labels)}
     config["label2id"] = {label: i for i, label in enumerate(manifest.labels)}
-    problem = PROBLEMS.get(manifest.task_type)
-    return config | ({"problem_type": problem} if problem else {})
+    problem, left = problem_of(manifest), left_to_callers(manifest)
+    return config | ({"problem_type": problem} if problem else {}) | ({IN_CONFIG: left} if left else {})

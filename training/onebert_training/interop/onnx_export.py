@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoModel
 from onebert_store.errors import InvalidSettings
 from onebert_store.file.manifest import Manifest
 from onebert_training.interop.folders import whole_folder
-from onebert_training.interop.heads import AUTO_CLASSES, Layer, head_layers, kind_of
+from onebert_training.interop.heads import AUTO_CLASSES, POOLER, Layer, head_layers, kind_of
 from onebert_training.interop.merged import write_surroundings
 
 MODEL = "model.onnx"
@@ -47,7 +47,7 @@ def write_onnx(
         base: the base's folder or Hub id, as given to `load_base`.
         params: every encoder parameter by its Hugging Face name without prefix.
         head: `head.*` tensors of the delta.
-        manifest: gives labels, task type, pooling and the longest input.
+        manifest: gives labels, activation, pooling and the longest input; its temperature is in the head already.
 
     Raises:
         InvalidSettings: `folder` cannot be created or is not empty.
@@ -59,8 +59,9 @@ def write_onnx(
         config = AutoConfig.from_pretrained(filling)
         # The other ways to compute attention choose by what they are given, which a recorded graph cannot.
         encoder = AutoModel.from_config(config, attn_implementation="eager")  # type: ignore[no-untyped-call]
-        # Missing is a pooler at most, which is among the head's layers where the task uses it.
-        encoder.load_state_dict(params, strict=False)
+        # The class has a pooler also where the base has none; where the task uses one it is among the head's layers.
+        own = {name: tensor for name, tensor in encoder.state_dict().items() if name.startswith(POOLER)}
+        encoder.load_state_dict(own | dict(params))
         model = _Merged(encoder, head_layers(manifest.pooling, params, head), manifest.pooling, kind == "span").eval()
         outputs = ["start_logits", "end_logits"] if kind == "span" else ["logits"]
         segments = getattr(config, "type_vocab_size", 0) > 1

@@ -1,0 +1,61 @@
+"""What a delta's decision becomes where others ask the model: weights, a name of an activation, and what is left."""
+
+from typing import Any
+
+import numpy as np
+
+from onebert_encoder.answering.scores import own_activation
+from onebert_store.file.decision import Abstain, Decision
+from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT, Delta, require_finite
+from onebert_store.file.manifest import Manifest, format_for
+
+IN_CONFIG = "decision"
+"""The key of a Hugging Face configuration that holds what no model does by itself."""
+
+
+def without_temperature(delta: Delta) -> Delta:
+    """The delta with its temperature in the last layer of its head: the same answers from logits that are divided.
+
+    Golden logits, which were those of the other weights, are left out.
+
+    Raises:
+        NotFinite: divided weights are beyond float32.
+    """
+    manifest, decision = delta.manifest, delta.manifest.decision
+    if decision is None or decision.temperature is None:
+        return delta
+    with np.errstate(over="ignore"):
+        head = {
+            name: delta.tensors[name].astype(np.float32) / np.float32(decision.temperature)
+            for name in (HEAD_WEIGHT, HEAD_BIAS)
+        }
+    require_finite(head)
+    rest = _at_temperature_one(decision, decision.temperature)
+    changed = {"decision": rest, "format": format_for(rest), "golden": None}
+    return Delta(manifest.model_copy(update=changed), {**delta.tensors, **head})
+
+
+def problem_of(manifest: Manifest) -> str | None:
+    """`problem_type` of a Hugging Face configuration, by which pipelines choose the activation; None per token."""
+    if manifest.per_token:
+        return None
+    named = {"softmax": "single_label_classification", "sigmoid": "multi_label_classification", "none": "regression"}
+    return named[own_activation(manifest)]
+
+
+def left_to_callers(manifest: Manifest) -> dict[str, Any]:
+    """What a decision says beside what the model's own files say: thresholds, positives, abstain, window."""
+    if manifest.decision is None:
+        return {}
+    # The pipeline for tokens has a softmax and no other activation.
+    said = {"temperature"} if manifest.per_token else {"temperature", "activation"}
+    return manifest.decision.model_dump(exclude_none=True, exclude=said)
+
+
+def _at_temperature_one(decision: Decision, temperature: float) -> Decision | None:
+    abstain = decision.abstain
+    if abstain is not None and abstain.energy is not None:
+        # -T logsumexp(logits / T) is compared: of divided logits the same without T in front.
+        abstain = Abstain(energy=abstain.energy / temperature)
+    rest = decision.model_copy(update={"temperature": None, "abstain": abstain})
+    return rest if rest.model_dump(exclude_none=True) else None
