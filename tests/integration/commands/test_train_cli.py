@@ -18,9 +18,12 @@ from rich.console import Console
 from sentence_transformers import SentenceTransformer
 from sklearn.metrics import accuracy_score
 
-from bases import tiny_base
+from bases import Reference, far_delta, manifest_for, tiny_base
+from onebert_encoder.base.base import load_base
 from onebert_store.command import console
-from onebert_store.file.format import load
+from onebert_store.file.delta import Delta
+from onebert_store.file.format import load, save
+from onebert_store.file.manifest import parse_manifest
 
 THINGS = ("parcel", "order", "invoice", "password", "screen", "refund")
 
@@ -307,6 +310,7 @@ def test_a_killed_run_continues_to_the_same_bytes(onebert, folder, tmp_path):
         (["--method", "spafit:1-2-I"], "needs 4 layers or more; the base has 3"),
         (["--data", "nowhere"], "neither a file nor a folder"),
         (["--label", "kind"], "train.csv: no column kind"),
+        (["--positive", "bad"], "--positive bad is no label of the task; it has 'complaint', 'praise'"),
         (["--metric", "pearson"], "the metrics of this task are accuracy"),
         (["--base", "nowhere/nothing"], "nowhere/nothing"),
         (["--device", "abacus"], "device is cpu, cuda or cuda:N"),
@@ -328,6 +332,43 @@ def test_errors_are_one_line_and_leave_no_file(onebert, folder, tmp_path, monkey
     assert message in progress
     assert progress.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_multi_label_task_is_measured_by_its_own_thresholds(onebert, tmp_path):
+    """By what a server would answer: labels over the delta's thresholds, of the activation and temperature it has."""
+    spec = load_base(str(tiny_base())).spec
+    tensors = far_delta(spec, "bitfit", "mean", 2, seed=1)
+    texts = [
+        f"{one} parcel {other}" for one in ("late", "lost", "fine") for other in ("today", "again", "never", "now")
+    ]
+    encoded = load_base(str(tiny_base())).tokenizer.encode(texts, 48)
+    reference = Reference(tiny_base(), tensors, "mean")
+    scores = [(reference.logits(one.input_ids, one.type_ids).double() / 2).sigmoid().tolist() for one in encoded]
+    # Between two neighbours: half of the texts have the label.
+    ranked = [sorted(column) for column in zip(*scores, strict=True)]
+    assert min(column[6] - column[5] for column in ranked) > 1e-5, "rounding decides"
+    thresholds = {f"label {i}": (column[5] + column[6]) / 2 for i, column in enumerate(ranked)}
+    names = list(thresholds)
+    decision = {"temperature": 2.0, "thresholds": thresholds, "window": {"tokens": 8, "overlap": 0, "reduction": "max"}}
+    manifest = {**manifest_for(spec), "task_type": "multi_label", "format": 2, "decision": decision}
+    save(tmp_path / "tags.safetensors", Delta(parse_manifest(manifest), tensors))
+    rows = [
+        {"text": text, "label": [name for name, score in zip(names, row, strict=True) if score > thresholds[name]]}
+        for text, row in zip(texts, scores, strict=True)
+    ]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    status, printed, error = onebert(
+        "evaluate", tmp_path / "tags.safetensors", "--data", tmp_path / "rows.jsonl", "--base", tiny_base(), "--json"
+    )
+    assert status == 0, error
+    record = json.loads(printed)
+    assert record["metrics"] == {"micro_f1": 1.0, "macro_f1": 1.0, "accuracy": 1.0}
+    longer = sum(len(one) > 8 for one in encoded)
+    assert [said for said in record["warnings"] if "window" in said] == (
+        [f"{longer} texts are longer than a window: a server reads them whole, and here their beginning is read"]
+        if longer
+        else []
+    )
 
 
 def test_a_delta_of_another_base_is_not_evaluated(onebert, folder, tmp_path):

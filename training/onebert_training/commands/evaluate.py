@@ -1,21 +1,26 @@
 """What `onebert evaluate` does: load, compute, show."""
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 
+from onebert_encoder.answering.scores import score
 from onebert_encoder.maths.fold import fold, to_tensors
+from onebert_encoder.text.tokens import Tokens
 from onebert_store.command import console
 from onebert_store.file.delta import check
 from onebert_store.file.format import load
+from onebert_store.file.manifest import Manifest
 from onebert_training.commands.showing import show_evaluated
 from onebert_training.data.dataset import load_split
 from onebert_training.data.options import ReadOptions
 from onebert_training.device import load_on
-from onebert_training.fit.evaluation import predict
+from onebert_training.fit.evaluation import Logits, predict
 from onebert_training.fit.features import Inputs
-from onebert_training.tasks.metrics import choose_metric
+from onebert_training.tasks.metrics import check_finite, choose_metric
 from onebert_training.tasks.objectives import OBJECTIVES
 
 
@@ -47,6 +52,8 @@ def run_evaluate(
             row = fold(loaded, to_tensors(delta, loaded), manifest.pooling)
         features = Inputs(loaded, tokens).features(0, manifest.pooling)
         logits = predict(loaded, row, features)
+        if manifest.task_type == "multi_label":
+            logits = _selected(logits, manifest)
         scores = objective.evaluate(examples, tokens, logits)
     seconds = time.perf_counter() - started
     # The file may name the metric that decided in training; if this task type has that metric, it decides here, too.
@@ -59,7 +66,7 @@ def run_evaluate(
         "rows": len(examples),
         "metric": decides,
         "metrics": scores,
-        "warnings": list(verdict.warnings),
+        "warnings": [*verdict.warnings, *_unread(tokens, manifest)],
         "useful": verdict.useful,
         "seconds": round(seconds, 3),
         "tokens_per_second": round(sum(map(len, tokens)) / seconds),
@@ -68,3 +75,23 @@ def run_evaluate(
         console.print_json(record)
     else:
         show_evaluated(record)
+
+
+def _selected(logits: Sequence[Logits], manifest: Manifest) -> list[Logits]:
+    """[labels] for every text, above 0 where a server's answer has the label: by the delta's own thresholds.
+
+    Raises:
+        NotFinite: a logit is NaN or infinite.
+    """
+    check_finite(logits)
+    selected = np.asarray(score(np.stack(logits).astype(np.float64), manifest).selected, dtype=bool)
+    return list(np.where(selected, np.float32(1), np.float32(-1)))
+
+
+def _unread(tokens: Sequence[Tokens], manifest: Manifest) -> list[str]:
+    """Says of how many texts a server reads more than their beginning."""
+    window = None if manifest.decision is None else manifest.decision.window
+    longer = sum(one.truncated or (window is not None and len(one) > window.tokens) for one in tokens)
+    if window is None or not longer:
+        return []
+    return [f"{longer:,} texts are longer than a window: a server reads them whole, and here their beginning is read"]

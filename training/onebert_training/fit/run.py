@@ -23,6 +23,7 @@ from onebert_store.file.delta import SPARSE_VALUE
 from onebert_store.file.format import MAX_FILE_BYTES, MAX_HEADER_BYTES
 from onebert_store.file.manifest import PER_TOKEN, Manifest, Pooling, format_for, parse_manifest
 from onebert_store.file.strict_json import shown
+from onebert_training.data.checks import listed
 from onebert_training.data.dataset import Dataset
 from onebert_training.fit.evaluation import Logits, predict
 from onebert_training.fit.features import Features, Inputs
@@ -276,5 +277,5 @@ def _positives(said: str | None, labels: Sequence[str]) -> list[str]:
         return []
     names = [said] if said in labels else [one.strip() for one in said.split(",")]
     if strangers := [one for one in names if one not in labels]:
-        raise InvalidSettings(f"{shown(strangers[0])} (--positive) is no label of the task")
+        raise InvalidSettings(f"--positive {shown(strangers[0])} is no label of the task; it has {listed(labels)}")
     return names
