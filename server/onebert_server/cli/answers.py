@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from onebert_server.client import TaskResult
 
 # What an answer says, in order; of these a file has the columns that the first answer has.
-_SAID = ("label", "score", "labels", "scores", "words", "entities", "answers", "abstained", "truncated")
+_SAID = ("label", "score", "labels", "scores", "words", "entities", "answers", "abstained", "truncated", "windows")
 _ALWAYS = ("version", "digest", "error")
 _ROWS = 4096  # of a row group
 
@@ -128,6 +128,7 @@ class AnswersFile:
     Attributes:
         count: rows that were added.
         without: those among them that have no answer.
+        cut: those among them whose text was longer than what was read.
 
     Raises:
         InvalidSettings: a column of the answer is called as one of the input; while rows are added.
@@ -138,12 +139,13 @@ class AnswersFile:
         self._writer: Writer | None = None
         self._said: tuple[str, ...] = ()
         self._held: list[Row] = []
-        self.count = self.without = 0
+        self.count = self.without = self.cut = 0
 
     def add(self, row: Row, result: "TaskResult | None", error: str | None = None) -> None:
         """Adds a row with its answer, or with why it has none."""
         self.count += 1
         self.without += result is None
+        self.cut += result is not None and result.truncated is True
         if self._writer is None and result is None:
             self._held.append(row if error is None else Row(None, row.place, row.cells, error))
             return
@@ -201,6 +203,7 @@ def _types(task: str, schema: "pyarrow.Schema | None") -> dict[str, Any]:
         "answers": pyarrow.list_(pyarrow.struct([*stretch, ("score", number)])),
         "abstained": pyarrow.bool_(),
         "truncated": pyarrow.bool_(),
+        "windows": place,
         "version": place,
     }
     kinds = {column.name: column.type for column in schema or ()}

@@ -2,7 +2,7 @@
 
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,9 +16,14 @@ from onebert_server.cli.options import (
     ApiKey,
     Encoding,
     Ref,
+    ScoresBy,
     TextColumn,
     TextPairColumn,
+    Threshold,
+    TopK,
     Url,
+    Windows,
+    asked_of_answers,
     connect,
 )
 from onebert_server.cli.rows import Row
@@ -55,15 +60,10 @@ def classify(
             rich_help_panel=INPUT,
         ),
     ] = False,
-    top_k: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="K",
-            help="How many scores to give, best first; of a span task, how many answers, at most 20.",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = None,
+    top_k: TopK = None,
+    activation: ScoresBy = None,
+    threshold: Threshold = None,
+    window: Windows = None,
     as_json: Annotated[
         bool,
         typer.Option(
@@ -90,19 +90,21 @@ def classify(
     With --out a row without a text, or with one that the task does not take, has no answer and says why in the column
     TASK_error.
     """
+    wanted = asked_of_answers(top_k, activation, threshold, window)
     if out is not None:
         if file is None or texts or as_json:
             raise typer.BadParameter("--out goes with --file, and without --json")
         with connect(url, api_key) as client:
-            _write(client, task, file, out, ((text, text_pair), encoding, pair), top_k)
+            _write(client, task, file, out, ((text, text_pair), encoding, pair), wanted)
         return
     from onebert_server.cli.results import ResultTable, json_lines  # noqa: PLC0415
 
     asked = _asked(texts, file, (text, text_pair), encoding, pair)
     with connect(url, api_key) as client, console.progress(with_results=True) as bar:
         done = bar.add_task("classifying", total=None, visible=file is not None)
-        table = None
-        for batch, results in _answers(client, task, asked, top_k):
+        table, cut = None, 0
+        for batch, results in _answers(client, task, asked, wanted):
+            cut += sum(one.truncated is True for one in results)
             if as_json:
                 for line in json_lines(batch, results):
                     typer.echo(line)
@@ -110,9 +112,17 @@ def classify(
                 table = table or ResultTable(batch, results, top_k)
                 table.print(batch, results)
             bar.advance(done, len(batch))
+    if not as_json:  # where each object says it
+        _say_cut(cut)
 
 
-def _write(client: "Client", ref: str, file: Path, out: Path, reading: Any, top_k: int | None) -> None:
+def _say_cut(count: int) -> None:
+    if count:
+        what = f"{count:,} text{'' if count == 1 else 's'} over the task's longest input"
+        console.err.print(f"note: of {what} the end was not read; --window reads all of it", soft_wrap=True)
+
+
+def _write(client: "Client", ref: str, file: Path, out: Path, reading: Any, wanted: Mapping[str, Any]) -> None:
     from onebert_server.cli.answers import WRITERS, AnswersFile  # noqa: PLC0415
     from onebert_store.disk import written_whole  # noqa: PLC0415
 
@@ -122,7 +132,7 @@ def _write(client: "Client", ref: str, file: Path, out: Path, reading: Any, top_
         raise typer.BadParameter("--out is the file that is read")
     with rows_of(file, *reading) as rows, written_whole(out) as made, console.progress() as bar:
         answers = AnswersFile(made, out.name, ref.partition("@")[0], rows)
-        done = bar.add_task("classifying", total=None)
+        done = bar.add_task("classifying rows", total=None)
         waiting = deque[Row]()
 
         def asked() -> Iterator[Asked]:
@@ -133,20 +143,24 @@ def _write(client: "Client", ref: str, file: Path, out: Path, reading: Any, top_
                 if row.input is not None:
                     yield Asked(row.input, dict(row.place))
 
-        with console.heartbeat(lambda: f"classifying: {answers.count:,} rows"):
-            refused: list[str] = []
-            for part, results in _answers(client, ref, asked(), top_k, refused):
-                for number in range(len(part)):
-                    answers.add(waiting.popleft(), *((None, refused.pop()) if not results else (results[number],)))
-                    while waiting and waiting[0].input is None:
-                        answers.add(waiting.popleft(), None)
-                bar.update(done, completed=answers.count)
-            answers.end()
+        refused: list[str] = []
+        for part, results in _answers(client, ref, asked(), wanted, refused):
+            for number in range(len(part)):
+                answers.add(waiting.popleft(), *((None, refused.pop()) if not results else (results[number],)))
+                while waiting and waiting[0].input is None:
+                    answers.add(waiting.popleft(), None)
+            bar.update(done, completed=answers.count)
+        answers.end()
     console.out.print(f"{answers.count:,} rows in {out}, {answers.without:,} without an answer", soft_wrap=True)
+    _say_cut(answers.cut)
 
 
 def _answers(
-    client: "Client", ref: str, asked: Iterable[Asked], top_k: int | None, refusals: list[str] | None = None
+    client: "Client",
+    ref: str,
+    asked: Iterable[Asked],
+    wanted: Mapping[str, Any],
+    refusals: list[str] | None = None,
 ) -> "Iterator[tuple[Sequence[Asked], list[TaskResult]]]":
     """Inputs with their answers; of an input that is refused, the error comes after the answers to all before it.
 
@@ -154,7 +168,7 @@ def _answers(
         client: of the server.
         ref: the task.
         asked: the inputs.
-        top_k: how many scores are asked for.
+        wanted: what is asked of the answers.
         refusals: takes why an input is refused, which then comes alone and without a result; None ends with the error.
     """
     for batch in _batches(asked):
@@ -164,7 +178,7 @@ def _answers(
             if not part:
                 continue
             try:
-                results = client.classify(ref, [one.input for one in part], top_k)
+                results = client.classify(ref, [one.input for one in part], **wanted)
             except (InvalidInput, TooLarge, AnswerNotFinite) as error:
                 refused = first_refused(error.detail)
                 if len(part) == 1 or refused == 0:

@@ -1,13 +1,16 @@
 """Options that several commands share, and the client that they ask for."""
 
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from onebert_server.cli import completion
 from onebert_server.cli.completion import references, task_names
 from onebert_store.command.options import BASE, ENCODING, TEXT, TEXT_PAIR
+from onebert_store.file.decision import Activation
+from onebert_store.file.strict_json import shown
 
 # Heavy imports are inside the commands: `onebert --help` imports these files.
 if TYPE_CHECKING:
@@ -17,7 +20,10 @@ CONNECTION = "Server"
 COMPUTING = "Base and device"
 INPUT = "Input"
 OUTPUT = "Output"
+ANSWER = "Answer"
 URL = completion.URL
+
+_WINDOW = re.compile(r"(?P<tokens>\d{1,5})(,(?P<overlap>\d{1,5})(,(?P<reduction>max|mean|union))?)?")
 
 Url = Annotated[
     str,
@@ -47,6 +53,39 @@ TextPairColumn = Annotated[
 ]
 Encoding = Annotated[str | None, typer.Option("--encoding", metavar="NAME", help=ENCODING, rich_help_panel=INPUT)]
 
+# What a request may say of its answers in place of the task (docs/api.md).
+TopK = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="K",
+        help="How many scores to give, best first; of a span task, how many answers, at most 20.",
+        rich_help_panel=ANSWER,
+    ),
+]
+ScoresBy = Annotated[
+    Activation | None,
+    typer.Option("--activation", help="What makes scores of logits; else as the task says.", rich_help_panel=ANSWER),
+]
+Threshold = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SCORE",
+        help="Labels over it are the answer's labels; else by the task's thresholds.",
+        rich_help_panel=ANSWER,
+    ),
+]
+Windows = Annotated[
+    str | None,
+    typer.Option(
+        "--window",
+        metavar="N[,OVERLAP[,HOW]]",
+        help="Read long texts whole, in windows of N tokens that share OVERLAP; HOW makes one answer of theirs: max, "
+        "mean or union. Else as the task says.",
+        rich_help_panel=ANSWER,
+    ),
+]
+
 # Where these are not given, the environment decides, or the setting's default: they are None.
 Base = Annotated[str | None, typer.Option("--base", help=BASE, rich_help_panel=COMPUTING)]
 Dtype = Annotated[
@@ -72,6 +111,28 @@ DataDir = Annotated[
         rich_help_panel="Data",
     ),
 ]
+
+
+def asked_of_answers(
+    top_k: int | None, activation: "Activation | None", threshold: float | None, window: str | None
+) -> dict[str, Any]:
+    """The options above as the client takes them; what is not given is left out.
+
+    Raises:
+        BadParameter: the window is none.
+    """
+    said = {"top_k": top_k, "activation": activation, "threshold": threshold, "window": _window(window)}
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def _window(text: str | None) -> dict[str, Any] | None:
+    if text is None:
+        return None
+    found = _WINDOW.fullmatch(text)
+    if not found:
+        raise typer.BadParameter(f"--window {shown(text, 40)}: write 256, or 256,64, or 256,64,max")
+    numbers = {name: int(found[name]) for name in ("tokens", "overlap") if found[name]}
+    return numbers | ({"reduction": found["reduction"]} if found["reduction"] else {})
 
 
 def connect(url: str, api_key: str | None) -> "Client":

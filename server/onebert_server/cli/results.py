@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from onebert_server.client import AnswerSpan, LabeledSpan, TaskResult
 
 HEADS = {"answers": ("answer",), "entities": ("entity", "label"), "words": ("word", "label")}
+# What an answer says besides, where its task or the request has it.
+MORE = ("labels", "abstained", "windows")
 GAP = 2
 
 
@@ -46,7 +48,9 @@ class ResultTable:
         self._top_k = top_k
         found = ("answers", "entities", "words")
         self._kind = next((kind for kind in found if getattr(first[0], kind) is not None), None)
-        self._heads = (*HEADS.get(self._kind or "", ("label",)), "score" if top_k is None else "scores")
+        self._more = [name for name in MORE if any(getattr(one, name) is not None for one in first)]
+        scores = "score" if top_k is None else "scores"
+        self._heads = (*HEADS.get(self._kind or "", ("label",)), scores, *self._more)
         rows = [row for one, result in zip(asked, first, strict=True) for row in self._rows(result, _source(one))]
         # What goes to a pipe or a file is cut nowhere.
         self._cut = console.out.width < console.UNLIMITED
@@ -64,19 +68,30 @@ class ResultTable:
             table.add_column(name, min_width=width, max_width=most, no_wrap=name == "text", overflow="fold")
         for one, result in zip(asked, results, strict=True):
             text = _text(one, self._text_width if self._cut else None)
-            for place, row in enumerate(self._rows(result, _source(one)) or [("",) * len(self._heads)]):
+            for place, row in enumerate(self._rows(result, _source(one))):
                 table.add_row("" if place else text, *row)
         console.out.print(table)
         self._began = True
 
     def _rows(self, result: "TaskResult", source: str) -> list[tuple[str, ...]]:
-        if self._kind is not None:
-            return [_finding(each, source) for each in getattr(result, self._kind)]
-        label = ", ".join(result.labels) if result.labels is not None else str(result.label)
+        """One row at least; what is said of the whole answer stands in the first."""
+        more = tuple(_said(getattr(result, name)) for name in self._more)
+        if self._kind is None:
+            return [(shown(str(result.label)), self._scores(result), *more)]
+        found = [_finding(each, source) for each in getattr(result, self._kind)]
+        found = found or [("",) * (len(self._heads) - len(more))]
+        return [(*row, *(("",) * len(more) if place else more)) for place, row in enumerate(found)]
+
+    def _scores(self, result: "TaskResult") -> str:
         if self._top_k is None:
-            return [(shown(label), f"{result.score:.3f}")]
-        scores = (result.scores or {}).items()
-        return [(shown(label), ", ".join(f"{shown(name)} {score:.3f}" for name, score in scores))]
+            return f"{result.score:.3f}"
+        return ", ".join(f"{shown(name)} {score:.3f}" for name, score in (result.scores or {}).items())
+
+
+def _said(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(shown, value)) or "none"
+    return "" if value is None else ("yes" if value else "no") if isinstance(value, bool) else str(value)
 
 
 def _text(one: Asked, most: int | None) -> str:

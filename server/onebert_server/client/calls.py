@@ -278,9 +278,11 @@ def with_json(
 
 def _json(body: Mapping[str, Any]) -> bytes:
     try:
-        return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+        return json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
     except UnicodeEncodeError:
         raise InvalidInput("a text is not valid Unicode") from None
+    except ValueError:
+        raise InvalidInput("a number is not finite") from None
     except TypeError:
         raise InvalidInput("an input is a text, or a tuple of two texts") from None
 

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -13,6 +14,8 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+from onebert_server.cli.classify import classify
+from onebert_store.command import console
 from servers import ONEBERT, Task, assert_answers, clean_env, run_onebert
 
 LABELS = ["good", "bad", "ugly"]
@@ -183,6 +186,26 @@ def test_columns_are_read_as_train_reads_them(write, task, tmp_path):
         ("1", "my order is late"),
         ("3", "what now"),
     ]
+
+
+def test_windows_and_what_was_cut_are_said(server, write, tmp_path):
+    long = "order " * 100
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in ("order", long)))
+    done = write(tmp_path / "a.jsonl", tmp_path / "b.jsonl")
+    assert [row["beside_truncated"] for row in as_list(tmp_path / "b.jsonl")] == [False, True]
+    assert "note: of 1 text over the task's longest input the end was not read" in done.stderr
+    for name in ("c.jsonl", "c.parquet", "c.csv"):
+        done = write(tmp_path / "a.jsonl", tmp_path / name, "--window", "16,4")
+        assert [int(row["beside_windows"]) for row in as_list(tmp_path / name)] == [1, 10]
+        assert "the end was not read" not in done.stderr
+
+
+def test_one_line_at_a_time_says_how_far_it_is(server, task, tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(console, "HEARTBEAT_S", 0.001)
+    (tmp_path / "a.txt").write_text("".join(f"order {i} is late\n" for i in range(500)))
+    classify("beside", file=tmp_path / "a.txt", out=tmp_path / "b.csv", url=server.url)
+    forms = {re.sub(r"[\d,]+", "N", line) for line in capfd.readouterr().err.splitlines()}
+    assert forms <= {"classifying rows: N"}
 
 
 def test_words_say_what_stands_there(server, write, tmp_path):

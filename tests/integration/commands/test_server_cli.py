@@ -111,6 +111,53 @@ def test_classify_arguments(onebert, task):
         assert f"{max(scores.values()):.3f}" in line
 
 
+def test_a_table_says_what_is_over_thresholds_and_where_the_task_does_not_know(server, onebert):
+    """The label stands there also where no score is over a threshold."""
+    decision = {"thresholds": {"a": 0.99}, "positives": ["a"], "abstain": {"below": 0.9}}
+    made = Task(labels=["a", "b"], seed=3, format=2, decision=decision)
+    with server.client() as client:
+        client.push("unsure", made.file)
+    scores = made.scores("my order is late")
+    best = max(scores, key=scores.get)
+    assert scores[best] < 0.9, "a test of nothing else"
+    head, row = onebert("classify", "unsure", "my order is late").splitlines()
+    assert head.split() == ["text", "label", "score", "labels", "abstained"]
+    assert row.split() == [*"my order is late".split(), best, f"{scores[best]:.3f}", "none", "yes"]
+    low = min(scores.values()) - 0.01
+    row = onebert("classify", "unsure", "my order is late", "--threshold", f"{low:.3f}").splitlines()[1]
+    ranked = sorted(scores, key=scores.get, reverse=True)
+    assert row.split()[-3:] == [f"{ranked[0]},", ranked[1], "yes"]
+
+
+def test_classify_asks_for_what_a_request_may_ask(server, onebert, task):
+    logits = dict(zip(task.manifest["labels"], task.logits(TEXTS[0]), strict=True))
+    given = json.loads(onebert("classify", "mood", TEXTS[0], "--json", "--activation", "none"))
+    assert given["scores"] == pytest.approx(logits, abs=1e-4)
+    long = "order " * 100
+    done = run_onebert("classify", "mood", long, "--window", "16,4,mean", url=server.url)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[0].split() == ["text", "label", "score", "windows"]
+    # 100 pieces in windows of 14 beside the special tokens, each 10 further.
+    assert done.stdout.split()[-1] == "10"
+    done = run_onebert("classify", "mood", long, url=server.url)
+    assert done.returncode == 0
+    assert (
+        done.stderr == "note: of 1 text over the task's longest input the end was not read; --window reads all of it\n"
+    )
+    for option, value, said in (
+        ("--window", "16;4", "--window 16;4: write 256, or 256,64, or 256,64,max"),
+        ("--window", "16,12", "overlap is at most half of tokens"),
+        ("--window", "16,4,union", "has no reduction union"),
+        ("--window", "4096", "takes 48 tokens, and a window of it no more"),
+        ("--activation", "relu", "relu"),
+        ("--threshold", "nan", "a number is not finite"),
+    ):
+        done = run_onebert("classify", "mood", "x", option, value, url=server.url)
+        assert done.returncode in (1, 2), option
+        assert said in " ".join(done.stderr.replace("│", "").split())
+        assert "Traceback" not in done.stderr
+
+
 def test_classify_for_scripts_from_standard_input(onebert, task):
     texts = [f"order {i} is late" for i in range(70)]
     out = onebert("classify", "mood@1", "--json", stdin="\n".join(texts) + "\n")
