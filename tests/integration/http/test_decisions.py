@@ -113,6 +113,14 @@ def test_what_cannot_be_asked_is_refused_by_name(client, tasks, body, reason):
         ask(client, items=[{"task": "number", "text": "late"}], activation="none")
 
 
+def test_one_task_answers_whole_and_says_so(client, tasks):
+    """A client that says of every request that it wants all of the answer is answered; one that does not is told."""
+    path = "/v1/tasks/plain/classify"
+    assert client.send("POST", path, json={"inputs": "late", "partial": False}).status_code == 200
+    with pytest.raises(InvalidInput, match="partial: a request for one task is answered whole; /v1/classify takes"):
+        client.send("POST", path, json={"inputs": "late", "partial": True})
+
+
 def test_a_partial_answer_names_what_is_missing(client, tasks):
     items = [{"task": name, "text": "it is late"} for name in ("plain", "nobody", "number@9", "several")]
     found = ask(client, items=items, partial=True, timeout_ms=180_000)

@@ -117,10 +117,21 @@ class Together(Options):
     ] = False
 
 
+def _false(partial: bool) -> bool:
+    if partial:
+        raise ValueError("a request for one task is answered whole; /v1/classify takes partial")
+    return partial
+
+
 class ClassifyRequest(Options):
     """Inputs for one task."""
 
     inputs: Inputs
+    partial: Annotated[
+        bool,
+        AfterValidator(_false),
+        Field(description="false: one task answers whole", json_schema_extra={"const": False}),
+    ] = False
 
 
 class Item(TextPair):
