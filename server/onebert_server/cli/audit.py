@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from onebert_server.client import Change, Client
 
 PAGE = 1000
+TIME = "time (UTC)"
 _AGO = re.compile(r"\d+[smhd]")
 
 
@@ -48,11 +49,15 @@ def audit(
                 # A line each, so that a trail of any length can be read as it comes.
                 typer.echo(json.dumps(as_dict(change), ensure_ascii=False))
             return
-        table = console.table("time", "principal", "action", "what", "request")
+        table = console.table(TIME, "principal", "action", "what", "request")
         for change in changes:
-            at = f"{change.at:%Y-%m-%d %H:%M:%S}"
-            table.add_row(at, change.principal, _action(change), _what(change), change.request)
+            table.add_row(time_of(change.at), change.principal, _action(change), _what(change), change.request)
         console.out.print(table)
+
+
+def time_of(at: datetime) -> str:
+    """A time as a table shows it, below the head `TIME`."""
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
 
 
 def _pages(place: "Client | OfStore", filters: dict[str, Any]) -> "Iterator[Change]":

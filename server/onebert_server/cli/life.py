@@ -1,11 +1,13 @@
 """The commands about what becomes of a task: `rename`, `alias`, `download`, `delete` and `log`."""
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from onebert_server.cli.audit import TIME, time_of
 from onebert_server.cli.completion import references
 from onebert_server.cli.options import OUTPUT, REFERENCE, URL, ApiKey, AsJson, TaskName, Url, connect
 from onebert_server.cli.tasks import move, number_of, print_move
@@ -75,7 +77,7 @@ def alias(
 def download(
     refs: Annotated[
         list[str] | None,
-        typer.Argument(help=f"One or several: {REFERENCE}", metavar="[TASK]...", autocompletion=references),
+        typer.Argument(help=f"One or several: {REFERENCE}", metavar="TASK", autocompletion=references),
     ] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Every version of the tasks that are named, or of all tasks.")
@@ -155,15 +157,13 @@ def log(task: TaskName, url: Url = URL, api_key: ApiKey = None, as_json: AsJson 
         except Forbidden:
             console.err.print("note: this key may not read the audit trail; these are the versions that are there")
             found = client.task(task).versions
-            rows = [
-                _line(f"{one.created_at:%Y-%m-%d %H:%M:%S}", "", "upload", f"version {one.version}") for one in found
-            ]
+            rows = [_line(one.created_at, "", "upload", f"version {one.version}") for one in found]
     if as_json:
-        console.print_json(rows)
+        console.print_json([row | {"time": row["time"].isoformat()} for row in rows])
         return
-    table = console.table("time", "principal", "action", "what")
+    table = console.table(TIME, "principal", "action", "what")
     for row in rows:
-        table.add_row(*row.values())
+        table.add_row(time_of(row.pop("time")), *row.values())
     console.out.print(table)
 
 
@@ -201,7 +201,7 @@ def _changes(client: "Client", task: str) -> "Iterator[Change]":
         after = page[-1].seq
 
 
-def _row(change: "Change") -> dict[str, str]:
+def _row(change: "Change") -> dict[str, Any]:
     action = "roll back" if change.rolled_back else change.action.replace("-", " ")
     version = f"version {change.version}" if change.version else ""
     what = f"{change.alias} {change.before or 'new'} → {change.version or 'nothing'}" if change.alias else version
@@ -209,10 +209,10 @@ def _row(change: "Change") -> dict[str, str]:
         what = f"{version}, {change.alias}" if change.alias else version
     if change.name:
         what = f"{change.task} → {change.name}"
-    return _line(f"{change.at:%Y-%m-%d %H:%M:%S}", change.principal, action, what)
+    return _line(change.at, change.principal, action, what)
 
 
-def _line(time: str, principal: str, action: str, what: str) -> dict[str, str]:
+def _line(time: datetime, principal: str, action: str, what: str) -> dict[str, Any]:
     return {"time": time, "principal": principal, "action": action, "what": what}
 
 

@@ -3,6 +3,7 @@
 import json
 import math
 import subprocess
+from datetime import datetime, timedelta
 from fractions import Fraction
 
 import pytest
@@ -80,7 +81,12 @@ def test_a_task_is_renamed_and_back_and_its_log_has_all_of_it(server, onebert, r
     assert "there is no task tone any more: it was renamed to voice" in refused("log", "tone")
     onebert("rename", "voice", "tone")
     assert [row["what"] for row in json.loads(onebert("log", "tone", "--json"))] == [*own, "voice → tone"]
+    times = [datetime.fromisoformat(row["time"]) for row in json.loads(onebert("log", "mood", "--json"))]
+    assert times == sorted(times)
+    assert {time.utcoffset() for time in times} == {timedelta()}
     lines = onebert("log", "mood").splitlines()
+    assert lines[0].startswith("time (UTC)")
+    assert lines[2].startswith(f"{times[0]:%Y-%m-%d %H:%M:%S}")
     assert len(lines) == len(history) + 2
     assert "there is no task nobody" in refused("log", "nobody")
 
