@@ -169,8 +169,10 @@ def _answers(
         ref: the task.
         asked: the inputs.
         wanted: what is asked of the answers.
-        refusals: takes why an input is refused, which then comes alone and without a result; None ends with the error.
+        refusals: takes why an input is refused, which then comes alone and without a result; None ends with the error,
+            and so does a first batch without any answer: then it is what is asked of all that is refused.
     """
+    version = None
     for batch in _batches(asked):
         waiting = deque([batch])
         while waiting:
@@ -184,7 +186,8 @@ def _answers(
                 if len(part) == 1 or refused == 0:
                     says_where = refused is not None or isinstance(error, InvalidInput)
                     error.detail = located(error.detail if says_where else f"input 0: {error.detail}", part)
-                    if refusals is None:
+                    whole = refused is None and wanted and version is None and not any(waiting)
+                    if refusals is None or whole:
                         raise
                     refusals.append(error.detail)
                     waiting.appendleft(part[1:])
@@ -195,7 +198,8 @@ def _answers(
                 waiting.extendleft((part[good:], part[:good]))
                 continue
             # One version answers the whole input, even if the alias is moved before its end.
-            ref = f"{results[0].task}@{results[0].version}"
+            version = results[0].version
+            ref = f"{results[0].task}@{version}"
             yield part, results
 
 

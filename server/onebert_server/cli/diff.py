@@ -168,7 +168,7 @@ def _print_answers(record: Mapping[str, Any]) -> None:
     table = console.table(*columns, numbers=columns[1:])
     for name, counts in found["labels"].items():
         table.add_row(
-            shown(name), *(str(counts[key]) for key in ("a", "b", "rows", "right_a", "right_b") if key in counts)
+            _said(name), *(str(counts[key]) for key in ("a", "b", "rows", "right_a", "right_b") if key in counts)
         )
     console.out.print(table)
     if not flips:
@@ -176,11 +176,16 @@ def _print_answers(record: Mapping[str, Any]) -> None:
     table = console.table("row", "text", a, b, *(["right"] if "p" in found else []))
     for flip in flips[:MOST_FLIPS]:
         place = flip.get("line", flip.get("row"))
-        right = [shown(flip["right"])] if "p" in found else []
-        table.add_row(str(place), shown(flip["text"], 200), shown(flip["a"]), shown(flip["b"]), *right)
+        right = [_said(flip["right"])] if "p" in found else []
+        table.add_row(str(place), shown(flip["text"], 200), _said(flip["a"]), _said(flip["b"]), *right)
     console.out.print(table)
     if len(flips) > MOST_FLIPS:
         console.out.print(f"and {len(flips) - MOST_FLIPS} more; --json has them all")
+
+
+def _said(answer: str) -> str:
+    """An answer in a table; a multi_label task may answer without a label."""
+    return shown(answer) or "none"
 
 
 def _bars(numbers: Any, most: float) -> str:

@@ -230,12 +230,15 @@ def test_words_say_what_stands_there(server, write, tmp_path):
         (["nobody", "--file", "a.csv", "--out", "b.csv"], 1, "there is no task nobody"),
         (["beside", "--file", "a.csv", "--out", "none/b.csv"], 1, "none/b.csv: No such file"),
         (["beside", "--file", "again.csv", "--out", "b.csv"], 1, "two columns would be called beside_label"),
+        (["beside", "--file", "many.csv", "--out", "b.csv", "--window", "60000"], 1, "and a window of it no more"),
+        (["beside", "--file", "many.csv", "--out", "b.csv", "--top-k", "5000"], 1, "top_k: must be at most 4096"),
         (["beside", "--file", "open.csv", "--out", "b.csv"], 1, "open.csv line 3 is not CSV: a quote is left open"),
     ],
 )
 def test_nothing_is_left_where_it_does_not_come_to_an_end(server, task, tmp_path, arguments, code, said):
     (tmp_path / "a.csv").write_text("text\nmy order is late\n")
     (tmp_path / "again.csv").write_text("text,beside_label\nmy order is late,x\n")
+    (tmp_path / "many.csv").write_text("text\n" + "my order is late\n" * 100)
     (tmp_path / "open.csv").write_text('text,label\nfine,a\n"open,b\n')
     (tmp_path / "b.csv").write_text("as before")
     before = sorted(path.name for path in tmp_path.iterdir())
