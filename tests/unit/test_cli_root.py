@@ -55,7 +55,8 @@ def waits() -> None:
 
 
 def onebert(*arguments, path=()):
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, path)), "COLUMNS": "100"}
+    paths = [*map(str, path), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "COLUMNS": "100"}
     return subprocess.run(
         [sys.executable, "-c", RUN, *map(str, arguments)], capture_output=True, text=True, env=environment, check=False
     )
@@ -92,6 +93,17 @@ def test_help_lists_every_command(plugin, arguments):
     for text in ("inspect", "Show what a delta file holds", "works", "Say hello.", "broken", "Unavailable"):
         assert text in done.stdout
     assert done.stderr == ""
+
+
+def test_help_lists_commands_by_what_they_are_for(plugin):
+    """One under the other: head, then its commands, in the order in which they are needed."""
+    text = onebert("--help", path=[plugin]).stdout
+    words = [line.strip("│╭─ ").split(" ")[0] for line in text.splitlines()]
+    places = [
+        words.index(word)
+        for word in ("Training", "train", "Serving", "classify", "keys", "Files", "store", "More", "works")
+    ]
+    assert places == sorted(places)
 
 
 def test_help_is_broken_where_the_terminal_ends(plugin):

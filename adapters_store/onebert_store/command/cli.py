@@ -14,6 +14,9 @@ from onebert_store.command.options import AsJson
 from onebert_store.errors import OneBertError
 
 GROUP = "onebert.commands"
+# The help lists the commands of each component together, in this order; whatever else is installed comes last.
+PANELS = {"onebert_training": "Training", "onebert_server": "Serving", "onebert_store": "Files and stores"}
+MORE = "More"
 
 
 def main() -> None:
@@ -49,9 +52,14 @@ def build_app() -> typer.Typer:
         pretty_exceptions_enable=False,
     )
     app.callback()(_root)
-    for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
+    order = [*PANELS.values(), MORE]
+    for entry in sorted(entry_points(group=GROUP), key=lambda entry: (order.index(_panel(entry)), entry.name)):
         _plug(app, entry)
     return app
+
+
+def _panel(entry: EntryPoint) -> str:
+    return PANELS.get(entry.module.partition(".")[0], MORE)
 
 
 def inspect(
@@ -93,15 +101,16 @@ def _plug(app: typer.Typer, entry: EntryPoint) -> None:
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
         anything = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
-        app.command(entry.name, help=f"Unavailable ({reason}).", context_settings=anything)(
-            _unavailable(entry.name, reason)
-        )
+        app.command(
+            entry.name, help=f"Unavailable ({reason}).", context_settings=anything, rich_help_panel=_panel(entry)
+        )(_unavailable(entry.name, reason))
     else:
         # A group of commands plugs in as the app that holds them.
         if isinstance(command, typer.Typer):
-            app.add_typer(command, name=entry.name)
+            app.add_typer(command, name=entry.name, rich_help_panel=_panel(entry))
         else:
-            app.command(entry.name, help=_paragraphs(command.__doc__ or ""))(command)
+            text = _paragraphs(command.__doc__ or "")
+            app.command(entry.name, help=text, rich_help_panel=_panel(entry))(command)
 
 
 def _paragraphs(docstring: str) -> str:
