@@ -2,7 +2,7 @@
 
 from onebert_server.cli.audit import audit
 from onebert_server.cli.classify import classify
-from onebert_server.cli.diff import diff
+from onebert_server.cli.compare.diff import diff
 from onebert_server.cli.keys import keys
 from onebert_server.cli.life import alias, delete, download, log, rename
 from onebert_server.cli.score import score

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import pytest
 
-from onebert_server.cli.differences import mcnemar
+from onebert_server.cli.compare.differences import mcnemar
 from onebert_server.client import Client
 from onebert_store.file.format import loads
 from servers import ONEBERT, Server, Task, clean_env, run_onebert, wait_until

@@ -25,7 +25,7 @@ from onebert_store.errors import InvalidInput
 from onebert_store.file.strict_json import shown
 
 if TYPE_CHECKING:
-    from onebert_server.cli.labeled import LabeledRow
+    from onebert_server.cli.compare.labeled import LabeledRow
     from onebert_server.client import Client
     from onebert_store.file.delta import Delta
 
@@ -67,8 +67,8 @@ def diff(
     With --data both answer every row, in the same requests: what flips is listed, and where the data say what is right,
     McNemar's exact test tells whether the one is better than the other.
     """
-    from onebert_server.cli.differences import manifest_differences, norms, sizes  # noqa: PLC0415
-    from onebert_server.cli.labeled import labeled_rows  # noqa: PLC0415
+    from onebert_server.cli.compare.differences import manifest_differences, norms, sizes  # noqa: PLC0415
+    from onebert_server.cli.compare.labeled import labeled_rows  # noqa: PLC0415
     from onebert_store.file.format import loads  # noqa: PLC0415
     from onebert_store.tables.columns import Columns  # noqa: PLC0415
     from onebert_store.tables.tables import read_source  # noqa: PLC0415
@@ -102,7 +102,7 @@ def diff(
 def _answers(
     client: "Client", refs: Sequence[str], deltas: "Sequence[Delta]", rows: "Sequence[LabeledRow]"
 ) -> dict[str, Any]:
-    from onebert_server.cli.differences import Answered, answer_of, compared  # noqa: PLC0415
+    from onebert_server.cli.compare.differences import Answered, answer_of, compared  # noqa: PLC0415
 
     types = [delta.manifest.task_type for delta in deltas]
     answered: list[Answered] = []
@@ -139,7 +139,7 @@ def _print(record: Mapping[str, Any]) -> None:
 
 
 def _print_norms(record: Mapping[str, Any]) -> None:
-    from onebert_server.cli.differences import by_symbol  # noqa: PLC0415
+    from onebert_server.cli.compare.differences import by_symbol  # noqa: PLC0415
 
     found = by_symbol(record["norms"])
     if not found:
