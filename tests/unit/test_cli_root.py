@@ -205,6 +205,13 @@ def test_inspect_shows_the_facts(delta_file):
     assert "\x1b" not in done.stdout
 
 
+def test_what_stands_above_a_table_is_one_line(tmp_path):
+    save(tmp_path / "one.safetensors", make_delta(format=2, decision={"temperature": 2.0}, training={"a": 1}))
+    lines = [line.strip() for line in onebert("inspect", tmp_path / "one.safetensors").stdout.splitlines()]
+    for title in ("How its answers are decided", "How it was trained"):
+        assert title in lines
+
+
 def test_inspect_as_json(delta_file):
     done = onebert("inspect", "--json", delta_file)
     facts = json.loads(done.stdout)

@@ -22,6 +22,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
 HEARTBEAT_S = 30.0
 
@@ -55,6 +56,11 @@ def table(*columns: str, numbers: Collection[str] = ()) -> Table:
         whole = name in numbers
         made.add_column(name, justify="right" if whole else "left", overflow="fold", no_wrap=whole)
     return made
+
+
+def title(text: str) -> Text:
+    """What stands above a table; a title of the table itself would be broken where narrow columns end."""
+    return Text(text, style="table.title")
 
 
 def facts() -> Table:

@@ -59,12 +59,13 @@ def render(facts: dict[str, Any]) -> RenderableType:
     parts: list[RenderableType] = [_pairs(_lines(facts))]
     if facts.get("decision"):
         decided = ((shown(name, 40), shown(value, 200)) for name, value in _flat(facts["decision"]))
-        parts += ["", _pairs(decided, "How its answers are decided")]
+        parts += ["", console.title("How its answers are decided"), _pairs(decided)]
     if facts["training"]:
         rows = ((shown(name, 40), shown(value, 200)) for name, value in _flat(facts["training"]))
-        parts += ["", _pairs(rows, "How it was trained")]
+        parts += ["", console.title("How it was trained"), _pairs(rows)]
     if facts["changes"]:
-        parts += ["", _change_table(facts["changes"])]
+        title = console.title("What it changes (size: root mean square of the change)")
+        parts += ["", title, _change_table(facts["changes"])]
     return Group(*parts)
 
 
@@ -84,9 +85,8 @@ def _by_name(found: Iterable[Change]) -> list[dict[str, Any]]:
     ]
 
 
-def _pairs(rows: Iterable[tuple[str, str]], title: str | None = None) -> Table:
+def _pairs(rows: Iterable[tuple[str, str]]) -> Table:
     table = console.facts()
-    table.title, table.title_justify = title, "left"
     for row in _first(list(rows)):
         table.add_row(*row)
     return table
@@ -94,7 +94,6 @@ def _pairs(rows: Iterable[tuple[str, str]], title: str | None = None) -> Table:
 
 def _change_table(found: list[dict[str, Any]]) -> Table:
     table = console.table("part of the base", "change", "layers", "size", numbers=["size"])
-    table.title, table.title_justify = "What it changes (size: root mean square of the change)", "left"
     rows = [
         (shown(_within_layer(one["name"])), _IN_WORDS[one["kind"]], _ranges(one["layers"]) or "–", f"{one['rms']:.3g}")
         for one in found

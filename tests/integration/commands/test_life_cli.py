@@ -174,6 +174,11 @@ def test_two_versions_are_held_against_each_other(server, onebert, tmp_path):
     printed = onebert("diff", "two@1", "two@2", "--data", data)
     assert f"{len(found['flips'])} of 36 rows are answered differently" in printed
     assert "b_m3" in printed
+    first = found["flips"][0]
+    assert "What each changes in the base (root mean square)" in printed.splitlines()
+    heads = [line.split()[:2] for line in printed.splitlines()]
+    # The rows of a CSV are found again by their lines.
+    assert heads[heads.index(["line", "text"]) + 2] == [str(first["line"]), first["text"].split()[0]]
     assert "by McNemar's exact test" in printed
 
 

@@ -145,12 +145,12 @@ def _print_norms(record: Mapping[str, Any]) -> None:
     if not found:
         return
     table = console.table("changes", "kind", record["a"], record["b"], "apart", "by layer")
-    table.title, table.title_justify = "What each changes in the base (root mean square)", "left"
     most = max((apart for one in found for apart in one["layers"].values() if apart is not None), default=0.0)
     for one in found:
         numbers = ("–" if one[side] is None else f"{one[side]:.3g}" for side in ("a", "b", "apart"))
         table.add_row(shown(one["symbol"]), one["kind"], *numbers, _bars(one["layers"].values(), most))
     console.out.print("")
+    console.out.print(console.title("What each changes in the base (root mean square)"))
     console.out.print(table)
 
 
@@ -173,11 +173,13 @@ def _print_answers(record: Mapping[str, Any]) -> None:
     console.out.print(table)
     if not flips:
         return
-    table = console.table("row", "text", a, b, *(["right"] if "p" in found else []))
+    # Rows of one file, whose numbers count lines or rows.
+    unit = "line" if "line" in flips[0] else "row"
+    table = console.table(unit, "text", a, b, *(["right"] if "p" in found else []), numbers=[unit])
     for flip in flips[:MOST_FLIPS]:
-        place = flip.get("line", flip.get("row"))
         right = [_said(flip["right"])] if "p" in found else []
-        table.add_row(str(place), shown(flip["text"], 200), _said(flip["a"]), _said(flip["b"]), *right)
+        table.add_row(str(flip[unit]), shown(flip["text"], 200), _said(flip["a"]), _said(flip["b"]), *right)
+    console.out.print("")
     console.out.print(table)
     if len(flips) > MOST_FLIPS:
         console.out.print(f"and {len(flips) - MOST_FLIPS} more; --json has them all")
