@@ -107,6 +107,7 @@ class Device(Engine):
         super().__init__(base(), Bank(base()), EngineLimits(DEFAULTS.max_batch_tokens, queue, MAX_BATCH_SECONDS))
         monkeypatch.setattr(engine_module, "measure_speed", lambda base, rows: Speed(cost.start, cost.per_token))
         self._speed = Speed(cost.start, cost.per_token)
+        self._note_speed()
         self.batches: list[tuple[float, Sequence[Waiting]]] = []
         self._cost = cost
         self._coming = deque(sorted(asked, key=lambda one: one.at))
