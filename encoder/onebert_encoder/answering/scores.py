@@ -110,7 +110,8 @@ def _abstained(logits: Array, decided: Array, decision: Decision | None, reduce:
 
 def softmax(logits: Array) -> Array:
     """Over the last dimension."""
-    probabilities: Array = np.exp(log_softmax(logits))
+    exponentials = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    probabilities: Array = exponentials / exponentials.sum(axis=-1, keepdims=True)
     return probabilities
 
 

@@ -77,6 +77,8 @@ class Engine:
         self._passes = Passes(base, bank)
         self._scheduler = Scheduler(limits.queue, observer)
         self._speed = Speed()
+        # Of tokens that wait, and will run in batches as large as they get; every request is let in by it, three times.
+        self._seconds_per_token = 0.0
         self._landed = 0.0
         self._failed = 0
         self._pass_started: float | None = None
@@ -202,12 +204,6 @@ class Engine:
         most = self._limits.max_batch_tokens
         return max(self._speed.tokens_within(self._limits.max_batch_seconds, most), min(_MIN_BATCH_TOKENS, most))
 
-    @property
-    def _seconds_per_token(self) -> float:
-        """Of tokens that wait, and will run in batches as large as they get."""
-        tokens = self.batch_tokens
-        return self._speed.seconds(tokens) / tokens
-
     def _run(self) -> None:
         if self._threads is not None:
             compute_with(self._threads)
@@ -268,6 +264,7 @@ class Engine:
         try:
             self._pass_started = time.monotonic()
             self._speed = measure_speed(self._base, self._bank.rows)
+            self._note_speed()
         except Exception:
             # Of any kind: a device that fails these batches may answer the next ones, and where it does not, the caller
             # of each is told. Without a measured speed only sequences and tokens bound what waits.
@@ -275,11 +272,16 @@ class Engine:
         finally:
             self._pass_started = None
 
+    def _note_speed(self) -> None:
+        tokens = self.batch_tokens
+        self._seconds_per_token = self._speed.seconds(tokens) / tokens
+
     def _observe(self, flight: Flight) -> int:
         """Where batches overlap, one's time begins when the one before it is done; returns its tokens."""
         now = time.monotonic()
         seconds, self._landed = now - max(flight.started, self._landed), now
         self._speed.observe(flight.launched.computed_tokens, seconds)
+        self._note_speed()
         tokens = sum(len(entry.item.tokens) for entry in flight.waiting)
         if self._observer is not None:
             self._observer.observe_batch(len(flight.waiting), tokens, seconds)

@@ -13,6 +13,7 @@ begins, if all principals are served equally. One principal alone can fill the q
 import heapq
 import itertools
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Generic
@@ -79,7 +80,7 @@ class FairQueue(Generic[R]):
         Raises:
             QueueFull, OverShare: see `put`.
         """
-        self._refuse(principal, 1, 1, False, seconds_per_token)
+        self._refuse(self._askers(), principal, 1, 1, False, seconds_per_token)
 
     def put(self, request: R, now: float, seconds_per_token: float) -> None:
         """Lets a request wait, or refuses it; the reserved principal is not refused for what waits.
@@ -100,12 +101,14 @@ class FairQueue(Generic[R]):
             raise TooLarge("the request holds more than the server's whole queue; send it in parts")
         if now >= request.deadline:
             raise DeadlineExceeded("the request's time was over before its work began")
-        spare = request.deadline - now - self._until_done(request.principal, tokens, seconds_per_token)
-        self._refuse(request.principal, sequences, tokens, spare < 0, seconds_per_token)
+        flows = self._askers()
+        spare = request.deadline - now - self._until_done(flows, request.principal, tokens) * seconds_per_token
+        self._refuse(flows, request.principal, sequences, tokens, spare < 0, seconds_per_token)
         slack = self._slack(tokens, spare, seconds_per_token)
         number = next(self._numbers)
-        flow = self._flows.setdefault(request.principal, Flow())
-        flow.add(request, Progress(number, now + slack, slack))
+        if request.principal not in self._flows:
+            self._flows[request.principal] = Flow()
+        self._flows[request.principal].add(request, Progress(number, now + slack, slack))
         self._waiting[number] = request
         self._count(request.principal, sequences, tokens)
         if request.deadline < INFINITY:
@@ -206,11 +209,10 @@ class FairQueue(Generic[R]):
         waited, _ = self._patience.get(principal, (INFINITY, 0.0))
         return min(waited / 2, self._limits.max_seconds)
 
-    def _until_done(self, principal: str, tokens: int, seconds_per_token: float) -> float:
-        """Seconds until so many tokens more of a principal are served: until then each other is served as many."""
-        flows = self._askers()
+    def _until_done(self, flows: Sequence[Flow[R]], principal: str, tokens: int) -> int:
+        """Tokens until so many more of a principal are served: until then each other of these is served as many."""
         mine = tokens + (self._flows[principal].tokens if principal in self._flows else 0)
-        return (sum(min(flow.tokens, mine) for flow in flows) + tokens) * seconds_per_token
+        return sum(min(flow.tokens, mine) for flow in flows) + tokens
 
     def _slack(self, tokens: int, spare: float, seconds_per_token: float) -> float:
         """Seconds for which each turn of a request lets others go first; `spare` are left to all of its turns.
@@ -225,9 +227,16 @@ class FairQueue(Generic[R]):
         """What waits of each principal but the reserved one."""
         return [flow for name, flow in self._flows.items() if name != RESERVED]
 
-    def _refuse(self, principal: str, sequences: int, tokens: int, late: bool, seconds_per_token: float) -> None:
-        """Raises why so much more of a principal may not wait, or would be answered too late."""
-        flows = self._askers()
+    def _refuse(
+        self,
+        flows: Sequence[Flow[R]],
+        principal: str,
+        sequences: int,
+        tokens: int,
+        late: bool,
+        seconds_per_token: float,
+    ) -> None:
+        """Raises why so much more of a principal may not wait beside these, or would be answered too late."""
         if principal == RESERVED or not flows:
             return
         own = self._flows.get(principal) or Flow()

@@ -6,7 +6,7 @@ import random
 import re
 import time
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -52,7 +52,7 @@ class RequestMiddleware:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        request_id = _request_id(Headers(scope=scope))
+        request_id = _request_id(_field(scope, b"x-request-id"))
         state, observed = scope.setdefault("state", {}), self.telemetry.begin(scope["path"], scope["headers"])
         state["request_id"], state["observed"], state[FORM_OF] = request_id, observed, self.form_of
         status = 0
@@ -129,7 +129,7 @@ class BodyLimitMiddleware:
             return
         state = scope["state"]
         state["max_body_bytes"], state["body_deadline"] = self.max_bytes, state["context"].deadline
-        length = Headers(scope=scope).get("content-length", "")
+        length = _field(scope, b"content-length")
         declared = int(length) if length.isdigit() else 0
         deadline: float | None = None
         counted, complete = 0, False
@@ -165,9 +165,16 @@ class BodyLimitMiddleware:
         await self.app(scope, limited, send)
 
 
-def _request_id(headers: Headers) -> str:
+def _field(scope: Scope, name: bytes) -> str:
+    """The first header field of this name; empty where there is none."""
+    for one, value in scope["headers"]:
+        if one == name:
+            return str(value, "latin-1")
+    return ""
+
+
+def _request_id(given: str) -> str:
     """The caller's id where it is harmless to log and to send back, else a new one."""
-    given = headers.get("x-request-id", "")
     # No secret: the system's randomness would cost a call, during which other threads take Python's lock.
     return given if REQUEST_ID.fullmatch(given) else f"{random.getrandbits(128):032x}"
 

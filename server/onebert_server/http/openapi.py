@@ -3,6 +3,7 @@
 from typing import Any
 
 from fastapi import FastAPI
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from onebert_server.http.auth import is_open
 
@@ -10,7 +11,27 @@ PROBLEM = "#/components/schemas/Problem"
 
 
 class DocumentedApp(FastAPI):
-    """FastAPI whose document says what this server answers."""
+    """FastAPI whose document says what this server answers, and whose outermost layers are those that were added.
+
+    FastAPI and Starlette have layers around these, for exceptions, bodies and telemetry, of which this server has its
+    own; every question would pay for them.
+    """
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers."""
+        if self.middleware_stack is None:
+            self.middleware_stack = self.build_middleware_stack()
+        scope["app"] = self
+        await self.middleware_stack(scope, receive, send)
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """The layers that were added, around FastAPI's own that are inside of them."""
+        stack: Any = super().build_middleware_stack()
+        outermost: Any = self.user_middleware[0].cls
+        while type(stack) is not outermost:
+            stack = stack.app
+        layers: ASGIApp = stack
+        return layers
 
     def openapi(self) -> dict[str, Any]:
         """The document; made once."""
