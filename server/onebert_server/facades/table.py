@@ -1,8 +1,8 @@
 """The façades that there are: a new one is one file, and one entry here."""
 
-from onebert_server.facades import fms, hugging_face, kserve, litellm, open_inference, openai, tei, vllm
+from onebert_server.facades.clients import fms, hugging_face, kserve, litellm, open_inference, openai, tei, vllm
+from onebert_server.facades.clients.semantic_router import facade as semantic_router
 from onebert_server.facades.facade import Facade
-from onebert_server.facades.semantic_router import facade as semantic_router
 
 FACADES: tuple[Facade, ...] = (
     hugging_face.FACADE,

@@ -11,8 +11,8 @@ from onebert_server.access.principal import Scope
 from onebert_server.answering.answers import Answerer
 from onebert_server.app import create_app
 from onebert_server.edge import Edge
-from onebert_server.facades import vllm
 from onebert_server.facades.address import HEADER
+from onebert_server.facades.clients import vllm
 from onebert_server.facades.routes import answering, form_of, paths_of
 from onebert_server.front_ends import wire
 from onebert_server.front_ends.channel import Channel

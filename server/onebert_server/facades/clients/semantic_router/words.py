@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from onebert_server.facades.semantic_router.heads import API_VERSION
+from onebert_server.facades.clients.semantic_router.heads import API_VERSION
 from onebert_server.http.problems import Fault
 
 # Code of a problem -> status and code; without a row the status stays, and tells the code.

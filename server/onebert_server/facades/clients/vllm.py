@@ -9,8 +9,8 @@ from onebert_encoder.answering.asked import PLAIN, Asked
 from onebert_encoder.answering.results import Prediction
 from onebert_server.answering.answers import Answered
 from onebert_server.answering.backend import Wanted
+from onebert_server.facades.clients.openai import worded
 from onebert_server.facades.facade import Call, Facade, JsonParts, Question, json_reply
-from onebert_server.facades.openai import worded
 from onebert_server.facades.reading import predicted
 from onebert_server.facades.whole import read_whole
 from onebert_server.http.lean.formats import Reply

@@ -1,7 +1,7 @@
 """`GET /health` and `/health/live`: whether this server, or one task, is ready to answer."""
 
+from onebert_server.facades.clients.semantic_router.heads import API_VERSION
 from onebert_server.facades.facade import Look, json_reply
-from onebert_server.facades.semantic_router.heads import API_VERSION
 from onebert_server.http.lean.formats import Reply
 from onebert_store.errors import ShuttingDown, VersionUnavailable
 

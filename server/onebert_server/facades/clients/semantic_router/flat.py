@@ -5,11 +5,11 @@ from typing import Any
 from onebert_encoder.answering.positives import positives_of
 from onebert_encoder.answering.results import Labeled, Labeling
 from onebert_server.answering.answers import Answered
-from onebert_server.facades.detections import detections, parts_of
+from onebert_server.facades.clients.detections import detections, parts_of
+from onebert_server.facades.clients.semantic_router.bodies import Flat
+from onebert_server.facades.clients.semantic_router.heads import require_kind
 from onebert_server.facades.facade import Call, json_reply
 from onebert_server.facades.reading import predicted, ranked, stretches
-from onebert_server.facades.semantic_router.bodies import Flat
-from onebert_server.facades.semantic_router.heads import require_kind
 from onebert_server.facades.whole import read_whole
 from onebert_server.http.lean.formats import Reply
 from onebert_store.errors import TooLarge, UnsupportedTask

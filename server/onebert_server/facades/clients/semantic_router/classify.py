@@ -11,10 +11,10 @@ from onebert_server.access.context import Context
 from onebert_server.answering.answers import Answered
 from onebert_server.answering.backend import Wanted
 from onebert_server.answering.plan import Reading
-from onebert_server.facades.detections import parts_of
+from onebert_server.facades.clients.detections import parts_of
+from onebert_server.facades.clients.semantic_router.bodies import Classify, Options
+from onebert_server.facades.clients.semantic_router.heads import NAME, require_kind
 from onebert_server.facades.facade import Call, JsonParts, json_reply
-from onebert_server.facades.semantic_router.bodies import Classify, Options
-from onebert_server.facades.semantic_router.heads import NAME, require_kind
 from onebert_server.facades.whole import read_whole
 from onebert_server.http.lean.formats import Reply
 from onebert_server.http.schemas.questions import text_of

@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from onebert_encoder.answering.positives import positives_of
 from onebert_encoder.answering.results import Labeled, Labeling
 from onebert_server.answering.answers import Answered
-from onebert_server.facades.detections import detections
+from onebert_server.facades.clients.detections import detections
 from onebert_server.facades.facade import Call, Facade, Question, json_reply
 from onebert_server.facades.whole import read_whole
 from onebert_server.http.lean.formats import Reply

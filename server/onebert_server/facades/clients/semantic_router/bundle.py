@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 from fastapi.exceptions import RequestValidationError
 
+from onebert_server.facades.clients.semantic_router.bodies import Bundle, BundleTask, Classify
+from onebert_server.facades.clients.semantic_router.classify import classified
+from onebert_server.facades.clients.semantic_router.heads import MAX_TASKS
+from onebert_server.facades.clients.semantic_router.words import worded
 from onebert_server.facades.facade import Call, JsonParts, json_reply
-from onebert_server.facades.semantic_router.bodies import Bundle, BundleTask, Classify
-from onebert_server.facades.semantic_router.classify import classified
-from onebert_server.facades.semantic_router.heads import MAX_TASKS
-from onebert_server.facades.semantic_router.words import worded
 from onebert_server.http.lean.formats import Reply
 from onebert_server.http.problems import fault_of
 from onebert_server.http.strict import validated

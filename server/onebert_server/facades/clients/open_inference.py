@@ -12,10 +12,10 @@ from onebert_encoder.answering.results import Prediction
 from onebert_encoder.text.tokens import Text as Input
 from onebert_server.answering.answers import Answered
 from onebert_server.answering.backend import Wanted
-from onebert_server.facades import models
+from onebert_server.facades.clients import models
+from onebert_server.facades.clients.kserve import prediction, worded
+from onebert_server.facades.clients.tensors import Tensor, flat, read_body, reply
 from onebert_server.facades.facade import Call, Facade, Listing, Look, Question, json_reply
-from onebert_server.facades.kserve import prediction, worded
-from onebert_server.facades.tensors import Tensor, flat, read_body, reply
 from onebert_server.http.lean.formats import Reply
 from onebert_server.http.schemas.common import RequestBody
 from onebert_server.http.schemas.questions import Text

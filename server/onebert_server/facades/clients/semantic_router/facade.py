@@ -2,13 +2,13 @@
 
 from typing import Any
 
+from onebert_server.facades.clients.semantic_router.bodies import Bundle, Classify, Flat
+from onebert_server.facades.clients.semantic_router.bundle import bundle
+from onebert_server.facades.clients.semantic_router.classify import classify
+from onebert_server.facades.clients.semantic_router.flat import flat
+from onebert_server.facades.clients.semantic_router.health import health, live
+from onebert_server.facades.clients.semantic_router.words import health_worded, worded
 from onebert_server.facades.facade import Facade, Listing, Question
-from onebert_server.facades.semantic_router.bodies import Bundle, Classify, Flat
-from onebert_server.facades.semantic_router.bundle import bundle
-from onebert_server.facades.semantic_router.classify import classify
-from onebert_server.facades.semantic_router.flat import flat
-from onebert_server.facades.semantic_router.health import health, live
-from onebert_server.facades.semantic_router.words import health_worded, worded
 
 
 def _has(name: str, given: Any) -> bool:

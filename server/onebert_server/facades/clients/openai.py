@@ -7,7 +7,7 @@ from pydantic import Discriminator, Field, Tag
 
 from onebert_encoder.answering.positives import flagged, positives_of
 from onebert_server.answering.answers import Answered
-from onebert_server.facades import models
+from onebert_server.facades.clients import models
 from onebert_server.facades.facade import Call, Facade, JsonParts, Listing, Question, json_reply
 from onebert_server.facades.reading import predicted
 from onebert_server.facades.whole import read_whole

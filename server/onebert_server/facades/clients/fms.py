@@ -8,7 +8,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 from onebert_encoder.answering.results import Labeled, Prediction
 from onebert_encoder.text.tokens import Text as OneText
 from onebert_server.answering.answers import Answered
-from onebert_server.facades.detections import detections
+from onebert_server.facades.clients.detections import detections
 from onebert_server.facades.facade import Call, Facade, JsonParts, Question, json_reply
 from onebert_server.facades.whole import read_whole
 from onebert_server.http.lean.formats import Reply

@@ -14,7 +14,7 @@ from onebert_encoder.answering.results import Extraction, Labeled, Labeling, Pre
 from onebert_encoder.text.tokens import Text as OneText
 from onebert_server.answering.answers import Answered
 from onebert_server.answering.backend import Wanted
-from onebert_server.facades import zero_shot
+from onebert_server.facades.clients import zero_shot
 from onebert_server.facades.facade import Call, Facade, JsonParts, Question, json_reply
 from onebert_server.facades.reading import ranked, stretches
 from onebert_server.facades.whole import read_whole
