@@ -76,18 +76,45 @@ def test_western_text_in_one_byte_is_read_and_said_or_refused_but_never_read_wro
         "El niño comió piñones ¿y después qué?",
         "Três maçãs não são pêssegos: custam 5 €",
         "Jag åt smörgås på ön igår. Hyvää päivää!",
-        "süß",
+        "Það er gott að sjá þig, ég á hús í Reykjavík og þú ert í bænum",
+        "Perché no? È già finito, così è la vita.",
+        "Amanhã à noite há reunião, é às três.",
+        "§§ 3 und 4 gelten für „große“ Übungen über 20 °C",
+        "it’s – “fine” • 5 €",
     ],
 )
 def test_sentences_of_western_languages_are_found(sentence):
     found = read_file(file("a.csv", f"text;label\n{sentence.replace(';', ',')};a\nplain;b\n".encode("cp1252")))
     assert found["text"] == [sentence, "plain"]
+    assert any("read as cp1252 (Western European Windows); if letters come out wrong" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    "sentence", ["Il va à Paris demain", "La pizza è buona", "Isto é bom", "Uno ó dos", "En ö i en å", "süß", "« été »"]
+)
+def test_words_of_one_letter_with_an_accent_are_read_and_said_to_be_a_guess(sentence):
+    """Their bytes are letters in Cyrillic, too."""
+    found = read_file(file("a.csv", f"text;label\n{sentence};a\nplain;b\n".encode("latin-1")))
+    assert found["text"] == [sentence, "plain"]
+    assert "words with accents may as well be of another encoding; if letters come out wrong" in found.notes[0]
 
 
 @pytest.mark.parametrize(
     ("sentence", "encoding"),
     [
-        ("Съешь же ещё этих мягких французских булок", "cp1251"),
+        *(
+            (russian, encoding)
+            for russian in ("Съешь же ещё этих мягких французских булок", "нет, я в доме и у окна", "Очень плохо")
+            for encoding in ("cp1251", "koi8-r", "cp866", "iso8859-5", "mac_cyrillic")
+        ),
+        *(
+            (ukrainian, encoding)
+            for ukrainian in ("Жебракують філософи при ґанку церкви в Гадячі", "їжа є, і я її їм", "Дякую за допомогу")
+            for encoding in ("cp1251", "koi8-u")
+        ),
+        ("да", "cp1251"),
+        ("Die Straße ist länger, als wir gehört haben", "cp850"),
+        ("Příliš žluťoučký kůň úpěl ďábelské ódy", "cp1250"),
         ("Ξεσκεπάζω τὴν ψυχοφθόρα βδελυγμία".replace("ὴ", "η"), "cp1253"),
         ("Zażółć gęślą jaźń, łódź płynie wolno żółwim krokiem", "iso8859-2"),
         ("これはペンです。日本語の文章", "shift_jis"),

@@ -21,16 +21,19 @@ _MARKS = (
 _WESTERN = "cp1252"
 _CHUNK_BYTES = 2**20
 _LINE_BYTES = 2**24  # of a longer line, so many at a time are looked at
+# Signs of cp1252 that no word has inside; in other encodings their bytes are letters. Quotes stand beside words.
+_QUOTES = "\u00a1\u00ab\u00bb\u00bf\u201a\u201c\u201d\u201e\u2039\u203a"
+_SIGNS = (
+    "\u00a2-\u00aa\u00ac\u00ae-\u00b3\u00b5\u00b6\u00b8-\u00ba\u00bc-\u00be\u00d7\u00f7"
+    "\u0192\u02c6\u02dc\u2020\u2021\u2022\u2030\u20ac"
+)
+_INSIDE_A_WORD = re.compile(rf"(?<=[^\W\d_])[{_SIGNS}{_QUOTES}](?=[^\W\d_])")
+_MOST_ODD = 0.1
 # In the languages that cp1252 is for, a word with an accent has few of them; in Cyrillic or Greek all of its letters
 # are high bytes. Other words say nothing: they may be keys of JSON, or labels.
-_WORD = re.compile(r"[^\W\d_]+")
+_WORD = re.compile(rf"(?:[^\W\d_]|[{_SIGNS}])+")
 _MOST_ACCENTED = 0.75
-# Signs of cp1252 that no word has inside; in other encodings their bytes are letters.
-_INSIDE_A_WORD = re.compile(
-    r"(?<=[^\W\d_])[\u00a1-\u00bf\u00d7\u00f7\u0192\u02c6\u02dc\u2020-\u203a\u20ac](?=[^\W\d_])"
-)
-_BETWEEN_WORDS = "\u2018\u2019\u00b4\u00b7\u00ad\u2026"  # these do stand between letters
-_MOST_ODD = 0.1
+_MANY_ACCENTED = 0.5
 
 
 def check_encoding(encoding: str) -> None:
@@ -126,28 +129,38 @@ def _wide(head: bytes) -> str | None:
 class _Seen:
     """What the lines of a file have that is not ASCII."""
 
-    utf8: list[int] = field(default_factory=list)  # numbers of lines
-    other: list[int] = field(default_factory=list)
-    letters: int = 0
+    lines: dict[bool, list[int]] = field(default_factory=dict)  # whether they are UTF-8 -> the first, how many
+    alone: int = 0  # words of one letter, as à, è and é are: in other encodings their bytes are words, too
+    letters: int = 0  # of longer words that have an accent
     accented: int = 0
     odd: int = 0
     unreadable: bool = False
 
     def add(self, number: int, line: bytes) -> None:
-        try:
-            line.decode()
-        except UnicodeDecodeError:
-            self.other.append(number)
-        else:
-            self.utf8.append(number)
+        utf8 = _is_utf8(line)
+        self.lines.setdefault(utf8, [number, 0])[1] += 1
+        if utf8:
             return
         text = line.decode(_WESTERN, "replace")
         self.unreadable |= "\ufffd" in text
-        for word in _WORD.findall(text):
-            if not word.isascii():
+        for found in _WORD.finditer(text):
+            word = found[0]
+            if word.isascii():
+                continue
+            if len(word) == 1:
+                self.alone += word.isalpha()
+            else:
                 self.letters += len(word)
                 self.accented += sum(not letter.isascii() for letter in word)
-        self.odd += sum(found[0] not in _BETWEEN_WORDS for found in _INSIDE_A_WORD.finditer(text))
+        self.odd += sum(1 for _ in _INSIDE_A_WORD.finditer(text))
+
+
+def _is_utf8(line: bytes) -> bool:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _one_byte(file: File, first: int) -> Encoding:
@@ -157,20 +170,19 @@ def _one_byte(file: File, first: int) -> Encoding:
         for number, line in enumerate(iter(partial(stream.readline, _LINE_BYTES), b""), start=1):
             if not line.isascii():
                 seen.add(number, line)
-    if seen.utf8 and seen.other:
-        few, most = sorted((seen.utf8, seen.other), key=len)
-        kinds = ("UTF-8", "not UTF-8") if few is seen.utf8 else ("not UTF-8", "UTF-8")
+    if len(seen.lines) > 1:
+        few, most = sorted(seen.lines, key=lambda utf8: seen.lines[utf8][1])
+        kinds = {True: "UTF-8", False: "not UTF-8"}
         raise InvalidData(
-            f"{file.name} mixes encodings: line {few[0]} is {kinds[0]}, while line {most[0]} is {kinds[1]}; "
-            "save it in one, or say which with --encoding"
+            f"{file.name} mixes encodings: line {seen.lines[few][0]} is {kinds[few]}, while line {seen.lines[most][0]} "
+            f"is {kinds[most]}; save it in one, or say which with --encoding"
         )
     strange = seen.accented > seen.letters * _MOST_ACCENTED or seen.odd > (seen.accented + seen.odd) * _MOST_ODD
     if seen.unreadable or strange:
         raise InvalidData(
             f"{file.name} line {first} is not readable as UTF-8; say what it is with --encoding, as cp1251 (Cyrillic)"
         )
-    return Encoding(
-        _WESTERN,
-        f"{file.name} is not UTF-8 and is read as {_WESTERN} (Western European Windows); if letters come out wrong, "
-        "say what it is with --encoding",
-    )
+    doubt = f"{file.name} is not UTF-8 and is read as {_WESTERN} (Western European Windows)"
+    if seen.accented > seen.letters * _MANY_ACCENTED or (seen.alone and not seen.letters):
+        doubt += ", though the few words with accents may as well be of another encoding"
+    return Encoding(_WESTERN, f"{doubt}; if letters come out wrong, say what it is with --encoding")
