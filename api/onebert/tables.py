@@ -68,11 +68,14 @@ def _is_table(data: Any) -> bool:
 
 def _columns(data: Any) -> dict[str, list[Any]]:
     """Cells by column name."""
-    # Tables of pyarrow and polars and data sets of Hugging Face have one of these methods, which give plain lists.
+    # Tables of pyarrow have `to_pydict`, data sets of Hugging Face `to_dict`, and both give plain lists. DataFrames of
+    # pandas and polars have a `to_dict`, too, which gives other things, and no `column_names`.
     for convert in ("to_pydict", "to_dict"):
         if hasattr(data, "column_names") and hasattr(data, convert):
-            return {str(name): list(cells) for name, cells in getattr(data, convert)().items()}
+            return {str(name): _cells(cells) for name, cells in getattr(data, convert)().items()}
     if hasattr(data, "columns") and hasattr(data, "__getitem__"):
+        if len(set(map(str, data.columns))) != len(data.columns):
+            raise InvalidData("two columns have one name")
         return {str(name): _cells(data[name]) for name in data.columns}
     if isinstance(data, Mapping):
         return {str(name): _cells(cells) for name, cells in data.items()}
@@ -94,8 +97,15 @@ def _cells(column: Any) -> list[Any]:
     """A column as a list of Python's own values; pandas' marks for missing cells become None."""
     if isinstance(column, str | bytes) or not hasattr(column, "__iter__"):
         raise InvalidData("a column is a list of cells")
-    cells: list[Any] = column.tolist() if hasattr(column, "tolist") else list(column)
-    return [None if _is_missing(cell) else cell for cell in cells]
+    return [_cell(cell) for cell in column]
+
+
+def _cell(cell: Any) -> Any:
+    # Arrays and numbers of numpy have the one method, lists in a column of polars the other.
+    for convert in ("tolist", "to_list"):
+        if hasattr(cell, convert):
+            return getattr(cell, convert)()
+    return None if _is_missing(cell) else cell
 
 
 def _is_missing(cell: Any) -> bool:

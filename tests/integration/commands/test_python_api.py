@@ -15,8 +15,11 @@ import pytest
 
 import onebert
 from bases import tiny_base
+from onebert.tables import source_of
 from onebert_store.errors import BaseMismatch, InvalidData, InvalidInput, InvalidSettings
 from onebert_store.file.format import load
+from onebert_store.tables.columns import Columns
+from onebert_training.data.dataset import load_dataset
 from pages import ROOT, blocks
 from servers import ONEBERT, Server, Task, assert_answers, clean_env
 
@@ -65,6 +68,23 @@ def test_every_form_of_a_table_is_the_same_data(tmp_path):
     assert len(set(digests.values())) == 1, digests
 
 
+def test_lists_of_labels_are_lists_from_every_library(tmp_path):
+    lists = [["late"], [], ["late", "broken"], ["broken"]] * 10
+    pandas.DataFrame({"text": TEXTS, "label": lists}).to_parquet(tmp_path / "a.parquet")
+    forms = {
+        "columns": {"text": TEXTS, "label": lists},
+        "pandas": pandas.DataFrame({"text": TEXTS, "label": lists}),
+        "pandas, of arrays": pandas.read_parquet(tmp_path / "a.parquet"),
+        "polars": polars.DataFrame({"text": TEXTS, "label": lists}),
+        "arrow": pyarrow.table({"text": TEXTS, "label": lists}),
+        "data set": datasets.Dataset.from_dict({"text": TEXTS, "label": lists}),
+        "file": tmp_path / "a.parquet",
+    }
+    digests = {form: load_dataset(source_of(data), Columns()).digest for form, data in forms.items()}
+    assert len(set(digests.values())) == 1, digests
+    assert load_dataset(source_of(forms["polars"]), Columns()).labels == ("broken", "late")
+
+
 def test_the_command_and_the_function_write_one_file(tmp_path):
     csv = tmp_path / "data.csv"
     csv.write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in zip(TEXTS, LABELS, strict=True)))
@@ -103,6 +123,7 @@ def test_missing_cells_of_a_frame_are_missing(tmp_path):
         ({"text": [], "label": []}, "no rows"),
         ({"text": TEXTS, "label": LABELS[:-1]}, "different numbers of rows"),
         ({"text": "abc", "label": LABELS}, "a column is a list"),
+        (pandas.DataFrame([["a", "b"], ["c", "d"]], columns=["text", "text"]), "two columns have one name"),
         ([("a", "b"), ("a",)], "data is a path"),
         ({"text": TEXTS, "wrong": LABELS}, "no label column"),
         ({"train": [("a", "b")] * 9, "valid": [("a", "b")]}, "valid: no such split"),
