@@ -1,0 +1,144 @@
+"""The order of rows decides nothing: not the type of a task, nor its labels, nor one example, from any kind of file."""
+
+import json
+
+import openpyxl
+import polars
+import pyarrow
+import pyarrow.feather
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onebert_store.errors import InvalidData
+from onebert_store.tables.columns import Columns
+from onebert_training.data.dataset import load_dataset
+
+TEXT = st.text("abcé ,;'\t7", min_size=1, max_size=9)
+NAMES = st.sampled_from(["a", "b", "3.10", "", "x|y"])
+LABELS = {
+    "names": NAMES,
+    "numbers": st.integers(0, 3),
+    "fractions": st.sampled_from([0.5, 1, 2, 2.25]),
+    "mixed": st.sampled_from(["0.5", "1", "one", "1e3", None]),
+    "lists": st.lists(st.sampled_from(["a", "b"]), max_size=2, unique=True),
+    "indices": st.sampled_from(["0", "1", "b", None]),
+}
+
+
+def columns_of(rows):
+    return {name: [row.get(name) for row in rows] for name in dict.fromkeys(name for row in rows for name in row)}
+
+
+def texts_of(rows):
+    """Cells as a CSV or a sheet can have them."""
+    return {
+        name: [cell if isinstance(cell, str | None) else json.dumps(cell) for cell in cells]
+        for name, cells in columns_of(rows).items()
+    }
+
+
+def write_sheet(path, rows):
+    book = openpyxl.Workbook(write_only=True)
+    sheet, columns = book.create_sheet(), texts_of(rows)
+    sheet.append(list(columns))
+    for cells in zip(*columns.values(), strict=True):
+        sheet.append(cells)
+    book.save(path)
+
+
+def write_csv(path, rows, separator=",", encoding="utf-8"):
+    text = polars.DataFrame(texts_of(rows), schema_overrides=dict.fromkeys(rows[0], polars.String))
+    path.write_bytes(text.write_csv(separator=separator).encode(encoding))
+
+
+def arrow_of(rows):
+    columns = columns_of(rows)
+    return pyarrow.table(columns if _of_one_type(columns) else texts_of(rows))
+
+
+def _of_one_type(columns):
+    return all(len({type(cell) for cell in cells if cell is not None}) == 1 for cells in columns.values())
+
+
+WRITERS = {
+    "comma.csv": write_csv,
+    "semicolon.csv": lambda path, rows: write_csv(path, rows, ";"),
+    "western.csv": lambda path, rows: write_csv(path, rows, "\t", "cp1252"),
+    "wide.tsv": lambda path, rows: write_csv(path, rows, "\t", "utf-16"),
+    "a.jsonl": lambda path, rows: path.write_text("".join(json.dumps(row) + "\n" for row in rows)),
+    "side_by_side.json": lambda path, rows: path.write_text("\n".join(map(json.dumps, rows))),
+    "array.json": lambda path, rows: path.write_text(json.dumps(rows)),
+    "data.json": lambda path, rows: path.write_text(json.dumps({"data": rows})),
+    "columns.json": lambda path, rows: path.write_text(json.dumps(columns_of(rows))),
+    "by_key.json": lambda path, rows: path.write_text(
+        json.dumps({name: dict(enumerate(cells)) for name, cells in columns_of(rows).items()})
+    ),
+    "a.xlsx": write_sheet,
+    "a.parquet": lambda path, rows: pyarrow.parquet.write_table(arrow_of(rows), path),
+    "a.arrow": lambda path, rows: pyarrow.feather.write_feather(arrow_of(rows), str(path)),
+}
+
+
+def outcome(path, columns):
+    try:
+        data = load_dataset(str(path), columns, drop_unlabeled=True)
+    except InvalidData as error:
+        # Which rows are named depends on where they stand, and which of two faults comes first as well.
+        return "refused", bool(error.detail)
+    examples = {
+        name: sorted(map(repr, zip(split.texts, split.plain_gold(), strict=True)))
+        for name, split in data.splits.items()
+    }
+    everything = sorted(one for found in examples.values() for one in found)
+    return data.task_type, data.labels, everything, sorted(note for note in data.notes if "is read as" in note)
+
+
+@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize("kind", LABELS)
+@given(data=st.data(), shuffled=st.randoms(use_true_random=False))
+@settings(max_examples=12)
+def test_the_order_of_rows_decides_nothing(tmp_path_factory, name, kind, data, shuffled):
+    cells = data.draw(st.lists(st.tuples(TEXT, LABELS[kind]), min_size=12, max_size=16))
+    rows = [{"text": f"{text} {i}", "label": label, "n": i % 3} for i, (text, label) in enumerate(cells)]
+    assert_same(tmp_path_factory.mktemp("order"), name, rows, shuffled, Columns())
+
+
+@pytest.mark.parametrize("name", WRITERS)
+@given(
+    on=st.lists(st.tuples(st.booleans(), st.booleans()), min_size=12, max_size=16),
+    shuffled=st.randoms(use_true_random=False),
+)
+@settings(max_examples=8)
+def test_of_columns_for_each_label_too(tmp_path_factory, name, on, shuffled):
+    rows = [{"text": f"t{i}", "late": int(late), "broken": int(broken)} for i, (late, broken) in enumerate(on)]
+    assert_same(tmp_path_factory.mktemp("order"), name, rows, shuffled, Columns(label="late,broken"))
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in WRITERS if "json" in name and name not in ("columns.json", "by_key.json")]
+)
+@given(
+    kinds=st.lists(st.sampled_from(["a", "b", "empty", "none", "missing"]), min_size=20, max_size=30),
+    shuffled=st.randoms(use_true_random=False),
+)
+@settings(max_examples=8)
+def test_of_objects_whose_fields_are_missing_too(tmp_path_factory, name, kinds, shuffled):
+    inner = {"empty": {"meta": {}}, "none": {"meta": None}, "missing": {}}
+    rows = [
+        {"body": {"text": f"t{i}"}, **inner.get(kind, {"meta": {"kind": kind, "more": i}})}
+        for i, kind in enumerate(kinds)
+    ]
+    assert_same(tmp_path_factory.mktemp("order"), name, rows, shuffled, Columns("body.text", label="meta.kind"))
+
+
+def assert_same(folder, name, rows, shuffled, columns):
+    other = list(rows)
+    shuffled.shuffle(other)
+    found = []
+    for place, order in enumerate((rows, other)):
+        path = folder / str(place) / name
+        path.parent.mkdir()
+        WRITERS[name](path, order)
+        found.append(outcome(path, columns))
+    assert found[0] == found[1]
