@@ -15,8 +15,8 @@ from onebert_training.options import DATA, OUTPUT, AsJson, BaseName, Device, Dty
 Data = Annotated[
     str,
     typer.Option(
-        help="A .csv, .tsv, .jsonl, .json (also .gz), .xlsx or .parquet file; a folder with such files named train, "
-        f"validation and test; or {escape('hf:dataset[/config]')}.",
+        help="A .csv, .tsv, .jsonl, .json (also .gz), .xlsx, .parquet or .arrow file; a folder with such files named "
+        f"train, validation and test; or {escape('hf:dataset[/config]')}.",
         show_default=False,
         rich_help_panel=DATA.title,
     ),

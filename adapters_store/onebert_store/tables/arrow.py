@@ -10,7 +10,7 @@ import pyarrow.parquet
 from onebert_store.tables.file import File
 from onebert_store.tables.text.json_rows import parse_json
 
-BAD_CELL = "a text is not valid UTF-8, or a time is in nanoseconds"
+BAD_CELL = "a text is not valid UTF-8, or a time is in nanoseconds or out of range"
 _BATCH_ROWS = 4096
 _FILE_MARK = b"ARROW1"
 
@@ -36,7 +36,7 @@ def rows_of(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[dict[str, Any] |
     for batch in batches:
         try:
             rows: list[dict[str, Any] | None] = batch.to_pylist()
-        except ValueError:
+        except (ValueError, OverflowError):
             rows = [_row(batch.slice(place, 1)) for place in range(len(batch))]
         yield from rows
 
@@ -44,14 +44,14 @@ def rows_of(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[dict[str, Any] |
 def _row(batch: pyarrow.RecordBatch) -> dict[str, Any] | None:
     try:
         row: dict[str, Any] = batch.to_pylist()[0]
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     return row
 
 
 def label_names_in(schema: pyarrow.Schema) -> dict[str, tuple[str, ...]]:
     """The label names that a file has; empty where Hugging Face's library did not write it."""
-    with suppress(KeyError, ValueError, TypeError):
+    with suppress(KeyError, ValueError, TypeError, AttributeError):
         return label_names_of(parse_json((schema.metadata or {})[b"huggingface"].decode())["info"]["features"])
     return {}
 

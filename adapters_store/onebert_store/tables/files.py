@@ -2,28 +2,25 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from onebert_store.errors import InvalidData
 from onebert_store.tables.file import File, file_at
+from onebert_store.tables.places import Place, join_places, places_in, said_of_rows
 from onebert_store.tables.records import Records, open_records
-from onebert_store.tables.table import Table, named_rows, said_of_rows
+from onebert_store.tables.table import Table
+
+# So many empty cells are held for each that is there, and so many in any case: a few bytes of a file could else become
+# any number of cells.
+_EMPTY_EACH, _EMPTY = 64, 2**24
 
 
 class Fault(NamedTuple):
-    """A row of a file that is none.
+    """A row of a file that is none: where it stands, and what is wrong with it."""
 
-    Attributes:
-        file: its name.
-        unit: what the number counts.
-        number: of the row.
-        what: is wrong with it.
-    """
-
-    file: str
-    unit: str
-    number: int
+    place: Place
     what: str
 
 
@@ -62,26 +59,36 @@ def read_file(file: Path | File, encoding: str | None = None, faults: Faults | N
             if faults is None:
                 raise
             faults.broken.append(error.detail)
+    places_of = partial(places_in, origin.name, records.unit)
     if faults is None and bad:
-        raise InvalidData(said_of_rows(bad, lambda rows: named_rows(origin.name, records.unit, rows)))
+        raise InvalidData(said_of_rows(bad, lambda rows: places_of(rows).named(range(len(rows)))))
     if faults is not None:
-        faults.rows += [Fault(origin.name, records.unit, row, what) for what, rows in bad.items() for row in rows]
+        faults.rows += [
+            Fault(Place(origin.name, records.unit, row), what) for what, rows in bad.items() for row in rows
+        ]
     if not numbers:
         raise InvalidData(f"{origin.name} has no rows" + (" that can be read" if bad else ""))
-    return Table(columns, origin.name, numbers, records.unit, records.label_names, records.notes, (_kind(records),))
+    return Table(columns, origin.name, places_of(numbers), records.label_names, records.notes, (_kind(records),))
 
 
 def _fill(columns: dict[str, list[Any]], numbers: list[int], bad: dict[str, list[int]], records: Records) -> None:
+    empty = there = 0
     for number, cells, fault in records:
         if fault:
             bad.setdefault(fault, []).append(number)
             continue
         if not columns.keys() >= cells.keys():
             # A missing key is an empty cell, so that a row error can name its row.
-            columns.update({name: [None] * len(numbers) for name in cells if name not in columns})
+            missing = [name for name in cells if name not in columns]
+            columns.update({name: [None] * len(numbers) for name in missing})
+            empty += len(missing) * len(numbers)
         for name, column in columns.items():
             column.append(cells.get(name))
         numbers.append(number)
+        there += len(cells)
+        empty += len(columns) - len(cells)
+        if empty > max(_EMPTY, there * _EMPTY_EACH):
+            raise InvalidData(f"{records.name} has {len(columns):,} columns of which nearly all cells are empty")
 
 
 def _kind(records: Records) -> str:
@@ -102,4 +109,4 @@ def join_tables(tables: Sequence[Table], origin: str) -> Table:
     label_names = {column: found for table in tables for column, found in table.label_names.items()}
     notes = [note for table in tables for note in table.notes]
     kinds = [kind for table in tables for kind in table.kinds]
-    return Table(columns, origin, label_names=label_names, notes=notes, kinds=kinds)
+    return Table(columns, origin, join_places([table.places for table in tables]), label_names, notes, kinds)

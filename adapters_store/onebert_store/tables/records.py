@@ -4,18 +4,19 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow
 
 from onebert_store.errors import InvalidData
 from onebert_store.tables.arrow import BAD_CELL, arrow_batches, label_names_in, parquet_batches, rows_of
 from onebert_store.tables.file import File
+from onebert_store.tables.places import Unit
 from onebert_store.tables.sheet import Sheet
 from onebert_store.tables.text.csv_rows import CsvRows
 from onebert_store.tables.text.delimiter import find_delimiter
 from onebert_store.tables.text.encoding import find_encoding, first_undecodable, open_text
-from onebert_store.tables.text.json_rows import NO_OBJECT, json_lines, json_rows
+from onebert_store.tables.text.json_rows import NO_OBJECT, JsonRows, json_lines
 
 
 class Record(NamedTuple):
@@ -23,7 +24,7 @@ class Record(NamedTuple):
 
     Attributes:
         number: its line, or its row where the file has no lines, from 1.
-        cells: by column; empty where the row is faulty.
+        cells: by column, of which empty ones may be missing; none where the row is faulty.
         fault: why it is no row; else empty.
     """
 
@@ -49,7 +50,7 @@ class Records(Iterator[Record]):
     """
 
     name: str
-    unit: Literal["line", "row"]
+    unit: Unit
     names: tuple[str, ...] | None
     rows: Iterator[Record] = field(repr=False)
     encoding: str | None = None
@@ -86,31 +87,33 @@ def open_records(file: File, encoding: str | None = None) -> Iterator[Records]:
     with ExitStack() as opened:
         with _readable(file, encoding):
             records = READERS[extension](file, encoding, opened)
-        records.rows = _typed(records.rows, file, records.encoding)
+        records.rows = _typed(records.rows, file, records)
         yield records
 
 
-def _typed(rows: Iterator[Record], file: File, encoding: str | None) -> Iterator[Record]:
+def _typed(rows: Iterator[Record], file: File, records: Records) -> Iterator[Record]:
     # Around each step alone, so that an error of whoever takes the rows is not blamed on the file.
+    number = 0
     while True:
-        with _readable(file, encoding):
+        with _readable(file, records.encoding, f" after {records.unit} {number}" if number else ""):
             record = next(rows, None)
         if record is None:
             return
+        number = record.number
         yield record
 
 
 @contextmanager
-def _readable(file: File, encoding: str | None) -> Iterator[None]:
+def _readable(file: File, encoding: str | None, place: str = "") -> Iterator[None]:
     try:
         yield
-    except UnicodeDecodeError as error:
-        spelled = encoding or error.encoding
-        line = first_undecodable(file, spelled)
-        raise InvalidData(f"{file.name} line {line} is not readable as {spelled}") from None
     except (OSError, EOFError, UnicodeError, zlib.error, pyarrow.ArrowException) as error:
+        if isinstance(error, UnicodeDecodeError) and READERS[extension_of(file.name)] in (_csv, _json):
+            spelled = encoding or error.encoding
+            if line := first_undecodable(file, spelled):
+                raise InvalidData(f"{file.name} line {line} is not readable as {spelled}") from None
         # Messages of gzip and pyarrow may quote the content or the path, so that only the kind of error is told.
-        raise InvalidData(f"{file.name} is not readable ({type(error).__name__})") from None
+        raise InvalidData(f"{file.name} is not readable{place} ({type(error).__name__})") from None
 
 
 def _csv(file: File, asked: str | None, opened: ExitStack) -> Records:
@@ -123,28 +126,34 @@ def _csv(file: File, asked: str | None, opened: ExitStack) -> Records:
     return Records(file.name, "line", tuple(rows.header), found, encoding.name, delimiter.name, notes)
 
 
-def _with_names(rows: Iterator[tuple[int, list[Any]]], header: list[str]) -> Iterator[Record]:
+def _with_names(rows: Iterator[tuple[int, list[Any]]], header: list[str], short: bool = False) -> Iterator[Record]:
+    """Rows by column; of a file in which a row may be short, its last cells are empty."""
     for number, cells in rows:
-        if len(cells) == len(header):
-            yield Record(number, dict(zip(header, cells, strict=True)))
+        if len(cells) == len(header) or (short and len(cells) < len(header)):
+            yield Record(number, dict(zip(header, cells, strict=False)))
         else:
             yield Record(number, {}, f"{len(cells)} cells under {len(header)} columns")
 
 
 def _json(file: File, asked: str | None, opened: ExitStack) -> Records:
     encoding = find_encoding(file, asked)
-    lines = file.bare_name.endswith(".jsonl")
     stream = opened.enter_context(open_text(file, encoding.name))
-    found = (json_lines if lines else json_rows)(stream, file.name)
+    found: Iterator[tuple[int, dict[str, Any] | None]]
+    lines = file.bare_name.endswith(".jsonl")
+    if lines:
+        found, doubt = json_lines(stream, file.name), ""
+    else:
+        found = values = JsonRows(stream, file.name)
+        doubt = values.doubt
     rows = (Record(number, {}, NO_OBJECT) if row is None else Record(number, row) for number, row in found)
-    notes = (encoding.doubt,) if encoding.doubt else ()
+    notes = tuple(filter(None, (encoding.doubt, doubt)))
     return Records(file.name, "line" if lines else "row", None, rows, encoding.name, notes=notes)
 
 
 def _sheet(file: File, asked: str | None, opened: ExitStack) -> Records:
     rows = Sheet(file, opened)
     notes = (rows.doubt,) if rows.doubt else ()
-    return Records(file.name, "row", tuple(rows.header), _with_names(rows, rows.header), notes=notes)
+    return Records(file.name, "row", tuple(rows.header), _with_names(rows, rows.header, short=True), notes=notes)
 
 
 def _batches(open_batches: Callable[[File, ExitStack], Any]) -> Callable[[File, str | None, ExitStack], Records]:

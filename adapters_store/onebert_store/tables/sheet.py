@@ -10,13 +10,15 @@ from zipfile import BadZipFile, ZipFile
 from onebert_store.errors import InvalidData
 from onebert_store.tables.file import File
 from onebert_store.tables.text.csv_rows import header_of
+from onebert_store.tables.workbook import MAX_ROWS, check_size
 
-MAX_UNPACKED = 2**29  # bytes; a workbook's shared texts are held in memory
 _ERRORS = {"#N/A", "#NAME?", "#NULL!", "#NUM!", "#REF!", "#VALUE!", "#DIV/0!", "#GETTING_DATA"}
 
 
 class Sheet(Iterator[tuple[int, list[str | None]]]):
-    """Row numbers as a spreadsheet shows them, and cells, blank rows left out; of a formula its last value.
+    """Row numbers as a spreadsheet shows them, and cells up to the last one with something in it, blank rows left out.
+
+    Of a formula there is its last value.
 
     Args:
         file: the workbook.
@@ -27,7 +29,7 @@ class Sheet(Iterator[tuple[int, list[str | None]]]):
         doubt: which sheet is read where there are several; else empty.
 
     Raises:
-        InvalidData: the file is no workbook, or unpacks to more than `MAX_UNPACKED` bytes; also while rows are taken.
+        InvalidData: the file is no workbook, or one that is too large; also while rows are taken.
     """
 
     def __init__(self, file: File, opened: ExitStack) -> None:
@@ -39,11 +41,7 @@ class Sheet(Iterator[tuple[int, list[str | None]]]):
         except Exception as error:  # what is wrong with a file, the library says by errors of any kind
             raise self._unreadable(error) from None
         self._number = 0
-        self.header: list[str] = []
-        first = next(self, (0, []))[1]
-        while first and first[-1] is None:
-            first.pop()
-        self.header = header_of([cell or "" for cell in first], file.name)
+        self.header = header_of([cell or "" for cell in next(self, (0, []))[1]], file.name)
 
     def __next__(self) -> tuple[int, list[str | None]]:
         while True:
@@ -54,15 +52,14 @@ class Sheet(Iterator[tuple[int, list[str | None]]]):
             except Exception as error:  # see above
                 raise self._unreadable(error) from None
             self._number += 1
+            # A row's own number may be any, and all before it count as blank.
+            if self._number > MAX_ROWS:
+                raise InvalidData(f"{self._name} has more than {MAX_ROWS:,} rows, which no spreadsheet has")
             cells = [_as_text(cell) for cell in row]
-            if any(cell is not None for cell in cells):
-                return self._number, self._fitted(cells)
-
-    def _fitted(self, cells: list[str | None]) -> list[str | None]:
-        """A row ends with its last cell that has something in it: only more than the header's are too many."""
-        while len(cells) > len(self.header) > 0 and cells[-1] is None:
-            cells.pop()
-        return cells + [None] * (len(self.header) - len(cells))
+            while cells and cells[-1] is None:
+                cells.pop()
+            if cells:
+                return self._number, cells
 
     def _open(self, file: File, opened: ExitStack) -> Iterator[tuple[Any, ...]]:
         from openpyxl import load_workbook  # noqa: PLC0415 - slow to import, and few files need it
@@ -71,9 +68,7 @@ class Sheet(Iterator[tuple[int, list[str | None]]]):
         warnings.filterwarnings("ignore", module="openpyxl")
         stream = opened.enter_context(file.open())
         with ZipFile(stream) as packed:
-            # No more than a member's own figure is ever unpacked of it.
-            if sum(member.file_size for member in packed.infolist()) > MAX_UNPACKED:
-                raise InvalidData(f"{file.name} unpacks to more than {MAX_UNPACKED:,} bytes; save it as CSV")
+            check_size(packed, file.name)
         stream.seek(0)
         workbook = load_workbook(stream, read_only=True, data_only=True, keep_links=False)
         opened.callback(workbook.close)

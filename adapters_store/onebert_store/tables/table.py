@@ -1,13 +1,9 @@
-"""Columns of cells, and where in their file each row stands."""
+"""Columns of cells, and where in its file each row stands."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice
-from typing import Any, Literal, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-MAX_NAMED = 10  # rows that a message names one by one
-MAX_PROBLEMS = 3  # kinds of bad rows that a message names
-
-_Row = TypeVar("_Row")
+from onebert_store.tables.places import Places, places_in
 
 
 class Table(Mapping[str, list[Any]]):
@@ -15,9 +11,8 @@ class Table(Mapping[str, list[Any]]):
 
     Args:
         columns: name -> cells, all of one length.
-        origin: the file, for messages.
-        numbers: each row's number in the file, from 1; where empty, rows are counted.
-        unit: what the numbers count: lines of a text file, or rows.
+        origin: the file, or what several files are together, for messages.
+        places: where each row stands; None counts the rows of `origin`.
         label_names: column -> names by label index, where the file has such names.
         notes: what a user should know of how the file was read.
         kinds: how each of the files was read, in words.
@@ -27,8 +22,7 @@ class Table(Mapping[str, list[Any]]):
         self,
         columns: Mapping[str, list[Any]],
         origin: str = "data",
-        numbers: Sequence[int] = (),
-        unit: Literal["line", "row"] = "row",
+        places: Places | None = None,
         label_names: Mapping[str, tuple[str, ...]] | None = None,
         notes: Sequence[str] = (),
         kinds: Sequence[str] = (),
@@ -37,16 +31,20 @@ class Table(Mapping[str, list[Any]]):
         self.notes, self.kinds = tuple(notes), tuple(kinds)
         self.label_names = dict(label_names or {})
         self.rows = len(next(iter(self._columns.values()), []))
-        self._numbers, self._unit = numbers or range(1, self.rows + 1), unit
+        self.places = places or places_in(origin, "row", range(1, self.rows + 1))
 
     def __getitem__(self, name: str) -> list[Any]:
-        if name in self._columns:
-            return self._columns[name]
         column, dot, path = name.partition(".")
-        cells = [field(cell, path) for cell in self._columns[column]] if dot and column in self._columns else []
-        if all(cell is None for cell in cells):
+        if not dot or column not in self._columns:
+            return self._columns[name]
+        inner = [field(cell, path) for cell in self._columns[column]]
+        if name in self._columns:
+            # Some rows may have a column `a.b`, and others an object in a column `a`.
+            pairs = zip(self._columns[name], inner, strict=True)
+            return [within if cell is None else cell for cell, within in pairs]
+        if all(cell is None for cell in inner):
             raise KeyError(name)
-        return cells
+        return inner
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._columns)
@@ -57,30 +55,33 @@ class Table(Mapping[str, list[Any]]):
 
     def where(self, rows: Sequence[int]) -> str:
         """Names rows (counted from 0) as people find them: `data.csv line 7`, `data.csv lines 7, 9 and 30 more`."""
-        named = [self._numbers[row] for row in rows[:MAX_NAMED]]
-        return named_rows(self.origin, self._unit, named, len(rows))
+        return self.places.named(rows)
 
-    def place(self, row: int) -> dict[str, int]:
-        """The number of a row (rows count from 0) for programs: `{"line": 7}` or `{"row": 7}`."""
-        return {self._unit: self._numbers[row]}
+    def place(self, row: int) -> dict[str, Any]:
+        """Where a row (counted from 0) stands, for programs: `{"line": 7}` or `{"row": 7}`; of several files, which."""
+        file, unit, number = self.places[row]
+        return {"file": file, unit: number} if len(self.places.files) > 1 else {unit: number}
 
     def take(self, rows: Sequence[int]) -> "Table":
         """The table with these rows only."""
         columns = {name: [cells[row] for row in rows] for name, cells in self._columns.items()}
-        numbers = [self._numbers[row] for row in rows]
-        return Table(columns, self.origin, numbers, self._unit, self.label_names, self.notes, self.kinds)
+        return Table(columns, self.origin, self.places.take(rows), self.label_names, self.notes, self.kinds)
 
     def with_column(self, name: str, cells: list[Any], label_names: tuple[str, ...]) -> "Table":
         """The table with one more column of labels, which replaces a column of the same name."""
         columns = {**self._columns, name: cells}
         names = {**self.label_names, name: label_names}
-        return Table(columns, self.origin, self._numbers, self._unit, names, self.notes, self.kinds)
+        return Table(columns, self.origin, self.places, names, self.notes, self.kinds)
+
+    def with_label_names(self, label_names: Mapping[str, tuple[str, ...]]) -> "Table":
+        """The table with other names of labels."""
+        return Table(self._columns, self.origin, self.places, label_names, self.notes, self.kinds)
 
 
 def cell_of(row: Mapping[str, Any], name: str) -> Any:
     """The cell of a row in a column of this name, or `a.b`; None where there is none."""
     column, _, path = name.partition(".")
-    return field(row.get(column), path) if path and name not in row else row.get(name)
+    return field(row.get(column), path) if path and row.get(name) is None else row.get(name)
 
 
 def field(cell: Any, path: str) -> Any:
@@ -88,27 +89,3 @@ def field(cell: Any, path: str) -> Any:
     for key in path.split("."):
         cell = cell.get(key) if isinstance(cell, dict) else None
     return cell
-
-
-def named_rows(origin: str, unit: str, numbers: Sequence[int], count: int | None = None) -> str:
-    """Names rows by their numbers in a file: `data.csv lines 7, 9 and 30 more`.
-
-    Args:
-        origin: the file.
-        unit: what the numbers count.
-        numbers: of the rows; the first `MAX_NAMED` are named.
-        count: how many rows there are, where not all numbers are given.
-    """
-    named = [str(number) for number in numbers[:MAX_NAMED]]
-    count = len(numbers) if count is None else count
-    if count > len(named):
-        named.append(f"{count - len(named):,} more")
-    listed = " and ".join(filter(None, (", ".join(named[:-1]), named[-1])))
-    return f"{origin} {unit}{'s' * (count > 1)} {listed}"
-
-
-def said_of_rows(bad: Mapping[str, Sequence[_Row]], where: Callable[[Sequence[_Row]], str]) -> str:
-    """One sentence about all bad rows: the first `MAX_PROBLEMS` kinds with the rows that `where` names, and a count."""
-    kinds = [f"{where(rows)}: {problem}" for problem, rows in islice(bad.items(), MAX_PROBLEMS)]
-    rest = sum(map(len, islice(bad.values(), MAX_PROBLEMS, None)))
-    return "; ".join(kinds) + (f"; and {rest:,} more bad rows" if rest else "")

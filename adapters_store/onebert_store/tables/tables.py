@@ -16,7 +16,8 @@ from onebert_store.tables.text.json_rows import parse_json
 SPLITS = ("train", "validation", "test")
 
 _SPLIT_FILES = {"train": ("train",), "validation": ("validation", "valid", "val", "dev"), "test": ("test",)}
-_SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})")  # as the Hub names the parts of a split
+# As the Hub names the parts of a split; it used to put a digest of their content behind.
+_SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})(?:-[0-9a-f]+)?")
 
 
 @dataclass(frozen=True)
@@ -89,13 +90,13 @@ def _stem(path: Path) -> str:
 def _read_folder(folder: Path, encoding: str | None, faults: Faults | None) -> Source:
     name = folder.resolve().name
     if (folder / "state.json").is_file():
-        return _source(name, {"train": _read_saved(folder)}, single_file=True)
+        return _source(name, {"train": _read_saved(folder, faults)}, single_file=True)
     tables: dict[str, Table] = {}
     for split, stems in _SPLIT_FILES.items():
         saved = [folder / stem for stem in stems if (folder / stem / "state.json").is_file()]
         files = _files(folder, split) or _files(folder / "data", split) or _files_of(folder, stems)
         if saved:
-            tables[split] = _read_saved(saved[0])
+            tables[split] = _read_saved(saved[0], faults)
         elif files:
             tables[split] = join_tables([read_file(file, encoding, faults) for file in files], f"{split} files")
     if not tables:
@@ -129,18 +130,22 @@ def _files(folder: Path, split: str) -> list[Path]:
     stems = _SPLIT_FILES[split]
     there = [file for file in sorted(folder.iterdir()) if file.is_file()] if folder.is_dir() else []
     files = [file for file in there if extension_of(file.name) and _stem(file) in stems]
-    shards: dict[tuple[str, str], list[Path]] = {}
+    shards: dict[tuple[str, str], dict[str, Path]] = {}
     for file in there:
         shard = _SHARD.fullmatch(_stem(file)) if extension_of(file.name) else None
         if shard and shard[1] in stems:
-            shards.setdefault((shard[1] + extension_of(file.name), shard[3]), []).append(file)
+            found = shards.setdefault((shard[1] + extension_of(file.name), shard[3]), {})
+            if (other := found.setdefault(shard[2], file)) != file:
+                raise InvalidData(
+                    f"the folder has two files for one part of its {split} split: {other.name}, {file.name}"
+                )
     if len(files) + len(shards) > 1:
-        names = ", ".join(file.name for file in [*files, *(found[0] for found in shards.values())])
+        names = ", ".join(file.name for file in [*files, *(min(found.values()) for found in shards.values())])
         raise InvalidData(f"the folder has more than one {split} file: {names}")
     for (_, count), found in shards.items():
         if len(found) != int(count):
             raise InvalidData(f"the folder has {len(found)} of the {int(count)} files of its {split} split")
-        return found
+        return [found[number] for number in sorted(found)]
     return files
 
 
@@ -150,15 +155,15 @@ def _files_of(folder: Path, stems: Sequence[str]) -> list[Path]:
     return [file for file in inside if file.is_file() and extension_of(file.name)]
 
 
-def _read_saved(folder: Path) -> Table:
+def _read_saved(folder: Path, faults: Faults | None) -> Table:
     """One split as `save_to_disk` writes it: Arrow files, and the features beside them."""
     files = [file for pattern in ("data-*.arrow", "dataset.arrow") for file in sorted(folder.glob(pattern))]
     if not files:
         raise InvalidData(f"{folder.name} has a state.json and no file data-….arrow")
-    table = join_tables([read_file(file) for file in files], folder.name)
+    table = join_tables([read_file(file, faults=faults) for file in files], folder.name)
     try:
         info = parse_json((folder / "dataset_info.json").read_text(encoding="utf-8"))
         names = label_names_of(info["features"])
     except (OSError, ValueError, TypeError, KeyError):
         names = {}
-    return Table({name: table[name] for name in table}, folder.name, label_names=names or table.label_names)
+    return table.with_label_names(names or table.label_names)

@@ -44,8 +44,8 @@ def classify(
         typer.Option(
             "--file",
             metavar="FILE",
-            help="A table as `onebert train` reads it (.csv, .tsv, .jsonl, .json, also .gz, .xlsx, .parquet), or .txt "
-            "with a text per line.",
+            help="A table as `onebert train` reads it (.csv, .tsv, .jsonl, .json, also .gz, .xlsx, .parquet, .arrow), "
+            "or .txt with a text per line.",
             rich_help_panel=INPUT,
         ),
     ] = None,

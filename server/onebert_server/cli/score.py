@@ -28,7 +28,7 @@ def score(
     data: Annotated[
         list[str],
         typer.Option(
-            help="A file (.parquet, .csv, .tsv, .jsonl, .json, also .gz, .xlsx), a folder of such files, or "
+            help="A file (.parquet, .arrow, .csv, .tsv, .jsonl, .json, also .gz, .xlsx), a folder of such files, or "
             "s3://bucket/key; may be given several times.",
             metavar="FILE",
         ),

@@ -13,11 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onebert_store.errors import InvalidData
-from onebert_store.tables import sheet
+from onebert_store.tables import files
+from onebert_store.tables import workbook as size_of_workbooks
 from onebert_store.tables.file import File
 from onebert_store.tables.files import Faults, read_file
 from onebert_store.tables.records import READERS
-from onebert_store.tables.text import json_rows
+from onebert_store.tables.sample import sample_of
+from onebert_store.tables.text import csv_rows, json_rows, lines
 
 
 def file(name, content):
@@ -82,6 +84,13 @@ BIG = b"x" * (16 * 2**20 + 1)
         ("a.json", b'"text"', "a.json has neither an array of JSON objects nor"),
         ("a.json", b"", "a.json has neither an array of JSON objects nor"),
         ("a.json", b'{"text": ["a", "b"], "label": ["c"]}', "a.json: the columns have different numbers of rows"),
+        ("a.json", b'{"text": ["a", "b"], "meta": [{"x": 1}]}', "a.json: the columns have different numbers of rows"),
+        (
+            "a.json",
+            b'{"columns": ["text", "label"], "data": [["a", "b"], ["c"], ["d", "e", "f"]]}',
+            "a.json rows 2 and 3: not as many cells as there are columns, 2",
+        ),
+        ("a.json", b'{"columns": ["text", "text"], "data": [["a", "b"]]}', "a.json: two columns have one name"),
         ("a.xlsx", b"PK\x03\x04 nonsense", r"a.xlsx is not readable \(no workbook\)"),
         ("a.xlsx", workbook()[:-300], r"a.xlsx is not readable"),
         ("a.xlsx", workbook([("text", "label"), ("a", "b"), ("c", "d", "e")]), "a.xlsx row 3: 3 cells under 2 columns"),
@@ -102,18 +111,119 @@ def test_what_is_wrong_is_one_line(name, content, said):
 
 
 def test_a_workbook_that_unpacks_to_more_than_is_bounded_is_not_unpacked(monkeypatch):
-    monkeypatch.setattr(sheet, "MAX_UNPACKED", 2**20)
+    monkeypatch.setattr(size_of_workbooks, "MAX_UNPACKED", 2**20)
     bomb = replaced(workbook(), "xl/styles.xml", b" " * 2**21)
     assert len(bomb) < 2**14
     with pytest.raises(InvalidData, match="unpacks to more than 1,048,576 bytes; save it as CSV"):
         read_file(file("a.xlsx", bomb))
 
 
-def test_a_line_without_an_end_is_bounded(monkeypatch):
-    monkeypatch.setattr(json_rows, "_MOST", 2**16)
-    bomb = gzip.compress(b'{"text": "a"}\n' + b'{"text": "' + b"x" * 2**20)
-    with pytest.raises(InvalidData, match=r"a\.jsonl\.gz line 2 has more than 65,536 characters"):
-        read_file(file("a.jsonl.gz", bomb))
+class Endless(io.RawIOBase):
+    """Bytes that begin somehow and go on without an end; it is an error that more than `most` are asked for."""
+
+    def __init__(self, first, again, most):
+        self._first, self._again, self._most, self.given = first, again * (1 + 2**16 // len(again)), most, 0
+
+    def readable(self):
+        return True
+
+    def readinto(self, buffer):
+        part = self._first[: len(buffer)]
+        self._first = self._first[len(part) :] or self._again
+        self.given += len(part)
+        assert self.given < self._most, "it is read on and on"
+        buffer[: len(part)] = part
+        return len(part)
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "again", "said"),
+    [
+        ("a.csv", b"text,label\na,b\n", b"no line end, ", "line 3 is not CSV: a row has more than 65,536 characters"),
+        ("a.csv", b"", b"no line end, ", "line 1 is not CSV: a row has more than 65,536 characters"),
+        ("a.csv", b"", b"a\tb;c,d", "line 1 is not CSV: a row has more than 65,536 characters"),
+        ("a.csv", b"sep=;", b" ", "line 1 is not CSV: a row has more than 65,536 characters"),
+        ("a.csv", b'text,label\na,b\n"x\n', b'","x\n', "line 3 is not CSV: a row has more than 65,536 characters"),
+        ("a.jsonl", b'{"text": "a"}\n\n{"text": "', b"x", "line 3 has more than 65,536 characters"),
+        ("a.json", b'[{"text": "a"},\n{"text": "', b"x", "line 2 is not JSON: a value has more than 65,536 characters"),
+        ("a.json", b'[{"text": "a"},\n{"text": [', b"1, ", "line 2 is not JSON: a value has more than 65,536 charac"),
+        ("a.json", b'{"data": [', b'{"text": "a"},', "line 1 is not JSON: a value has more than 131,072 characters"),
+        ("a.json", b'{"text": "a"} and the rest is', b" none", "line 1 is not JSON: Expecting value"),
+        ("a.json", b'[{"text": "a"}]\n', b"none", "line 2 is not JSON: something follows the array"),
+        ("a.json", b'[{"text": "a"},\n{"text": } ', b", 1", "line 2 is not JSON: Expecting value"),
+        ("a.json", b'[{"text": ' + b"9" * 9999, b"9", "line 1 is not JSON: a number is too long"),
+    ],
+)
+def test_a_file_without_an_end_is_refused_at_a_row_without_one(monkeypatch, name, first, again, said):
+    for module in (lines, csv_rows, json_rows):
+        monkeypatch.setattr(module, "MAX_ROW_CHARACTERS", 2**16)
+    monkeypatch.setattr(json_rows, "MAX_WHOLE", 2**17)
+    endless = File(name, lambda: io.BufferedReader(Endless(first, again, 2**23)))
+    # Said, since to find the encoding a file is read to its end.
+    with pytest.raises(InvalidData, match=said):
+        read_file(endless, "utf-8")
+
+
+def test_a_row_as_long_as_a_row_may_be_is_read(monkeypatch):
+    monkeypatch.setattr(lines, "MAX_ROW_CHARACTERS", 2**12)
+    for name, content in (("a.csv", b"text\n%s\n"), ("a.csv", b'text\n"\n%s"\n'), ("a.jsonl", b'{"text": "%s"}\n')):
+        room = 2**12 - len(content.partition(b"text\n")[2] or content) + 2
+        assert len(read_file(file(name, content % (b"x" * room)))["text"][0].strip()) == room
+        with pytest.raises(InvalidData):
+            read_file(file(name, content % (b"x" * (room + 1))))
+
+
+def test_rows_that_share_no_column_do_not_become_a_table_of_empty_cells(monkeypatch):
+    monkeypatch.setattr(files, "_EMPTY", 2**18)
+    content = b"".join(b'{"k%d": 1}\n' % i for i in range(30_000))
+    with pytest.raises(InvalidData, match=r"a\.jsonl has [\d,]+ columns of which nearly all cells are empty"):
+        read_file(file("a.jsonl", content))
+    assert len(sample_of(file("a.jsonl", content))) == 30_000
+
+
+def test_columns_that_few_rows_have_are_no_mistake(monkeypatch):
+    monkeypatch.setattr(files, "_EMPTY", 2**12)
+    rows = [b'{"text": "t%d", "label": "a"%s}\n' % (i, b', "n%d": 1' % i if i % 9 == 0 else b"") for i in range(999)]
+    assert len(read_file(file("a.jsonl", b"".join(rows)))) == 2 + 111
+
+
+def sheet_of(rows):
+    return (
+        b'<worksheet xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"><sheetData>'
+        + rows
+        + b"</sheetData></worksheet>"
+    )
+
+
+CELL = b'<c t="inlineStr"><is><t>text</t></is></c>'
+HEADER = b"<row>" + CELL + b"</row>"
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (HEADER + b"<row>" + b"<c/>" * (2**20 + 1) + b"</row>", "more than 1,048,576 cells in a row"),
+        (HEADER + b"<row><!-- </row> -->" + b"<c/>" * (2**20 + 1) + b"</row>", "more than 1,048,576 cells in a row"),
+        (HEADER + b'<row r="999999999999">' + CELL + b"</row>", "has more than 1,048,576 rows"),
+        (HEADER + b"<row/>" * (2**20 + 1), "has more than 1,048,576 rows or texts"),
+    ],
+)
+def test_a_small_workbook_does_not_become_a_large_table(monkeypatch, rows, said):
+    monkeypatch.setattr(size_of_workbooks, "_MOST_PASSED", 2**20)
+    bomb = replaced(workbook(), "xl/worksheets/sheet1.xml", sheet_of(rows))
+    assert len(bomb) < 2**19
+    with pytest.raises(InvalidData, match=said):
+        read_file(file("a.xlsx", bomb))
+
+
+def test_rows_under_a_wide_header_do_not_become_a_table_of_empty_cells(monkeypatch):
+    monkeypatch.setattr(files, "_EMPTY", 2**20)
+    names = b"".join(b"<c><v>%d</v></c>" % i for i in range(16_384))
+    rows = b"<row>" + names + b"</row>" + b"<row><c><v>7</v></c></row>" * 999
+    bomb = replaced(workbook(), "xl/worksheets/sheet1.xml", sheet_of(rows))
+    assert len(bomb) < 2**17
+    with pytest.raises(InvalidData, match="has 16,384 columns of which nearly all cells are empty"):
+        read_file(file("a.xlsx", bomb))
 
 
 def test_all_bad_rows_are_taken_note_of_and_the_good_ones_kept():
@@ -121,9 +231,9 @@ def test_all_bad_rows_are_taken_note_of_and_the_good_ones_kept():
     content = b'text,label\na,b\nc\nd,e,f\ng,h\n"open,i\n'
     found = read_file(file("a.csv", content), faults=faults)
     assert found["text"] == ["a", "g"]
-    assert [(fault.number, fault.what) for fault in faults.rows] == [
-        (3, "1 cells under 2 columns"),
-        (4, "3 cells under 2 columns"),
+    assert [(*fault.place, fault.what) for fault in faults.rows] == [
+        ("a.csv", "line", 3, "1 cells under 2 columns"),
+        ("a.csv", "line", 4, "3 cells under 2 columns"),
     ]
     assert faults.broken == ["a.csv line 6 is not CSV: a quote is left open, or text follows a closing quote"]
 

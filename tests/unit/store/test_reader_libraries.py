@@ -9,8 +9,11 @@ import pandas
 import polars
 import pyarrow
 import pyarrow.feather
+import pyarrow.ipc
+import pyarrow.parquet
 import pytest
 
+from onebert_store.errors import InvalidData
 from onebert_store.tables.columns import Columns
 from onebert_store.tables.files import read_file
 from onebert_training.data.dataset import load_dataset
@@ -79,6 +82,101 @@ def _reference(folder):
     return path
 
 
+ONE = {"text": "a", "label": "x", "meta": {"kind": 1}}
+TWO = {"text": "b", "label": "y", "meta": None, "late": [1]}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        [ONE, TWO],
+        {"data": [ONE, TWO]},
+        {"version": 2, "labels": ["x", "y"], "rows": [ONE, TWO]},
+        {"errors": [], "rows": [ONE, TWO]},
+        {"rows": [None, ONE, TWO][1:], "more": {"x": 1}},
+        {"columns": ["text", "label", "meta", "late"], "data": [["a", "x", {"kind": 1}, None], ["b", "y", None, [1]]]},
+        {"text": ["a", "b"], "label": ["x", "y"], "meta": [{"kind": 1}, None], "late": [None, [1]]},
+        {"text": ["a", "b"], "label": ["x", "y"], "meta": [None, None], "meta.kind": [1, None], "late": [None, [1]]},
+        {
+            "text": {"0": "a", "1": "b"},
+            "label": {"1": "y", "0": "x"},
+            "meta": {"0": {"kind": 1}, "1": None},
+            "late": {"0": None, "1": [1]},
+        },
+    ],
+)
+@pytest.mark.parametrize("turned", [False, True])
+def test_no_cell_of_json_is_lost_whatever_row_has_it(tmp_path, content, turned):
+    """Rows with other keys, and objects that come later than others, in every form that a JSON file may have."""
+    if turned:
+        content = _turned(content)
+    (tmp_path / "a.json").write_text(json.dumps(content))
+    found = read_file(tmp_path / "a.json")
+    rows = zip(found["text"], found["label"], found["meta.kind"], found["late"], strict=True)
+    assert sorted(rows, key=str) == [("a", "x", 1, None), ("b", "y", None, [1])]
+
+
+def _turned(content):
+    """The rows in the other order."""
+    if isinstance(content, list):
+        return content[::-1]
+    if "columns" in content:
+        return {**content, "data": content["data"][::-1]}
+    return {key: cells[::-1] if isinstance(cells, list) else cells for key, cells in content.items()}
+
+
+def test_what_stands_beside_the_rows_of_json_is_said(tmp_path):
+    (tmp_path / "a.json").write_text(json.dumps({"version": 2, "data": [ONE], "labels": ["x", "y"]}))
+    note = "a.json: the rows are those of data; what is beside them is left out: version, labels"
+    assert read_file(tmp_path / "a.json").notes == (note,)
+
+
+def test_a_column_with_a_point_in_its_name_and_a_field_are_one(tmp_path):
+    rows = [{"text": "a", "meta.kind": "x"}, {"text": "b", "meta": {"kind": "y"}}, {"text": "c", "meta": "z"}]
+    for order in (rows, rows[::-1]):
+        (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in order))
+        found = read_file(tmp_path / "a.jsonl")
+        assert sorted(zip(found["text"], found["meta.kind"], strict=True)) == [("a", "x"), ("b", "y"), ("c", None)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (pyarrow.date32(), 2**31 - 1),
+        (pyarrow.date64(), 2**62),
+        (pyarrow.timestamp("s"), 2**62),
+        (pyarrow.timestamp("us"), 2**62),
+        (pyarrow.duration("s"), 2**62),
+    ],
+)
+def test_a_time_that_python_has_not_is_one_bad_row(tmp_path, kind, value):
+    table = pyarrow.table({"text": ["a", "b", "c"], "when": pyarrow.array([0, value, 0], kind)})
+    pyarrow.feather.write_feather(table, str(tmp_path / "a.arrow"))
+    with pytest.raises(InvalidData, match=r"^a\.arrow row 2: .* a time is in nanoseconds or out of range$"):
+        read_file(tmp_path / "a.arrow")
+
+
+def test_a_file_that_breaks_off_says_after_which_row(tmp_path):
+    path = tmp_path / "a.arrow"
+    batches = pyarrow.Table.from_pylist(ROWS).to_batches(max_chunksize=10)
+    with pyarrow.OSFile(str(path), "wb") as sink, pyarrow.ipc.new_stream(sink, batches[0].schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) * 2 // 3])
+    with pytest.raises(InvalidData, match=r"^a\.arrow is not readable after row 20 \("):
+        read_file(path)
+
+
+def test_a_column_whose_name_is_no_text_is_one_line(tmp_path):
+    """Of a file without lines, no line is named."""
+    table, path = pyarrow.table({"tex\xe9": ["a"] * 9}), tmp_path / "a.parquet"
+    pyarrow.parquet.write_table(table, path, store_schema=False)
+    path.write_bytes(path.read_bytes().replace("tex\xe9".encode(), b"tex\xff\xff"))
+    with pytest.raises(InvalidData, match=r"^a\.parquet is not readable \(\w+\)$"):
+        read_file(path, "cp1251")
+
+
 def test_cells_of_a_sheet_are_texts_whatever_they_look_like(tmp_path):
     book = openpyxl.Workbook()
     sheet = book.active
@@ -97,6 +195,7 @@ def test_cells_of_a_sheet_are_texts_whatever_they_look_like(tmp_path):
     assert found["label"] == ["1", "1", "0.5", None]
     assert found["when"] == ["2026-03-01", "2026-03-01 12:30:00", None, "never"]
     assert found.place(2) == {"row": 5}
+    assert found.where([0, 2]) == "a.xlsx rows 2 and 5"
     assert found.notes == ("a.xlsx has 2 sheets, of which the first is read",)
 
 

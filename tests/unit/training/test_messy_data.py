@@ -256,8 +256,9 @@ def arrow_table(rows):
     return pyarrow.table({"text": [text for text, _ in rows], "label": [int(label == "spam") for _, label in rows]})
 
 
+@pytest.mark.parametrize("digests", [("", "", ""), ("-9b1a5c3e2f", "-a09b74b3ef9c3b56", "-3e4f5a6b7c")])
 @pytest.mark.parametrize("inside", ["", "data"])
-def test_a_folder_as_the_hub_has_it(tmp_path, inside):
+def test_a_folder_as_the_hub_has_it(tmp_path, inside, digests):
     folder = tmp_path / inside
     folder.mkdir(exist_ok=True)
     metadata = {"huggingface": json.dumps({"info": {"features": FEATURES}})}
@@ -265,12 +266,42 @@ def test_a_folder_as_the_hub_has_it(tmp_path, inside):
         shards = 2 if split == "train" else 1
         for shard in range(shards):
             table = arrow_table(rows[shard::shards]).replace_schema_metadata(metadata)
-            pyarrow.parquet.write_table(table, folder / f"{split}-{shard:05}-of-{shards:05}.parquet")
+            name = f"{split}-{shard:05}-of-{shards:05}{digests[shard]}.parquet"
+            pyarrow.parquet.write_table(table, folder / name)
     data = load(tmp_path)
     assert data.labels == ("ham", "spam")
     assert {name: len(split) for name, split in data.splits.items()} == {"train": 36, "validation": 4, "test": 1}
-    (folder / "train-00001-of-00002.parquet").unlink()
+    last = folder / f"train-00001-of-00002{digests[1]}.parquet"
+    again = folder / "train-00001-of-00002-0123456789.parquet"
+    again.write_bytes(last.read_bytes())
+    with pytest.raises(InvalidData, match="two files for one part of its train split: train-00001-of-00002"):
+        load(tmp_path)
+    again.unlink()
+    last.unlink()
     with pytest.raises(InvalidData, match="has 1 of the 2 files of its train split"):
+        load(tmp_path)
+
+
+def test_rows_of_several_files_are_named_by_their_own_file(tmp_path):
+    parts = [tmp_path / f"train-0000{i}-of-00003.csv" for i in range(3)]
+    write(parts[0], lines([*ROWS[:3], ("", "ham"), ROWS[3]]))
+    write(parts[1], lines([("t5", "spam"), ROWS[0]], ";"))
+    write(parts[2], lines([("", "ham"), (ROWS[1][0], "spam"), *ROWS[4:]]))
+    with pytest.raises(InvalidData) as caught:
+        load(tmp_path)
+    assert caught.value.detail == (
+        "train-00000-of-00003.csv line 5, train-00002-of-00003.csv line 2: the text is empty or not a text"
+    )
+    write(parts[0], lines(ROWS[:4]))
+    write(parts[2], lines([(ROWS[1][0], "spam"), *ROWS[4:]]))
+    notes = load(tmp_path).notes
+    assert "train-00001-of-00003.csv: semicolons are between the columns" in notes
+    assert (
+        "1 training text has different labels, for example train-00000-of-00003.csv line 3, "
+        "train-00002-of-00003.csv line 2" in notes
+    )
+    write(parts[1], lines([("", "ham")] * 15))
+    with pytest.raises(InvalidData, match=r"^train-00001-of-00003\.csv lines 2, 3, .*, 11 and 5 more: the text"):
         load(tmp_path)
 
 
@@ -282,7 +313,7 @@ def test_a_folder_that_save_to_disk_wrote(tmp_path):
             table = arrow_table(rows)
             with pyarrow.ipc.new_stream(sink, table.schema) as writer:
                 writer.write_table(table)
-        (folder / "state.json").write_text("{}")
+        (folder / "state.json").write_text('{"_data_files": []}')
         (folder / "dataset_info.json").write_text(json.dumps({"features": FEATURES}))
     (tmp_path / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
     data = load(tmp_path)

@@ -14,7 +14,8 @@ from onebert_store.file.manifest import TaskType
 from onebert_store.tables.columns import find_columns
 from onebert_store.tables.files import Faults
 from onebert_store.tables.labels import cells_are_indices, infer_task_type, join_label_columns
-from onebert_store.tables.table import Table, said_of_rows
+from onebert_store.tables.places import said_of_rows
+from onebert_store.tables.table import Table
 from onebert_store.tables.tables import SPLITS, Source, read_source
 from onebert_training.data.checks import hashable
 from onebert_training.data.dataset import Dataset, load_asked, without_unlabeled
@@ -111,17 +112,17 @@ def _look(read: Source, asked: DataOptions, found: Examined, max_length: int, le
 
 
 def _bad(table: Table, what: str, row: int) -> dict[str, Any]:
-    return {"file": table.origin, **table.place(row), "what": what}
+    return {"file": table.places[row].file, **table.place(row), "what": what}
 
 
 def _count_bad(found: Examined, faults: Faults) -> None:
     """Adds rows that are none to those whose cells are bad."""
     bad = found.facts.setdefault("bad", {"rows": 0, "first": []})
-    first = [{"file": one.file, one.unit: one.number, "what": one.what} for one in faults.rows[:MAX_LISTED]]
+    first = [{"file": file, unit: number, "what": what} for (file, unit, number), what in faults.rows[:MAX_LISTED]]
     bad["first"] = [*first, *bad["first"]][:MAX_LISTED]
     bad["rows"] += len(faults.rows)
     if faults.rows:
-        kinds = Counter(f"{one.file}: {one.what}" for one in faults.rows)
+        kinds = Counter(f"{one.place.file}: {one.what}" for one in faults.rows)
         said = "; ".join(
             f"{what}" + (f" in {count:,} rows" if count > 1 else "") for what, count in kinds.most_common(3)
         )

@@ -14,7 +14,8 @@ from onebert_store.errors import InvalidData
 from onebert_store.file.manifest import MAX_LABELS, SPAN_LABELS, TaskType
 from onebert_store.tables.columns import Columns, find_columns
 from onebert_store.tables.labels import NO_LABEL, BadRow, LabelNames, is_unlabeled, listed_names
-from onebert_store.tables.table import Table, said_of_rows
+from onebert_store.tables.places import said_of_rows
+from onebert_store.tables.table import Table
 from onebert_store.tables.tables import Source
 from onebert_training.data.spans import GoldAnswer, answers_of
 from onebert_training.data.words import spans_of, words_of

@@ -2,10 +2,12 @@
 
 import csv
 from collections.abc import Iterator
+from contextlib import contextmanager
 from io import TextIOWrapper
 
 from onebert_store.errors import InvalidData
 from onebert_store.tables.text.delimiter import MAX_CELL_CHARACTERS, Delimiter
+from onebert_store.tables.text.lines import MAX_ROW_CHARACTERS, Lines, LongRow
 
 
 class CsvRows(Iterator[tuple[int, list[str]]]):
@@ -20,16 +22,18 @@ class CsvRows(Iterator[tuple[int, list[str]]]):
         header: names of the columns.
 
     Raises:
-        InvalidData: a quote is left open, text follows a closing quote, a cell is too long, or two columns have one
-            name; also while rows are taken.
+        InvalidData: a quote is left open, text follows a closing quote, a cell or a row is too long, or two columns
+            have one name; also while rows are taken.
     """
 
     def __init__(self, stream: TextIOWrapper, name: str, delimiter: Delimiter) -> None:
         csv.field_size_limit(MAX_CELL_CHARACTERS)
         self._name, self._before = name, delimiter.skipped
-        for _ in range(delimiter.skipped):
-            stream.readline()
-        self._reader = csv.reader(stream, delimiter=delimiter.character, strict=True)
+        self._lines = Lines(stream)
+        with self._bounded(1):
+            for _ in range(delimiter.skipped):
+                next(self._lines)
+        self._reader = csv.reader(self._lines, delimiter=delimiter.character, strict=True)
         self.header = header_of(self._read() or [], name)
 
     def __next__(self) -> tuple[int, list[str]]:
@@ -43,8 +47,10 @@ class CsvRows(Iterator[tuple[int, list[str]]]):
 
     def _read(self) -> list[str] | None:
         line = self._reader.line_num + 1 + self._before
+        self._lines.begin_row()
         try:
-            return next(self._reader, None)
+            with self._bounded(line):
+                return next(self._reader, None)
         except csv.Error as error:
             # The library has one kind of error; its words are the only sign of which it is.
             if "field limit" in str(error):
@@ -54,6 +60,16 @@ class CsvRows(Iterator[tuple[int, list[str]]]):
                 ) from None
             raise InvalidData(
                 f"{self._name} line {line} is not CSV: a quote is left open, or text follows a closing quote"
+            ) from None
+
+    @contextmanager
+    def _bounded(self, line: int) -> Iterator[None]:
+        try:
+            yield
+        except LongRow:
+            raise InvalidData(
+                f"{self._name} line {line} is not CSV: a row has more than {MAX_ROW_CHARACTERS:,} characters; "
+                "is a quote left open?"
             ) from None
 
 

@@ -8,6 +8,7 @@ from itertools import islice
 
 from onebert_store.tables.file import File
 from onebert_store.tables.text.encoding import open_text
+from onebert_store.tables.text.lines import Lines, LongRow
 
 MAX_CELL_CHARACTERS = 16 * 2**20
 
@@ -51,21 +52,23 @@ def find_delimiter(file: File, encoding: str) -> Delimiter:
 
 def _header(file: File, encoding: str, delimiter: str) -> list[str]:
     with open_text(file, encoding) as stream:
-        return next(_rows(islice(stream, _HEADER_LINES), delimiter), [])
+        return next(_rows(Lines(stream), delimiter, _HEADER_LINES), [])
 
 
 def _misfits(file: File, encoding: str, delimiter: str) -> int:
     """Rows that have more or fewer cells than the header; all are counted, so that their order does not matter."""
     with open_text(file, encoding) as stream:
-        rows = _rows(stream, delimiter)
+        rows = _rows(Lines(stream), delimiter)
         columns = len(next(rows, []))
         return sum(len(row) != columns for row in rows if row)
 
 
-def _rows(lines: Iterator[str], delimiter: str) -> Iterator[list[str]]:
-    """Rows as far as they can be read; what cannot is refused with its line when the file is read."""
+def _rows(lines: Lines, delimiter: str, most: int | None = None) -> Iterator[list[str]]:
+    """Rows of `most` lines as far as they can be read; what cannot is refused with its line when the file is read."""
     csv.field_size_limit(MAX_CELL_CHARACTERS)
     try:
-        yield from csv.reader(lines, delimiter=delimiter)
-    except csv.Error:
+        for row in csv.reader(islice(lines, most), delimiter=delimiter):
+            yield row
+            lines.begin_row()
+    except (csv.Error, LongRow):
         yield ["", "", ""] * 1000

@@ -3,12 +3,17 @@
 import json
 from collections.abc import Iterator, Mapping
 from io import TextIOWrapper
+from itertools import chain, count
 from typing import Any
 
 from onebert_store.errors import InvalidData
+from onebert_store.tables.places import places_in
+from onebert_store.tables.text.lines import MAX_ROW_CHARACTERS, Lines, LongRow
+
+MAX_WHOLE = 2**28  # characters of a file with one object, which is held whole
 
 _CHUNK = 2**20  # characters
-_MOST = 2**26  # characters of one line
+_LONGEST_WORD = 16  # characters of a word or an escape that may be cut by the end of what is held
 NO_OBJECT = "not a JSON object"
 
 
@@ -30,44 +35,61 @@ def json_lines(stream: TextIOWrapper, name: str) -> Iterator[tuple[int, dict[str
     Raises:
         InvalidData: a line is longer than any row may be.
     """
-    number = 0
-    while line := stream.readline(_MOST):
-        number += 1
-        if len(line) == _MOST:
-            raise InvalidData(f"{name} line {number} has more than {_MOST:,} characters")
+    lines = Lines(stream)
+    for number in count(1):
+        lines.begin_row()
+        try:
+            line = next(lines, None)
+        except LongRow:
+            raise InvalidData(f"{name} line {number} has more than {MAX_ROW_CHARACTERS:,} characters") from None
+        if line is None:
+            return
         if line.strip():
-            try:
-                row = parse_json(line)
-            except ValueError:
-                row = None
-            yield number, row if isinstance(row, dict) else None
+            yield number, _object(line)
 
 
-def json_rows(stream: TextIOWrapper, name: str) -> Iterator[tuple[int, dict[str, Any] | None]]:
+def _object(line: str) -> dict[str, Any] | None:
+    try:
+        row = parse_json(line)
+    except ValueError:
+        return None
+    return row if isinstance(row, dict) else None
+
+
+class JsonRows(Iterator[tuple[int, dict[str, Any] | None]]):
     """Numbers and objects of a JSON file, counted from 1; None is an element that is not an object.
 
     An array and objects one after another are read as they come. A single object is taken whole: `{"data": [rows]}`,
     lists or mappings by column (as pandas writes a DataFrame), or one row.
 
+    Attributes:
+        doubt: what stands beside the rows and is left out; else empty.
+
     Raises:
-        InvalidData: the file is not JSON; the message names the line.
+        InvalidData: the file is not JSON, or a value in it is longer than what can be held; the message names the line.
+            Also while rows are taken.
     """
-    values = _Values(stream, name)
-    if values.next_character() == "[":
-        found = values.elements()
-    else:
-        first = next(found := values.side_by_side(), None)
-        second = next(found, None)
-        rest = found
-        found = iter(_rows_of(first, name)) if second is None else _chain(first, second, rest)
-    for number, row in enumerate(found, start=1):
-        yield number, row if isinstance(row, dict) else None
 
+    def __init__(self, stream: TextIOWrapper, name: str) -> None:
+        values, self.doubt = _Values(stream, name), ""
+        if values.next_character() == "[":
+            self._rows = enumerate(values.elements(), start=1)
+            return
+        rows = values.side_by_side()
+        first, second = next(rows, None), next(rows, None)
+        if second is not None:
+            self._rows = enumerate(chain((first, second), rows), start=1)
+            return
+        if not isinstance(first, dict):
+            raise InvalidData(f"{name} has neither an array of JSON objects nor objects one after another")
+        key, found = _rows_of(first, name)
+        self._rows = enumerate(found, start=1)
+        if beside := ", ".join(one[:40] for one in first if key and one != key):
+            self.doubt = f"{name}: the rows are those of {key[:40]}; what is beside them is left out: {beside[:200]}"
 
-def _chain(first: Any, second: Any, rest: Iterator[Any]) -> Iterator[Any]:
-    yield first
-    yield second
-    yield from rest
+    def __next__(self) -> tuple[int, dict[str, Any] | None]:
+        number, row = next(self._rows)
+        return number, row if isinstance(row, dict) else None
 
 
 class _Values:
@@ -82,7 +104,7 @@ class _Values:
         """Of an array."""
         self._take("[")
         while self.next_character() != "]":
-            yield self._value()
+            yield self._value(MAX_ROW_CHARACTERS)
             if self.next_character() != "]":
                 self._take(",")
                 if self.next_character() == "]":
@@ -94,7 +116,7 @@ class _Values:
     def side_by_side(self) -> Iterator[Any]:
         """One after another."""
         while self.next_character():
-            yield self._value()
+            yield self._value(MAX_WHOLE)
 
     def next_character(self) -> str:
         """That is not blank; empty at the end."""
@@ -114,26 +136,36 @@ class _Values:
             self._refuse(f"{character} is missing")
         self._at += 1
 
-    def _value(self) -> Any:
+    def _value(self, most: int) -> Any:
+        """The next value, of at most so many characters."""
         self.next_character()
         while True:
             try:
                 value, end = self._decoder.raw_decode(self._held, self._at)
             except RecursionError:
                 self._refuse("it is nested too deeply")
-            except ValueError as error:
-                if self._ended:
-                    # Of a number with thousands of digits the error says no place.
-                    place = getattr(error, "pos", self._at)
-                    self._line += self._held.count("\n", self._at, place)
-                    self._refuse(getattr(error, "msg", "a number is too long"))
+            except json.JSONDecodeError as error:
+                if self._ended or not self._may_go_on(error):
+                    self._line += self._held.count("\n", self._at, error.pos)
+                    self._refuse(error.msg)
+            except ValueError:
+                # The limit of the language on digits; where the number stands, the error does not say.
+                self._refuse("a number is too long")
             else:
                 # What stands at the end of what is held may go on behind it.
                 if end < len(self._held) or self._ended:
                     self._line += self._held.count("\n", self._at, end)
                     self._at = end
                     return value
+            if len(self._held) - self._at > most:
+                self._refuse(
+                    f"a value has more than {most:,} characters; JSON lines (.jsonl) may have any number of rows"
+                )
             self._more()
+
+    def _may_go_on(self, error: json.JSONDecodeError) -> bool:
+        """Whether the end of what is held may be why: a text is open, or what is wrong stands near the end."""
+        return error.msg.startswith("Unterminated string") or error.pos > len(self._held) - _LONGEST_WORD
 
     def _more(self) -> None:
         """Twice as much of a value at a time, so that a long one is not read again and again."""
@@ -145,22 +177,37 @@ class _Values:
         raise InvalidData(f"{self._name} line {self._line} is not JSON: {why[:100]}")
 
 
-def _rows_of(value: Any, name: str) -> list[Any]:
-    """The rows of a file with a single object."""
-    if not isinstance(value, dict):
-        raise InvalidData(f"{name} has neither an array of JSON objects nor objects one after another")
+def _rows_of(value: Mapping[str, Any], name: str) -> tuple[str, list[Any]]:
+    """The rows of a file with a single object; and the key under which they stand, where it is a list of objects.
+
+    Raises:
+        InvalidData: there are cells that belong to no row.
+    """
     columns, data = value.get("columns"), value.get("data")
     if isinstance(columns, list) and isinstance(data, list) and all(isinstance(row, list) for row in data):
-        return [dict(zip(map(str, columns), row, strict=False)) for row in data]
-    tables = [cells for cells in value.values() if isinstance(cells, list) and cells and isinstance(cells[0], dict)]
-    if isinstance(data, list) or len(tables) == 1:
-        return data if isinstance(data, list) else tables[0]
-    if value and all(isinstance(cells, list) for cells in value.values()):
-        return _of_columns(value, name)
+        return "", _of_cells(list(map(str, columns)), data, name)
+    lists = {column: cells for column, cells in value.items() if isinstance(cells, list)}
+    tables = [column for column, cells in lists.items() if any(isinstance(cell, dict) for cell in cells)]
+    if "data" in tables:
+        return "data", lists["data"]
+    # A column may hold objects, too: then the others have as many cells.
+    if len(tables) == 1 and (len(lists) < len(value) or sum(map(bool, lists.values())) == 1):
+        return tables[0], lists[tables[0]]
+    if value and len(lists) == len(value):
+        return "", _of_columns(value, name)
     keys = [list(cells) for cells in value.values() if isinstance(cells, dict)]
     if value and len(keys) == len(value) and all(set(one) == set(keys[0]) for one in keys):
-        return [{column: cells[key] for column, cells in value.items()} for key in keys[0]]
-    return [value]
+        return "", [{column: cells[key] for column, cells in value.items()} for key in keys[0]]
+    return "", [value]
+
+
+def _of_cells(columns: list[str], rows: list[list[Any]], name: str) -> list[Any]:
+    if len(set(columns)) != len(columns):
+        raise InvalidData(f"{name}: two columns have one name")
+    if bad := [number for number, cells in enumerate(rows, start=1) if len(cells) != len(columns)]:
+        where = places_in(name, "row", bad).named(range(len(bad)))
+        raise InvalidData(f"{where}: not as many cells as there are columns, {len(columns)}")
+    return [dict(zip(columns, cells, strict=True)) for cells in rows]
 
 
 def _of_columns(value: Mapping[str, list[Any]], name: str) -> list[Any]:

@@ -16,7 +16,8 @@ from onebert_store.tables.labels import (
     join_label_columns,
     listed_names,
 )
-from onebert_store.tables.table import Table, said_of_rows
+from onebert_store.tables.places import said_of_rows
+from onebert_store.tables.table import Table
 from onebert_store.tables.tables import Source, choose_split
 
 if TYPE_CHECKING:

@@ -1,0 +1,61 @@
+"""Whether a workbook is as small inside as one may be, which is found out before anything of it is held."""
+
+from contextlib import suppress
+from xml.parsers import expat
+from zipfile import ZipFile
+
+from onebert_store.errors import InvalidData
+
+MAX_UNPACKED = 2**29  # bytes; a workbook's shared texts are held in memory
+MAX_ROWS = 2**20  # as spreadsheets have
+
+_MOST_HELD = 2**20  # XML elements that the library holds at a time: those of a row, of a shared text, or of all styles
+_MOST_PASSED = 2**23  # rows and shared texts
+_SMALL = 4 * _MOST_HELD  # bytes: none of its elements takes fewer than four
+_HELD = ("xl/worksheets/", "xl/sharedStrings.xml", "xl/styles.xml", "xl/workbook.xml")  # names that all writers use
+
+
+def check_size(packed: ZipFile, name: str) -> None:
+    """Refuses what would take far more memory than a table of the largest size.
+
+    Args:
+        packed: the workbook.
+        name: of the file.
+
+    Raises:
+        InvalidData: it unpacks to too many bytes, or has too many cells in a row or too many rows and texts.
+        Exception: of the library zipfile, of any kind, for what cannot be unpacked.
+    """
+    members = packed.infolist()
+    # No more than a member's own figure is ever unpacked of it.
+    if sum(member.file_size for member in members) > MAX_UNPACKED:
+        raise InvalidData(f"{name} unpacks to more than {MAX_UNPACKED:,} bytes; save it as CSV")
+    for member in members:
+        if member.file_size > _SMALL and member.filename.startswith(_HELD):
+            # What is no XML is refused by whoever reads it, and up to there it has been counted.
+            with packed.open(member) as xml, suppress(expat.ExpatError):
+                _Counter(name).parser.ParseFile(xml)
+
+
+class _Counter:
+    """Counts the elements that are held at a time, each of which takes a hundred bytes and more."""
+
+    def __init__(self, name: str) -> None:
+        self._name, self._held, self._passed = name, 0, 0
+        self.parser = expat.ParserCreate()
+        self.parser.StartElementHandler = self._start
+        self.parser.EndElementHandler = self._end
+
+    def _start(self, tag: str, attributes: object) -> None:
+        self._held += 1
+        if self._held > _MOST_HELD:
+            raise InvalidData(
+                f"{self._name} has more than {_MOST_HELD:,} cells in a row, or as many styles; save it as CSV"
+            )
+
+    def _end(self, tag: str) -> None:
+        if tag.rpartition(":")[2] in ("row", "si"):
+            self._held = 0
+            self._passed += 1
+            if self._passed > _MOST_PASSED:
+                raise InvalidData(f"{self._name} has more than {_MOST_PASSED:,} rows or texts; save it as CSV")
