@@ -28,15 +28,11 @@ from onebert_server.answering.plan import Reading
 from onebert_server.engine.bank import Bank
 from onebert_server.engine.engine import Engine, EngineLimits
 from onebert_server.engine.queue import QueueLimits
-from onebert_server.front_ends import wire
-from onebert_server.front_ends.channel import Channel
-from onebert_server.front_ends.desk import FrontDesk
-from onebert_server.front_ends.remote import RemoteBackend
-from onebert_server.metrics import Metrics
 from onebert_server.versions.residency.residents import Residents
 from onebert_server.versions.version import Version
 from onebert_store.file.manifest import parse_manifest
 from onebert_store.registry.records import Alias, VersionRecord
+from remote_engine import remote_engine
 from tiny_delta import manifest_dict
 
 TASKS = {
@@ -72,7 +68,7 @@ class Batches:
 
 
 class Parts:
-    """A running engine with the tasks above, and answerers on it."""
+    """A running engine with the tasks above, and answerers on it; leaving `with` ends it."""
 
     def __init__(self, base, path, remote):
         self.base, self.path, self.remote = base, path, remote
@@ -87,6 +83,14 @@ class Parts:
             self.add(name, bias=np.nan if name == "bad" else 1.0, **manifest)
         self.engine.start()
         self.workers = ThreadPoolExecutor(1)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        self.batches.opened.set()
+        self.engine.close(60)
+        self.workers.shutdown()
 
     def add(self, name, version=1, bias=1.0, seed=1, **manifest):
         manifest = parse_manifest(manifest_dict(**manifest))
@@ -105,18 +109,8 @@ class Parts:
         if not self.remote:
             yield make(backend=admission)
             return
-        loop, lost = asyncio.get_running_loop(), asyncio.Event()
-        self.desk = FrontDesk(admission, Metrics(), KeyRing([]), lambda _: None, lambda _: lost.set())
-        self.backend = RemoteBackend()
-        async with await loop.create_unix_server(lambda: self.desk.channel, self.path):
-            transport, self.backend.channel = await loop.create_unix_connection(
-                lambda: Channel(wire.FromEngine, self.backend.received, lambda: None), self.path
-            )
-            try:
-                yield make(backend=self.backend)
-            finally:
-                transport.close()
-                await lost.wait()
+        async with remote_engine(admission, KeyRing([]), self.path) as (self.backend, _, self.desk):
+            yield make(backend=self.backend)
 
     def answer(self, refs, texts, plan=None, **wanted):
         async def one():

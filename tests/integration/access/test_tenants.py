@@ -14,14 +14,10 @@ from onebert_server.edge import Edge
 from onebert_server.facades.address import HEADER
 from onebert_server.facades.clients import vllm
 from onebert_server.facades.routes import answering, form_of, paths_of
-from onebert_server.front_ends import wire
-from onebert_server.front_ends.channel import Channel
-from onebert_server.front_ends.desk import FrontDesk
-from onebert_server.front_ends.remote import RemoteBackend, RemoteCounts
 from onebert_server.http import web
 from onebert_server.http.auth import OPEN_PATHS
 from onebert_server.http.lean.formats import Formats
-from onebert_server.metrics import Metrics
+from remote_engine import remote_engine
 from servers import Task
 from tenants import ROOT_KEY, TENANTS, Asker, seen, tenants_runtime
 
@@ -195,14 +191,7 @@ def test_a_front_end_holds_tenants_apart_alike(runtime, asker, tmp_path, monkeyp
     path = str(tmp_path / "engine")
 
     async def live():
-        loop, lost = asyncio.get_running_loop(), asyncio.Event()
-        desk = FrontDesk(runtime.admission, Metrics(), runtime.keys, lambda _: None, lambda _: lost.set())
-        backend, counts = RemoteBackend(), RemoteCounts()
-        async with await loop.create_unix_server(lambda: desk.channel, path):
-            transport, channel = await loop.create_unix_connection(
-                lambda: Channel(wire.FromEngine, backend.received, lambda: None), path
-            )
-            backend.channel = counts.channel = channel
+        async with remote_engine(runtime.admission, runtime.keys, path) as (backend, counts, _):
             answerer = Answerer(runtime.base.tokenizer, runtime.base.spec.max_length, backend, runtime.workers)
             app = web.web_app(
                 Edge(answerer, counts),
@@ -225,8 +214,6 @@ def test_a_front_end_holds_tenants_apart_alike(runtime, asker, tmp_path, monkeyp
                 body = {"tasks": ["*"], "text": TEXT}
                 answers = [await one.ask(key, *everything, json=body) for one in (asker, front)]
                 assert seen(answers[0], "*") == seen(answers[1], "*")
-            transport.close()
-            await lost.wait()
 
     asyncio.run(live())
 

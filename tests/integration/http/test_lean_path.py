@@ -20,20 +20,16 @@ from onebert_server.answering.answers import Answerer
 from onebert_server.app import create_app
 from onebert_server.edge import Edge
 from onebert_server.engine.request import Item
-from onebert_server.front_ends import wire
-from onebert_server.front_ends.channel import Channel
-from onebert_server.front_ends.desk import FrontDesk
-from onebert_server.front_ends.remote import RemoteBackend, RemoteCounts
 from onebert_server.http import web
 from onebert_server.http.lean.formats import Formats
 from onebert_server.http.middleware import SECONDS
 from onebert_server.http.routes import classify
 from onebert_server.limits import MAX_FANOUT, MAX_ITEMS, MAX_REQUEST_TIMEOUT, MAX_TEXT
-from onebert_server.metrics import Metrics
 from onebert_server.runtime import open_runtime
 from onebert_server.settings import load_settings
 from onebert_store.file.format import loads
 from onebert_store.registry.registry import Registry
+from remote_engine import remote_engine
 from servers import Task
 
 ONE, MANY, FANOUT = "/v1/tasks/tone/classify", "/v1/classify", "/v1/fanout"
@@ -397,14 +393,7 @@ def test_a_front_end_answers_alike(both, tmp_path, monkeypatch):
     )
 
     async def live():
-        loop, lost = asyncio.get_running_loop(), asyncio.Event()
-        desk = FrontDesk(runtime.admission, Metrics(), runtime.keys, lambda _: None, lambda _: lost.set())
-        backend, counts = RemoteBackend(), RemoteCounts()
-        async with await loop.create_unix_server(lambda: desk.channel, path):
-            transport, channel = await loop.create_unix_connection(
-                lambda: Channel(wire.FromEngine, backend.received, lambda: None), path
-            )
-            backend.channel = counts.channel = channel
+        async with remote_engine(runtime.admission, runtime.keys, path) as (backend, counts, _):
             answerer = Answerer(runtime.base.tokenizer, runtime.base.spec.max_length, backend, runtime.workers)
             front = two_apps(Edge(answerer, counts), monkeypatch, create)
             for path_and_body in (*PLAIN.values(), *(case[:2] for case in REFUSED.values())):
@@ -415,8 +404,6 @@ def test_a_front_end_answers_alike(both, tmp_path, monkeypatch):
             for changes in UNUSUAL.values():
                 _, taken = await front.asked(Request(**{"path": ONE, "body": {"inputs": TEXT}} | changes))
                 assert not taken
-            transport.close()
-            await lost.wait()
 
     asyncio.run(live())
 

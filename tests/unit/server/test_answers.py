@@ -6,29 +6,14 @@ from threading import current_thread, main_thread
 
 import pytest
 
-from bases import tiny_base
 from onebert_encoder.answering.answer import answer
 from onebert_encoder.answering.asked import Asked
-from onebert_encoder.base.base import load_base
 from onebert_server.answering import sizes
 from onebert_server.answering.backend import Wanted
 from onebert_server.answering.plan import Planned, Reading, Sequences
 from onebert_server.front_ends import desk
 from onebert_store.errors import AnswerNotFinite, InvalidInput, OneBertError, TaskNotFound, TooLarge
-from parts import Parts, assert_like, context
-
-
-@pytest.fixture(scope="module")
-def base():
-    return load_base(str(tiny_base()))
-
-
-@pytest.fixture(params=[False, True], ids=["one process", "front end"])
-def parts(base, tmp_path, request):
-    made = Parts(base, str(tmp_path / "engine"), request.param)
-    yield made
-    made.engine.close(60)
-    made.workers.shutdown()
+from parts import assert_like, context
 
 
 @pytest.mark.parametrize("count", [1, 60], ids=["on the loop", "in a worker"])
@@ -161,9 +146,9 @@ def test_a_question_may_be_several_sequences(parts):
     assert parts.unpinned()
 
 
-def test_a_batch_wakes_the_event_loop_once(base, tmp_path, monkeypatch):
+@pytest.mark.parametrize("parts", [False], indirect=True)
+def test_a_batch_wakes_the_event_loop_once(parts, monkeypatch):
     """Twenty requests of one batch, which ends while the loop is busy with something else."""
-    parts = Parts(base, str(tmp_path / "engine"), remote=False)
     wake_ups = []
 
     async def ask():
@@ -188,13 +173,11 @@ def test_a_batch_wakes_the_event_loop_once(base, tmp_path, monkeypatch):
             assert (parts.batches.sequences, len(wake_ups)) == ([1, 20], 1)
 
     asyncio.run(ask())
-    parts.engine.close(60)
-    parts.workers.shutdown()
 
 
-def test_what_is_asked_in_one_turn_of_the_loop_wakes_the_engine_once(base, tmp_path, monkeypatch):
+@pytest.mark.parametrize("parts", [False], indirect=True)
+def test_what_is_asked_in_one_turn_of_the_loop_wakes_the_engine_once(parts, monkeypatch):
     """Else the first is computed alone, while the others are still read, and each takes its turn with Python's lock."""
-    parts = Parts(base, str(tmp_path / "engine"), remote=False)
     changed, wake_ups = parts.engine._scheduler._changed, []
     notify = changed.notify
     monkeypatch.setattr(changed, "notify", lambda: wake_ups.append(1) or notify())
@@ -210,8 +193,6 @@ def test_what_is_asked_in_one_turn_of_the_loop_wakes_the_engine_once(base, tmp_p
         assert (
             len(wake_ups) == 1
         )  # how many still wait then is not said: a thread that was awake has taken some already
-    parts.engine.close(60)
-    parts.workers.shutdown()
 
 
 def test_what_waits_for_who_has_left_is_not_computed(parts):
@@ -242,26 +223,25 @@ def test_what_waits_for_who_has_left_is_not_computed(parts):
     assert parts.unpinned()
 
 
-def test_a_front_end_keeps_as_many_versions_as_its_bound_allows(base, tmp_path, monkeypatch):
+@pytest.mark.parametrize("parts", [True], indirect=True)
+def test_a_front_end_keeps_as_many_versions_as_its_bound_allows(parts, monkeypatch):
     """Versions come and go; what is remembered of those that are gone stays within a bound in bytes."""
     monkeypatch.setattr(desk, "MAX_KNOWN_BYTES", 20_000)
-    made = Parts(base, str(tmp_path / "engine"), remote=True)
 
     async def ask():
-        async with made.answerer() as answerer:
+        async with parts.answerer() as answerer:
             for version in range(1, 31):
-                made.add("wide", version, labels=[f"label {version} {n}" for n in range(40)])
+                parts.add("wide", version, labels=[f"label {version} {n}" for n in range(40)])
                 first, again = await answerer.answer(
                     context(), Wanted([f"wide@{version}", "good"]), ["it is late"] * 2, list
                 )
                 assert set(first.reading.answer.names) == {f"label {version} {n}" for n in range(40)}
-                assert_like(again, made.alone("good", "it is late"))
-                made.directory.retire("wide", version)
-                del made.rows["wide", version]
-                assert len(made.backend._known) <= 20_000 // (40 * 64)
-            assert "good@1" in made.backend._known, "what is used again and again is kept"
+                assert_like(again, parts.alone("good", "it is late"))
+                parts.directory.retire("wide", version)
+                del parts.rows["wide", version]
+                assert len(parts.backend._known) <= 20_000 // (40 * 64)
+            assert "good@1" in parts.backend._known, "what is used again and again is kept"
 
     asyncio.run(ask())
-    made.engine.close(60)
-    made.workers.shutdown()
-    assert made.unpinned()
+    parts.engine.close(60)
+    assert parts.unpinned()

@@ -9,9 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from bases import tiny_base
 from onebert_encoder.answering.asked import Asked, AskedWindow
-from onebert_encoder.base.base import load_base
 from onebert_server.access.principal import Principal, Scope
 from onebert_server.answering import sizes
 from onebert_server.facades.clients import fms
@@ -22,24 +20,17 @@ from onebert_server.facades.whole import read_whole
 from onebert_server.limits import MAX_ITEMS
 from onebert_store.errors import OneBertError, TooLarge
 from onebert_store.registry.grants import Quotas
-from parts import Parts, assert_like, context
+from parts import assert_like, context
 
 SHORT = "it is late"
 LONG = "late order now and then it is late " * 9
 
 
-@pytest.fixture(scope="module")
-def base():
-    return load_base(str(tiny_base()))
-
-
-@pytest.fixture(params=[False, True], ids=["one process", "front end"])
-def parts(base, tmp_path, request):
-    made = Parts(base, str(tmp_path / "engine"), request.param)
-    made.add("whole", max_length=48)  # long enough for windows that overlap
-    yield made
-    made.engine.close(60)
-    made.workers.shutdown()
+@pytest.fixture
+def parts(parts):
+    """With more tasks."""
+    parts.add("whole", max_length=48)  # long enough for windows that overlap
+    return parts
 
 
 def ask(parts, answer, body=None, task="whole", seconds=60):

@@ -4,34 +4,24 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
-from bases import tiny_base
 from onebert_encoder.answering.asked import Asked, AskedWindow
-from onebert_encoder.base.base import load_base
 from onebert_encoder.text.windows import window_cuts
 from onebert_server.answering import sizes
 from onebert_store.errors import InvalidInput, OneBertError
-from parts import Parts
 
 WINDOW = {"tokens": 12, "overlap": 4, "reduction": "max"}
 LONG = " ".join(f"order late {word} now" for word in ("good", "zq", "ab") * 40)
 
 
-@pytest.fixture(scope="module")
-def base():
-    return load_base(str(tiny_base()))
-
-
-@pytest.fixture(params=[False, True], ids=["one process", "front end"])
-def parts(base, tmp_path, request):
-    made = Parts(base, str(tmp_path / "engine"), request.param)
+@pytest.fixture
+def parts(parts):
+    """With more tasks."""
     window = {"format": 2, "decision": {"window": WINDOW}}
-    made.add("read", **window)
+    parts.add("read", **window)
     union = {"format": 2, "decision": {"window": WINDOW | {"reduction": "union"}}}
-    made.add("readtags", task_type="token", pooling="none", labels=["O", "B-x", "I-x"], **union)
-    made.add("readspans", task_type="span", pooling="none", labels=["start", "end"], **window)
-    yield made
-    made.engine.close(60)
-    made.workers.shutdown()
+    parts.add("readtags", task_type="token", pooling="none", labels=["O", "B-x", "I-x"], **union)
+    parts.add("readspans", task_type="span", pooling="none", labels=["start", "end"], **window)
+    return parts
 
 
 def windows_alone(parts, name, text, window=WINDOW):
