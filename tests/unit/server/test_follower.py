@@ -32,6 +32,7 @@ from onebert_store.registry.records import Alias, VersionRecord
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.replicas import Replicas
 from onebert_store.registry.store import join_store
+from registry_changes import MUTATIONS
 from servers import wait_until
 from tiny_delta import make_delta
 
@@ -77,18 +78,7 @@ def context(min_seq, seconds=30.0, principal="test"):
     return Context(root(principal), now + seconds, now, "request", min_seq)
 
 
-NAMES = st.sampled_from(["a", "b", "c"])
-ALIASES = st.sampled_from(["live", "next"])
-NUMBERS = st.integers(1, 4)
-STEPS = st.one_of(
-    st.tuples(st.just("add"), NAMES, st.integers(0, 3)),
-    st.tuples(st.just("move_alias"), NAMES, ALIASES, NUMBERS, st.none() | NUMBERS),
-    st.tuples(st.just("delete_alias"), NAMES, ALIASES, NUMBERS),
-    st.tuples(st.just("delete_version"), NAMES, NUMBERS),
-    st.tuples(st.just("delete_task"), NAMES),
-    st.tuples(st.just("rename_task"), NAMES, NAMES),
-    st.tuples(st.just("catch up"), st.integers(0, 1)),
-)
+STEPS = MUTATIONS | st.tuples(st.just("catch up"), st.integers(0, 1))
 
 
 @settings(max_examples=60)

@@ -15,6 +15,7 @@ from onebert_store.registry.records import Action, Actor, Alias, Place, VersionE
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.replicas import LIVE_SECONDS
 from onebert_store.registry.store import join_store, open_store
+from registry_changes import MUTATIONS
 from tiny_delta import make_delta
 
 ANN = Actor("key:ann", "request-1")
@@ -155,19 +156,6 @@ def test_numbers_are_those_of_the_commits_and_have_no_gap(place):
             for read in pool.map(work, range(8)):
                 assert read == everything[: len(read)]
         assert [change.seq for change in writers[0].feed.read(0, 100)] == everything
-
-
-NAMES = st.sampled_from(["a", "b", "c"])
-ALIASES = st.sampled_from(["live", "next"])
-NUMBERS = st.integers(1, 4)
-MUTATIONS = st.one_of(
-    st.tuples(st.just("add"), NAMES, st.integers(0, 3)),
-    st.tuples(st.just("move_alias"), NAMES, ALIASES, NUMBERS, st.none() | NUMBERS),
-    st.tuples(st.just("delete_alias"), NAMES, ALIASES, NUMBERS),
-    st.tuples(st.just("delete_version"), NAMES, NUMBERS),
-    st.tuples(st.just("delete_task"), NAMES),
-    st.tuples(st.just("rename_task"), NAMES, NAMES),
-)
 
 
 def replayed(changes):
