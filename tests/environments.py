@@ -13,7 +13,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -23,8 +23,8 @@ import pytest
 
 HERE = Path(__file__).parent
 KEPT = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "onebert-tests"
-# Seconds: for what comes over a network, and for a script on a machine that does much else.
-INSTALLING, RUNNING = 1800, 300
+# Seconds: for what comes over a network, and for a script (one block of a page has twelve trainings) on a busy machine.
+INSTALLING, RUNNING = 1800, 600
 # What pytest's own process runs with, and what would keep a client from asking anybody.
 OURS = ("PYTHON", "ONEBERT_", "HF_", "COV_", "PYTEST_", "TRITON_", "VIRTUAL_ENV")
 
@@ -33,6 +33,15 @@ def foreign_env(**variables: str) -> dict[str, str]:
     """The environment variables of other people's programs: this process's less ours, with those given."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
     return kept | {"NO_PROXY": "127.0.0.1,localhost", "PYTHONUNBUFFERED": "1"} | variables
+
+
+def printed(command: Sequence[str | Path], folder: Path, env: dict[str, str], given: str = "") -> str:
+    """What a command prints that is given something to read; fails with all that it said where it does not end well."""
+    done = subprocess.run(
+        command, input=given, cwd=folder, env=env, capture_output=True, text=True, timeout=RUNNING, check=False
+    )
+    assert done.returncode == 0, "\n".join([*map(str, command), given, done.stdout, done.stderr])
+    return done.stdout
 
 
 @dataclass(frozen=True)
@@ -47,19 +56,9 @@ class Environment:
         return self.folder / "bin" / name
 
     def prints(self, code: str, *arguments: object, folder: Path | None = None, **variables: str) -> str:
-        """What code prints in a folder, else the environment's own; fails with all it said where it ends badly."""
-        done = subprocess.run(
-            [*self.interpreter, "-", *map(str, arguments)],
-            input=code,
-            cwd=folder or self.folder,
-            env=foreign_env(**variables),
-            capture_output=True,
-            text=True,
-            timeout=RUNNING,
-            check=False,
-        )
-        assert done.returncode == 0, f"{code}\n{done.stdout}\n{done.stderr}"
-        return done.stdout
+        """What code prints in a folder, else the environment's own."""
+        command = [*self.interpreter, "-", *map(str, arguments)]
+        return printed(command, folder or self.folder, foreign_env(**variables), code)
 
     def run(self, script: str, *arguments: object, **variables: str) -> object:
         """What a script of `tests/clients/` prints as JSON."""

@@ -2,16 +2,14 @@
 
 import os
 import re
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from environments import printed
 from servers import clean_env
 
 ROOT = Path(__file__).parents[1]
-# Seconds for one block: a README's has twelve trainings, and the cores may be busy with other tests.
-RUNNING = 600
 
 
 @dataclass(frozen=True)
@@ -36,16 +34,6 @@ def reader_env(**variables: str) -> dict[str, str]:
 
 
 def run_block(language: str, code: str, folder: Path, **variables: str) -> str:
-    """What `bash` or `python` code prints in the folder; fails with all that it said where it does not end well."""
-    command = ["bash", "-euo", "pipefail", "-c"] if language == "bash" else [sys.executable, "-c"]
-    done = subprocess.run(
-        [*command, code],
-        cwd=folder,
-        env=reader_env(PWD=str(folder), **variables),
-        capture_output=True,
-        text=True,
-        timeout=RUNNING,
-        check=False,
-    )
-    assert done.returncode == 0, f"{code}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
+    """What `bash` or `python` code prints in the folder."""
+    command = ["bash", "-euo", "pipefail"] if language == "bash" else [sys.executable]
+    return printed([*command, "-c", code], folder, reader_env(PWD=str(folder), **variables))
