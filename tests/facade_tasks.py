@@ -4,6 +4,8 @@ import numpy as np
 
 from servers import Task
 
+# The key of a server that wants one.
+KEY = "key-of-the-gateways"
 TEXTS = ["please help my order is late", "the weather in paris was fine", "no"]
 # Longer than any of the tasks reads at once.
 LONG = " ".join(TEXTS * 8)
@@ -28,6 +30,11 @@ def telling() -> Task:
 def naming() -> Task:
     """Entities."""
     return Task(labels=["O", "B-PER", "I-PER", "B-LOC", "I-LOC"], pooling="none", seed=3, task_type="token")
+
+
+def guards() -> dict[str, Task]:
+    """Name -> task: all of them."""
+    return {"harms": moderating(), "risk": telling(), "names": naming()}
 
 
 def sigmoids(task: Task, text: str) -> dict[str, float]:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from functools import cache, cached_property
 from pathlib import Path
 
@@ -82,6 +83,12 @@ class Server:
 
     def client(self, **arguments) -> JsonClient:
         return JsonClient(self.url, **arguments)
+
+    def push(self, tasks: "Mapping[str, Task]") -> None:
+        """Uploads tasks by their names, with the server's own key where it has one."""
+        with self.client(api_key=self.settings.get("api_keys")) as client:
+            for name, task in tasks.items():
+                client.push(name, task.file)
 
     def kill(self) -> None:
         self.process.kill()

@@ -1,11 +1,11 @@
-"""One server with a task of each type for the façades' clients, in one process and behind front ends."""
+"""Servers for the façades' clients, in one process and behind front ends: of tasks of each type, and of guards."""
 
 import httpx
 import pytest
 
+from facade_tasks import KEY, guards
 from servers import LAYOUTS, Server, Task
 
-OCTETS = {"Content-Type": "application/octet-stream"}
 NLI = ["entailment", "neutral", "contradiction"]
 
 
@@ -23,13 +23,20 @@ def tasks():
     }
 
 
-@pytest.fixture(scope="session", **{"params": LAYOUTS["argvalues"], "ids": LAYOUTS["ids"]})
+@pytest.fixture(scope="session", params=LAYOUTS["argvalues"], ids=LAYOUTS["ids"])
 def url(request, tmp_path_factory, tasks):
     """Where the server is."""
-    folder = tmp_path_factory.mktemp("facades")
-    with Server(folder, front_ends=request.param) as server:
-        for name, task in tasks.items():
-            answer = httpx.put(f"{server.url}/v1/tasks/{name}/versions", content=task.file, headers=OCTETS, timeout=180)
-            assert answer.status_code == 201, answer.text
+    with Server(tmp_path_factory.mktemp("facades"), front_ends=request.param) as server:
+        server.push(tasks)
         yield server.url
+    assert "Traceback" not in server.log.read_text()
+
+
+@pytest.fixture(scope="session", params=LAYOUTS["argvalues"], ids=LAYOUTS["ids"])
+def web(request, tmp_path_factory):
+    """A client of a server with what `guards` makes, which sends the key that this server wants."""
+    with Server(tmp_path_factory.mktemp("gateways"), api_keys=KEY, front_ends=request.param) as server:
+        server.push(guards())
+        with httpx.Client(base_url=server.url, headers={"Authorization": f"Bearer {KEY}"}, timeout=180) as client:
+            yield client
     assert "Traceback" not in server.log.read_text()

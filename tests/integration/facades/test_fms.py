@@ -37,10 +37,8 @@ TASKS = {
 
 @pytest.fixture(scope="module")
 def web(server):
-    with server.client() as pushing:
-        for name, task in TASKS.items():
-            pushing.push(name, task.file)
-    with httpx.Client(base_url=server.url, timeout=180.0) as client:
+    server.push(TASKS)
+    with httpx.Client(base_url=server.url, timeout=180) as client:
         yield client
 
 

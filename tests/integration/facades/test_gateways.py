@@ -4,24 +4,7 @@ import httpx
 import numpy as np
 import pytest
 
-from facade_tasks import HARMS, TEXTS, moderating, naming, sigmoids, telling
-from servers import LAYOUTS, Server
-
-KEY = "key-of-the-gateways"
-
-
-@pytest.fixture(scope="module", **{"params": LAYOUTS["argvalues"], "ids": LAYOUTS["ids"]})
-def web(request, tmp_path_factory):
-    """A client of a server with the tasks; it gives the status and the JSON of each answer."""
-    tasks = {"harms": moderating(), "risk": telling(), "names": naming()}
-    with (
-        Server(tmp_path_factory.mktemp("gateways"), api_keys=KEY, front_ends=request.param) as server,
-        server.client(api_key=KEY) as client,
-        httpx.Client(base_url=server.url, headers={"Authorization": f"Bearer {KEY}"}, timeout=180) as web,
-    ):
-        for name, task in tasks.items():
-            client.push(name, task.file)
-        yield web
+from facade_tasks import HARMS, TEXTS, moderating, sigmoids, telling
 
 
 def post(web, path, **body):

@@ -2,27 +2,11 @@
 
 import json
 
-import httpx
 import pytest
 
-from facade_tasks import LONG, TEXTS, moderating, naming, telling
-from servers import LAYOUTS, Server
+from facade_tasks import LONG, TEXTS, telling
 
-KEY = "key-of-the-guardrail"
 PATH = "/beta/litellm_basic_guardrail_api"
-
-
-@pytest.fixture(scope="module", params=LAYOUTS["argvalues"], ids=LAYOUTS["ids"])
-def web(request, tmp_path_factory):
-    tasks = {"harms": moderating(), "risk": telling(), "names": naming()}
-    with (
-        Server(tmp_path_factory.mktemp("litellm"), api_keys=KEY, front_ends=request.param) as server,
-        server.client(api_key=KEY) as client,
-        httpx.Client(base_url=server.url, headers={"Authorization": f"Bearer {KEY}"}, timeout=180) as web,
-    ):
-        for name, task in tasks.items():
-            client.push(name, task.file)
-        yield web
 
 
 def judge(web, texts, path=PATH, more=None, **parameters):

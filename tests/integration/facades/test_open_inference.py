@@ -8,25 +8,10 @@ import numpy as np
 import pytest
 
 from environments import python_environment
-from facade_tasks import TEXTS, moderating, naming, telling
-from servers import LAYOUTS, Server
+from facade_tasks import KEY, TEXTS, telling
 
-KEY = "key-of-the-tensors"
 INFER = "/v2/models/risk/infer"
 LABELS = ["fine", "risky"]
-
-
-@pytest.fixture(scope="module", params=LAYOUTS["argvalues"], ids=LAYOUTS["ids"])
-def web(request, tmp_path_factory):
-    tasks = {"harms": moderating(), "risk": telling(), "names": naming()}
-    with (
-        Server(tmp_path_factory.mktemp("tensors"), api_keys=KEY, front_ends=request.param) as server,
-        server.client(api_key=KEY) as client,
-        httpx.Client(base_url=server.url, headers={"Authorization": f"Bearer {KEY}"}, timeout=180) as web,
-    ):
-        for name, task in tasks.items():
-            client.push(name, task.file)
-        yield web
 
 
 def tensor(data=TEXTS, **more):

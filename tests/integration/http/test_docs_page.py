@@ -11,21 +11,10 @@ from onebert_server.http.auth import DOCS_PATHS
 from servers import Server, layouts
 
 KEY = "first-key-0123456789"
+SETTINGS = {"api_keys": KEY}
 # What the document leaves out: the page; and what asked by GET is the name of a model.
 ALSO = {"/": ("get", "head"), "/v1/models/{model}:predict": ("get",)}
 PROBLEM = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
-
-
-@pytest.fixture(scope="module", params=[0], ids=["one process"])
-def server(request, tmp_path_factory):
-    with Server(tmp_path_factory.mktemp("docs"), front_ends=request.param, api_keys=KEY) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def web(server):
-    with httpx.Client(base_url=server.url, timeout=180) as client:
-        yield client
 
 
 @layouts

@@ -6,26 +6,14 @@ import sys
 from pathlib import Path
 from urllib.parse import urljoin, urlsplit
 
-import httpx
 import pytest
 
 from onebert_server.page import files
-from servers import Server, layouts
+from servers import layouts
 
 KEY = "first-key-0123456789"
+SETTINGS = {"api_keys": KEY}
 ROOT = Path(__file__).parents[3]
-
-
-@pytest.fixture(scope="module", params=[0], ids=["one process"])
-def server(request, tmp_path_factory):
-    with Server(tmp_path_factory.mktemp("page"), front_ends=request.param, api_keys=KEY) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def web(server):
-    with httpx.Client(base_url=server.url, timeout=180) as client:
-        yield client
 
 
 def named_in(path, text):
