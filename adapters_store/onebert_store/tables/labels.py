@@ -34,6 +34,10 @@ class BadRow(Exception):
     """Says what is wrong with one row."""
 
 
+class _BadCell(str):
+    """Stands in the place of a label and says why there is none, so that all bad rows are said together."""
+
+
 @dataclass(frozen=True)
 class LabelNames:
     """Which labels the cells of a column name.
@@ -50,9 +54,11 @@ class LabelNames:
         """The labels that a cell names; of a multi_label task it may name none.
 
         Raises:
-            BadRow: an index is that of no label, or there is no label.
+            BadRow: an index is that of no label, or there is no label, or several columns do not say one.
             InvalidData: cells can be names or indices.
         """
+        if isinstance(cell, _BadCell):
+            raise BadRow(str(cell))
         cells = tags_of(cell) if task_type == "token" else several(cell) if task_type == "multi_label" else [cell]
         return [self._name(one) for one in cells]
 
@@ -212,8 +218,8 @@ def join_label_columns(read: Source, columns: Columns, task_type: TaskType | Non
 
     The column has a list of labels in each row, or of a single_label task the one label.
 
-    Raises:
-        InvalidData: a cell is neither in `ON` nor in `OFF`; or of a single_label task a row has no label, or several.
+    Of a cell that is neither in `ON` nor in `OFF`, and of several labels of a single_label task, `LabelNames` says why
+    there is no label.
     """
     found = (find_label_columns(table, columns) for table in read.tables.values())
     names = next(filter(None, found), ())
@@ -228,14 +234,16 @@ def _joined(table: Table, columns: Columns, names: tuple[str, ...], task_type: T
     found = find_label_columns(table, columns)
     if not found or columns.label is None:
         return table  # a test split may lack labels; for other splits the missing column is refused later
-    cells = [[plain(cell).lower() for cell in table[name]] for name in found]
-    for name, column in zip(found, cells, strict=True):
-        if odd := [row for row, spelled in enumerate(column) if spelled not in (*ON, *OFF)]:
-            raise InvalidData(f"{table.where(odd)}: the column {name[:40]} of a label holds neither 0 nor 1")
+    rows = zip(*([plain(cell).lower() for cell in table[name]] for name in found), strict=True)
+    return table.with_column(columns.label, [_joined_cell(found, row, task_type) for row in rows], names)
+
+
+def _joined_cell(names: Sequence[str], cells: Sequence[str], task_type: TaskType | None) -> Any:
+    for name, cell in zip(names, cells, strict=True):
+        if cell not in ON and cell not in OFF:
+            return _BadCell(f"the column {name[:40]} of a label holds neither 0 nor 1")
     # Labels are written as indices, because a label's name may itself be a number.
-    on: list[Any] = [[i for i, column in enumerate(cells) if column[row] in ON] for row in range(table.rows)]
-    if task_type == "single_label":
-        if odd := [row for row, indices in enumerate(on) if len(indices) > 1]:
-            raise InvalidData(f"{table.where(odd)}: a row of a single_label task has several labels")
-        on = [indices[0] if indices else None for indices in on]
-    return table.with_column(columns.label, on, names)
+    on = [index for index, cell in enumerate(cells) if cell in ON]
+    if task_type != "single_label":
+        return on
+    return _BadCell("a row of a single_label task has several labels") if len(on) > 1 else on[0] if on else None

@@ -95,10 +95,58 @@ def test_everything_is_said_at_once(tmp_path):
 
 
 def test_many_bad_rows_are_counted_and_some_listed(tmp_path):
-    found = facts(write(tmp_path / "a.csv", [*GOOD, *["x"] * 150, *[",a"] * 50]))
-    assert found["bad"]["rows"] == 200
+    found = facts(write(tmp_path / "a.csv", [*GOOD, *["x"] * 1050, *[",a"] * 50]))
+    assert found["bad"]["rows"] == 1100
     assert len(found["bad"]["first"]) == MAX_LISTED
     assert "bad: and 100 more rows" in run(tmp_path / "a.csv").stdout
+
+
+def test_bad_rows_are_listed_by_file_and_what_is_wrong(tmp_path):
+    write(tmp_path / "train-00000-of-00002.csv", [*GOOD, "x", ",a", "y", "z", "w"])
+    write(tmp_path / "train-00001-of-00002.csv", [",a", "my order is lost,a", ",b"])
+    shown = [line for line in run(tmp_path).stdout.splitlines() if line.startswith("bad: ")]
+    assert shown == [
+        "bad: train-00000-of-00002.csv lines 42, 44-46: 1 cells under 2 columns",
+        "bad: train-00000-of-00002.csv line 43: the text is empty or not a text",
+        "bad: train-00001-of-00002.csv lines 2, 4: the text is empty or not a text",
+    ]
+    places = [(one["file"], one["line"]) for one in facts(tmp_path)["bad"]["first"]]
+    assert places == [
+        *(("train-00000-of-00002.csv", line) for line in range(42, 47)),
+        *(("train-00001-of-00002.csv", line) for line in (2, 4)),
+    ]
+
+
+def test_bad_cells_of_columns_for_each_label_are_all_listed_and_the_rest_is_counted(tmp_path):
+    rows = [*(f"t{i},{i % 2},{(i + 1) % 2}" for i in range(30)), "x,2,0", "y,maybe,?", ",1,0", "z,1,!", "t0,1,1"]
+    path = write(tmp_path / "a.csv", rows, "text,late,broken")
+    found = facts(path, "--label", "late,broken")
+    assert [(one["line"], one["what"]) for one in found["bad"]["first"]] == [
+        (32, "the column late of a label holds neither 0 nor 1"),
+        (33, "the column late of a label holds neither 0 nor 1"),
+        (34, "the text is empty or not a text"),
+        (35, "the column broken of a label holds neither 0 nor 1"),
+    ]
+    assert found["splits"]["train"]["labels"] == {"late": 16, "broken": 16}
+    assert found["contradictions"]["texts"] == 1
+    with pytest.raises(InvalidData) as caught:
+        load_asked(str(path), DataOptions(label="late,broken"))
+    assert "a.csv lines 32 and 33: the column late" in caught.value.detail
+    assert "a.csv line 35: the column broken" in caught.value.detail
+
+
+def test_a_split_without_its_columns_is_refused_and_the_others_are_counted(tmp_path):
+    write(tmp_path / "train.csv", [*GOOD, GOOD[0]])
+    write(tmp_path / "validation.csv", ["x,a"], "text,kind")
+    found = facts(tmp_path)
+    assert found["refused"] == ["validation.csv: no label column; say which with --label (the columns are text, kind)"]
+    assert found["duplicates"] == {"train": 1}
+    assert found["splits"]["train"]["labels"] == {"a": 21, "b": 20}
+
+
+def test_how_files_are_read_is_said_of_refused_data_too(tmp_path):
+    (tmp_path / "a.csv").write_text("text;label\nx;a\n")
+    assert facts(tmp_path / "a.csv")["notes"] == ["a.csv: semicolons are between the columns"]
 
 
 @pytest.mark.parametrize(

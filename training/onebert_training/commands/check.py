@@ -1,5 +1,6 @@
 """What `onebert check` does: examine data and show what was found."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -126,9 +127,29 @@ def _lines(facts: Mapping[str, Any]) -> list[str]:
         some = ", ".join(f"{shown(name)} ({count})" for name, count in list(few.items())[:_EXAMPLES])
         lines.append(f"labels with fewer than {FEW_ROWS} training rows: {len(few):,}: {some}")
     bad = facts["bad"]
-    for one in bad["first"]:
-        where = next(f"{unit} {one[unit]}" for unit in ("line", "row") if unit in one)
-        lines.append(f"bad: {one['file']} {where}: {one['what']}")
+    lines += _bad_rows(bad["first"])
     if (rest := bad["rows"] - len(bad["first"])) > 0:
         lines.append(f"bad: and {rest:,} more rows")
     return lines
+
+
+def _bad_rows(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The bad rows of each file by what is wrong with them: `a.csv lines 7, 9-12: the text is empty`."""
+    numbers = defaultdict[tuple[str, str, str], list[int]](list)
+    for row in rows:
+        unit = "line" if "line" in row else "row"
+        numbers[row["file"], unit, row["what"]].append(row[unit])
+    return [
+        f"bad: {file} {unit}{'s' * (len(found) > 1)} {_ranges(found)}: {what}"
+        for (file, unit, what), found in numbers.items()
+    ]
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    runs = list[list[int]]()
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)

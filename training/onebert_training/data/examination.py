@@ -12,7 +12,7 @@ from onebert_encoder.text.tokens import Text
 from onebert_store.errors import InvalidData
 from onebert_store.file.manifest import TaskType
 from onebert_store.tables.columns import find_columns
-from onebert_store.tables.files import Faults
+from onebert_store.tables.files import Fault, Faults
 from onebert_store.tables.labels import cells_are_indices, infer_task_type, join_label_columns
 from onebert_store.tables.places import said_of_rows
 from onebert_store.tables.table import Table
@@ -22,7 +22,7 @@ from onebert_training.data.dataset import Dataset, load_asked, without_unlabeled
 from onebert_training.data.examples import Cells, Split
 from onebert_training.data.options import DataOptions
 
-MAX_LISTED = 100  # bad rows and examples that a report lists one by one
+MAX_LISTED = 1000  # bad rows and examples that a report lists one by one
 FEW_ROWS = 10  # a label with fewer training rows is hardly learned: a tenth of the rows is held out
 
 Lengths = Callable[[Sequence[Text]], np.ndarray[Any, np.dtype[np.int64]]]
@@ -35,11 +35,13 @@ class Examined:
     Attributes:
         source: what was read, without its bad rows; None where nothing could be.
         dataset: what training would get; None where it would refuse.
+        bad: rows whose cells are no example.
         facts: all that was found, as JSON.
     """
 
     source: Source | None = None
     dataset: Dataset | None = None
+    bad: list[Fault] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=lambda: {"refused": [], "notes": []})
 
     def refuse(self, why: str) -> None:
@@ -63,6 +65,7 @@ def examine(data: str | Source, asked: DataOptions, max_length: int, lengths: Le
         found.source = read
         found.facts["files"] = [kind for table in read.tables.values() for kind in table.kinds]
         found.facts["rows"] = {split: table.rows for split, table in read.tables.items()}
+        found.facts["notes"] = [note for table in read.tables.values() for note in table.notes]
         _look(read, asked, found, max_length, lengths)
     except InvalidData as error:
         found.refuse(error.detail)
@@ -87,18 +90,20 @@ def _look(read: Source, asked: DataOptions, found: Examined, max_length: int, le
     texts, label = find_columns(tables["train"], columns)
     found.facts |= {"task_type": task_type, "text": list(texts), "label": label}
     by_index = cells_are_indices(tables.values(), columns, read, task_type)
-    cells = {split: Cells(split, table, columns, read, by_index) for split, table in tables.items()}
+    cells = dict[str, Cells]()
+    for split, table in tables.items():
+        try:
+            cells[split] = Cells(split, table, columns, read, by_index)
+        except InvalidData as error:
+            found.refuse(error.detail)
     labels = cells["train"].label_names(task_type)
     splits, bad = {}, dict[str, dict[str, list[int]]]()
     for name, one in cells.items():
         splits[name] = one.split(task_type, labels, bad.setdefault(name, {}))
-    rows = [
-        (tables[name], what, row) for name, kinds in bad.items() for what, numbers in kinds.items() for row in numbers
-    ]
-    found.facts["bad"] = {"rows": len(rows), "first": [_bad(*one) for one in rows[:MAX_LISTED]]}
     for name, kinds in bad.items():
         if kinds:
             found.refuse(said_of_rows(kinds, tables[name].where))
+        found.bad += [Fault(tables[name].places[row], what) for what, rows in kinds.items() for row in rows]
     found.facts["splits"] = {
         name: {
             "rows": len(split),
@@ -111,16 +116,11 @@ def _look(read: Source, asked: DataOptions, found: Examined, max_length: int, le
     found.facts |= _repeated(splits, {name: (tables[name], cells[name].kept) for name in splits}, task_type)
 
 
-def _bad(table: Table, what: str, row: int) -> dict[str, Any]:
-    return {"file": table.places[row].file, **table.place(row), "what": what}
-
-
 def _count_bad(found: Examined, faults: Faults) -> None:
-    """Adds rows that are none to those whose cells are bad."""
-    bad = found.facts.setdefault("bad", {"rows": 0, "first": []})
-    first = [{"file": file, unit: number, "what": what} for (file, unit, number), what in faults.rows[:MAX_LISTED]]
-    bad["first"] = [*first, *bad["first"]][:MAX_LISTED]
-    bad["rows"] += len(faults.rows)
+    """Says all rows that are none, or whose cells are bad, in the order of their files."""
+    bad = sorted([*faults.rows, *found.bad])
+    first = [{"file": file, unit: number, "what": what} for (file, unit, number), what in bad[:MAX_LISTED]]
+    found.facts["bad"] = {"rows": len(bad), "first": first}
     if faults.rows:
         kinds = Counter(f"{one.place.file}: {one.what}" for one in faults.rows)
         said = "; ".join(
