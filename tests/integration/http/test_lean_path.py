@@ -320,19 +320,6 @@ def _as_request(case):
     return Request(path, body.encode() if isinstance(body, str) else body, headers=(JSON, *headers))
 
 
-def _give_time(case):
-    """Whether an answer comes within a millisecond is the machine's: what may be that little is a minute."""
-    if (
-        isinstance(case.body, dict)
-        and type(case.body.get("timeout_ms")) is int
-        and 0 < case.body["timeout_ms"] < 60_000
-    ):
-        case.body["timeout_ms"] = 60_000
-    for name, value in case.headers.items():
-        if name.lower() == "x-request-timeout" and isinstance(value, float) and 0 < value < 60:
-            case.headers[name] = 60.0
-
-
 @pytest.mark.parametrize("path", ["POST /v1/tasks/{task}/classify", f"POST {MANY}", f"POST {FANOUT}"])
 @pytest.mark.parametrize("mode", ["POSITIVE", "NEGATIVE"])
 def test_requests_made_up_from_the_document_are_answered_alike(both, path, mode):
