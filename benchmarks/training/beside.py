@@ -1,0 +1,166 @@
+"""Trains with `onebert train` beside what people would do instead, on the same rows, and measures the same texts.
+
+    python benchmarks/training/beside.py --data FOLDER --work FOLDER [--sets NAME ...] [--sides NAME ...]
+
+FOLDER holds one folder per data set, as for results.py. Of each set the work folder gets up to 3,000 rows to train on
+and up to 1,000 to measure, and every side reads these files. A finished cell is one line of `cells.jsonl` there, and a
+second call trains only what is missing; `--table` prints what there is. Sets of `UNTOUCHED` are for the end: nothing is
+chosen by them.
+"""
+
+import argparse
+import json
+import subprocess
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+from onebert_bench.beside import SIDES, Scores
+from onebert_bench.pages import markdown_table
+from onebert_store.command.process import ONEBERT
+from onebert_store.tables.columns import Columns
+from onebert_training.data.dataset import Dataset, load_dataset
+from onebert_training.data.examples import Split
+from onebert_training.data.splitting import SPLIT_SEED, subset
+from onebert_training.tasks.metrics import choose_metric
+
+LOOKED_AT = ("trec6", "sst2", "banking77", "tweet_emotion", "cola", "mrpc", "stsb")
+UNTOUCHED = ("rte", "wnli", "snli_small", "sms_spam", "snips_intent", "imdb", "suzuki_yield")
+TRAIN_ROWS, TEST_ROWS, VALIDATION_SHARE = 3000, 1000, 0.1
+ONEBERT_SIDE = "onebert"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One training: of a set, by a side, from a seed."""
+
+    set: str
+    side: str
+    seed: int
+
+
+def main() -> None:
+    """Trains what is missing, and prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, required=True, help="folder of the data sets")
+    parser.add_argument("--work", type=Path, required=True, help="where rows, deltas and finished cells are kept")
+    parser.add_argument("--sets", nargs="+", default=LOOKED_AT)
+    parser.add_argument(
+        "--sides", nargs="+", default=[ONEBERT_SIDE, *SIDES], help=f"also {ONEBERT_SIDE}:--option=value,--option=value"
+    )
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--table", action="store_true", help="train nothing")
+    arguments = parser.parse_args()
+    cells = [Cell(*one) for one in product(arguments.sets, arguments.sides, arguments.seeds)]
+    done = finished(arguments.work)
+    for cell in cells if not arguments.table else ():
+        if cell not in done:
+            folder = rows_of(cell.set, arguments.data, arguments.work)
+            began = time.monotonic()
+            found = run(cell, folder, arguments.work)
+            done[cell] = {**found, "seconds": round(time.monotonic() - began, 1)}
+            keep(arguments.work, cell, done[cell])
+            print(json.dumps({**vars(cell), **done[cell]}), flush=True)
+    print(table(arguments.sets, arguments.sides, arguments.seeds, done))
+
+
+def product(sets: Sequence[str], sides: Sequence[str], seeds: Sequence[int]) -> Iterator[tuple[str, str, int]]:
+    """Every cell; seed by seed, so that a table is whole, if thin, as early as it can be."""
+    for seed in seeds:
+        for name in sets:
+            for side in sides:
+                yield name, side, seed
+
+
+def rows_of(name: str, data: Path, work: Path) -> Path:
+    """The folder with the rows of a set that all sides read; made once.
+
+    Where a set has no labeled test split its validation split is measured, and a tenth of the training rows validates.
+    """
+    folder = work / "rows" / name
+    if folder.exists():
+        return folder
+    tested = any((data / name).glob("test.*"))
+    share = None if tested else VALIDATION_SHARE
+    dataset = load_dataset(str(data / name), Columns(), train_rows=TRAIN_ROWS, validation_share=share)
+    test = subset(dataset.splits["test"], dataset.task_type, TEST_ROWS, SPLIT_SEED)
+    making = folder.with_suffix(".making")
+    making.mkdir(parents=True, exist_ok=True)
+    for split, rows in {**dataset.splits, "test": test}.items():
+        lines = "".join(f"{json.dumps(row)}\n" for row in written(rows, dataset))
+        (making / f"{split}.jsonl").write_text(lines, encoding="utf-8")
+    facts = {"task_type": dataset.task_type, "labels": dataset.labels, "metric": dataset.metric}
+    (making / "labels.json").write_text(json.dumps(facts), encoding="utf-8")
+    making.rename(folder)
+    return folder
+
+
+def written(rows: Split, dataset: Dataset) -> Iterator[dict[str, Any]]:
+    """Rows as a user has them in a file."""
+    for text, gold in zip(rows.texts, rows.plain_gold(), strict=True):
+        halves = {"text": text} if isinstance(text, str) else {"text": text[0], "text_pair": text[1]}
+        yield {**halves, "label": gold if dataset.task_type == "regression" else dataset.labels[gold]}
+
+
+def run(cell: Cell, folder: Path, work: Path) -> dict[str, Any]:
+    """What one cell scores on the test rows by every metric, and the name of the set's own."""
+    dataset = load_dataset(str(folder), Columns())
+    side, _, options = cell.side.partition(":")
+    if side == ONEBERT_SIDE:
+        scores = onebert(cell, folder, work, [one for one in options.split(",") if one])
+    else:
+        scores = SIDES[side](dataset, cell.seed)
+    return {"metric": choose_metric(list(scores), dataset.metric), "scores": scores}
+
+
+def onebert(cell: Cell, folder: Path, work: Path, options: Sequence[str]) -> Scores:
+    """What `onebert train` prints of the test rows, with its defaults but for the options."""
+    stem = f"{cell.set}-{cell.side}-{cell.seed}".replace(":", "-").replace("/", "-")
+    out = work / "deltas" / f"{stem}.safetensors"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    asked = ["--task", cell.set, "--data", str(folder), "--out", str(out), "--seed", str(cell.seed), *options]
+    done = subprocess.run([*ONEBERT, "train", *asked, "--json"], stdout=subprocess.PIPE, text=True, check=True)
+    scores: Scores = json.loads(done.stdout)["test"]
+    return scores
+
+
+def finished(work: Path) -> dict[Cell, dict[str, Any]]:
+    """The cells that were trained already."""
+    path = work / "cells.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    kept = [json.loads(line) for line in lines]
+    return {Cell(one.pop("set"), one.pop("side"), one.pop("seed")): one for one in kept}
+
+
+def keep(work: Path, cell: Cell, found: Mapping[str, Any]) -> None:
+    """Writes one finished cell down."""
+    with (work / "cells.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps({**vars(cell), **found}) + "\n")
+
+
+def table(
+    sets: Sequence[str], sides: Sequence[str], seeds: Sequence[int], done: Mapping[Cell, Mapping[str, Any]]
+) -> str:
+    """A line for each set: mean and spread over the seeds, in points."""
+    found = defaultdict(list)
+    for cell, one in done.items():
+        if cell.seed in seeds:
+            found[cell.set, cell.side].append(100 * one["scores"][one["metric"]])
+    metric = {cell.set: one["metric"] for cell, one in done.items()}
+    lines = [[name, metric.get(name, ""), *(spread(found[name, side]) for side in sides)] for name in sets]
+    return markdown_table(["data", "metric", *sides], lines)
+
+
+def spread(values: Sequence[float]) -> str:
+    """Mean and standard deviation, and of how many where they are not three."""
+    if not values:
+        return ""
+    return f"{mean(values):.1f}" + (f" ± {stdev(values):.1f}" if len(values) > 1 else "")
+
+
+if __name__ == "__main__":
+    main()
