@@ -6,6 +6,7 @@ import subprocess
 from datetime import datetime, timedelta
 from fractions import Fraction
 
+import openpyxl
 import pytest
 
 from onebert_server.cli.compare.differences import mcnemar
@@ -180,6 +181,23 @@ def test_two_versions_are_held_against_each_other(server, onebert, tmp_path):
     # The rows of a CSV are found again by their lines.
     assert heads[heads.index(["line", "text"]) + 2] == [str(first["line"]), first["text"].split()[0]]
     assert "by McNemar's exact test" in printed
+
+
+def test_rows_of_several_files_are_found_again(server, onebert, tmp_path):
+    """One file counts lines and the other rows."""
+    push(server, "shards", 16, 21, labels=["good", "bad"])
+    (tmp_path / "test").mkdir()
+    (tmp_path / "test" / "a.csv").write_text("text\n" + "".join(f"{text}\n" for text in TEXTS))
+    book = openpyxl.Workbook()
+    for text in ("text", *TEXTS):
+        book.active.append([text])
+    book.save(tmp_path / "test" / "b.xlsx")
+    flips = json.loads(onebert("diff", "shards@1", "shards@2", "--data", tmp_path, "--json"))["flips"]
+    assert {flip["file"] for flip in flips} == {"a.csv", "b.xlsx"}
+    printed = onebert("diff", "shards@1", "shards@2", "--data", tmp_path)
+    for flip in flips[:20]:
+        unit = {"a.csv": "line", "b.xlsx": "row"}[flip["file"]]
+        assert any(line.startswith(f"{flip['file']} {unit} {flip[unit]} ") for line in printed.splitlines())
 
 
 def test_what_differs_in_the_files_is_named(server, onebert, refused):

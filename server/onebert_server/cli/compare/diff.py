@@ -173,16 +173,21 @@ def _print_answers(record: Mapping[str, Any]) -> None:
     console.out.print(table)
     if not flips:
         return
-    # Rows of one file, whose numbers count lines or rows.
     unit = "line" if "line" in flips[0] else "row"
-    table = console.table(unit, "text", a, b, *(["right"] if "p" in found else []), numbers=[unit])
+    table = console.table("where" if "file" in flips[0] else unit, "text", a, b, *(["right"] if "p" in found else []))
     for flip in flips[:MOST_FLIPS]:
         right = [_said(flip["right"])] if "p" in found else []
-        table.add_row(str(flip[unit]), shown(flip["text"], 200), _said(flip["a"]), _said(flip["b"]), *right)
+        table.add_row(_where(flip), shown(flip["text"], 200), _said(flip["a"]), _said(flip["b"]), *right)
     console.out.print("")
     console.out.print(table)
     if len(flips) > MOST_FLIPS:
         console.out.print(f"and {len(flips) - MOST_FLIPS} more; --json has them all")
+
+
+def _where(flip: Mapping[str, Any]) -> str:
+    """The number of a row in its file; of several files with the file's name."""
+    unit = "line" if "line" in flip else "row"
+    return f"{shown(flip['file'])} {unit} {flip[unit]}" if "file" in flip else str(flip[unit])
 
 
 def _said(answer: str) -> str:

@@ -29,7 +29,7 @@ class LabeledRow:
     """A row: its input, where it stands, and its label as answers say it; None where it has none."""
 
     input: "Input"
-    place: dict[str, int]
+    place: dict[str, Any]
     right: str | None
 
 
