@@ -28,9 +28,7 @@ KEPT_OUT = Unauthorized, TooManyAttempts
 @pytest.fixture(scope="module")
 def server(request, tmp_path_factory):
     with Server(tmp_path_factory.mktemp("keys"), front_ends=request.param, api_keys=ROOT_KEY) as running:
-        with running.client(api_key=ROOT_KEY) as root:
-            for name in ("acme-tone", "blue-tone"):
-                root.push(name, Task().file)
+        running.push({"acme-tone": Task(), "blue-tone": Task()})
         yield running
 
 

@@ -18,12 +18,6 @@ WORDS = "late broken lovely bad good great parcel invoice screen refund help pas
 TEXTS = [f"{one} {other}" for one in WORDS[:6] for other in WORDS[6:]]
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with Server(tmp_path_factory.mktemp("life")) as running:
-        yield running
-
-
 @pytest.fixture
 def onebert(server):
     def run(*arguments, **more):

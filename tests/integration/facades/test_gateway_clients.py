@@ -17,9 +17,8 @@ KEY = "key-of-the-clients"
 @contextmanager
 def serving(folder, **settings):
     """The URL of a server with the tasks, with keys or without."""
-    with Server(folder, **settings) as server, server.client(api_key=settings.get("api_keys")) as client:
-        client.push("harms", moderating().file)
-        client.push("risk", telling().file)
+    with Server(folder, **settings) as server:
+        server.push({"harms": moderating(), "risk": telling()})
         yield server.url
 
 

@@ -21,9 +21,7 @@ def logged(request, tmp_path_factory):
         lines = []
         reading = threading.Thread(target=_read, args=(server.process.stdout, lines), daemon=True)
         reading.start()
-        with server.client(api_key=KEY) as client:
-            for name in ("first", "second"):
-                client.push(name, Task(seed=len(name)).file)
+        server.push({"first": Task(seed=1), "second": Task(seed=2)})
         headers = {"Authorization": f"Bearer {KEY}"}
         with httpx.Client(base_url=server.url, headers=headers, timeout=180) as client:
             yield lines, client

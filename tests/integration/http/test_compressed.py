@@ -23,10 +23,9 @@ GZIP = JSON | {"Content-Encoding": "gzip"}
 
 @pytest.fixture(scope="module", params=LAYOUTS["argvalues"], ids=LAYOUTS["ids"])
 def web(request, tmp_path_factory):
-    octets = {"Content-Type": "application/octet-stream"}
     folder = tmp_path_factory.mktemp("compressed")
     with Server(folder, front_ends=request.param) as server, httpx.Client(base_url=server.url, timeout=180) as client:
-        assert client.put("/v1/tasks/tone/versions", content=Task().file, headers=octets).status_code == 201
+        server.push({"tone": Task()})
         yield client
     assert "Traceback" not in server.log.read_text()
 

@@ -14,10 +14,9 @@ AUTHORIZED = {"Authorization": f"Bearer {KEY}"}
 @pytest.fixture(scope="module", params=LAYOUTS["argvalues"], ids=LAYOUTS["ids"])
 def web(request, tmp_path_factory):
     settings = {"cors_origins": f"{OURS}, http://localhost:3000", "api_keys": KEY, "front_ends": request.param}
-    headers = {"Content-Type": "application/octet-stream"} | AUTHORIZED
     folder = tmp_path_factory.mktemp("cors")
     with Server(folder, **settings) as server, httpx.Client(base_url=server.url, timeout=180) as client:
-        assert client.put("/v1/tasks/tone/versions", content=Task().file, headers=headers).status_code == 201
+        server.push({"tone": Task()})
         yield client
 
 

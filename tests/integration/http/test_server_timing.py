@@ -15,9 +15,7 @@ TEXT = "the screen was broken"
 @pytest.fixture(scope="module", params=LAYOUTS["argvalues"], ids=LAYOUTS["ids"])
 def client(request, tmp_path_factory):
     with Server(tmp_path_factory.mktemp("timing"), front_ends=request.param) as server:
-        with server.client() as pushing:
-            for name in ("first", "second"):
-                pushing.push(name, Task(seed=len(name)).file)
+        server.push({"first": Task(seed=1), "second": Task(seed=2)})
         with httpx.Client(base_url=server.url, timeout=180) as client:
             yield client
 

@@ -15,9 +15,7 @@ TEXTS = ["the screen was broken", "where is my parcel", "it came late", "what wa
 @pytest.fixture(scope="module", params=LAYOUTS["argvalues"], ids=LAYOUTS["ids"])
 def server(request, tmp_path_factory):
     with Server(tmp_path_factory.mktemp("tasks"), front_ends=request.param, api_keys=KEY, task_metrics=2) as server:
-        with server.client(api_key=KEY) as client:
-            for name in ("first", "second", "third"):
-                client.push(name, Task(seed=len(name)).file)
+        server.push({name: Task(seed=len(name)) for name in ("first", "second", "third")})
         yield server
 
 

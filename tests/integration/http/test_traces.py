@@ -22,9 +22,7 @@ def traced(request, tmp_path_factory):
         patched.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", received.url)
         patched.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
         with Server(tmp_path_factory.mktemp("traces"), front_ends=request.param) as server:
-            with server.client() as client:
-                for name in ("first", "second"):
-                    client.push(name, Task(seed=len(name)).file)
+            server.push({"first": Task(seed=1), "second": Task(seed=2)})
             with httpx.Client(base_url=server.url, timeout=180) as client:
                 yield server, received, client
 
