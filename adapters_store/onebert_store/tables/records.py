@@ -132,7 +132,11 @@ def _with_names(rows: Iterator[tuple[int, list[Any]]], header: list[str], short:
         if len(cells) == len(header) or (short and len(cells) < len(header)):
             yield Record(number, dict(zip(header, cells, strict=False)))
         else:
-            yield Record(number, {}, f"{len(cells)} cells under {len(header)} columns")
+            yield Record(number, {}, f"{_many(len(cells), 'cell')} under {_many(len(header), 'column')}")
+
+
+def _many(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def _json(file: File, asked: str | None, opened: ExitStack) -> Records:

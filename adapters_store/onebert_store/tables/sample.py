@@ -42,11 +42,14 @@ def _cell_of(kind: pyarrow.DataType) -> Any:
 
 
 def _merge(found: dict[str, Any], cells: Mapping[str, Any]) -> None:
-    for name, cell in cells.items():
-        if isinstance(cell, dict):
-            inner = found.get(name)
-            if not isinstance(inner, dict):
-                inner = found[name] = {}
-            _merge(inner, cell)
-        else:
-            found.setdefault(name, "")
+    # No recursion: JSON may be nested deeper than calls may.
+    left = [(found, cells)]
+    while left:
+        into, some = left.pop()
+        for name, cell in some.items():
+            if not isinstance(cell, dict):
+                into.setdefault(name, "")
+                continue
+            if not isinstance(into.get(name), dict):
+                into[name] = {}
+            left.append((into[name], cell))

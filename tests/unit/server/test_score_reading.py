@@ -127,7 +127,7 @@ def test_a_row_of_a_csv_with_other_cells_than_columns_says_so(tmp_path):
     with ExitStack() as stack:
         rows = opened(stack, path).take(100)
     assert rows.texts == ["good\nor bad", None, "fine"]
-    assert rows.errors == [None, "line 5: 1 cells under 2 columns", None]
+    assert rows.errors == [None, "line 5: 1 cell under 2 columns", None]
 
 
 def test_bytes_in_parquet_that_are_not_utf8_cost_their_row_alone(tmp_path):

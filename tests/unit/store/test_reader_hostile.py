@@ -64,7 +64,7 @@ BIG = b"x" * (16 * 2**20 + 1)
         ("a.csv", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "a.csv line 3 has a byte 0"),
         ("a.csv", b'text,label\na,b\n"' + BIG + b'",b\n', "a.csv line 3 is not CSV: a cell has more than 16,777,216"),
         ("a.csv", b'text,label\na,b\n"c,d\ne,f\n', "a.csv line 3 is not CSV: a quote is left open"),
-        ("a.csv", b"text,label\na,b\nc\nd\ne,f\n", "a.csv lines 3 and 4: 1 cells under 2 columns"),
+        ("a.csv", b"text,label\na,b\nc\nd\ne,f\n", "a.csv lines 3 and 4: 1 cell under 2 columns"),
         ("a.csv", b"text,text\na,b\n", "a.csv: two columns have one name"),
         ("a.csv", "text,label\nä,b\n".encode("utf-16")[:-1], r"a.csv line \d is not readable as utf-16"),
         (
@@ -181,6 +181,15 @@ def test_rows_that_share_no_column_do_not_become_a_table_of_empty_cells(monkeypa
     assert len(sample_of(file("a.jsonl", content))) == 30_000
 
 
+@pytest.mark.parametrize("depth", [100, 900, 2000, 5000, 99_999])
+def test_objects_inside_each_other_are_read_or_refused_however_deep_they_are(depth):
+    """Newer versions of Python read JSON that is nested deeper than calls may be."""
+    deep = file("a.jsonl", b'{"a":' * depth + b"1" + b"}" * depth + b"\n")
+    assert set(sample_of(deep)) <= {"a"}
+    with suppress(InvalidData):
+        assert read_file(deep).rows == 1
+
+
 def test_columns_that_few_rows_have_are_no_mistake(monkeypatch):
     monkeypatch.setattr(files, "_EMPTY", 2**12)
     rows = [b'{"text": "t%d", "label": "a"%s}\n' % (i, b', "n%d": 1' % i if i % 9 == 0 else b"") for i in range(999)]
@@ -232,7 +241,7 @@ def test_all_bad_rows_are_taken_note_of_and_the_good_ones_kept():
     found = read_file(file("a.csv", content), faults=faults)
     assert found["text"] == ["a", "g"]
     assert [(*fault.place, fault.what) for fault in faults.rows] == [
-        ("a.csv", "line", 3, "1 cells under 2 columns"),
+        ("a.csv", "line", 3, "1 cell under 2 columns"),
         ("a.csv", "line", 4, "3 cells under 2 columns"),
     ]
     assert faults.broken == ["a.csv line 6 is not CSV: a quote is left open, or text follows a closing quote"]

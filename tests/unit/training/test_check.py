@@ -78,7 +78,7 @@ def test_everything_is_said_at_once(tmp_path):
     assert found["few"] == {"c": 1}
     bad = {(one["file"], one["line"]): one["what"] for one in found["bad"]["first"]}
     assert bad == {
-        ("train.csv", 45): "1 cells under 2 columns",
+        ("train.csv", 45): "1 cell under 2 columns",
         ("train.csv", 46): "the text is empty or not a text",
         ("train.csv", 47): "there is no label (--drop-unlabeled leaves such rows out)",
         ("train.csv", 48): "3 cells under 2 columns",
@@ -106,7 +106,7 @@ def test_bad_rows_are_listed_by_file_and_what_is_wrong(tmp_path):
     write(tmp_path / "train-00001-of-00002.csv", [",a", "my order is lost,a", ",b"])
     shown = [line for line in run(tmp_path).stdout.splitlines() if line.startswith("bad: ")]
     assert shown == [
-        "bad: train-00000-of-00002.csv lines 42, 44-46: 1 cells under 2 columns",
+        "bad: train-00000-of-00002.csv lines 42, 44-46: 1 cell under 2 columns",
         "bad: train-00000-of-00002.csv line 43: the text is empty or not a text",
         "bad: train-00001-of-00002.csv lines 2, 4: the text is empty or not a text",
     ]
@@ -142,6 +142,18 @@ def test_a_split_without_its_columns_is_refused_and_the_others_are_counted(tmp_p
     assert found["refused"] == ["validation.csv: no label column; say which with --label (the columns are text, kind)"]
     assert found["duplicates"] == {"train": 1}
     assert found["splits"]["train"]["labels"] == {"a": 21, "b": 20}
+
+
+def test_rare_labels_are_named_the_rarest_first(tmp_path):
+    rare = [f"{name} {i},{name}" for name, rows in (("c", 5), ("d", 1), ("e", 3)) for i in range(rows)]
+    found = facts(write(tmp_path / "a.csv", [*GOOD, *rare]))
+    assert list(found["few"].items()) == [("d", 1), ("e", 3), ("c", 5)]
+
+
+def test_numbers_as_large_as_may_be_are_described(tmp_path):
+    rows = [f"t{i},{number}" for i, number in enumerate([3e38, -3e38, 0.5] * 5)]
+    numbers = facts(write(tmp_path / "a.csv", rows))["splits"]["train"]["numbers"]
+    assert numbers["deviation"] == pytest.approx(3e38 * (2 / 3) ** 0.5, rel=1e-6)
 
 
 def test_how_files_are_read_is_said_of_refused_data_too(tmp_path):

@@ -134,7 +134,8 @@ def _of_labels(split: Split, task_type: TaskType, labels: Sequence[str]) -> dict
     if task_type == "span":
         return {}
     if task_type == "regression":
-        numbers = split.gold if len(split) else np.zeros(1)
+        # In float32 the square of a large number has no place.
+        numbers = split.gold.astype(np.float64) if len(split) else np.zeros(1)
         names = ("least", "mean", "most", "deviation")
         return {
             "numbers": {
@@ -171,7 +172,8 @@ def _of_lengths(lengths: np.ndarray[Any, np.dtype[np.int64]], max_length: int) -
 
 
 def _few(labels: Mapping[str, int]) -> dict[str, int]:
-    return {name: count for name, count in labels.items() if count < FEW_ROWS}
+    """Those labels that are hardly there, the rarest first."""
+    return {name: count for name, count in sorted(labels.items(), key=lambda one: one[1]) if count < FEW_ROWS}
 
 
 def _repeated(

@@ -2,7 +2,6 @@
 
 import csv
 from collections.abc import Iterator
-from contextlib import contextmanager
 from io import TextIOWrapper
 
 from onebert_store.errors import InvalidData
@@ -30,9 +29,11 @@ class CsvRows(Iterator[tuple[int, list[str]]]):
         csv.field_size_limit(MAX_CELL_CHARACTERS)
         self._name, self._before = name, delimiter.skipped
         self._lines = Lines(stream)
-        with self._bounded(1):
+        try:
             for _ in range(delimiter.skipped):
                 next(self._lines)
+        except LongRow:
+            raise self._too_long(1) from None
         self._reader = csv.reader(self._lines, delimiter=delimiter.character, strict=True)
         self.header = header_of(self._read() or [], name)
 
@@ -49,8 +50,9 @@ class CsvRows(Iterator[tuple[int, list[str]]]):
         line = self._reader.line_num + 1 + self._before
         self._lines.begin_row()
         try:
-            with self._bounded(line):
-                return next(self._reader, None)
+            return next(self._reader, None)
+        except LongRow:
+            raise self._too_long(line) from None
         except csv.Error as error:
             # The library has one kind of error; its words are the only sign of which it is.
             if "field limit" in str(error):
@@ -62,15 +64,11 @@ class CsvRows(Iterator[tuple[int, list[str]]]):
                 f"{self._name} line {line} is not CSV: a quote is left open, or text follows a closing quote"
             ) from None
 
-    @contextmanager
-    def _bounded(self, line: int) -> Iterator[None]:
-        try:
-            yield
-        except LongRow:
-            raise InvalidData(
-                f"{self._name} line {line} is not CSV: a row has more than {MAX_ROW_CHARACTERS:,} characters; "
-                "is a quote left open?"
-            ) from None
+    def _too_long(self, line: int) -> InvalidData:
+        return InvalidData(
+            f"{self._name} line {line} is not CSV: a row has more than {MAX_ROW_CHARACTERS:,} characters; "
+            "is a quote left open?"
+        )
 
 
 def header_of(cells: list[str], name: str) -> list[str]:
