@@ -85,8 +85,10 @@ def open_records(file: File, encoding: str | None = None) -> Iterator[Records]:
     if not extension:
         raise InvalidData(f"{file.name}: the name ends in one of {', '.join(READERS)}")
     with ExitStack() as opened:
-        with _readable(file, encoding):
+        try:
             records = READERS[extension](file, encoding, opened)
+        except _BROKEN as error:
+            raise _unreadable(error, file, encoding) from None
         records.rows = _typed(records.rows, file, records)
         yield records
 
@@ -95,25 +97,27 @@ def _typed(rows: Iterator[Record], file: File, records: Records) -> Iterator[Rec
     # Around each step alone, so that an error of whoever takes the rows is not blamed on the file.
     number = 0
     while True:
-        with _readable(file, records.encoding, f" after {records.unit} {number}" if number else ""):
+        try:
             record = next(rows, None)
+        except _BROKEN as error:
+            place = f" after {records.unit} {number}" if number else ""
+            raise _unreadable(error, file, records.encoding, place) from None
         if record is None:
             return
         number = record.number
         yield record
 
 
-@contextmanager
-def _readable(file: File, encoding: str | None, place: str = "") -> Iterator[None]:
-    try:
-        yield
-    except (OSError, EOFError, UnicodeError, zlib.error, pyarrow.ArrowException) as error:
-        if isinstance(error, UnicodeDecodeError) and READERS[extension_of(file.name)] in (_csv, _json):
-            spelled = encoding or error.encoding
-            if line := first_undecodable(file, spelled):
-                raise InvalidData(f"{file.name} line {line} is not readable as {spelled}") from None
-        # Messages of gzip and pyarrow may quote the content or the path, so that only the kind of error is told.
-        raise InvalidData(f"{file.name} is not readable{place} ({type(error).__name__})") from None
+_BROKEN = (OSError, EOFError, UnicodeError, zlib.error, pyarrow.ArrowException)
+
+
+def _unreadable(error: Exception, file: File, encoding: str | None, place: str = "") -> InvalidData:
+    if isinstance(error, UnicodeDecodeError) and READERS[extension_of(file.name)] in (_csv, _json):
+        spelled = encoding or error.encoding
+        if line := first_undecodable(file, spelled):
+            return InvalidData(f"{file.name} line {line} is not readable as {spelled}")
+    # Messages of gzip and pyarrow may quote the content or the path, so that only the kind of error is told.
+    return InvalidData(f"{file.name} is not readable{place} ({type(error).__name__})")
 
 
 def _csv(file: File, asked: str | None, opened: ExitStack) -> Records:
