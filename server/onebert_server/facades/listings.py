@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from fastapi import APIRouter, Request, Response
 
 from onebert_server.facades.facade import Facade, Listing, Look
-from onebert_server.facades.routes import paths_of
+from onebert_server.facades.routes import errors_of, paths_of
 from onebert_server.facades.table import FACADES
 from onebert_server.http.routes.runtime_of import RuntimeOf, ViewOf
 from onebert_server.http.strict import Answer, ContextOf
@@ -28,6 +28,7 @@ def _add(router: APIRouter, path: str, facade: Facade, listing: Listing) -> None
         methods=["GET"],
         name=f"{facade.name} {path}",
         response_class=Response,
+        responses=errors_of(path),
         tags=[facade.name],
         include_in_schema=path == listing.path,
         summary=f"As clients of {facade.name} ask",

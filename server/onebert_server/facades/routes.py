@@ -27,7 +27,7 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"description": "An error in the form that the client expects.", "content": {"application/json": {}}}
     for status in ("4XX", "5XX", 422)
 }
-# At a path of this server's own, whose errors are problems until a body is a façade's.
+# At a path of this server's own or of its page, whose errors are problems until a body is a façade's.
 _BOTH: dict[int | str, dict[str, Any]] = {
     status: {
         "description": "A problem, or an error in the form that the client expects.",
@@ -92,6 +92,11 @@ def form_of(path: str) -> ErrorForm | None:
     return next((form for pattern, form in _forms() if pattern.match(path)), None)
 
 
+def errors_of(path: str) -> dict[int | str, dict[str, Any]]:
+    """The errors of a path, for the OpenAPI document."""
+    return _BOTH if form_of(path) is None else _ERRORS
+
+
 def paths_of(path: str, *, alone: bool = True) -> Iterator[str]:
     """A façade's path, and the same with a task in front of it."""
     if alone:
@@ -125,7 +130,7 @@ def _add(router: APIRouter, path: str, claimants: Sequence[Claimant], own: Direc
         summary=f"As clients of {' and '.join(dict.fromkeys(names))} ask",
         description=f"Also with `{PREFIX}` in front of the path; see docs/clients.md.",
         response_model=reduce(or_, answers) if Any not in answers else Any,
-        responses=_ERRORS if own is None else _BOTH,
+        responses=errors_of(path),
         tags=list(dict.fromkeys(names)),
         include_in_schema=shown,
         route_class_override=FacadeRoute,
