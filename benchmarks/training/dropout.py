@@ -83,7 +83,7 @@ def hugging_face(run: Run) -> float:
         optimizer.zero_grad()
         torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(trained, CLIP)
-        optimizer.param_groups[0]["lr"] = run.learning_rate_at(step)
+        _, optimizer.param_groups[0]["lr"] = run.learning_rates_at(step)
         optimizer.step()
         if (step + 1) % run.eval_every == 0 or step + 1 == run.steps:
             model.eval()

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from bases import Reference, tiny_base
 from onebert_encoder.base.base import load_base
 from onebert_store.errors import InvalidManifest, InvalidMethod, InvalidSettings, NotFinite, TooLarge
-from onebert_store.file.delta import check
+from onebert_store.file.delta import DELTA, HEAD_WEIGHT, check
 from onebert_store.file.format import MAX_HEADER_BYTES, dumps, loads
 from onebert_training.fit import checkpoint
 from onebert_training.fit.evaluation import predict
@@ -297,12 +297,26 @@ def test_it_stops_when_nothing_gets_better(base, data):
 
 def test_the_schedule_warms_up_and_decays_to_zero(base, data):
     run = run_of(base, data, epochs=100, learning_rate=1.0)
-    rates = [run.learning_rate_at(step) for step in range(run.steps + 1)]
+    rates = [rate for _, rate in map(run.learning_rates_at, range(run.steps + 1))]
     warmup = round(0.06 * run.steps)
     assert rates[:3] == pytest.approx([1 / warmup, 2 / warmup, 3 / warmup])
     assert max(rates) == rates[warmup - 1] == pytest.approx(1.0)
     assert rates[-2] == pytest.approx(1 / (run.steps - warmup))
     assert rates[-1] == 0
+
+
+def test_the_head_has_the_rate_of_the_rest_or_its_own(base, data):
+    assert run_of(base, data, learning_rate=2e-3).learning_rates_at(5) == run_of(
+        base, data, learning_rate=2e-3, head_learning_rate=2e-3
+    ).learning_rates_at(5)
+    run = run_of(base, data, learning_rate=1e-12, head_learning_rate=2e-2)
+    head, rest = run.learning_rates_at(5)
+    assert head == pytest.approx(2e10 * rest)
+    tensors = train(run).differences
+    start = run.init_values()
+    assert abs(tensors[HEAD_WEIGHT] - start[HEAD_WEIGHT].detach()).max() > 1e-3
+    # A step of AdamW moves a number by about the rate at most.
+    assert all(abs(one).max() < 1e-9 for name, one in tensors.items() if name.startswith(DELTA))
 
 
 def test_every_epoch_sees_every_row_once_in_another_order(base, data):

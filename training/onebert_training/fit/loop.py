@@ -210,7 +210,7 @@ def take_step(active: Sequence[tuple[Run, State]]) -> list[float]:
     grads = torch.autograd.grad(total.sum(), leaves, allow_unused=True, materialize_grads=True)
     remaining = iter(grads)
     for run, state in active:
-        state.update([next(remaining) for _ in state.leaves], run.learning_rate_at(state.step))
+        state.update([next(remaining) for _ in state.leaves], run.learning_rates_at(state.step))
         run.plan.advance(state.step, run.steps, state.values)
     # All losses are read in one transfer, since every transfer from a GPU waits for it.
     return [float(loss) for loss in torch.stack(losses).tolist()]

@@ -40,6 +40,7 @@ def make_record(
         "head_parameters": run.head_parameters,
         "percent": round(run.percent, 4),
         "learning_rate": run.learning_rate,
+        "head_learning_rate": run.head_learning_rate,
         "seed": run.settings.seed,
         "settings": {**asdict(run.settings), "pooling": run.pooling, "train_rows": train_rows},
         "data": {"name": run.data.name, "digest": run.data.digest},

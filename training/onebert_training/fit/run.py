@@ -124,6 +124,7 @@ class Run:
         self.objective, self.targets = inputs.objective, inputs.targets
         self.metric = choose_metric(self.objective.metrics, settings.metric or data.metric)
         self.learning_rate = settings.learning_rate or self.plan.learning_rate
+        self.head_learning_rate = settings.head_learning_rate or self.learning_rate
         self.manifest = self._manifest()
         if self.plan.servable and 4 * self._file_numbers() > MAX_FILE_BYTES - MAX_HEADER_BYTES:
             raise TooLarge(f"the delta would be over the {MAX_FILE_BYTES >> 20} MiB of a file")
@@ -192,11 +193,12 @@ class Run:
         mixed = np.random.SeedSequence([self.settings.seed, step]).generate_state(1)
         return torch.Generator(self.base.device).manual_seed(int(mixed[0]))
 
-    def learning_rate_at(self, step: int) -> float:
-        """The learning rate of a step: linear warm-up, then linear decay to zero."""
+    def learning_rates_at(self, step: int) -> tuple[float, float]:
+        """The learning rates of a step, of the head and of the rest: linear warm-up, then linear decay to zero."""
         warmup = max(1, ceil(WARMUP * self.steps))
         rise, fall = (step + 1) / warmup, (self.steps - step) / max(1, self.steps - warmup)
-        return self.learning_rate * min(1.0, rise, fall)
+        share = min(1.0, rise, fall)
+        return self.head_learning_rate * share, self.learning_rate * share
 
     def provenance(self) -> dict[str, Any]:
         """What the manifest says about the training, as far as it is known before the first step."""
@@ -210,6 +212,7 @@ class Run:
             },
             "seed": self.settings.seed,
             "learning_rate": self.learning_rate,
+            "head_learning_rate": self.head_learning_rate,
             "batch_size": self.settings.batch_size,
             "metric": self.metric,
             "parameters": {

@@ -19,7 +19,7 @@ class Settings:
     """The settings of one training run.
 
     Raises:
-        InvalidSettings: the learning rate is not a number above 0.
+        InvalidSettings: a learning rate is not a number above 0.
     """
 
     method: Annotated[str, Doc("What is trained beside the classifier head; `onebert methods` lists them."), METHOD] = (
@@ -46,6 +46,13 @@ class Settings:
         Flag("--lr"),
         STEPS,
     ] = None
+    head_learning_rate: Annotated[
+        float | None,
+        Gt(0),
+        Doc("Peak for the classifier head, which starts from nothing; else that of all the rest."),
+        Flag("--head-lr"),
+        STEPS,
+    ] = None
     seed: Annotated[int, Ge(0), Le(MAX_SEED), Doc("An equal seed repeats a run, to the byte on a CPU."), STEPS] = 0
     evals_per_epoch: Annotated[int, Ge(1), Doc("Evaluations on the validation split per epoch."), STEPS] = 4
     patience: Annotated[
@@ -62,5 +69,6 @@ class Settings:
     measure_train: Annotated[bool, Doc("Measure the result on the training rows, too."), STEPS] = False
 
     def __post_init__(self) -> None:
-        if self.learning_rate is not None and not 0 < self.learning_rate < inf:
-            raise InvalidSettings("the learning rate (--lr) is a number above 0")
+        for rate, flag in ((self.learning_rate, "--lr"), (self.head_learning_rate, "--head-lr")):
+            if rate is not None and not 0 < rate < inf:
+                raise InvalidSettings(f"the learning rate ({flag}) is a number above 0")

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT
 from onebert_training.fit import checkpoint
 from onebert_training.tasks.objectives import Verdict
 
@@ -67,17 +68,19 @@ class State:
     def __post_init__(self) -> None:
         self.leaves = {name: value for name, value in self.values.items() if value.requires_grad}
         # The fused optimizer is fast for many small tensors: a run has a hundred leaves, and many runs step together.
-        self.optimizer = torch.optim.AdamW(self.leaves.values(), weight_decay=0.0, fused=True)
+        head = [leaf for name, leaf in self.leaves.items() if name in (HEAD_WEIGHT, HEAD_BIAS)]
+        rest = [leaf for name, leaf in self.leaves.items() if name not in (HEAD_WEIGHT, HEAD_BIAS)]
+        self.optimizer = torch.optim.AdamW([{"params": head}, {"params": rest}], weight_decay=0.0, fused=True)
         # Of each leaf with a sparse gradient, a dense one that is kept, and its rows that are not zero.
         self._dense: dict[str, tuple[Tensor, Tensor]] = {}
 
-    def update(self, grads: Sequence[Tensor], learning_rate: float) -> None:
+    def update(self, grads: Sequence[Tensor], learning_rates: tuple[float, float]) -> None:
         """Takes an optimizer step.
 
         Args:
             grads: of the leaves, in their order; may be sparse, as that of a large table of which a batch reads few
                 rows. They are scaled in place until their common norm is at most `CLIP`.
-            learning_rate: of this step.
+            learning_rates: of this step, of the head and of the rest.
         """
         grads = [grad.coalesce() if grad.is_sparse else grad for grad in grads]
         numbers = [grad.values() if grad.is_sparse else grad for grad in grads]
@@ -86,7 +89,8 @@ class State:
             one.mul_(scale)
         for (name, leaf), grad in zip(self.leaves.items(), grads, strict=True):
             leaf.grad = self._as_dense(name, grad) if grad.is_sparse else grad
-        self.optimizer.param_groups[0]["lr"] = learning_rate
+        for group, learning_rate in zip(self.optimizer.param_groups, learning_rates, strict=True):
+            group["lr"] = learning_rate
         self.optimizer.step()
         self.step += 1
 
