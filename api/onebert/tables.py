@@ -104,7 +104,9 @@ def _cell(cell: Any) -> Any:
     # Arrays and numbers of numpy have the one method, lists in a column of polars the other.
     for convert in ("tolist", "to_list"):
         if hasattr(cell, convert):
-            return getattr(cell, convert)()
+            cell = getattr(cell, convert)()
+            break
+    # A number of numpy may be what pandas marks a missing cell with, too.
     return None if _is_missing(cell) else cell
 
 

@@ -113,6 +113,16 @@ def test_missing_cells_of_a_frame_are_missing(tmp_path):
     train(frame, tmp_path / "a", drop_unlabeled=True)
 
 
+@pytest.mark.parametrize("missing", [float("nan"), np.float64("nan"), np.float32("nan"), None, pandas.NA])
+def test_every_mark_of_a_missing_cell_is_none(missing):
+    labels = np.array([1.5, missing, 2], dtype=object)
+    for data in (
+        {"text": ["a", "b", "c"], "label": labels},
+        pandas.DataFrame({"text": ["a", "b", "c"], "label": labels}),
+    ):
+        assert source_of(data).tables["train"]["label"] == [1.5, None, 2]
+
+
 @pytest.mark.parametrize(
     ("data", "said"),
     [
