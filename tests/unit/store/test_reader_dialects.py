@@ -201,3 +201,21 @@ def test_the_rows_decide_where_a_header_has_several(header, rows, delimiter):
 def test_columns_without_a_name_are_called_by_their_place():
     found = read_file(file("a.csv", b"text;label;;\na;b;;\n"))
     assert list(found) == ["text", "label", "column 3", "column 4"]
+
+
+@pytest.mark.parametrize("before", ["\n", "\r\n\r\n", "  \n", "{0}{0}\n\n"])
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_blank_rows_before_the_header_are_no_header(before, delimiter):
+    rows = [("text", "label"), ("one, two; three", "b"), ("four", "")]
+    content = before.format(delimiter) + written(rows, delimiter=delimiter, lineterminator="\n")
+    found = read_file(file("a.csv", content.encode()))
+    assert list(found) == ["text", "label"]
+    assert rows_of(found) == [["one, two; three", "b"], ["four", ""]]
+    assert found.place(0) == {"line": before.count("\n") + 2}
+    with pytest.raises(InvalidData, match=rf"a\.csv line {before.count(chr(10)) + 4}: 3 cells under 2 columns"):
+        read_file(file("a.csv", content.encode() + f"a{delimiter}b{delimiter}c\n".encode()))
+
+
+def test_a_file_of_blank_rows_has_no_rows():
+    with pytest.raises(InvalidData, match=r"a\.csv has no rows"):
+        read_file(file("a.csv", b"\n,,\n\n"))

@@ -3,14 +3,17 @@
 import csv
 from collections.abc import Iterator
 from io import TextIOWrapper
+from itertools import dropwhile
 
 from onebert_store.errors import InvalidData
-from onebert_store.tables.text.delimiter import MAX_CELL_CHARACTERS, Delimiter
+from onebert_store.tables.text.delimiter import MAX_CELL_CHARACTERS, Delimiter, is_blank
 from onebert_store.tables.text.lines import MAX_ROW_CHARACTERS, Lines, LongRow
 
 
 class CsvRows(Iterator[tuple[int, list[str]]]):
     """Line numbers and cells, blank rows left out; a row may have more or fewer cells than the header.
+
+    The header is the first row with something in a cell.
 
     Args:
         stream: the text.
@@ -35,7 +38,7 @@ class CsvRows(Iterator[tuple[int, list[str]]]):
         except LongRow:
             raise self._too_long(1) from None
         self._reader = csv.reader(self._lines, delimiter=delimiter.character, strict=True)
-        self.header = header_of(self._read() or [], name)
+        self.header = header_of(next(dropwhile(is_blank, iter(self._read, None)), []), name)
 
     def __next__(self) -> tuple[int, list[str]]:
         while True:

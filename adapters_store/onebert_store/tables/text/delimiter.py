@@ -4,7 +4,7 @@ import csv
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import dropwhile, islice
 
 from onebert_store.tables.file import File
 from onebert_store.tables.text.encoding import open_text
@@ -50,6 +50,11 @@ def find_delimiter(file: File, encoding: str) -> Delimiter:
     return Delimiter(found, 0, found == usual)
 
 
+def is_blank(row: list[str]) -> bool:
+    """Whether a row has nothing in any cell: before the header, such a row is none."""
+    return not any(map(str.strip, row))
+
+
 def _header(file: File, encoding: str, delimiter: str) -> list[str]:
     with open_text(file, encoding) as stream:
         return next(_rows(Lines(stream), delimiter, _HEADER_LINES), [])
@@ -64,10 +69,13 @@ def _misfits(file: File, encoding: str, delimiter: str) -> int:
 
 
 def _rows(lines: Lines, delimiter: str, most: int | None = None) -> Iterator[list[str]]:
-    """Rows of `most` lines as far as they can be read; what cannot is refused with its line when the file is read."""
+    """Rows of `most` lines, from the header on and as far as they can be read.
+
+    What cannot be read is refused with its line when the file is read.
+    """
     csv.field_size_limit(MAX_CELL_CHARACTERS)
     try:
-        for row in csv.reader(islice(lines, most), delimiter=delimiter):
+        for row in dropwhile(is_blank, csv.reader(islice(lines, most), delimiter=delimiter)):
             yield row
             lines.begin_row()
     except (csv.Error, LongRow):
