@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from io import TextIOWrapper
-from itertools import chain, count
+from itertools import chain, count, islice
 from typing import Any
 
 from onebert_store.errors import InvalidData
@@ -76,10 +76,11 @@ class JsonRows(Iterator[tuple[int, dict[str, Any] | None]]):
             self._rows = enumerate(values.elements(), start=1)
             return
         rows = values.side_by_side()
-        first, second = next(rows, None), next(rows, None)
-        if second is not None:
-            self._rows = enumerate(chain((first, second), rows), start=1)
+        begun = list(islice(rows, 2))
+        if len(begun) > 1:
+            self._rows = enumerate(chain(begun, rows), start=1)
             return
+        first = begun[0] if begun else None
         if not isinstance(first, dict):
             raise InvalidData(f"{name} has neither an array of JSON objects nor objects one after another")
         key, found = _rows_of(first, name)
@@ -188,7 +189,9 @@ def _rows_of(value: Mapping[str, Any], name: str) -> tuple[str, list[Any]]:
         return "", _of_cells(list(map(str, columns)), data, name)
     lists = {column: cells for column, cells in value.items() if isinstance(cells, list)}
     tables = [column for column, cells in lists.items() if any(isinstance(cell, dict) for cell in cells)]
-    if "data" in tables:
+    # What stands beside a table without rows is no row.
+    empty = data == [] and not tables and len(lists) < len(value)
+    if empty or "data" in tables:
         return "data", lists["data"]
     # A column may hold objects, too: then the others have as many cells.
     if len(tables) == 1 and (len(lists) < len(value) or sum(map(bool, lists.values())) == 1):
