@@ -9,10 +9,9 @@ from onebert_store.errors import InvalidData
 MAX_UNPACKED = 2**29  # bytes; a workbook's shared texts are held in memory
 MAX_ROWS = 2**20  # as spreadsheets have
 
-_MOST_HELD = 2**20  # XML elements that the library holds at a time: those of a row, of a shared text, or of all styles
+_MOST_HELD = 2**20  # XML elements that the library holds at a time: those of a row, a shared text, or another member
 _MOST_PASSED = 2**23  # rows and shared texts
 _SMALL = 4 * _MOST_HELD  # bytes: none of its elements takes fewer than four
-_HELD = ("xl/worksheets/", "xl/sharedStrings.xml", "xl/styles.xml", "xl/workbook.xml")  # names that all writers use
 
 
 def check_size(packed: ZipFile, name: str) -> None:
@@ -31,7 +30,8 @@ def check_size(packed: ZipFile, name: str) -> None:
     if sum(member.file_size for member in members) > MAX_UNPACKED:
         raise InvalidData(f"{name} unpacks to more than {MAX_UNPACKED:,} bytes; save it as CSV")
     for member in members:
-        if member.file_size > _SMALL and member.filename.startswith(_HELD):
+        # All of them, since a workbook may keep a sheet or its texts under any name.
+        if member.file_size > _SMALL:
             # What is no XML is refused by whoever reads it, and up to there it has been counted.
             with packed.open(member) as xml, suppress(expat.ExpatError):
                 _Counter(name).parser.ParseFile(xml)
@@ -50,7 +50,8 @@ class _Counter:
         self._held += 1
         if self._held > _MOST_HELD:
             raise InvalidData(
-                f"{self._name} has more than {_MOST_HELD:,} cells in a row, or as many styles; save it as CSV"
+                f"{self._name} has more than {_MOST_HELD:,} cells in a row, or as many elements of another kind; "
+                "save it as CSV"
             )
 
     def _end(self, tag: str) -> None:

@@ -230,6 +230,20 @@ def test_a_small_workbook_does_not_become_a_large_table(monkeypatch, rows, said)
         read_file(file("a.xlsx", bomb))
 
 
+def test_a_sheet_is_counted_wherever_the_workbook_keeps_it():
+    """The library follows the relationships of a workbook, which may name any member."""
+    moved = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(workbook())) as old, zipfile.ZipFile(moved, "w", zipfile.ZIP_DEFLATED) as new:
+        for name in old.namelist():
+            content = old.read(name).replace(b"xl/worksheets/sheet1.xml", b"xl/other/s")
+            new.writestr(name.replace("xl/worksheets/sheet1.xml", "xl/other/s"), content)
+    assert read_file(file("a.xlsx", moved.getvalue()))["text"] == ["a"]
+    bomb = replaced(moved.getvalue(), "xl/other/s", sheet_of(HEADER + b"<row>" + b"<c/>" * (2**20 + 1) + b"</row>"))
+    assert len(bomb) < 2**17
+    with pytest.raises(InvalidData, match="more than 1,048,576 cells in a row"):
+        read_file(file("a.xlsx", bomb))
+
+
 def test_rows_under_a_wide_header_do_not_become_a_table_of_empty_cells(monkeypatch):
     monkeypatch.setattr(files, "_EMPTY", 2**20)
     names = b"".join(b"<c><v>%d</v></c>" % i for i in range(16_384))
