@@ -7,7 +7,7 @@ import json
 from contextlib import suppress
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from onebert_store.errors import InvalidData
@@ -62,6 +62,8 @@ def test_what_the_csv_library_writes_is_read_back(rows, delimiter, quoting, end,
 def test_western_text_in_one_byte_is_read_and_said_or_refused_but_never_read_wrong(rows, delimiter):
     rows = [(f"{text} and some more plain letters", *rest) for text, *rest in rows]
     content = written([HEADER, *rows], delimiter=delimiter, lineterminator="\n").encode("cp1252")
+    # A few signs may be UTF-8 by chance, as `ß—` is, and are read as that; whole texts are not.
+    assume(content.isascii() or "\ufffd" in content.decode(errors="replace"))
     with suppress(InvalidData):
         found = read_file(file("a.csv", content))
         assert rows_of(found) == [list(row) for row in rows]
