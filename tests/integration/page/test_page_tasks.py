@@ -26,8 +26,11 @@ def server(tmp_path_factory):
             delta = loads(trained(seed, accuracy, note="new" if seed == 3 else "old").file)
             for name in ("tone", "x-moved", "x-raced", "x-typed"):
                 registry.add(name, delta)
+        # A second version of one of them says what its first does not: which label is positive.
+        decided = Task(seed=4, format=2, decision={"positives": ["label 2"]})
         for name in ("topic", "tone-of-mail", "anger"):
             registry.add(name, loads(Task(seed=4).file))
+        registry.add("topic", loads(decided.file))
     with Server(folder) as running:
         yield running
 
@@ -77,6 +80,16 @@ def test_what_differs_between_two_versions(page, server):
     page.reload()
     expect(page.get_by_label("Version", exact=True)).to_have_value("3")
     expect(page.get_by_label("beside")).to_have_value("2")
+
+
+def test_what_neither_version_says_does_not_differ(page, server):
+    page.goto(f"{server.url}/#/tasks/topic?version=2&beside=1")
+    table = page.get_by_role("region", name="Facts of both").get_by_role("table")
+    expect(table.get_by_role("row", name="decision positives label 2 –")).to_be_visible()
+    expect(table.get_by_role("rowheader", name="decision")).to_have_text(["decision positives"])
+    page.get_by_label("Show what is the same, too").check()
+    expect(table.get_by_role("rowheader", name="max length")).to_be_visible()
+    expect(table.get_by_role("rowheader", name="decision")).to_have_text(["decision positives"])
 
 
 def test_promoting_and_rolling_back_ask_first(page, server):

@@ -50,11 +50,17 @@ export function measured(manifest) {
   return null;
 }
 
-/** Nested values as `[name, text]`: `data` and in it `rows` is `data rows`. */
+/** Nested values as `[name, text]`: `data` and in it `rows` is `data rows`; what is null is left out. */
 export function flat(value, before = "") {
   return Object.entries(value ?? {}).flatMap(([key, item]) => {
     const name = `${before} ${key}`.trim().replaceAll("_", " ");
-    if (item !== null && typeof item === "object" && !Array.isArray(item)) return flat(item, name);
-    return [[name, typeof item === "number" && !Number.isInteger(item) ? String(Number(item.toPrecision(5))) : typeof item === "string" ? item : JSON.stringify(item)]];
+    if (item === null) return [];
+    if (Array.isArray(item)) return [[name, item.map(worded).join(", ")]];
+    return typeof item === "object" ? flat(item, name) : [[name, worded(item)]];
   });
+}
+
+function worded(value) {
+  if (typeof value === "number" && !Number.isInteger(value)) return String(Number(value.toPrecision(5)));
+  return typeof value === "string" ? value : JSON.stringify(value);
 }
