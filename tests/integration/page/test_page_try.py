@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -59,6 +60,25 @@ def test_one_text_with_one_task(page):
     assert scores(card) == pytest.approx(expected, abs=6e-4)
     expect(card.locator("tr.chosen th")).to_have_text(max(expected, key=expected.get))
     expect(page.locator("#took")).to_have_text(re.compile(r"^[\d.]+ ms"))
+
+
+def test_nothing_is_asked_until_a_task_is_chosen(page):
+    asked = []
+    page.on("request", lambda one: asked.append(urlsplit(one.url).path) if one.method == "POST" else None)
+    button, text = page.get_by_role("button", name="Classify"), page.get_by_label("Text", exact=True)
+    text.fill(TEXT)
+    for blank in ("", "  "):
+        page.get_by_label("Task", exact=True).fill(blank)
+        expect(button).to_be_disabled()
+        expect(button).to_have_accessible_description("Choose a task first.")
+        text.press("Control+Enter")
+    assert_accessible(page)
+    page.get_by_label("All tasks").check()
+    expect(button).to_be_enabled()
+    page.get_by_label("One task").check()
+    classify(page, Task="topic")
+    expect(page.get_by_text("Choose a task first.")).to_have_count(0)
+    assert asked == ["/v1/tasks/topic/classify"]
 
 
 def test_two_versions_beside_each_other(page):

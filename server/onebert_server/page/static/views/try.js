@@ -13,17 +13,18 @@ const OFFERED = 50;
 
 export function Try({ query }) {
   const { value: tasks } = useLoaded(allTasks, []);
-  const first = tasks?.[0]?.name ?? "";
   const [form, setForm] = useState({ task: query.task ?? "", beside: query.beside ?? "", text: "", pair: "", all: false });
   const [state, setState] = useState({});
   const asked = useRef(0);
+  const chosen = form.all || form.task.trim() !== "";
   const set = (changed) => setForm((before) => ({ ...before, ...changed }));
   const submit = async (event) => {
     event.preventDefault();
+    if (!chosen) return;
     const turn = ++asked.current;
     setState((before) => ({ ...before, busy: true, error: null }));
     try {
-      const found = await answered({ ...form, task: form.task.trim() || first, beside: form.beside.trim() });
+      const found = await answered({ ...form, task: form.task.trim(), beside: form.beside.trim() });
       if (turn !== asked.current) return;
       setState({ found: { ...found, turn } });
       say(`Answered by ${many(found.results.length, "version")} in ${found.ms.toFixed(0)} milliseconds`);
@@ -53,10 +54,11 @@ export function Try({ query }) {
       </fieldset>
       ${!form.all && html`
         <div class="two">
-          <${Reference} id="task" label="Task" value=${form.task} required=${!first} placeholder=${first} tasks=${tasks} choose=${(task) => set({ task })} />
-          <${Reference} id="beside" label="Beside it (optional)" value=${form.beside} placeholder="name@2" tasks=${tasks} choose=${(beside) => set({ beside })} />
+          <${Reference} id="task" label="Task" value=${form.task} required tasks=${tasks} choose=${(task) => set({ task })} />
+          <${Reference} id="beside" label="Beside it (optional)" value=${form.beside} tasks=${tasks} choose=${(beside) => set({ beside })} />
         </div>`}
-      <p class="buttons"><button class="main">${state.busy ? "One moment…" : "Classify"}</button>
+      <p class="buttons"><button class="main" aria-disabled=${!chosen} aria-describedby=${chosen ? null : "choose"}>${state.busy ? "One moment…" : "Classify"}</button>
+        ${!chosen && html`<span id="choose" class="quiet">Choose a task first.</span>`}
         ${!may("classify") && html`<span class="quiet">This key is not for classifying.</span>`}</p>
     </form>
     ${state.error && html`<${Refused} error=${state.error} />`}
@@ -64,7 +66,7 @@ export function Try({ query }) {
 }
 
 /** A reference to a task: `name`, `name@3` or `name@alias`; some names that fit are offered. */
-function Reference({ id, label, value, required, placeholder, tasks, choose }) {
+function Reference({ id, label, value, required, tasks, choose }) {
   const [name] = value.split("@");
   const of = tasks?.find((task) => task.name === name);
   const names = (tasks ?? []).filter((task) => task.name.includes(name)).slice(0, OFFERED).map((task) => task.name);
@@ -72,7 +74,7 @@ function Reference({ id, label, value, required, placeholder, tasks, choose }) {
   return html`
     <div>
       <label for=${id}>${label}</label>
-      <input id=${id} list=${`${id}s`} value=${value} required=${required} placeholder=${placeholder} spellcheck=${false} autocomplete="off" autocapitalize="none"
+      <input id=${id} list=${`${id}s`} value=${value} required=${required} placeholder="name or name@2" spellcheck=${false} autocomplete="off" autocapitalize="none"
         onInput=${(event) => choose(event.currentTarget.value)} />
       <datalist id=${`${id}s`}>${offered.map((one) => html`<option value=${one} />`)}</datalist>
     </div>`;
