@@ -27,6 +27,21 @@ KINDS = {
 }
 KEPT = [("onebert_tasks",), ("onebert_http_requests_total", "onebert_http_request_seconds_bucket"), ("nothing",)]
 
+# Notes of each time that a plot is drawn the texts that it draws: what is in a canvas is nowhere else.
+DRAWN = """
+window.drawn = [];
+const { clearRect, fillText } = CanvasRenderingContext2D.prototype;
+CanvasRenderingContext2D.prototype.clearRect = function (...box) {
+  this.texts = [];
+  drawn.push(this.texts);
+  clearRect.apply(this, box);
+};
+CanvasRenderingContext2D.prototype.fillText = function (text, ...place) {
+  this.texts?.push(text);
+  fillText.call(this, text, ...place);
+};
+"""
+
 
 @pytest.fixture(scope="module", params=[0], ids=["one process"])
 def server(request, tmp_path_factory):
@@ -222,3 +237,19 @@ def test_what_the_server_does_now_is_plotted(browser, server, scheme):
         expect(page.get_by_role("img", name=re.compile("^Latency"))).to_be_visible()
         assert page.locator("canvas").count() == 4
         assert_accessible(page)
+
+
+@pytest.mark.slow
+@needs_chromium
+def test_each_time_under_a_plot_is_there_once(page, server):
+    page.add_init_script(DRAWN)
+    page.goto(f"{server.url}/#/load")
+    page.reload()
+    plots = []
+    # One point alone has no time under it, two or more have the seconds between them.
+    while not any(plots):
+        with page.expect_request("**/metrics*"):
+            pass
+        drawn = page.evaluate("drawn")
+        plots = [[text for text in texts if re.fullmatch(r"\d\d:\d\d:\d\d", text)] for texts in drawn]
+    assert [times for times in plots if len(times) != len(set(times))] == []

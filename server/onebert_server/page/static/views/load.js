@@ -14,6 +14,10 @@ const NAMES = [
 ];
 const PATH = `/metrics?${new URLSearchParams(NAMES.map((name) => ["name[]", name]))}`;
 
+// Seconds from one time under a plot to the next: those times are said to the second, so that parts of one would read the same.
+// There is none over a day, so that one point alone, around which uPlot draws years, has no time under it.
+const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400];
+
 const PLOTS = [
   { title: "Requests", unit: "a second", lines: ["requests"] },
   { title: "Latency", unit: "ms, p50 and p95", lines: ["p50", "p95"] },
@@ -93,7 +97,7 @@ function Plot({ title, unit, lines, points }) {
     plot.current = new window.uPlot({
       width: place.clientWidth, height: 150, legend: { show: false }, cursor: { show: false }, padding: [8, 8, 0, 0],
       scales: { y: { range: (_, __, most) => [0, Math.max(1, most * 1.15)] } },
-      axes: [{ ...axis, space: 70, size: 28, values: (_, times) => times.map(clock) }, { ...axis, size: 44, space: 34 }],
+      axes: [{ ...axis, space: 70, size: 28, incrs: STEPS, values: (_, times) => times.map(clock) }, { ...axis, size: 44, space: 34 }],
       series: [{}, ...lines.map((_, at) => ({ stroke: colour(at ? "--warm" : "--accent"), width: 1.75, points: { show: false }, spanGaps: true }))],
     }, data(points, lines), place);
     const watch = new ResizeObserver(() => plot.current.setSize({ width: place.clientWidth, height: 150 }));
