@@ -82,7 +82,7 @@ def test_label_studio(tmp_path):
     with Server(tmp_path) as server, server.client() as client:
         for block in blocks(page, "bash"):
             run_block("bash", block.code.replace("onebert train", quickly), tmp_path, ONEBERT_URL=server.url)
-        assert client.task("tone")["aliases"] == {"live": 1}
+        assert client.task("opinions")["aliases"] == {"live": 1}
 
 
 def test_every_method_that_is_recommended_is_one():
