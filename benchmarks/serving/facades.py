@@ -3,7 +3,7 @@
     onebert serve &
     python benchmarks/serving/facades.py http://127.0.0.1:8000 TASK
 
-The task is a single_label one that takes one text.
+The task is a single_label one that takes one text and names its positive labels.
 """
 
 import http.client
@@ -29,7 +29,10 @@ def requests(task: str) -> Mapping[str, tuple[str, dict[str, Any]]]:
         "vLLM": ("/classify", {"model": task, "input": TEXT}),
         "KServe v1": (f"/v1/models/{task}:predict", {"instances": [TEXT]}),
         "Open Inference": (f"/v2/models/{task}/infer", {"inputs": [tensor]}),
+        "OpenAI": ("/v1/moderations", {"model": task, "input": TEXT}),
+        "LiteLLM": (f"/t/{task}/beta/litellm_basic_guardrail_api", {"input_type": "request", "texts": [TEXT]}),
         "FMS detectors": (f"/t/{task}/api/v1/text/contents", {"contents": [TEXT]}),
+        "Semantic Router": ("/v1/classify", {"model": task, "input": TEXT}),
     }
 
 

@@ -4,7 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from onebert_encoder.answering.scores import Array
+
+# So many labels, which most tasks have at most, are put in order by Python before NumPy would have begun.
+FEW = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,8 +47,10 @@ class Prediction:
         values = self.scores.tolist()
         if not self.ranks:
             return dict(zip(self.names, values, strict=True))
-        # Most tasks have a few labels, of which Python makes an order in less time than NumPy takes to begin.
-        best = sorted(range(len(values)), key=values.__getitem__, reverse=True)[:count]
+        if len(values) <= FEW:
+            best = sorted(range(len(values)), key=values.__getitem__, reverse=True)[:count]
+        else:
+            best = np.argsort(-self.scores, kind="stable")[:count].tolist()
         return {self.names[i]: values[i] for i in best}
 
 

@@ -31,7 +31,7 @@ class Context:
     observed: Observed = field(default_factory=Observed, compare=False, repr=False)
 
     def within(self, milliseconds: float | None) -> "Context":
-        """The context of what is of no use so long after its arrival, if it comes to that before; None is any time."""
+        """This context with a deadline at most so many milliseconds after the arrival; None leaves it as it is."""
         if milliseconds is None:
             return self
         return replace(self, deadline=min(self.deadline, self.arrived + milliseconds / 1000))

@@ -56,7 +56,7 @@ class Admission:
         self._engine.check(context)
 
     def _check_rates(self, context: Context) -> None:
-        # What is let in is let in as a whole.
+        # A request that is asked in parts was let in with its first part; the other parts are not refused any more.
         if not context.counted:
             self._rates.check(context.principal)
 

@@ -88,8 +88,7 @@ class Sequences:
         window = window_of(facts, facts.max_length, asked)
         if window is None:
             kept = tokenizer.fit(pieces, facts.max_length)
-            _, truncated = tokenizer.measure(pieces, kept)
-            if not (asked.whole and truncated):
+            if not asked.whole or not tokenizer.measure(pieces, kept)[1]:
                 return (Planned(kept, version.slot),)
             window = whole_window(facts, facts.max_length)
         cuts = window_cuts(tokenizer, pieces, window.tokens, window.overlap)

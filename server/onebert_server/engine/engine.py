@@ -77,7 +77,8 @@ class Engine:
         self._passes = Passes(base, bank)
         self._scheduler = Scheduler(limits.queue, observer)
         self._speed = Speed()
-        # Of tokens that wait, and will run in batches as large as they get; every request is let in by it, three times.
+        # Of a token that waits, in batches as large as they get. Kept, since each request is checked by this number
+        # three times before it waits; only a batch changes the number.
         self._seconds_per_token = 0.0
         self._landed = 0.0
         self._failed = 0

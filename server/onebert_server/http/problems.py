@@ -55,7 +55,7 @@ REASONS = {
     "model_attributes_type": _OBJECT,
     "dict_type": _OBJECT,
     "none_required": "must be null",
-    # In a list of inputs; elsewhere a union takes whatever comes.
+    # Only unions of inputs have tags that a body can miss.
     "union_tag_invalid": _INPUT,
     "int_type": _WHOLE,
     "int_from_float": _WHOLE,

@@ -29,6 +29,8 @@ class Measured:
         while digests not in self._known:
             if self._under_way is None:
                 self._under_way = asyncio.create_task(self._measure(digests, measure))
+                # Whoever began it may have left: asyncio would log the error then, with a text that may quote a file.
+                self._under_way.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
                 await asyncio.shield(self._under_way)
             else:
                 # What is under way may be the same; its errors are for who began it.

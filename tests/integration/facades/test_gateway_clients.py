@@ -1,4 +1,4 @@
-"""The real client of OpenAI, and NeMo Guardrails, in environments of their own, against a real server."""
+"""Clients of OpenAI and TEI, and NeMo Guardrails, in environments of their own, against a real server."""
 
 import json
 from contextlib import contextmanager
@@ -57,6 +57,23 @@ def test_openai(url):
         "image": ("BadRequestError", 400),
     }
     assert "there-is-none" in seen["no_task"]["body"]["message"]
+
+
+def test_tei(url):
+    seen = python_environment("tei").run("tei.py", url, KEY, "risk", json.dumps(TEXTS))
+    task = telling()
+    logits = [dict(zip(task.manifest["labels"], task.logits(text).tolist(), strict=True)) for text in TEXTS]
+    expected = {
+        "batch": [task.scores(text) for text in TEXTS],
+        "raw": logits,
+        "pair": [task.scores(*TEXTS[:2])],
+        "async": [task.scores(text) for text in TEXTS],
+    }
+    for name, answers in expected.items():
+        assert seen[name] == [pytest.approx(one, abs=1e-4) for one in answers], name
+    assert seen["healthy"]
+    assert seen["info"]["server_model_type"] == "classifier"
+    assert seen["info"]["server_model_metadata"]["id2label"] == dict(zip("01", task.manifest["labels"], strict=True))
 
 
 def test_nemo_guardrails(tmp_path):

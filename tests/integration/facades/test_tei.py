@@ -46,7 +46,10 @@ def test_scores_are_of_the_tasks_own_activation_or_raw(url, tasks):
 def test_what_a_client_may_say_of_truncation(url, tasks):
     long = " ".join([TEXT] * 20)
     for arguments in ({}, {"truncate": True}, {"truncate": None, "truncation_direction": "Right"}):
-        assert_scores(predict(url, long, **arguments).json(), tasks["tone"].scores(long))
+        cut = predict(url, [[long], [TEXT], [long]], **arguments)
+        assert_scores(cut.json()[0], tasks["tone"].scores(long))
+        assert cut.headers["onebert-truncated"] == "2"
+    assert "onebert-truncated" not in predict(url, TEXT).headers
     refused = predict(url, long, truncate=False)
     assert (refused.status_code, refused.json()["error_type"]) == (422, "Validation")
     assert "48 tokens" in refused.json()["error"]

@@ -13,7 +13,7 @@ from seqeval.metrics.sequence_labeling import get_entities
 from bases import manifest_for, tiny_base
 from onebert_encoder.answering.answer import TASK_TYPES, answer
 from onebert_encoder.answering.asked import Asked
-from onebert_encoder.answering.results import Extraction, Labeling, Prediction, fields_of
+from onebert_encoder.answering.results import FEW, Extraction, Labeling, Prediction, fields_of
 from onebert_encoder.answering.stretches import is_bio
 from onebert_encoder.base.base import Base, load_base
 from onebert_encoder.text.tokens import Alignment, Text
@@ -82,6 +82,14 @@ def test_a_regression_answers_the_plain_value() -> None:
     got = predicted(np.array([3.25, 9.5], np.float32), manifest("regression", 2))
     wanted = {"label": "label 0", "score": 3.25, "scores": {"label 0": 3.25, "label 1": 9.5}}
     assert fields_of(got, 1) == wanted | {"labels": None, "abstained": None}
+
+
+@pytest.mark.parametrize("labels", [1, 2, FEW, FEW + 1, 300])
+def test_labels_are_ranked_alike_however_many_and_equal_ones_stay_in_their_order(labels):
+    scores = np.random.default_rng(labels).integers(0, 5, labels) / 4
+    names = [f"label {i}" for i in range(labels)]
+    got = Prediction(names, scores, int(scores.argmax())).top(7)
+    assert list(got.items()) == sorted(zip(names, scores.tolist(), strict=True), key=lambda one: -one[1])[:7]
 
 
 def test_top_k_cuts_the_scores_and_nothing_else() -> None:

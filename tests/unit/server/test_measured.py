@@ -1,6 +1,7 @@
 """What versions change is measured once for each content, one content at a time, and nobody is held by others."""
 
 import asyncio
+import gc
 
 import pytest
 
@@ -78,6 +79,24 @@ def test_an_error_is_for_who_asked_and_the_next_one_tries_again():
         with pytest.raises(OSError, match="the disk"):
             await failing
         assert await next_one == found("one")
+
+    asyncio.run(live())
+
+
+def test_an_error_that_nobody_waits_for_any_more_is_told_to_nobody():
+    async def live():
+        told = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context))
+        measuring = Measuring()
+        left = measuring.ask("one", OSError("the disk"))
+        await turns()
+        left.cancel()
+        await asyncio.wait([left])
+        measuring.released.set()
+        await turns()
+        # asyncio speaks of an error that nobody took when its task is collected.
+        gc.collect()
+        assert told == []
 
     asyncio.run(live())
 

@@ -112,7 +112,8 @@ def test_what_is_made_of_many_answers_is_made_beside_the_event_loop(parts):
 def test_an_answer_that_grows_too_large_ends_before_the_rest_is_computed(parts, monkeypatch):
     monkeypatch.setattr(sizes, "MAX_ANSWER_BYTES", 60_000)
     body = fms.Contents(contents=[SHORT] * 1024, detector_params={"threshold": -1.0})
-    assert len(ask(parts, fms.contents, fms.Contents(contents=[SHORT], detector_params={"threshold": -1.0})).content)
+    one = ask(parts, fms.contents, fms.Contents(contents=[SHORT], detector_params={"threshold": -1.0}))
+    assert [detection["text"] for detection in json.loads(one.content)[0]] == [SHORT] * 2
     with pytest.raises(TooLarge, match="over 60000 bytes"):
         ask(parts, fms.contents, body)
     assert sum(parts.batches.sequences) < len(body.contents) / 2

@@ -26,6 +26,7 @@ from onebert_store.errors import InvalidInput
 
 VERSION = version("onebert")
 EMPTY = "inputs cannot be empty"
+TRUNCATED = "onebert-truncated"
 
 One = Annotated[list[Text], Field(min_length=1, max_length=2)]
 
@@ -61,14 +62,15 @@ async def predict(call: Call[Predict]) -> Reply:
     wanted = Wanted([call.task()] * len(texts), asked=Asked(activation="none" if call.body.raw_scores else None))
 
     def render(answered: Iterator[Answered]) -> Reply:
-        found, tokens = [], 0
+        found, tokens, truncated = [], 0, 0
         for one in answered:
             reading, prediction = one.read(), predicted(one)
             if reading.truncated and call.body.truncate is False:
                 raise InvalidInput(f"inputs must have at most {one.facts.max_length} tokens")
             tokens += reading.tokens
+            truncated += reading.truncated
             found.append(_scores(prediction))
-        return json_reply(found if batch else found[0], _headers(call, texts, tokens))
+        return json_reply(found if batch else found[0], _headers(call, texts, tokens, truncated))
 
     return await call.ask(wanted, texts, render)
 
@@ -83,8 +85,8 @@ def _scores(prediction: Prediction) -> list[dict[str, Any]]:
     return [{"score": one.score, "label": one.label} for one in ranked(prediction)]
 
 
-def _headers(call: Call[Predict], texts: list[OneText], tokens: int) -> Mapping[str, str]:
-    """What it cost, in whole milliseconds; the device is not said, since a front end does not know it."""
+def _headers(call: Call[Predict], texts: list[OneText], tokens: int, truncated: int) -> Mapping[str, str]:
+    """What it cost, in whole milliseconds, and how many inputs were cut; no device, which a front end does not know."""
     characters = sum(len(one) if isinstance(one, str) else len(one[0]) + len(one[1]) for one in texts)
     seconds = call.context.observed.seconds
     total = _milliseconds(time.monotonic() - call.context.arrived)
@@ -96,6 +98,8 @@ def _headers(call: Call[Predict], texts: list[OneText], tokens: int) -> Mapping[
         "x-tokenization-time": _milliseconds(seconds.get(TOKENIZE, 0.0)),
         "x-queue-time": _milliseconds(seconds.get(QUEUE, 0.0)),
         "x-inference-time": _milliseconds(seconds.get(FORWARD, 0.0)),
+        # TEI itself cuts without a word; that is said here by a field which its clients pass over.
+        **({TRUNCATED: str(truncated)} if truncated else {}),
     }
 
 
