@@ -150,7 +150,7 @@ def test_a_broken_command_says_so_and_breaks_no_other(plugin, arguments):
         (["inspect"], 2, "error: Missing argument 'FILE'. (see --help)"),
         (["inspect", "/no/such/file"], 1, "error: file cannot be read: No such file or directory"),
         (["inspect", "/"], 1, "error: / cannot be read: Is a directory"),
-        (["inspect", __file__], 1, "error: no delta file, or cut short: the header claims"),
+        (["inspect", __file__], 1, "error: test_cli_root.py: this is no delta file, or it was cut short\n"),
     ],
 )
 def test_an_error_is_one_line_and_a_status(plugin, arguments, status, line):

@@ -14,7 +14,7 @@ from onebert_store.command import console
 from onebert_store.file import strict_json
 from onebert_store.file.changes import LAYER, Change, changes
 from onebert_store.file.delta import SPARSE_INDEX
-from onebert_store.file.format import loads, read_file
+from onebert_store.file.format import load_with_bytes
 from onebert_store.file.strict_json import shown
 
 MAX_LABELS_SHOWN = 12
@@ -37,8 +37,7 @@ def inspect_file(path: Path) -> dict[str, Any]:
         TooLarge: the file is over a limit.
         InvalidInput: the file cannot be read.
     """
-    data = read_file(path)
-    delta = loads(data)
+    delta, data = load_with_bytes(path)
     manifest = delta.manifest.model_dump(exclude={"golden"}, exclude_none=True)
     # The index of a sparse value is not counted as a parameter.
     sizes = {name: tensor.size for name, tensor in delta.tensors.items() if not name.startswith(SPARSE_INDEX)}

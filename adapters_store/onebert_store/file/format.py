@@ -11,7 +11,7 @@ import numpy as np
 import safetensors
 
 from onebert_store.disk import write_whole
-from onebert_store.errors import InvalidInput, InvalidManifest, MalformedFile, TooLarge
+from onebert_store.errors import InvalidDelta, InvalidInput, InvalidManifest, MalformedFile, TooLarge
 from onebert_store.file import strict_json
 from onebert_store.file.canonical import DTYPES, canonical_bytes
 from onebert_store.file.delta import Delta, require_finite
@@ -72,23 +72,23 @@ def load(path: Path) -> Delta:
 
     Raises:
         InvalidInput: the file cannot be opened or read.
-        InvalidDelta: as `loads`.
-        TooLarge: as `loads`.
+        InvalidDelta, TooLarge: as `loads`; the error names the file.
     """
-    return loads(read_file(path))
+    return load_with_bytes(path)[0]
 
 
-def read_file(path: Path) -> bytes:
-    """Reads a delta file, and at most one byte over the limit: enough for `loads` to refuse it.
-
-    Raises:
-        InvalidInput: the file cannot be opened or read.
-    """
+def load_with_bytes(path: Path) -> tuple[Delta, bytes]:
+    """As `load`, with the bytes of the file, which is read once: a pipe has its content only once."""
+    name = shown(path.name or str(path))
     try:
         with open(path, "rb") as file:
-            return file.read(MAX_FILE_BYTES + 1)
+            # One byte over the limit is enough to be refused.
+            data = file.read(MAX_FILE_BYTES + 1)
+        return loads(data), data
     except OSError as error:
-        raise InvalidInput(f"{shown(path.name or str(path))} cannot be read: {error.strerror}") from None
+        raise InvalidInput(f"{name} cannot be read: {error.strerror}") from None
+    except (InvalidDelta, TooLarge) as error:
+        raise type(error)(f"{name}: {error.detail}") from None
 
 
 def save(path: Path, delta: Delta) -> None:
@@ -109,9 +109,9 @@ def _read_header(data: bytes) -> tuple[dict[str, Any], int]:
     size = int.from_bytes(data[:8], "little")
     body_bytes = len(data) - 8 - size
     if body_bytes < 0:
-        raise MalformedFile(
-            f"no delta file, or cut short: the header claims {size} bytes, {len(data) - 8} are left in the file"
-        )
+        # The first bytes of what is no delta file are no length of a header.
+        claim = f": its header claims {size} bytes, {len(data) - 8} are left" if size <= MAX_HEADER_BYTES else ""
+        raise MalformedFile(f"this is no delta file, or it was cut short{claim}")
     if size > MAX_HEADER_BYTES:
         raise TooLarge(f"a header has at most {MAX_HEADER_BYTES} bytes, this one {size}")
     if data[8:9] != b"{":

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from onebert_server.client import Client, TaskFacts, TaskSummary, Wait
 
 LIVE = "live"
+# Labels that a line names.
+LABELS_SHOWN = 8
 
 
 def push(
@@ -39,14 +41,15 @@ def push(
     content is the same version, however often it is pushed.
     """
     from onebert_server.client import as_dict  # noqa: PLC0415
-    from onebert_store.file.format import load, read_file  # noqa: PLC0415
+    from onebert_store.file.format import load_with_bytes  # noqa: PLC0415
 
-    trained_for = load(file).manifest.training.get("task")
+    delta, content = load_with_bytes(file)
+    trained_for = delta.manifest.training.get("task")
     name = task or (trained_for if isinstance(trained_for, str) else None)
     if name is None:
         raise InvalidInput("the file does not name its task; use --task")
     with connect(url, api_key) as client:
-        pushed = client.push(name, read_file(file))
+        pushed = client.push(name, content)
         moved = move(client, name, LIVE, pushed.version) if promote else None
         live = client.task(name).aliases.get(LIVE)
     if as_json:
@@ -113,7 +116,8 @@ def promote(
     """Point an alias of a task at a version, or roll it back.
 
     If somebody else moves the alias at the same time, the command fails and changes nothing. Requests under way are
-    answered by the version that they began with. The scores that the trainer measured of both versions are shown.
+    answered by the version that they began with. The scores that the trainer measured of both versions are shown, and
+    labels that are not the same.
     """
     if "@" in task:
         name, _, other = task.partition("@")
@@ -145,8 +149,10 @@ def move(client: "Client", task: str, alias: str, version: int | None, wait: "Wa
         version = _version_before(found, alias)
     if version != current:
         client.move_alias(task, alias, version, current, wait)
-    measured = {str(each): training_of(client, task, each) for each in (current, version) if each is not None}
-    return {"task": task, "alias": alias, "from": current, "to": version, "measured": measured}
+    manifests = {each: _manifest(client, task, each) for each in (current, version) if each is not None}
+    measured = {str(each): _training(manifest) for each, manifest in manifests.items()}
+    changed = [] if current is None else _changed(current, manifests[current], manifests[version])
+    return {"task": task, "alias": alias, "from": current, "to": version, "measured": measured, "changed": changed}
 
 
 def _version_before(task: "TaskFacts", alias: str) -> int:
@@ -160,16 +166,23 @@ def _version_before(task: "TaskFacts", alias: str) -> int:
 
 
 def training_of(client: "Client", task: str, version: int) -> dict[str, Any]:
-    """What the trainer wrote into a version's file about its data and its score; empty where nothing is known.
+    """What the trainer wrote into a version's file about its data and its score; empty where nothing is known."""
+    return _training(_manifest(client, task, version))
 
-    A file may be written by hand, so nothing in it is taken for granted.
-    """
+
+def _manifest(client: "Client", task: str, version: int) -> dict[str, Any]:
+    """The manifest of a version; empty where the server cannot read it."""
     from onebert_store.errors import NotFound, StoreCorrupt, VersionUnavailable  # noqa: PLC0415
 
     try:
-        said = client.version(task, version).manifest.get("training")
+        return client.version(task, version).manifest
     except (NotFound, StoreCorrupt, VersionUnavailable):
         return {}
+
+
+def _training(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    # A file may be written by hand, so that nothing of what it says of its training is taken for granted.
+    said = manifest.get("training")
     facts: dict[str, Any] = dict(said) if isinstance(said, Mapping) else {}
     data, metric = facts.get("data"), facts.get("metric")
     known: dict[str, Any] = {}
@@ -180,6 +193,33 @@ def training_of(client: "Client", task: str, version: int) -> dict[str, Any]:
         if isinstance(metric, str) and isinstance(scores, Mapping) and isinstance(scores.get(metric), int | float):
             return known | {"metric": metric, "split": split, "score": float(scores[metric])}
     return known
+
+
+def _changed(version: int, before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """What breaks clients of a version when another one takes its place: other labels, other positive ones."""
+    if not (before and after):
+        return []
+    found = []
+    gone, new = _without(before["labels"], after["labels"]), _without(after["labels"], before["labels"])
+    if gone and new:
+        found.append(f"its labels differ: {_listed(new)} instead of {_listed(gone)}")
+    elif gone or new:
+        found.append(f"its labels differ: {f'also {_listed(new)}' if new else f'no longer {_listed(gone)}'}")
+    flagged, flags = ((each.get("decision") or {}).get("positives") or [] for each in (before, after))
+    if flagged and set(flagged) != set(flags):
+        own = f"its positive labels are {_listed(flags)}" if flags else "it names no positive label"
+        found.append(f"{own}; version {version} flags {_listed(flagged)}")
+    return found
+
+
+def _without(labels: Sequence[str], others: Sequence[str]) -> list[str]:
+    known = set(others)
+    return [label for label in labels if label not in known]
+
+
+def _listed(labels: Sequence[str]) -> str:
+    more = len(labels) - LABELS_SHOWN
+    return ", ".join(map(shown, labels[:LABELS_SHOWN])) + (f" and {more} more" if more > 0 else "")
 
 
 def _not_alike(measured: Sequence[Mapping[str, Any]]) -> str | None:
@@ -241,6 +281,8 @@ def print_move(moved: Mapping[str, Any]) -> None:
             )
     if doubt := _not_alike(list(moved["measured"].values())):
         console.out.print(f"  the two scores may not be comparable: {doubt}", soft_wrap=True)
+    for line in moved["changed"]:
+        console.out.print(f"  {line}", soft_wrap=True)
     if before:
         option = "" if moved["alias"] == LIVE else f" --alias {moved['alias']}"
         console.out.print(f"to go back: onebert promote {moved['task']} {before}{option}", soft_wrap=True)

@@ -64,7 +64,7 @@ def test_push_for_scripts(onebert, file):
     assert (pushed["task"], pushed["version"], pushed["created"]) == ("scripted", 1, True)
     pushed = json.loads(onebert("push", second, "--task", "scripted", "--promote", "--json"))
     assert pushed["promoted"] == {
-        "task": "scripted", "alias": "live", "from": 1, "to": 2, "measured": {"1": {}, "2": {}},
+        "task": "scripted", "alias": "live", "from": 1, "to": 2, "measured": {"1": {}, "2": {}}, "changed": [],
     }  # fmt: skip
 
 
@@ -80,7 +80,8 @@ def test_promote_and_roll_back(onebert, server, file):
     assert "moving@canary: new → 3" in onebert("promote", "moving", 3, "--alias", "canary")
     onebert("promote", "moving", 2, "--alias", "canary")
     moved = json.loads(onebert("promote", "moving", "--rollback", "--alias", "canary", "--wait-all", "--json"))
-    assert moved == {"task": "moving", "alias": "canary", "from": 2, "to": 3, "measured": {"2": {}, "3": {}}}
+    measured = {"2": {}, "3": {}}
+    assert moved == {"task": "moving", "alias": "canary", "from": 2, "to": 3, "measured": measured, "changed": []}
     assert "is at version 4 already" in onebert("promote", "moving", 4)
     with server.client() as client:
         assert client.task("moving")["aliases"] == {"canary": 3, "live": 4}
@@ -440,6 +441,42 @@ def test_promote_says_what_two_scores_do_not_share(onebert, file):
     assert "comparable" not in onebert("promote", "unlike", 2)
     assert "may not be comparable: not of the same data" in onebert("promote", "unlike", 3)
     assert "may not be comparable: not of the same split and data" in onebert("promote", "unlike", 4)
+
+
+def test_promote_says_what_clients_of_the_version_before_do_not_find_again(onebert, file):
+    flags = {"format": 2, "decision": {"positives": ["bad"]}}
+    versions = [
+        {"labels": ["good", "bad"], **flags},
+        {"labels": ["bad", "good"], **flags},
+        {"labels": ["fine", "urgent"]},
+        {"labels": ["fine", "urgent", "bad"], **flags},
+        {"labels": ["fine", "bad"], "format": 2, "decision": {"positives": ["fine"]}},
+        {"labels": [f"queue {i}" for i in range(20)]},
+    ]
+    for seed, manifest in enumerate(versions, 60):
+        onebert("push", file(seed=seed, **manifest), "--task", "relabeled")
+    for version, lines in {
+        2: [],
+        3: ["its labels differ: fine, urgent instead of bad, good", "it names no positive label; version 2 flags bad"],
+        4: ["its labels differ: also bad"],
+        5: ["its labels differ: no longer urgent", "its positive labels are fine; version 4 flags bad"],
+        6: [
+            f"its labels differ: {', '.join(f'queue {i}' for i in range(8))} and 12 more instead of fine, bad",
+            "it names no positive label; version 5 flags fine",
+        ],
+    }.items():
+        said = [line.strip() for line in onebert("promote", "relabeled", version).splitlines()]
+        assert said[1:-1] == lines
+    path = file(seed=67, labels=["a", "b"])
+    assert "its labels differ: a, b instead of " in onebert("push", path, "--task", "relabeled", "--promote")
+
+
+def test_a_file_that_is_none_is_named(server, tmp_path):
+    path = tmp_path / "tickets.csv"
+    path.write_text("text,label\nwhere is my parcel,delivery\n")
+    done = run_onebert("push", path, "--task", "tickets", url=server.url)
+    assert done.returncode == 1
+    assert done.stderr == "error: tickets.csv: this is no delta file, or it was cut short\n"
 
 
 def test_what_a_file_claims_of_its_training_is_not_believed(onebert, file):
