@@ -1,10 +1,13 @@
 """`onebert` commands as child processes: for the demo, the benchmarks and scripts."""
 
 import os
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import IO
 
 # Started by module and not by path, so that the script `onebert` need not be on the caller's PATH.
@@ -19,6 +22,8 @@ def running(
 ) -> Iterator[subprocess.Popen[str]]:
     """A child that does not outlive the block: it is asked to stop, and killed where it does not.
 
+    While the block runs, SIGTERM and SIGHUP raise SystemExit in it, where the caller has no handler of its own.
+
     Args:
         arguments: the command line after `onebert`.
         stderr: as for `subprocess.Popen`; None shares the caller's standard error.
@@ -26,17 +31,19 @@ def running(
     """
     environment = {name: value for name, value in os.environ.items() if not name.startswith("ONEBERT_")}
     environment |= {f"ONEBERT_{name.upper()}": str(value) for name, value in settings.items() if value is not None}
-    process = subprocess.Popen(  # noqa: S603 - our own command, no shell
-        [*ONEBERT, *arguments],
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=stderr,
-        text=True,
-        encoding="utf-8",
-        process_group=0,  # Ctrl-C reaches the caller alone, which then ends its children in order
-    )
-    with process:
+    with (
+        _leaving_on_signals(),
+        subprocess.Popen(  # noqa: S603 - our own command, no shell
+            [*ONEBERT, *arguments],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+            encoding="utf-8",
+            process_group=0,  # Ctrl-C reaches the caller alone, which then ends its children in order
+        ) as process,
+    ):
         try:
             yield process
         finally:
@@ -46,3 +53,28 @@ def running(
                     process.wait(STOP_TIMEOUT_S)
                 except subprocess.TimeoutExpired:
                     process.kill()
+
+
+@contextmanager
+def _leaving_on_signals() -> Iterator[None]:
+    """Inside, a signal that would end this process at once, and leave its children running, raises SystemExit."""
+    # Only the main thread may set handlers; who is not told of a signal, or handles it, stays so.
+    ours = [
+        number
+        for number in (signal.SIGTERM, signal.SIGHUP)
+        if threading.current_thread() is threading.main_thread() and signal.getsignal(number) is signal.SIG_DFL
+    ]
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        # Another signal must not break off the ending of children that this one begins.
+        for each in ours:
+            signal.signal(each, signal.SIG_IGN)
+        raise SystemExit(128 + number)
+
+    for number in ours:
+        signal.signal(number, leave)
+    try:
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)

@@ -5,7 +5,9 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from urllib.parse import urlsplit
 
 import httpx
@@ -16,6 +18,15 @@ from onebert_store.errors import VersionNotFound, VersionUnavailable
 from servers import LAYOUTS, ONEBERT, Server, Task, assert_answers, clean_env, run_onebert, wait_until
 
 TEXT = "the screen was broken"
+SERVING = """
+import sys
+from pathlib import Path
+from onebert_server.process import serving
+
+with serving(Path(sys.argv[1]), base=sys.argv[2], dtype="float32", threads=1) as server:
+    print(server.pid, flush=True)
+    server.wait()
+"""
 
 
 @pytest.fixture(scope="module")
@@ -242,3 +253,25 @@ def _read_all(connection):
     while part := connection.recv(65536):
         found += part
     return found
+
+
+@pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGHUP], ids=["SIGTERM", "SIGHUP"])
+def test_a_program_that_is_ended_leaves_no_server_behind(tmp_path, by):
+    command = [sys.executable, "-c", SERVING, tmp_path, tiny_base()]
+    with subprocess.Popen(command, env=clean_env(), stdout=subprocess.PIPE, text=True) as program:
+        server = int(program.stdout.readline())
+        try:
+            program.send_signal(by)
+            assert program.wait(180) == 128 + by
+            wait_until(lambda: not _is_there(server))
+        finally:
+            with suppress(ProcessLookupError):
+                os.kill(server, signal.SIGKILL)
+
+
+def _is_there(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
