@@ -60,6 +60,7 @@ class Registry:
     and gives its number (`seq`).
 
     Attributes:
+        where: which database it is in, for people.
         shared: whether other processes may work with it at the same time.
         feed: what was changed.
         keys: who may come, beside the keys of the environment.
@@ -67,6 +68,7 @@ class Registry:
     """
 
     def __init__(self, store: Store) -> None:
+        self.where = store.database.where
         self.shared = store.database.shared
         self.feed = Feed(store.database)
         self.keys = Keys(store.database)

@@ -83,7 +83,8 @@ def test_a_start_says_what_is_loaded_a_line_each(server):
         base = client.base()
     assert base["digest"] in said["base"]
     assert said["computes"].startswith(f"{base['dtype']} on {base['device']}, {base['kernels']} kernels")
-    assert said["holds"] == "0 tasks, 0 versions, 0 of them resident"
+    kept = server.folder / "data" / "registry.sqlite3"
+    assert said["holds"] == f"0 tasks, 0 versions, 0 of them resident, in {kept}"
     assert ("front ends" in said["processes"]) == bool(server.settings["front_ends"])
     assert said["access"] == "keys are asked for"
     assert said["told"] == "no traces, access log off, metrics of 2 tasks"

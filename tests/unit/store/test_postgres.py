@@ -13,6 +13,7 @@ from sqlalchemy import Engine, event, text
 from onebert_store.errors import InvalidSettings, StorageFull, StorageUnavailable, StoreCorrupt, TaskNotFound
 from onebert_store.registry import gc, schema
 from onebert_store.registry.database import reading, writing
+from onebert_store.registry.dialects.postgresql import PostgresDatabase
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import StoreAddress, join_store, open_store
 from tiny_delta import make_delta
@@ -266,6 +267,13 @@ def test_no_password_is_in_an_error_a_log_or_a_value(behind, proxy, caplog):
         Registry.open(behind)
     assert "s3cret" not in f"{found.value.detail} {behind!r} {behind} {caplog.text}"
     assert "Connection refused" in caplog.text
+
+
+@pytest.mark.parametrize("url", ["//u:s3cret@h:1/db", "//h:1/db?user=u&password=s3cret", "//u:s3cret?s3cret@h:1/db"])
+def test_where_it_is_says_nothing_of_the_login(url):
+    database = PostgresDatabase(f"postgresql:{url}")
+    database.close()
+    assert database.where == "PostgreSQL, host h, port 1, dbname db"
 
 
 @pytest.mark.parametrize("rest", ["//u:s3cret@h/db?no_such=1", "//u:s3cret@[h/db"])

@@ -10,7 +10,13 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as NoConnectionLeft
 
 from onebert_store.errors import OneBertError, StorageFull, StorageUnavailable, StoreCorrupt
-from onebert_store.registry.dialects.postgresql_connection import STATEMENT_S, Connector, PatientConnection, parse
+from onebert_store.registry.dialects.postgresql_connection import (
+    STATEMENT_S,
+    Connector,
+    PatientConnection,
+    parse,
+    place,
+)
 
 # The two locks' names among the advisory locks of one database: a number for OneBERT, and one for each.
 _ONEBERT = 0x1BE27
@@ -62,7 +68,9 @@ class PostgresDatabase:
         Raises:
             InvalidSettings: the URL is none.
         """
-        self._connect = Connector(parse(url))
+        parameters = parse(url)
+        self.where = place(parameters)
+        self._connect = Connector(parameters)
         engine = create_engine(
             "postgresql+psycopg://",
             creator=self._connect,

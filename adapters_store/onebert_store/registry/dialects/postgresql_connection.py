@@ -76,6 +76,12 @@ def parse(url: str) -> dict[str, Any]:
     return {**own, **given, "client_encoding": "utf8", "options": f"{_OPTIONS} {given.get('options') or ''}"}
 
 
+def place(parameters: dict[str, Any]) -> str:
+    """Where `parse` says that a database is, for people: nothing of its login."""
+    said = (f"{name} {parameters[name]}" for name in ("host", "port", "dbname") if parameters.get(name))
+    return ", ".join(["PostgreSQL", *said])
+
+
 class Connector:
     """Makes connections; the log has why there is none, for a client is not told where the database is.
 

@@ -41,12 +41,14 @@ class Database(Protocol):
     """One database with a registry's rows; every method may be called from any thread.
 
     Attributes:
+        where: which database it is, for people; without what a URL may hold of a login.
         shared: whether several processes may have the registry open at a time. Otherwise one owns it, as `owned` says.
         readers: begins transactions that see one state of all tables.
         writers: begins transactions that change rows.
         seconds: SQL for the time of the database's clock, in seconds: of one clock, whichever machine asks.
     """
 
+    where: str
     shared: bool
     readers: Engine
     writers: Engine

@@ -48,6 +48,7 @@ class SqliteDatabase:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.where = str(path.absolute())
         self.readers: Engine = _engine(path)
         self.writers: Engine = self.readers.execution_options(onebert_writes=True)
 
