@@ -143,7 +143,7 @@ def test_refusals_are_typed(ask, task, tmp_path):
         (("classify", "mood", "\ud800"), InvalidInput, "Unicode"),
         (("classify", "mood", [7]), InvalidInput, "two texts"),
         (("classify", "mood", ("a", "b", "c")), InvalidInput, "two texts"),
-        (("push", "mood", b"no delta"), MalformedFile, "header"),
+        (("push", "mood", b"no delta"), MalformedFile, "no delta file"),
         (("push", "mood", tmp_path / "nowhere"), InvalidInput, "cannot be read"),
     ):
         with pytest.raises(error, match=said):

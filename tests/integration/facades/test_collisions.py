@@ -71,8 +71,10 @@ def test_every_facade_says_the_numbers_of_the_native_route(asker, speaker):
     path, body, read = SPEAKERS[speaker]
     draw = random.Random(speaker)
     for _ in range(8):
-        text = " ".join(draw.choices(WORDS, k=draw.randint(1, 20)))
-        native = ask(asker, f"/v1/tasks/{TASK}/classify", json={"inputs": text}).json()["results"][0]["scores"]
+        text = " ".join(draw.choices(WORDS, k=draw.randint(1, 8)))
+        result = ask(asker, f"/v1/tasks/{TASK}/classify", json={"inputs": text}).json()["results"][0]
+        assert not result["truncated"], "most façades read on in windows where the native route cuts"
+        native = result["scores"]
         answer = ask(asker, f"/t/{TASK}{path}", json=body(text))
         assert answer.status_code == 200, answer.text
         assert read(answer.json(), sorted(native)) == native

@@ -82,7 +82,7 @@ def test_a_step_computes_on_the_device_alone(dtype: torch.dtype, methods: tuple[
         grads = torch.autograd.grad(torch.stack(losses).sum(), leaves, allow_unused=True, materialize_grads=True)
         gradients = dict(zip(map(id, leaves), grads, strict=True))
         for _, state in active:
-            state.update([gradients[id(leaf)] for leaf in state.leaves.values()], 1e-3)
+            state.update([gradients[id(leaf)] for leaf in state.leaves.values()], (1e-3, 1e-3))
     assert {tensor.device for tensor in (*losses, *leaves, *grads)} == {META}
     assert all(loss.requires_grad for loss in losses)
 

@@ -252,7 +252,7 @@ def test_sparse_gradients_are_clipped_and_stepped_like_dense_ones():
             loss = 0.3 * found.square().sum() + (leaves["bias"] * torch.arange(4.0)).sum()
             grads = torch.autograd.grad(loss, list(leaves.values()))
             if sparse:
-                state.update(grads, 1e-2)
+                state.update(grads, (1e-2, 1e-2))
                 continue
             for leaf, grad in zip(leaves.values(), grads, strict=True):
                 leaf.grad = grad
