@@ -19,10 +19,13 @@ from servers import LAYOUTS, ONEBERT, Server, Task, assert_answers, clean_env, r
 
 TEXT = "the screen was broken"
 SERVING = """
+import signal
 import sys
 from pathlib import Path
 from onebert_server.process import serving
 
+# A child inherits it that SIGHUP is ignored, as whoever runs the tests by nohup does.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 with serving(Path(sys.argv[1]), base=sys.argv[2], dtype="float32", threads=1) as server:
     print(server.pid, flush=True)
     server.wait()
