@@ -34,6 +34,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"prepared"},
         {"report", "interop"},
         {"fit"},
+        {"heads"},
         {"methods", "tasks"},
         {"data"},
     ),

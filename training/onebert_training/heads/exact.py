@@ -1,0 +1,179 @@
+"""Fits a head exactly on fixed vectors: a convex problem that scikit-learn solves, over a path of strengths."""
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression, Ridge
+from torch import Tensor
+
+from onebert_training.target_scale import TargetScale
+from onebert_training.tasks.objectives import (
+    NO_TARGET,
+    Logits,
+    MultiLabel,
+    Objective,
+    Regression,
+    SingleLabel,
+    TokenLabel,
+)
+
+# Falling, because each fit starts where the one before it ended: a strongly penalized head is found quickly.
+STRENGTHS = (10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
+
+# The logit of a label without a training row. The logits of the others have the mean 0 whatever the text, so the best
+# of them is at least that, and this one gets a probability of 2e-9 at most.
+NEVER = -20.0
+
+_ITERATIONS = 200
+
+Vectors = NDArray[np.float32]
+Maps = Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]
+
+
+@dataclass(frozen=True)
+class ExactHead:
+    """A head in the units of a run's values: its outputs become a regression's numbers by the target scale.
+
+    Attributes:
+        weight: [labels, h] float32.
+        bias: [labels] float32.
+        strength: weight of the penalty, half the squared norm of `weight`, beside the sum of the losses of all rows
+            (and, in a multi_label task, labels), for vectors whose mean squared distance from their mean is 1.
+    """
+
+    weight: Vectors
+    bias: Vectors
+    strength: float
+
+    def logits(self, vectors: Vectors, scale: TargetScale) -> Logits:
+        """The outputs for vectors [h] or [tokens, h], as a delta with this head gives them."""
+        outputs: Logits = (vectors @ self.weight.T + self.bias) * np.float32(scale.spread) + np.float32(scale.mean)
+        return outputs
+
+
+def has_exact_head(objective: Objective) -> bool:
+    """Whether the task type has a head that `fit_heads` finds; the two ends of an answer span have none."""
+    return type(objective) in _FITS
+
+
+def labeled_vectors(vectors: Sequence[Vectors], targets: Sequence[Tensor]) -> tuple[Vectors, NDArray[np.generic]]:
+    """What `fit_heads` reads of examples.
+
+    Args:
+        vectors: what the head reads of each example: [h], or [tokens, h] in a per-token task.
+        targets: the examples' targets, from `Objective.targets`.
+
+    Returns:
+        One vector [n, h] for each text or labeled word, and their targets [n] or [n, labels].
+    """
+    if vectors[0].ndim == 1:
+        return np.stack(vectors), np.stack([target.numpy() for target in targets])
+    seen = [(target != NO_TARGET).numpy() for target in targets]
+    found = [one[chosen] for one, chosen in zip(vectors, seen, strict=True)]
+    gold = [target.numpy()[chosen] for target, chosen in zip(targets, seen, strict=True)]
+    return np.concatenate(found), np.concatenate(gold)
+
+
+def fit_heads(
+    objective: Objective, features: Vectors, targets: NDArray[np.generic], strengths: Sequence[float] = STRENGTHS
+) -> list[ExactHead]:
+    """Fits a head for every strength, in their order; equal input gives equal heads.
+
+    Vectors are centered and divided by one number, which is folded into weight and bias, so that a strength means the
+    same whatever the width and the unit of the base.
+
+    Args:
+        objective: the task's objective, whose task type decides the model: softmax regression, one logistic regression
+            for each label, or ridge regression.
+        features: [n, h], the vectors that the head reads, of texts or of labeled words.
+        targets: [n] label indices or numbers, or [n, labels] zeros and ones.
+        strengths: falling, so that each fit is near the one before.
+
+    Raises:
+        KeyError: the task type has no exact head; ask `has_exact_head`.
+    """
+    mean = features.mean(axis=0, dtype=np.float64)
+    centered = features - mean
+    unit = float(np.sqrt((centered**2).sum(axis=1).mean())) or 1.0
+    heads = []
+    maps = _FITS[type(objective)](objective, centered / unit, targets, strengths)
+    for strength, (weight, bias) in zip(strengths, maps, strict=True):
+        weight, bias = weight / unit, bias - (weight / unit) @ mean  # noqa: PLW2901 - the same map in other units
+        heads.append(ExactHead(weight.astype(np.float32), bias.astype(np.float32), strength))
+    return heads
+
+
+def _softmax(
+    objective: Objective, features: NDArray[np.float64], gold: NDArray[np.generic], strengths: Sequence[float]
+) -> Maps:
+    """One softmax over all labels; a label without a row is never answered."""
+    present = np.unique(gold)
+    model = _logistic_regression()
+    for strength in strengths:
+        weight = np.zeros((len(objective.labels), features.shape[1]))
+        bias = np.full(len(objective.labels), NEVER)
+        bias[present] = 0.0
+        if len(present) == 2:
+            # The difference of two labels, w / 2 for the one and -w / 2 for the other: half the squared norm of w.
+            _solve(model, strength / 2, features, gold)
+            sides = np.array([[-0.5], [0.5]])
+            weight[present], bias[present] = sides * model.coef_, sides[:, 0] * model.intercept_
+        elif len(present) > 2:
+            _solve(model, strength, features, gold)
+            weight[present] = model.coef_ - model.coef_.mean(axis=0)
+            bias[present] = model.intercept_ - model.intercept_.mean()
+        yield weight, bias
+
+
+def _one_versus_rest(
+    objective: Objective, features: NDArray[np.float64], gold: NDArray[np.generic], strengths: Sequence[float]
+) -> Maps:
+    """A logistic regression for each label; a label that all rows have, or none, gets its smoothed log odds."""
+    having = gold.sum(axis=0, dtype=np.float64)
+    odds = np.log((having + 0.5) / (len(gold) - having + 0.5))
+    models = {label: _logistic_regression() for label in np.flatnonzero((having > 0) & (having < len(gold))).tolist()}
+    for strength in strengths:
+        weight, bias = np.zeros((gold.shape[1], features.shape[1])), odds.copy()
+        for label, model in models.items():
+            _solve(model, strength, features, gold[:, label])
+            weight[label], bias[label] = model.coef_[0], model.intercept_[0]
+        yield weight, bias
+
+
+def _ridge(
+    objective: Objective, features: NDArray[np.float64], gold: NDArray[np.generic], strengths: Sequence[float]
+) -> Maps:
+    """Ridge regression of the numbers in units of their spread."""
+    scale = objective.target_scale
+    numbers = (gold.astype(np.float64) - scale.mean) / scale.spread
+    for strength in strengths:
+        model = Ridge(strength / 2).fit(features, numbers)
+        yield model.coef_[None], np.array([model.intercept_])
+
+
+def _logistic_regression() -> LogisticRegression:
+    return LogisticRegression(max_iter=_ITERATIONS, warm_start=True)
+
+
+def _solve(
+    model: LogisticRegression, strength: float, features: NDArray[np.float64], gold: NDArray[np.generic]
+) -> None:
+    """Fits the model from where it stands."""
+    with warnings.catch_warnings():
+        # A fit that ends early is a little more penalized than was asked, and validation judges it.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.set_params(C=1 / strength).fit(features, gold)
+
+
+Fit = Callable[[Objective, NDArray[np.float64], NDArray[np.generic], Sequence[float]], Maps]
+
+_FITS: Mapping[type[Objective], Fit] = {
+    SingleLabel: _softmax,
+    MultiLabel: _one_versus_rest,
+    Regression: _ridge,
+    TokenLabel: _softmax,
+}
