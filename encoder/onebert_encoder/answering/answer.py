@@ -10,7 +10,7 @@ from onebert_encoder.answering.results import Answer, Extraction, FoundSpan, Lab
 from onebert_encoder.answering.scores import ACTIVATE, Array, Outputs, Scored, own_activation, score, tempered
 from onebert_encoder.answering.stretches import MAX_ANSWERS, find_spans, find_words, is_bio, join_entities
 from onebert_encoder.text.tokens import Alignment, Text
-from onebert_store.file.decision import ACTIVATIONS, REDUCTIONS, THRESHOLDS
+from onebert_store.file.decision import ABSTAINING, ACTIVATIONS, REDUCTIONS, THRESHOLDS
 from onebert_store.file.manifest import TaskType
 
 
@@ -77,8 +77,9 @@ def predict(found: Scored, outputs: Outputs) -> Prediction:
         order = np.argsort(-found.scores, kind="stable") if ranks else np.arange(len(found.scores))
         selected = [outputs.labels[i] for i in order.tolist() if found.selected[i]]
     abstained = None if found.abstained is None else bool(found.abstained)
+    energy = None if found.energy is None else float(found.energy)
     best = int(found.scores.argmax()) if ranks else 0
-    return Prediction(outputs.labels, found.scores, best, selected, abstained, ranks)
+    return Prediction(outputs.labels, found.scores, best, selected, abstained, ranks, energy)
 
 
 def _whole(raw: RawAnswer) -> Prediction:
@@ -150,6 +151,8 @@ class TaskKind:
             return f"no activation {asked.activation}"
         if asked.threshold is not None and self.name not in THRESHOLDS:
             return "no thresholds"
+        if asked.energy and "energy" not in ABSTAINING.get(self.name, ()):
+            return "no energy"
         if asked.window is not None and asked.window.reduction not in (None, *REDUCTIONS[self.name]):
             return f"no reduction {asked.window.reduction}"
         return None

@@ -30,6 +30,7 @@ class Asked:
         threshold: score over which a label is selected, in the units of the scores that are given.
         window: how long texts are read.
         whole: whether a text that would be cut is read in windows, where neither `window` nor the task says in which.
+        energy: whether the answer says its energy.
     """
 
     top_k: int | None = None
@@ -37,6 +38,7 @@ class Asked:
     threshold: float | None = None
     window: AskedWindow | None = None
     whole: bool = False
+    energy: bool = False
 
 
 PLAIN = Asked()

@@ -23,6 +23,7 @@ class Prediction:
         selected: the labels over their thresholds, best first; None where there are no thresholds.
         abstained: whether the task says that it does not know; None where it has no rule for that.
         ranks: whether the names are to be ranked; those of a regression keep their order.
+        energy: high where the task knows nothing like the text; None where nobody asks for it.
     """
 
     names: Sequence[str]
@@ -31,6 +32,7 @@ class Prediction:
     selected: list[str] | None = None
     abstained: bool | None = None
     ranks: bool = True
+    energy: float | None = None
 
     @property
     def label(self) -> str:
@@ -118,4 +120,5 @@ def fields_of(found: Answer, top_k: int | None) -> dict[str, Any]:
         "scores": found.top(top_k),
         "labels": found.selected,
         "abstained": found.abstained,
+        "energy": found.energy,
     }

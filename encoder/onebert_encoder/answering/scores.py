@@ -37,11 +37,13 @@ class Scored(NamedTuple):
         scores: [..., labels] float64.
         selected: [..., labels], whether a label is over its threshold; None where there are no thresholds.
         abstained: [...], whether the task says that it does not know; None where it has no rule for that.
+        energy: [...], -T logsumexp(logits / T), high where no logit is; None where nobody asks for it.
     """
 
     scores: Array
     selected: Array | None = None
     abstained: Array | None = None
+    energy: Array | None = None
 
 
 Reduce = Callable[[Array], Array]
@@ -58,7 +60,8 @@ def score(logits: Array, outputs: Outputs, asked: Asked = PLAIN, reduce: Reduce 
         reduce: how the windows of a text become one.
     """
     own = own_activation(outputs)
-    if outputs.decision is None and reduce is None and asked.activation is None and asked.threshold is None:
+    plain = asked.activation is None and asked.threshold is None and not asked.energy
+    if plain and outputs.decision is None and reduce is None:
         scores = ACTIVATE[own](logits)
         return Scored(scores, scores > DEFAULT_THRESHOLD[own] if outputs.task_type == "multi_label" else None)
     reduce = reduce or (lambda numbers: numbers)
@@ -71,7 +74,8 @@ def score(logits: Array, outputs: Outputs, asked: Asked = PLAIN, reduce: Reduce 
         selected = scores > asked.threshold
     elif (thresholds := thresholds_of(outputs)) is not None:
         selected = decided > thresholds
-    return Scored(scores, selected, _abstained(logits, decided, outputs.decision, reduce))
+    energy = energy_of(logits, outputs.decision, reduce) if asked.energy else None
+    return Scored(scores, selected, _abstained(logits, decided, outputs.decision, reduce), energy)
 
 
 def own_activation(outputs: Outputs) -> Activation:
@@ -102,10 +106,15 @@ def _abstained(logits: Array, decided: Array, decision: Decision | None, reduce:
     if decision.abstain.below is not None:
         below: Array = decided.max(axis=-1) < decision.abstain.below
         return below
-    temperature = decision.temperature or 1.0
+    return np.asarray(energy_of(logits, decision, reduce) > decision.abstain.energy)
+
+
+def energy_of(logits: Array, decision: Decision | None, reduce: Reduce = lambda numbers: numbers) -> Array:
+    """[...], the energy -T logsumexp(logits / T) of each text (Liu et al. 2020); T is the task's temperature."""
+    temperature = (decision.temperature if decision is not None else None) or 1.0
     # Reduced as scores are, the higher the surer: energy is the opposite.
     sure = temperature * _logsumexp(logits / temperature)
-    return np.asarray(-reduce(sure)[..., 0] > decision.abstain.energy)
+    return np.asarray(-reduce(sure)[..., 0])
 
 
 def softmax(logits: Array) -> Array:

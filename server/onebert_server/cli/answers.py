@@ -17,7 +17,19 @@ if TYPE_CHECKING:
     from onebert_server.client import TaskResult
 
 # What an answer says, in order; of these a file has the columns that the first answer has.
-_SAID = ("label", "score", "labels", "scores", "words", "entities", "answers", "abstained", "truncated", "windows")
+_SAID = (
+    "label",
+    "score",
+    "labels",
+    "scores",
+    "words",
+    "entities",
+    "answers",
+    "abstained",
+    "energy",
+    "truncated",
+    "windows",
+)
 _ALWAYS = ("version", "digest", "error")
 _ROWS = 4096  # of a row group
 
@@ -202,6 +214,7 @@ def _types(task: str, schema: "pyarrow.Schema | None") -> dict[str, Any]:
         "entities": words,
         "answers": pyarrow.list_(pyarrow.struct([*stretch, ("score", number)])),
         "abstained": pyarrow.bool_(),
+        "energy": pyarrow.float64(),
         "truncated": pyarrow.bool_(),
         "windows": place,
         "version": place,

@@ -15,6 +15,7 @@ from onebert_server.cli.options import (
     URL,
     ApiKey,
     Encoding,
+    Energy,
     Ref,
     ScoresBy,
     TextColumn,
@@ -64,6 +65,7 @@ def classify(
     activation: ScoresBy = None,
     threshold: Threshold = None,
     window: Windows = None,
+    energy: Energy = False,
     as_json: Annotated[
         bool,
         typer.Option(
@@ -90,7 +92,7 @@ def classify(
     With --out a row without a text, or with one that the task does not take, has no answer and says why in the column
     TASK_error.
     """
-    wanted = asked_of_answers(top_k, activation, threshold, window)
+    wanted = asked_of_answers(top_k, activation, threshold, window, energy)
     if out is not None:
         if file is None or texts or as_json:
             raise typer.BadParameter("--out goes with --file, and without --json")

@@ -85,6 +85,14 @@ Windows = Annotated[
         rich_help_panel=ANSWER,
     ),
 ]
+Energy = Annotated[
+    bool,
+    typer.Option(
+        "--energy",
+        help="Also give the energy of each answer, which is high where a text is like none that the task knows.",
+        rich_help_panel=ANSWER,
+    ),
+]
 
 # Where these are not given, the environment decides, or the setting's default: they are None.
 Base = Annotated[str | None, typer.Option("--base", help=BASE, rich_help_panel=COMPUTING)]
@@ -114,7 +122,11 @@ DataDir = Annotated[
 
 
 def asked_of_answers(
-    top_k: int | None, activation: "Activation | None", threshold: float | None, window: str | None
+    top_k: int | None,
+    activation: "Activation | None",
+    threshold: float | None,
+    window: str | None,
+    energy: bool = False,
 ) -> dict[str, Any]:
     """The options above as the client takes them; what is not given is left out.
 
@@ -122,6 +134,7 @@ def asked_of_answers(
         BadParameter: the window is none.
     """
     said = {"top_k": top_k, "activation": activation, "threshold": threshold, "window": _window(window)}
+    said["energy"] = energy or None
     return {name: value for name, value in said.items() if value is not None}
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 HEADS = {"answers": ("answer",), "entities": ("entity", "label"), "words": ("word", "label")}
 # What an answer says besides, where its task or the request has it.
-MORE = ("labels", "abstained", "windows")
+MORE = ("labels", "abstained", "energy", "windows")
 GAP = 2
 
 
@@ -91,6 +91,8 @@ class ResultTable:
 def _said(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(shown, value)) or "none"
+    if isinstance(value, float):
+        return f"{value:.3f}"
     return "" if value is None else ("yes" if value else "no") if isinstance(value, bool) else str(value)
 
 

@@ -50,11 +50,13 @@ class Options(TypedDict, total=False):
         activation: makes scores of logits; `none` gives the logits.
         threshold: the score over which a label is among `labels`.
         window: how long texts are read.
+        energy: whether answers say theirs.
     """
 
     activation: Literal["softmax", "sigmoid", "none"]
     threshold: float
     window: WindowOptions
+    energy: bool
 
 
 class ManyOptions(Options, total=False):

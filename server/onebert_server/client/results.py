@@ -42,6 +42,7 @@ class Result(Struct, frozen=True, kw_only=True, omit_defaults=True):
         entities: of a token task with BIO labels, the entities.
         answers: of a span task, the answers, best first.
         abstained: whether the task says that it does not know; None where it has no rule for that.
+        energy: -T logsumexp(logits / T), high where the task knows nothing like the input; None unless asked for.
         tokens: of the input, special tokens included.
         truncated: whether the input was cut to the task's longest.
         windows: in how many windows it was read; None where it was not read by windows.
@@ -55,6 +56,7 @@ class Result(Struct, frozen=True, kw_only=True, omit_defaults=True):
     entities: list[LabeledSpan] | None = None
     answers: list[AnswerSpan] | None = None
     abstained: bool | None = None
+    energy: float | None = None
     tokens: int | None = None
     truncated: bool | None = None
     windows: int | None = None

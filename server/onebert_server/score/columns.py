@@ -107,7 +107,7 @@ def _whole(manifest: Manifest, computed: Computed, all_scores: bool) -> dict[str
     """Answers for whole texts, by the same numbers as `answer`, of all texts at once."""
     window = window_of(manifest, manifest.max_length)
     reduce = partial(_reduced, window.reduction, computed.kept) if window and computed.kept else None
-    scores, selected, abstained = score(computed.logits.astype(np.float64), manifest, reduce=reduce)
+    scores, selected, abstained, _ = score(computed.logits.astype(np.float64), manifest, reduce=reduce)
     names = pyarrow.array(manifest.labels, pyarrow.string())
     made = {}
     if manifest.task_type == "regression":

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from scipy.special import expit, softmax
+from scipy.special import expit, logsumexp, softmax
 
 import onebert
 from onebert_store.errors import InvalidInput
@@ -85,6 +85,16 @@ def test_a_request_decides_otherwise_on_every_route(client, tasks):
         np.testing.assert_allclose([result["scores"][f"label {i}"] for i in range(3)], logits, atol=1e-4)
         assert result["labels"] == over
         assert not result["truncated"]
+    asked = {"energy": True, "window": options["window"]}
+    [known] = ask(client, items=[{"task": "plain", "text": LONG}], **asked)
+    surest = logsumexp(windows_of(tasks["plain"], LONG, 20, 5), axis=-1).max()
+    assert known["energy"] == pytest.approx(-surest, abs=1e-4)
+    with onebert.Client(str(client._http.base_url)) as typed:
+        assert typed.classify("plain", LONG, **asked).energy == known["energy"]
+        everywhere = typed.fanout("late", ["*"], energy=True)
+    assert {one.task for one in everywhere} >= {"plain", "several"}
+    assert "number" not in {one.task for one in everywhere}
+    assert all(one.energy is not None for one in everywhere)
     [sigmoid] = ask(client, items=[{"task": "plain", "text": "late"}], activation="sigmoid")
     np.testing.assert_allclose(sigmoid["score"], expit(tasks["plain"].logits("late")).max(), atol=1e-4)
 
@@ -102,6 +112,7 @@ def test_a_request_decides_otherwise_on_every_route(client, tasks):
         ({"timeout_ms": 0}, "timeout_ms"),
         ({"timeout_ms": 600001}, "timeout_ms"),
         ({"partial": "yes"}, "partial"),
+        ({"energy": "yes"}, "energy"),
     ],
     ids=str,
 )
@@ -111,6 +122,8 @@ def test_what_cannot_be_asked_is_refused_by_name(client, tasks, body, reason):
     assert reason in caught.value.detail
     with pytest.raises(InvalidInput):
         ask(client, items=[{"task": "number", "text": "late"}], activation="none")
+    with pytest.raises(InvalidInput, match="a regression task and has no energy"):
+        ask(client, items=[{"task": "number", "text": "late"}], energy=True)
 
 
 def test_one_task_answers_whole_and_says_so(client, tasks):

@@ -13,6 +13,7 @@ from onebert_encoder.answering.asked import PLAIN, Asked, AskedWindow
 from onebert_encoder.answering.positives import flagged
 from onebert_encoder.answering.results import Extraction, Labeling, Prediction, fields_of
 from onebert_encoder.answering.scores import score
+from onebert_encoder.answering.windows import WindowLogits, answer_windows
 from onebert_encoder.text.tokens import Alignment
 from onebert_store.errors import InvalidInput
 from onebert_store.file.decision import ACTIVATIONS, REDUCTIONS
@@ -99,6 +100,30 @@ def test_a_task_abstains_above_an_energy(temperature) -> None:
     assert predicted(task(abstain={"energy": energy + 1e-6}, **more)).abstained is False
 
 
+@pytest.mark.parametrize("task_type", ["single_label", "multi_label"])
+@pytest.mark.parametrize("decision", [{}, {"temperature": 0.5}, {"activation": "none"}])
+def test_an_answer_says_its_energy_where_it_is_asked_for(task_type, decision) -> None:
+    manifest = task(task_type, **decision)
+    plain, asked = predicted(manifest), predicted(manifest, Asked(energy=True))
+    t = decision.get("temperature", 1.0)
+    assert asked.energy == pytest.approx(-t * logsumexp(LOGITS.astype(np.float64) / t), rel=1e-12)
+    assert plain.energy is None
+    np.testing.assert_array_equal(asked.scores, plain.scores)
+    assert asked.selected == plain.selected
+    # Whatever else is asked for, it is the number that the rule to abstain is about.
+    assert predicted(manifest, Asked(activation="none", threshold=0.0, energy=True)).energy == asked.energy
+
+
+def test_the_energy_of_windows_is_that_of_the_surest_or_their_mean() -> None:
+    logits = np.random.default_rng(2).normal(0, 3, (4, 3)).astype(np.float32)
+    windows = [WindowLogits(one, 0, None) for one in logits]
+    each = -logsumexp(logits.astype(np.float64), axis=-1)
+    for reduction, expected in (("max", each.min()), ("mean", each.mean())):
+        got = answer_windows(windows, task(), "", reduction, Asked(energy=True))
+        assert isinstance(got, Prediction)
+        assert got.energy == pytest.approx(expected, rel=1e-12)
+
+
 def test_many_texts_at_once_are_scored_as_each_alone() -> None:
     logits = np.random.default_rng(0).normal(0, 3, (50, 3))
     manifest = task("multi_label", temperature=1.7, thresholds={"b": 0.3}, abstain={"energy": -1.5})
@@ -142,6 +167,7 @@ def test_what_a_task_type_has_is_what_may_be_asked() -> None:
         for activation in ("softmax", "sigmoid", "none"):
             assert (kind.refusal(Asked(activation=activation)) is None) == (activation in ACTIVATIONS[name])
         assert (kind.refusal(Asked(threshold=0.5)) is None) == (name not in ("token", "span"))
+        assert (kind.refusal(Asked(energy=True)) is None) == (name in ("single_label", "multi_label"))
         for reduction in ("max", "mean", "union"):
             asked = Asked(window=AskedWindow(reduction=reduction))
             assert (kind.refusal(asked) is None) == (reduction in REDUCTIONS[name])

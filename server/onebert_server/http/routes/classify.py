@@ -77,7 +77,7 @@ async def fanout(body: FanoutRequest, context: ContextOf, edge: EdgeOf) -> bytes
 def _asked(body: Options) -> Asked:
     """What a request asks of its answers."""
     window = None if body.window is None else AskedWindow(**vars(body.window))
-    return Asked(body.top_k, body.activation, body.threshold, window)
+    return Asked(body.top_k, body.activation, body.threshold, window, energy=body.energy)
 
 
 def _refs(items: Sequence[Item], default: str | None) -> list[str]:

@@ -103,6 +103,7 @@ class Options(RequestBody):
         Field(allow_inf_nan=False, description="score over which a label is among `labels` (null: the task's)"),
     ] = None
     window: Annotated[WindowBody | None, Field(description="how long texts are read (null: as the task says)")] = None
+    energy: Annotated[bool, Field(description="whether answers say their `energy`")] = False
     timeout_ms: Annotated[
         int | None,
         Field(ge=1, le=1000 * MAX_REQUEST_TIMEOUT, description="milliseconds, from arrival, in which to answer"),
@@ -168,6 +169,7 @@ class Result(BaseModel):
     entities: list[Labeled] | None = None
     answers: list[FoundSpan] | None = None
     abstained: Annotated[bool | None, Field(description="of tasks with a rule for it: the task does not know")] = None
+    energy: Annotated[float | None, Field(description="where it is asked for: the higher, the less is known")] = None
     tokens: Annotated[int | None, Field(description="tokens of the input, special tokens included")] = None
     truncated: Annotated[bool | None, Field(description="whether the input was cut to the task's max_length")] = None
     windows: Annotated[int | None, Field(description="in how many windows it was read, of tasks that read by them")] = (
