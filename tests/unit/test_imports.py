@@ -32,7 +32,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"cli"},
         {"commands", "sweep"},
         {"prepared"},
-        {"report", "interop"},
+        {"report", "interop", "insight"},
         {"fit"},
         {"heads"},
         {"methods", "tasks"},

@@ -1,4 +1,4 @@
-"""The commands `onebert train`, `check`, `methods` and `evaluate`: their options; the work is in commands/."""
+"""`onebert train`, `check`, `methods`, `evaluate` and `calibrate`: their options; the work is in commands/."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -110,3 +110,49 @@ def evaluate(
     from onebert_training.commands.evaluate import run_evaluate  # noqa: PLC0415
 
     run_evaluate(file, data, split, reading, base, dtype, device, as_json)
+
+
+@with_options
+def calibrate(
+    file: Annotated[Path, typer.Argument(help="The delta file.", metavar="FILE")],
+    data: Data,
+    reading: ReadOptions,
+    target: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KIND=SHARE",
+            help="What new rows shall have: fpr=0.01 or precision=0.95 by a threshold for each label, coverage=0.9 by "
+            "abstaining; one of the first two, and the last, may be given together.",
+        ),
+    ] = None,
+    unknown: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DATA", help="Texts that none of the labels is for: how well they are told from the others."
+        ),
+    ] = None,
+    split: Annotated[
+        Literal["validation", "test"] | None,
+        typer.Option(
+            help="Split to calibrate on; else validation, or test if there is none. A single file is taken whole.",
+            rich_help_panel=DATA.title,
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The file to write; else NAME-calibrated.safetensors.", rich_help_panel=OUTPUT.title),
+    ] = None,
+    base: BaseName = None,
+    dtype: Dtype = "float32",
+    device: Device = None,
+    as_json: AsJson = False,
+) -> None:
+    """Fit what a delta decides on rows that it was not trained on, and write it as a new file of equal tensors.
+
+    A temperature, where the likelihood of rows that it was not fitted on gains; with --target thresholds and when to
+    abstain. Every rate comes with the interval in which it lies on as many new rows. A target that the rows are too few
+    for is refused.
+    """
+    from onebert_training.commands.calibrate import run_calibrate  # noqa: PLC0415
+
+    run_calibrate(file, data, split, reading, target or [], unknown, out, base, dtype, device, as_json)

@@ -1,0 +1,310 @@
+"""Temperatures, thresholds, abstaining: beside plain loops, and by what they promise of rows that were not seen."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+import typer
+from scipy.special import expit, softmax
+from sklearn.metrics import log_loss, roc_auc_score
+from typer.testing import CliRunner
+
+import onebert
+from bases import far_delta, manifest_for, tiny_base
+from onebert_encoder.base.base import load_base
+from onebert_store.errors import InvalidData, InvalidInput, InvalidSettings
+from onebert_store.file.delta import Delta
+from onebert_store.file.format import load, save
+from onebert_store.file.manifest import parse_manifest
+from onebert_training.cli import calibrate as command
+from onebert_training.insight.abstaining import answered, auroc, lowest_sureness, separation
+from onebert_training.insight.calibration import calibrate, targets_of
+from onebert_training.insight.redrawing import Judged, interval_on_new_rows
+from onebert_training.insight.temperature import fit_temperature, losses
+from onebert_training.insight.thresholds import as_rates, rates, thresholds_for_fpr, thresholds_for_precision
+from tiny_delta import manifest_dict
+
+
+def drawn(rows, seed, labels=3, spread=2.0):
+    """Logits and one label each row, drawn by the probabilities that the logits stand for."""
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(0, spread, (rows, labels))
+    gold = (rng.uniform(size=(rows, 1)) > softmax(logits, axis=1).cumsum(axis=1)).sum(axis=1)
+    return logits, np.arange(labels) == gold[:, None]
+
+
+def judged(rows, seed, labels=3):
+    logits, gold = drawn(rows, seed, labels)
+    return Judged(softmax(logits, axis=1), gold)
+
+
+def manifest(task_type="single_label", **decision):
+    more = {"format": 2, "decision": decision} if decision else {}
+    return parse_manifest(manifest_dict(task_type=task_type, labels=["a", "b", "c"], **more))
+
+
+def test_losses_are_those_of_scikit_learn_and_torch():
+    logits, gold = drawn(50, 0)
+    assert losses(logits, gold, "softmax", 2.0).mean() == pytest.approx(
+        log_loss(gold.argmax(axis=1), softmax(logits / 2.0, axis=1)), rel=1e-12
+    )
+    several = np.random.default_rng(1).uniform(size=gold.shape) < 0.4
+    twin = torch.nn.functional.binary_cross_entropy_with_logits(
+        torch.tensor(logits / 0.5), torch.tensor(several, dtype=torch.float64), reduction="none"
+    )
+    np.testing.assert_allclose(losses(logits, several, "sigmoid", 0.5), twin.sum(1).numpy(), rtol=1e-9)
+
+
+@pytest.mark.parametrize("wrong_by", [0.3, 4.0])
+def test_a_temperature_undoes_what_was_done_to_logits(wrong_by):
+    logits, gold = drawn(4000, 2)
+    found = fit_temperature(logits * wrong_by, gold, "softmax")
+    grid = np.exp(np.linspace(-3, 3, 601))
+    best = grid[np.argmin([losses(logits * wrong_by, gold, "softmax", t).mean() for t in grid])]
+    assert found.temperature == pytest.approx(best, rel=0.01)  # the step of the grid
+    assert found.temperature == pytest.approx(wrong_by, rel=0.1)
+    assert found.gains
+    assert found.after < found.before
+
+
+def test_a_temperature_is_seldom_taken_where_there_is_nothing_to_gain():
+    """A gain that is chance is over one standard error in at most a sixth of all cases; here 40 are drawn."""
+    taken = sum(fit_temperature(*drawn(200, seed), "softmax").gains for seed in range(40))
+    assert taken <= 10
+
+
+def test_thresholds_for_a_rate_of_false_alarms_are_a_plain_count():
+    rows = judged(230, 3)
+    for rate in (0.01, 0.05, 0.3):
+        found = thresholds_for_fpr(rows, rate)
+        for label in range(3):
+            others = sorted(rows.scores[~rows.right[:, label], label], reverse=True)
+            allowed = int(round((len(others) + 1) * rate * 1e9) // 1e9)
+            assert found[label] == (others[allowed - 1] if allowed else np.inf)
+
+
+def test_a_rate_of_false_alarms_is_kept_in_the_mean_of_many_calibrations():
+    """Of uniform scores the expected share is as allowed; a plain quantile of 99 rows lets through 1.5 of it."""
+    rng = np.random.default_rng(4)
+    shares = []
+    for _ in range(4000):
+        rows = Judged(rng.uniform(size=(99, 1)), np.zeros((99, 1), dtype=bool))
+        shares.append(1 - thresholds_for_fpr(rows, 0.02)[0])
+    # Beta distributed with mean 0.02 and deviation 0.014: four standard errors of the mean of 4,000.
+    assert np.mean(shares) == pytest.approx(0.02, abs=0.0009)
+
+
+def test_thresholds_for_a_precision_are_the_lowest_that_a_plain_loop_finds():
+    rows = judged(300, 5)
+    rows = Judged(np.round(rows.scores, 2), rows.right)  # with equal scores
+    for precision in (0.6, 0.8, 0.95, 0.999):
+        found = thresholds_for_precision(rows, precision)
+        for label in range(3):
+            good = []
+            for threshold in [0.0, *rows.scores[:, label]]:
+                over = rows.scores[:, label] > threshold
+                if over.any() and rows.right[over, label].sum() / (over.sum() + 1) >= precision:
+                    good.append(threshold)
+            assert found[label] == min(good, default=np.inf)
+
+
+def test_rates_are_counted_for_each_label_and_all_together():
+    rows = judged(400, 6)
+    cuts = np.array([0.5, 0.9, 1.0])
+    found = as_rates(rates(cuts, rows))
+    over = rows.scores > cuts
+    for label in range(3):
+        hits = (over[:, label] & rows.right[:, label]).sum()
+        assert found.recall[label] == hits / rows.right[:, label].sum()
+        assert found.fpr[label] == (over[:, label] & ~rows.right[:, label]).sum() / (~rows.right[:, label]).sum()
+    assert np.isnan(found.precision[2])  # nothing is over one
+    assert found.precision[3] == (over & rows.right).sum() / over.sum()
+
+
+@pytest.mark.parametrize(
+    ("fit", "of"),
+    [
+        (lambda rows: thresholds_for_fpr(rows, 0.05), 3),
+        (lambda rows: thresholds_for_precision(rows, 0.8), 7),
+    ],
+    ids=["fpr", "precision"],
+)
+def test_rates_on_as_many_new_rows_lie_in_their_intervals(fit, of):
+    """Of 60 calibrations 95 of 100 are promised: fewer than 51 inside would be chance once in 500 times."""
+    inside = 0
+    for seed in range(60):
+        low, high = interval_on_new_rows(judged(300, seed), fit, rates)
+        new = rates(fit(judged(300, seed)), judged(300, 1000 + seed))[of]
+        inside += low[of] <= new <= high[of]
+    assert inside >= 51
+
+
+def test_coverage_is_kept_and_its_interval_too():
+    def drawn_once(seed):
+        return Judged(np.random.default_rng(seed).normal(size=(150, 1)), np.ones((150, 1), dtype=bool))
+
+    def fit(one):
+        return lowest_sureness(one.scores[:, 0], 0.9)
+
+    inside, shares = 0, []
+    for seed in range(60):
+        rows, new = drawn_once(seed), drawn_once(2000 + seed)
+        low, high = interval_on_new_rows(rows, fit, answered)
+        share = answered(fit(rows), new)[0]
+        shares.append(share)
+        inside += low[0] <= share <= high[0]
+    assert inside >= 51
+    # 15 of 151 may be refused; the mean of 60 shares of deviation 0.035 has a standard error of 0.0045.
+    assert np.mean(shares) == pytest.approx(1 - 15 / 151, abs=0.018)
+    assert lowest_sureness(np.arange(8.0), 0.9) is None
+    assert lowest_sureness(np.arange(9.0), 0.9) == 0.0
+
+
+def test_known_and_unknown_texts_are_told_apart_as_scikit_learn_counts():
+    rng = np.random.default_rng(7)
+    known, unknown = rng.normal(1, 1, 199), rng.normal(0, 1, 80)
+    found = separation(known, unknown)
+    truth = np.repeat([1, 0], [199, 80])
+    assert found.auroc == pytest.approx(roc_auc_score(truth, np.concatenate([known, unknown])))
+    assert found.let_through == (unknown >= np.sort(known)[9]).mean()  # 10 of 199 and one may be refused
+    assert auroc(known, known[:0]) == 0.5
+
+
+def test_energy_is_taken_where_it_tells_unknown_texts_better():
+    """Unknown texts whose logits are all low, and as far apart as those of the others: no probability shows that."""
+    logits, gold = drawn(300, 8)
+    found = calibrate(logits + 5, gold, manifest(), targets_of(["coverage=0.9"]), drawn(100, 9)[0])
+    assert found.facts["abstain"]["by"] == "energy"
+    assert set(found.decision["abstain"]) == {"energy"}
+    assert found.facts["unknown"]["energy"]["auroc"] > 0.95
+    assert found.facts["unknown"]["probability"]["auroc"] < 0.6
+    # Without them, rows that are answered wrongly decide: by probability, which these logits are made for.
+    assert set(calibrate(logits, gold, manifest(), targets_of(["coverage=0.9"])).decision["abstain"]) == {"below"}
+
+
+def test_what_a_delta_decides_already_stays():
+    logits, gold = drawn(500, 10)
+    own = {"positives": ["a"], "thresholds": {"a": 0.7}, "window": {"tokens": 8, "overlap": 0, "reduction": "max"}}
+    found = calibrate(logits * 4, gold, manifest(**own), [])
+    assert found.decision == own
+    assert not found.facts["temperature"]["taken"]
+    assert "thresholds of the delta are for it" in found.notes[0]
+    found = calibrate(logits * 4, gold, manifest(**own), targets_of(["fpr=0.05"]))
+    assert found.decision.keys() == {*own, "temperature"}
+    assert found.decision["thresholds"].keys() == {"a", "b", "c"}
+    assert found.decision["positives"] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "target", "said"),
+    [
+        (50, "fpr=0.01", r"at least 99 rows without a label; here are \d+, which can promise 0\.0[23]"),
+        (50, "precision=0.99", r"at least 99 rows with it; here are \d+"),
+        (3000, "precision=0.9985", "the highest precision that one does is 0.9"),
+        (50, "coverage=0.99", "at least 99 rows; here are 50, which can promise 0.98"),
+    ],
+)
+def test_what_rows_cannot_promise_is_refused_with_what_they_can(rows, target, said):
+    logits, gold = drawn(rows, 11)
+    with pytest.raises(InvalidData, match=said):
+        calibrate(logits, gold, manifest(), targets_of([target]))
+
+
+def test_labels_that_keep_no_promise_are_never_selected():
+    logits, gold = drawn(400, 12)
+    logits[:, 2] = np.random.default_rng(0).normal(size=400) - 3
+    found = calibrate(logits, gold, manifest(), targets_of(["precision=0.9"]))
+    assert found.decision["thresholds"]["c"] == 1.0
+    assert found.notes == ["no threshold of these labels keeps precision=0.9, and they are never selected: 'c'"]
+
+
+def test_targets_and_tasks_that_are_none_are_refused():
+    for said in (["fpr"], ["fpr=1"], ["fpr=nan"], ["recall=0.9"], ["fpr=0.1", "precision=0.9"], ["coverage=0"]):
+        with pytest.raises(InvalidSettings, match="--target is"):
+            targets_of(said)
+    for one in (manifest("regression"), manifest(activation="none")):
+        with pytest.raises(InvalidInput, match="can be calibrated"):
+            calibrate(*drawn(20, 0), one, [])
+
+
+def ask(*arguments):
+    app = typer.Typer()
+    app.command()(command)
+    done = CliRunner().invoke(app, [*map(str, arguments), "--base", str(tiny_base()), "--device", "cpu"])
+    assert done.exception is None, done.exception
+    return done.stdout
+
+
+@pytest.fixture
+def task(tmp_path):
+    """A delta, rows that it is far too unsure of, and how it scores them."""
+    spec = load_base(str(tiny_base())).spec
+    tensors = far_delta(spec, "bitfit", "mean", 3, seed=3)
+    tensors["head.weight"] *= 3
+    training = {"task": "tone", "data": {"name": "rows"}}
+    made = manifest_for(spec, labels=3, task_type="multi_label", training=training)
+    save(tmp_path / "tone.safetensors", Delta(parse_manifest(made), tensors))
+    rng = np.random.default_rng(13)
+    words = "the a parcel order invoice password screen late broken thanks please help good bad refund".split()
+    texts = [" ".join(rng.choice(words, 5)) for _ in range(300)]
+    model = onebert.load(tmp_path / "tone.safetensors", base=str(tiny_base()), device="cpu")
+    scores = np.array([[one.scores[name] for name in model.labels] for one in model.classify(texts)])
+    gold = rng.uniform(size=scores.shape) < expit(4 * np.log(scores / (1 - scores)))
+    names = np.array(model.labels)
+    rows = [json.dumps({"text": text, "label": list(names[one])}) for text, one in zip(texts, gold, strict=True)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(rows))
+    return tmp_path, texts, gold
+
+
+def test_the_new_file_has_equal_tensors_and_answers_as_the_command_says(task):
+    folder, texts, gold = task
+    before, out = folder / "tone.safetensors", folder / "tone-calibrated.safetensors"
+    common = (before, "--data", folder / "rows.jsonl", "--target", "fpr=0.1", "--target", "coverage=0.8")
+    found = json.loads(ask(*common, "--json"))
+    one, two = load(before), load(out)
+    assert found["out"] == {"file": str(out), "digest": two.digest}
+    assert found["digest"] == one.digest != two.digest
+    assert {name: value.tobytes() for name, value in one.tensors.items()} == {
+        name: value.tobytes() for name, value in two.tensors.items()
+    }
+    assert one.manifest.model_dump(exclude={"format", "decision", "training"}) == two.manifest.model_dump(
+        exclude={"format", "decision", "training"}
+    )
+    assert two.manifest.training["calibration"]["of"] == one.digest
+    assert two.manifest.training["calibration"]["thresholds"]["target"] == "fpr=0.1"
+    assert two.manifest.decision.temperature == pytest.approx(0.25, rel=0.3)  # labels were drawn at that
+    assert found["notes"] == ["the delta was trained on data of this name; rows that it learned from promise too much"]
+
+    answers = onebert.load(out, base=str(tiny_base()), device="cpu").classify(texts)
+    selected = np.array([[name in one.labels for name in two.manifest.labels] for one in answers])
+    together = found["thresholds"]["all"]
+    # A row whose score is the threshold itself may be rounded over it: its text is computed in other company here.
+    assert (selected & ~gold).sum() / (~gold).sum() == pytest.approx(together["fpr"]["here"], abs=0.01)
+    assert (selected & gold).sum() / gold.sum() == pytest.approx(together["recall"]["here"], abs=0.01)
+    assert np.mean([not one.abstained for one in answers]) == pytest.approx(
+        found["abstain"]["coverage"]["here"], abs=0.01
+    )
+    assert together["fpr"]["low"] < 0.1 < together["fpr"]["high"]
+
+    shown = ask(*common)
+    assert "Thresholds for fpr=0.1" in shown
+    assert f"next: onebert push {out}" in shown.replace("\n", "")
+
+
+def test_nothing_is_written_where_nothing_is_better(task):
+    folder, *_ = task
+    ask(folder / "tone.safetensors", "--data", folder / "rows.jsonl", "--out", folder / "once.safetensors")
+    shown = ask(folder / "once.safetensors", "--data", folder / "rows.jsonl", "--out", folder / "twice.safetensors")
+    assert "nothing is written" in shown
+    assert not (folder / "twice.safetensors").exists()
+
+
+def test_texts_of_no_label_are_told_apart(task):
+    folder, *_ = task
+    (folder / "others.csv").write_text("text\n" + "\n".join(["? ! . -"] * 30))
+    common = (folder / "tone.safetensors", "--data", folder / "rows.jsonl", "--unknown", folder / "others.csv")
+    found = json.loads(ask(*common, "--json"))["unknown"]
+    assert found["texts"] == 30
+    assert {"auroc", "let_through"} == found["energy"].keys() == found["probability"].keys()
+    assert "unknown by energy" in ask(*common)

@@ -1,0 +1,208 @@
+"""What `onebert calibrate` does: measure, decide, write a delta of equal tensors, show."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from onebert_encoder.base.base import Base
+from onebert_encoder.maths.fold import fold, to_tensors
+from onebert_encoder.text.tokens import Text
+from onebert_store.command import console
+from onebert_store.errors import InvalidSettings
+from onebert_store.file.delta import Delta, check
+from onebert_store.file.format import load, save
+from onebert_store.file.manifest import Manifest, format_for, parse_manifest
+from onebert_store.file.strict_json import shown
+from onebert_store.tables.tables import read_source
+from onebert_training.data.dataset import Dataset, load_split
+from onebert_training.data.examples import Split
+from onebert_training.data.options import ReadOptions
+from onebert_training.data.texts import load_texts
+from onebert_training.device import load_on
+from onebert_training.fit.evaluation import predict
+from onebert_training.fit.features import Inputs
+from onebert_training.insight.abstaining import REFUSED
+from onebert_training.insight.calibration import Calibrated, calibrate, check_task, targets_of
+from onebert_training.insight.redrawing import CONFIDENCE, Flags, Floats
+from onebert_training.tasks.metrics import check_finite
+
+MOST_LABELS = 20  # that a table shows
+
+
+def run_calibrate(
+    file: Path,
+    data: str,
+    split: str | None,
+    reading: ReadOptions,
+    targets: Sequence[str],
+    unknown: str | None,
+    out: Path | None,
+    base: str | None,
+    dtype: str,
+    device: str | None,
+    as_json: bool,
+) -> None:
+    """Calibrates a delta file on labeled rows, writes what is better as a new file, and shows what the rows say."""
+    wanted = targets_of(targets)
+    delta = load(file)
+    manifest = delta.manifest
+    check_task(manifest)
+    out = out or file.with_name(f"{file.stem}-calibrated.safetensors")
+    if not out.parent.is_dir() or out.is_dir():
+        raise InvalidSettings(f"--out {out} is no file that could be written")
+    read = read_source(data, reading.encoding)
+    if split is None and "validation" in read.tables:
+        split = "validation"
+    name, examples, *_ = load_split(
+        read, reading.columns, manifest.task_type, manifest.labels, split, drop_unlabeled=reading.drop_unlabeled
+    )
+    others = None if unknown is None else load_texts(unknown, reading.columns, reading.encoding)
+    with console.busy("loading the base"):
+        loaded = load_on(base, dtype, device)
+    check(delta, loaded.spec)
+    with console.busy(f"asking {len(examples) + len(others or ()):,} texts"):
+        logits = _logits(loaded, delta, examples.texts)
+        away = None if others is None else _logits(loaded, delta, others)
+    with console.busy("calibrating"):
+        found = calibrate(logits, _gold(examples, len(manifest.labels)), manifest, wanted, away)
+    found.notes += _doubts(manifest, read.name, name)
+    digest = Dataset(read.name, manifest.task_type, tuple(manifest.labels), None, {name: examples}).digest
+    facts = {"data": {"name": read.name, "digest": digest}, "split": name, "rows": len(examples), **found.facts}
+    made = _decided(delta, found, facts)
+    if made is not None:
+        save(out, made)
+    record = {
+        "file": str(file),
+        "digest": delta.digest,
+        **facts,
+        "decision": found.decision or None,
+        "notes": found.notes,
+        "out": None if made is None else {"file": str(out), "digest": made.digest},
+    }
+    if as_json:
+        console.print_json(record)
+    else:
+        _show(record)
+
+
+def _doubts(manifest: Manifest, data: str, split: str) -> list[str]:
+    """Why these rows may say too little of what a server will be asked."""
+    trained = manifest.training.get("data")
+    doubts = []
+    if split in ("all", "train") and isinstance(trained, Mapping) and trained.get("name") == data:
+        doubts.append("the delta was trained on data of this name; rows that it learned from promise too much")
+    if manifest.decision is not None and manifest.decision.window is not None:
+        doubts.append("a server reads long texts in windows, and here their beginning is read")
+    return doubts
+
+
+def _logits(base: Base, delta: Delta, texts: Sequence[Text]) -> Floats:
+    """[texts, labels]."""
+    manifest = delta.manifest
+    tokens = base.tokenizer.encode(texts, manifest.max_length)
+    with torch.no_grad():
+        row = fold(base, to_tensors(delta, base), manifest.pooling)
+    logits = predict(base, row, Inputs(base, tokens).features(0, manifest.pooling))
+    check_finite(logits)
+    return np.stack(logits).astype(np.float64)
+
+
+def _gold(examples: Split, labels: int) -> Flags:
+    """[rows, labels], which labels the rows have."""
+    if examples.gold.ndim == 2:
+        several: Flags = examples.gold > 0
+        return several
+    one: Flags = examples.gold[:, None] == np.arange(labels)
+    return one
+
+
+def _decided(delta: Delta, found: Calibrated, facts: Mapping[str, Any]) -> Delta | None:
+    """The delta with the decision that was found, and how; None where the decision is the one that it has.
+
+    Tensors and golden logits are the same: a temperature would fold into the head, but then two versions that compute
+    the same would differ in every number of it, and nobody could see that they do not.
+    """
+    decision, manifest = found.decided, delta.manifest
+    if decision == manifest.decision:
+        return None
+    why = {"of": delta.digest, **{name: facts[name] for name in ("data", "split", "rows")}}
+    for name in ("thresholds", "abstain"):
+        if name in facts:
+            why[name] = {key: value for key, value in facts[name].items() if key != "labels"}
+    changed = {
+        "format": format_for(decision),
+        "decision": found.decision or None,
+        "training": {**manifest.training, "calibration": why},
+    }
+    return Delta(parse_manifest({**manifest.model_dump(), **changed}), delta.tensors)
+
+
+def _show(record: Mapping[str, Any]) -> None:
+    table = console.facts()
+    if fitted := record.get("temperature"):
+        table.add_row("temperature", _temperature(fitted))
+    table.add_row("right", f"{_percent(record['right'])} of all answers")
+    wrong = record["auroc_right"]
+    table.add_row("right or wrong", f"AUROC by probability {wrong['probability']:.3f}, by energy {wrong['energy']:.3f}")
+    if unknown := record.get("unknown"):
+        for name in ("probability", "energy"):
+            table.add_row(f"unknown by {name}", _apart(unknown[name], unknown["texts"]))
+    if abstain := record.get("abstain"):
+        rule = f"energy over {abstain['energy']:.4f}" if "energy" in abstain else f"below {abstain['below']:.4f}"
+        table.add_row(f"abstain, {abstain['target']}", rule)
+        table.add_row("answered", _rate(abstain["coverage"]))
+        table.add_row("right of these", _rate(abstain["right"]))
+    console.out.print(f"{record['split']}: {record['rows']:,} rows", soft_wrap=True)
+    console.out.print(table)
+    if "thresholds" in record:
+        _show_thresholds(record["thresholds"])
+    for note in record["notes"]:
+        console.out.print(f"note: {note}", soft_wrap=True)
+    if record["out"] is None:
+        console.out.print("nothing is written: the delta decides as well as these rows can tell", soft_wrap=True)
+    else:
+        console.out.print(f"next: onebert push {record['out']['file']}", soft_wrap=True)
+
+
+def _show_thresholds(facts: Mapping[str, Any]) -> None:
+    columns = ("label", "rows", "threshold", "fpr", "precision", "recall")
+    table = console.table(*columns, numbers=columns[1:])
+    labels = facts["labels"]
+    for one in labels[:MOST_LABELS]:
+        rates = [_rate(one[name]) for name in columns[3:]]
+        table.add_row(shown(one["label"]), f"{one['rows']:,}", f"{one['threshold']:.4f}", *rates)
+    table.add_row("all together", "", "", *(_rate(facts["all"][name]) for name in columns[3:]))
+    console.out.print(console.title(f"Thresholds for {facts['target']}"))
+    console.out.print(table)
+    if len(labels) > MOST_LABELS:
+        console.out.print(f"and {len(labels) - MOST_LABELS:,} more labels; --json has them all")
+    console.out.print(
+        f"(on these rows, and where as many new rows lie in {CONFIDENCE:.0%} of all cases)", soft_wrap=True
+    )
+
+
+def _temperature(fitted: Mapping[str, Any]) -> str:
+    nll = fitted["nll"]
+    said = f"likelihood {nll['before']:.4f} → {nll['after']:.4f} ± {nll['error']:.4f} on rows it was not fitted on"
+    state = f"{fitted['before']:.3f} → {fitted['fitted']:.3f}" if fitted["taken"] else f"stays {fitted['before']:.3f}"
+    return f"{state} ({said})"
+
+
+def _apart(one: Mapping[str, Any], texts: int) -> str:
+    through = one["let_through"]
+    said = "" if through is None else f", {_percent(through)} of {texts:,} let through at {_percent(REFUSED)} refused"
+    return f"AUROC {one['auroc']:.3f}{said}"
+
+
+def _rate(rate: Mapping[str, Any]) -> str:
+    if rate["here"] is None:
+        return "–"
+    between = "" if rate["low"] is None else f" ({100 * rate['low']:.1f}–{100 * rate['high']:.1f})"
+    return _percent(rate["here"]) + between
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"

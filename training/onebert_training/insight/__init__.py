@@ -1,0 +1,1 @@
+"""What an evaluated delta knows and does not know."""

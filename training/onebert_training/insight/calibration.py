@@ -1,0 +1,257 @@
+"""Calibrates a delta on labeled rows: its decision, and what this promises of new rows."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import ceil
+from typing import Any, Literal, cast
+
+import numpy as np
+
+from onebert_encoder.answering.scores import energy_of, own_activation, score
+from onebert_store.errors import InvalidData, InvalidInput, InvalidSettings
+from onebert_store.file.decision import Decision
+from onebert_store.file.manifest import Manifest
+from onebert_training.data.checks import listed
+from onebert_training.insight import abstaining, thresholds
+from onebert_training.insight.redrawing import Flags, Floats, Judged, interval_on_new_rows
+from onebert_training.insight.temperature import MIN_ROWS, fit_temperature
+
+Kind = Literal["fpr", "precision", "coverage"]
+KINDS: Sequence[Kind] = ("fpr", "precision", "coverage")
+
+# A threshold that no probability is over: of a label for which no other keeps the promise.
+NEVER = 1.0
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is to be kept on new rows: `fpr` and `precision` by thresholds, `coverage` by abstaining."""
+
+    kind: Kind
+    value: float
+
+    def __str__(self) -> str:
+        return f"{self.kind}={self.value:g}"
+
+    @property
+    def rows(self) -> int:
+        """The fewest rows that can promise it."""
+        rare = self.value if self.kind == "fpr" else 1 - self.value
+        return ceil(1 / rare - 1 - 1e-9)
+
+
+@dataclass
+class Calibrated:
+    """What calibration found.
+
+    Attributes:
+        decision: of the new version, by the names of a manifest; that of the old where nothing is better.
+        facts: what the rows say, as JSON.
+        notes: what a user should know, a sentence each.
+    """
+
+    decision: dict[str, Any]
+    facts: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def decided(self) -> Decision | None:
+        """The decision; None where nothing is decided."""
+        return Decision(**self.decision) if self.decision else None
+
+
+def targets_of(said: Sequence[str]) -> list[Target]:
+    """Reads targets as `fpr=0.01`.
+
+    Raises:
+        InvalidSettings: one is none, or two are about thresholds.
+    """
+    found = []
+    for one in said:
+        kind, _, number = one.partition("=")
+        try:
+            value = float(number)
+        except ValueError:
+            value = 0.0
+        if kind not in KINDS or not 0 < value < 1:
+            raise InvalidSettings(f"--target is one of {', '.join(KINDS)} with a share, such as fpr=0.01")
+        found.append(Target(cast("Kind", kind), value))
+    if len({target.kind == "coverage" for target in found}) < len(found):
+        raise InvalidSettings("--target is one of fpr and precision, and coverage beside it")
+    return found
+
+
+def check_task(manifest: Manifest) -> None:
+    """Refuses tasks whose answers are no probabilities of labels of whole texts.
+
+    Raises:
+        InvalidInput: the task is one.
+    """
+    if manifest.task_type not in ("single_label", "multi_label") or own_activation(manifest) == "none":
+        raise InvalidInput("only single_label and multi_label tasks with probabilities can be calibrated")
+
+
+def calibrate(
+    logits: Floats, gold: Flags, manifest: Manifest, targets: Sequence[Target], unknown: Floats | None = None
+) -> Calibrated:
+    """Fits temperature, thresholds and a rule to abstain.
+
+    Args:
+        logits: [rows, labels] of rows that the delta was not trained on.
+        gold: [rows, labels], which labels the rows have.
+        manifest: of the delta.
+        targets: of `targets_of`.
+        unknown: [texts, labels], logits of texts that none of the labels is for.
+
+    Raises:
+        InvalidInput: see `check_task`.
+        InvalidData: the rows are too few for a target, or no threshold keeps it.
+    """
+    check_task(manifest)
+    decided = manifest.decision.model_dump(exclude_none=True) if manifest.decision else {}
+    found = Calibrated(dict(decided))
+    by = {("abstain" if target.kind == "coverage" else "thresholds"): target for target in targets}
+    _fit_temperature(found, logits, gold, manifest, by)
+    if "thresholds" in by:
+        _fit_thresholds(found, Judged(score(logits, _by(found, manifest)).scores, gold), manifest, by["thresholds"])
+    _fit_abstaining(found, logits, gold, manifest, by.get("abstain"), unknown)
+    return found
+
+
+def _fit_temperature(
+    found: Calibrated, logits: Floats, gold: Flags, manifest: Manifest, refitted: Mapping[str, Target]
+) -> None:
+    activation = own_activation(manifest)
+    if activation == "softmax" and manifest.task_type == "multi_label":
+        return  # whose labels together have no likelihood
+    if len(logits) < MIN_ROWS:
+        found.notes.append(f"a temperature is fitted on {MIN_ROWS} rows and more")
+        return
+    current = found.decision.get("temperature", 1.0)
+    fitted = fit_temperature(logits, gold, activation, current)
+    bound = [name for name in ("thresholds", "abstain") if name in found.decision and name not in refitted]
+    if fitted.gains and bound:
+        found.notes.append(f"the temperature stays: the {' and '.join(bound)} of the delta are for it; give --target")
+    taken = fitted.gains and not bound
+    if taken:
+        found.decision["temperature"] = fitted.temperature
+    found.facts["temperature"] = {
+        "before": current,
+        "fitted": fitted.temperature,
+        "taken": taken,
+        "nll": {"before": fitted.before, "after": fitted.after, "error": fitted.error},
+    }
+
+
+def _by(found: Calibrated, manifest: Manifest) -> Manifest:
+    """The manifest with what is decided so far."""
+    return manifest.model_copy(update={"decision": found.decided})
+
+
+def _fit_thresholds(found: Calibrated, judged: Judged, manifest: Manifest, target: Target) -> None:
+    def fit(rows: Judged) -> Floats:
+        if target.kind == "fpr":
+            return thresholds.thresholds_for_fpr(rows, target.value)
+        return thresholds.thresholds_for_precision(rows, target.value)
+
+    chosen = fit(judged)
+    never = np.isinf(chosen)
+    if never.all():
+        raise InvalidData(_why_none(judged, target))
+    if never.any():
+        names = [label for label, none in zip(manifest.labels, never.tolist(), strict=True) if none]
+        found.notes.append(f"no threshold of these labels keeps {target}, and they are never selected: {listed(names)}")
+    found.decision["thresholds"] = {
+        label: NEVER if none else float(number)
+        for label, number, none in zip(manifest.labels, chosen.tolist(), never.tolist(), strict=True)
+    }
+    here = thresholds.as_rates(thresholds.rates(chosen, judged))
+    low, high = map(thresholds.as_rates, interval_on_new_rows(judged, fit, thresholds.rates))
+    each = [
+        {name: _rate(getattr(here, name)[i], getattr(low, name)[i], getattr(high, name)[i]) for name in here._fields}
+        for i in range(len(manifest.labels) + 1)
+    ]
+    labels = [
+        {"label": label, "rows": int(judged.right[:, i].sum()), "threshold": found.decision["thresholds"][label]}
+        for i, label in enumerate(manifest.labels)
+    ]
+    found.facts["thresholds"] = {
+        "target": str(target),
+        "labels": [one | rates for one, rates in zip(labels, each[:-1], strict=True)],
+        "all": each[-1],
+    }
+
+
+def _why_none(judged: Judged, target: Target) -> str:
+    having = judged.right.sum(axis=0)
+    most = int((len(judged) - having if target.kind == "fpr" else having).max())
+    if most < target.rows:
+        which, best = ("without a label", 1 / (most + 1)) if target.kind == "fpr" else ("with it", most / (most + 1))
+        return f"{target} takes at least {target.rows:,} rows {which}; here are {most:,}, which can promise {best:.3g}"
+    best = float(thresholds.highest_precision(judged).max())
+    return f"no threshold of any label promises {target}; the highest precision that one does is {best:.3g}"
+
+
+def _fit_abstaining(
+    found: Calibrated, logits: Floats, gold: Flags, manifest: Manifest, target: Target | None, unknown: Floats | None
+) -> None:
+    outputs = _by(found, manifest)
+    scored = score(logits, outputs)
+    right = _right(scored.scores, scored.selected, gold, manifest)
+    sure = _sureness(logits, outputs)
+    wrong = {name: abstaining.auroc(each[right], each[~right]) for name, each in sure.items()}
+    found.facts["right"] = float(right.mean())
+    found.facts["auroc_right"] = wrong
+    told = wrong
+    if unknown is not None:
+        others = _sureness(unknown, outputs)
+        apart = {name: abstaining.separation(each, others[name]) for name, each in sure.items()}
+        found.facts["unknown"] = {"texts": len(unknown), **{name: vars(one) for name, one in apart.items()}}
+        told = {name: one.auroc for name, one in apart.items()}
+    if target is None:
+        return
+    by = "energy" if told["energy"] > told["probability"] else "probability"
+    judged = Judged(sure[by][:, None], right[:, None])
+
+    def fit(rows: Judged) -> float | None:
+        return abstaining.lowest_sureness(rows.scores[:, 0], target.value)
+
+    cut = fit(judged)
+    if cut is None:
+        best = len(judged) / (len(judged) + 1)
+        raise InvalidData(
+            f"{target} takes at least {target.rows:,} rows; here are {len(judged):,}, which can promise {best:.3g}"
+        )
+    found.decision["abstain"] = {"energy": -cut} if by == "energy" else {"below": cut}
+    here = abstaining.answered(cut, judged)
+    low, high = interval_on_new_rows(judged, fit, abstaining.answered)
+    found.facts["abstain"] = {
+        "target": str(target),
+        "by": by,
+        **found.decision["abstain"],
+        "coverage": _rate(here[0], low[0], high[0]),
+        "right": _rate(here[1], low[1], high[1]),
+    }
+
+
+def _sureness(logits: Floats, outputs: Manifest) -> dict[str, Floats]:
+    """[texts] each, how sure answers are: by their best score, and by their energy, whose opposite it is."""
+    best: Floats = score(logits, outputs).scores.max(axis=-1)
+    return {"probability": best, "energy": -energy_of(logits, outputs.decision)}
+
+
+def _right(scores: Floats, selected: Flags | None, gold: Flags, manifest: Manifest) -> Flags:
+    """[rows], whether an answer is right: its best label, of a multi_label task all that it selects."""
+    if manifest.task_type == "multi_label" and selected is not None:
+        exact: Flags = (selected == gold).all(axis=1)
+        return exact
+    best: Flags = gold[np.arange(len(gold)), scores.argmax(axis=1)]
+    return best
+
+
+def _rate(here: float, low: float, high: float) -> dict[str, float | None]:
+    """A rate on these rows, and between which it lies on new ones; None where there is none."""
+    return {
+        name: None if np.isnan(number) else float(number)
+        for name, number in (("here", here), ("low", low), ("high", high))
+    }
