@@ -10,9 +10,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from onebert.tables import source_of
 from onebert_store.errors import InvalidSettings
+from onebert_training.contest.few import train_judged
 from onebert_training.data.options import DataOptions
 from onebert_training.fit.loop import Progress
-from onebert_training.fit.loop import train as fit
 from onebert_training.fit.settings import Settings
 from onebert_training.options import fields_by_option
 from onebert_training.prepared import prepare
@@ -32,7 +32,7 @@ class Trained:
     Attributes:
         file: the delta file; for a method that changes the base's weights, the folder of a checkpoint.
         metric: name of the metric that decided which evaluation was kept.
-        validation: every metric on the validation split.
+        validation: every metric on the validation split, or of folds where few rows were all trained on.
         test: every metric on the test split; None where there is none.
         notes: doubts about the data and the settings, a sentence each.
         warnings: doubts about the result, a sentence each.
@@ -79,7 +79,7 @@ def train(
     settings, reading = _made(options)
     job = prepare(task, source_of(data), reading, settings, base, dtype, device, None if out is None else Path(out))
     listen = on_progress or (lambda _: None)
-    result = fit(job.run, lambda _, progress: listen(progress), job.checkpoint)
+    result = train_judged(job.run, lambda _, progress: listen(progress), job.checkpoint)
     record, notes = job.finish(result)
     return Trained(
         file=job.out,

@@ -33,6 +33,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"commands", "sweep"},
         {"prepared"},
         {"report", "interop", "insight"},
+        {"contest"},
         {"fit"},
         {"heads"},
         {"methods", "tasks"},

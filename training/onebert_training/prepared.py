@@ -99,7 +99,7 @@ def prepare(
     if out is not None:
         _check_out(out)
     with busy(f"reading {data if isinstance(data, str) else data.name}"):
-        dataset = load_asked(data, reading)
+        dataset = load_asked(data, reading, keep_few=True)
     with busy("loading the base"):
         loaded = load_on(base, dtype, device)
     with busy(f"tokenizing {sum(map(len, dataset.splits.values())):,} rows"):

@@ -195,6 +195,24 @@ def test_the_table_says_what_to_do_next(onebert, folder, tmp_path):
     assert "accuracy" in printed
 
 
+def test_few_rows_are_all_trained_on_and_folds_give_the_scores(onebert, folder, tmp_path):
+    data, out = tmp_path / "few.csv", tmp_path / "tone.safetensors"
+    data.write_text((folder / "train.csv").read_text())
+    status, printed, progress = onebert(*train_arguments(data, out, "--json"))
+    assert status == 0, progress
+    record = json.loads(printed)
+    assert (record["rows"], record["folds"], record["steps"]) == ({"train": 48}, 5, 18)
+    assert "note: no validation split, and 48 training rows are too few to spare any: all are trained on" in progress
+    assert "note: 5 more runs on parts of the rows measure" in progress
+    training = load(out).manifest.training
+    assert (training["validation"], training["folds"]) == (record["validation"], 5)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["few.csv", "tone.safetensors"]
+    (tmp_path / "record.json").write_text(printed)
+    assert onebert("report", tmp_path / "record.json", "--out", tmp_path / "report")[0] == 0
+    status, printed, _ = onebert(*train_arguments(data, out))
+    assert re.search(r"5 folds +accuracy \d", printed)
+
+
 @pytest.mark.parametrize("with_test", [True, False])
 def test_a_task_that_never_says_a_label_is_not_recommended(onebert, tmp_path, with_test):
     data, out = tmp_path / "data", tmp_path / "rare.safetensors"

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from onebert_store.command import console
-from onebert_training.fit.loop import Progress, train
+from onebert_training.contest.few import train_judged
+from onebert_training.fit.loop import Progress
 from onebert_training.fit.result import Result
 from onebert_training.fit.run import Run
 
@@ -48,7 +49,7 @@ def train_shown(run: Run, checkpoint: Path) -> Result:
             doing = _where(run, progress) + kept + _rate(progress)
             bar.update(shown, completed=progress.step, description=doing, refresh=progress.validation is not None)
 
-        return train(run, report, checkpoint)
+        return train_judged(run, report, checkpoint)
 
 
 def _where(run: Run, progress: Progress) -> str:
@@ -74,7 +75,8 @@ def show_trained(record: Mapping[str, Any], patience: int) -> None:
     table.add_row("task type", record["task_type"])
     for split in ("validation", "test"):
         if record[split] is not None:
-            table.add_row(split, _scores(record["metric"], record[split]))
+            measured = f"{record['folds']} folds" if split == "validation" and record["folds"] else split
+            table.add_row(measured, _scores(record["metric"], record[split]))
     table.add_row("trained parameters", f"{record['delta_parameters']:,} ({record['percent']:.2f} % of the base)")
     table.add_row("classifier", f"{record['head_parameters']:,} parameters")
     steps = f"{record['steps']:,} of {record['planned_steps']:,}, best at {record['best_step']:,}"

@@ -21,7 +21,7 @@ from onebert_store.tables.tables import SPLITS, Source, choose_split, read_sourc
 from onebert_training.data.checks import check_seen, check_variety, label_doubts, repetitions, shortages
 from onebert_training.data.examples import Cells, Split
 from onebert_training.data.options import DataOptions
-from onebert_training.data.splitting import HELD_OUT, SPLIT_SEED, hold_out, subset
+from onebert_training.data.splitting import HELD_OUT, SPLIT_SEED, TOO_FEW_TO_SPARE, check_divisible, hold_out, subset
 from onebert_training.data.words import spans_of
 
 
@@ -32,7 +32,7 @@ class Dataset:
     Attributes:
         labels: names of the labels by index; for a regression the one name `score`.
         metric: the metric that the source names, if any.
-        splits: `train` and `validation`, and `test` where there is one.
+        splits: `train`; `validation`, but for few rows that were kept together; and `test` where there is one.
         notes: what a user should know about how the splits came to be.
     """
 
@@ -66,6 +66,7 @@ def load_dataset(
     validation_rows: int | None = None,
     encoding: str | None = None,
     drop_unlabeled: bool = False,
+    keep_few: bool = False,
 ) -> Dataset:
     """Loads data for training: a validation split is held out where there is none.
 
@@ -83,6 +84,7 @@ def load_dataset(
         validation_rows: validate on at most so many rows, drawn evenly over the labels.
         encoding: of text files without a byte order mark; None finds it.
         drop_unlabeled: leave out rows without a label, which else are refused.
+        keep_few: hold nothing out of fewer than `TOO_FEW_TO_SPARE` training rows, unless a share or a number is given.
 
     Raises:
         InvalidData: one sentence on what is wrong, with line numbers where it is about rows.
@@ -118,6 +120,12 @@ def load_dataset(
         splits["validation"] = subset(whole, task_type, validation_rows, split_seed)
         if len(splits["validation"]) < len(whole):
             notes.append(f"{len(splits['validation']):,} of {len(whole):,} validation rows are used")
+    elif keep_few and len(splits["train"]) < TOO_FEW_TO_SPARE and validation_share is None and validation_rows is None:
+        check_divisible(splits["train"], task_type)
+        notes.append(
+            f"no validation split, and {len(splits['train'])} training rows are too few to spare any: "
+            "all are trained on, and the last step is kept"
+        )
     else:
         rows = len(splits["train"])
         share = validation_share or 1 / HELD_OUT
@@ -134,7 +142,7 @@ def load_dataset(
     return Dataset(read.name, task_type, labels, read.metric, splits, tuple(notes))
 
 
-def load_asked(source: str | Source, asked: DataOptions) -> Dataset:
+def load_asked(source: str | Source, asked: DataOptions, keep_few: bool = False) -> Dataset:
     """Loads data for training with a user's options; see `load_dataset`."""
     return load_dataset(
         source,
@@ -145,6 +153,7 @@ def load_asked(source: str | Source, asked: DataOptions) -> Dataset:
         validation_rows=asked.validation_rows,
         encoding=asked.encoding,
         drop_unlabeled=asked.drop_unlabeled,
+        keep_few=keep_few,
     )
 
 

@@ -74,7 +74,7 @@ def examine(data: str | Source, asked: DataOptions, max_length: int, lengths: Le
     _count_bad(found, faults)
     if found.source is not None and not found.facts["refused"]:
         try:
-            found.dataset = load_asked(found.source, asked)
+            found.dataset = load_asked(found.source, asked, keep_few=True)
             found.facts["notes"] = list(found.dataset.notes)
         except InvalidData as error:
             found.refuse(error.detail)

@@ -11,6 +11,7 @@ from onebert_store.file.manifest import TaskType
 from onebert_training.data.examples import Split
 
 HELD_OUT = 10  # every tenth training row, where the data has no validation split
+TOO_FEW_TO_SPARE = 300  # of fewer rows a tenth is too small to choose by, and missed by what is trained
 SPLIT_SEED = 20240601  # not a run's seed, so that runs with different seeds see the same rows
 
 
@@ -27,11 +28,38 @@ def _even_order(split: Split, task_type: TaskType, seed: int) -> NDArray[np.int6
     return order[np.argsort(progress, kind="stable")]
 
 
+def _key(split: Split, row: int, task_type: TaskType) -> Text:
+    """What rows on the two sides of a division must not share: in a span task many questions have one context."""
+    text = split.texts[row]
+    return text[1] if task_type == "span" else text
+
+
 def subset(train: Split, task_type: TaskType, rows: int | None, seed: int) -> Split:
     """`rows` rows, drawn evenly over the labels; all rows if there are no more, or `rows` is None."""
     if rows is None or rows >= len(train):
         return train
     return train.take(np.sort(_even_order(train, task_type, seed)[:rows]))
+
+
+def fold_of(split: Split, task_type: TaskType, folds: int, seed: int) -> NDArray[np.int64]:
+    """[rows], the fold of each row for cross-validation: even over the labels, and the same for equal texts.
+
+    There are fewer folds where there are fewer different texts.
+    """
+    order = _even_order(split, task_type, seed).tolist()
+    places = {key: place for place, key in enumerate(dict.fromkeys(_key(split, i, task_type) for i in order))}
+    folds = min(folds, len(places))
+    return np.array([places[_key(split, i, task_type)] * folds // len(places) for i in range(len(split))])
+
+
+def check_divisible(train: Split, task_type: TaskType) -> None:
+    """Refuses rows of which none can be held out.
+
+    Raises:
+        InvalidData: all have the same text, or in a span task the same context.
+    """
+    if len({_key(train, row, task_type) for row in range(len(train))}) == 1:
+        raise InvalidData("all training rows have the same text, so no validation split can be held out")
 
 
 def hold_out(train: Split, task_type: TaskType, share: float, most: int | None, seed: int) -> tuple[Split, Split]:
@@ -50,11 +78,9 @@ def hold_out(train: Split, task_type: TaskType, share: float, most: int | None, 
     if len(train) < HELD_OUT:
         raise InvalidData(f"without a validation split at least {HELD_OUT} training rows are needed")
     order = _even_order(train, task_type, seed)
-    # In a span task many questions share one context, and no context may be in both splits.
-    keys = [train.texts[i][1] if task_type == "span" else train.texts[i] for i in order.tolist()]
+    keys = [_key(train, i, task_type) for i in order.tolist()]
     sizes = Counter(keys)
-    if len(sizes) == 1:
-        raise InvalidData("all training rows have the same text, so no validation split can be held out")
+    check_divisible(train, task_type)
     room = max(1, min(int(len(train) * share + 1e-9), most or len(train)))
     held_out = set[Text]()
     for key in reversed(keys):

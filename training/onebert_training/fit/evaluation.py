@@ -16,17 +16,25 @@ from onebert_training.fit.features import Features, token_batches
 Logits = np.ndarray[Any, np.dtype[np.float32]]
 
 
-def predict(base: Base, row: Row, features: Features) -> list[Logits]:
-    """Logits of all inputs in their order: [labels] each, or [tokens, labels] for a per-token task."""
+def predict(base: Base, row: Row, features: Features, inputs: Sequence[int] | None = None) -> list[Logits]:
+    """Logits of inputs in their order: [labels] each, or [tokens, labels] for a per-token task.
+
+    Args:
+        base: the encoder.
+        row: what answers.
+        features: of the inputs of a split.
+        inputs: indices of the inputs to answer; None is all.
+    """
     tokens = features.tokens
+    asked = range(len(tokens)) if inputs is None else inputs
     logits: dict[int, Tensor] = {}
     with torch.no_grad():
         rows = stack_rows(base, [row])
-        for chosen in token_batches(sorted(range(len(tokens)), key=lambda i: len(tokens[i])), tokens):
+        for chosen in token_batches(sorted(asked, key=lambda i: len(tokens[i])), tokens):
             batch = pack(base, [tokens[i] for i in chosen], [0] * len(chosen), layers=features.layers)
             activations = joined(features.take(chosen))
             logits.update(zip(chosen, compute_logits(base, rows, batch, activations=activations), strict=True))
-        return [logits[i].cpu().numpy() for i in range(len(tokens))]
+        return [logits[i].cpu().numpy() for i in asked]
 
 
 def joined(activations: Sequence[Tensor]) -> Tensor | None:

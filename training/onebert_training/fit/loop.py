@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from math import isfinite
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,6 +27,7 @@ from onebert_training.fit.result import SMALLER, Result, finish
 from onebert_training.fit.run import Run
 from onebert_training.fit.state import State
 from onebert_training.tasks.metrics import is_better
+from onebert_training.tasks.objectives import Verdict
 
 
 @dataclass(frozen=True)
@@ -164,18 +166,21 @@ class _Active:
         state.step_seconds += seconds - once
         started = time.perf_counter()
         validation = None
+        looks = state.step % run.eval_every == 0 or state.step == run.steps
         try:
             if not isfinite(loss):
                 raise NotFinite(f"the loss is no longer a number at step {state.step}; {SMALLER}")
             state.losses = [state.losses[0] + loss, state.losses[1] + 1]
             mean = state.losses[0] / state.losses[1]
-            if state.step % run.eval_every == 0 or state.step == run.steps:
+            if looks and run.validates:
                 validation = validate(run, state)
+            elif looks:
+                keep(run, state)
         except NotFinite as error:
             self.error = error
             return
         state.seconds += seconds + time.perf_counter() - started
-        if validation is not None and self.checkpoint_file is not None:
+        if looks and self.checkpoint_file is not None:
             state.save(self.checkpoint_file, run.fingerprint)
         best, rate = state.validation.get(run.metric), state.tokens_per_second
         report(run, Progress(state.step, run.steps, mean, validation, best, rate))
@@ -236,7 +241,7 @@ def compute_losses(active: Sequence[tuple[Run, State]]) -> list[Tensor]:
     logits = iter(compute_logits(view, rows, batch, dropout, joined(activations)))
     losses = []
     for (run, _), own in zip(active, chosen, strict=True):
-        losses.append(run.objective.loss([next(logits) for _ in own], [run.targets["train"][i] for i in own]))
+        losses.append(run.loss([next(logits) for _ in own], own))
     return losses
 
 
@@ -257,10 +262,19 @@ def validate(run: Run, state: State) -> dict[str, float]:
     state.lowest_loss = min(loss, state.lowest_loss)
     if is_better(run.metric, score, best) or (score == best and loss < state.best_loss):
         state.keep_best(loss, scores, run.judge(measured))
+    write_down(run, state, validation=scores, validation_loss=loss)
+    return scores
+
+
+def keep(run: Run, state: State) -> None:
+    """Keeps the values, in a run without a validation split: its last step counts."""
+    state.keep_best(state.losses[0] / state.losses[1], {}, Verdict())
+    write_down(run, state)
+
+
+def write_down(run: Run, state: State, **scores: Any) -> None:
+    """Adds an entry to the history: where the run is, its mean loss since the last entry, and its scores."""
     total, count = state.losses
     epoch = round(state.step / run.steps_per_epoch, 4)
-    state.history.append(
-        {"step": state.step, "epoch": epoch, "loss": total / count, "validation": scores, "validation_loss": loss}
-    )
+    state.history.append({"step": state.step, "epoch": epoch, "loss": total / count, **scores})
     state.losses = [0.0, 0.0]
-    return scores

@@ -15,6 +15,7 @@ from onebert_encoder.maths.predict import compute_golden
 from onebert_store.errors import NotFinite
 from onebert_store.file.delta import Delta, check
 from onebert_store.file.manifest import parse_manifest
+from onebert_training.fit.evaluation import Logits
 from onebert_training.fit.run import Run
 from onebert_training.fit.state import State
 from onebert_training.tasks.objectives import Verdict
@@ -31,6 +32,9 @@ class Result:
         base: the base that the result runs on: the run's, or the one that the method has made of it.
         differences: the best evaluation's differences from `base`, and its head, by the names of the delta file.
         metric: name of the deciding metric in `validation`, `test` and `train`.
+        validation: metrics of the best evaluation, or of folds; empty where there is neither.
+        folds: how many folds `validation` is of; 0 where it is of a validation split.
+        held_out: the logits of the training rows that the run held out (`Run.held_out`).
         verdict: doubts about the scores of the test split, or of validation where there is no test split.
         history: one entry per evaluation: step, epoch, mean training loss since the last one, validation and its loss.
         resumed_at: step of the checkpoint that the run continued from; 0 if it began anew.
@@ -44,6 +48,7 @@ class Result:
     validation: Mapping[str, float]
     test: Mapping[str, float] | None
     train: Mapping[str, float] | None
+    held_out: Sequence[Logits]
     verdict: Verdict
     history: Sequence[Mapping[str, Any]]
     steps: int
@@ -51,6 +56,7 @@ class Result:
     resumed_at: int
     seconds: float
     tokens_per_second: float
+    folds: int = 0
 
 
 def finish(run: Run, state: State, resumed_at: int) -> Result:
@@ -61,20 +67,22 @@ def finish(run: Run, state: State, resumed_at: int) -> Result:
         InvalidManifest: a metric is NaN or infinite.
     """
     started = time.perf_counter()
-    tested = run.evaluate(state.best, "test") if "test" in run.data.splits else None
+    values = run.settled(state.best)
+    tested = run.evaluate(values, "test") if "test" in run.data.splits else None
     test = tested.scores if tested else None
-    on_train = run.evaluate(state.best, "train").scores if run.settings.measure_train else None
+    on_train = run.evaluate(values, "train").scores if run.settings.measure_train else None
     with torch.no_grad():
         servable = run.plan.servable
-        differences = run.tensors(state.best) if servable else run.row_tensors(state.best)
+        differences = run.tensors(values) if servable else run.row_tensors(values)
     return Result(
         delta=make_delta(run, state, differences, test) if servable else None,
-        base=run.base if servable else run.view(state.best, training=False),
+        base=run.base if servable else run.view(values, training=False),
         differences=differences,
         metric=run.metric,
         validation=state.validation,
         test=test,
         train=on_train,
+        held_out=run.logits(values, "train", run.held_out.tolist()) if len(run.held_out) else (),
         verdict=run.judge(tested) if tested else Verdict(tuple(state.warnings), state.useful),
         history=state.history,
         steps=state.step,
@@ -96,7 +104,7 @@ def make_delta(run: Run, state: State, tensors: Mapping[str, Tensor], test: Mapp
         "epochs": round(state.step / run.steps_per_epoch, 3),
         "steps": state.step,
         "best_step": state.best_step,
-        "validation": state.validation,
+        **({"validation": state.validation} if state.validation else {}),
         **({"test": test} if test is not None else {}),
     }
     base = run.inputs.exact_base

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib.metadata import version
 from math import ceil
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -27,7 +27,7 @@ from onebert_training.data.checks import listed
 from onebert_training.data.dataset import Dataset
 from onebert_training.fit.evaluation import Logits, predict
 from onebert_training.fit.features import Features, Inputs
-from onebert_training.fit.settings import Settings
+from onebert_training.fit.settings import EPOCHS, UNVALIDATED_EPOCHS, UNVALIDATED_STEPS, Settings
 from onebert_training.methods.methods import parse_method
 from onebert_training.methods.plan import Plan
 from onebert_training.methods.trainables import Trainable
@@ -36,6 +36,7 @@ from onebert_training.tasks.metrics import choose_metric
 from onebert_training.tasks.objectives import OBJECTIVES, Verdict
 
 WARMUP = 0.06
+SAVED = 20  # how often a run that validates nothing writes down its loss, and its checkpoint
 
 
 class TaskInputs:
@@ -93,10 +94,11 @@ class Run:
     """What a training has from its first step to its last; a `State` has what changes.
 
     Args:
-        inputs: the tokenized data, with `train` and `validation` splits, and `test` where there is one. The forward
+        inputs: the tokenized data, with a `train` split, and `validation` and `test` where there are such. The forward
             pass computes in the dtype of its base; the delta is always float32.
         settings: the user's settings.
         task: the task's name, for the manifest.
+        rows: the training rows to train on; None is all. The others are held out, and answered at the end.
 
     Raises:
         InvalidMethod: not a method, or one that does not fit the base.
@@ -106,7 +108,9 @@ class Run:
         TooLarge: the delta file would be over the limit.
     """
 
-    def __init__(self, inputs: TaskInputs, settings: Settings, task: str) -> None:
+    def __init__(
+        self, inputs: TaskInputs, settings: Settings, task: str, rows: NDArray[np.int64] | None = None
+    ) -> None:
         self.inputs, self.settings, self.task = inputs, settings, task
         self.base, self.data = inputs.base, inputs.data
         data, spec = self.data, self.base.spec
@@ -129,12 +133,28 @@ class Run:
         if self.plan.servable and 4 * self._file_numbers() > MAX_FILE_BYTES - MAX_HEADER_BYTES:
             raise TooLarge(f"the delta would be over the {MAX_FILE_BYTES >> 20} MiB of a file")
         self.notes = (*data.notes, *inputs.notes())
-        self.num_train = len(data.splits["train"])
+        everyone = np.arange(len(data.splits["train"]))
+        self.rows = everyone if rows is None else rows
+        self.held_out = np.setdiff1d(everyone, self.rows)
+        self.num_train = len(self.rows)
+        self.validates = "validation" in data.splits
         self._shuffled: tuple[int, NDArray[np.int64]] | None = None  # the epoch, and its order of the training rows
         self.steps_per_epoch = ceil(self.num_train / settings.batch_size)
-        self.steps = min(settings.epochs * self.steps_per_epoch, settings.max_steps or 2**62)
+        self.epochs = settings.epochs or self._usual_epochs()
+        self.steps = min(self.epochs * self.steps_per_epoch, settings.max_steps or 2**62)
         self.eval_every = ceil(self.steps_per_epoch / settings.evals_per_epoch)
         self.patience = 2 * settings.evals_per_epoch if settings.patience is None else settings.patience
+        if not self.validates:
+            self.eval_every, self.patience = ceil(self.steps / SAVED), 0
+
+    def on_rows(self, rows: NDArray[np.int64]) -> Self:
+        """The same run on some of its training rows."""
+        return type(self)(self.inputs, self.settings, self.task, rows)
+
+    def _usual_epochs(self) -> int:
+        if self.validates:
+            return EPOCHS
+        return max(UNVALIDATED_EPOCHS, ceil(UNVALIDATED_STEPS / self.steps_per_epoch))
 
     def _manifest(self) -> Manifest:
         """The manifest, made before training so that a label or a name that it cannot hold is refused at once."""
@@ -169,7 +189,7 @@ class Run:
         """A text that is equal for equal runs; a checkpoint is used only if its fingerprint is the run's."""
         decides = [
             *(asdict(self.settings), self.task, self.data.digest, self.base.spec.digest, str(self.base.dtype)),
-            *(self.base.device.type, torch.__version__, version("onebert")),
+            *(self.base.device.type, torch.__version__, version("onebert"), self.held_out.tolist()),
         ]
         return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
 
@@ -183,7 +203,7 @@ class Run:
         # One permutation is kept for the whole epoch: drawing that of 400,000 rows takes 13 ms.
         if self._shuffled is None or self._shuffled[0] != epoch:
             order = np.random.default_rng([self.settings.seed, epoch]).permutation(self.num_train)
-            self._shuffled = epoch, order
+            self._shuffled = epoch, self.rows[order]
         size = self.settings.batch_size
         return self._shuffled[1][batch * size : (batch + 1) * size]
 
@@ -245,11 +265,24 @@ class Run:
         """The row of the values on `view`; differentiable."""
         return fold(view, self.row_tensors(values), self.pooling)
 
-    def evaluate(self, values: Mapping[str, Tensor], split: str) -> "Measurement":
-        """Metrics and loss on a split, without dropout."""
+    def loss(self, logits: Sequence[Tensor], rows: Sequence[int]) -> Tensor:
+        """The loss of a step, [] float32, from the logits of some training rows; differentiable."""
+        return self.objective.loss(logits, [self.targets["train"][i] for i in rows])
+
+    def settled(self, values: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The values that the run leaves: those of the step that is kept."""
+        return values
+
+    def logits(self, values: Mapping[str, Tensor], split: str, rows: Sequence[int] | None = None) -> list[Logits]:
+        """The logits of a split, or of some of its rows, without dropout."""
         with torch.no_grad():
             view = self.view(values, training=False)
-            logits = predict(view, self.fold(view, values), self.features(split))
+            return predict(view, self.fold(view, values), self.features(split), rows)
+
+    def evaluate(self, values: Mapping[str, Tensor], split: str) -> "Measurement":
+        """Metrics and loss on a split, without dropout."""
+        logits = self.logits(values, split)
+        with torch.no_grad():
             loss = self.objective.loss(list(map(torch.from_numpy, logits)), self.targets[split]).item()
         examples, tokens = self.data.splits[split], self.inputs.splits[split].tokens
         return Measurement(split, self.objective.evaluate(examples, tokens, logits), loss, logits)

@@ -12,6 +12,9 @@ from onebert_store.file.manifest import Pooling
 from onebert_training.options import METHOD, STEPS, Flag
 
 MAX_SEED = 2**31 - 1
+EPOCHS = 10
+# Without a validation split the last step is kept, and few rows are few steps (docs/decisions/0043-few-rows.md).
+UNVALIDATED_EPOCHS, UNVALIDATED_STEPS = 20, 200
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,9 @@ class Settings:
         METHOD,
     ] = None
     max_length: Annotated[int, Ge(3), Doc("Longest input in tokens; the rest is cut off."), METHOD] = 128
-    epochs: Annotated[int, Ge(1), Doc("Passes over the training rows, at most."), STEPS] = 10
+    epochs: Annotated[
+        int | None, Ge(1), Doc("Passes over the training rows, at most; else 10, and more over few rows."), STEPS
+    ] = None
     max_steps: Annotated[int | None, Ge(1), Doc("Optimizer steps, at most."), STEPS] = None
     batch_size: Annotated[int, Ge(1), Doc("Training rows per step."), STEPS] = 16
     learning_rate: Annotated[

@@ -1,0 +1,162 @@
+"""Few rows: all are trained on, the last step is kept, and folds answer every row by a run that never saw it."""
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from onebert_store.errors import InvalidData
+from onebert_store.file.format import dumps, loads
+from onebert_store.tables.columns import Columns
+from onebert_training.contest.few import train_judged
+from onebert_training.contest.folds import fold_runs, out_of_fold
+from onebert_training.data.dataset import load_dataset
+from onebert_training.fit.loop import take_step, train
+from onebert_training.fit.record import make_record
+from onebert_training.fit.run import Run, TaskInputs
+from onebert_training.fit.settings import Settings
+from onebert_training.fit.state import State
+
+QUICK = Settings(epochs=4, learning_rate=5e-3)
+
+
+class InterruptedRunError(Exception):
+    """Raised by a test in the middle of a run."""
+
+
+@pytest.fixture(scope="module")
+def few(data):
+    """The rows of `data` without its validation split; every seventh text is there twice."""
+    rows = np.array([row for i in range(len(data.splits["train"])) for row in [i] * (1 + (i % 7 == 0))])
+    return replace(data, splits={"train": data.splits["train"].take(rows), "test": data.splits["test"]})
+
+
+def run_of(base, data, **changes):
+    return Run(TaskInputs(base, data, 40), replace(QUICK, **changes), "tone")
+
+
+def test_folds_hold_out_every_row_once_and_no_text_is_on_two_sides(base, few):
+    runs = fold_runs(run_of(base, few))
+    train_split = few.splits["train"]
+    assert len(runs) == 5
+    assert sorted(row for run in runs for row in run.held_out.tolist()) == list(range(len(train_split)))
+    for run in runs:
+        assert sorted([*run.rows.tolist(), *run.held_out.tolist()]) == list(range(len(train_split)))
+        texts = [{train_split.texts[row] for row in rows} for rows in (run.rows, run.held_out)]
+        assert not texts[0] & texts[1]
+        praise = np.mean(train_split.gold[run.held_out])
+        assert 0.2 < praise < 0.8  # half of the rows are praise; a fold has about eleven
+        drawn = Counter(row for step in range(run.steps) for row in run.batch_at(step).tolist())
+        assert drawn == dict.fromkeys(run.rows.tolist(), run.epochs)
+
+
+def test_a_row_out_of_fold_is_answered_as_by_a_run_on_a_data_set_without_it(base, few):
+    runs = fold_runs(run_of(base, few, method="layernorm"))
+    logits = out_of_fold(runs)
+    held_out = runs[1].held_out
+    train_split = few.splits["train"]
+    parts = {"train": train_split.take(runs[1].rows), "test": train_split.take(held_out)}
+    alone = run_of(base, replace(few, splits=parts), method="layernorm")
+    result = train(alone)
+    wanted = np.stack(alone.logits(_values(alone), "test"))
+    got = np.stack([logits[row] for row in held_out])
+    # As in test_together.py: rounding differs with the neighbors in a batch, and Adam magnifies a little of it.
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=0.02 * np.abs(wanted).max())
+    assert result.steps == runs[1].steps
+    untrained = np.stack(alone.logits(alone.init_values(), "test"))
+    assert np.abs(untrained - wanted).max() > 0.2 * np.abs(wanted).max()
+
+
+def _values(run):
+    """What a run is after its last step, made by its steps alone."""
+    state = State(run.init_values())
+    while state.step < run.steps:
+        take_step([(run, state)])
+    return state.values
+
+
+def test_the_last_step_is_kept_where_nothing_validates(base, few):
+    run = run_of(base, few)
+    result = train(run)
+    assert (result.steps, result.best_step) == (run.steps, run.steps)
+    assert run.steps == 4 * run.steps_per_epoch
+    wanted = run.tensors(_values(run))
+    for name, tensor in result.delta.tensors.items():
+        np.testing.assert_array_equal(tensor, wanted[name].detach().numpy())
+    assert all("validation" not in entry for entry in result.history)
+    assert result.history[-1]["step"] == run.steps
+    assert not result.validation
+    assert "validation" not in result.delta.manifest.training
+
+
+@pytest.mark.parametrize(("rows", "steps"), [(12, 200), (60, 200), (250, 320)])
+def test_few_rows_get_enough_steps_and_many_twenty_epochs(base, few, rows, steps):
+    train_split = few.splits["train"]
+    chosen = np.resize(np.arange(len(train_split)), rows)
+    data = replace(few, splits={"train": train_split.take(chosen)})
+    run = run_of(base, data, epochs=None)
+    assert steps <= run.steps < steps + run.steps_per_epoch
+    assert run.epochs >= 20
+    assert run_of(base, data, epochs=3).steps == 3 * run.steps_per_epoch
+
+
+def test_a_run_that_validates_nothing_continues_to_the_same_bytes(base, few, tmp_path):
+    whole = train(run_of(base, few))
+    path = tmp_path / "few.checkpoint"
+
+    def interrupt(run, progress):
+        if progress.step == run.steps // 2:
+            raise InterruptedRunError
+
+    with pytest.raises(InterruptedRunError):
+        train(run_of(base, few), interrupt, path)
+    continued = train(run_of(base, few), checkpoint_file=path)
+    assert 0 < continued.resumed_at < continued.steps
+    assert dumps(continued.delta) == dumps(whole.delta)
+    fold = fold_runs(run_of(base, few))[0]
+    assert fold.fingerprint != run_of(base, few).fingerprint
+
+
+def test_the_scores_of_folds_stand_where_those_of_a_validation_split_would(base, few):
+    notes = []
+    run = run_of(base, few, batch_size=4, epochs=10)
+    result = train_judged(run, lambda _, progress: notes.extend([progress.note] if progress.note else []))
+    out = np.stack(out_of_fold(fold_runs(run)))
+    accuracy = np.mean(out.argmax(axis=1) == few.splits["train"].gold)
+    assert result.validation["accuracy"] == pytest.approx(accuracy)
+    assert accuracy >= 0.8
+    assert result.folds == 5
+    assert notes == ["5 more runs on parts of the rows measure how rows are answered that were not trained on"]
+    training = loads(dumps(result.delta)).manifest.training
+    assert (training["validation"], training["folds"]) == (dict(result.validation), 5)
+    record = make_record(run, result, None)
+    assert (record["folds"], record["digest"]) == (5, result.delta.digest)
+    assert record["settings"]["epochs"] == 10
+
+
+def test_a_run_with_a_validation_split_is_judged_by_it(base, data):
+    result = train_judged(run_of(base, data))
+    assert result.folds == 0
+    assert dumps(result.delta) == dumps(train(run_of(base, data)).delta)
+
+
+def test_of_few_rows_none_are_held_out_unless_it_is_asked(tmp_path):
+    path = tmp_path / "few.csv"
+    path.write_text("text,label\n" + "".join(f"t{i},{'ab'[i % 2]}\n" for i in range(8)))
+
+    def load(**options):
+        return load_dataset(str(path), Columns(), keep_few=True, **options)
+
+    data = load()
+    assert {name: len(split) for name, split in data.splits.items()} == {"train": 8}
+    assert any("8 training rows are too few to spare any" in note for note in data.notes)
+    with pytest.raises(InvalidData, match="at least 10 training rows"):
+        load(validation_share=0.5)
+    path.write_text("text,label\n" + "".join(f"t{i},{'ab'[i % 2]}\n" for i in range(400)))
+    assert "validation" in load().splits
+    assert "validation" not in load(train_rows=100).splits
+    assert len(load(train_rows=100, validation_rows=5).splits["validation"]) == 5
+    path.write_text("text,label\n" + "same,a\nsame,b\n" * 4)
+    with pytest.raises(InvalidData, match="all training rows have the same text"):
+        load()

@@ -1,0 +1,1 @@
+"""What is trained beside what, and which of them is kept."""

@@ -1,0 +1,59 @@
+"""Few rows: all of them are trained on, and folds of them say how good what came of it is."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from onebert_store.file.delta import Delta
+from onebert_store.file.manifest import parse_manifest
+from onebert_training.contest.folds import fold_runs, out_of_fold
+from onebert_training.fit.loop import Progress, Report, ignore, train
+from onebert_training.fit.result import Result
+from onebert_training.fit.run import Run
+
+
+def train_judged(run: Run, report: Report = ignore, checkpoint_file: Path | None = None) -> Result:
+    """Trains a run; one without a validation split gets the scores of its folds in place of that split's.
+
+    Args:
+        run: the run.
+        report: called after every step of the run; not of its folds.
+        checkpoint_file: as for `train`; folds that were interrupted begin anew.
+
+    Raises:
+        NotFinite: the loss is no longer a number.
+        InvalidManifest: a metric is NaN or infinite.
+    """
+    result = train(run, report, checkpoint_file)
+    return result if run.validates else judge(run, result, report)
+
+
+def judge(run: Run, result: Result, report: Report = ignore) -> Result:
+    """The result with the scores of its run's folds: each row is answered by a run that was not trained on it."""
+    started, folds = time.perf_counter(), fold_runs(run)
+    note = f"{len(folds)} more runs on parts of the rows measure how rows are answered that were not trained on"
+    report(run, Progress(result.steps, run.steps, note=note))
+    logits = out_of_fold(folds)
+    split, tokens = run.data.splits["train"], run.inputs.splits["train"].tokens
+    scores = run.objective.evaluate(split, tokens, logits)
+    verdict = run.objective.judge(split, tokens, logits, scores, run.metric)
+    return replace(
+        result,
+        delta=result.delta and with_validation(result.delta, scores, len(folds)),
+        validation=scores,
+        folds=len(folds),
+        verdict=verdict if result.test is None else result.verdict,
+        seconds=result.seconds + time.perf_counter() - started,
+    )
+
+
+def with_validation(delta: Delta, scores: Mapping[str, float], folds: int) -> Delta:
+    """The delta whose manifest says the scores of folds.
+
+    Raises:
+        InvalidManifest: a metric is NaN or infinite.
+    """
+    said = delta.manifest.model_dump()
+    training = {**(said["training"] or {}), "validation": dict(scores), "folds": folds}
+    return Delta(parse_manifest({**said, "training": training}), delta.tensors)

@@ -1,0 +1,38 @@
+"""Folds: a run again on parts of its rows, in one batch, so that each row is answered by one that never saw it."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from onebert_store.errors import OneBertError
+from onebert_training.data.splitting import SPLIT_SEED, fold_of
+from onebert_training.fit.evaluation import Logits
+from onebert_training.fit.loop import Report, ignore, train_together
+from onebert_training.fit.run import Run
+
+FOLDS = 5
+
+
+def fold_runs(run: Run, folds: int = FOLDS) -> list[Run]:
+    """A run for each fold, trained as `run` on all rows but the fold's; they share tokens and kept activations.
+
+    Args:
+        run: trains on all rows.
+        folds: how many; fewer where there are fewer different texts.
+    """
+    fold = fold_of(run.data.splits["train"], run.data.task_type, folds, SPLIT_SEED)
+    return [run.on_rows(np.flatnonzero(fold != one)) for one in np.unique(fold).tolist()]
+
+
+def out_of_fold(runs: Sequence[Run], report: Report = ignore) -> list[Logits]:
+    """Trains the runs of `fold_runs` together; logits of every training row by the run that did not train on it.
+
+    Raises:
+        NotFinite: the loss of a fold is no longer a number.
+    """
+    found: dict[int, Logits] = {}
+    for run, result in train_together(runs, len(runs), report, lambda _: None):
+        if isinstance(result, OneBertError):
+            raise result
+        found |= zip(run.held_out.tolist(), result.held_out, strict=True)
+    return [found[row] for row in range(len(found))]
