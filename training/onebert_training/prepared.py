@@ -11,6 +11,7 @@ from onebert_store.file.delta import ADAPTER_DOWN
 from onebert_store.file.format import save
 from onebert_store.registry.names import check_name
 from onebert_store.tables.tables import Source
+from onebert_training.contest.few import make_run
 from onebert_training.data.dataset import load_asked
 from onebert_training.data.options import DataOptions
 from onebert_training.device import load_on
@@ -105,7 +106,7 @@ def prepare(
     with busy(f"tokenizing {sum(map(len, dataset.splits.values())):,} rows"):
         inputs = TaskInputs(loaded, dataset, settings.max_length)
         inputs.check_targets()
-        run = Run(inputs, settings, task)
+        run = make_run(inputs, settings, task)
     out = out or Path(f"{task}.safetensors" if run.plan.servable else task)
     _check_result(run, out)
     return PreparedRun(run, out, base, reading.train_rows)

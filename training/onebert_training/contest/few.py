@@ -1,4 +1,4 @@
-"""Few rows: all of them are trained on, and folds of them say how good what came of it is."""
+"""Few rows: all of them are trained on, also by contrast, and folds of them say how good what came of it is."""
 
 import time
 from collections.abc import Mapping
@@ -7,10 +7,24 @@ from pathlib import Path
 
 from onebert_store.file.delta import Delta
 from onebert_store.file.manifest import parse_manifest
+from onebert_training.contest.contrastive import ContrastiveRun
 from onebert_training.contest.folds import fold_runs, out_of_fold
 from onebert_training.fit.loop import Progress, Report, ignore, train
 from onebert_training.fit.result import Result
-from onebert_training.fit.run import Run
+from onebert_training.fit.run import Run, TaskInputs
+from onebert_training.fit.settings import Settings
+
+
+def make_run(inputs: TaskInputs, settings: Settings, task: str) -> Run:
+    """The run of a user's settings; few rows of a single_label task are also trained by contrast.
+
+    Raises:
+        OneBertError: as `Run`.
+    """
+    run = Run(inputs, settings, task)
+    if run.validates or run.data.task_type != "single_label" or not run.delta_parameters:
+        return run
+    return ContrastiveRun(inputs, settings, task)
 
 
 def train_judged(run: Run, report: Report = ignore, checkpoint_file: Path | None = None) -> Result:

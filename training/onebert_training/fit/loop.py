@@ -236,7 +236,7 @@ def compute_losses(active: Sequence[tuple[Run, State]]) -> list[Tensor]:
     config = first.base.config
     dropout = Dropout(config.hidden_dropout, config.attention_dropout, generators)
     view = first.view(state.values, training=True)
-    rows = stack_rows(view, [run.fold(view, state.values) for run, state in active])
+    rows = stack_rows(view, [run.fold_to_train(view, state.values) for run, state in active])
     batch = pack(view, tokens, row_of, layers=first.features("train").layers)
     logits = iter(compute_logits(view, rows, batch, dropout, joined(activations)))
     losses = []

@@ -67,22 +67,21 @@ def finish(run: Run, state: State, resumed_at: int) -> Result:
         InvalidManifest: a metric is NaN or infinite.
     """
     started = time.perf_counter()
-    values = run.settled(state.best)
-    tested = run.evaluate(values, "test") if "test" in run.data.splits else None
+    tested = run.evaluate(state.best, "test") if "test" in run.data.splits else None
     test = tested.scores if tested else None
-    on_train = run.evaluate(values, "train").scores if run.settings.measure_train else None
+    on_train = run.evaluate(state.best, "train").scores if run.settings.measure_train else None
     with torch.no_grad():
         servable = run.plan.servable
-        differences = run.tensors(values) if servable else run.row_tensors(values)
+        differences = run.tensors(state.best) if servable else run.row_tensors(state.best)
     return Result(
         delta=make_delta(run, state, differences, test) if servable else None,
-        base=run.base if servable else run.view(values, training=False),
+        base=run.base if servable else run.view(state.best, training=False),
         differences=differences,
         metric=run.metric,
         validation=state.validation,
         test=test,
         train=on_train,
-        held_out=run.logits(values, "train", run.held_out.tolist()) if len(run.held_out) else (),
+        held_out=run.logits(state.best, "train", run.held_out.tolist()) if len(run.held_out) else (),
         verdict=run.judge(tested) if tested else Verdict(tuple(state.warnings), state.useful),
         history=state.history,
         steps=state.step,

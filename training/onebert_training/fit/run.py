@@ -265,13 +265,13 @@ class Run:
         """The row of the values on `view`; differentiable."""
         return fold(view, self.row_tensors(values), self.pooling)
 
+    def fold_to_train(self, view: Base, values: Mapping[str, Tensor]) -> Row:
+        """The row of a training step, whose logits `loss` reads."""
+        return self.fold(view, values)
+
     def loss(self, logits: Sequence[Tensor], rows: Sequence[int]) -> Tensor:
         """The loss of a step, [] float32, from the logits of some training rows; differentiable."""
         return self.objective.loss(logits, [self.targets["train"][i] for i in rows])
-
-    def settled(self, values: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The values that the run leaves: those of the step that is kept."""
-        return values
 
     def logits(self, values: Mapping[str, Tensor], split: str, rows: Sequence[int] | None = None) -> list[Logits]:
         """The logits of a split, or of some of its rows, without dropout."""

@@ -13,7 +13,7 @@ from onebert_training.options import METHOD, STEPS, Flag
 
 MAX_SEED = 2**31 - 1
 EPOCHS = 10
-# Without a validation split the last step is kept, and few rows are few steps (docs/decisions/0043-few-rows.md).
+# Without a validation split the last step is kept, and few rows are few steps (docs/decisions/0044-few-rows.md).
 UNVALIDATED_EPOCHS, UNVALIDATED_STEPS = 20, 200
 
 

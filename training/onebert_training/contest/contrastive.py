@@ -1,0 +1,85 @@
+"""Trains a delta of few rows by its labels and by contrast: texts of one label come closer, others move apart.
+
+Few rows are many pairs (SetFit, Tunstall et al. 2022). There the whole encoder is trained by pairs and a head after it;
+here the base stays frozen, and a method's differences and the head are trained by both losses at once. In training the
+head gives the pooled vector before its logits, by an identity on top of its matrix, so that the maths knows nothing of
+it.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+from onebert_encoder.base.base import Base
+from onebert_encoder.maths.fold import fold
+from onebert_encoder.maths.rows import Row
+from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT
+from onebert_training.fit.evaluation import predict
+from onebert_training.fit.run import Run
+from onebert_training.heads.exact import fit_heads, labeled_vectors
+
+TEMPERATURE = 0.1
+STRENGTH = 1.0  # of the exact head that is trained further
+PER_LABEL = 4  # rows of a label in a batch, where so many are there
+
+
+class ContrastiveRun(Run):
+    """A run of a single_label task whose loss is cross-entropy and contrast, from the exact head on the frozen base."""
+
+    def init_values(self) -> dict[str, Tensor]:
+        """The values at the start; the head is the exact one of the rows that are trained on."""
+        rows, base = self.rows.tolist(), self.base
+        features = self.inputs.splits["train"].features(base.config.num_layers, self.pooling)
+        with torch.no_grad():
+            vectors = predict(base, fold(base, self._identity(), self.pooling), features, rows)
+        known = labeled_vectors(vectors, [self.targets["train"][row] for row in rows])
+        (head,) = fit_heads(self.objective, *known, [STRENGTH])
+        found = {HEAD_WEIGHT: torch.from_numpy(head.weight), HEAD_BIAS: torch.from_numpy(head.bias)}
+        return super().init_values() | {name: value.to(base.device).requires_grad_() for name, value in found.items()}
+
+    def _identity(self) -> dict[str, Tensor]:
+        """A head that gives what it reads."""
+        size, device = self.base.spec.hidden_size, self.base.device
+        return {HEAD_WEIGHT: torch.eye(size, device=device), HEAD_BIAS: torch.zeros(size, device=device)}
+
+    def batch_at(self, step: int) -> NDArray[np.int64]:
+        """Training rows of a step: some labels, and equally many rows of each as far as there are."""
+        generator = np.random.default_rng([self.settings.seed, step])
+        gold = self.data.splits["train"].gold[self.rows]
+        labels = generator.permutation(np.unique(gold))[: max(2, self.settings.batch_size // PER_LABEL)]
+        each = max(1, self.settings.batch_size // len(labels))
+        return np.concatenate([generator.permutation(self.rows[gold == label])[:each] for label in labels])
+
+    def fold_to_train(self, view: Base, values: Mapping[str, Tensor]) -> Row:
+        """The row whose logits are the pooled vector and then the labels' logits, [h + labels]."""
+        tensors = self.row_tensors(values)
+        above = {name: torch.cat([whole, tensors[name]]) for name, whole in self._identity().items()}
+        return fold(view, tensors | above, self.pooling)
+
+    def loss(self, logits: Sequence[Tensor], rows: Sequence[int]) -> Tensor:
+        """The mean cross-entropy of some rows, and the contrast of their vectors."""
+        size = self.base.spec.hidden_size
+        outputs = torch.stack(list(logits))
+        gold = torch.stack([self.targets["train"][row] for row in rows]).to(outputs.device)
+        return super().loss(list(outputs[:, size:]), rows) + contrast(outputs[:, :size], gold)
+
+
+def contrast(vectors: Tensor, gold: Tensor, temperature: float = TEMPERATURE) -> Tensor:
+    """The supervised contrastive loss (Khosla et al. 2020, L_out) of a batch; 0 if no two rows have the same label.
+
+    Args:
+        vectors: [rows, h]; only their directions count.
+        gold: [rows], the index of each row's label.
+        temperature: by which cosines are divided.
+    """
+    directions = F.normalize(vectors.float(), dim=1)
+    same = torch.eye(len(gold), dtype=torch.bool, device=gold.device)
+    alike = (gold[:, None] == gold[None]) & ~same
+    # Not minus infinity, which would give NaN where it is multiplied by zero.
+    likely = F.log_softmax((directions @ directions.T / temperature).masked_fill(same, -1e9), dim=1)
+    each = (likely * alike).sum(dim=1) / alike.sum(dim=1).clamp(min=1)
+    return -each.sum() / alike.any(dim=1).sum().clamp(min=1)
