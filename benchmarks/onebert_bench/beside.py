@@ -8,12 +8,14 @@ import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import torch
 from peft import LoraConfig, get_peft_model
-from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.linear_model import LogisticRegression, LogisticRegressionCV, Ridge
+from sklearn.model_selection import StratifiedKFold
 from torch.nn import functional as F
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
@@ -35,6 +37,7 @@ HEAD_RATE = 3e-3
 WARM_UP = 0.1
 BATCH = 16
 AT_ONCE = 64
+FOLDS = 5
 # Strengths of regularization that the validation rows choose from.
 STRENGTHS = tuple(10.0**power for power in range(-3, 4))
 
@@ -69,10 +72,16 @@ RECIPES = {
 def linear(dataset: Dataset, seed: int) -> Scores:
     """A linear model on the mean of the base's last hidden states; of a pair on u, v, |u - v| and u * v.
 
-    Logistic regression, or ridge regression where the label is a number; the validation rows choose how strict it is.
+    Logistic regression, or ridge regression where the label is a number; the validation rows choose how strict it is,
+    or folds where there are none.
     """
     judge = Judge(dataset)
     features = {name: _features(split.texts) for name, split in dataset.splits.items()}
+    if "validation" not in dataset.splits:
+        gold = dataset.splits["train"].gold
+        folds = StratifiedKFold(min(FOLDS, int(np.bincount(gold).min())), shuffle=True, random_state=seed)
+        chosen = LogisticRegressionCV(Cs=STRENGTHS, cv=folds, max_iter=1000).fit(features["train"], gold)
+        return judge.scores("test", _decisions(chosen, features["test"]))
     best: Scores | None = None
     logits: Sequence[Array] = ()
     for strength in STRENGTHS:
@@ -112,10 +121,33 @@ def hugging_face(recipe: Recipe, dataset: Dataset, seed: int) -> Scores:
     return judge.scores("test", _answers(model, dataset, "test"))
 
 
+def setfit(dataset: Dataset, seed: int) -> Scores:
+    """SetFit (Tunstall et al. 2022) with its defaults: one pass over all pairs of the training rows, then its head.
+
+    Raises:
+        ImportError: SetFit is not installed.
+    """
+    from datasets import Dataset as Rows  # noqa: PLC0415
+    from setfit import SetFitModel, Trainer, TrainingArguments  # noqa: PLC0415
+
+    train, test = (dataset.splits[name] for name in ("train", "test"))
+    model = SetFitModel.from_pretrained(str(find_base(DEFAULT_BASE)))
+    rows = Rows.from_dict({"text": list(train.texts), "label": train.gold.tolist()})
+    with TemporaryDirectory() as folder:
+        asked = TrainingArguments(output_dir=folder, seed=seed, report_to="none", save_strategy="no")
+        Trainer(model=model, args=asked, train_dataset=rows).train()
+    probabilities = model.predict_proba(list(test.texts), as_numpy=True)
+    return Judge(dataset).scores("test", list(np.log(probabilities.clip(min=1e-30)).astype(np.float32)))
+
+
 SIDES: Mapping[str, Callable[[Dataset, int], Scores]] = {
     "linear": linear,
     **{name: partial(hugging_face, recipe) for name, recipe in RECIPES.items()},
 }
+
+
+FEW_SIDES: Mapping[str, Callable[[Dataset, int], Scores]] = {"linear": linear, "setfit": setfit}
+"""What people do where a label has a few rows, none of them to validate on."""
 
 
 class Judge:

@@ -1,11 +1,15 @@
 """Trains with `onebert train` beside what people would do instead, on the same rows, and measures the same texts.
 
     python benchmarks/training/beside.py --data FOLDER --work FOLDER [--sets NAME ...] [--sides NAME ...]
+    python benchmarks/training/beside.py --data FOLDER --work FOLDER --per-class 8 16 --seeds 0 1 2 3 4
 
 FOLDER holds one folder per data set, as for results.py. Of each set the work folder gets up to 3,000 rows to train on
 and up to 1,000 to measure, and every side reads these files. A finished cell is one line of `cells.jsonl` there, and a
 second call trains only what is missing; `--table` prints what there is. Sets of `UNTOUCHED` are for the end: nothing is
 chosen by them.
+
+With `--per-class` every side gets so many rows of each label, drawn anew for each seed, and nothing to validate on. The
+side `setfit` needs `pip install setfit`, which is no part of what is tested.
 """
 
 import argparse
@@ -19,11 +23,13 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from onebert_bench.beside import SIDES, Scores
+import numpy as np
+
+from onebert_bench.beside import FEW_SIDES, SIDES, Scores
 from onebert_bench.pages import markdown_table
 from onebert_store.command.process import ONEBERT
 from onebert_store.tables.columns import Columns
-from onebert_training.data.dataset import Dataset, load_dataset
+from onebert_training.data.dataset import Dataset, load_dataset, load_split
 from onebert_training.data.examples import Split
 from onebert_training.data.splitting import SPLIT_SEED, subset
 from onebert_training.tasks.metrics import choose_metric
@@ -36,11 +42,17 @@ ONEBERT_SIDE = "onebert"
 
 @dataclass(frozen=True)
 class Cell:
-    """One training: of a set, by a side, from a seed."""
+    """One training: of a set, by a side, from a seed; on so many rows of each label, or on all if that is None."""
 
     set: str
     side: str
     seed: int
+    per_class: int | None = None
+
+    @property
+    def rows(self) -> str:
+        """The name of the folder of its rows, and of the line of a table that it stands in."""
+        return self.set if self.per_class is None else f"{self.set}-{self.per_class}"
 
 
 def main() -> None:
@@ -49,54 +61,67 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder of the data sets")
     parser.add_argument("--work", type=Path, required=True, help="where rows, deltas and finished cells are kept")
     parser.add_argument("--sets", nargs="+", default=LOOKED_AT)
-    parser.add_argument(
-        "--sides", nargs="+", default=[ONEBERT_SIDE, *SIDES], help=f"also {ONEBERT_SIDE}:--option=value,--option=value"
-    )
+    parser.add_argument("--sides", nargs="+", help=f"also {ONEBERT_SIDE}:--option=value,--option=value")
+    parser.add_argument("--per-class", type=int, nargs="+", default=[None], help="train on so many rows of each label")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--table", action="store_true", help="train nothing")
     arguments = parser.parse_args()
-    cells = [Cell(*one) for one in product(arguments.sets, arguments.sides, arguments.seeds)]
+    sides = arguments.sides or [ONEBERT_SIDE, *(SIDES if arguments.per_class == [None] else FEW_SIDES)]
+    cells = list(product(arguments.sets, sides, arguments.seeds, arguments.per_class))
     done = finished(arguments.work)
     for cell in cells if not arguments.table else ():
         if cell not in done:
-            folder = rows_of(cell.set, arguments.data, arguments.work)
+            folder = rows_of(cell, arguments.data, arguments.work)
             began = time.monotonic()
             found = run(cell, folder, arguments.work)
             done[cell] = {**found, "seconds": round(time.monotonic() - began, 1)}
             keep(arguments.work, cell, done[cell])
             print(json.dumps({**vars(cell), **done[cell]}), flush=True)
-    print(table(arguments.sets, arguments.sides, arguments.seeds, done))
+    print(table(cells, sides, done))
 
 
-def product(sets: Sequence[str], sides: Sequence[str], seeds: Sequence[int]) -> Iterator[tuple[str, str, int]]:
+def product(
+    sets: Sequence[str], sides: Sequence[str], seeds: Sequence[int], per_class: Sequence[int | None]
+) -> Iterator[Cell]:
     """Every cell; seed by seed, so that a table is whole, if thin, as early as it can be."""
     for seed in seeds:
-        for name in sets:
-            for side in sides:
-                yield name, side, seed
+        for count in per_class:
+            for name in sets:
+                for side in sides:
+                    yield Cell(name, side, seed, count)
 
 
-def rows_of(name: str, data: Path, work: Path) -> Path:
-    """The folder with the rows of a set that all sides read; made once.
+def rows_of(cell: Cell, data: Path, work: Path) -> Path:
+    """The folder with the rows of a cell that all sides read; made once.
 
     Where a set has no labeled test split its validation split is measured, and a tenth of the training rows validates.
     """
-    folder = work / "rows" / name
+    folder = work / "rows" / (cell.rows if cell.per_class is None else f"{cell.rows}-{cell.seed}")
     if folder.exists():
         return folder
-    tested = any((data / name).glob("test.*"))
+    tested = any((data / cell.set).glob("test.*"))
     share = None if tested else VALIDATION_SHARE
-    dataset = load_dataset(str(data / name), Columns(), train_rows=TRAIN_ROWS, validation_share=share)
-    test = subset(dataset.splits["test"], dataset.task_type, TEST_ROWS, SPLIT_SEED)
+    rows = TRAIN_ROWS if cell.per_class is None else None
+    dataset = load_dataset(str(data / cell.set), Columns(), train_rows=rows, validation_share=share)
+    splits = {**dataset.splits, "test": subset(dataset.splits["test"], dataset.task_type, TEST_ROWS, SPLIT_SEED)}
+    if cell.per_class is not None:
+        splits = {"train": few(splits["train"], cell.per_class, cell.seed), "test": splits["test"]}
     making = folder.with_suffix(".making")
     making.mkdir(parents=True, exist_ok=True)
-    for split, rows in {**dataset.splits, "test": test}.items():
-        lines = "".join(f"{json.dumps(row)}\n" for row in written(rows, dataset))
+    for split, own in splits.items():
+        lines = "".join(f"{json.dumps(row)}\n" for row in written(own, dataset))
         (making / f"{split}.jsonl").write_text(lines, encoding="utf-8")
     facts = {"task_type": dataset.task_type, "labels": dataset.labels, "metric": dataset.metric}
     (making / "labels.json").write_text(json.dumps(facts), encoding="utf-8")
     making.rename(folder)
     return folder
+
+
+def few(train: Split, per_class: int, seed: int) -> Split:
+    """So many rows of each label, drawn by the seed."""
+    order = np.random.default_rng(seed).permutation(len(train))
+    chosen = [order[train.gold[order] == label][:per_class] for label in np.unique(train.gold)]
+    return train.take(np.sort(np.concatenate(chosen)))
 
 
 def written(rows: Split, dataset: Dataset) -> Iterator[dict[str, Any]]:
@@ -108,18 +133,26 @@ def written(rows: Split, dataset: Dataset) -> Iterator[dict[str, Any]]:
 
 def run(cell: Cell, folder: Path, work: Path) -> dict[str, Any]:
     """What one cell scores on the test rows by every metric, and the name of the set's own."""
-    dataset = load_dataset(str(folder), Columns())
+    dataset = load_dataset(str(folder), Columns()) if cell.per_class is None else unvalidated(folder)
     side, _, options = cell.side.partition(":")
     if side == ONEBERT_SIDE:
         scores = onebert(cell, folder, work, [one for one in options.split(",") if one])
     else:
-        scores = SIDES[side](dataset, cell.seed)
+        scores = (SIDES if cell.per_class is None else FEW_SIDES)[side](dataset, cell.seed)
     return {"metric": choose_metric(list(scores), dataset.metric), "scores": scores}
+
+
+def unvalidated(folder: Path) -> Dataset:
+    """The rows of a folder as they are, with nothing held out."""
+    facts = json.loads((folder / "labels.json").read_text(encoding="utf-8"))
+    kind, labels = facts["task_type"], tuple(facts["labels"])
+    splits = {name: load_split(str(folder), Columns(), kind, labels, name)[1] for name in ("train", "test")}
+    return Dataset(folder.name, kind, labels, facts["metric"], splits)
 
 
 def onebert(cell: Cell, folder: Path, work: Path, options: Sequence[str]) -> Scores:
     """What `onebert train` prints of the test rows, with its defaults but for the options."""
-    stem = f"{cell.set}-{cell.side}-{cell.seed}".replace(":", "-").replace("/", "-")
+    stem = f"{cell.rows}-{cell.side}-{cell.seed}".replace(":", "-").replace("/", "-")
     out = work / "deltas" / f"{stem}.safetensors"
     out.parent.mkdir(parents=True, exist_ok=True)
     asked = ["--task", cell.set, "--data", str(folder), "--out", str(out), "--seed", str(cell.seed), *options]
@@ -133,7 +166,7 @@ def finished(work: Path) -> dict[Cell, dict[str, Any]]:
     path = work / "cells.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     kept = [json.loads(line) for line in lines]
-    return {Cell(one.pop("set"), one.pop("side"), one.pop("seed")): one for one in kept}
+    return {Cell(*(one.pop(name) for name in ("set", "side", "seed")), one.pop("per_class", None)): one for one in kept}
 
 
 def keep(work: Path, cell: Cell, found: Mapping[str, Any]) -> None:
@@ -142,16 +175,16 @@ def keep(work: Path, cell: Cell, found: Mapping[str, Any]) -> None:
         file.write(json.dumps({**vars(cell), **found}) + "\n")
 
 
-def table(
-    sets: Sequence[str], sides: Sequence[str], seeds: Sequence[int], done: Mapping[Cell, Mapping[str, Any]]
-) -> str:
+def table(cells: Sequence[Cell], sides: Sequence[str], done: Mapping[Cell, Mapping[str, Any]]) -> str:
     """A line for each set: mean and spread over the seeds, in points."""
-    found = defaultdict(list)
-    for cell, one in done.items():
-        if cell.seed in seeds:
-            found[cell.set, cell.side].append(100 * one["scores"][one["metric"]])
-    metric = {cell.set: one["metric"] for cell, one in done.items()}
-    lines = [[name, metric.get(name, ""), *(spread(found[name, side]) for side in sides)] for name in sets]
+    found, metric = defaultdict(list), {}
+    for cell in cells:
+        metric.setdefault(cell.rows, "")
+        if cell in done:
+            one = done[cell]
+            metric[cell.rows] = one["metric"]
+            found[cell.rows, cell.side].append(100 * one["scores"][one["metric"]])
+    lines = [[name, metric[name], *(spread(found[name, side]) for side in sides)] for name in metric]
     return markdown_table(["data", "metric", *sides], lines)
 
 
