@@ -60,7 +60,14 @@ def check(
     max_length: Annotated[
         int, typer.Option(min=3, metavar="N", help="Longest input in tokens that training would read.")
     ] = 128,
+    labels: Annotated[
+        bool,
+        typer.Option(
+            "--labels", help="Also list rows whose label is probably wrong; the base reads every text once for it."
+        ),
+    ] = False,
     base: BaseName = None,
+    device: Device = None,
     as_json: AsJson = False,
 ) -> None:
     """Say everything about data before training on it, and whether `onebert train` would refuse it.
@@ -70,7 +77,7 @@ def check(
     """
     from onebert_training.commands.check import run_check  # noqa: PLC0415
 
-    if not run_check(data, reading, max_length, base, as_json):
+    if not run_check(data, reading, max_length, labels, base, device, as_json):
         raise typer.Exit(1)
 
 

@@ -186,7 +186,7 @@ def _show_thresholds(facts: Mapping[str, Any]) -> None:
 
 def _temperature(fitted: Mapping[str, Any]) -> str:
     nll = fitted["nll"]
-    said = f"likelihood {nll['before']:.4f} → {nll['after']:.4f} ± {nll['error']:.4f} on rows it was not fitted on"
+    said = f"NLL {nll['before']:.4f} → {nll['after']:.4f} ± {nll['error']:.4f} on rows that it was not fitted on"
     state = f"{fitted['before']:.3f} → {fitted['fitted']:.3f}" if fitted["taken"] else f"stays {fitted['before']:.3f}"
     return f"{state} ({said})"
 

@@ -11,6 +11,7 @@ from onebert_encoder.text.tokens import Text, Tokenizer
 from onebert_store.command import console
 from onebert_store.errors import InvalidData
 from onebert_store.file.strict_json import shown
+from onebert_training.commands.suspects import show_suspects, suspects_of
 from onebert_training.data.dataset import Dataset
 from onebert_training.data.examination import FEW_ROWS, examine
 from onebert_training.data.options import DataOptions
@@ -21,7 +22,15 @@ _LABELS = 20  # that a table shows
 _EXAMPLES = 5
 
 
-def run_check(data: str, reading: DataOptions, max_length: int, base: str | None, as_json: bool) -> bool:
+def run_check(
+    data: str,
+    reading: DataOptions,
+    max_length: int,
+    labels: bool,
+    base: str | None,
+    device: str | None,
+    as_json: bool,
+) -> bool:
     """Shows all that can be said of data; returns whether training would take it."""
     tokenizer, longest = load_tokenizer(base)
     max_length = min(max_length, longest)
@@ -36,6 +45,8 @@ def run_check(data: str, reading: DataOptions, max_length: int, base: str | None
                 _check_targets(found.dataset, tokenizer, max_length)
             except InvalidData as error:
                 found.refuse(error.detail)
+    if labels and found.dataset is not None and not found.facts["refused"]:
+        found.facts["suspects"] = suspects_of(found, max_length, base, device)
     facts = {"data": data, "trainable": not found.facts["refused"], **found.facts}
     if as_json:
         console.print_json(facts)
@@ -76,6 +87,8 @@ def _show(facts: Mapping[str, Any]) -> None:
         _show_labels(splits)
     for line in _lines(facts):
         _say(line)
+    if "suspects" in facts:
+        show_suspects(facts["suspects"])
     for note in facts["notes"]:
         _say(f"note: {note}")
     for why in facts["refused"]:

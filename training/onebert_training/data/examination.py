@@ -14,7 +14,7 @@ from onebert_store.file.manifest import TaskType
 from onebert_store.tables.columns import find_columns
 from onebert_store.tables.files import Fault, Faults
 from onebert_store.tables.labels import cells_are_indices, infer_task_type, join_label_columns
-from onebert_store.tables.places import said_of_rows
+from onebert_store.tables.places import Place, said_of_rows
 from onebert_store.tables.table import Table
 from onebert_store.tables.tables import SPLITS, Source, read_source
 from onebert_training.data.checks import hashable
@@ -35,12 +35,14 @@ class Examined:
     Attributes:
         source: what was read, without its bad rows; None where nothing could be.
         dataset: what training would get; None where it would refuse.
+        rows: of each split its examples, and where each of them stands.
         bad: rows whose cells are no example.
         facts: all that was found, as JSON.
     """
 
     source: Source | None = None
     dataset: Dataset | None = None
+    rows: dict[str, tuple[Split, Sequence[Place]]] = field(default_factory=dict)
     bad: list[Fault] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=lambda: {"refused": [], "notes": []})
 
@@ -104,6 +106,8 @@ def _look(read: Source, asked: DataOptions, found: Examined, max_length: int, le
         if kinds:
             found.refuse(said_of_rows(kinds, tables[name].where))
         found.bad += [Fault(tables[name].places[row], what) for what, rows in kinds.items() for row in rows]
+    for name, examples in splits.items():
+        found.rows[name] = examples, [tables[name].places[row] for row in cells[name].kept]
     found.facts["splits"] = {
         name: {
             "rows": len(split),

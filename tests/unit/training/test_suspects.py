@@ -1,0 +1,99 @@
+"""Labels that are probably wrong: beside the paper's definition in loops, and as the command lists them."""
+
+import json
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from bases import tiny_base
+from onebert_store.errors import InvalidSettings
+from onebert_training.cli import check
+from onebert_training.insight.out_of_fold import out_of_fold
+from onebert_training.insight.suspects import find_suspects
+
+
+def test_suspects_are_those_of_the_confident_joint():
+    """Northcutt et al. 2021, equations 1 and 2, row by row; the diagonal of the joint has no suspects."""
+    rng = np.random.default_rng(0)
+    probabilities = rng.dirichlet(np.ones(4) * 0.7, 300)
+    gold = np.where(rng.uniform(size=300) < 0.6, probabilities.argmax(axis=1), rng.integers(0, 3, 300))
+    gold[gold == 3] = 0  # a label that no row has
+    thresholds = {j: np.mean([p[j] for p, g in zip(probabilities, gold, strict=True) if g == j]) for j in range(3)}
+    expected = {}
+    for row, p in enumerate(probabilities):
+        confident = [j for j in range(3) if p[j] >= thresholds[j]]
+        if confident and (best := max(confident, key=lambda j: p[j])) != gold[row]:
+            expected[row] = (gold[row], best, p[gold[row]] - p[best])
+    found = find_suspects(probabilities, gold)
+    assert 0 < len(found) < 300
+    assert {one.row: (one.label, one.suggested, pytest.approx(one.margin)) for one in found} == expected
+    assert [one.margin for one in found] == sorted(one.margin for one in found)
+
+
+def test_no_row_is_answered_by_a_head_that_saw_its_text():
+    """More dimensions than rows, and labels that are chance: a head is sure of every row that it was fitted on."""
+    rng = np.random.default_rng(1)
+    vectors = rng.normal(size=(200, 400)).astype(np.float32)
+    vectors[100:] = vectors[:100]
+    gold = rng.integers(0, 2, 200)
+    gold[100:] = gold[:100]
+    texts = [f"text {row % 100}" for row in range(200)]
+    found = out_of_fold(["a", "b"], vectors, gold, texts)
+    np.testing.assert_allclose(found.sum(axis=1), 1.0)
+    np.testing.assert_array_equal(found[:100], found[100:])
+    # Of 100 fair coins: four standard deviations around one half.
+    assert 0.3 < (found[:100].argmax(axis=1) == gold[:100]).mean() < 0.7
+    apart = out_of_fold(["a", "b"], vectors, gold, [f"text {row}" for row in range(200)])
+    assert (apart.argmax(axis=1) == gold).mean() > 0.8  # most twins are then on the other side
+
+
+def test_changed_labels_are_found_first():
+    rng = np.random.default_rng(2)
+    truth = rng.integers(0, 3, 600)
+    vectors = (np.eye(3)[truth] * 4 + rng.normal(size=(600, 3))).astype(np.float32)
+    gold = truth.copy()
+    gold[:30] = (gold[:30] + 1) % 3
+    found = find_suspects(out_of_fold(["a", "b", "c"], vectors, gold, [str(row) for row in range(600)]), gold)
+    # Who is less sure than rows of the right label are in the mean is no suspect.
+    assert sum(one.row < 30 for one in found) >= 20
+    assert all(one.row < 30 for one in found[:15])
+    assert all(one.suggested == truth[one.row] for one in found if one.row < 30)
+
+
+def ask(*arguments):
+    app = typer.Typer()
+    app.command()(check)
+    return CliRunner().invoke(app, [*map(str, arguments), "--labels", "--base", str(tiny_base()), "--device", "cpu"])
+
+
+def test_the_command_names_suspects_by_file_and_line(tmp_path):
+    words = [("good", "praise"), ("bad", "complaint")]
+    things = ("parcel", "order", "invoice", "password", "screen", "refund")
+    for name, count, wrong in (("train.csv", 80, {4, 31}), ("test.csv", 20, {7})):
+        lines = ["text,label"]
+        for i in range(count):
+            word, label = words[i % 2]
+            label = words[1 - i % 2][1] if i in wrong else label
+            lines.append(f"the {things[i % 6]} was very very very {word} {word} and late {i},{label}")
+        (tmp_path / name).write_text("\n".join(lines) + "\n")
+    done = ask(tmp_path, "--json")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)["suspects"]
+    assert found["of"] == 100
+    first = {(one["file"], one["line"]): (one["label"], one["suggested"]) for one in found["first"][:3]}
+    assert first == {
+        ("train.csv", 6): ("complaint", "praise"),
+        ("train.csv", 33): ("praise", "complaint"),
+        ("test.csv", 9): ("praise", "complaint"),
+    }
+    shown = ask(tmp_path).stdout
+    assert f"labels that are probably wrong: {found['rows']} of 100 rows" in shown
+    assert "train.csv line 33" in shown
+
+
+def test_labels_of_other_tasks_are_not_looked_at(tmp_path):
+    (tmp_path / "a.csv").write_text("text,label\n" + "".join(f"the parcel {i},{i / 7}\n" for i in range(40)))
+    with pytest.raises(InvalidSettings, match="one label for each text"):
+        raise ask(tmp_path / "a.csv").exception

@@ -1,0 +1,76 @@
+"""What `onebert check --labels` adds: rows whose label is probably wrong, with where they stand."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from onebert_store.command import console
+from onebert_store.errors import InvalidSettings
+from onebert_store.file.strict_json import shown
+from onebert_training.data.examination import MAX_LISTED, Examined
+from onebert_training.device import load_on
+from onebert_training.fit.features import Inputs
+from onebert_training.insight.out_of_fold import out_of_fold
+from onebert_training.insight.suspects import find_suspects
+
+_SHOWN = 20  # that a table shows
+_TEXT = 80  # characters of a text in a table
+
+
+def suspects_of(found: Examined, max_length: int, base: str | None, device: str | None) -> dict[str, Any]:
+    """Rows of all splits whose label is probably wrong, the surest first, as JSON.
+
+    Args:
+        found: data that training takes.
+        max_length: tokens that are read of a text.
+        base: Hub id or folder; None is the default base.
+        device: None is a GPU where there is one.
+
+    Raises:
+        InvalidSettings: the labels are not one for each text.
+    """
+    if found.dataset is None or found.dataset.task_type != "single_label":
+        raise InvalidSettings("--labels looks at data with one label for each text")
+    texts = [text for split, _ in found.rows.values() for text in split.texts]
+    places = [place for _, of_split in found.rows.values() for place in of_split]
+    gold = np.concatenate([split.gold for split, _ in found.rows.values()])
+    labels = found.dataset.labels
+    with console.busy("loading the base"):
+        loaded = load_on(base, "float32", device)
+    with console.busy(f"reading {len(texts):,} texts"):
+        features = Inputs(loaded, loaded.tokenizer.encode(texts, max_length)).features(loaded.config.num_layers, "mean")
+        vectors = torch.cat(features.take(range(len(texts)))).cpu().numpy()
+    with console.busy("comparing labels"):
+        suspects = find_suspects(out_of_fold(labels, vectors, gold, texts), gold)
+    first = [
+        {
+            "file": places[one.row].file,
+            places[one.row].unit: places[one.row].number,
+            "text": texts[one.row],
+            "label": labels[one.label],
+            "suggested": labels[one.suggested],
+            "margin": round(one.margin, 4),
+        }
+        for one in suspects[:MAX_LISTED]
+    ]
+    return {"rows": len(suspects), "of": len(texts), "first": first}
+
+
+def show_suspects(facts: Mapping[str, Any]) -> None:
+    """Shows the surest ones as a table."""
+    console.out.print(
+        f"labels that are probably wrong: {facts['rows']:,} of {facts['of']:,} rows, the surest first", soft_wrap=True
+    )
+    if not facts["rows"]:
+        return
+    table = console.table("where", "text", "label", "suggested", "margin", numbers=["margin"])
+    for one in facts["first"][:_SHOWN]:
+        unit = "line" if "line" in one else "row"
+        text = one["text"] if isinstance(one["text"], str) else " | ".join(one["text"])
+        names = shown(one["label"]), shown(one["suggested"])
+        table.add_row(f"{one['file']} {unit} {one[unit]}", shown(text, _TEXT), *names, f"{one['margin']:.2f}")
+    console.out.print(table)
+    if facts["rows"] > _SHOWN:
+        console.out.print(f"and {facts['rows'] - _SHOWN:,} more; --json has the first {MAX_LISTED:,}", soft_wrap=True)
