@@ -136,7 +136,8 @@ class Reference:
         self.pooling = pooling
         with torch.no_grad():
             own = dict(self.model.named_parameters())
-            for name, value in self.tensors.items():
+            # An adapter stands behind the scale of its map's output, and hooks run in the order of their registration.
+            for name, value in sorted(self.tensors.items(), key=lambda item: item[0].startswith("adapter")):
                 kind, _, target = name.partition(".")
                 if kind == "delta":
                     own[target] += value
@@ -144,18 +145,21 @@ class Reference:
                     own[f"{target}.weight"] += self.tensors[f"lora_B.{target}"] @ value
                 elif kind == "sparse_index":
                     own[f"{target}.weight"].view(-1)[value.long()] += self.tensors[f"sparse_value.{target}"]
-                elif kind == "scale":
-                    self._scale(target)
+                elif kind == "scale" and own[f"{target}.weight"].shape[0] < len(value):
+                    self._scale_input(target, name)
+                elif kind in ("scale", "output_scale"):
+                    self._scale_output(target, name)
                 elif kind == "adapter_up" and target.endswith(".bias"):
                     self._adapt(target.removesuffix(".bias"))
 
-    def _scale(self, module: str) -> None:
-        """The last map of the MLP, the only one that narrows, has its input scaled, the others their output."""
-        linear, scale = self.model.get_submodule(module), self.tensors[f"scale.{module}"]
-        if linear.in_features > linear.out_features:
-            linear.register_forward_pre_hook(lambda _, inputs: (inputs[0] * scale,))
-        else:
-            linear.register_forward_hook(lambda _, __, y: y * scale)
+    def _scale_input(self, module: str, name: str) -> None:
+        """Of `scale.*` only the last map of the MLP, the only one that narrows, has its input scaled."""
+        scale = self.tensors[name]
+        self.model.get_submodule(module).register_forward_pre_hook(lambda _, inputs: (inputs[0] * scale,))
+
+    def _scale_output(self, module: str, name: str) -> None:
+        scale = self.tensors[name]
+        self.model.get_submodule(module).register_forward_hook(lambda _, __, y: y * scale)
 
     def _adapt(self, module: str) -> None:
         D, c, U, u = (
@@ -195,7 +199,8 @@ def far_delta(spec: Any, kind: str, pooling: str, labels: int, seed: int) -> dic
     """Random tensors of one kind, far from the base: differences as large as the parameters themselves.
 
     Args:
-        kind: `bitfit`, `layernorm`, `gains`, `lora`, `spafit`, `sparse`, `adapter`, `scale`, `frozen` or `everything`.
+        kind: `bitfit`, `layernorm`, `gains`, `lora`, `spafit`, `sparse`, `adapter`, `scale`, `output-scale`, `frozen`
+            or `everything`.
     """
     rng = np.random.default_rng(seed)
     h, half = spec.hidden_size, spec.num_layers // 2
@@ -211,7 +216,7 @@ def far_delta(spec: Any, kind: str, pooling: str, labels: int, seed: int) -> dic
             "bitfit": symbol.startswith("b_"),
             "layernorm": "LN" in symbol,
             "gains": symbol.startswith("g_"),
-            **dict.fromkeys(("lora", "sparse", "adapter", "scale"), False),
+            **dict.fromkeys(("lora", "sparse", "adapter", "scale", "output-scale"), False),
             "spafit": symbol.startswith("b_") and layer_of(name) >= half and "LN0" not in symbol,
             "everything": True,
         }[kind]
@@ -250,6 +255,8 @@ def _far_branches(spec: Any, name: str, kind: str, rng: np.random.Generator) -> 
                 drawn[f"adapter_{way}.{name}.{part}"] = rng.normal(0, 0.3, shape)
     if kind in ("scale", "everything") and symbol in ("W_k", "W_v", "W_m3"):
         drawn[f"scale.{name}"] = rng.normal(1, 0.5, into if symbol == "W_m3" else out)
+    if kind in ("output-scale", "everything") and symbol in ("W_m1", "W_m2", "W_m3"):
+        drawn[f"output_scale.{name}"] = rng.normal(1, 0.5, out)
     return {key: value if value.dtype == np.int32 else value.astype(np.float32) for key, value in drawn.items()}
 
 

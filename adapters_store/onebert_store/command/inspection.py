@@ -26,6 +26,7 @@ _IN_WORDS = {
     "sparse": "single weights added",
     "adapter": "adapter behind it",
     "scale": "scaled",
+    "output-scale": "output scaled",
 }
 
 

@@ -21,6 +21,7 @@ SPARSE_VALUE = "sparse_value."
 ADAPTER_DOWN = "adapter_down."
 ADAPTER_UP = "adapter_up."
 SCALE = "scale."
+OUTPUT_SCALE = "output_scale."
 HEAD_WEIGHT = "head.weight"
 HEAD_BIAS = "head.bias"
 HEAD_DENSE_WEIGHT = "head.dense.weight"
@@ -28,8 +29,16 @@ HEAD_DENSE_BIAS = "head.dense.bias"
 POOLER_SYMBOL = "b_p"
 # The last map of each sublayer: Houlsby et al. 2019 (Figure 2) put their adapters behind this map.
 ADAPTED = ("W_m1", "W_m3")
-# (IA)³ scales the outputs of W_k and W_v and the inputs of W_m3: dimension 0 or 1 of the weight's shape.
-SCALED = {"W_k": 0, "W_v": 0, "W_m3": 1}
+# The places of a layer that a delta may scale: the tensor's prefix, the map, and 0 for its output or 1 for its input,
+# the dimension of the weight's shape. (IA)³ scales k, v and inner. Queries have none: their scale is one of keys.
+PLACES = {
+    "k": (SCALE, "W_k", 0),
+    "v": (SCALE, "W_v", 0),
+    "m1": (OUTPUT_SCALE, "W_m1", 0),
+    "m2": (OUTPUT_SCALE, "W_m2", 0),
+    "inner": (SCALE, "W_m3", 1),
+    "m3": (OUTPUT_SCALE, "W_m3", 0),
+}
 
 MAX_NAMED = 10
 
@@ -176,9 +185,10 @@ def _adapter_shapes(tensors: Mapping[str, Array], spec: BaseSpec, module: str) -
 
 def _scale_shapes(spec: BaseSpec) -> Shapes:
     return {
-        SCALE + module: (shape[SCALED[symbol]],)
+        prefix + module: (shape[side],)
         for module, shape in spec.modules.items()
-        if (symbol := spec.symbols[module]) in SCALED
+        for prefix, symbol, side in PLACES.values()
+        if spec.symbols[module] == symbol
     }
 
 

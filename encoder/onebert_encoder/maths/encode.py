@@ -31,21 +31,21 @@ class Gathered:
 
     Attributes:
         gains: [tokens], index into the table of gains; None where every row keeps the base's gains.
-        scales: [tokens], index into the table of scales; None where no row has scales.
+        scales: by place, [tokens], index into the place's table; without the places where no row has scales.
         branches: by layer and site, what the kernels' `add_branches` takes.
     """
 
     gains: Tensor | None
-    scales: Tensor | None
+    scales: Mapping[str, Tensor]
     branches: Mapping[LayerSite, Any]
 
     @classmethod
     def of(cls, rows: Rows, stage: Stage, kernels: Kernels) -> "Gathered":
         """Gathers for the rows that the stage's tokens take."""
-        tables = {"gains": rows.gain_of_row, "scales": rows.scale_of_row}
+        tables = {"gains": rows.gain_of_row, **{place: scales.of_row for place, scales in rows.scales.items()}}
         needed = {name: _of_token(table, stage) for name, table in tables.items()}
         found = upload({name: index for name, index in needed.items() if index is not None}, stage.row_of_token.device)
-        return cls(found.get("gains"), found.get("scales"), kernels.join(rows.branches, stage))
+        return cls(found.pop("gains", None), found, kernels.join(rows.branches, stage))
 
 
 def _of_token(index_of_row: Sequence[int], stage: Stage) -> Array | None:
@@ -78,11 +78,12 @@ class Pass:
 
         qkv = self.scale_keys_and_values(self.project(W.W_qkv, x, layer, "qkv"), layer)
         context = self.kernels.attend(qkv, b_q, self.stage, self.base.config.num_heads)
-        y = self.drop_attention_output(self.project(W.W_m1, context, layer, "m1"))
+        y = self.scale(self.project(W.W_m1, context, layer, "m1"), layer, "m1")
+        y = self.drop_attention_output(y)
         x = self.add_norm(self.adapt(y, layer, "after_m1"), x, b_m1, self.gain(W.g_LN1, layer, 0))
 
         a = self.activate(W.W_m2, x, b_m2, layer)
-        y = self.project(W.W_m3, self.scale_activations(a, layer), layer, "m3")
+        y = self.scale(self.project(W.W_m3, self.scale(a, layer, "inner"), layer, "m3"), layer, "m3")
         y = self.adapt(self.kernels.drop(y, self.stage), layer, "after_m3")
         return self.add_norm(y, x, b_m3, self.gain(W.g_LN2, layer, 1))
 
@@ -104,9 +105,10 @@ class Pass:
         return self._add_branches(linear(x), x, layer, site)
 
     def activate(self, linear: Linear, x: Tensor, b: Tensor, layer: int) -> Tensor:
-        """The activation of x (W + BA + S)ᵀ + b; the kernels compute it at once where no row has a difference here."""
-        if (layer, "m2") in self.gathered.branches:
-            return self.kernels.add_activate(self.project(linear, x, layer, "m2"), b, self.stage)
+        """The activation of x (W + BA + S)ᵀ, scaled, + b; at once by the kernels where no row changes the map."""
+        if (layer, "m2") in self.gathered.branches or "m2" in self.gathered.scales:
+            z = self.scale(self.project(linear, x, layer, "m2"), layer, "m2")
+            return self.kernels.add_activate(z, b, self.stage)
         return self.kernels.project_activate(linear, x, b, self.stage)
 
     def adapt(self, y: Tensor, layer: int, site: str) -> Tensor:
@@ -122,18 +124,16 @@ class Pass:
         return self.kernels.add_norm(y, x, b, self.stage, gain, self.base.config.eps)
 
     def scale_keys_and_values(self, qkv: Tensor, layer: int) -> Tensor:
-        """[tokens, 3h] with IA3's scales on keys and values (Liu et al. 2022, section 3.3)."""
-        if self.gathered.scales is None:
+        """[tokens, 3h] with the scales of keys and values."""
+        if not {"k", "v"} & self.gathered.scales.keys():
             return qkv
-        h = self.base.config.hidden_size
-        scale = self.rows.scale[:, layer, : 2 * h].index_select(0, self.gathered.scales)
-        return torch.cat([qkv[:, :h], qkv[:, h:] * scale], dim=1)
+        q, k, v = qkv.split(self.base.config.hidden_size, dim=1)
+        return torch.cat([q, self.scale(k, layer, "k"), self.scale(v, layer, "v")], dim=1)
 
-    def scale_activations(self, a: Tensor, layer: int) -> Tensor:
-        """[tokens, f] with IA3's scales on what the MLP's second map reads (Liu et al. 2022, section 3.3)."""
-        if self.gathered.scales is None:
-            return a
-        return a * self.rows.scale[:, layer, 2 * self.base.config.hidden_size :].index_select(0, self.gathered.scales)
+    def scale(self, y: Tensor, layer: int, place: str) -> Tensor:
+        """`y` [tokens, h or f] times the scales that the tokens' rows have at one of `PLACES`."""
+        index = self.gathered.scales.get(place)
+        return y if index is None else y * self.rows.scales[place].table[:, layer].index_select(0, index)
 
     def drop_attention_output(self, y: Tensor) -> Tensor:
         """Dropout on the attention sublayer's output, for families that have it."""

@@ -10,9 +10,9 @@ between layers are kept without the bias of the LayerNorm that made them; `prev`
     b_m3' = b_m3 + b_LN1
     prev  = b_LN2                                 the last layer's goes into the head
 
-Every W is W + BA + S where the task has a low-rank or sparse difference. A task's scale of the value multiplies the
-value's bias too. The bias that an adapter's input lacks (β, b_m3) goes into the adapter's first bias; the adapter's
-last bias goes into the row's shift (b_m1', b_m3').
+Every W is W + BA + S where the task has a low-rank or sparse difference. A task's scale of a map's output multiplies
+the map's bias too: b_v + W_v prev, β, b_m2' and the b_m3 in b_m3'. The bias that an adapter's input lacks (β, b_m3)
+goes into the adapter's first bias; the adapter's last bias goes into the row's shift (b_m1', b_m3').
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,8 +34,7 @@ from onebert_store.file.delta import (
     HEAD_WEIGHT,
     LORA_A,
     LORA_B,
-    SCALE,
-    SCALED,
+    PLACES,
     SPARSE_INDEX,
     SPARSE_VALUE,
     Delta,
@@ -91,8 +90,14 @@ class _Folding:
         out, into = self.base.param(f"W_{part}", layer).shape
         return Sparse(torch.stack([index // into, index % into]), self.tensors[SPARSE_VALUE + path], (out, into))
 
-    def scale_of(self, part: str, layer: int) -> Tensor | None:
-        return self.tensors.get(SCALE + self.base.anatomy.path(part, layer))
+    def scale_of(self, place: str, layer: int) -> Tensor | None:
+        prefix, symbol, _ = PLACES[place]
+        return self.tensors.get(prefix + self.base.anatomy.path(symbol.removeprefix("W_"), layer))
+
+    def scaled(self, part: str, layer: int, bias: Tensor) -> Tensor:
+        """What is constant in the output of a map, times the scale of its output."""
+        scale = self.scale_of(part, layer)
+        return bias if scale is None else scale * bias
 
     def apply(self, part: str, layer: int, vector: Tensor) -> Tensor:
         """(W + BA + S) vector, without forming the sum."""
@@ -110,12 +115,11 @@ class _Folding:
         branches: dict[tuple[int, str], tuple[Branch, ...]] = {}
         for layer in range(self.base.config.num_layers):
             b_LN1 = self.param("b_LN1", layer)
-            b_v = self.param("b_v", layer) + self.apply("v", layer, prev)
-            s_v = self.scale_of("v", layer)
+            b_v = self.scaled("v", layer, self.param("b_v", layer) + self.apply("v", layer, prev))
             b_q = self.param("b_q", layer) + self.apply("q", layer, prev)
-            b_m1 = self.param("b_m1", layer) + self.apply("m1", layer, b_v if s_v is None else s_v * b_v)
-            b_m2 = self.param("b_m2", layer) + self.apply("m2", layer, b_LN1)
-            b_m3 = self.param("b_m3", layer)
+            b_m1 = self.scaled("m1", layer, self.param("b_m1", layer) + self.apply("m1", layer, b_v))
+            b_m2 = self.scaled("m2", layer, self.param("b_m2", layer) + self.apply("m2", layer, b_LN1))
+            b_m3 = self.scaled("m3", layer, self.param("b_m3", layer))
             branches |= {(layer, site): found for site in SITES if (found := self.joining(site, layer))}
             for part, bias in (("m1", b_m1), ("m3", b_m3)):
                 if adapter := self.adapter(part, layer, bias):
@@ -134,17 +138,15 @@ class _Folding:
         gain = [torch.stack([self.param("g_LN1", layer), self.param("g_LN2", layer)]) for layer in layers]
         return self.param("g_LN0"), torch.stack(gain)
 
-    def scales(self) -> Tensor | None:
-        if not any(name.startswith(SCALE) for name in self.tensors):
-            return None
-        ones = torch.ones(self.base.config.intermediate_size, device=self.base.device)
-        parts = [(symbol.removeprefix("W_"), side) for symbol, side in SCALED.items()]
-        rows = []
-        for layer in range(self.base.config.num_layers):
-            sizes = [self.base.param(f"W_{part}", layer).shape[side] for part, side in parts]
-            found = [self.scale_of(part, layer) for part, _ in parts]
-            rows.append(torch.cat([ones[:n] if one is None else one for n, one in zip(sizes, found, strict=True)]))
-        return torch.stack(rows)
+    def scales(self) -> dict[str, Tensor]:
+        """By place, the scales of all layers; those of a layer that has none are ones."""
+        places = {}
+        for place, (_, symbol, side) in PLACES.items():
+            found = [self.scale_of(place, layer) for layer in range(self.base.config.num_layers)]
+            if any(one is not None for one in found):
+                ones = torch.ones(self.base.param(symbol, 0).shape[side], device=self.base.device)
+                places[place] = torch.stack([ones if one is None else one for one in found])
+        return places
 
     def joining(self, site: str, layer: int) -> tuple[Branch, ...]:
         """The branches that add to one product."""

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from onebert_encoder.base.base import Base, LayerWeights
-from onebert_encoder.compute.kernels.forward import Job, Layer, Model
+from onebert_encoder.compute.kernels.forward import Job, Layer, Model, Scale
 from onebert_encoder.compute.kernels.products import NativeProducts, Packed
 from onebert_encoder.compute.linear import PackedLinear
 from onebert_encoder.compute.quantized import Int8Linear
@@ -93,7 +93,8 @@ class Forward:
         return x
 
     def _run_stage(self, rows: Rows, stage: Stage, x: Tensor, enters: Batch | None, classifiers: Array) -> None:
-        gains, scales = _of_token(rows.gain_of_row, stage), _of_token(rows.scale_of_row, stage)
+        gains = _of_token(rows.gain_of_row, stage)
+        scales = [(one.table, _of_token(one.of_row, stage)) for one in rows.scales.values()]
         sites, _kept = _sites(rows, stage, self._depth)
         tokens, threads = len(stage.row_of_token), torch.get_num_threads()
         rounds = max(1, round(tokens / (threads * _GROUP)))
@@ -104,7 +105,9 @@ class Forward:
             *(x.data_ptr(), stage.edges.data_ptr(), stage.row_of_token.data_ptr()),
             *(rows.shift.data_ptr(), rows.shift.stride(0), rows.shift.stride(1)),
             *(rows.g_LN0.data_ptr(), rows.gain.data_ptr(), None if gains is None else gains.ctypes.data),
-            *(rows.scale.data_ptr(), None if scales is None else scales.ctypes.data),
+            (Scale * len(scales))(
+                *(Scale(table.data_ptr(), None if own is None else own.ctypes.data) for table, own in scales)
+            ),
             *(None if sites is None else sites.ctypes.data, classifiers.ctypes.data),
             *(len(classifiers), threads, group),
         )

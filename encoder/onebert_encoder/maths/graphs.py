@@ -51,13 +51,13 @@ class _Kind:
     Attributes:
         size: tokens, the filling included.
         longest: bound of a sequence's tokens.
-        scaled: whether a row has scales.
+        scaled: the places where a row has scales.
         branches: see `GpuBranches.key`.
     """
 
     size: int
     longest: int
-    scaled: bool
+    scaled: tuple[str, ...]
     branches: tuple[tuple[Turn, int], ...]
 
 
@@ -147,7 +147,7 @@ class Graphs:
 
         The tables are kept referenced, so that their memory is not given to something else meanwhile.
         """
-        tables = (rows.shift, rows.gain, rows.g_LN0, rows.scale)
+        tables = (rows.shift, rows.gain, rows.g_LN0, *(scales.table for scales in rows.scales.values()))
         if [table.data_ptr() for table in tables] != [table.data_ptr() for table in self._tables]:
             self._graphs.clear()
             self._seen.clear()
@@ -193,7 +193,7 @@ def _kind_of(batch: Batch, gathered: Gathered, max_length: int) -> _Kind:
     # Programs are launched for the longest sequence there may be. Classes keep them, and the recordings, few.
     size, longest = len(batch.word), int(batch.lengths.max())
     bound = next((bound for bound in (64, 128, 256, 512) if longest <= bound), max_length)
-    return _Kind(size, min(bound, size, max_length), gathered.scales is not None, _branches_of(gathered).key)
+    return _Kind(size, min(bound, size, max_length), tuple(gathered.scales), _branches_of(gathered).key)
 
 
 @dataclass(frozen=True)
@@ -207,14 +207,15 @@ class _StaticInputs:
     def of(cls, base: Base, kind: _Kind, branches: GpuBranches) -> "_StaticInputs":
         """Inputs of zeros, in sequences as long as they may be: other numbers than those of any batch."""
         size = kind.size
-        word, position, row_of_token, gains, scales = torch.zeros(5, size, dtype=torch.int64, device=base.device)
+        zeros = torch.zeros(4 + len(kind.scaled), size, dtype=torch.int64, device=base.device)
+        word, position, row_of_token, gains, *scales = zeros
         sequences = max(1, size // _TOKENS_PER_SEQUENCE)
         edges = torch.arange(sequences + 1, dtype=torch.int32, device=base.device).mul_(kind.longest).clamp_(max=size)
         lengths = np.full(sequences, kind.longest)
         filling, layers = step_at(size), range(base.config.num_layers)
         # A span for each sequence and the filling, each with one tile that is not full.
         room = branches.static(sequences + 1 + size // TILE_TOKENS)
-        gathered = Gathered(gains, scales if kind.scaled else None, room)
+        gathered = Gathered(gains, dict(zip(kind.scaled, scales, strict=True)), room)
         rows = np.zeros(sequences, dtype=np.int64)
         stage = Stage(layers, None, filling, row_of_token, [], edges, rows, lengths, base.dtype)
         return cls(Batch(word, position, [stage], [], rows, lengths, base.batch_invariant), gathered)
@@ -226,7 +227,7 @@ class _StaticInputs:
             (self.batch.word, batch.word),
             (self.batch.position, batch.position),
             (here.row_of_token, stage.row_of_token),
-            (self.gathered.scales, gathered.scales),
+            *((index, gathered.scales[place]) for place, index in self.gathered.scales.items()),
             (self.gathered.gains, gathered.gains),
         ]
         given = [(into, index) for into, index in copied if into is not None and index is not None]

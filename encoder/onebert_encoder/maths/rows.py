@@ -1,7 +1,7 @@
 """Rows: folded tasks, single ones as `fold` makes them, and stacked ones from which `encode` gathers."""
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from onebert_encoder.base.base import Base
 from onebert_encoder.layout.branches import Branches, BranchesOf
+from onebert_store.file.delta import PLACES
 
 # What a head reads of its sequence, as forward.h numbers it.
 POOLED = {"cls": 0, "pooler": 0, "mean": 1, "none": 2}
@@ -65,7 +66,8 @@ class Row:
         shift: [layers, 3h + f], the vectors b_q' b_m1' b_m3' (h each) and b_m2' (f) of each layer.
         g_LN0: [e], the embedding LayerNorm's gain; None for the base's.
         gain: [layers, 2, h], g_LN1 and g_LN2; None for the base's.
-        scale: [layers, 2h + f], scales of the key, the value and the input of W_m3; None where all are one.
+        scales: [layers, h or f] for each of `PLACES` where the task scales something: the outputs of the maps of these
+            names, and `inner`, the input of W_m3.
         branches: what the task adds to the shared products.
         head: the classifier, or None for the bare base.
     """
@@ -73,9 +75,22 @@ class Row:
     shift: Tensor
     g_LN0: Tensor | None
     gain: Tensor | None
-    scale: Tensor | None
+    scales: Mapping[str, Tensor]
     branches: BranchesOf
     head: Head | None
+
+
+@dataclass(frozen=True)
+class Scales:
+    """The scales of several rows at one place.
+
+    Attributes:
+        table: [entries, layers, h or f], compute dtype; entry 0 is all ones.
+        of_row: index into `table` for each row.
+    """
+
+    table: Tensor
+    of_row: Sequence[int]
 
 
 @dataclass(frozen=True)
@@ -87,8 +102,7 @@ class Rows:
         g_LN0: [gains, e], compute dtype; entry 0 is the base's.
         gain: [gains, layers, 2, h], compute dtype; entry 0 is the base's.
         gain_of_row: index into `g_LN0` and `gain` for each row; 0 is the base's.
-        scale: [scales, layers, 2h + f], compute dtype; entry 0 is all ones.
-        scale_of_row: index into `scale` for each row.
+        scales: by place, for every place of `PLACES` and in their order.
         branches: for each row its branches in the compute dtype, mostly none.
         heads: the classifier of each row.
     """
@@ -97,8 +111,7 @@ class Rows:
     g_LN0: Tensor
     gain: Tensor
     gain_of_row: Sequence[int]
-    scale: Tensor
-    scale_of_row: Sequence[int]
+    scales: Mapping[str, Scales]
     branches: Sequence[Branches]
     heads: Sequence[Head | None]
 
@@ -108,14 +121,13 @@ def stack_rows(base: Base, rows: Sequence[Row]) -> Rows:
     defaults = Defaults.of(base)
     g_LN0, gain_of_row = _stacked([row.g_LN0 for row in rows], defaults.g_LN0)
     gain, _ = _stacked([row.gain for row in rows], defaults.gain)
-    scale, scale_of_row = _stacked([row.scale for row in rows], defaults.scale)
+    scales = {place: _stacked([row.scales.get(place) for row in rows], ones) for place, ones in defaults.scales.items()}
     return Rows(
         shift=torch.stack([row.shift for row in rows]).to(base.dtype),
         g_LN0=g_LN0.to(base.dtype),
         gain=gain.to(base.dtype),
         gain_of_row=gain_of_row,
-        scale=scale.to(base.dtype),
-        scale_of_row=scale_of_row,
+        scales={place: Scales(table.to(base.dtype), of_row) for place, (table, of_row) in scales.items()},
         branches=[cast_branches(row, base.dtype) for row in rows],
         heads=[row.head for row in rows],
     )
@@ -141,8 +153,8 @@ def diverges_at(row: Row, bare: Row, base: Base) -> int:
     changed = (row.shift != bare.shift).any(dim=1)
     if row.gain is not None:
         changed |= (row.gain != defaults.gain).flatten(1).any(dim=1)
-    if row.scale is not None:
-        changed |= (row.scale != 1).any(dim=1)
+    for scale in row.scales.values():
+        changed |= (scale != 1).any(dim=1)
     joined = {layer for layer, _ in row.branches}
     return next((layer for layer, differs in enumerate(changed.tolist()) if differs or layer in joined), len(changed))
 
@@ -153,7 +165,7 @@ class Defaults:
 
     g_LN0: Tensor
     gain: Tensor
-    scale: Tensor
+    scales: Mapping[str, Tensor]
 
     @classmethod
     def of(cls, base: Base) -> "Defaults":
@@ -161,7 +173,10 @@ class Defaults:
         config = base.config
         layers = range(config.num_layers)
         gain = [torch.stack([base.param("g_LN1", layer), base.param("g_LN2", layer)]) for layer in layers]
-        ones = torch.ones(len(layers), 2 * config.hidden_size + config.intermediate_size, device=base.device)
+        ones = {
+            place: torch.ones(len(layers), base.param(symbol, 0).shape[side], device=base.device)
+            for place, (_, symbol, side) in PLACES.items()
+        }
         return cls(base.param("g_LN0"), torch.stack(gain), ones)
 
 

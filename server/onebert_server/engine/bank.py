@@ -3,7 +3,7 @@
 import mmap
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -13,7 +13,7 @@ from onebert_encoder.base.base import Base
 from onebert_encoder.layout.branches import Branches
 from onebert_encoder.maths.batch import BASE_ROW
 from onebert_encoder.maths.fold import fold
-from onebert_encoder.maths.rows import Defaults, Head, Row, Rows, cast_branches, diverges_at
+from onebert_encoder.maths.rows import Defaults, Head, Row, Rows, Scales, cast_branches, diverges_at
 from onebert_server.engine.memory import memory_limit
 from onebert_store.errors import BankFull
 
@@ -50,14 +50,14 @@ class Bank:
         self._lock = threading.Lock()
         self._bare = fold(base, {})
         defaults = Defaults.of(base)
-        shift, *own = (one.to(base.dtype) for one in (self._bare.shift, *vars(defaults).values()))
-        g_LN0, gain, scale = (_Table(one, self._capacity(one, shift, *own)) for one in own)
-        self._shift = _Table(shift, self._capacity(shift, shift, *own))
+        first = [self._bare.shift, defaults.g_LN0, defaults.gain, *defaults.scales.values()]
+        first = [one.to(base.dtype) for one in first]
+        self._shift, g_LN0, gain, *scales = (_Table(one, self._capacity(one, first)) for one in first)
         self._gains = _Own(g_LN0, gain)
-        self._scales = _Own(scale)
+        self._scales = {place: _Own(table) for place, table in zip(defaults.scales, scales, strict=True)}
         self._branches: list[Branches] = [Branches()]
         self._heads: list[Head | None] = [None]
-        self._row_bytes: list[int] = [sum(one.nbytes for one in (shift, *own))]
+        self._row_bytes: list[int] = [sum(one.nbytes for one in first)]
         self._free: list[int] = []
         self.num_bytes = self._row_bytes[BASE_ROW]
         self.diverges_at: list[int] = [base.config.num_layers]
@@ -83,7 +83,8 @@ class Bank:
                 self._heads[slot] = row.head.copied() if row.head else None
                 self.diverges_at[slot] = diverges_at(row, self._bare, self._base)
                 self._gains.install(slot, row.g_LN0, row.gain)
-                self._scales.install(slot, row.scale)
+                for place, scale in row.scales.items():
+                    self._scales[place].install(slot, scale)
             except BaseException:
                 self._forget(slot)
                 raise
@@ -121,7 +122,7 @@ class Bank:
         """Rows in use, the bare base not counted."""
         return len(self._heads) - 1 - len(self._free)
 
-    def _capacity(self, row: Tensor, *all_rows: Tensor) -> int:
+    def _capacity(self, row: Tensor, all_rows: Sequence[Tensor]) -> int:
         """How many rows a table reserves: on a CPU as if it held nothing else, on a GPU its share of one half."""
         if self._base.device.type == "cpu":
             return max(_LEAST_ROWS, self.max_bytes // row.nbytes)
@@ -132,8 +133,7 @@ class Bank:
         size = self._shift.row_bytes
         if row.gain is not None:
             size += self._gains.row_bytes
-        if row.scale is not None:
-            size += self._scales.row_bytes
+        size += sum(self._scales[place].row_bytes for place in row.scales)
         size += sum(branch.nbytes for found in branches.values() for branch in found)
         if row.head is not None:
             size += row.head.weight.nbytes + row.head.bias.nbytes + _own_dense_bytes(row.head, self._base)
@@ -142,7 +142,8 @@ class Bank:
     def _forget(self, slot: int) -> None:
         self._shift.forget(slot)
         self._gains.forget(slot)
-        self._scales.forget(slot)
+        for scales in self._scales.values():
+            scales.forget(slot)
         self._branches[slot] = Branches()
         self._heads[slot] = None
         self.num_bytes -= self._row_bytes[slot]
@@ -151,7 +152,8 @@ class Bank:
 
     def _new_slot(self) -> int:
         self._gains.of_row.append(0)
-        self._scales.of_row.append(0)
+        for scales in self._scales.values():
+            scales.of_row.append(0)
         self._branches.append(Branches())
         self._heads.append(None)
         self._row_bytes.append(0)
@@ -165,8 +167,7 @@ class Bank:
             g_LN0=g_LN0,
             gain=gain,
             gain_of_row=self._gains.of_row,
-            scale=self._scales.tables[0].written,
-            scale_of_row=self._scales.of_row,
+            scales={place: Scales(own.tables[0].written, own.of_row) for place, own in self._scales.items()},
             branches=self._branches,
             heads=self._heads,
         )

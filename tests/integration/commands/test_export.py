@@ -40,7 +40,7 @@ def base_of(family: str) -> Base:
 
 
 def random_delta(base: Base, parts: str, pooling: str = "pooler", task_type: str | None = None) -> Delta:
-    """A delta of parts joined by `+`: those of `far_delta`, `sparse`, `scales`, `adapters`; `cls` has a tanh layer."""
+    """A delta of parts joined by `+`: those of `far_delta` and of `EXTRA`; `cls` has a tanh layer."""
     rng, spec = np.random.default_rng(7), base.spec
     task_type = task_type or TASKS[pooling]
     labels = ["start", "end"] if task_type == "span" else ["O", "B-x", "I-x"]
@@ -78,13 +78,21 @@ def scales(spec: Any, rng: np.random.Generator) -> dict[str, np.ndarray]:
     }
 
 
+def output_scales(spec: Any, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    return {
+        f"output_scale.{name}": rng.normal(1, 0.5, shape[0]).astype(np.float32)
+        for name, shape in spec.modules.items()
+        if spec.symbols[name] in ("W_m1", "W_m2", "W_m3")
+    }
+
+
 def adapters(spec: Any, rng: np.random.Generator) -> dict[str, np.ndarray]:
     shapes = {"down.{}.weight": (4, 32), "down.{}.bias": (4,), "up.{}.weight": (32, 4), "up.{}.bias": (32,)}
     module = next(name for name in spec.modules if spec.symbols[name] == "W_m3")
     return {f"adapter_{key.format(module)}": rng.normal(0, 1, s).astype(np.float32) for key, s in shapes.items()}
 
 
-EXTRA = {"sparse": sparse, "scales": scales, "adapters": adapters}
+EXTRA = {"sparse": sparse, "scales": scales, "output_scales": output_scales, "adapters": adapters}
 
 PEFT = {
     "lora": ("bert", "lora", "pooler", "LORA"),
@@ -99,6 +107,7 @@ PEFT = {
     "gains": ("roberta", "gains", "cls", "LN_TUNING"),
     "scales": ("bert", "scales", "pooler", "IA3"),
     "scales, roberta": ("roberta", "scales", "cls", "IA3"),
+    "scales of outputs": ("bert", "output_scales", "pooler", "IA3"),
     "tokens": ("distilbert", "spafit", "none", "LORA"),
     "tokens, electra": ("electra", "layernorm", "none", "LN_TUNING"),
 }
@@ -158,6 +167,8 @@ NOT_PEFT = {
     "sparse": ("bert", "sparse", "pooler", "sparse differences"),
     "adapters": ("bert", "adapters", "pooler", "adapters"),
     "scales beside biases": ("bert", "scales+bitfit", "pooler", "scales"),
+    "scales of outputs beside biases": ("bert", "output_scales+bitfit", "pooler", "scales"),
+    "scales of both sides of a map": ("bert", "scales+output_scales", "pooler", "not both"),
 }
 
 
@@ -178,7 +189,7 @@ def write(folder: Path, delta: Delta, base: Base, family: str) -> str:
 
 
 MERGED = {
-    "everything": ("bert", "bitfit+gains+lora+sparse+scales", "pooler"),
+    "everything": ("bert", "bitfit+gains+lora+sparse+scales+output_scales", "pooler"),
     "own tanh layer": ("bert", "spafit", "cls"),
     "sparse, roberta": ("roberta", "sparse+layernorm", "cls"),
     "scales, roberta with the base's pooler": ("roberta", "scales+bitfit", "pooler"),

@@ -64,6 +64,18 @@ SAME = {
         "bert",
         IA3Config(task_type="SEQ_CLS", target_modules=["query", "key", "value"], feedforward_modules=[]),
     ),
+    "ia3 on every output": (
+        "bert",
+        IA3Config(task_type="SEQ_CLS", target_modules=ALL_MAPS, feedforward_modules=[]),
+    ),
+    "ia3 on an input and on outputs": (
+        "bert",
+        IA3Config(task_type="SEQ_CLS", target_modules=ALL_MAPS, feedforward_modules=["output.dense"]),
+    ),
+    "ia3 on an output of one layer, distilbert": (
+        "distilbert",
+        IA3Config(task_type="TOKEN_CLS", target_modules=["layer.1.ffn.lin2"], feedforward_modules=[]),
+    ),
     "tokens": ("bert", lora(task_type="TOKEN_CLS", bias="all")),
     "tokens, distilbert": ("distilbert", lora(task_type="TOKEN_CLS", target_modules=["q_lin", "lin2"])),
     "tokens, electra": ("electra", lora(task_type="TOKEN_CLS", bias="all")),
@@ -119,15 +131,19 @@ FOREIGN = {
     "gelu head": ("electra", lora(), "gelu layer"),
     "embeddings": ("bert", lora(target_modules=["word_embeddings"]), "embeddings.word_embeddings"),
     "trained embeddings": ("bert", lora(modules_to_save=["word_embeddings"]), "embeddings.word_embeddings.weight"),
-    "ia3 inside the mlp": (
+    "ia3 on what the mlp reads": (
         "bert",
-        IA3Config(task_type="SEQ_CLS", target_modules=["intermediate.dense"], feedforward_modules=[]),
+        IA3Config(
+            task_type="SEQ_CLS",
+            target_modules=["key", "intermediate.dense"],
+            feedforward_modules=["intermediate.dense"],
+        ),
         "encoder.layer.0.intermediate.dense",
     ),
-    "ia3 on an output": (
+    "ia3 on what keys read": (
         "bert",
-        IA3Config(task_type="SEQ_CLS", target_modules=["layer.1.output.dense"], feedforward_modules=[]),
-        "encoder.layer.1.output.dense",
+        IA3Config(task_type="SEQ_CLS", target_modules=["key"], feedforward_modules=["key"]),
+        "encoder.layer.0.attention.self.key",
     ),
 }
 

@@ -22,7 +22,10 @@ from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import Rows, diverges_at, stack_rows
 from onebert_encoder.text.tokens import Tokens
 
-KINDS = ("frozen", "bitfit", "layernorm", "gains", "lora", "spafit", "sparse", "adapter", "scale", "everything")
+KINDS = (
+    *("frozen", "bitfit", "layernorm", "gains", "lora", "spafit", "sparse", "adapter", "scale", "output-scale"),
+    "everything",
+)
 TOLERANCE = 1e-4
 
 
@@ -168,7 +171,7 @@ def test_gradients_of_the_folded_biases_are_the_plain_models(family: str) -> Non
 
     reference = Reference(tiny_base(family), values, "mean")
     own = dict(reference.model.named_parameters())
-    hooked = [name for name in values if name.startswith(("adapter", "scale"))]
+    hooked = [name for name in values if name.startswith(("adapter", "scale", "output_scale"))]
     for name in hooked:
         reference.tensors[name].requires_grad_()
     theirs = [reference.differentiable_logits(text.input_ids, text.type_ids) for text in texts]

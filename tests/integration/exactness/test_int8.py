@@ -27,7 +27,7 @@ TEXTS = (
 )
 # Parts of a delta that would carry the default base far from where anything trained ends, by a tenth.
 SHRUNK = ("delta", "lora_A", "sparse_value", "adapter_up")
-KINDS = ("bitfit", "lora", "sparse", "adapter", "scale")
+KINDS = ("bitfit", "lora", "sparse", "adapter", "scale", "output-scale")
 
 
 def near_delta(spec, kind, seed):
@@ -35,7 +35,7 @@ def near_delta(spec, kind, seed):
     for name, value in tensors.items():
         if name.startswith(SHRUNK):
             tensors[name] = value * np.float32(0.1)
-        elif name.startswith("scale"):
+        elif name.startswith(("scale", "output_scale")):
             tensors[name] = 1 + (value - 1) * np.float32(0.1)
     return tensors
 

@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 ON_GPU = torch.cuda.is_available()
 DEVICE = "cuda" if ON_GPU else "cpu"
 DTYPE = torch.bfloat16 if ON_GPU else torch.float32
-KINDS = ("bitfit", "gains", "layernorm", "frozen", "lora", "scale", "sparse", "lora", "adapter")
+KINDS = ("bitfit", "gains", "layernorm", "frozen", "lora", "scale", "sparse", "lora", "adapter", "output-scale")
 
 
 class Imitation:
@@ -134,8 +134,9 @@ def test_batches_of_one_size_and_any_other_content(recorder: Any) -> None:
         [([9, 5], [5, 1]), ([16], [8]), ([9, 7], [5, 8]), ([10], [8]), ([4, 7], [2, 5]), ([16], [5])],
         [([9, 5], [9, 1]), ([16], [9]), ([9, 7], [9, 9]), ([10], [9]), ([4, 7], [2, 9]), ([16], [9])],
         [([9, 5], [6, 1]), ([16], [6]), ([9, 7], [6, 6]), ([10], [6]), ([4, 7], [2, 6]), ([16], [6])],
+        [([9, 5], [10, 1]), ([16], [10]), ([9, 7], [10, 10]), ([10], [10]), ([4, 7], [2, 10]), ([16], [10])],
     ],
-    ids=["low rank", "adapters", "scales"],
+    ids=["low rank", "adapters", "scales", "scales of outputs"],
 )
 def test_rows_that_change_more_than_biases_are_recorded(recorder: Any, mixtures: list[Any]) -> None:
     base, rows = zoo()
@@ -148,13 +149,13 @@ def test_rows_that_change_more_than_biases_are_recorded(recorder: Any, mixtures:
 
 
 def test_what_computes_more_is_recorded_for_itself(recorder: Any) -> None:
-    """Biases alone, low-rank branches and scales take turns at one size; none answers for another."""
+    """Biases alone, low-rank branches and scales of two kinds take turns at one size; none answers for another."""
     base, rows = zoo()
     graphs = Graphs(base, recorder)
-    for seed in range(15):
-        assert_same(graphs, base, rows, [10], [(1, 5, 6)[seed % 3]], seed)
+    for seed in range(20):
+        assert_same(graphs, base, rows, [10], [(1, 5, 6, 10)[seed % 4]], seed)
     if not ON_GPU:
-        assert recorder.replays == 3 * (1 + 2)
+        assert recorder.replays == 4 * (1 + 2)
 
 
 def test_long_texts_are_recorded_for_themselves(recorder: Any) -> None:

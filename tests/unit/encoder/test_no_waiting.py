@@ -88,7 +88,7 @@ def tasks(kinds: tuple[str, ...], poolings: tuple[str, ...]) -> tuple[Base, Rows
 @pytest.mark.parametrize(
     ("kinds", "poolings"),
     [
-        (("bitfit", "gains", "scale", "lora", "adapter", "sparse"), ("mean",)),
+        (("bitfit", "gains", "scale", "output-scale", "lora", "adapter", "sparse"), ("mean",)),
         (("bitfit",), ("pooler", "mean", "cls", "none")),
     ],
 )

@@ -60,13 +60,13 @@ def test_rows_keep_their_answers_while_the_bank_grows() -> None:
 def test_tables_stay_where_they_are_while_the_bank_grows() -> None:
     def addresses() -> list[int]:
         rows = bank.rows
-        return [table.data_ptr() for table in (rows.shift, rows.g_LN0, rows.gain, rows.scale)]
+        return [table.data_ptr() for table in (rows.shift, rows.g_LN0, rows.gain, rows.scales["inner"].table)]
 
     bank = Bank(base())
     before = addresses()
     for seed in range(300):
         bank.install(row(7 + seed % 2, "everything"))
-    assert len(bank.rows.shift) == len(bank.rows.scale) == 301
+    assert len(bank.rows.shift) == len(bank.rows.scales["inner"].table) == 301
     assert addresses() == before
 
 
@@ -92,7 +92,7 @@ def test_a_released_row_gives_its_memory_back(tmp_path: Path) -> None:
         """Bytes of the pages of the bank's tables that lie in memory, as the kernel says of each page."""
         total = 0
         rows = bank.rows
-        for table in (rows.shift, rows.g_LN0, rows.gain, rows.scale):
+        for table in (rows.shift, rows.g_LN0, rows.gain, rows.scales["inner"].table):
             start = table.data_ptr() // mmap.PAGESIZE * mmap.PAGESIZE
             pages = -(-(table.data_ptr() + table.nbytes - start) // mmap.PAGESIZE)
             found = (ctypes.c_ubyte * pages)()

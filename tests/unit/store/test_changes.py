@@ -35,7 +35,9 @@ def test_a_low_rank_change_is_that_of_the_product(out, r, columns, tile, dtype):
 
 
 @pytest.mark.parametrize("size", [1, 5, 2**20, 2**20 + 1])
-@pytest.mark.parametrize(("prefix", "kind", "start"), [("delta.", "added", 0), ("scale.", "scale", 1)])
+@pytest.mark.parametrize(
+    ("prefix", "kind", "start"), [("delta.", "added", 0), ("scale.", "scale", 1), ("output_scale.", "output-scale", 1)]
+)
 def test_vectors_are_measured_whatever_their_length(size, prefix, kind, start):
     numbers = np.random.default_rng(size).normal(size=size).astype(np.float32)
     (change,) = changes({f"{prefix}embeddings.LayerNorm.bias": numbers})
@@ -77,14 +79,16 @@ SHAPE = (6, 5)
 def whole(tensors):
     """What a delta adds to one vector, one factor and one matrix, computed whole."""
     vector = tensors.get("delta.layer.0.v", np.zeros(4))
-    factor = tensors.get("scale.layer.0.x", np.ones(6)).astype(float) - 1
+    factor, of_output = (
+        tensors.get(f"{name}.layer.0.x", np.ones(6)).astype(float) - 1 for name in ("scale", "output_scale")
+    )
     matrix = np.zeros(SHAPE)
     if "lora_A.layer.0.x" in tensors:
         matrix += tensors["lora_B.layer.0.x"].astype(float) @ tensors["lora_A.layer.0.x"].astype(float)
     sparse = np.zeros(SHAPE[0] * SHAPE[1])
     if "sparse_index.layer.0.x" in tensors:
         sparse[tensors["sparse_index.layer.0.x"]] = tensors["sparse_value.layer.0.x"]
-    return {"added": vector, "scale": factor, "low-rank": matrix, "sparse": sparse}
+    return {"added": vector, "scale": factor, "output-scale": of_output, "low-rank": matrix, "sparse": sparse}
 
 
 def some(seed, rank, kinds):
@@ -92,6 +96,7 @@ def some(seed, rank, kinds):
     found = {
         "delta.layer.0.v": rng.normal(size=4).astype(np.float32),
         "scale.layer.0.x": rng.normal(size=6).astype(np.float16),
+        "output_scale.layer.0.x": rng.normal(size=6).astype(np.float32),
         "lora_A.layer.0.x": rng.normal(size=(rank, SHAPE[1])).astype(np.float32),
         "lora_B.layer.0.x": rng.normal(size=(SHAPE[0], rank)).astype(ml_dtypes.bfloat16),
         "sparse_index.layer.0.x": np.sort(rng.choice(30, 4, replace=False)).astype(np.int32),
@@ -101,7 +106,13 @@ def some(seed, rank, kinds):
     return {name: tensor for name, tensor in found.items() if name.partition(".")[0].split("_")[0] in kinds}
 
 
-KINDS = [{"delta", "lora", "sparse", "scale", "head"}, {"lora"}, {"sparse", "delta"}, {"scale", "head"}, set()]
+KINDS = [
+    {"delta", "lora", "sparse", "scale", "output", "head"},
+    {"lora"},
+    {"sparse", "delta"},
+    {"scale", "head"},
+    set(),
+]
 
 
 @pytest.mark.parametrize("one", KINDS)

@@ -88,7 +88,11 @@ def with_indices(indices, values, module="encoder.layer.0.intermediate.dense", d
 
 
 def test_sparse_differences_adapters_and_scales_are_accepted():
-    scales = {f"scale.{KEY.format(0)}": (4,), f"scale.{OUTPUT.format(1)}": (8,)}
+    scales = {
+        f"scale.{KEY.format(0)}": (4,),
+        f"scale.{OUTPUT.format(1)}": (8,),
+        f"output_scale.{OUTPUT.format(1)}": (4,),
+    }
     tensors = with_tensors(**adapter(OUTPUT.format(0)), **scales) | with_indices([0, 7, 31], 3)
     check(tiny_delta.make_delta(tensors=tensors), SPEC)
 
@@ -111,6 +115,8 @@ def test_sparse_differences_adapters_and_scales_are_accepted():
         (with_tensors(**adapter(OUTPUT.format(0), size=5)), "has 5 units, not 1 to 4"),
         (with_tensors(**{f"scale.{QUERY.format(0)}": (4,)}), "not tensors of this base"),
         (with_tensors(**{f"scale.{OUTPUT.format(0)}": (4,)}), r"is \[4\], not \[8\]"),
+        (with_tensors(**{f"output_scale.{OUTPUT.format(0)}": (8,)}), r"is \[8\], not \[4\]"),
+        (with_tensors(**{f"output_scale.{KEY.format(0)}": (4,)}), "not tensors of this base"),
     ],
 )
 def test_sparse_differences_adapters_and_scales_that_do_not_fit_are_named(tensors, message):

@@ -102,6 +102,20 @@ def test_ia3_scales_keys_values_and_the_inner_units():
     assert names("ia3") == {f"scale.encoder.layer.{i}.{part}" for i in (0, 1) for part in scaled}
 
 
+def test_ia3_elsewhere_scales_outputs():
+    behind = {
+        f"output_scale.encoder.layer.{i}.{part}" for i in (0, 1) for part in ("attention.output.dense", "output.dense")
+    }
+    inner = {f"scale.encoder.layer.{i}.output.dense" for i in (0, 1)}
+    assert names("ia3:o,m3") == behind
+    assert names("ia3:m3,inner,o") == behind | inner
+    assert names("ia3:-k,-v,-m2") == behind | inner
+    assert parse_method("ia3:inner,v,k").text == "ia3"
+    assert parse_method("ia3:-k,-v,-m2").text == "ia3:o,inner,m3"
+    with pytest.raises(InvalidMethod, match="choice of k, v, o, m2, inner, m3"):
+        parse_method("ia3:q")
+
+
 @pytest.mark.parametrize("method", ["random:1%", "random-rows:5%", "random-cols:5%"])
 def test_random_weights_are_those_of_the_layers(method):
     maps = {f"encoder.layer.{i}.{part}" for i in (0, 1) for part in LAYER if "LayerNorm" not in part}

@@ -71,16 +71,18 @@ def test_the_gap_is_between_the_best_weights_on_both_splits(base, data):
     assert recorded(base, data, measure_train=False)[2]["train"] is None
 
 
-@pytest.mark.parametrize("method", ["bitfit", "init-bias:bq", "bitfit+gamma", "random-bias:0.5%", "ia3", "lora"])
+@pytest.mark.parametrize(
+    "method", ["bitfit", "init-bias:bq", "bitfit+gamma", "random-bias:0.5%", "ia3", "ia3:inner,m3", "lora"]
+)
 def test_the_change_is_the_mean_difference_of_every_trained_vector(base, data, method):
     _, _, record, content = recorded(base, data, method=method)
     wanted = {}
     for name, tensor in loads(content).tensors.items():
         kind, _, path = name.partition(".")
-        if kind in ("delta", "scale"):
-            symbol = base.spec.symbols[path].replace("W_", "s_")
+        if kind in ("delta", "scale", "output_scale"):
+            symbol = base.spec.symbols[path].replace("W_", f"{kind[0]}_")
             layer = next((int(part) for part in path.split(".") if part.isdigit()), None)
-            wanted[symbol, layer] = float(np.abs(tensor - (kind == "scale")).mean())
+            wanted[symbol, layer] = float(np.abs(tensor - (kind != "delta")).mean())
     assert bool(wanted) == (method != "lora")
     got = {(change["symbol"], change["layer"]): change["mean_abs"] for change in record["change"]}
     assert len(got) == len(record["change"])

@@ -9,7 +9,7 @@ import torch
 from onebert_encoder.base.base import Base
 from onebert_store.file.canonical import Array
 from onebert_store.file.changes import changes
-from onebert_store.file.delta import DELTA, SCALE
+from onebert_store.file.delta import DELTA, OUTPUT_SCALE, SCALE
 from onebert_training.fit.result import Result, to_arrays
 from onebert_training.fit.run import Run
 
@@ -74,10 +74,11 @@ def changed_vectors(base: Base, tensors: Mapping[str, Array]) -> list[dict[str, 
         base: gives the symbol and layer of each vector.
         tensors: by the names of the delta file; the change of a scale is its distance from one.
     """
-    vectors = {name: tensor for name, tensor in tensors.items() if name.startswith((DELTA, SCALE))}
+    vectors = {name: tensor for name, tensor in tensors.items() if name.startswith((DELTA, SCALE, OUTPUT_SCALE))}
     return [
         {
-            "symbol": base.spec.symbols[change.name].replace("W_", "s_"),
+            # `s_m3` scales what W_m3 reads, `o_m3` what it gives.
+            "symbol": base.spec.symbols[change.name].replace("W_", "o_" if change.kind == "output-scale" else "s_"),
             "layer": change.layer,
             "mean_abs": change.mean_abs,
         }

@@ -13,7 +13,7 @@ from onebert_encoder.base.anatomy import family_of
 from onebert_encoder.base.base import TOKENIZER_FILES, Base
 from onebert_encoder.base.source import DEFAULT_BASE, find_base
 from onebert_store.errors import InvalidInput
-from onebert_store.file.delta import ADAPTER_DOWN, DELTA, LORA_A, LORA_B, SCALE, SCALED, SPARSE_INDEX, SPARSE_VALUE
+from onebert_store.file.delta import ADAPTER_DOWN, DELTA, LORA_A, LORA_B, PLACES, SPARSE_INDEX, SPARSE_VALUE
 from onebert_store.file.manifest import Manifest
 from onebert_training.interop.decided import IN_CONFIG, left_to_callers, problem_of
 from onebert_training.interop.folders import whole_folder, write_json, write_tensors
@@ -55,12 +55,11 @@ def merge(base: Base, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
             weight += tensors[LORA_B + module.name] @ A
         if (index := tensors.get(SPARSE_INDEX + module.name)) is not None:
             weight.view(-1)[index.long()] += tensors[SPARSE_VALUE + module.name]
-        if (scale := tensors.get(SCALE + module.name)) is not None:
-            # (IA)3 scales the output of the map, bias included, or its input.
-            gives = SCALED[module.symbol] == 0
-            weight *= scale[:, None] if gives else scale
-            if gives:
-                bias *= scale
+        for prefix, symbol, side in PLACES.values():
+            if symbol == module.symbol and (scale := tensors.get(prefix + module.name)) is not None:
+                # A scale is of the map's input, or of its output, bias included.
+                weight *= scale if side else scale[:, None]
+                bias *= 1 if side else scale
     return params
 
 

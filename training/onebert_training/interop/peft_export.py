@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,9 @@ from onebert_store.file.delta import (
     HEAD_DENSE_WEIGHT,
     LORA_A,
     LORA_B,
+    OUTPUT_SCALE,
+    PLACES,
     SCALE,
-    SCALED,
     SPARSE_INDEX,
     Delta,
 )
@@ -104,9 +106,11 @@ def _refuse(encoder: Mapping[str, Tensor]) -> None:
     for prefix, what in ((SPARSE_INDEX, "sparse differences"), (ADAPTER_DOWN, "Houlsby adapters")):
         if any(name.startswith(prefix) for name in encoder):
             raise InvalidInput(f"PEFT has no tuner that loads {what}")
-    scales = [name for name in encoder if name.startswith(SCALE)]
+    scales = [name for name in encoder if name.startswith((SCALE, OUTPUT_SCALE))]
     if scales and len(scales) < len(encoder):
         raise InvalidInput("PEFT has no tuner that holds (IA)3 scales beside other differences")
+    if any(name.startswith(SCALE) and OUTPUT_SCALE + name.removeprefix(SCALE) in encoder for name in scales):
+        raise InvalidInput("PEFT scales the input of a module or its output, not both")
 
 
 def _tuned(anatomy: Anatomy, layout: Layout, encoder: Mapping[str, Tensor], params: Mapping[str, Tensor]) -> Tuned:
@@ -117,7 +121,7 @@ def _tuned(anatomy: Anatomy, layout: Layout, encoder: Mapping[str, Tensor], para
         if name.startswith(DELTA) and (layout.has_pooler or POOLER not in name)
     }
     norms = {name.rpartition(".")[0] for name in changed if _is_norm(anatomy, name)}
-    if any(name.startswith(SCALE) for name in encoder):
+    if any(name.startswith((SCALE, OUTPUT_SCALE)) for name in encoder):
         return _ia3(anatomy, encoder)
     low_rank = any(name.startswith(LORA_A) for name in encoder)
     if norms and not low_rank and all(name.rpartition(".")[0] in norms for name in changed):
@@ -137,16 +141,16 @@ def _ln_tuning(anatomy: Anatomy, norms: set[str], params: Mapping[str, Tensor]) 
 
 
 def _ia3(anatomy: Anatomy, encoder: Mapping[str, Tensor]) -> Tuned:
-    state, read = dict[str, Tensor](), set[str]()
-    modules = {module.name: module for module in anatomy.modules if SCALE + module.name in encoder}
-    for name, module in modules.items():
-        scale = encoder[SCALE + name]
-        if SCALED[module.symbol] == 1:
-            read.add(name)
-        state[f"{name}.ia3_l"] = scale[None] if name in read else scale[:, None]
+    state, modules, read = dict[str, Tensor](), set[str](), set[str]()
+    for module, (prefix, symbol, side) in product(anatomy.modules, PLACES.values()):
+        scale = encoder.get(prefix + module.name)
+        if symbol == module.symbol and scale is not None:
+            modules.add(module.name)
+            read |= {module.name} if side else set()
+            state[f"{module.name}.ia3_l"] = scale[None] if side else scale[:, None]
     config = {
         "peft_type": "IA3",
-        "target_modules": _full(anatomy, set(modules)),
+        "target_modules": _full(anatomy, modules),
         "feedforward_modules": _full(anatomy, read),
     }
     return Tuned(config, state)

@@ -22,7 +22,7 @@ from onebert_store.file.delta import (
     HEAD_WEIGHT,
     LORA_A,
     LORA_B,
-    SCALE,
+    PLACES,
     Delta,
     check,
     listed,
@@ -35,15 +35,13 @@ from onebert_training.interop.peft_folder import Adapter, read_adapter
 _REPEAT = re.compile(r"[*+{]")
 _REPEATED_GROUP = re.compile(r"\)[*+{?]")
 
-# (map that PEFT scales, 0 for its output or 1 for its input) -> the map whose `scale.` tensor has the same effect.
+# (map that PEFT scales, 0 for its output or 1 for its input) -> the place of `PLACES` whose scale has the same effect.
 # Scaling the query has the effect of scaling the key. The input of attention's output map is a mean of values, so
 # scaling it has the effect of scaling the value.
 SCALED_AS: Mapping[tuple[str, int], str] = {
+    **{(symbol, side): place for place, (_, symbol, side) in PLACES.items()},
     ("W_q", 0): "k",
-    ("W_k", 0): "k",
-    ("W_v", 0): "v",
     ("W_m1", 1): "v",
-    ("W_m3", 1): "m3",
 }
 
 
@@ -231,10 +229,11 @@ class _Conversion:
             if tuple(scale.shape) not in ((rows, 1), (1, columns)):
                 raise TensorMismatch(f"{module.name}.ia3_l is {[*scale.shape]}, not {[rows, 1]} or {[1, columns]}")
             side = 0 if tuple(scale.shape) == (rows, 1) else 1
-            if (part := SCALED_AS.get((module.symbol, side))) is None:
+            if (place := SCALED_AS.get((module.symbol, side))) is None:
                 continue
             del found[module.name]
-            name = SCALE + self.base.anatomy.path(part, module.layer)
+            prefix, symbol, _ = PLACES[place]
+            name = prefix + self.base.anatomy.path(symbol.removeprefix("W_"), module.layer)
             scales[name] = scales.get(name, torch.ones(())) * scale.flatten()
         self.refuse(found.keys())
         return scales

@@ -106,7 +106,11 @@ METHODS: Mapping[str, Entry] = {
         rules.spafit,
     ),
     "adapter": Entry("adapter:64", "Houlsby's bottlenecks of so many units, and every LayerNorm", rules.adapter),
-    "ia3": Entry("ia3", "factors of keys, values and the MLP's inner units", rules.ia3),
+    "ia3": Entry(
+        "ia3[:k,v,o,m2,inner,m3|:-k,…]",
+        "factors of keys, values and the MLP's inner units, or of the named outputs",
+        rules.ia3,
+    ),
     "diff-pruning": Entry(
         "diff-pruning:0.5%", "weights of the layers, pruned half way to a share of the base", rules.diff_pruning
     ),

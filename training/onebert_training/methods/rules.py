@@ -7,7 +7,7 @@ from functools import partial
 
 from onebert_encoder.base.anatomy import LINEAR, NORMS, Anatomy, Module, Parameter
 from onebert_store.errors import InvalidMethod
-from onebert_store.file.delta import ADAPTED, POOLER_SYMBOL, SCALED
+from onebert_store.file.delta import ADAPTED, PLACES, POOLER_SYMBOL
 from onebert_training.methods.grammar import (
     plain,
     read_options,
@@ -31,6 +31,9 @@ from onebert_training.methods.weights import Full, Pruned, Weights
 BIASES = tuple(f"b_{part}" for part in (*LINEAR, *NORMS, "LN0", "e", "p"))
 GAINS = tuple(f"g_{part}" for part in NORMS)
 TARGETS: Mapping[str, str] = {"q": "W_q", "k": "W_k", "v": "W_v", "o": "W_m1"}
+# What `ia3` scales, as it is written and by the names of `PLACES`; Liu et al. 2022 scale k, v and inner.
+FACTORS: Mapping[str, str] = {"k": "k", "v": "v", "o": "m1", "m2": "m2", "inner": "inner", "m3": "m3"}
+IA3 = ("k", "v", "inner")
 # The two LoRA settings of SPAFIT, section 4.
 LORA_TARGETS: Mapping[str, str] = {"I": "q,k,v", "II": "q,k,v,o"}
 MLP_BIASES = ("b_m2", "b_m3", "b_LN2")
@@ -212,9 +215,14 @@ def adapter(arguments: str) -> Term:
 
 
 def ia3(arguments: str) -> Term:
-    """IA3 (Liu et al. 2022)."""
-    refuse_arguments("ia3", arguments)
-    return Term("ia3", LEARNING_RATE, lambda subject: [Scales(subject.modules(SCALED))])
+    """IA3 (Liu et al. 2022), there or anywhere else: outputs of k, v, o, m2, m3, and the MLP's inner units."""
+    listed, without = read_symbols("ia3", arguments, tuple(FACTORS))
+    chosen = [key for key in FACTORS if (key in listed) != without] if listed else list(IA3)
+    return Term(
+        "ia3" if chosen == list(IA3) else f"ia3:{','.join(chosen)}",
+        LEARNING_RATE,
+        lambda subject: [_scales(subject, FACTORS[key]) for key in chosen],
+    )
 
 
 def diff_pruning(arguments: str) -> Term:
@@ -264,6 +272,10 @@ def _low_rank(subject: Subject, modules: tuple[Module, ...], rank: int, alpha: f
     if rank > subject.anatomy.hidden_size:
         raise InvalidMethod(f"r is at most the hidden size of the base, {subject.anatomy.hidden_size}")
     return LowRankDifferences(modules, rank, alpha / rank)
+
+
+def _scales(subject: Subject, place: str) -> Scales:
+    return Scales(subject.modules({PLACES[place][1]}), place)
 
 
 def _size(modules: Sequence[Module]) -> int:

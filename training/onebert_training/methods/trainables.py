@@ -17,8 +17,7 @@ from onebert_store.file.delta import (
     DELTA,
     LORA_A,
     LORA_B,
-    SCALE,
-    SCALED,
+    PLACES,
     SPARSE_INDEX,
     SPARSE_VALUE,
 )
@@ -33,7 +32,8 @@ class Trainable(Protocol):
         prefix: the prefix of its tensors' names; no two trainables of a plan make the same tensor.
     """
 
-    prefix: ClassVar[str]
+    @property
+    def prefix(self) -> str: ...  # noqa: D102 - in the class's own docstring
 
     @property
     def sites(self) -> Sequence[Parameter | Module]:
@@ -249,27 +249,31 @@ class Adapters:
 
 @dataclass(frozen=True)
 class Scales:
-    """A factor for every output of W_k and W_v and every input of W_m3 (IA3, Liu et al. 2022)."""
+    """A factor for every number at one of `PLACES`, whose map `sites` are in some layers (IA3, Liu et al. 2022)."""
 
     sites: tuple[Module, ...]
-    prefix: ClassVar[str] = SCALE
+    place: str
+
+    @property
+    def prefix(self) -> str:
+        """That of the place."""
+        return PLACES[self.place][0]
 
     @property
     def num_parameters(self) -> int:
         """Trained numbers."""
-        return sum(map(_scaled, self.sites))
+        return sum(map(self._width, self.sites))
 
     def init(self, params: Mapping[str, Tensor], generator: torch.Generator) -> Tensors:
         """Ones."""
-        return {f"{SCALE}{site.name}": torch.ones(_scaled(site)) for site in self.sites}
+        return {f"{self.prefix}{site.name}": torch.ones(self._width(site)) for site in self.sites}
 
     def tensors(self, values: Mapping[str, Tensor]) -> Tensors:
         """The leaves themselves."""
-        return {name: values[name] for name in (f"{SCALE}{site.name}" for site in self.sites)}
+        return {name: values[name] for name in (f"{self.prefix}{site.name}" for site in self.sites)}
 
-
-def _scaled(site: Module) -> int:
-    return site.shape[SCALED[site.symbol]]
+    def _width(self, site: Module) -> int:
+        return site.shape[PLACES[self.place][2]]
 
 
 def numpy_generator(generator: torch.Generator) -> np.random.Generator:

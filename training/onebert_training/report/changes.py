@@ -13,7 +13,7 @@ from matplotlib.ticker import FuncFormatter
 from onebert_training.report.style import Picture, save, short
 from onebert_training.report.tables import Results, Trial, headings
 
-_TERMS = "b_e b_LN0 g_LN0 b_q b_k s_k b_v s_v b_m1 b_LN1 g_LN1 b_m2 s_m3 b_m3 b_LN2 g_LN2 b_p".split()
+_TERMS = "b_e b_LN0 g_LN0 b_q b_k s_k b_v s_v b_m1 o_m1 b_LN1 g_LN1 b_m2 o_m2 s_m3 b_m3 o_m3 b_LN2 g_LN2 b_p".split()
 
 
 def draw_changes(results: Results) -> list[Picture]:

@@ -2,6 +2,8 @@
 
 import ctypes
 
+from onebert_store.file.delta import PLACES
+
 _POINTER, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
 
 
@@ -27,6 +29,12 @@ class Model(ctypes.Structure):
     ]
 
 
+class Scale(ctypes.Structure):
+    """What a layer's numbers at one place are multiplied by."""
+
+    _fields_ = [("table", _POINTER), ("of_token", _POINTER)]
+
+
 class Job(ctypes.Structure):
     """One stage of a batch."""
 
@@ -34,9 +42,8 @@ class Job(ctypes.Structure):
         *((name, _INT) for name in ("tokens", "sequences", "first_layer", "last_layer")),
         *((name, _POINTER) for name in ("word", "position", "x", "edges", "row_of_token", "shift")),
         *((name, _INT) for name in ("shift_row", "shift_layer")),
-        *(
-            (name, _POINTER)
-            for name in ("g_LN0", "gain", "gain_of_token", "scale", "scale_of_token", "sites", "classifiers")
-        ),
+        *((name, _POINTER) for name in ("g_LN0", "gain", "gain_of_token")),
+        ("scales", Scale * len(PLACES)),
+        *((name, _POINTER) for name in ("sites", "classifiers")),
         *((name, _INT) for name in ("classifier_count", "threads", "group")),
     ]

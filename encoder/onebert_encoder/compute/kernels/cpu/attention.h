@@ -125,7 +125,7 @@ void attend_queries(const X *query, int64_t apart, const T *b_q, int64_t queries
     }
 }
 
-// What the keys and values of a head are multiplied by (IA3); null where all scales are one.
+// What the keys and values of a head are multiplied by; each null where all its scales are one.
 template <typename T>
 struct Scales {
     const T *key = nullptr, *value = nullptr;
@@ -153,7 +153,7 @@ void attend_head(const X *qkv, int64_t apart, int64_t h, int64_t length, int64_t
     // What is read once need not be copied.
     bool there = false;
     if constexpr (std::is_same_v<X, float>) {
-        there = !scales.key && d == wide && length <= 2 * LANES;
+        there = !scales.key && !scales.value && d == wide && length <= 2 * LANES;
         if (there) keys = {qkv + h, apart}, values = {qkv + 2 * h, apart};
     }
     for (int64_t j = 0; j < length && !there; ++j) {

@@ -9,7 +9,7 @@ namespace {
 constexpr int OUTSIDE = 2;
 
 // Phases of one layer at the most, and those before the first and after the last layer.
-constexpr int64_t PHASES_OF_LAYER = 16, PHASES_OUTSIDE = 2;
+constexpr int64_t PHASES_OF_LAYER = 18, PHASES_OUTSIDE = 2;
 
 template <typename T>
 int64_t scratch_floats(const Job<T> &job, int64_t h, int64_t f, int64_t heads) {

@@ -52,6 +52,15 @@ struct Site {
 // The sites of a layer, in the order of SITES in branches.py.
 enum { AT_QKV, AT_M1, AFTER_M1, AT_M2, AT_M3, AFTER_M3, SITES };
 
+// Where a layer's numbers are scaled, in the order of PLACES in delta.py: outputs of maps, and the input of m3.
+enum { SCALE_K, SCALE_V, SCALE_M1, SCALE_M2, SCALE_INNER, SCALE_M3, PLACES };
+
+template <typename T>
+struct Scale {
+    const T *table;           // [entries, layers, h or f]
+    const int64_t *of_token;  // [tokens], or null: one for all
+};
+
 // A tanh layer [h, h] between what a head reads and its classifier.
 struct Dense {
     const float *weight, *bias;
@@ -81,8 +90,7 @@ struct Job {
     int64_t shift_row, shift_layer;
     const T *g_LN0, *gain;             // [gains, h] and [gains, layers, 2, h]
     const int64_t *gain_of_token;      // [tokens], or null: the base's for all
-    const T *scale;                    // [scales, layers, 2h + f]
-    const int64_t *scale_of_token;     // [tokens], or null: one for all
+    Scale<T> scales[PLACES];
     const Site<T> *sites;              // [layers][SITES], or null
     const Classifier *classifiers;     // by their sequences
     int64_t classifier_count;
@@ -155,11 +163,13 @@ class Walk {
             attention(w);
             project(w.m1, kept(space_.context.data(), wide_), h_, h_, wide_);
             add_branches(AT_M1, Lines<const Kept<W>>{space_.context.data(), h_, wide_}, y(h_, wide_));
+            scale_output(SCALE_M1);
             add_branches(AFTER_M1, Lines<const float>{space_.y.data(), h_, wide_}, y(h_, wide_));
             norm(0, w.g_LN1);
             activate(w);
             project(w.m3, kept(space_.activations.data(), wider_), f_, h_, wide_);
             add_branches(AT_M3, Lines<const Kept<W>>{space_.activations.data(), f_, wider_}, y(h_, wide_));
+            scale_output(SCALE_M3);
             add_branches(AFTER_M3, Lines<const float>{space_.y.data(), h_, wide_}, y(h_, wide_));
             norm(1, w.g_LN2);
         }
@@ -192,9 +202,10 @@ class Walk {
         if (!job_.gain_of_token) return shared;
         return job_.gain + ((job_.gain_of_token[base_ + t] * model_.layers + layer_) * 2 + which) * h_;
     }
-    const T *scale(int64_t t) const {
-        if (!job_.scale_of_token) return nullptr;
-        return job_.scale + (job_.scale_of_token[base_ + t] * model_.layers + layer_) * (2 * h_ + f_);
+    // A token's scales at a place whose numbers are so many; null where all are one.
+    const T *scale(int place, int64_t t, int64_t width) const {
+        const Scale<T> &own = job_.scales[place];
+        return own.of_token ? own.table + (own.of_token[base_ + t] * model_.layers + layer_) * width : nullptr;
     }
     const Site<T> *site(int which) const {
         const Site<T> *found = job_.sites ? job_.sites + layer_ * SITES + which : nullptr;
@@ -227,8 +238,8 @@ class Walk {
         phase(model_.heads * (last_ - first_), [&](int64_t unit) {
             const int64_t sequence = first_ + unit / model_.heads, column = unit % model_.heads * d;
             const int64_t start = job_.edges[sequence] - base_, length = job_.edges[sequence + 1] - job_.edges[sequence];
-            const T *scales = scale(start);
-            const Scales<T> own = scales ? Scales<T>{scales + column, scales + h_ + column} : Scales<T>{};
+            const T *key = scale(SCALE_K, start, h_), *value = scale(SCALE_V, start, h_);
+            const Scales<T> own{key ? key + column : nullptr, value ? value + column : nullptr};
             attend_head(space_.qkv.data() + start * stride + column, stride, h_, length, d, shift(start) + column, own,
                         space_.context.data() + start * wide_ + column, wide_, scratch_.any);
         });
@@ -237,7 +248,7 @@ class Walk {
 
     // The MLP's first map, its bias and GELU, into the activations.
     void activate(const Layer<T, W> &w) {
-        const bool later = site(AT_M2) || job_.scale_of_token || f_ % PANEL;
+        const bool later = site(AT_M2) || job_.scales[SCALE_M2].of_token || job_.scales[SCALE_INNER].of_token || f_ % PANEL;
         if (!later) {
             const T *shifts = job_.shift + layer_ * job_.shift_layer + 3 * h_;
             const int64_t *rows = job_.row_of_token + base_, apart = job_.shift_row, stride = wider_;
@@ -257,15 +268,27 @@ class Walk {
 
     void activate_token(int64_t t) {
         const float *z = space_.y.data() + t * wider_;
-        const T *b = shift(t) + 3 * h_, *own = scale(t);
+        const T *b = shift(t) + 3 * h_, *before = scale(SCALE_M2, t, f_), *after = scale(SCALE_INNER, t, f_);
         Kept<W> *a = space_.activations.data() + t * wider_;
         alignas(64) float value[LANES], bias[LANES], times[LANES];
         for (int64_t i = 0; i < f_; i += LANES) {
             const int64_t count = std::min<int64_t>(LANES, f_ - i);
             for (int64_t k = 0; k < LANES; ++k) value[k] = k < count ? z[i + k] : 0, bias[k] = k < count ? load(b[i + k]) : 0;
-            for (int64_t k = 0; k < LANES; ++k) times[k] = own && k < count ? load(own[2 * h_ + i + k]) : 1;
+            for (int64_t k = 0; before && k < count; ++k) value[k] *= load(before[i + k]);
+            for (int64_t k = 0; k < LANES; ++k) times[k] = after && k < count ? load(after[i + k]) : 1;
             store_lanes(a + i, gelu(at(value) + at(bias)) * at(times));
         }
+    }
+
+    // A sublayer's output, the adapter behind it not counted, times its scale.
+    void scale_output(int place) {
+        if (!job_.scales[place].of_token) return;
+        for_tokens([&](int64_t t) {
+            const T *own = scale(place, t, h_);
+            float *y = space_.y.data() + t * wide_;
+#pragma omp simd
+            for (int64_t i = 0; i < h_; ++i) y[i] *= load(own[i]);
+        });
     }
 
     // y = x Wᵀ.
