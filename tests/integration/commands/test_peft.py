@@ -56,6 +56,18 @@ SAME = {
     "lora and whole LayerNorms": ("bert", lora(modules_to_save=["LayerNorm", "classifier"])),
     "lora, roberta": ("roberta", lora(target_modules="all-linear", bias="all")),
     "lora, xlm-roberta": ("xlm-roberta", lora()),
+    "dora": ("bert", lora(use_dora=True)),
+    "dora on every map and its biases": ("bert", lora(use_dora=True, target_modules=ALL_MAPS, bias="all")),
+    "dora with patterns": ("bert", lora(use_dora=True, target_modules=ALL_MAPS, **PATTERNS)),
+    "rank-stabilized dora on the pooler, too": (
+        "bert",
+        lora(use_dora=True, use_rslora=True, target_modules="all-linear"),
+    ),
+    "dora, roberta": ("roberta", lora(use_dora=True, target_modules="all-linear", bias="lora_only")),
+    "dora, tokens, distilbert": (
+        "distilbert",
+        lora(task_type="TOKEN_CLS", use_dora=True, target_modules=["k_lin", "lin1", "lin2"]),
+    ),
     "ln": ("bert", ln_tuning()),
     "ln, roberta": ("roberta", ln_tuning()),
     "ia3": ("bert", IA3Config(task_type="SEQ_CLS")),
@@ -126,7 +138,6 @@ def test_one_output_is_a_regression_and_spans_have_their_labels(tmp_path: Path) 
 
 
 FOREIGN = {
-    "dora": ("bert", lora(use_dora=True), "DoRA"),
     "relu head": ("distilbert", lora(target_modules=["q_lin"]), "relu layer"),
     "gelu head": ("electra", lora(), "gelu layer"),
     "embeddings": ("bert", lora(target_modules=["word_embeddings"]), "embeddings.word_embeddings"),
@@ -191,6 +202,7 @@ CONFIGS = {
     "generation": ({"task_type": "CAUSAL_LM"}, InvalidInput, "CAUSAL_LM"),
     "no alpha": ({"lora_alpha": None}, InvalidInput, "lora_alpha"),
     "another rank": ({"r": 8}, TensorMismatch, "has rank 4, 8 by its adapter_config.json"),
+    "no dora": ({"use_dora": True}, InvalidInput, "encoder.layer.0.attention.self.query"),
     "an odd task": ({"task_type": ["SEQ_CLS"]}, InvalidInput, "SEQ_CLS"),
     "odd patterns": ({"alpha_pattern": ["query"]}, InvalidInput, "alpha_pattern"),
     "a pattern without end": ({"rank_pattern": {"(.|.)*X": 4}}, InvalidInput, "too intricate"),
@@ -227,6 +239,7 @@ TENSORS = {
         TensorMismatch,
         "is [4, 16], not [4, 32]",
     ),
+    "a magnitude without dora": ({f"{Q}.lora_magnitude_vector": torch.ones(32)}, InvalidInput, "half of DoRA"),
     "a map of another size": ({f"{Q}.lora_A.weight": torch.ones(4, 31)}, TensorMismatch, "is [4, 31], not [4, 32]"),
 }
 
@@ -240,6 +253,26 @@ def test_tensors_that_do_not_fit_are_refused(
     save_file({name: tensor for name, tensor in tensors.items() if tensor is not None}, path)
     with pytest.raises(error) as caught:
         import_adapter(folder, base_of("bert"))
+    assert named in caught.value.detail
+
+
+DORA = {
+    "half": (None, InvalidInput, "half of DoRA"),
+    "nothing to divide by": (torch.zeros(32), InvalidInput, "are zero in encoder.layer.0.attention.self.query"),
+    "of another size": (torch.ones(31), TensorMismatch, "is [31], not [32]"),
+}
+
+
+@pytest.mark.parametrize(("magnitude", "error", "named"), DORA.values(), ids=DORA.keys())
+def test_magnitudes_that_do_not_fit_are_refused(
+    magnitude: torch.Tensor | None, error: type[OneBertError], named: str, tmp_path: Path
+) -> None:
+    random_adapter("bert", lora(use_dora=True), tmp_path)
+    path = tmp_path / "adapter_model.safetensors"
+    tensors = {**load_file(path), f"{Q}.lora_magnitude_vector": magnitude}
+    save_file({name: tensor for name, tensor in tensors.items() if tensor is not None}, path)
+    with pytest.raises(error) as caught:
+        import_adapter(tmp_path, base_of("bert"))
     assert named in caught.value.detail
 
 

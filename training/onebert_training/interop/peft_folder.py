@@ -18,7 +18,9 @@ CONFIG, WEIGHTS, PICKLE = "adapter_config.json", "adapter_model.safetensors", "a
 MODEL_CONFIG, TASK_CONFIG = "config.json", "task_config.json"
 
 # Options that are read, and options that do not change what the model computes. Any other option must be off.
-_READ = frozenset({"peft_type", "task_type", "lora_alpha", "alpha_pattern", "r", "rank_pattern", "use_rslora"})
+_READ = frozenset(
+    {"peft_type", "task_type", "lora_alpha", "alpha_pattern", "r", "rank_pattern", "use_rslora", "use_dora"}
+)
 _HARMLESS = _READ | {
     *("auto_mapping", "base_model_name_or_path", "bias", "ensure_weight_tying", "exclude_modules", "inference_mode"),
     *("layers_pattern", "layers_to_transform", "lora_bias", "lora_dropout", "megatron_core", "modules_to_save"),
@@ -33,6 +35,7 @@ _ENDINGS: Mapping[str, tuple[str, str]] = {
     ".lora_A.weight": ("A", ""),
     ".lora_B.weight": ("B", ""),
     ".lora_B.bias": ("B_bias", ""),
+    ".lora_magnitude_vector": ("magnitude", ""),
     ".ia3_l": ("scale", ""),
     ".ln_tuning_layers.weight": ("value", ".weight"),
     ".ln_tuning_layers.bias": ("value", ".bias"),
@@ -49,8 +52,8 @@ class Adapter:
     Attributes:
         config: adapter_config.json.
         model_config: config.json or task_config.json; empty where the folder has neither.
-        found: kind of tensor (`A`, `B`, `B_bias`, `scale`, `value`) -> name of the module or parameter -> float32
-            tensor. Names are those in the encoder; the head's are those in the whole model.
+        found: kind of tensor (`A`, `B`, `B_bias`, `magnitude`, `scale`, `value`) -> name of the module or parameter ->
+            float32 tensor. Names are those in the encoder; the head's are those in the whole model.
     """
 
     config: Mapping[str, Any]
@@ -77,7 +80,7 @@ def read_adapter(folder: Path, prefix: str) -> Adapter:
         pickled = (folder / PICKLE).is_file()
         why = f"; {PICKLE} is a pickle, which is never opened: save the adapter as safetensors" if pickled else ""
         raise InvalidInput(f"the folder has no {WEIGHTS}{why}")
-    found: dict[str, dict[str, Tensor]] = {key: {} for key in ("A", "B", "B_bias", "scale", "value")}
+    found: dict[str, dict[str, Tensor]] = {key: {} for key in ("A", "B", "B_bias", "magnitude", "scale", "value")}
     for name, tensor in _read_tensors(folder / WEIGHTS).items():
         plain = name.removeprefix("base_model.model.").removeprefix(prefix)
         ending = next((ending for ending in _ENDINGS if plain.endswith(ending)), "")
@@ -127,8 +130,6 @@ def _check_config(config: Mapping[str, Any]) -> None:
     peft_type = config.get("peft_type")
     if peft_type not in ("LORA", "LN_TUNING", "IA3"):
         raise InvalidInput(f"a delta cannot hold PEFT's {shown(str(peft_type))}; it holds LORA, LN_TUNING and IA3")
-    if config.get("use_dora"):
-        raise InvalidInput("a delta cannot hold DoRA (use_dora), which normalizes the changed weights")
     on = [key for key, value in config.items() if key not in _HARMLESS and value]
     if on:
         raise InvalidInput(f"options that a delta cannot hold, or that are not known here: {listed(on)}")
