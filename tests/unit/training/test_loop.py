@@ -39,6 +39,7 @@ SERVABLE = (
     "spafit:0-1-II,r=2",
     "adapter:4",
     "ia3",
+    "red",
     "diff-pruning:0.5%",
     "bitfit+gamma:gLN2+random:0.2%",
 )

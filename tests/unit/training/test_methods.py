@@ -116,6 +116,12 @@ def test_ia3_elsewhere_scales_outputs():
         parse_method("ia3:q")
 
 
+def test_red_edits_what_the_mlp_gives():
+    """Wu et al. 2024, section 3: two vectors of the hidden size for each layer."""
+    edited = {f"encoder.layer.{i}.output.dense" for i in (0, 1)}
+    assert names("red") == {f"output_scale.{path}" for path in edited} | {f"delta.{path}.bias" for path in edited}
+
+
 @pytest.mark.parametrize("method", ["random:1%", "random-rows:5%", "random-cols:5%"])
 def test_random_weights_are_those_of_the_layers(method):
     maps = {f"encoder.layer.{i}.{part}" for i in (0, 1) for part in LAYER if "LayerNorm" not in part}
@@ -135,6 +141,7 @@ def test_random_weights_are_those_of_the_layers(method):
         ("gamma", 18_432, "0.02"),
         ("gamma:gLN2", 9_216, "0.01"),
         ("bitfit:bLN1,bLN2", 18_432, "0.02"),
+        ("red", 18_432, "0.02"),
         ("frozen", 0, "0.00"),
         ("random-bias:0.04%", 43_793, "0.04"),
         ("random:0.09%", 98_534, "0.09"),

@@ -111,6 +111,7 @@ METHODS: Mapping[str, Entry] = {
         "factors of keys, values and the MLP's inner units, or of the named outputs",
         rules.ia3,
     ),
+    "red": Entry("red", "factors and biases of what each layer's MLP gives", rules.red),
     "diff-pruning": Entry(
         "diff-pruning:0.5%", "weights of the layers, pruned half way to a share of the base", rules.diff_pruning
     ),

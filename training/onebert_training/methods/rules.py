@@ -225,6 +225,21 @@ def ia3(arguments: str) -> Term:
     )
 
 
+def red(arguments: str) -> Term:
+    """RED (Wu et al. 2024): a scale and a bias behind the MLP, before its dropout and the residual sum.
+
+    The paper's edit is s ⊙ (W a + b) + e. The bias is trained as a difference d of b_m3, which the scale multiplies:
+    s ⊙ (W a + b + d) is that edit with e = s ⊙ d.
+    """
+    refuse_arguments("red", arguments)
+
+    def trainables(subject: Subject) -> list[Trainable]:
+        biases = tuple(parameter for parameter in subject.biases if parameter.symbol == "b_m3")
+        return [_scales(subject, "m3"), Differences(biases)]
+
+    return Term("red", LEARNING_RATE, trainables)
+
+
 def diff_pruning(arguments: str) -> Term:
     """Diff pruning (Guo et al. 2020) of the layers' weights; biases, norms and tables stay as they are."""
     share = read_share("diff-pruning", arguments)
