@@ -136,6 +136,7 @@ class Reference:
         self.pooling = pooling
         with torch.no_grad():
             own = dict(self.model.named_parameters())
+            bare = {name: value.numpy().copy() for name, value in own.items()}
             # An adapter stands behind the scale of its map's output, and hooks run in the order of their registration.
             for name, value in sorted(self.tensors.items(), key=lambda item: item[0].startswith("adapter")):
                 kind, _, target = name.partition(".")
@@ -143,6 +144,8 @@ class Reference:
                     own[target] += value
                 elif kind == "lora_A":
                     own[f"{target}.weight"] += self.tensors[f"lora_B.{target}"] @ value
+                elif kind == "lora_xs":
+                    own[f"{target}.weight"] += singular_difference(bare[f"{target}.weight"], value)
                 elif kind == "sparse_index":
                     own[f"{target}.weight"].view(-1)[value.long()] += self.tensors[f"sparse_value.{target}"]
                 elif kind == "scale" and own[f"{target}.weight"].shape[0] < len(value):
@@ -195,12 +198,21 @@ class Reference:
         return x @ self.tensors["head.weight"].T + self.tensors["head.bias"]
 
 
+def singular_difference(weight: np.ndarray, R: Tensor) -> Tensor:
+    """U Σ R Vᵀ of the first singular directions of W, those of U with their largest number positive."""
+    U, sizes, Vt = np.linalg.svd(weight.astype(np.float64))
+    for i in range(len(R)):
+        if U[np.abs(U[:, i]).argmax(), i] < 0:
+            U[:, i], Vt[i] = -U[:, i], -Vt[i]
+    return torch.from_numpy(U[:, : len(R)] @ np.diag(sizes[: len(R)]) @ R.numpy() @ Vt[: len(R)]).float()
+
+
 def far_delta(spec: Any, kind: str, pooling: str, labels: int, seed: int) -> dict[str, np.ndarray]:
     """Random tensors of one kind, far from the base: differences as large as the parameters themselves.
 
     Args:
-        kind: `bitfit`, `layernorm`, `gains`, `lora`, `spafit`, `sparse`, `adapter`, `scale`, `output-scale`, `frozen`
-            or `everything`.
+        kind: `bitfit`, `layernorm`, `gains`, `lora`, `lora-xs`, `spafit`, `sparse`, `adapter`, `scale`,
+            `output-scale`, `frozen` or `everything`.
     """
     rng = np.random.default_rng(seed)
     h, half = spec.hidden_size, spec.num_layers // 2
@@ -216,7 +228,7 @@ def far_delta(spec: Any, kind: str, pooling: str, labels: int, seed: int) -> dic
             "bitfit": symbol.startswith("b_"),
             "layernorm": "LN" in symbol,
             "gains": symbol.startswith("g_"),
-            **dict.fromkeys(("lora", "sparse", "adapter", "scale", "output-scale"), False),
+            **dict.fromkeys(("lora", "lora-xs", "sparse", "adapter", "scale", "output-scale"), False),
             "spafit": symbol.startswith("b_") and layer_of(name) >= half and "LN0" not in symbol,
             "everything": True,
         }[kind]
@@ -244,6 +256,10 @@ def _far_branches(spec: Any, name: str, kind: str, rng: np.random.Generator) -> 
         rank = int(rng.integers(1, 5))
         drawn[f"lora_A.{name}"] = rng.normal(0, 0.3, (rank, into))
         drawn[f"lora_B.{name}"] = rng.normal(0, 0.3, (out, rank))
+    if kind in ("lora-xs", "everything"):
+        rank = int(rng.integers(1, 5))
+        # The singular values of the random bases are about 0.2.
+        drawn[f"lora_xs.{name}"] = rng.normal(0, 3, (rank, rank))
     if kind in ("sparse", "everything"):
         n = int(rng.integers(1, 60))
         drawn[f"sparse_index.{name}"] = np.sort(rng.choice(out * into, n, replace=False)).astype(np.int32)

@@ -27,6 +27,7 @@ _IN_WORDS = {
     "adapter": "adapter behind it",
     "scale": "scaled",
     "output-scale": "output scaled",
+    "core": "low-rank core added",
 }
 
 

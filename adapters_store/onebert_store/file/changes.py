@@ -9,9 +9,19 @@ from typing import Any, Literal
 import numpy as np
 
 from onebert_store.file.canonical import Array
-from onebert_store.file.delta import ADAPTER_UP, DELTA, LORA_A, LORA_B, OUTPUT_SCALE, SCALE, SPARSE_INDEX, SPARSE_VALUE
+from onebert_store.file.delta import (
+    ADAPTER_UP,
+    DELTA,
+    LORA_A,
+    LORA_B,
+    LORA_XS,
+    OUTPUT_SCALE,
+    SCALE,
+    SPARSE_INDEX,
+    SPARSE_VALUE,
+)
 
-Kind = Literal["added", "low-rank", "sparse", "adapter", "scale", "output-scale"]
+Kind = Literal["added", "low-rank", "sparse", "adapter", "scale", "output-scale", "core"]
 
 LAYER = re.compile(r"(?:^|(?<=\.))layer\.(\d{1,9})\.")
 """Where a parameter's name says its layer, in every family of bases."""
@@ -21,6 +31,7 @@ _NUMBERS: Mapping[str, tuple[Kind, float]] = {
     SPARSE_VALUE: ("sparse", 0.0),
     SCALE: ("scale", 1.0),
     OUTPUT_SCALE: ("output-scale", 1.0),
+    LORA_XS: ("core", 0.0),
 }
 
 _TILE = 1024
@@ -36,7 +47,7 @@ class Change:
     Attributes:
         kind: which numbers are measured. `added`: a vector's difference; `low-rank`: the product BA; `sparse`: the
             values at the changed indices; `adapter`: its second map's weight; `scale` and `output-scale`: each factor's
-            distance from one.
+            distance from one; `core`: LoRA-XS's matrix between the base's singular directions.
         name: the parameter or module, by its Hugging Face name.
         layer: the index of its layer; None outside the layers.
         rms: root mean square of these numbers.
@@ -78,12 +89,24 @@ def difference(one: Mapping[str, Array], other: Mapping[str, Array]) -> dict[str
             found[name] = np.concatenate([part for part in (a, None if b is None else -b) if part is not None], axis=1)
         elif name.startswith(SPARSE_VALUE):
             found[name] = _of_sparse(one, other, name.removeprefix(SPARSE_VALUE))
+        elif name.startswith(LORA_XS):
+            found[name] = _of_cores(a, b)
         elif name.startswith((DELTA, SCALE, OUTPUT_SCALE, ADAPTER_UP)):
             start = 1.0 if name.startswith((SCALE, OUTPUT_SCALE)) else 0.0
             if a is not None and b is not None and a.shape != b.shape:
                 found[name] = np.concatenate([a.reshape(-1), -b.reshape(-1)])
             else:
                 found[name] = np.asarray(start + (start if a is None else a) - (start if b is None else b))
+    return found
+
+
+def _of_cores(one: _Float64 | None, other: _Float64 | None) -> _Float64:
+    """The difference of two cores: the directions of a smaller one are the first of a larger one's."""
+    rank = max(len(core) for core in (one, other) if core is not None)
+    found = np.zeros((rank, rank))
+    for core, sign in ((one, 1.0), (other, -1.0)):
+        if core is not None:
+            found[: len(core), : len(core)] += sign * core
     return found
 
 

@@ -16,6 +16,7 @@ from onebert_store.spec import BaseSpec
 DELTA = "delta."
 LORA_A = "lora_A."
 LORA_B = "lora_B."
+LORA_XS = "lora_xs."
 SPARSE_INDEX = "sparse_index."
 SPARSE_VALUE = "sparse_value."
 ADAPTER_DOWN = "adapter_down."
@@ -118,7 +119,7 @@ def _check_tensors(delta: Delta, spec: BaseSpec) -> None:
     tensors = delta.tensors
     required = _head_shapes(delta, spec)
     for module in spec.modules:
-        for shapes_of in (_low_rank_shapes, _sparse_shapes, _adapter_shapes):
+        for shapes_of in (_low_rank_shapes, _core_shapes, _sparse_shapes, _adapter_shapes):
             required |= shapes_of(tensors, spec, module)
     allowed = required | _delta_shapes(delta.manifest.pooling, spec) | _scale_shapes(spec)
     if unknown := tensors.keys() - allowed.keys():
@@ -159,9 +160,22 @@ def _low_rank_shapes(tensors: Mapping[str, Array], spec: BaseSpec, module: str) 
     if a not in tensors and b not in tensors:
         return {}
     r = tensors[a].shape[0] if a in tensors else tensors[b].shape[-1]
-    if not 1 <= r <= min(rows, columns):
-        raise TensorMismatch(f"{a if a in tensors else b} has rank {r}, not 1 to {min(rows, columns)}")
+    _check_rank(a if a in tensors else b, r, rows, columns)
     return {a: (r, columns), b: (rows, r)}
+
+
+def _core_shapes(tensors: Mapping[str, Array], spec: BaseSpec, module: str) -> Shapes:
+    name = LORA_XS + module
+    if name not in tensors:
+        return {}
+    r = tensors[name].shape[0]
+    _check_rank(name, r, *spec.modules[module])
+    return {name: (r, r)}
+
+
+def _check_rank(name: str, rank: int, rows: int, columns: int) -> None:
+    if not 1 <= rank <= min(rows, columns):
+        raise TensorMismatch(f"{name} has rank {rank}, not 1 to {min(rows, columns)}")
 
 
 def _sparse_shapes(tensors: Mapping[str, Array], spec: BaseSpec, module: str) -> Shapes:

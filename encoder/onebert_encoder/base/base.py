@@ -13,6 +13,7 @@ from onebert_encoder.base.anatomy import Anatomy
 from onebert_encoder.base.config import ACTIVATIONS, EncoderConfig, read_config
 from onebert_encoder.base.digest import base_digest
 from onebert_encoder.base.source import DEFAULT_BASE, find_base, read_weights
+from onebert_encoder.base.subspaces import Subspaces
 from onebert_encoder.compute.linear import Linear, make_linear
 from onebert_encoder.compute.quantized import Int8Linear
 from onebert_encoder.text.tokens import Tokenizer
@@ -67,6 +68,7 @@ class Base:
         precision: dtype of the matrix products.
         dtype: dtype of everything else: `precision`, or bfloat16 around products in int8.
         batch_invariant: whether a text gets the same bits alone and in every batch; for answering, not for training.
+        subspaces: the singular directions of the weights that were loaded, whatever parameters were replaced since.
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class Base:
         precision: torch.dtype,
         device: torch.device,
         batch_invariant: bool = False,
+        subspaces: Subspaces | None = None,
     ) -> None:
         self.spec = spec
         self.config = config
@@ -89,6 +92,7 @@ class Base:
         self.device = device
         self.batch_invariant = batch_invariant
         self.params = {name: tensor.to(device) for name, tensor in params.items()}
+        self.subspaces = subspaces or Subspaces(self.params)
         self.activation = ACTIVATIONS[config.activation]
         self.embeddings = self._embeddings()
         self.layers = [self._layer(layer) for layer in range(config.num_layers)]
@@ -111,7 +115,7 @@ class Base:
 
     def _like(self, params: dict[str, Tensor], precision: torch.dtype, batch_invariant: bool | None = None) -> "Base":
         own = (self.spec, self.config, self.anatomy, params, self.tokenizer, precision, self.device)
-        return Base(*own, self.batch_invariant if batch_invariant is None else batch_invariant)
+        return Base(*own, self.batch_invariant if batch_invariant is None else batch_invariant, self.subspaces)
 
     @property
     def dtype_name(self) -> str:

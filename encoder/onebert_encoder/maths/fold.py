@@ -34,6 +34,7 @@ from onebert_store.file.delta import (
     HEAD_WEIGHT,
     LORA_A,
     LORA_B,
+    LORA_XS,
     PLACES,
     SPARSE_INDEX,
     SPARSE_VALUE,
@@ -60,7 +61,19 @@ def fold(base: Base, tensors: Mapping[str, Tensor], pooling: str = "mean") -> Ro
         tensors: named as in the delta file; without `head.weight` the row has no head.
         pooling: `cls`, `mean`, `pooler` or `none`.
     """
-    return _Folding(base, tensors).row(pooling)
+    return _Folding(base, expand_cores(base, tensors)).row(pooling)
+
+
+def expand_cores(base: Base, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors with `lora_A.*` and `lora_B.*` in the place of `lora_xs.*`; differentiable in every tensor."""
+    expanded = {name: tensor for name, tensor in tensors.items() if not name.startswith(LORA_XS)}
+    for name in tensors.keys() - expanded.keys():
+        module, R = name.removeprefix(LORA_XS), tensors[name]
+        left, right = base.subspaces.of(module, len(R))
+        a, b = LORA_A + module, LORA_B + module
+        expanded[a] = torch.cat([expanded[a], right]) if a in expanded else right
+        expanded[b] = torch.cat([expanded[b], left @ R], dim=1) if b in expanded else left @ R
+    return expanded
 
 
 class _Folding:

@@ -26,7 +26,13 @@ TOLERANCE = 1e-4
 SERVABLE = (
     *("frozen", "bitfit", "bitfit:-bq,-bm2", "init-bias", "random-bias:0.5%", "layernorm", "gamma"),
     *("random:0.5%", "random-rows:1%", "random-cols:1%", "lora:II,r=3", "spafit:0-1-II,r=2", "adapter:5", "ia3"),
-    *("diff-pruning:0.5%", "ia3:-k", "red", "bitfit+gamma+lora:r=2+random:0.2%+ia3:k,o,m2,inner,m3"),
+    *(
+        "diff-pruning:0.5%",
+        "ia3:-k",
+        "red",
+        "lora-xs:r=3,targets=q,v,m2,m3",
+        "bitfit+gamma+lora:r=2+random:0.2%+ia3:k,o,m2,inner,m3",
+    ),
 )
 FAMILIES = ("bert", "roberta", "electra")
 
@@ -60,6 +66,7 @@ def trained(base, data, method, pooling, seed):
         "head": 10,
         "lora_A": 3,
         "lora_B": 3,
+        "lora_xs": 3,
         "adapter_down": 3,
         "adapter_up": 3,
     }

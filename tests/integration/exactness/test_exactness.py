@@ -24,7 +24,7 @@ from onebert_encoder.text.tokens import Tokens
 
 KINDS = (
     *("frozen", "bitfit", "layernorm", "gains", "lora", "spafit", "sparse", "adapter", "scale", "output-scale"),
-    "everything",
+    *("lora-xs", "everything"),
 )
 TOLERANCE = 1e-4
 
@@ -184,19 +184,28 @@ def test_gradients_of_the_folded_biases_are_the_plain_models(family: str) -> Non
             # It cancels in the softmax: folding drops it, the plain model's gradient is rounding.
             got = torch.zeros(parameter.shape)
         torch.testing.assert_close(got, want, rtol=1e-3, atol=2e-4, msg=parameter.name)
+    assert_gradients_of_weights(base, leaves, own)
+    for name in hooked:
+        torch.testing.assert_close(leaves[name].grad, reference.tensors[name].grad, rtol=1e-3, atol=2e-4, msg=name)
+    assert all(not value.requires_grad for value in base.params.values())
+
+
+def assert_gradients_of_weights(base: Base, leaves: dict[str, Tensor], own: dict[str, torch.nn.Parameter]) -> None:
+    """Those of low-rank, LoRA-XS and sparse leaves follow from the plain model's gradient of the whole weight."""
     for module in base.anatomy.modules:
         A = leaves.get(f"lora_A.{module.name}")
         if A is not None:
             B, full = leaves[f"lora_B.{module.name}"], own[f"{module.name}.weight"].grad
             torch.testing.assert_close(A.grad, B.detach().T @ full, rtol=1e-3, atol=2e-4)
             torch.testing.assert_close(B.grad, full @ A.detach().T, rtol=1e-3, atol=2e-4)
+        core = leaves.get(f"lora_xs.{module.name}")
+        if core is not None:
+            (left, right), full = base.subspaces.of(module.name, len(core)), own[f"{module.name}.weight"].grad
+            torch.testing.assert_close(core.grad, left.T @ full @ right.T, rtol=1e-3, atol=2e-4)
         places = leaves.get(f"sparse_index.{module.name}")
         if places is not None:
             full = own[f"{module.name}.weight"].grad.view(-1)[places]
             torch.testing.assert_close(leaves[f"sparse_value.{module.name}"].grad, full, rtol=1e-3, atol=2e-4)
-    for name in hooked:
-        torch.testing.assert_close(leaves[name].grad, reference.tensors[name].grad, rtol=1e-3, atol=2e-4, msg=name)
-    assert all(not value.requires_grad for value in base.params.values())
 
 
 def test_long_sequences_take_the_fused_attention_and_stay_exact() -> None:

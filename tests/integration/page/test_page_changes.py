@@ -24,6 +24,7 @@ KINDS = {
     "sparse": "Single weights",
     "adapter": "Adapters",
     "scale": "Factors",
+    "core": "Low-rank cores",
     "output-scale": "Factors of outputs",
 }
 KEPT = [("onebert_tasks",), ("onebert_http_requests_total", "onebert_http_request_seconds_bucket"), ("nothing",)]

@@ -82,13 +82,23 @@ def whole(tensors):
     factor, of_output = (
         tensors.get(f"{name}.layer.0.x", np.ones(6)).astype(float) - 1 for name in ("scale", "output_scale")
     )
+    core = np.zeros((3, 3))
+    if (own := tensors.get("lora_xs.layer.0.x")) is not None:
+        core[: len(own), : len(own)] = own
     matrix = np.zeros(SHAPE)
     if "lora_A.layer.0.x" in tensors:
         matrix += tensors["lora_B.layer.0.x"].astype(float) @ tensors["lora_A.layer.0.x"].astype(float)
     sparse = np.zeros(SHAPE[0] * SHAPE[1])
     if "sparse_index.layer.0.x" in tensors:
         sparse[tensors["sparse_index.layer.0.x"]] = tensors["sparse_value.layer.0.x"]
-    return {"added": vector, "scale": factor, "output-scale": of_output, "low-rank": matrix, "sparse": sparse}
+    return {
+        "added": vector,
+        "scale": factor,
+        "output-scale": of_output,
+        "core": core,
+        "low-rank": matrix,
+        "sparse": sparse,
+    }
 
 
 def some(seed, rank, kinds):
@@ -99,6 +109,7 @@ def some(seed, rank, kinds):
         "output_scale.layer.0.x": rng.normal(size=6).astype(np.float32),
         "lora_A.layer.0.x": rng.normal(size=(rank, SHAPE[1])).astype(np.float32),
         "lora_B.layer.0.x": rng.normal(size=(SHAPE[0], rank)).astype(ml_dtypes.bfloat16),
+        "lora_xs.layer.0.x": rng.normal(size=(rank, rank)).astype(np.float32),
         "sparse_index.layer.0.x": np.sort(rng.choice(30, 4, replace=False)).astype(np.int32),
         "sparse_value.layer.0.x": rng.normal(size=4).astype(np.float32),
         "head.weight": rng.normal(size=(2, 5)).astype(np.float32),

@@ -93,7 +93,8 @@ def test_sparse_differences_adapters_and_scales_are_accepted():
         f"scale.{OUTPUT.format(1)}": (8,),
         f"output_scale.{OUTPUT.format(1)}": (4,),
     }
-    tensors = with_tensors(**adapter(OUTPUT.format(0)), **scales) | with_indices([0, 7, 31], 3)
+    core = {f"lora_xs.{OUTPUT.format(0)}": (4, 4)}
+    tensors = with_tensors(**adapter(OUTPUT.format(0)), **scales, **core) | with_indices([0, 7, 31], 3)
     check(tiny_delta.make_delta(tensors=tensors), SPEC)
 
 
@@ -116,6 +117,10 @@ def test_sparse_differences_adapters_and_scales_are_accepted():
         (with_tensors(**{f"scale.{QUERY.format(0)}": (4,)}), "not tensors of this base"),
         (with_tensors(**{f"scale.{OUTPUT.format(0)}": (4,)}), r"is \[4\], not \[8\]"),
         (with_tensors(**{f"output_scale.{OUTPUT.format(0)}": (8,)}), r"is \[8\], not \[4\]"),
+        (with_tensors(**{f"lora_xs.{OUTPUT.format(0)}": (5, 5)}), r"lora_xs\.\S+ has rank 5, not 1 to 4"),
+        (with_tensors(**{f"lora_xs.{OUTPUT.format(0)}": (3, 2)}), r"is \[3, 2\], not \[3, 3\]"),
+        (with_tensors(**{f"lora_xs.{OUTPUT.format(0)}": (3,)}), r"is \[3\], not \[3, 3\]"),
+        (with_tensors(**{"lora_xs.pooler.dense": (2, 2)}), "not tensors of this base"),
         (with_tensors(**{f"output_scale.{KEY.format(0)}": (4,)}), "not tensors of this base"),
     ],
 )

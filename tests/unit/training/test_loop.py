@@ -36,6 +36,7 @@ SERVABLE = (
     "random-rows:1%",
     "random-cols:1%",
     "lora:r=2",
+    "lora-xs:r=3",
     "spafit:0-1-II,r=2",
     "adapter:4",
     "ia3",

@@ -110,10 +110,17 @@ def test_ia3_elsewhere_scales_outputs():
     assert names("ia3:o,m3") == behind
     assert names("ia3:m3,inner,o") == behind | inner
     assert names("ia3:-k,-v,-m2") == behind | inner
-    assert parse_method("ia3:inner,v,k").text == "ia3"
-    assert parse_method("ia3:-k,-v,-m2").text == "ia3:o,inner,m3"
     with pytest.raises(InvalidMethod, match="choice of k, v, o, m2, inner, m3"):
         parse_method("ia3:q")
+
+
+@pytest.mark.parametrize(("rank", "count"), [(16, 24_576), (25, 60_000)])
+def test_lora_xs_has_the_papers_counts_and_targets(rank, count):
+    """Bałazy et al. 2024, section 4: query, value and both output maps of RoBERTa-large."""
+    assert plan_of(f"lora-xs:r={rank}", BERT_LARGE, "cls").num_parameters == count
+    assert names("lora-xs:r=2,targets=m3,q") == {
+        f"lora_xs.encoder.layer.{i}.{part}" for i in (0, 1) for part in ("attention.self.query", "output.dense")
+    }
 
 
 def test_red_edits_what_the_mlp_gives():
@@ -278,6 +285,10 @@ def test_the_default_learning_rate_falls_with_the_width(method, anatomy, rate):
         ("gamma + bitfit:bq", "bitfit:bq+gamma:gLN1,gLN2"),
         ("bitfit+reinit", "reinit+bitfit"),
         ("adapter:064", "adapter:64"),
+        ("lora-xs", "lora-xs:r=16,targets=q,v,o,m3"),
+        ("lora-xs:targets=m2,q,r=4", "lora-xs:r=4,targets=q,m2"),
+        ("ia3:inner,v,k", "ia3"),
+        ("ia3:-k,-v,-m2", "ia3:o,inner,m3"),
     ],
 )
 def test_text_is_canonical(text, canonical):
@@ -319,6 +330,11 @@ def test_text_is_canonical(text, canonical):
         "adapter:-4",
         "adapter:x",
         "ia3:q",
+        "ia3:-k,-v,-o,-m2,-inner,-m3",
+        "red:m3",
+        "lora-xs:r=0",
+        "lora-xs:alpha=3",
+        "lora-xs:targets=q,z",
         "random",
         "random:0.1",
         "random:0%",

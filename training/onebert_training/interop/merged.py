@@ -12,6 +12,7 @@ from transformers.models.auto import modeling_auto
 from onebert_encoder.base.anatomy import family_of
 from onebert_encoder.base.base import TOKENIZER_FILES, Base
 from onebert_encoder.base.source import DEFAULT_BASE, find_base
+from onebert_encoder.maths.fold import expand_cores
 from onebert_store.errors import InvalidInput
 from onebert_store.file.delta import ADAPTER_DOWN, DELTA, LORA_A, LORA_B, PLACES, SPARSE_INDEX, SPARSE_VALUE
 from onebert_store.file.manifest import Manifest
@@ -44,7 +45,7 @@ def merge(base: Base, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """
     if any(name.startswith(ADAPTER_DOWN) for name in tensors):
         raise InvalidInput("adapters are layers of their own and cannot be merged into the base's weights")
-    tensors = {name: tensor.cpu() for name, tensor in tensors.items()}
+    tensors = {name: tensor.cpu() for name, tensor in expand_cores(base, tensors).items()}
     params = {name: tensor.detach().cpu().clone() for name, tensor in base.params.items()}
     for name, tensor in tensors.items():
         if name.startswith(DELTA):

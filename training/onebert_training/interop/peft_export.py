@@ -12,7 +12,7 @@ from torch import Tensor
 from onebert_encoder.base.anatomy import Anatomy
 from onebert_encoder.base.base import Base
 from onebert_encoder.base.source import DEFAULT_BASE, find_base
-from onebert_encoder.maths.fold import to_tensors
+from onebert_encoder.maths.fold import expand_cores, to_tensors
 from onebert_store.errors import InvalidInput
 from onebert_store.file.delta import (
     ADAPTER_DOWN,
@@ -72,7 +72,7 @@ def export_adapter(folder: Path, delta: Delta, base: Base, base_name: str | None
         InvalidSettings: `folder` cannot be created, or is not empty.
         StorageFull: the disk refused a write; nothing is left behind.
     """
-    encoder, head = split_head(to_tensors(delta, base))
+    encoder, head = split_head(expand_cores(base, to_tensors(delta, base)))
     layout = peft_layout(delta.manifest, head)
     _refuse(encoder)
     params = merge(base, encoder)

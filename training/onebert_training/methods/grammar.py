@@ -1,6 +1,6 @@
 """Parses the arguments of methods: symbols, shares, options. A bad argument raises `InvalidMethod`."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from onebert_store.errors import InvalidMethod
 
@@ -58,13 +58,21 @@ def read_options(name: str, arguments: str, allowed: tuple[str, ...]) -> dict[st
     return options
 
 
-def read_rank_alpha(options: Mapping[str, str]) -> tuple[int, float]:
+def read_rank_alpha(options: Mapping[str, str], default: int = 8) -> tuple[int, float]:
     """The rank and alpha of a low-rank method; alpha is twice the rank unless given, as in SPAFIT."""
     try:
-        rank = int(options.get("r", "8"))
+        rank = int(options.get("r", default))
         alpha = float(options.get("alpha", 2 * rank))
     except ValueError:
         raise InvalidMethod("r is a whole number and alpha a number") from None
     if not (1 <= rank <= 4096 and 0 < alpha <= 65536):
         raise InvalidMethod("r is from 1 to 4096 and alpha above 0, at most 65536")
     return rank, alpha
+
+
+def read_targets(name: str, options: Mapping[str, str], default: str, allowed: Collection[str]) -> list[str]:
+    """The maps that a low-rank method changes, in the order of `allowed`."""
+    targets = {part.strip() for part in options.get("targets", default).split(",")}
+    if not targets <= set(allowed):
+        raise InvalidMethod(f"the targets of {name} are a comma-separated choice of {', '.join(allowed)}")
+    return [key for key in allowed if key in targets]

@@ -9,7 +9,8 @@ from onebert_store.errors import InvalidMethod
 from onebert_training.methods import rules
 from onebert_training.methods.grammar import plain
 from onebert_training.methods.plan import Plan
-from onebert_training.methods.rules import HEAD_LEARNING_RATE, LEARNING_RATE, Subject, Term
+from onebert_training.methods.rules import HEAD_LEARNING_RATE, LEARNING_RATE
+from onebert_training.methods.terms import Subject, Term
 from onebert_training.methods.trainables import Trainable
 from onebert_training.methods.weights import Weights
 
@@ -99,6 +100,11 @@ METHODS: Mapping[str, Entry] = {
         "lora[:I|II|r=8,alpha=16,targets=q,k,v[,o]]",
         "low-rank differences of attention maps: I is q, k, v, II also o",
         rules.lora,
+    ),
+    "lora-xs": Entry(
+        "lora-xs[:r=16,targets=q,v,o,m3[,k,m2]]",
+        "r by r matrices between the leading singular directions of the base's weights",
+        rules.lora_xs,
     ),
     "spafit": Entry(
         "spafit:N1-N2-I|II[,r=8,alpha=16]",

@@ -1,11 +1,10 @@
 """The rule of each method: parses its arguments, and says what it trains on a base."""
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import partial
 
-from onebert_encoder.base.anatomy import LINEAR, NORMS, Anatomy, Module, Parameter
+from onebert_encoder.base.anatomy import NORMS, Module
 from onebert_store.errors import InvalidMethod
 from onebert_store.file.delta import ADAPTED, PLACES, POOLER_SYMBOL
 from onebert_training.methods.grammar import (
@@ -14,10 +13,13 @@ from onebert_training.methods.grammar import (
     read_rank_alpha,
     read_share,
     read_symbols,
+    read_targets,
     refuse_arguments,
 )
+from onebert_training.methods.terms import BIASES, Subject, Term
 from onebert_training.methods.trainables import (
     Adapters,
+    Cores,
     Differences,
     LowRankDifferences,
     RandomBiases,
@@ -26,11 +28,11 @@ from onebert_training.methods.trainables import (
     Shape,
     Trainable,
 )
-from onebert_training.methods.weights import Full, Pruned, Weights
+from onebert_training.methods.weights import Full, Pruned
 
-BIASES = tuple(f"b_{part}" for part in (*LINEAR, *NORMS, "LN0", "e", "p"))
 GAINS = tuple(f"g_{part}" for part in NORMS)
 TARGETS: Mapping[str, str] = {"q": "W_q", "k": "W_k", "v": "W_v", "o": "W_m1"}
+WEIGHTS: Mapping[str, str] = {**TARGETS, "m2": "W_m2", "m3": "W_m3"}
 # What `ia3` scales, as it is written and by the names of `PLACES`; Liu et al. 2022 scale k, v and inner.
 FACTORS: Mapping[str, str] = {"k": "k", "v": "v", "o": "m1", "m2": "m2", "inner": "inner", "m3": "m3"}
 IA3 = ("k", "v", "inner")
@@ -45,64 +47,6 @@ LEARNING_RATE = 3e-3
 HEAD_LEARNING_RATE = 5e-3
 WEIGHTS_LEARNING_RATE = 1e-3
 FULL_LEARNING_RATE = 1e-4
-
-
-@dataclass(frozen=True)
-class Subject:
-    """A base as rules see it; the pooler's bias can be trained only where the pooler is used."""
-
-    anatomy: Anatomy
-    pooling: str
-    num_parameters: int
-
-    @property
-    def parameters(self) -> tuple[Parameter, ...]:
-        """The biases and gains that an answer depends on."""
-        return tuple(p for p in self.anatomy.parameters if p.symbol != POOLER_SYMBOL or self.pooling == "pooler")
-
-    @property
-    def biases(self) -> tuple[Parameter, ...]:
-        """The biases that `bitfit` trains."""
-        return tuple(p for p in self.parameters if p.symbol in BIASES)
-
-    def modules(self, symbols: Collection[str]) -> tuple[Module, ...]:
-        """The linear maps of all layers that have one of these symbols."""
-        return tuple(m for m in self.anatomy.modules if m.symbol in symbols)
-
-    def count(self, share: float, available: int, what: str) -> int:
-        """How many numbers are `share` per cent of the base's parameters.
-
-        Raises:
-            InvalidMethod: none, or more than are `available`.
-        """
-        count = round(self.num_parameters * share / 100)
-        if not 1 <= count <= available:
-            most = 100 * available / self.num_parameters
-            raise InvalidMethod(
-                f"{share:g} % of this base are {count:,} numbers; {what} are {available:,}, {most:.2g} %"
-            )
-        return count
-
-
-@dataclass(frozen=True)
-class Term:
-    """One summand of a method.
-
-    Attributes:
-        text: the term with all defaults written out.
-        learning_rate: default for bases of hidden size 384 and less; of a sum the smallest counts.
-        trainables: gives the differences that it trains.
-        weights: gives its change of the base's own weights.
-        reinit: whether it is `reinit`, which only lets the base start with random weights.
-        alone: whether no other term than `reinit` can be added.
-    """
-
-    text: str
-    learning_rate: float
-    trainables: Callable[[Subject], Sequence[Trainable]] = lambda _: ()
-    weights: Callable[[Subject], Weights] | None = None
-    reinit: bool = False
-    alone: bool = False
 
 
 def frozen(arguments: str) -> Term:
@@ -166,14 +110,25 @@ def lora(arguments: str) -> Term:
         arguments = f"targets={LORA_TARGETS[setting.strip()]},{rest}"
     options = read_options("lora", arguments, ("r", "alpha", "targets"))
     rank, alpha = read_rank_alpha(options)
-    targets = [part.strip() for part in options.get("targets", LORA_TARGETS["I"]).split(",")]
-    if not set(targets) <= set(TARGETS):
-        raise InvalidMethod(f"the targets of lora are a comma-separated choice of {', '.join(TARGETS)}")
+    targets = read_targets("lora", options, LORA_TARGETS["I"], TARGETS)
     return Term(
-        f"lora:r={rank},alpha={alpha:g},targets={','.join(key for key in TARGETS if key in targets)}",
+        f"lora:r={rank},alpha={alpha:g},targets={','.join(targets)}",
         LEARNING_RATE,
         lambda subject: [_low_rank(subject, subject.modules({TARGETS[key] for key in targets}), rank, alpha)],
     )
+
+
+def lora_xs(arguments: str) -> Term:
+    """LoRA-XS (Bałazy et al. 2024); the rank is that of the paper's middle size, the targets are the paper's."""
+    options = read_options("lora-xs", arguments, ("r", "targets"))
+    rank, _ = read_rank_alpha(options, default=16)
+    targets = read_targets("lora-xs", options, "q,v,o,m3", WEIGHTS)
+
+    def trainables(subject: Subject) -> list[Trainable]:
+        _check_rank(subject, rank)
+        return [Cores(subject.modules({WEIGHTS[key] for key in targets}), rank)]
+
+    return Term(f"lora-xs:r={rank},targets={','.join(targets)}", LEARNING_RATE, trainables)
 
 
 def spafit(arguments: str) -> Term:
@@ -284,9 +239,13 @@ def _layernorms(subject: Subject) -> Differences:
 
 
 def _low_rank(subject: Subject, modules: tuple[Module, ...], rank: int, alpha: float) -> LowRankDifferences:
+    _check_rank(subject, rank)
+    return LowRankDifferences(modules, rank, alpha / rank)
+
+
+def _check_rank(subject: Subject, rank: int) -> None:
     if rank > subject.anatomy.hidden_size:
         raise InvalidMethod(f"r is at most the hidden size of the base, {subject.anatomy.hidden_size}")
-    return LowRankDifferences(modules, rank, alpha / rank)
 
 
 def _scales(subject: Subject, place: str) -> Scales:

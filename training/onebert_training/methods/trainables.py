@@ -17,6 +17,7 @@ from onebert_store.file.delta import (
     DELTA,
     LORA_A,
     LORA_B,
+    LORA_XS,
     PLACES,
     SPARSE_INDEX,
     SPARSE_VALUE,
@@ -214,6 +215,32 @@ class RandomWeights:
         if self.shape == "rows":
             return (lines[:, None] * into + np.arange(into)).ravel()
         return (np.arange(out)[:, None] * into + lines).ravel()
+
+
+@dataclass(frozen=True)
+class Cores:
+    """A difference U Σ R Vᵀ for some linear maps, of which R [rank, rank] is trained (LoRA-XS, Bałazy et al. 2024).
+
+    U Σ and Vᵀ are the base's `subspaces`. R starts at zero, where its gradient is not; the paper draws it with a
+    deviation of 1e-5.
+    """
+
+    sites: tuple[Module, ...]
+    rank: int
+    prefix: ClassVar[str] = LORA_XS
+
+    @property
+    def num_parameters(self) -> int:
+        """Trained numbers."""
+        return self.rank**2 * len(self.sites)
+
+    def init(self, params: Mapping[str, Tensor], generator: torch.Generator) -> Tensors:
+        """Zeros."""
+        return {f"{LORA_XS}{site.name}": torch.zeros(self.rank, self.rank) for site in self.sites}
+
+    def tensors(self, values: Mapping[str, Tensor]) -> Tensors:
+        """The leaves themselves."""
+        return {name: values[name] for name in (f"{LORA_XS}{site.name}" for site in self.sites)}
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ const KINDS = {
   sparse: ["Single weights", "of what is added to those that are changed"],
   adapter: ["Adapters", "of each adapter's second map"],
   scale: ["Factors", "of how far each module's factors are from one"],
+  core: ["Low-rank cores", "of the matrix between the base's own singular directions"],
   "output-scale": ["Factors of outputs", "of how far each output's factors are from one"],
 };
 

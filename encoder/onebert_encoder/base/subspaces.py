@@ -1,0 +1,45 @@
+"""The leading singular directions of a base's weights, between which LoRA-XS tasks learn; all tasks share them."""
+
+import threading
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+
+class Subspaces:
+    """For each weight W = U Σ Vᵀ the first columns of U Σ and rows of Vᵀ, computed when they are first asked for.
+
+    They follow from the weight alone, so a task's file need not hold them: singular values fall, and of each pair of
+    directions the sign is the one by which the largest number of the column of U is positive. In float64 two machines
+    differ by far less than float32 can tell, unless two singular values are nearly equal; the golden logits of a file
+    show it then.
+
+    Args:
+        params: the base's float32 parameters, by name.
+    """
+
+    def __init__(self, params: Mapping[str, Tensor]) -> None:
+        self._params = params
+        self._lock = threading.Lock()
+        self._found: dict[str, tuple[Tensor, Tensor]] = {}
+
+    def of(self, module: str, rank: int) -> tuple[Tensor, Tensor]:
+        """U Σ [out, rank] and Vᵀ [rank, in] of a module's weight, float32 on the base's device."""
+        with self._lock:
+            found = self._found.get(module)
+            # A larger rank has the same directions and more, so that of all ranks only the largest is kept.
+            if found is None or len(found[1]) < rank:
+                found = self._found[module] = _decompose(self._params[f"{module}.weight"], rank)
+        left, right = found
+        return left[:, :rank], right[:rank]
+
+
+@torch.no_grad()
+def _decompose(weight: Tensor, rank: int) -> tuple[Tensor, Tensor]:
+    U, sizes, Vt = torch.linalg.svd(weight.cpu().double(), full_matrices=False)
+    U, sizes, Vt = U[:, :rank], sizes[:rank], Vt[:rank]
+    signs = U.gather(0, U.abs().argmax(dim=0, keepdim=True)).sign()[0]
+    # Copies: a slice would keep all directions in memory.
+    left, right = U * (sizes * signs), Vt * signs[:, None]
+    return left.float().to(weight.device), right.float().to(weight.device)

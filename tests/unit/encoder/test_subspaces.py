@@ -1,0 +1,60 @@
+"""The singular directions between which LoRA-XS tasks learn: those of NumPy, whatever was asked for before."""
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from bases import singular_difference, tiny_base
+from onebert_encoder.base.base import load_base
+from onebert_encoder.base.subspaces import Subspaces
+
+SHAPES = {"wide.weight": (12, 30), "narrow.weight": (30, 12), "square.weight": (20, 20)}
+
+
+def weights() -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return {name: torch.randn(shape, generator=generator) for name, shape in SHAPES.items()}
+
+
+@pytest.mark.parametrize("module", ["wide", "narrow", "square"])
+@pytest.mark.parametrize("rank", [1, 5, 12])
+def test_the_directions_are_those_of_the_decomposition(module: str, rank: int) -> None:
+    params = weights()
+    left, right = Subspaces(params).of(module, rank)
+    R = torch.randn(rank, rank, generator=torch.Generator().manual_seed(1))
+    # Computed in float64 and rounded to float32, then three products of numbers of order 1 to 10.
+    wanted = singular_difference(params[f"{module}.weight"].numpy(), R)
+    torch.testing.assert_close(left @ R @ right, wanted, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(right @ right.T, torch.eye(rank), rtol=0, atol=1e-6)
+
+
+def test_a_smaller_rank_has_the_first_directions_of_a_larger_one_in_any_order() -> None:
+    rising, falling = Subspaces(weights()), Subspaces(weights())
+    small, large = rising.of("wide", 3), rising.of("wide", 7)
+    for first, second in zip(large, falling.of("wide", 7), strict=True):
+        torch.testing.assert_close(first, second, rtol=0, atol=0)
+    again = falling.of("wide", 3)
+    for one, other in zip(small, again, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=0)
+    torch.testing.assert_close(large[0][:, :3], small[0], rtol=0, atol=0)
+
+
+def test_the_sign_of_a_weight_that_was_decomposed_otherwise_makes_no_difference() -> None:
+    """Rows in another order: another path through the decomposition, whose signs are free, to the same directions."""
+    weight, order = weights()["square.weight"], np.random.default_rng(2).permutation(20)
+    left, right = Subspaces({"x.weight": weight}).of("x", 6)
+    moved, same = Subspaces({"x.weight": weight[order]}).of("x", 6)
+    torch.testing.assert_close(moved, left[order], rtol=0, atol=1e-5)
+    torch.testing.assert_close(same, right, rtol=0, atol=1e-5)
+
+
+def test_replaced_parameters_keep_the_directions_that_were_loaded() -> None:
+    base = load_base(str(tiny_base("bert")))
+    name = base.anatomy.modules[0].name
+    changed = base.with_params({f"{name}.weight": torch.zeros_like(base.params[f"{name}.weight"])})
+    for one, other in zip(
+        base.subspaces.of(name, 2), changed.in_dtype(torch.bfloat16).subspaces.of(name, 2), strict=True
+    ):
+        assert one.dtype == torch.float32
+        torch.testing.assert_close(one, other, rtol=0, atol=0)
