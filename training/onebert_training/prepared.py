@@ -60,12 +60,13 @@ class PreparedRun:
         Raises:
             StorageFull: the disk refused the file.
         """
+        yardsticks = self.run.yardsticks
+        result = result.with_provenance({"yardsticks": yardsticks.provenance(self.run.metric)})
         notes = write_result(self.run, result, self.out, self.base)
         self.checkpoint.unlink(missing_ok=True)
         files = [self.out, *self.out.rglob("*")]
-        record = make_record(
-            self.run, result, sum(file.stat().st_size for file in files if file.is_file()), self.train_rows
-        )
+        size = sum(file.stat().st_size for file in files if file.is_file())
+        record = make_record(self.run, result, size, self.train_rows, yardsticks=yardsticks)
         return record | {"out": str(self.out)}, notes
 
 

@@ -213,6 +213,46 @@ def test_few_rows_are_all_trained_on_and_folds_give_the_scores(onebert, folder, 
     assert re.search(r"5 folds +accuracy \d", printed)
 
 
+def test_the_yardsticks_come_before_the_first_step(onebert, folder, tmp_path):
+    out = tmp_path / "tone.safetensors"
+    status, printed, progress = onebert(*train_arguments(folder, out, "--json"))
+    assert status == 0
+    record = json.loads(printed)
+    constant, head = record["yardsticks"]["constant"], record["yardsticks"]["head"]
+    assert constant["validation"]["accuracy"] == constant["test"]["accuracy"] == 0.5
+    of_head = f"an exact head alone on the frozen base: accuracy {head['validation']['accuracy']:.4f}"
+    for line in (f"{constant['answer']}: accuracy 0.5000", of_head):
+        assert 0 < progress.index(f"yardstick: {line} on validation\n") < progress.index("\nstep ")
+    said = load(out).manifest.training["yardsticks"]
+    assert said["head"] == {split: head[split]["accuracy"] for split in ("validation", "test")}
+    assert said["constant"] == {"validation": 0.5, "test": 0.5}
+
+
+def test_the_head_alone_is_one_command_and_no_step(onebert, folder, tmp_path):
+    out, alone = tmp_path / "tone.safetensors", ("--method", "head")
+    status, printed, progress = onebert(*train_arguments(folder, out, *alone))
+    assert status == 0, progress
+    assert f"next: onebert push {out} --task tone; it is the head alone, on the frozen base" in printed
+    assert "none: the head is exact" in printed
+    first = out.read_bytes()
+    record = json.loads(onebert(*train_arguments(folder, out, *alone, "--json"))[1])
+    assert out.read_bytes() == first
+    assert (record["steps"], record["delta_parameters"], record["history"]) == (0, 0, [])
+    assert record["test"] == record["yardsticks"]["head"]["test"]
+    measured = json.loads(
+        onebert("evaluate", out, "--data", folder, "--base", tiny_base(), "--device", "cpu", "--json")[1]
+    )
+    assert measured["metrics"] == record["test"]
+
+
+def test_what_is_no_better_than_a_constant_is_not_recommended(onebert, folder, tmp_path):
+    short = ("--method", "frozen", "--max-steps", "1", "--lr", "1e-9", "--start", "fresh")
+    status, printed, _ = onebert(*train_arguments(folder, tmp_path / "tone.safetensors", *short))
+    assert status == 0
+    assert "next: onebert push" not in printed
+    assert "next: more rows, another --metric or method: it is no better than always answering" in printed
+
+
 @pytest.mark.parametrize("with_test", [True, False])
 def test_a_task_that_never_says_a_label_is_not_recommended(onebert, tmp_path, with_test):
     data, out = tmp_path / "data", tmp_path / "rare.safetensors"
@@ -323,7 +363,7 @@ def test_a_killed_run_continues_to_the_same_bytes(onebert, folder, tmp_path):
     ("changes", "message"),
     [
         (["--task", "Tone!"], "is not a name"),
-        (["--method", "adapters"], "methods are frozen, bitfit"),
+        (["--method", "adapters"], "methods are frozen, head, bitfit"),
         (["--method", "bitfitt:bq"], "there is no method 'bitfitt'; is bitfit meant?"),
         (["--method", "spafit:1-2-I"], "needs 4 layers or more; the base has 3"),
         (["--data", "nowhere"], "neither a file nor a folder"),

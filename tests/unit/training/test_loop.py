@@ -26,6 +26,7 @@ from scoring import evaluate
 
 SERVABLE = (
     "frozen",
+    "head",
     "bitfit",
     "bitfit:bq,bm2",
     "init-bias",
@@ -137,7 +138,8 @@ def test_the_file_in_a_plain_model_scores_what_training_said(base, data, method,
     model = reference(delta, pooling)
     golden = delta.manifest.golden
     for ids, recorded in zip(golden.input_ids, golden.logits, strict=True):
-        assert model.logits(ids).numpy() == pytest.approx(recorded, abs=1e-4)
+        # The exact head of vectors that hardly differ has logits of a thousand.
+        assert model.logits(ids).numpy() == pytest.approx(recorded, rel=1e-5, abs=1e-4)
 
 
 @pytest.mark.parametrize("task_type", ["regression", "multi_label"])

@@ -9,6 +9,7 @@ from onebert_training.contest.few import train_judged
 from onebert_training.fit.loop import Progress
 from onebert_training.fit.result import Result
 from onebert_training.fit.run import Run
+from onebert_training.heads.yardsticks import Yardsticks
 
 
 def say(line: str) -> None:
@@ -69,6 +70,22 @@ def _rate(progress: Progress) -> str:
     return f", {progress.tokens_per_second:,.0f} tokens/s" if progress.tokens_per_second else ""
 
 
+def next_step(run: Run, record: Mapping[str, Any], yardsticks: Yardsticks) -> str:
+    """What to do with a delta: publish it, or where a yardstick is no worse, what may help."""
+    push = f"next: onebert push {record['out']} --task {record['task']}"
+    split, metric = ("test" if record["test"] else "validation"), record["metric"]
+    score = record[split][metric]
+    better = yardsticks.winner(split, metric, score)
+    if run.plan.exact and better is not yardsticks.constant:
+        return f"{push}; it is the head alone, on the frozen base"
+    if better is None:
+        return push
+    beside = f"{metric} {score:.4f} on {split} beside {better.scores[split][metric]:.4f}"
+    if better is yardsticks.exact:
+        return f"next: --method head, since {better.name} is better ({beside}); or more rows"
+    return f"next: more rows, another --metric or method: it is no better than {better.name} ({beside})"
+
+
 def show_trained(record: Mapping[str, Any], patience: int) -> None:
     """Shows the result of a run as a table, with warnings."""
     table = console.facts()
@@ -80,7 +97,9 @@ def show_trained(record: Mapping[str, Any], patience: int) -> None:
     table.add_row("trained parameters", f"{record['delta_parameters']:,} ({record['percent']:.2f} % of the base)")
     table.add_row("classifier", f"{record['head_parameters']:,} parameters")
     steps = f"{record['steps']:,} of {record['planned_steps']:,}, best at {record['best_step']:,}"
-    if record["steps"] < record["planned_steps"]:
+    if not record["planned_steps"]:
+        steps = "none: the head is exact"
+    elif record["steps"] < record["planned_steps"]:
         steps += f"; stopped early: {patience} evaluations without a better metric or loss"
     table.add_row("steps", steps)
     table.add_row("file", f"{record['out']}, {record['file_bytes']:,} bytes")

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from onebert_store.command import console
-from onebert_training.commands.showing import say, show_trained, summary, train_shown
+from onebert_training.commands.showing import next_step, say, show_trained, summary, train_shown
 from onebert_training.data.options import DataOptions
 from onebert_training.fit.settings import Settings
 from onebert_training.prepared import prepare
@@ -26,6 +26,10 @@ def run_train(
     say(summary(run))
     for note in run.notes:
         say(f"note: {note}")
+    with console.busy("measuring the yardsticks"):
+        yardsticks = run.yardsticks
+    for line in yardsticks.lines(run.metric):
+        say(line)
     try:
         result = train_shown(run, job.checkpoint)
     except KeyboardInterrupt:
@@ -39,5 +43,5 @@ def run_train(
         console.print_json(record)
     else:
         show_trained(record, run.patience)
-        if result.delta is not None and record["useful"]:
-            console.out.print(f"next: onebert push {job.out} --task {task}", soft_wrap=True)
+        if result.delta is not None:
+            console.out.print(next_step(run, record, yardsticks), soft_wrap=True)

@@ -40,7 +40,8 @@ def train_judged(run: Run, report: Report = ignore, checkpoint_file: Path | None
         InvalidManifest: a metric is NaN or infinite.
     """
     result = train(run, report, checkpoint_file)
-    return result if run.validates else judge(run, result, report)
+    # An exact head has been cross-validated when it was found.
+    return result if run.validates or run.plan.exact else judge(run, result, report)
 
 
 def judge(run: Run, result: Result, report: Report = ignore) -> Result:

@@ -34,6 +34,8 @@ class Dataset:
         metric: the metric that the source names, if any.
         splits: `train`; `validation`, but for few rows that were kept together; and `test` where there is one.
         notes: what a user should know about how the splits came to be.
+        held_out: whether the validation rows were taken from the training rows here, because the data has no such split
+            or a share was asked for.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Dataset:
     metric: str | None
     splits: Mapping[str, Split]
     notes: tuple[str, ...] = ()
+    held_out: bool = False
 
     @cached_property
     def digest(self) -> str:
@@ -115,7 +118,8 @@ def load_dataset(
     rows_there = len(splits["train"])
     splits["train"] = subset(splits["train"], task_type, train_rows, split_seed)
     check_variety(splits["train"], task_type)
-    if "validation" in splits:
+    held_out = "validation" not in splits
+    if not held_out:
         whole = splits["validation"]
         splits["validation"] = subset(whole, task_type, validation_rows, split_seed)
         if len(splits["validation"]) < len(whole):
@@ -129,17 +133,17 @@ def load_dataset(
     else:
         rows = len(splits["train"])
         share = validation_share or 1 / HELD_OUT
-        splits["train"], held_out = hold_out(splits["train"], task_type, share, validation_rows, split_seed)
+        splits["train"], kept = hold_out(splits["train"], task_type, share, validation_rows, split_seed)
         # Splits stand in the order of SPLITS, because the digest depends on it.
-        splits = {name: split for name in SPLITS if (split := {**splits, "validation": held_out}.get(name)) is not None}
+        splits = {name: split for name in SPLITS if (split := {**splits, "validation": kept}.get(name)) is not None}
         why = "no validation split" if validation_share is None else "by the share asked for"
-        notes.append(f"{why}: {len(held_out)} of {rows} training rows are held out for it")
-        check_variety(splits["train"], task_type, len(held_out))
+        notes.append(f"{why}: {len(kept)} of {rows} training rows are held out for it")
+        check_variety(splits["train"], task_type, len(kept))
     notes += shortages(splits, task_type, labels)
     if train_rows is not None and rows_there < train_rows:
         notes.append(f"only {rows_there:,} training rows are there, not {train_rows:,}")
     notes += [*read_as, *label_doubts(task_type, labels, guessed, splits["train"]), *doubts]
-    return Dataset(read.name, task_type, labels, read.metric, splits, tuple(notes))
+    return Dataset(read.name, task_type, labels, read.metric, splits, tuple(notes), held_out)
 
 
 def load_asked(source: str | Source, asked: DataOptions, keep_few: bool = False) -> Dataset:

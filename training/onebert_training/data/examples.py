@@ -54,6 +54,12 @@ class Split:
             tuple(self.words[i] for i in rows) if self.words else (),
         )
 
+    def joined(self, other: "Split") -> "Split":
+        """The examples of both, the other's last."""
+        arrays = isinstance(self.gold, np.ndarray)
+        gold = np.concatenate([self.gold, other.gold]) if arrays else (*self.gold, *other.gold)
+        return Split((*self.texts, *other.texts), gold, (*self.words, *other.words))
+
     def plain_gold(self) -> list[Any]:
         """Gold answers as JSON can hold them."""
         return self.gold.tolist() if isinstance(self.gold, np.ndarray) else list(self.gold)

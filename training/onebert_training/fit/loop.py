@@ -98,10 +98,11 @@ def train_together(
     """
     for together in groups(runs):
         waiting = deque(together)
-        active: list[_Active] = []
+        active: list[Active] = []
         while waiting or active:
             while waiting and len(active) < (width if together[0].plan.shares_base else 1):
-                active.append(_Active.start(waiting.popleft(), report, checkpoint_of))
+                run = waiting.popleft()
+                active.append(Active.start(run, report, checkpoint_of(run)))
             done = [one for one in active if one.is_done]
             for one in done:
                 active.remove(one)
@@ -120,31 +121,55 @@ def groups(runs: Sequence[Run]) -> list[list[Run]]:
 
 
 @dataclass(eq=False)
-class _Active:
-    """A run that is being trained."""
+class Active:
+    """A run that is being trained.
+
+    Attributes:
+        look: a step at which it is measured beside the regular evaluations; None is none.
+        error: what has ended it.
+    """
 
     run: Run
     state: State
     checkpoint_file: Path | None
     resumed_at: int = 0
+    look: int | None = None
     error: OneBertError | None = None
 
     @classmethod
-    def start(cls, run: Run, report: Report, checkpoint_of: Callable[[Run], Path | None]) -> "_Active":
-        state, path = State(run.init_values()), checkpoint_of(run)
+    def start(cls, run: Run, report: Report, path: Path | None, look: int | None = None) -> "Active":
+        """A run at its start, or where its checkpoint stands."""
+        state = State(run.init_values())
         if path is not None and path.exists():
             resumed = state.restore(path, run.fingerprint)
             note = f"continued at step {state.step}" if resumed else "started anew: the checkpoint is not of this run"
             report(run, Progress(state.step, run.steps, note=note))
-        return cls(run, state, path, resumed_at=state.step)
+        active = cls(run, state, path, state.step, look)
+        if run.plan.exact:
+            active.solve()
+        return active
+
+    def solve(self) -> None:
+        """Finds the head of a run that takes no step; a base without finite vectors ends the run."""
+        run, state, started = self.run, self.state, time.perf_counter()
+        try:
+            solved = run.inputs.frozen.solve(run.objective, run.pooling, run.metric)
+        except NotFinite as error:
+            self.error = error
+            return
+        state.values = run.with_head(state.values, solved.head)
+        state.keep_best(solved.answers.loss, solved.answers.scores, solved.verdict)
+        state.seconds = time.perf_counter() - started
 
     @property
     def is_done(self) -> bool:
+        """Whether it takes no further step."""
         run, state = self.run, self.state
         stopped = bool(run.patience) and state.stale >= run.patience
         return self.error is not None or state.step >= run.steps or stopped
 
     def finish(self, report: Report) -> Result | OneBertError:
+        """Measures the best values on the test split; gives the error that ended the run, if one did."""
         if self.error is not None:
             return self.error
         report(self.run, Progress(self.state.step, self.run.steps, testing=True))
@@ -166,7 +191,7 @@ class _Active:
         state.step_seconds += seconds - once
         started = time.perf_counter()
         validation = None
-        looks = state.step % run.eval_every == 0 or state.step == run.steps
+        looks = state.step % run.eval_every == 0 or state.step in (run.steps, self.look)
         try:
             if not isfinite(loss):
                 raise NotFinite(f"the loss is no longer a number at step {state.step}; {SMALLER}")
@@ -186,7 +211,7 @@ class _Active:
         report(run, Progress(state.step, run.steps, mean, validation, best, rate))
 
 
-def advance(active: Sequence[_Active], report: Report) -> None:
+def advance(active: Sequence[Active], report: Report) -> None:
     """Makes one step of every run and shares the time among them."""
     # Runs on the same data share their features, whose time must be counted only once.
     features = {id(shared): shared for shared in (one.run.features("train") for one in active)}.values()

@@ -12,10 +12,16 @@ from onebert_store.file.changes import changes
 from onebert_store.file.delta import DELTA, OUTPUT_SCALE, SCALE
 from onebert_training.fit.result import Result, to_arrays
 from onebert_training.fit.run import Run
+from onebert_training.heads.yardsticks import Yardsticks
 
 
 def make_record(
-    run: Run, result: Result, file_bytes: int | None, train_rows: int | None = None, experiment: str | None = None
+    run: Run,
+    result: Result,
+    file_bytes: int | None,
+    train_rows: int | None = None,
+    experiment: str | None = None,
+    yardsticks: Yardsticks | None = None,
 ) -> dict[str, Any]:
     """The record of one run, with all that readers of results need.
 
@@ -25,6 +31,7 @@ def make_record(
         file_bytes: size of the delta file; None where there is none.
         train_rows: the limit of training rows that the user set.
         experiment: name of the recipe.
+        yardsticks: what was measured before the training, if it was.
     """
     return {
         "task": run.task,
@@ -61,6 +68,7 @@ def make_record(
         "notes": list(run.notes),
         "warnings": list(result.verdict.warnings),
         "useful": result.verdict.useful,
+        "yardsticks": yardsticks and yardsticks.facts(),
         "history": list(result.history),
         "change": changed_vectors(run.base, to_arrays(result.differences)),
         "digest": result.delta.digest if result.delta else None,

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -57,6 +57,14 @@ class Result:
     seconds: float
     tokens_per_second: float
     folds: int = 0
+
+    def with_provenance(self, facts: Mapping[str, Any]) -> "Result":
+        """The same result, whose delta says more about its training."""
+        if self.delta is None:
+            return self
+        manifest = self.delta.manifest
+        said = manifest.model_copy(update={"training": {**manifest.training, **facts}})
+        return replace(self, delta=Delta(said, self.delta.tensors))
 
 
 def finish(run: Run, state: State, resumed_at: int) -> Result:

@@ -19,7 +19,7 @@ from onebert_encoder.maths.fold import fold
 from onebert_encoder.maths.rows import Row
 from onebert_store.errors import InvalidData, InvalidSettings, TooLarge
 from onebert_store.file.decision import Decision
-from onebert_store.file.delta import SPARSE_VALUE
+from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT, SPARSE_VALUE
 from onebert_store.file.format import MAX_FILE_BYTES, MAX_HEADER_BYTES
 from onebert_store.file.manifest import PER_TOKEN, Manifest, Pooling, format_for, parse_manifest
 from onebert_store.file.strict_json import shown
@@ -27,7 +27,10 @@ from onebert_training.data.checks import listed
 from onebert_training.data.dataset import Dataset
 from onebert_training.fit.evaluation import Logits, predict
 from onebert_training.fit.features import Features, Inputs
+from onebert_training.fit.frozen import Frozen
 from onebert_training.fit.settings import EPOCHS, UNVALIDATED_EPOCHS, UNVALIDATED_STEPS, Settings
+from onebert_training.heads.exact import ExactHead, has_exact_head
+from onebert_training.heads.yardsticks import Yardsticks
 from onebert_training.methods.methods import parse_method
 from onebert_training.methods.plan import Plan
 from onebert_training.methods.trainables import Trainable
@@ -85,6 +88,11 @@ class TaskInputs:
         return notes
 
     @cached_property
+    def frozen(self) -> Frozen:
+        """What the frozen base alone gives the task."""
+        return Frozen(self.base, self.data, self.splits, self.targets)
+
+    @cached_property
     def exact_base(self) -> Base:
         """The same base computing in float32, whatever it trains in."""
         return self.base if self.base.dtype == torch.float32 else self.base.in_dtype(torch.float32)
@@ -126,6 +134,8 @@ class Run:
         self.head_parameters = len(data.labels) * (spec.hidden_size + 1)
         self.percent = 100 * self.delta_parameters / spec.num_parameters
         self.objective, self.targets = inputs.objective, inputs.targets
+        if self.plan.exact and not has_exact_head(self.objective):
+            raise InvalidSettings(f"a {data.task_type} task has no exact head; frozen trains the head alone by steps")
         self.metric = choose_metric(self.objective.metrics, settings.metric or data.metric)
         self.learning_rate = settings.learning_rate or self.plan.learning_rate
         self.head_learning_rate = settings.head_learning_rate or self.learning_rate
@@ -141,7 +151,8 @@ class Run:
         self._shuffled: tuple[int, NDArray[np.int64]] | None = None  # the epoch, and its order of the training rows
         self.steps_per_epoch = ceil(self.num_train / settings.batch_size)
         self.epochs = settings.epochs or self._usual_epochs()
-        self.steps = min(self.epochs * self.steps_per_epoch, settings.max_steps or 2**62)
+        steps = min(self.epochs * self.steps_per_epoch, settings.max_steps or 2**62)
+        self.steps = 0 if self.plan.exact else steps
         self.eval_every = ceil(self.steps_per_epoch / settings.evals_per_epoch)
         self.patience = 2 * settings.evals_per_epoch if settings.patience is None else settings.patience
         if not self.validates:
@@ -192,6 +203,15 @@ class Run:
             *(self.base.device.type, torch.__version__, version("onebert"), self.held_out.tolist()),
         ]
         return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def yardsticks(self) -> Yardsticks:
+        """What the task scores without training, measured when it is first asked for.
+
+        Raises:
+            NotFinite: the base's vectors are not finite numbers.
+        """
+        return self.inputs.frozen.yardsticks(self.objective, self.pooling, self.metric)
 
     def features(self, split: str) -> Features:
         """What the lowest trained layer reads of a split."""
@@ -247,7 +267,14 @@ class Run:
 
     def init_values(self) -> dict[str, Tensor]:
         """The values at the start: leaves, and constants without a gradient."""
-        return self.plan.init(self.base, len(self.data.labels), self.settings.seed)
+        values = self.plan.init(self.base, len(self.data.labels), self.settings.seed)
+        head = self.yardsticks.head if self.settings.start == "head" else None
+        return values if head is None else self.with_head(values, head)
+
+    def with_head(self, values: Mapping[str, Tensor], head: ExactHead) -> dict[str, Tensor]:
+        """The values with another head; leaves stay leaves."""
+        own = {HEAD_WEIGHT: torch.from_numpy(head.weight), HEAD_BIAS: torch.from_numpy(head.bias)}
+        return {**values, **{name: one.to(self.base.device).requires_grad_() for name, one in own.items()}}
 
     def view(self, values: Mapping[str, Tensor], training: bool) -> Base:
         """The base that the run computes on: the shared one, unless its method changes weights."""

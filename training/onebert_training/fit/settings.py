@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from math import inf
-from typing import Annotated
+from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le
 from typing_extensions import Doc
@@ -56,6 +56,11 @@ class Settings:
         Gt(0),
         Doc("Peak for the classifier head, which starts from nothing; else that of all the rest."),
         Flag("--head-lr"),
+        STEPS,
+    ] = None
+    start: Annotated[
+        Literal["fresh", "head"] | None,
+        Doc("Where the head starts: at nothing, or at the exact head; else train tries both, a sweep starts fresh."),
         STEPS,
     ] = None
     seed: Annotated[int, Ge(0), Le(MAX_SEED), Doc("An equal seed repeats a run, to the byte on a CPU."), STEPS] = 0

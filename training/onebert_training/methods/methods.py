@@ -58,6 +58,7 @@ class Method:
             weights=next((weights for _, _, weights in made if weights), None),
             reinit=any(term.reinit for term in self.terms),
             learning_rate=float(f"{rate:.0e}"),
+            exact=any(term.exact for term in self.terms),
         )
 
 
@@ -88,6 +89,7 @@ class Entry:
 
 METHODS: Mapping[str, Entry] = {
     "frozen": Entry("frozen", "only the classifier head", rules.frozen),
+    "head": Entry("head", "nothing: the head alone, found exactly without a step", rules.head),
     "bitfit": Entry("bitfit[:bq,bm2,…|:-bq,-bm2,…]", "every bias, the named ones, or all but those", rules.bitfit),
     "init-bias": Entry("init-bias[:bq,…|:-bq,…]", "as bitfit, from biases that start at zero", rules.init_bias),
     "random-bias": Entry("random-bias:0.04%", "bias numbers drawn at random, a share of the base", rules.random_bias),
@@ -145,6 +147,8 @@ def parse_method(text: str) -> Method:
     trained = [term for term in terms.values() if not term.reinit]
     if not trained:
         raise InvalidMethod("reinit is written reinit+METHOD; by itself it trains nothing")
+    if len(trained) < len(terms) and any(term.exact for term in trained):
+        raise InvalidMethod("head is found on the base as it is; reinit takes a method that trains by steps")
     if len(trained) > 1 and (alone := next((term for term in trained if term.alone), None)):
         raise InvalidMethod(
             f"nothing adds to {alone.text}, which trains {METHODS[alone.text].trains.partition(';')[0]}"

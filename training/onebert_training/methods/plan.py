@@ -26,6 +26,7 @@ class Plan:
         weights: a method's change of the base's own weights; None for most methods.
         reinit: whether the base starts with random weights instead of pretrained ones.
         learning_rate: a good default for this method at the base's width.
+        exact: whether the head is found exactly, without a step.
     """
 
     num_layers: int
@@ -33,6 +34,7 @@ class Plan:
     weights: Weights | None
     reinit: bool
     learning_rate: float
+    exact: bool = False
 
     @property
     def num_parameters(self) -> int:

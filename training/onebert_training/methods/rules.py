@@ -55,6 +55,12 @@ def frozen(arguments: str) -> Term:
     return Term("frozen", HEAD_LEARNING_RATE, alone=True)
 
 
+def head(arguments: str) -> Term:
+    """Finds the head exactly, by logistic or ridge regression on the frozen base's vectors."""
+    refuse_arguments("head", arguments)
+    return Term("head", HEAD_LEARNING_RATE, alone=True, exact=True)
+
+
 def bitfit(arguments: str) -> Term:
     """BitFit (Ben Zaken et al. 2022): biases."""
     return _named("bitfit", arguments, BIASES)

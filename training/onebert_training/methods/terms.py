@@ -60,6 +60,7 @@ class Term:
         weights: gives its change of the base's own weights.
         reinit: whether it is `reinit`, which only lets the base start with random weights.
         alone: whether no other term than `reinit` can be added.
+        exact: whether nothing is trained by steps: the head is found exactly.
     """
 
     text: str
@@ -68,3 +69,4 @@ class Term:
     weights: Callable[[Subject], Weights] | None = None
     reinit: bool = False
     alone: bool = False
+    exact: bool = False

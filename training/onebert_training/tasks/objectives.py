@@ -110,7 +110,7 @@ class Objective(ABC):
             metric: name of the deciding metric.
         """
         warnings = [f"never answers {names}" for names in [listed(self._unanswered(split, logits))] if names]
-        if (constant := self._constant(split)) is None:
+        if (constant := self.constant(split)) is None:
             return Verdict(tuple(warnings))
         answer, always = constant
         of_constant = self._score(split, tokens, [always] * len(split))
@@ -125,7 +125,7 @@ class Objective(ABC):
         """Names of the labels that examples have but no answer has."""
         return []
 
-    def _constant(self, split: Split) -> tuple[str, Logits] | None:
+    def constant(self, split: Split) -> tuple[str, Logits] | None:
         """The best constant answer, in words and as logits for all examples; None if the task type has none."""
         return None
 
@@ -162,7 +162,7 @@ class SingleLabel(PerText):
         answered = set(np.stack(logits).argmax(axis=1).tolist())
         return [self.labels[label] for label in np.unique(split.gold).tolist() if label not in answered]
 
-    def _constant(self, split: Split) -> tuple[str, Logits] | None:
+    def constant(self, split: Split) -> tuple[str, Logits] | None:  # noqa: D102
         counts = np.bincount(split.gold, minlength=len(self.labels))
         commonest = int(counts.argmax())
         return repr(self.labels[commonest]), np.eye(len(self.labels), dtype=np.float32)[commonest]
@@ -201,7 +201,7 @@ class Regression(PerText):
     def _score(self, split: Split, tokens: Sequence[Tokens], logits: Sequence[Logits]) -> dict[str, float]:
         return metrics.score_regression(split.gold, np.stack(logits))
 
-    def _constant(self, split: Split) -> tuple[str, Logits] | None:
+    def constant(self, split: Split) -> tuple[str, Logits] | None:  # noqa: D102
         mean = split.gold.mean(dtype=np.float64)
         return f"{mean:.4g}", np.array([mean], dtype=np.float32)
 

@@ -1,0 +1,153 @@
+"""What the frozen base alone gives: vectors, yardsticks, and the head that `--method head` writes."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from bases import Reference, tiny_base
+from onebert_encoder.base.base import Base
+from onebert_store.errors import InvalidMethod, InvalidSettings, NotFinite
+from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT
+from onebert_store.file.format import dumps
+from onebert_training.data.examples import Split
+from onebert_training.data.splitting import fold_of
+from onebert_training.fit import frozen
+from onebert_training.fit.loop import train
+from onebert_training.fit.run import Run, TaskInputs
+from onebert_training.fit.settings import Settings
+from onebert_training.heads.exact import STRENGTHS, fit_heads, labeled_vectors
+from onebert_training.methods.methods import parse_method
+
+
+def run_of(base, data, **changes):
+    settings = Settings(method="head", **changes)
+    return Run(TaskInputs(base, data, settings.max_length), settings, "tone")
+
+
+def held_out(data):
+    return replace(data, held_out=True)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "pooler"])
+def test_vectors_are_what_the_plain_model_pools(base, data, pooling):
+    run = run_of(base, data, pooling=pooling)
+    seen = run.inputs.frozen.see("validation", pooling)
+    width = base.spec.hidden_size
+    bare = {HEAD_WEIGHT: np.eye(width, dtype=np.float32), HEAD_BIAS: np.zeros(width, dtype=np.float32)}
+    model = Reference(tiny_base("bert"), bare, pooling)
+    pooled = np.stack([model.logits(text.input_ids, text.type_ids).numpy() for text in seen.tokens])
+    # float32 sums in another order
+    assert np.stack(seen.vectors) == pytest.approx(pooled, abs=1e-5)
+
+
+def test_the_yardsticks_are_what_their_answers_score(base, data):
+    run = run_of(base, data)
+    found = run.yardsticks
+    for split in ("validation", "test"):
+        gold = data.splits[split].gold
+        commonest = np.bincount(data.splits["train"].gold).argmax()
+        assert found.constant.scores[split]["accuracy"] == np.mean(gold == commonest)
+        measured = run.evaluate(run.with_head(run.init_values(), found.head), split)
+        assert measured.scores == found.exact.scores[split]
+    assert found.answers.scores == found.exact.scores["validation"]
+
+
+def test_validation_chooses_the_strength_and_the_loss_breaks_ties(base, data):
+    run = run_of(base, data)
+    train_seen, validation = (run.inputs.frozen.see(split, "mean") for split in ("train", "validation"))
+    heads = fit_heads(run.objective, *labeled_vectors(train_seen.vectors, train_seen.targets))
+    gold = torch.from_numpy(data.splits["validation"].gold)
+    outputs = [
+        torch.from_numpy(head.logits(np.stack(validation.vectors), run.objective.target_scale)) for head in heads
+    ]
+    ranks = [
+        (float((rows.argmax(1) == gold).float().mean()), -float(torch.nn.functional.cross_entropy(rows, gold)))
+        for rows in outputs
+    ]
+    assert run.yardsticks.head.strength == STRENGTHS[ranks.index(max(ranks))]
+
+
+def test_the_head_alone_repeats_to_the_byte_and_takes_no_step(base, data):
+    one, other = (train(run_of(base, data, seed=3)) for _ in range(2))
+    assert dumps(one.delta) == dumps(other.delta)
+    assert set(one.delta.tensors) == {HEAD_WEIGHT, HEAD_BIAS}
+    assert (one.steps, one.best_step, list(one.history)) == (0, 0, [])
+
+
+def test_a_validation_split_of_the_data_is_not_fitted_on(base, data):
+    run = run_of(base, data)
+    seen = run.inputs.frozen.see("train", "mean")
+    (head,) = fit_heads(run.objective, *labeled_vectors(seen.vectors, seen.targets), [run.yardsticks.head.strength])
+    result = train(run)
+    assert result.delta.tensors[HEAD_WEIGHT] == pytest.approx(head.weight, abs=1e-4)
+    assert result.validation == run.evaluate(run.with_head(run.init_values(), head), "validation").scores
+
+
+def test_rows_that_were_held_out_are_fitted_on_and_cross_validated(base, data):
+    run = run_of(base, held_out(data))
+    frozen_base = run.inputs.frozen
+    both = frozen_base.see("train", "mean").joined(frozen_base.see("validation", "mean"))
+    vectors, gold = labeled_vectors(both.vectors, both.targets)
+    fold = fold_of(both.examples, "single_label", 5, 20240601)
+    assert set(fold.tolist()) == set(range(5))
+    solved = frozen_base.solve(run.objective, "mean", "accuracy")
+    place = STRENGTHS.index(solved.head.strength)
+    right = []
+    for one in range(5):
+        heads = fit_heads(run.objective, vectors[fold != one], gold[fold != one])
+        outputs = heads[place].logits(vectors[fold == one], run.objective.target_scale)
+        right += (outputs.argmax(axis=1) == gold[fold == one]).tolist()
+    assert len(right) == 68
+    assert solved.answers.scores["accuracy"] == np.mean(right)
+    (head,) = fit_heads(run.objective, vectors, gold, [solved.head.strength])
+    result = train(run)
+    assert result.delta.tensors[HEAD_WEIGHT] == pytest.approx(head.weight, abs=1e-4)
+    assert result.validation == solved.answers.scores
+
+
+def test_a_fold_has_every_label():
+    gold = np.array([i % 4 for i in range(40)])
+    fold = fold_of(Split(tuple(map(str, range(40))), gold), "single_label", 5, 0)
+    assert all(set(gold[fold == one].tolist()) == set(range(4)) for one in range(5))
+
+
+def test_equal_texts_are_in_one_fold():
+    texts = tuple(f"text {i // 2}" for i in range(40))
+    fold = fold_of(Split(texts, np.array([i % 4 for i in range(40)])), "single_label", 5, 0)
+    assert (fold[::2] == fold[1::2]).all()
+    assert np.bincount(fold).tolist() == [8] * 5
+    assert set(fold_of(Split(("a", "b", "a"), np.array([0, 1, 0])), "single_label", 5, 0).tolist()) == {0, 1}
+
+
+def test_a_task_of_words_has_an_exact_head(base, tags):
+    run = run_of(base, tags)
+    result = train(run)
+    assert result.validation["token_accuracy"] > 0.9
+    assert result.delta.tensors[HEAD_WEIGHT].shape == (len(tags.labels), base.spec.hidden_size)
+
+
+def test_more_rows_than_a_yardstick_reads_are_drawn_and_the_head_is_fitted_on_all(base, tags, monkeypatch):
+    monkeypatch.setattr(frozen, "MOST_VECTORS", 60)
+    run = run_of(base, tags)
+    assert run.yardsticks.head is not None
+    seen = run.inputs.frozen.see("train", "none")
+    (whole,) = fit_heads(run.objective, *labeled_vectors(seen.vectors, seen.targets), [run.yardsticks.head.strength])
+    written = train(run).delta.tensors[HEAD_WEIGHT]
+    assert written == pytest.approx(whole.weight, abs=1e-4)
+    assert written != pytest.approx(run.yardsticks.head.weight, abs=1e-4)
+
+
+def test_what_has_no_exact_head_is_refused(base, questions):
+    with pytest.raises(InvalidSettings, match="a span task has no exact head; frozen trains the head alone by steps"):
+        run_of(base, questions)
+    with pytest.raises(InvalidMethod, match="reinit takes a method that trains by steps"):
+        parse_method("reinit+head")
+
+
+def test_a_base_whose_vectors_are_not_finite_is_said(base, data):
+    params = {**base.params, "embeddings.LayerNorm.weight": torch.full((base.spec.hidden_size,), torch.nan)}
+    broken = Base(base.spec, base.config, base.anatomy, params, base.tokenizer, base.dtype, base.device)
+    with pytest.raises(NotFinite, match="the base's vectors are not finite numbers"):
+        train(run_of(broken, data))

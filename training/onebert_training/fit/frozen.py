@@ -1,0 +1,161 @@
+"""What the frozen base alone gives a task: the vectors of its texts, the exact heads on them, and the yardsticks."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from onebert_encoder.base.base import Base
+from onebert_encoder.maths.fold import fold
+from onebert_store.errors import NotFinite
+from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT
+from onebert_store.file.manifest import Pooling
+from onebert_training.data.dataset import Dataset
+from onebert_training.data.splitting import SPLIT_SEED
+from onebert_training.fit.evaluation import predict
+from onebert_training.fit.features import Inputs
+from onebert_training.heads.exact import ExactHead, has_exact_head
+from onebert_training.heads.seen import Answers, Seen, answers_of, best_of, cross_validated
+from onebert_training.heads.yardsticks import Yardstick, Yardsticks, constant_yardstick
+from onebert_training.tasks.objectives import NO_TARGET, Objective, Verdict
+
+# Texts or labeled words that a yardstick is fitted on, and that a strength is chosen on: more take longer than a
+# yardstick may, and no longer change much in a head of some thousand numbers.
+MOST_VECTORS = 20_000
+
+
+@dataclass(frozen=True)
+class Solved:
+    """An exact head that is a result by itself.
+
+    Attributes:
+        answers: of the validation split; or where that was taken from the training rows, of all these rows, each by a
+            head that was fitted without it.
+        verdict: doubts about these answers.
+    """
+
+    head: ExactHead
+    answers: Answers
+    verdict: Verdict
+
+
+class Frozen:
+    """The frozen base's vectors for one data set, and what is found on them, computed once for all runs.
+
+    Args:
+        base: the frozen encoder.
+        data: the examples.
+        splits: their tokens, by split.
+        targets: their targets, by split.
+    """
+
+    def __init__(
+        self, base: Base, data: Dataset, splits: Mapping[str, Inputs], targets: Mapping[str, Sequence[Tensor]]
+    ) -> None:
+        self._base, self._data, self._splits, self._targets = base, data, splits, targets
+        self._seen: dict[tuple[str, str], Seen] = {}
+        self._found: dict[tuple[Objective, str, str], Yardsticks] = {}
+
+    def see(self, split: str, pooling: Pooling) -> Seen:
+        """A split as heads see it.
+
+        Raises:
+            NotFinite: the base's vectors are not finite numbers.
+        """
+        if (split, pooling) not in self._seen:
+            self._seen[split, pooling] = self._with_vectors(self._bare(split), self._splits[split], pooling)
+        return self._seen[split, pooling]
+
+    def _bare(self, split: str) -> Seen:
+        """A split without vectors."""
+        return Seen(self._data.splits[split], self._splits[split].tokens, self._targets[split], ())
+
+    def _with_vectors(self, seen: Seen, inputs: Inputs, pooling: Pooling) -> Seen:
+        size, device = self._base.spec.hidden_size, self._base.device
+        # A head that hands on what it reads: with the base's pooler that is the pooler's output.
+        bare = {HEAD_WEIGHT: torch.eye(size, device=device), HEAD_BIAS: torch.zeros(size, device=device)}
+        features = inputs.features(self._base.config.num_layers, pooling)
+        vectors = predict(self._base, fold(self._base, bare, pooling), features)
+        if not all(np.isfinite(one).all() for one in vectors):
+            raise NotFinite("the base's vectors are not finite numbers")
+        return replace(seen, vectors=vectors)
+
+    def _some(self, seen: Seen) -> NDArray[np.int64] | None:
+        """Examples drawn until they have `MOST_VECTORS` texts or labeled words; None where there are no more."""
+        words = [int((one != NO_TARGET).sum()) if self._data.task_type == "token" else 1 for one in seen.targets]
+        if sum(words) <= MOST_VECTORS:
+            return None
+        order = np.random.default_rng(SPLIT_SEED).permutation(len(words))
+        return np.sort(order[np.cumsum(np.array(words)[order]) <= MOST_VECTORS])
+
+    def _see_some(self, pooling: Pooling) -> Seen:
+        """The training split, or those of its rows that a yardstick reads."""
+        train = self._bare("train")
+        if (some := self._some(train)) is None:
+            return self.see("train", pooling)
+        part = train.take(some)
+        return self._with_vectors(part, Inputs(self._base, part.tokens), pooling)
+
+    def yardsticks(self, objective: Objective, pooling: Pooling, metric: str) -> Yardsticks:
+        """The best constant answer, and the exact head whose strength does best on the validation split.
+
+        Without a validation split cross-validation on the training rows takes its place.
+
+        Raises:
+            NotFinite: the base's vectors are not finite numbers.
+        """
+        key = (objective, pooling, metric)
+        if key not in self._found:
+            started = time.perf_counter()
+            measured = {"validation": self._bare("train")} | {name: self._bare(name) for name in self._data.splits}
+            del measured["train"]
+            constant = constant_yardstick(objective, self._bare("train"), measured)
+            head, answers, exact = None, None, None
+            if has_exact_head(objective):
+                head, answers = self._best_head(objective, pooling, metric)
+                scores = {"validation": answers.scores}
+                if "test" in measured:
+                    scores["test"] = answers_of(objective, head, self.see("test", pooling)).scores
+                exact = Yardstick("an exact head alone on the frozen base", scores)
+            self._found[key] = Yardsticks(constant, exact, head, answers, time.perf_counter() - started)
+        return self._found[key]
+
+    def _best_head(self, objective: Objective, pooling: Pooling, metric: str) -> tuple[ExactHead, Answers]:
+        train = self._see_some(pooling)
+        if "validation" not in self._data.splits:
+            answers = cross_validated(objective, self._data.task_type, train, metric)
+            return train.heads(objective, [answers.strength])[0], answers
+        heads = train.heads(objective)
+        validation = self.see("validation", pooling)
+        measured = [answers_of(objective, head, validation) for head in heads]
+        best = best_of(measured, metric)
+        return next(head for head in heads if head.strength == best.strength), best
+
+    def solve(self, objective: Objective, pooling: Pooling, metric: str) -> Solved:
+        """The exact head on all rows that it may be fitted on, whose strength validation chooses.
+
+        Where the validation rows were taken from the training rows, cross-validation on all of them chooses, and the
+        head is fitted on all of them.
+
+        Raises:
+            NotFinite: the base's vectors are not finite numbers.
+        """
+        train = self.see("train", pooling)
+        if self._data.held_out:
+            train = train.joined(self.see("validation", pooling))
+        if self._data.held_out or "validation" not in self._data.splits:
+            some = self._some(train)
+            judged = train if some is None else train.take(some)
+            answers = cross_validated(objective, self._data.task_type, judged, metric)
+            (head,) = train.heads(objective, [answers.strength])
+        else:
+            judged = self.see("validation", pooling)
+            best, _ = self._best_head(objective, pooling, metric)
+            (head,) = train.heads(objective, [best.strength])
+            answers = answers_of(objective, head, judged)
+        verdict = objective.judge(judged.examples, judged.tokens, answers.logits, answers.scores, metric)
+        return Solved(head, answers, verdict)

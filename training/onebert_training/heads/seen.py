@@ -1,0 +1,99 @@
+"""A split as heads see it, heads measured on it, and the choice of one by a metric or by cross-validation."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from onebert_encoder.text.tokens import Tokens
+from onebert_store.file.manifest import TaskType
+from onebert_training.data.examples import Split
+from onebert_training.data.splitting import SPLIT_SEED, fold_of
+from onebert_training.heads.exact import STRENGTHS, ExactHead, Vectors, fit_heads, labeled_vectors
+from onebert_training.tasks.metrics import is_better
+from onebert_training.tasks.objectives import Logits, Objective
+
+FOLDS = 5
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Examples with what the head reads of each: [h], or [tokens, h] in a per-token task; no vectors where none do."""
+
+    examples: Split
+    tokens: Sequence[Tokens]
+    targets: Sequence[Tensor]
+    vectors: Sequence[Vectors]
+
+    def take(self, rows: NDArray[np.int64]) -> "Seen":
+        """The examples by their indices."""
+        chosen = rows.tolist()
+        tokens, targets = [self.tokens[i] for i in chosen], [self.targets[i] for i in chosen]
+        vectors = [self.vectors[i] for i in chosen] if self.vectors else ()
+        return Seen(self.examples.take(rows), tokens, targets, vectors)
+
+    def joined(self, other: "Seen") -> "Seen":
+        """The examples of both, the other's last."""
+        return Seen(
+            self.examples.joined(other.examples),
+            [*self.tokens, *other.tokens],
+            [*self.targets, *other.targets],
+            [*self.vectors, *other.vectors],
+        )
+
+    def heads(self, objective: Objective, strengths: Sequence[float] = STRENGTHS) -> list[ExactHead]:
+        """The exact heads on these examples."""
+        return fit_heads(objective, *labeled_vectors(self.vectors, self.targets), strengths)
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Logits for all examples of a split, with their metrics and loss."""
+
+    strength: float
+    logits: Sequence[Logits]
+    scores: dict[str, float]
+    loss: float
+
+
+def measure(objective: Objective, seen: Seen, strength: float, logits: Sequence[Logits]) -> Answers:
+    """Metrics and loss of logits for a split."""
+    scores = objective.evaluate(seen.examples, seen.tokens, logits)
+    loss = objective.loss([torch.from_numpy(row) for row in logits], list(seen.targets)).item()
+    return Answers(strength, logits, scores, loss)
+
+
+def answers_of(objective: Objective, head: ExactHead, seen: Seen) -> Answers:
+    """What a head answers on a split."""
+    logits = [head.logits(vectors, objective.target_scale) for vectors in seen.vectors]
+    return measure(objective, seen, head.strength, logits)
+
+
+def best_of(answers: Sequence[Answers], metric: str) -> Answers:
+    """The answers with the best metric; the loss breaks ties."""
+    best = answers[0]
+    for one in answers[1:]:
+        score, least = one.scores[metric], best.scores[metric]
+        if is_better(metric, score, least) or (score == least and one.loss < best.loss):
+            best = one
+    return best
+
+
+def cross_validated(objective: Objective, task_type: TaskType, seen: Seen, metric: str) -> Answers:
+    """The answers of the best strength where every example is answered by a head that was fitted without it.
+
+    Equal texts are in one fold.
+    """
+    fold = fold_of(seen.examples, task_type, FOLDS, SPLIT_SEED)
+    logits: list[list[Logits]] = [[np.empty(0, dtype=np.float32)] * len(fold) for _ in STRENGTHS]
+    for one in np.unique(fold):
+        out = np.flatnonzero(fold == one)
+        for place, head in enumerate(seen.take(np.flatnonzero(fold != one)).heads(objective)):
+            for i in out.tolist():
+                logits[place][i] = head.logits(seen.vectors[i], objective.target_scale)
+    return best_of(
+        [measure(objective, seen, strength, rows) for strength, rows in zip(STRENGTHS, logits, strict=True)], metric
+    )

@@ -1,0 +1,80 @@
+"""Yardsticks: what a task scores without any training, which a trained delta should beat."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from onebert_training.heads.exact import ExactHead
+from onebert_training.heads.seen import Answers, Seen
+from onebert_training.tasks.metrics import is_better
+from onebert_training.tasks.objectives import Logits, Objective
+
+Scores = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Yardstick:
+    """One cheap way to answer: what it is in words, and its metrics by split."""
+
+    name: str
+    scores: Mapping[str, Scores]
+
+
+@dataclass(frozen=True)
+class Yardsticks:
+    """The cheap ways to answer a task.
+
+    Attributes:
+        constant: the commonest label or the mean of the training rows; None where the task type has no such answer.
+        exact: the exact head on the frozen base; None where the task type has none.
+        head: that head.
+        answers: what it answers on the validation split.
+        seconds: that measuring both took.
+    """
+
+    constant: Yardstick | None
+    exact: Yardstick | None
+    head: ExactHead | None
+    answers: Answers | None
+    seconds: float
+
+    def winner(self, split: str, metric: str, score: float) -> Yardstick | None:
+        """The one that a score on a split does not beat: the constant answer, or an exact head that is better."""
+        if self.constant and not is_better(metric, score, self.constant.scores[split][metric]):
+            return self.constant
+        if self.exact and is_better(metric, self.exact.scores[split][metric], score):
+            return self.exact
+        return None
+
+    def lines(self, metric: str) -> Iterator[str]:
+        """What a user reads of them before training."""
+        for one in filter(None, (self.constant, self.exact)):
+            yield f"yardstick: {one.name}: {metric} {one.scores['validation'][metric]:.4f} on validation"
+
+    def facts(self) -> dict[str, Any]:
+        """What the record says of them."""
+        constant = self.constant and {"answer": self.constant.name, **self.constant.scores}
+        exact = self.exact and self.head and {"strength": self.head.strength, **self.exact.scores}
+        return {"constant": constant, "head": exact, "seconds": round(self.seconds, 3)}
+
+    def provenance(self, metric: str) -> dict[str, dict[str, float]]:
+        """What the manifest says of them: the deciding metric of each on each split."""
+        named = (("constant", self.constant), ("head", self.exact))
+        return {
+            name: {split: scores[metric] for split, scores in one.scores.items()}
+            for name, one in named
+            if one is not None
+        }
+
+
+def constant_yardstick(objective: Objective, train: Seen, measured: Mapping[str, Seen]) -> Yardstick | None:
+    """The best answer that never changes, by the training rows, measured on other splits."""
+    if (found := objective.constant(train.examples)) is None:
+        return None
+    answer, logits = found
+
+    def scores(seen: Seen) -> Scores:
+        always: list[Logits] = [logits] * len(seen.examples)
+        return objective.evaluate(seen.examples, seen.tokens, always)
+
+    return Yardstick(f"always answering {answer}", {split: scores(seen) for split, seen in measured.items()})
