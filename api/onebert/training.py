@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from onebert.tables import source_of
 from onebert_store.errors import InvalidSettings
-from onebert_training.contest.few import train_judged
+from onebert_training.contest.contest import train_kept
 from onebert_training.data.options import DataOptions
 from onebert_training.fit.loop import Progress
 from onebert_training.fit.settings import Settings
@@ -79,8 +79,9 @@ def train(
     settings, reading = _made(options)
     job = prepare(task, source_of(data), reading, settings, base, dtype, device, None if out is None else Path(out))
     listen = on_progress or (lambda _: None)
-    result = train_judged(job.run, lambda _, progress: listen(progress), job.checkpoint)
-    record, notes = job.finish(result)
+    kept = train_kept(job.run, lambda _, progress: listen(progress), job.checkpoint)
+    record, notes = job.finish(kept)
+    result = kept.result
     return Trained(
         file=job.out,
         metric=result.metric,

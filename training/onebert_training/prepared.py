@@ -11,6 +11,7 @@ from onebert_store.file.delta import ADAPTER_DOWN
 from onebert_store.file.format import save
 from onebert_store.registry.names import check_name
 from onebert_store.tables.tables import Source
+from onebert_training.contest.contest import Kept, started_checkpoint
 from onebert_training.contest.few import make_run
 from onebert_training.data.dataset import load_asked
 from onebert_training.data.options import DataOptions
@@ -51,8 +52,8 @@ class PreparedRun:
         """The checkpoint file, from which an interrupted training continues."""
         return checkpoint_path(self.out)
 
-    def finish(self, result: Result) -> tuple[dict[str, Any], list[str]]:
-        """Writes the result of the training.
+    def finish(self, kept: Kept) -> tuple[dict[str, Any], list[str]]:
+        """Writes what the training has kept.
 
         Returns:
             The record, and notes for the user about the written file.
@@ -60,13 +61,15 @@ class PreparedRun:
         Raises:
             StorageFull: the disk refused the file.
         """
-        yardsticks = self.run.yardsticks
-        result = result.with_provenance({"yardsticks": yardsticks.provenance(self.run.metric)})
-        notes = write_result(self.run, result, self.out, self.base)
-        self.checkpoint.unlink(missing_ok=True)
+        run, yardsticks = kept.run, self.run.yardsticks
+        said = {"yardsticks": yardsticks.provenance(run.metric), **({"contest": kept.facts} if kept.facts else {})}
+        result = kept.result.with_provenance(said)
+        notes = write_result(run, result, self.out, self.base)
+        for file in (self.checkpoint, started_checkpoint(self.checkpoint)):
+            file.unlink(missing_ok=True)
         files = [self.out, *self.out.rglob("*")]
         size = sum(file.stat().st_size for file in files if file.is_file())
-        record = make_record(self.run, result, size, self.train_rows, yardsticks=yardsticks)
+        record = make_record(run, result, size, self.train_rows, yardsticks=yardsticks, contest=kept.facts)
         return record | {"out": str(self.out)}, notes
 
 

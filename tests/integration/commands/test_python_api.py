@@ -98,7 +98,7 @@ def test_the_command_and_the_function_write_one_file(tmp_path):
 def test_what_a_training_gives(tmp_path, capfd):
     seen = []
     splits = {"train": FORMS["rows"], "validation": FORMS["columns"], "test": FORMS["pairs"]}
-    trained = train(splits, tmp_path / "a", on_progress=seen.append, method="frozen", max_steps=3)
+    trained = train(splits, tmp_path / "a", on_progress=seen.append, method="frozen", max_steps=3, start="fresh")
     assert trained.metric in trained.validation
     assert trained.validation == trained.test
     assert trained.record["method"] == "frozen"

@@ -68,7 +68,9 @@ def train_arguments(folder, out, *more):
 
 def test_train_prints_a_record_that_the_file_and_evaluate_confirm(onebert, folder, tmp_path):
     out = tmp_path / "tone.safetensors"
-    status, printed, progress = onebert(*train_arguments(folder, out, "--method", "layernorm", "--json"))
+    status, printed, progress = onebert(
+        *train_arguments(folder, out, "--method", "layernorm", "--start", "fresh", "--json")
+    )
     assert status == 0, progress
     record = json.loads(printed)
     assert record["digest"] == load(out).digest
@@ -228,6 +230,20 @@ def test_the_yardsticks_come_before_the_first_step(onebert, folder, tmp_path):
     assert said["constant"] == {"validation": 0.5, "test": 0.5}
 
 
+def test_what_is_kept_is_said_with_the_scores_that_decided(onebert, folder, tmp_path):
+    out = tmp_path / "tone.safetensors"
+    status, printed, progress = onebert(*train_arguments(folder, out, "--json"))
+    assert status == 0
+    record = json.loads(printed)
+    scores = record["contest"]["validation"]
+    assert set(scores) == {"fresh", "head", "alone"}
+    assert record["validation"]["accuracy"] == scores[record["contest"]["kept"]] == max(scores.values())
+    (line,) = (line for line in progress.splitlines() if line.startswith("kept: "))
+    assert all(f"{score:.4f}" in line for score in scores.values())
+    assert load(out).manifest.training["contest"] == record["contest"]
+    assert list(tmp_path.iterdir()) == [out]
+
+
 def test_the_head_alone_is_one_command_and_no_step(onebert, folder, tmp_path):
     out, alone = tmp_path / "tone.safetensors", ("--method", "head")
     status, printed, progress = onebert(*train_arguments(folder, out, *alone))
@@ -310,7 +326,9 @@ def test_a_terminal_sees_what_goes_on(onebert, folder, tmp_path, monkeypatch):
 
 
 def test_a_log_has_a_line_for_every_evaluation(onebert, folder, tmp_path):
-    _, printed, progress = onebert(*train_arguments(folder, tmp_path / "tone.safetensors", "--json"))
+    _, printed, progress = onebert(
+        *train_arguments(folder, tmp_path / "tone.safetensors", "--start", "fresh", "--json")
+    )
     lines = re.findall(
         r"^step (\d+)/18, epoch ([\d.]+), loss ([\d.]+), validation accuracy ([\d.]+), [\d,]+ tokens/s$", progress, re.M
     )
@@ -322,12 +340,12 @@ def test_a_log_has_a_line_for_every_evaluation(onebert, folder, tmp_path):
 
 
 def test_an_early_stop_is_said(onebert, folder, tmp_path):
-    more = ("--epochs", "50", "--patience", "2")
+    more = ("--epochs", "50", "--patience", "2", "--start", "fresh")
     _, printed, _ = onebert(*train_arguments(folder, tmp_path / "tone.safetensors", *more))
     found = re.search(r"(\d+) of 300, best at \d+; stopped early: 2 evaluations without a", printed)
     assert found
     assert int(found[1]) < 300
-    _, printed, _ = onebert(*train_arguments(folder, tmp_path / "tone.safetensors", "--max-steps", "2"))
+    _, printed, _ = onebert(*train_arguments(folder, tmp_path / "tone.safetensors", "--max-steps", "2", *more[-2:]))
     assert "2 of 2, best at" in printed
     assert "stopped early" not in printed
 

@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from onebert_store.command import console
-from onebert_training.contest.few import train_judged
+from onebert_training.contest.contest import Kept, train_kept
 from onebert_training.fit.loop import Progress
-from onebert_training.fit.result import Result
 from onebert_training.fit.run import Run
 from onebert_training.heads.yardsticks import Yardsticks
 
@@ -27,7 +26,7 @@ def summary(run: Run) -> str:
     )
 
 
-def train_shown(run: Run, checkpoint: Path) -> Result:
+def train_shown(run: Run, checkpoint: Path) -> Kept:
     """Trains and shows progress: a bar on a terminal, elsewhere a line for every evaluation and every half minute.
 
     On a terminal the evaluations stand beside the bar, so that notes above it never scroll away.
@@ -50,7 +49,7 @@ def train_shown(run: Run, checkpoint: Path) -> Result:
             doing = _where(run, progress) + kept + _rate(progress)
             bar.update(shown, completed=progress.step, description=doing, refresh=progress.validation is not None)
 
-        return train_judged(run, report, checkpoint)
+        return train_kept(run, report, checkpoint)
 
 
 def _where(run: Run, progress: Progress) -> str:

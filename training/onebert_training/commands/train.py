@@ -31,17 +31,19 @@ def run_train(
     for line in yardsticks.lines(run.metric):
         say(line)
     try:
-        result = train_shown(run, job.checkpoint)
+        kept = train_shown(run, job.checkpoint)
     except KeyboardInterrupt:
         if job.checkpoint.exists():
             say("interrupted; the same command continues from the last evaluation")
         raise
-    record, notes = job.finish(result)
+    record, notes = job.finish(kept)
     for note in notes:
         say(f"note: {note}")
+    if kept.line:
+        say(kept.line)
     if as_json:
         console.print_json(record)
     else:
         show_trained(record, run.patience)
-        if result.delta is not None:
-            console.out.print(next_step(run, record, yardsticks), soft_wrap=True)
+        if kept.result.delta is not None:
+            console.out.print(next_step(kept.run, record, yardsticks), soft_wrap=True)

@@ -22,6 +22,7 @@ def make_record(
     train_rows: int | None = None,
     experiment: str | None = None,
     yardsticks: Yardsticks | None = None,
+    contest: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The record of one run, with all that readers of results need.
 
@@ -32,6 +33,7 @@ def make_record(
         train_rows: the limit of training rows that the user set.
         experiment: name of the recipe.
         yardsticks: what was measured before the training, if it was.
+        contest: what was compared before one of them was kept, if several were.
     """
     return {
         "task": run.task,
@@ -69,6 +71,7 @@ def make_record(
         "warnings": list(result.verdict.warnings),
         "useful": result.verdict.useful,
         "yardsticks": yardsticks and yardsticks.facts(),
+        "contest": dict(contest) if contest else None,
         "history": list(result.history),
         "change": changed_vectors(run.base, to_arrays(result.differences)),
         "digest": result.delta.digest if result.delta else None,

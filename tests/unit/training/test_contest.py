@@ -1,0 +1,147 @@
+"""The contest of a training: who is beside whom, who is kept, and that an interrupted one ends in the same bytes."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT
+from onebert_store.file.format import dumps
+from onebert_training.contest.contest import started_checkpoint, train_kept
+from onebert_training.contest.lead import lead_of
+from onebert_training.fit.loop import train
+from onebert_training.fit.run import Measurement, Run, TaskInputs
+from onebert_training.fit.settings import Settings
+
+QUICK = Settings(epochs=4, batch_size=8, learning_rate=5e-3, patience=0)  # 24 steps, of which 2 are beside each other
+
+
+class InterruptedRunError(Exception):
+    """Raised by a test in the middle of a run."""
+
+
+def run_of(base, data, **changes):
+    settings = replace(QUICK, **changes)
+    return Run(TaskInputs(base, data, settings.max_length), settings, "tone")
+
+
+@pytest.fixture(params=["data", "numbers", "tags"])
+def any_data(request, data, tags):
+    """One label a text, a number a text, a tag a word."""
+    if request.param == "numbers":
+        splits = {
+            name: replace(split, gold=(100 + 40 * split.gold).astype(np.float32)) for name, split in data.splits.items()
+        }
+        return replace(data, task_type="regression", labels=("score",), splits=splits)
+    return tags if request.param == "tags" else data
+
+
+def test_what_validation_prefers_is_kept_and_said(base, any_data):
+    kept = train_kept(run_of(base, any_data))
+    scores = kept.facts["validation"]
+    assert set(scores) == {"fresh", "head", "alone"}
+    assert scores[kept.facts["kept"]] == max(scores.values())
+    assert kept.result.validation[kept.result.metric] == scores[kept.facts["kept"]]
+    assert sorted(kept.facts["steps"].values()) == [2, 24]
+    assert all(f"{score:.4f}" in kept.line for score in scores.values())
+
+
+def test_the_runs_are_those_of_the_same_settings_alone(base, data):
+    """Up to rounding: what a run scores beside another it scores alone."""
+    kept = train_kept(run_of(base, data))
+    (lasted,) = (name for name, steps in kept.facts["steps"].items() if steps == 24)
+    alone = train(run_of(base, data, start=lasted))
+    assert alone.validation["accuracy"] == pytest.approx(kept.facts["validation"][lasted], abs=0.051)  # one row of 20
+
+
+def test_the_head_alone_is_kept_where_training_comes_to_nothing(base, data):
+    kept = train_kept(run_of(base, data, learning_rate=1e-9, max_steps=1))
+    assert kept.facts["kept"] == "alone"
+    assert kept.run.method.text == "head"
+    assert set(kept.result.delta.tensors) == {HEAD_WEIGHT, HEAD_BIAS}
+    assert kept.result.delta.manifest.method == "head"
+    assert kept.result.validation == kept.run.yardsticks.exact.scores["validation"]
+
+
+def test_a_start_that_is_asked_for_is_all_there_is(base, data):
+    for start in ("fresh", "head"):
+        run = run_of(base, data, start=start)
+        kept = train_kept(run)
+        assert (kept.run, kept.facts, kept.line) == (run, None, None)
+        assert dumps(kept.result.delta) == dumps(train(run_of(base, data, start=start)).delta)
+
+
+def test_a_run_that_starts_from_the_exact_head_starts_there(base, data):
+    run = run_of(base, data, start="head")
+    assert run.evaluate(run.init_values(), "validation").scores == run.yardsticks.exact.scores["validation"]
+    assert run.fingerprint != run_of(base, data, start="fresh").fingerprint
+
+
+def test_too_few_steps_leave_no_room_for_two_runs(base, data):
+    kept = train_kept(run_of(base, data, max_steps=9))
+    assert set(kept.facts["validation"]) == {"fresh", "alone"}
+    assert kept.facts["steps"] == {"fresh": 9}
+
+
+@pytest.mark.parametrize("method", ["full", "reinit+bitfit"])
+def test_what_changes_the_base_is_trained_alone(base, data, method):
+    kept = train_kept(run_of(base, data, method=method, max_steps=12))
+    assert kept.facts is None
+    assert kept.result.delta is None
+
+
+def test_what_steps_alone_is_still_beside_the_head_alone(base, data):
+    kept = train_kept(run_of(base, data, method="diff-pruning:0.5%", max_steps=12))
+    assert set(kept.facts["validation"]) == {"fresh", "alone"}
+
+
+def test_an_answer_in_a_text_has_no_contest(base, questions):
+    assert train_kept(run_of(base, questions, max_steps=12)).facts is None
+
+
+@pytest.mark.parametrize("at", [1, 2, 3, 9])
+def test_an_interrupted_contest_ends_in_the_same_bytes(base, data, tmp_path, at):
+    changes = {"epochs": 10, "evals_per_epoch": 6}  # 60 steps, 6 beside each other, an evaluation at each
+    whole = train_kept(run_of(base, data, **changes))
+    file = tmp_path / "tone.checkpoint"
+
+    def interrupt(run, progress):
+        if progress.validation is not None and progress.step == at:
+            raise InterruptedRunError
+
+    with pytest.raises(InterruptedRunError):
+        train_kept(run_of(base, data, **changes), interrupt, file)
+    assert file.exists()
+    assert started_checkpoint(file).exists()
+    notes = []
+    again = train_kept(run_of(base, data, **changes), lambda _, progress: notes.append(progress.note), file)
+    assert notes[0] == f"continued at step {at}"
+    assert again.facts == whole.facts
+    assert dumps(again.result.delta) == dumps(whole.result.delta)
+
+
+def test_checkpoints_of_two_moments_are_not_continued(base, data, tmp_path):
+    changes = {"epochs": 10, "evals_per_epoch": 6}
+    file, notes = tmp_path / "tone.checkpoint", []
+    whole = train_kept(run_of(base, data, **changes), checkpoint_file=file)
+    started_checkpoint(file).unlink()
+    again = train_kept(run_of(base, data, **changes), lambda _, progress: notes.append(progress.note), file)
+    assert notes[0] == "started anew: the checkpoint is not of this run"
+    assert dumps(again.result.delta) == dumps(whole.result.delta)
+
+
+def test_a_lead_and_its_error(base, data):
+    run = run_of(base, data)
+    gold = data.splits["validation"].gold
+    right = [np.eye(2, dtype=np.float32)[label] for label in gold]
+    wrong = [np.eye(2, dtype=np.float32)[1 - label] if i < 5 else right[i] for i, label in enumerate(gold)]
+
+    def measured(logits):
+        return Measurement("validation", {}, 0.0, logits)
+
+    lead, error = lead_of(run, measured(right), measured(wrong))
+    assert lead == pytest.approx(5 / 20)
+    # The error of a mean of 20 differences, 5 of them 1 and the others 0.
+    assert error == pytest.approx(np.std([1] * 5 + [0] * 15, ddof=1) / np.sqrt(20))
+    assert lead_of(run, measured(wrong), measured(right))[0] == pytest.approx(-5 / 20)
+    assert lead_of(run, measured(right), measured(right)) == (0.0, 0.0)

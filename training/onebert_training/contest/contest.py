@@ -1,0 +1,170 @@
+"""The contest of `onebert train`: a fresh head, one that starts exact, and the exact head alone; validation decides.
+
+The two runs share every pass of the frozen weights for a tenth of the steps, then one goes on alone
+(docs/decisions/0045-contest.md).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from onebert_training.contest.few import train_judged
+from onebert_training.contest.lead import lead_of
+from onebert_training.fit.loop import Active, Progress, Report, advance, ignore
+from onebert_training.fit.result import Result, finish
+from onebert_training.fit.run import Run
+from onebert_training.fit.state import State
+from onebert_training.heads.exact import ExactHead
+from onebert_training.tasks.metrics import is_better
+
+SHARE = 10  # the two runs are beside each other for this part of the planned steps
+
+_WORDS = {"fresh": "trained from a fresh head", "head": "trained from the exact head", "alone": "the exact head alone"}
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a training keeps.
+
+    Attributes:
+        run: the run that the result is of: the one that was asked for, the same from an exact head, or that head alone.
+        result: its result.
+        facts: what was compared, for the record; None where nothing was.
+    """
+
+    run: Run
+    result: Result
+    facts: Mapping[str, Any] | None = None
+
+    @property
+    def line(self) -> str | None:
+        """One line for the user: what is kept, and the scores that decided."""
+        if self.facts is None:
+            return None
+        metric, scores = self.result.metric, self.facts["validation"]
+        beside = ", ".join(
+            f"{_WORDS[name]} {score:.4f}" for name, score in scores.items() if name != self.facts["kept"]
+        )
+        kept = self.facts["kept"]
+        return f"kept: {_WORDS[kept]}, {metric} {scores[kept]:.4f} on validation; {beside}"
+
+
+def started_checkpoint(path: Path) -> Path:
+    """The checkpoint file of the run that starts from the exact head."""
+    return path.with_name(f"{path.name}.head")
+
+
+def train_kept(run: Run, report: Report = ignore, checkpoint_file: Path | None = None) -> Kept:
+    """Trains what the user asked for, and keeps what validation prefers; an interrupted training continues.
+
+    Args:
+        run: the run; with a `start` of its own, without a validation split, or where no exact head can stand beside it,
+            it is trained alone.
+        report: called with the progress of the run; where the other one leads, from then on with that one's.
+        checkpoint_file: of the run; that of the run from the exact head stands beside it.
+
+    Raises:
+        NotFinite: the loss is no longer a number.
+    """
+    head = run.yardsticks.head if "validation" in run.data.splits else None
+    if run.settings.start or run.plan.exact or not run.plan.servable or head is None:
+        return Kept(run, train_judged(run, report, checkpoint_file))
+    trained = _train_side_by_side(run, report, checkpoint_file)
+    candidates = {name: one.state for name, one in trained.items() if one.state.best}
+    alone = _alone(run, head)
+    candidates["alone"] = alone.state
+    kept = _preferred(candidates, run.metric)
+    winner = trained.get(kept, alone)
+    report(winner.run, Progress(winner.state.step, run.steps, testing=True))
+    result = finish(winner.run, winner.state, winner.resumed_at)
+    scores = {name: state.validation[run.metric] for name, state in candidates.items()}
+    steps = {name: one.state.step for name, one in trained.items()}
+    return Kept(winner.run, result, {"kept": kept, "validation": scores, "steps": steps})
+
+
+def _train_side_by_side(run: Run, report: Report, checkpoint_file: Path | None) -> dict[str, Active]:
+    """Trains both runs for a tenth of the steps and the better one to its end; a run of few steps is trained alone."""
+    look = run.steps // SHARE if run.plan.shares_base else 0
+    runs = {"fresh": run}
+    if look:
+        runs["head"] = Run(run.inputs, replace(run.settings, start="head"), run.task)
+    active = _resumed(runs, look, report, checkpoint_file)
+    while waiting := [one for one in active.values() if not one.is_done and one.state.step < look]:
+        _advance(waiting, report)
+    leader = _leader(active, look)
+    if leader.run is not run and leader.state.step == look:
+        # Its patience begins here: a head that starts exact has its lowest loss early, and its best score may be later.
+        leader.state.stale, leader.state.lowest_loss = 0, inf
+        report(leader.run, Progress(look, run.steps, note="the run that starts from the exact head goes on alone"))
+    while not leader.is_done:
+        _advance([leader], report)
+    if leader.error is not None:
+        raise leader.error
+    return active
+
+
+def _resumed(runs: Mapping[str, Run], look: int, report: Report, checkpoint_file: Path | None) -> dict[str, Active]:
+    """Both runs where their checkpoints stand, if these are of one moment; else at their start."""
+    files = {"fresh": checkpoint_file, "head": checkpoint_file and started_checkpoint(checkpoint_file)}
+
+    def started(resume: bool) -> dict[str, Active]:
+        return {
+            name: Active.start(one, ignore, files[name] if resume else None, look=look) for name, one in runs.items()
+        }
+
+    there = any(file is not None and file.exists() for file in files.values())
+    active = started(resume=there)
+    steps = [one.state.step for one in active.values()]
+    if there:
+        whole = min(steps) > 0 and (max(steps) == min(steps) or min(steps) == look)
+        if not whole:
+            active = started(resume=False)
+        note = f"continued at step {max(steps)}" if whole else "started anew: the checkpoint is not of this run"
+        report(runs["fresh"], Progress(max(steps) if whole else 0, runs["fresh"].steps, note=note))
+    for name, one in active.items():
+        one.checkpoint_file = files[name]
+    return active
+
+
+def _advance(active: Sequence[Active], report: Report) -> None:
+    """One step of each; the first's progress is reported, when the checkpoints of all are written."""
+    reported: list[tuple[Run, Progress]] = []
+    advance(active, lambda run, progress: reported.append((run, progress)))
+    for run, progress in reported:
+        if run is active[0].run:
+            report(run, progress)
+
+
+def _leader(active: Mapping[str, Active], look: int) -> Active:
+    """The run that goes on alone: the fresh one, unless the other is clearly ahead at the look."""
+    fresh, started = active["fresh"], active.get("head")
+    if started is None or started.error is not None or fresh.state.step > look:
+        return fresh
+    if fresh.error is not None or started.state.step > look:
+        return started
+    one, other = (run.run.evaluate(run.state.values, "validation") for run in (started, fresh))
+    lead, error = lead_of(fresh.run, one, other)
+    return started if lead > error else fresh
+
+
+def _alone(run: Run, head: ExactHead) -> Active:
+    """The exact head as a run that is done."""
+    alone = Run(run.inputs, replace(run.settings, method="head"), run.task)
+    state = State(alone.with_head(alone.init_values(), head))
+    measured = alone.evaluate(state.values, "validation")
+    state.keep_best(measured.loss, measured.scores, alone.judge(measured))
+    return Active(alone, state, None)
+
+
+def _preferred(candidates: Mapping[str, State], metric: str) -> str:
+    """The name of the state with the best metric on validation; the loss breaks ties, and then who stands first."""
+    names = list(candidates)
+    best = names[0]
+    for name in names[1:]:
+        one, other = candidates[name], candidates[best]
+        score, least = one.validation[metric], other.validation[metric]
+        if is_better(metric, score, least) or (score == least and one.best_loss < other.best_loss):
+            best = name
+    return best
