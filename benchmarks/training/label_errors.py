@@ -17,6 +17,7 @@ from onebert_bench.pages import markdown_table, write_section
 from onebert_encoder.base.base import load_base
 from onebert_store.tables.columns import Columns
 from onebert_training.data.dataset import load_dataset
+from onebert_training.data.examples import Split
 from onebert_training.fit.features import Inputs
 from onebert_training.insight.out_of_fold import out_of_fold
 from onebert_training.insight.suspects import find_suspects
@@ -46,7 +47,7 @@ def main() -> None:
             changed = rng.permutation(len(train))[: round(len(train) * SHARE)]
             gold = train.gold.copy()
             gold[changed] = (gold[changed] + rng.integers(1, labels, len(changed))) % labels
-            suspects = find_suspects(out_of_fold(data.labels, vectors, gold, train.texts), gold)
+            suspects = find_suspects(out_of_fold(data.labels, vectors, Split(train.texts, gold)), gold)
             found = np.isin([one.row for one in suspects], changed)
             precision.append(found[: len(changed)].sum() / len(changed))
             listed.append((len(suspects), found.sum() / len(changed)))

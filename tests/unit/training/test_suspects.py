@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from bases import tiny_base
 from onebert_store.errors import InvalidSettings
 from onebert_training.cli import check
+from onebert_training.data.examples import Split
 from onebert_training.insight.out_of_fold import out_of_fold
 from onebert_training.insight.suspects import find_suspects
 
@@ -40,12 +41,12 @@ def test_no_row_is_answered_by_a_head_that_saw_its_text():
     gold = rng.integers(0, 2, 200)
     gold[100:] = gold[:100]
     texts = [f"text {row % 100}" for row in range(200)]
-    found = out_of_fold(["a", "b"], vectors, gold, texts)
+    found = out_of_fold(["a", "b"], vectors, Split(tuple(texts), gold))
     np.testing.assert_allclose(found.sum(axis=1), 1.0)
     np.testing.assert_array_equal(found[:100], found[100:])
     # Of 100 fair coins: four standard deviations around one half.
     assert 0.3 < (found[:100].argmax(axis=1) == gold[:100]).mean() < 0.7
-    apart = out_of_fold(["a", "b"], vectors, gold, [f"text {row}" for row in range(200)])
+    apart = out_of_fold(["a", "b"], vectors, Split(tuple(f"text {row}" for row in range(200)), gold))
     assert (apart.argmax(axis=1) == gold).mean() > 0.8  # most twins are then on the other side
 
 
@@ -55,7 +56,8 @@ def test_changed_labels_are_found_first():
     vectors = (np.eye(3)[truth] * 4 + rng.normal(size=(600, 3))).astype(np.float32)
     gold = truth.copy()
     gold[:30] = (gold[:30] + 1) % 3
-    found = find_suspects(out_of_fold(["a", "b", "c"], vectors, gold, [str(row) for row in range(600)]), gold)
+    examples = Split(tuple(map(str, range(600))), gold)
+    found = find_suspects(out_of_fold(["a", "b", "c"], vectors, examples), gold)
     # Who is less sure than rows of the right label are in the mean is no suspect.
     assert sum(one.row < 30 for one in found) >= 20
     assert all(one.row < 30 for one in found[:15])

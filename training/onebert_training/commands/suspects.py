@@ -10,6 +10,7 @@ from onebert_store.command import console
 from onebert_store.errors import InvalidSettings
 from onebert_store.file.strict_json import shown
 from onebert_training.data.examination import MAX_LISTED, Examined
+from onebert_training.data.examples import Split
 from onebert_training.device import load_on
 from onebert_training.fit.features import Inputs
 from onebert_training.insight.out_of_fold import out_of_fold
@@ -43,7 +44,7 @@ def suspects_of(found: Examined, max_length: int, base: str | None, device: str 
         features = Inputs(loaded, loaded.tokenizer.encode(texts, max_length)).features(loaded.config.num_layers, "mean")
         vectors = torch.cat(features.take(range(len(texts)))).cpu().numpy()
     with console.busy("comparing labels"):
-        suspects = find_suspects(out_of_fold(labels, vectors, gold, texts), gold)
+        suspects = find_suspects(out_of_fold(labels, vectors, Split(tuple(texts), gold)), gold)
     first = [
         {
             "file": places[one.row].file,
