@@ -1,7 +1,8 @@
 """Options from annotated dataclasses: one list of fields gives a command's options, a recipe's fields and a docs table.
 
 A field is `name: Annotated[type, Doc("one sentence"), …] = default`. Its annotation may also have bounds (`Ge`, `Gt`,
-`Le`, `Lt`), a `Flag` if the option has another name than the field, and a `Panel` of the command's help.
+`Le`, `Lt`), a `Flag` if the option has another name than the field, a `Parser` if its values are of several types, and a
+`Panel` of the command's help.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,6 +24,13 @@ class Flag:
     """The name of an option that differs from its field's name."""
 
     name: str
+
+
+@dataclass(frozen=True)
+class Parser:
+    """How the command line reads a value that may be of several types; typer knows options of one type alone."""
+
+    parse: Callable[[str], Any]
 
 
 @dataclass(frozen=True)
@@ -116,12 +124,16 @@ def _options(group: Any) -> Iterator[Parameter]:
         for one in annotated:
             bounds |= {"min": one.ge} if isinstance(one, Ge) else {"max": one.le} if isinstance(one, Le) else {}
         panel = next((one.title for one in annotated if isinstance(one, Panel)), None)
+        parse = next((one.parse for one in annotated if isinstance(one, Parser)), None)
         # A short metavar leaves room for the sentence in 80 columns; choices are listed behind the sentence instead.
         metavar = None if hint is bool else "N" if int in (hint, *get_args(hint)) else "…"
-        choices = [name for one in get_args(hint) if get_origin(one) is Literal for name in get_args(one)]
+        choices = [name for one in get_args(hint) if get_origin(one) is Literal and not parse for name in get_args(one)]
         sentence = escape(_sentence(annotated) + (f" One of {', '.join(choices)}." if choices else ""))
-        option = typer.Option(_flag(field, annotated), help=sentence, metavar=metavar, rich_help_panel=panel, **bounds)
-        yield Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=Annotated[hint, option])
+        option = typer.Option(
+            _flag(field, annotated), help=sentence, metavar=metavar, rich_help_panel=panel, parser=parse, **bounds
+        )
+        kind = str | None if parse else hint
+        yield Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=Annotated[kind, option])
 
 
 def _is_annotated(hint: Any) -> bool:

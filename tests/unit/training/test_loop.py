@@ -22,6 +22,7 @@ from onebert_training.fit.run import Run, TaskInputs
 from onebert_training.fit.settings import Settings
 from onebert_training.fit.state import State
 from onebert_training.methods.methods import METHODS
+from onebert_training.methods.rules import HEAD_LEARNING_RATE
 from scoring import evaluate
 
 SERVABLE = (
@@ -293,7 +294,8 @@ def test_the_best_evaluation_is_written_and_not_the_last(base, data):
 
 
 def test_it_stops_when_nothing_gets_better(base, data):
-    settings = {"learning_rate": 1e-12, "epochs": 5, "evals_per_epoch": 3}  # nothing moves, so nothing improves
+    # Nothing moves, so nothing improves.
+    settings = {"learning_rate": 1e-12, "head_learning_rate": "same", "epochs": 5, "evals_per_epoch": 3}
     assert train(run_of(base, data, **settings, patience=2)).steps == 3
     assert train(run_of(base, data, **settings)).steps == 7
     assert train(run_of(base, data, **settings, patience=0)).steps == 15
@@ -309,10 +311,28 @@ def test_the_schedule_warms_up_and_decays_to_zero(base, data):
     assert rates[-1] == 0
 
 
-def test_the_head_has_the_rate_of_the_rest_or_its_own(base, data):
-    assert run_of(base, data, learning_rate=2e-3).learning_rates_at(5) == run_of(
-        base, data, learning_rate=2e-3, head_learning_rate=2e-3
-    ).learning_rates_at(5)
+@pytest.mark.parametrize(
+    ("settings", "rates"),
+    [
+        ({"method": "full"}, (HEAD_LEARNING_RATE, 1e-4)),
+        ({"method": "adapter:4"}, (HEAD_LEARNING_RATE, 1e-3)),
+        ({"method": "bitfit", "learning_rate": 1e-5}, (HEAD_LEARNING_RATE, 1e-5)),
+        ({"method": "bitfit", "learning_rate": 0.5}, (0.5, 0.5)),
+        ({"method": "full", "head_learning_rate": "same"}, (1e-4, 1e-4)),
+        ({"method": "full", "learning_rate": 2e-4, "head_learning_rate": 1e-5}, (1e-5, 2e-4)),
+        ({"method": "frozen"}, (HEAD_LEARNING_RATE, HEAD_LEARNING_RATE)),
+        # What is asked for is the rate of what is trained.
+        ({"method": "frozen", "learning_rate": 1e-5}, (1e-5, 1e-5)),
+        ({"method": "reinit+frozen", "learning_rate": 1e-5}, (1e-5, 1e-5)),
+    ],
+)
+def test_the_head_has_a_rate_of_its_own_and_at_least_that_of_the_rest(base, data, settings, rates):
+    run = run_of(base, data, **{"learning_rate": None} | settings)
+    assert (run.head_learning_rate, run.learning_rate) == pytest.approx(rates)
+    assert (run.manifest.training["head_learning_rate"], run.manifest.training["learning_rate"]) == pytest.approx(rates)
+
+
+def test_the_head_moves_at_its_own_rate(base, data):
     run = run_of(base, data, learning_rate=1e-12, head_learning_rate=2e-2)
     head, rest = run.learning_rates_at(5)
     assert head == pytest.approx(2e10 * rest)

@@ -5,6 +5,7 @@ import pytest
 from onebert_encoder.base.anatomy import FAMILIES, Anatomy
 from onebert_store.errors import InvalidMethod
 from onebert_training.methods.methods import METHODS, parse_method
+from onebert_training.methods.rules import HEAD_LEARNING_RATE
 
 BERT_BASE = Anatomy(FAMILIES["bert"], 12, 768, 768, 3072, has_pooler=True)
 BERT_LARGE = Anatomy(FAMILIES["bert"], 24, 1024, 1024, 4096, has_pooler=True)
@@ -254,16 +255,22 @@ def test_what_changes_the_base_is_not_served():
         ("bitfit", DEFAULT, 3e-3),
         ("bitfit", TINY, 3e-3),
         ("bitfit", BERT_LARGE, 1e-3),
-        ("frozen", DEFAULT, 5e-3),
+        ("frozen", DEFAULT, HEAD_LEARNING_RATE),
+        ("frozen", BERT_LARGE, HEAD_LEARNING_RATE),
         ("full", BERT_BASE, 5e-5),
         ("full", BERT_LARGE, 4e-5),
         ("adapter:64+bitfit:bq", DEFAULT, 1e-3),
         ("reinit+full", DEFAULT, 1e-4),
-        ("reinit+frozen", DEFAULT, 5e-3),
+        ("reinit+frozen", BERT_LARGE, HEAD_LEARNING_RATE),
     ],
 )
-def test_the_default_learning_rate_falls_with_the_width(method, anatomy, rate):
+def test_the_default_learning_rate_falls_with_the_width_but_for_a_head_alone(method, anatomy, rate):
     assert plan_of(method, anatomy).learning_rate == pytest.approx(rate)
+
+
+@pytest.mark.parametrize("anatomy", [TINY, DEFAULT, BERT_LARGE])
+def test_the_rate_of_the_head_does_not_fall_with_the_width(anatomy):
+    assert plan_of("full", anatomy).learning_rates(None, None)[0] == HEAD_LEARNING_RATE
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 
 from onebert_store.errors import InvalidMethod, InvalidSettings
 from onebert_training.data.options import DataOptions
+from onebert_training.fit.run import Run, TaskInputs
 from onebert_training.methods.methods import parse_method
 from onebert_training.sweep.recipe import load_recipe
 
@@ -58,6 +59,20 @@ def test_grid_of_a_tiny_bert():
     runs = expand("004-table-2")
     assert len(runs) == 5 * 4 * 2  # batch sizes, learning rates, with and without BitFit
     assert {run.settings.epochs for run in runs} == {4}
+
+
+@pytest.mark.parametrize("path", [path for path in RECIPES if path.stem[0].isdigit()], ids=lambda path: path.stem)
+def test_a_paper_has_one_rate_for_head_and_rest(path, base, data):
+    runs = load_recipe(path).runs()
+    assert {run.settings.head_learning_rate for run in runs} == {"same"}
+    settings = replace(runs[0].settings, method="full", metric=None, pooling="cls")
+    run = Run(TaskInputs(base, data, 40), settings, "tone")
+    assert all(head == rest > 0 for head, rest in map(run.learning_rates_at, range(run.steps)))
+
+
+@pytest.mark.parametrize("name", ["study", "demo"])
+def test_recipes_of_no_paper_take_the_defaults(name):
+    assert {run.settings.head_learning_rate for run in expand(name)} == {None}
 
 
 def test_table_of_what_to_freeze():
@@ -161,6 +176,8 @@ def test_paths_and_hub_names_are_taken_as_they_are(tmp_path):
         ("epochs = 2", 'pooling = "max"', InvalidSettings, "pooling: Input should be"),
         ("epochs = 2", "learning_rate = nan", InvalidSettings, "settings.learning_rate"),
         ("5e-4", "nan", InvalidSettings, "learning_rate"),
+        ("epochs = 2", "head_learning_rate = 0", InvalidSettings, "head_learning_rate"),
+        ("epochs = 2", 'head_learning_rate = "equal"', InvalidSettings, "head_learning_rate"),
         ("seed = [0, 1, 2]", "seed = []", InvalidSettings, "grid.seed"),
         ("seed = [0, 1, 2]", "seed = [0, 0]", InvalidSettings, "the same run"),
         ("seed = [0, 1, 2]", "seed = [0, 2147483648]", InvalidSettings, "seed: Input should be less than or equal to"),

@@ -16,7 +16,7 @@ from onebert_training.report.curves import draw_seeds
 from onebert_training.report.figures import draw
 from onebert_training.report.page import render
 from onebert_training.report.records import Evaluation, Record, load_records
-from onebert_training.report.tables import collect, results_markdown
+from onebert_training.report.tables import collect, format_configuration, results_markdown, varied
 
 HOSTILE = '<script>alert("$x^")</script> & | `a` 😀'
 
@@ -141,6 +141,20 @@ def test_settings_are_chosen_on_validation_whatever_the_test_says():
     (found,) = results(*low, *high)
     assert best(found, "bitfit", "rte").mean == pytest.approx(60)
     assert [len(trials) for trials in found.tried.values()] == [2]
+
+
+def test_a_record_without_a_rate_of_the_head_had_one_rate():
+    """Records that were made before the head had a rate are the same trial as those that were asked for one rate."""
+    before, after = make(seed=0, lr=1e-3), make(seed=1, lr=1e-3, head_learning_rate=1e-3)
+    after["settings"] |= {"head_learning_rate": "same", "a later setting": None}
+    own = make(seed=0, lr=1e-3, head_learning_rate=3e-3)
+    (found,) = results(before, after, own)
+    ((tied, apart),) = found.tried.values()
+    assert [run.seed for run in tied.runs] == [0, 1]
+    assert varied([tied]) == ["learning_rate"]
+    assert varied([tied, apart]) == ["learning_rate", "head_learning_rate"]
+    shown = [format_configuration(one.configuration, varied([tied, apart])) for one in (tied, apart)]
+    assert shown == ["learning_rate 0.001, head_learning_rate same", "learning_rate 0.001, head_learning_rate 0.003"]
 
 
 def test_of_an_error_the_lowest_is_best_and_stays_in_its_unit():

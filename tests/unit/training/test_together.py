@@ -62,7 +62,8 @@ def sixteen(tasks):
         make_run(tasks, "tone", pooling="pooler", seed=1),
         make_run(tasks, "tone", pooling="cls", batch_size=5, epochs=2),
         make_run(tasks, "tags", batch_size=24, epochs=5, seed=3),
-        make_run(tasks, "tone", learning_rate=1e-12, patience=2),  # nothing moves, so it stops after three evaluations
+        # Nothing moves, so it stops after three evaluations.
+        make_run(tasks, "tone", learning_rate=1e-12, head_learning_rate="same", patience=2),
         make_run(tasks, "qa", "lora:II,r=3", max_steps=4),
     ]
     assert len(runs) == 16

@@ -137,8 +137,8 @@ class Run:
         if self.plan.exact and not has_exact_head(self.objective):
             raise InvalidSettings(f"a {data.task_type} task has no exact head; frozen trains the head alone by steps")
         self.metric = choose_metric(self.objective.metrics, settings.metric or data.metric)
-        self.learning_rate = settings.learning_rate or self.plan.learning_rate
-        self.head_learning_rate = settings.head_learning_rate or self.learning_rate
+        rates = self.plan.learning_rates(settings.learning_rate, settings.head_learning_rate)
+        self.head_learning_rate, self.learning_rate = rates
         self.manifest = self._manifest()
         if self.plan.servable and 4 * self._file_numbers() > MAX_FILE_BYTES - MAX_HEADER_BYTES:
             raise TooLarge(f"the delta would be over the {MAX_FILE_BYTES >> 20} MiB of a file")

@@ -9,12 +9,24 @@ from typing_extensions import Doc
 
 from onebert_store.errors import InvalidSettings
 from onebert_store.file.manifest import Pooling
-from onebert_training.options import METHOD, STEPS, Flag
+from onebert_training.options import METHOD, STEPS, Flag, Parser
 
 MAX_SEED = 2**31 - 1
 EPOCHS = 10
 # Without a validation split the last step is kept, and few rows are few steps (docs/decisions/0044-few-rows.md).
 UNVALIDATED_EPOCHS, UNVALIDATED_STEPS = 20, 200
+
+
+def _rate_or_same(text: str) -> float | str:
+    """Reads `--head-lr`.
+
+    Raises:
+        ValueError: neither a number nor the word.
+    """
+    try:
+        return text if text == "same" else float(text)
+    except ValueError:
+        raise ValueError("a number, or the word same") from None
 
 
 @dataclass(frozen=True)
@@ -47,15 +59,15 @@ class Settings:
     learning_rate: Annotated[
         float | None,
         Gt(0),
-        Doc("Peak of the schedule; else the method's own, which falls with the width of the base."),
+        Doc("Peak of the schedule for what the method trains; else its own, which falls with the width of the base."),
         Flag("--lr"),
         STEPS,
     ] = None
     head_learning_rate: Annotated[
-        float | None,
-        Gt(0),
-        Doc("Peak for the classifier head, which starts from nothing; else that of all the rest."),
+        Annotated[float, Gt(0)] | Literal["same"] | None,
+        Doc("Peak for the classifier head, which starts from nothing; else its own, at least that of --lr; same is --lr."),
         Flag("--head-lr"),
+        Parser(_rate_or_same),
         STEPS,
     ] = None
     start: Annotated[
@@ -80,5 +92,5 @@ class Settings:
 
     def __post_init__(self) -> None:
         for rate, flag in ((self.learning_rate, "--lr"), (self.head_learning_rate, "--head-lr")):
-            if rate is not None and not 0 < rate < inf:
+            if isinstance(rate, float | int) and not 0 < rate < inf:
                 raise InvalidSettings(f"the learning rate ({flag}) is a number above 0")

@@ -1,7 +1,7 @@
 """Methods, written like `bitfit:bq,bm2+gamma:gLN1`: a sum of rules that choose what to train on a base."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
 from onebert_encoder.base.anatomy import Anatomy
@@ -9,12 +9,9 @@ from onebert_store.errors import InvalidMethod
 from onebert_training.methods import rules
 from onebert_training.methods.grammar import plain
 from onebert_training.methods.plan import Plan
-from onebert_training.methods.rules import HEAD_LEARNING_RATE, LEARNING_RATE
 from onebert_training.methods.terms import Subject, Term
 from onebert_training.methods.trainables import Trainable
 from onebert_training.methods.weights import Weights
-
-__all__ = ["HEAD_LEARNING_RATE", "LEARNING_RATE", "METHODS", "Method", "parse_method"]
 
 REFERENCE_WIDTH = 384
 
@@ -35,7 +32,7 @@ class Method:
         """Applies the rules to a base.
 
         The default learning rate is the smallest of the terms'. Above a hidden size of 384 it falls in proportion to
-        the width: the papers use 1e-4 to 1e-3 for bases two to three times as wide.
+        the width: the papers use 1e-4 to 1e-3 for bases two to three times as wide. That of a head alone does not.
 
         Args:
             anatomy: the base's parts.
@@ -51,15 +48,18 @@ class Method:
         _refuse_overlap(
             [(term.text, piece) for term, trainables, weights in made for piece in (*trainables, weights) if piece]
         )
-        rate = min(term.learning_rate for term in self.terms) * min(1, REFERENCE_WIDTH / anatomy.hidden_size)
-        return Plan(
+        plan = Plan(
             num_layers=anatomy.num_layers,
             trainables=tuple(trainable for _, trainables, _ in made for trainable in trainables),
             weights=next((weights for _, _, weights in made if weights), None),
             reinit=any(term.reinit for term in self.terms),
-            learning_rate=float(f"{rate:.0e}"),
+            learning_rate=min(term.learning_rate for term in self.terms),
             exact=any(term.exact for term in self.terms),
         )
+        if plan.trains_head_alone:
+            return plan
+        rate = plan.learning_rate * min(1, REFERENCE_WIDTH / anatomy.hidden_size)
+        return replace(plan, learning_rate=float(f"{rate:.0e}"))
 
 
 def _refuse_overlap(pieces: list[tuple[str, Trainable | Weights]]) -> None:

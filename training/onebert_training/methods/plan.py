@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -9,6 +10,7 @@ from torch import Tensor
 from onebert_encoder.base.anatomy import Module, Parameter
 from onebert_encoder.base.base import Base
 from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT, POOLER_SYMBOL
+from onebert_training.methods.rules import HEAD_LEARNING_RATE
 from onebert_training.methods.trainables import Tensors, Trainable
 from onebert_training.methods.weights import Weights, reinitialized
 from onebert_training.target_scale import TargetScale
@@ -25,7 +27,7 @@ class Plan:
         trainables: differences that a delta holds and `fold` reads.
         weights: a method's change of the base's own weights; None for most methods.
         reinit: whether the base starts with random weights instead of pretrained ones.
-        learning_rate: a good default for this method at the base's width.
+        learning_rate: a good default for what this method trains at the base's width.
         exact: whether the head is found exactly, without a step.
     """
 
@@ -42,6 +44,28 @@ class Plan:
         return sum(trainable.num_parameters for trainable in self.trainables) + (
             self.weights.num_parameters if self.weights else 0
         )
+
+    @property
+    def trains_head_alone(self) -> bool:
+        """Whether nothing but the classifier head is trained."""
+        return not self.trainables and self.weights is None
+
+    def learning_rates(self, asked: float | None, of_head: float | Literal["same"] | None) -> tuple[float, float]:
+        """The peaks of the schedule, of the head and of the rest.
+
+        The head starts from nothing, so its default is no smaller on a wide base or beside a method that needs small
+        steps (docs/decisions/0044-rate-of-the-head.md). Where only the head is trained, the rate asked for is its rate.
+
+        Args:
+            asked: the rate that the user set; None is the default.
+            of_head: the head's rate that the user set; `same` is that of the rest.
+        """
+        rest = asked or self.learning_rate
+        if of_head == "same":
+            return rest, rest
+        if of_head is None:
+            of_head = rest if self.trains_head_alone else max(HEAD_LEARNING_RATE, rest)
+        return of_head, rest
 
     @property
     def shares_base(self) -> bool:

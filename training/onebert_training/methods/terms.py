@@ -55,7 +55,8 @@ class Term:
 
     Attributes:
         text: the term with all defaults written out.
-        learning_rate: default for bases of hidden size 384 and less; of a sum the smallest counts.
+        learning_rate: default for bases of hidden size 384 and less; of a sum the smallest counts. Of a method that
+            trains the head alone it is the head's.
         trainables: gives the differences that it trains.
         weights: gives its change of the base's own weights.
         reinit: whether it is `reinit`, which only lets the base start with random weights.

@@ -64,6 +64,7 @@ class Record(_Shown):
     head_parameters: Count = 0
     percent: float
     learning_rate: float
+    head_learning_rate: float | None = None
     seed: int
     file_bytes: Count | None = None
     seconds: float | None = None

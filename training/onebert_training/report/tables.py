@@ -11,7 +11,9 @@ from onebert_training.tasks.metrics import LOWER_IS_BETTER
 
 # Settings that are no part of a trial's configuration: those that identify the run, its method or its column, and those
 # that are handled apart.
-_NOT_CONFIGURATION = frozenset({"method", "seed", "train_rows", "metric", "learning_rate", "measure_train"})
+_NOT_CONFIGURATION = frozenset(
+    {"method", "seed", "train_rows", "metric", "learning_rate", "head_learning_rate", "measure_train"}
+)
 
 
 @dataclass(frozen=True, order=True)
@@ -224,9 +226,10 @@ def _code_text(text: str) -> str:
 
 def _of_base(base: str, records: Sequence[Record]) -> Results:
     trials: dict[tuple[str, Column], dict[tuple[tuple[str, object], ...], dict[int, Record]]] = {}
+    names = sorted({name for record in records for name in record.settings} - _NOT_CONFIGURATION)
     for record in records:
         column = Column(record.data_name, record.rows.get("train", 0), record.metric, record.split)
-        configuration = tuple(_configuration(record).items())
+        configuration = tuple(_configuration(record, names).items())
         trials.setdefault((record.method, column), {}).setdefault(configuration, {}).setdefault(record.seed, record)
     tried = {
         key: tuple(Trial(key[1], dict(configuration), tuple(runs.values())) for configuration, runs in found.items())
@@ -243,9 +246,15 @@ def _of_base(base: str, records: Sequence[Record]) -> Results:
     )
 
 
-def _configuration(record: Record) -> dict[str, object]:
-    asked = {name: value for name, value in sorted(record.settings.items()) if name not in _NOT_CONFIGURATION}
-    return {"learning_rate": record.learning_rate, "dtype": record.dtype, **asked}
+def _configuration(record: Record, names: Sequence[str]) -> dict[str, object]:
+    """The settings of these names; a record that is older than a setting was made as if it were not set."""
+    # Records that name no rate of the head are of runs that had one rate for everything.
+    own = record.head_learning_rate not in (None, record.learning_rate)
+    rates = {
+        "learning_rate": record.learning_rate,
+        "head_learning_rate": record.head_learning_rate if own else "same",
+    }
+    return {**rates, "dtype": record.dtype, **{name: record.settings.get(name) for name in names}}
 
 
 def _choose(trials: Sequence[Trial]) -> Trial:
