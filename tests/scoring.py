@@ -7,7 +7,8 @@ import numpy as np
 
 from onebert_training.data.examples import Split
 from onebert_training.tasks.metrics import choose_metric
-from onebert_training.tasks.objectives import OBJECTIVES, Objective
+from onebert_training.tasks.objective import Objective
+from onebert_training.tasks.objectives import OBJECTIVES
 
 
 def objective(task_type: Any, num_labels: int) -> Objective:

@@ -23,7 +23,7 @@ from onebert_encoder.base.source import DEFAULT_BASE, find_base
 from onebert_encoder.text.tokens import Text
 from onebert_training.data.dataset import Dataset
 from onebert_training.fit.settings import Settings
-from onebert_training.tasks.metrics import choose_metric, is_better
+from onebert_training.tasks.metrics import is_better
 from onebert_training.tasks.objectives import OBJECTIVES
 
 Scores = dict[str, float]
@@ -156,7 +156,7 @@ class Judge:
     def __init__(self, dataset: Dataset) -> None:
         self._splits = dataset.splits
         self._objective = OBJECTIVES[dataset.task_type](dataset.labels)
-        self._metric = choose_metric(self._objective.metrics, dataset.metric)
+        self._metric = self._objective.decides(dataset.splits["train"], dataset.metric)
 
     def scores(self, split: str, logits: Sequence[Array]) -> Scores:
         """Every metric of answers to a split."""

@@ -32,7 +32,7 @@ from onebert_store.tables.columns import Columns
 from onebert_training.data.dataset import Dataset, load_dataset, load_split
 from onebert_training.data.examples import Split
 from onebert_training.data.splitting import SPLIT_SEED, subset
-from onebert_training.tasks.metrics import choose_metric
+from onebert_training.tasks.objectives import OBJECTIVES
 
 LOOKED_AT = ("trec6", "sst2", "banking77", "tweet_emotion", "cola", "mrpc", "stsb")
 UNTOUCHED = ("rte", "wnli", "snli_small", "sms_spam", "snips_intent", "imdb", "suzuki_yield")
@@ -139,7 +139,8 @@ def run(cell: Cell, folder: Path, work: Path) -> dict[str, Any]:
         scores = onebert(cell, folder, work, [one for one in options.split(",") if one])
     else:
         scores = (SIDES if cell.per_class is None else FEW_SIDES)[side](dataset, cell.seed)
-    return {"metric": choose_metric(list(scores), dataset.metric), "scores": scores}
+    objective = OBJECTIVES[dataset.task_type](dataset.labels)
+    return {"metric": objective.decides(dataset.splits["train"], dataset.metric), "scores": scores}
 
 
 def unvalidated(folder: Path) -> Dataset:

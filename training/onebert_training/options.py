@@ -1,8 +1,8 @@
 """Options from annotated dataclasses: one list of fields gives a command's options, a recipe's fields and a docs table.
 
 A field is `name: Annotated[type, Doc("one sentence"), …] = default`. Its annotation may also have bounds (`Ge`, `Gt`,
-`Le`, `Lt`), a `Flag` if the option has another name than the field, a `Parser` if its values are of several types, and a
-`Panel` of the command's help.
+`Le`, `Lt`), a `Flag` if the option has another name than the field, a `Parser` if its values are of several types, and
+a `Panel` of the command's help.
 """
 
 from collections.abc import Callable, Iterator

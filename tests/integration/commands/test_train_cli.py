@@ -278,11 +278,28 @@ def test_a_task_that_never_says_a_label_is_not_recommended(onebert, tmp_path, wi
         (data / f"{split}.csv").write_text("\n".join(["text,label", *rows]) + "\n")
     status, printed, _ = onebert(*train_arguments(data, out, "--max-steps", "4", "--method", "frozen"))
     assert status == 0
-    assert "warning: never answers 'rare'" in printed
+    assert "warning: never answers 'rare' (1 row)" in printed
     assert "warning: accuracy 0.9750: always answering 'common' gives 0.9750" in printed
     assert "next: onebert push" not in printed
     status, printed, _ = onebert("evaluate", out, "--data", data, "--base", tiny_base(), "--device", "cpu")
-    assert "warning: never answers 'rare'" in printed
+    assert "warning: never answers 'rare' (1 row)" in printed
+
+
+def test_one_row_in_a_hundred_is_not_forgotten_by_default(onebert, tmp_path):
+    """One file, and nothing said but where it is: of three hundred rows none of the rare three is held out."""
+    out, rows = tmp_path / "rare.safetensors", tmp_path / "rows.csv"
+    lines = [f"text {i} of {THINGS[i % 6]},{'rare' if i % 100 == 7 else 'common'}" for i in range(300)]
+    rows.write_text("\n".join(["text,label", *lines]) + "\n")
+    common = ("--data", rows, "--base", tiny_base(), "--device", "cpu")
+    status, printed, said = onebert("train", "--task", "rare", "--out", out, *common)
+    assert status == 0
+    assert "note: the labels are uneven, 'common' has 267 of 270 training rows: macro_f1 decides, not accuracy" in said
+    assert "warning: never answers 'rare', not even in training; no validation row has it" in printed
+    assert "next: onebert push" not in printed
+    status, printed, _ = onebert("evaluate", out, *common, "--json")
+    record = json.loads(printed)
+    assert (record["metric"], record["useful"]) == ("macro_f1", False)
+    assert "never answers 'rare' (3 rows)" in record["warnings"]
 
 
 def test_export_says_what_peft_cannot_hold_and_train_does_not(onebert, folder, tmp_path):

@@ -332,6 +332,58 @@ def test_the_head_has_a_rate_of_its_own_and_at_least_that_of_the_rest(base, data
     assert (run.manifest.training["head_learning_rate"], run.manifest.training["learning_rate"]) == pytest.approx(rates)
 
 
+def uneven(data, **changes):
+    """One row in twelve is no praise; the validation split has none of these."""
+    train, validation = data.splits["train"], data.splits["validation"]
+    gold = (np.arange(len(train)) % 12 == 0).astype(np.int64) ^ 1
+    splits = {
+        "train": replace(train, gold=gold),
+        "validation": replace(validation, gold=np.ones(len(validation), dtype=np.int64)),
+    }
+    return replace(data, splits=splits, **changes)
+
+
+def test_macro_f1_decides_where_labels_are_uneven_and_nobody_names_a_metric(base, data):
+    run = run_of(base, uneven(data))
+    assert run.metric == run.manifest.training["metric"] == "macro_f1"
+    said = "the labels are uneven, 'praise' has 44 of 48 training rows: macro_f1 decides, not accuracy"
+    assert [note for note in run.notes if "uneven" in note] == [f"{said}; --metric says otherwise"]
+    for named in (run_of(base, uneven(data), metric="accuracy"), run_of(base, uneven(data, metric="acc"))):
+        assert named.metric == "accuracy"
+        assert not [note for note in named.notes if "uneven" in note]
+    assert run_of(base, data).metric == "accuracy"
+
+
+def test_a_label_that_only_training_has_is_looked_for_there(base, data):
+    never = "never answers 'complaint', not even in training; no validation row has it"
+    constant = train(run_of(base, uneven(data), method="frozen", epochs=2))
+    assert never in constant.verdict.warnings
+    assert not constant.verdict.useful
+    test = data.splits["test"]
+    only_praise = {**data.splits, "test": test.take(np.flatnonzero(test.gold == 1))}
+    learned = train(run_of(base, replace(data, splits=only_praise), epochs=6))
+    assert learned.validation["accuracy"] > 0.9
+    assert not [said for said in learned.verdict.warnings if "never answers" in said]
+
+
+def test_answers_that_are_no_labels_cannot_be_weighted(base, questions):
+    with pytest.raises(InvalidSettings, match="--class-weight is for tasks whose answers are labels"):
+        run_of(base, questions, class_weight="balanced")
+
+
+def test_class_weights_let_a_rare_label_be_learned_that_is_else_never_answered(base, data):
+    """Four rows in forty-eight, which differ from others by their numbers alone."""
+    rows = uneven(data)
+    splits = {**rows.splits, "validation": rows.splits["train"]}
+    found = {}
+    for weight in (None, "balanced"):
+        run = run_of(base, replace(rows, splits=splits), class_weight=weight, method="frozen", epochs=15, patience=0)
+        assert run.manifest.training.get("class_weight") == weight
+        found[weight] = train(run)
+    assert "never answers 'complaint' (4 rows)" in found[None].verdict.warnings
+    assert not [said for said in found["balanced"].verdict.warnings if said.startswith("never answers")]
+
+
 def test_the_head_moves_at_its_own_rate(base, data):
     run = run_of(base, data, learning_rate=1e-12, head_learning_rate=2e-2)
     head, rest = run.learning_rates_at(5)

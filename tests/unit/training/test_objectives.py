@@ -1,19 +1,22 @@
 """Targets, losses and scores of every task type against brute force over single examples."""
 
 import math
+from itertools import product
 
 import numpy as np
 import pytest
 import torch
+from sklearn.utils.class_weight import compute_class_weight
 from torch.nn import functional as F
 
 from bases import tiny_base
 from onebert_encoder.base.base import load_base
-from onebert_store.errors import NotFinite
+from onebert_store.errors import InvalidSettings, NotFinite
 from onebert_training.data.examples import Split
 from onebert_training.data.words import spans_of
 from onebert_training.target_scale import TargetScale
-from onebert_training.tasks.objectives import NO_TARGET, OBJECTIVES, Verdict
+from onebert_training.tasks.objective import Verdict
+from onebert_training.tasks.objectives import NO_TARGET, OBJECTIVES
 from onebert_training.tasks.squad import score_answers
 
 TAGS = ("B-THING", "I-THING", "O")
@@ -253,6 +256,56 @@ def test_tokens_without_alignment_are_a_programming_error(task_type):
         OBJECTIVES[task_type](TAGS).targets(split, tokens)
 
 
+def balanced(gold, labels):
+    """scikit-learn's weights of the labels that are there; the others have none."""
+    present = np.unique(gold)
+    weights = np.ones(labels)
+    weights[present] = compute_class_weight("balanced", classes=present, y=gold)
+    return torch.tensor(weights, dtype=torch.float32)
+
+
+def test_the_weighted_loss_of_labels_is_torchs_with_scikit_learns_weights():
+    gold = np.array([0] * 12 + [1] * 3 + [3])  # the third label has no row
+    split = Split(("t",) * 16, gold)
+    plain = OBJECTIVES["single_label"](("a", "b", "c", "d"), split)
+    objective = plain.weighted(split)
+    logits, targets = random_logits([(4,)] * 16), objective.targets(split, [])
+    # Over the rows that the weights are of, torch's weighted mean and the mean of weighted losses are the same.
+    check_equal(objective, logits, targets, F.cross_entropy(torch.stack(logits), torch.tensor(gold), balanced(gold, 4)))
+    # A batch counts its rows and not their weights, so that batches of equal size add up to the whole.
+    halves = [objective.loss(logits[i::2], targets[i::2]) for i in (0, 1)]
+    torch.testing.assert_close(sum(halves) / 2, objective.loss(logits, targets))
+    assert plain.loss(logits, targets) == F.cross_entropy(torch.stack(logits), torch.tensor(gold))
+
+
+def test_the_weighted_loss_of_several_labels_weighs_each_label_on_its_own():
+    gold = np.array([[1, 0, 0], [1, 0, 1], [0, 0, 0], [1, 0, 0]], dtype=np.float32)  # no row has the second
+    split = Split(("t",) * 4, gold)
+    objective = OBJECTIVES["multi_label"](("x", "y", "z"), split).weighted(split)
+    logits, targets = random_logits([(3,)] * 4), objective.targets(split, [])
+    off, on = torch.stack([balanced(gold[:, label].astype(int), 2) for label in range(3)], dim=1)
+    each = F.binary_cross_entropy_with_logits(
+        torch.stack(logits), torch.tensor(gold), pos_weight=on / off, reduction="none"
+    )
+    check_equal(objective, logits, targets, (off * each).mean())
+
+
+def test_the_weighted_loss_of_words_weighs_words(tokenizer):
+    split = tagged()
+    objective = OBJECTIVES["token"](TAGS).weighted(split)
+    tokens = tokenizer.encode(split.texts, 256, align=True)
+    logits, targets = random_logits([(len(text), 3) for text in tokens]), objective.targets(split, tokens)
+    weights = balanced(np.concatenate(split.gold), 3)
+    check_equal(objective, logits, targets, F.cross_entropy(torch.cat(logits), torch.cat(targets), weights))
+
+
+@pytest.mark.parametrize("task_type", ["regression", "span"])
+def test_answers_that_are_no_labels_have_no_weights(task_type):
+    split = asked() if task_type == "span" else Split(("a", "b"), np.array([1, 2], dtype=np.float32))
+    with pytest.raises(InvalidSettings, match=r"^--class-weight is for tasks whose answers are labels$"):
+        OBJECTIVES[task_type](("a", "b"), split).weighted(split)
+
+
 def rows_of(gold, labels):
     """Certain logits of label indices."""
     return list(np.eye(labels, dtype=np.float32)[gold])
@@ -268,7 +321,7 @@ def test_an_answer_that_never_changes_is_not_useful():
     gold = [0] * 99 + [1]
     constant = judged(objective, gold, rows_of([0] * 100, 2), "accuracy")
     assert constant.warnings == (
-        "never answers 'rare'",
+        "never answers 'rare' (1 row)",
         "accuracy 0.9900: always answering 'common' gives 0.9900",
     )
     assert not constant.useful
@@ -286,12 +339,92 @@ def test_the_deciding_metric_says_what_is_useful():
 
 def test_labels_that_are_never_on_and_numbers_that_never_change():
     objective = OBJECTIVES["multi_label"](("x", "y", "z"))
-    gold = np.array([[1, 1, 0], [1, 0, 0]], dtype=np.float32)
+    gold = np.array([[1, 1, 0], [1, 0, 0], [0, 0, 1], [0, 0, 1]], dtype=np.float32)
     assert judged(objective, gold, list(2 * gold * np.float32([1, 0, 1]) - 1), "micro_f1").warnings == (
-        "never answers 'y'",
+        "never answers 'y' (1 row)",
     )
     objective = OBJECTIVES["regression"](("score",))
     gold = np.array([1, 2, 6], dtype=np.float32)
+    # No constant correlates with anything; mean and median are the candidates.
     flat = judged(objective, gold, [np.float32([3])] * 3, "pearson")
     assert flat == Verdict(("pearson 0.0000: always answering 3 gives 0.0000",), useful=False)
     assert judged(objective, gold, list(gold[:, None]), "pearson") == Verdict()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_constant_set_of_labels_is_better_than_the_best(seed):
+    generator = np.random.default_rng(seed)
+    gold = (generator.random((12, 4)) < generator.random(4)).astype(np.float32)
+    gold[0] = 1
+    split, objective = Split(("t",) * 12, gold), OBJECTIVES["multi_label"](("a", "b", "c", "d"))
+    everything = [np.float32(2 * np.array(on) - 1) for on in product((0, 1), repeat=4)]
+    scores = [objective.evaluate(split, [], [logits] * 12) for logits in everything]
+    for metric in objective.metrics:
+        _, best = objective.best_constant(split, [], metric)
+        assert best[metric] == pytest.approx(max(one[metric] for one in scores))
+
+
+@pytest.mark.parametrize(("gold", "labels"), [([0, 0, 0, 1], 2), ([0, 1, 1], 2), ([2, 2, 0, 1, 2], 4)])
+def test_no_constant_label_is_better_than_the_best(gold, labels):
+    split, objective = Split(("t",) * len(gold), np.array(gold)), OBJECTIVES["single_label"]([*"abcd"[:labels]])
+    scores = [objective.evaluate(split, [], rows_of([label] * len(gold), labels)) for label in range(labels)]
+    for metric in objective.metrics:
+        _, best = objective.best_constant(split, [], metric)
+        assert best[metric] == pytest.approx(max(one[metric] for one in scores))
+
+
+def test_saying_the_positive_label_to_everything_is_no_use_whatever_its_f1():
+    objective = OBJECTIVES["single_label"](("no", "yes"))
+    verdict = judged(objective, [0] * 6 + [1] * 4, rows_of([1] * 10, 2), "f1")
+    assert verdict.warnings == (
+        "never answers 'no' (6 rows)",
+        "f1 0.5714: always answering 'yes' gives 0.5714",
+        "accuracy 0.4000: always answering 'no' gives 0.6000",
+    )
+    assert not verdict.useful
+
+
+def test_the_best_number_by_absolute_error_is_the_median():
+    objective = OBJECTIVES["regression"](("score",))
+    gold = np.array([0, 1, 2, 3, 100], dtype=np.float32)
+    _, best = objective.best_constant(Split(("t",) * 5, gold), [], "mae")
+    assert best["mae"] == pytest.approx((2 + 1 + 0 + 1 + 98) / 5)
+
+
+def test_a_tag_for_every_word_is_no_use(tokenizer):
+    split, objective = tagged(), OBJECTIVES["token"](TAGS)
+    tokens = tokenizer.encode(split.texts, 256, align=True)
+    always = [np.tile(np.float32([0, 0, 1]), (len(text), 1)) for text in tokens]
+    verdict = objective.judge(split, tokens, always, objective.evaluate(split, tokens, always), "entity_f1")
+    assert verdict.warnings[0] == "never answers 'B-THING' (3 words), 'I-THING' (1 word)"
+    assert not verdict.useful
+    right = certain(objective.targets(split, tokens), 3)
+    assert objective.judge(split, tokens, right, objective.evaluate(split, tokens, right), "entity_f1") == Verdict()
+
+
+UNEVEN = [
+    ([67, 33], "'a' has 67 of 100 training rows"),
+    ([2, 1], None),  # exactly two thirds
+    ([30, 2, 30], "'b' has 2 training rows and 'a' 30"),
+    ([30, 3, 30], None),  # exactly a tenth
+    ([30, 1, 30], "'b' has 1 training row and 'a' 30"),
+    ([15, 0, 15], None),  # a label that no row has is another note
+]
+
+
+@pytest.mark.parametrize(("counts", "why"), UNEVEN)
+def test_macro_f1_decides_where_labels_are_uneven(counts, why):
+    gold = np.repeat(np.arange(len(counts)), counts)
+    split, objective = Split(("t",) * len(gold), gold), OBJECTIVES["single_label"]([*"abc"[: len(counts)]])
+    assert objective.unevenness(split) == why
+    assert objective.decides(split, None) == ("accuracy" if why is None else "macro_f1")
+    assert objective.decides(split, "accuracy") == "accuracy"
+
+
+def test_of_tags_only_a_constant_one_is_looked_at():
+    """Entities are found or not; of other tags some are rare in any language."""
+    words = Split(("t",), (tuple([0] * 5 + [1] * 4 + [2] * 4),))
+    mostly = Split(("t",), (tuple([0] * 9 + [1] * 4),))
+    assert OBJECTIVES["token"](("X", "Y", "Z")).decides(words, None) == "token_accuracy"
+    assert OBJECTIVES["token"](("X", "Y", "Z")).decides(mostly, None) == "macro_f1"
+    assert OBJECTIVES["token"](("O", "B-Y", "I-Y")).decides(mostly, None) == "entity_f1"

@@ -20,7 +20,7 @@ from onebert_training.data.options import ReadOptions
 from onebert_training.device import load_on
 from onebert_training.fit.evaluation import Logits, predict
 from onebert_training.fit.features import Inputs
-from onebert_training.tasks.metrics import check_finite, choose_metric
+from onebert_training.tasks.metrics import check_finite
 from onebert_training.tasks.objectives import OBJECTIVES
 
 
@@ -58,7 +58,7 @@ def run_evaluate(
     seconds = time.perf_counter() - started
     # The file may name the metric that decided in training; if this task type has that metric, it decides here, too.
     recorded = manifest.training.get("metric")
-    decides = str(recorded) if recorded in objective.metrics else choose_metric(objective.metrics, metric)
+    decides = str(recorded) if recorded in objective.metrics else objective.decides(examples, metric)
     verdict = objective.judge(examples, tokens, logits, scores, decides)
     record = {
         "digest": delta.digest,

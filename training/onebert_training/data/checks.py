@@ -162,8 +162,10 @@ def hashable(gold: Any) -> Any:
     return tuple(gold) if isinstance(gold, list) else gold
 
 
-def listed(names: Iterable[str]) -> str:
-    """Names in quotes, at most the first `MAX_SHOWN`."""
+def listed(names: Iterable[str], notes: Sequence[str] = ()) -> str:
+    """Names in quotes, at most the first `MAX_SHOWN`, each with its note in brackets where there are notes."""
     quoted = [repr(name[:40]) for name in names]
+    if notes:
+        quoted = [f"{name} ({note})" for name, note in zip(quoted, notes, strict=True)]
     rest = len(quoted) - MAX_SHOWN
     return ", ".join(quoted[:MAX_SHOWN]) + (f" and {rest} more" if rest > 0 else "")

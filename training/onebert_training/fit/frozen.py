@@ -21,7 +21,8 @@ from onebert_training.fit.features import Inputs
 from onebert_training.heads.exact import ExactHead, has_exact_head
 from onebert_training.heads.seen import Answers, Seen, answers_of, best_of, cross_validated
 from onebert_training.heads.yardsticks import Yardstick, Yardsticks, constant_yardstick
-from onebert_training.tasks.objectives import NO_TARGET, Objective, Verdict
+from onebert_training.tasks.objective import Objective, Verdict
+from onebert_training.tasks.objectives import NO_TARGET
 
 # Texts or labeled words that a yardstick is fitted on, and that a strength is chosen on: more take longer than a
 # yardstick may, and no longer change much in a head of some thousand numbers.
@@ -113,7 +114,7 @@ class Frozen:
             started = time.perf_counter()
             measured = {"validation": self._bare("train")} | {name: self._bare(name) for name in self._data.splits}
             del measured["train"]
-            constant = constant_yardstick(objective, self._bare("train"), measured)
+            constant = constant_yardstick(objective, self._bare("train"), measured, metric)
             head, answers, exact = None, None, None
             if has_exact_head(objective):
                 head, answers = self._best_head(objective, pooling, metric)

@@ -27,7 +27,7 @@ from onebert_training.fit.result import SMALLER, Result, finish
 from onebert_training.fit.run import Run
 from onebert_training.fit.state import State
 from onebert_training.tasks.metrics import is_better
-from onebert_training.tasks.objectives import Verdict
+from onebert_training.tasks.objective import Verdict
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,11 @@ from onebert_encoder.maths.predict import compute_golden
 from onebert_store.errors import NotFinite
 from onebert_store.file.delta import Delta, check
 from onebert_store.file.manifest import parse_manifest
+from onebert_training.fit.doubts import unseen_labels
 from onebert_training.fit.evaluation import Logits
-from onebert_training.fit.run import Run
+from onebert_training.fit.run import Measurement, Run
 from onebert_training.fit.state import State
-from onebert_training.tasks.objectives import Verdict
+from onebert_training.tasks.objective import Verdict
 
 SMALLER = "try a smaller learning rate"
 
@@ -90,7 +91,7 @@ def finish(run: Run, state: State, resumed_at: int) -> Result:
         test=test,
         train=on_train,
         held_out=run.logits(state.best, "train", run.held_out.tolist()) if len(run.held_out) else (),
-        verdict=run.judge(tested) if tested else Verdict(tuple(state.warnings), state.useful),
+        verdict=_verdict(run, state, tested),
         history=state.history,
         steps=state.step,
         best_step=state.best_step,
@@ -98,6 +99,14 @@ def finish(run: Run, state: State, resumed_at: int) -> Result:
         seconds=state.seconds + time.perf_counter() - started,
         tokens_per_second=state.tokens_per_second,
     )
+
+
+def _verdict(run: Run, state: State, tested: Measurement | None) -> Verdict:
+    """Doubts about the best values: about their scores, and about labels that the measured split lacks."""
+    verdict = run.judge(tested) if tested else Verdict(tuple(state.warnings), state.useful)
+    measured = next((name for name in ("test", "validation") if name in run.data.splits), None)
+    unseen = unseen_labels(run, state.best, measured) if measured else ()
+    return replace(verdict, warnings=(*unseen, *verdict.warnings))
 
 
 def make_delta(run: Run, state: State, tensors: Mapping[str, Tensor], test: Mapping[str, float] | None) -> Delta:

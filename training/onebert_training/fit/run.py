@@ -35,8 +35,8 @@ from onebert_training.methods.methods import parse_method
 from onebert_training.methods.plan import Plan
 from onebert_training.methods.trainables import Trainable
 from onebert_training.methods.weights import Weights
-from onebert_training.tasks.metrics import choose_metric
-from onebert_training.tasks.objectives import OBJECTIVES, Verdict
+from onebert_training.tasks.objective import Objective, Verdict
+from onebert_training.tasks.objectives import OBJECTIVES
 
 WARMUP = 0.06
 SAVED = 20  # how often a run that validates nothing writes down its loss, and its checkpoint
@@ -88,6 +88,11 @@ class TaskInputs:
         return notes
 
     @cached_property
+    def weighted(self) -> Objective:
+        """The objective whose loss counts all labels alike."""
+        return self.objective.weighted(self.data.splits["train"])
+
+    @cached_property
     def frozen(self) -> Frozen:
         """What the frozen base alone gives the task."""
         return Frozen(self.base, self.data, self.splits, self.targets)
@@ -133,16 +138,17 @@ class Run:
         self.delta_parameters = self.plan.num_parameters
         self.head_parameters = len(data.labels) * (spec.hidden_size + 1)
         self.percent = 100 * self.delta_parameters / spec.num_parameters
-        self.objective, self.targets = inputs.objective, inputs.targets
+        self.objective = inputs.objective if settings.class_weight is None else inputs.weighted
+        self.targets = inputs.targets
         if self.plan.exact and not has_exact_head(self.objective):
             raise InvalidSettings(f"a {data.task_type} task has no exact head; frozen trains the head alone by steps")
-        self.metric = choose_metric(self.objective.metrics, settings.metric or data.metric)
+        self.metric = self.objective.decides(data.splits["train"], settings.metric or data.metric)
         rates = self.plan.learning_rates(settings.learning_rate, settings.head_learning_rate)
         self.head_learning_rate, self.learning_rate = rates
         self.manifest = self._manifest()
         if self.plan.servable and 4 * self._file_numbers() > MAX_FILE_BYTES - MAX_HEADER_BYTES:
             raise TooLarge(f"the delta would be over the {MAX_FILE_BYTES >> 20} MiB of a file")
-        self.notes = (*data.notes, *inputs.notes())
+        self.notes = (*data.notes, *inputs.notes(), *self._of_metric())
         everyone = np.arange(len(data.splits["train"]))
         self.rows = everyone if rows is None else rows
         self.held_out = np.setdiff1d(everyone, self.rows)
@@ -185,6 +191,14 @@ class Run:
                 "training": self.provenance(),
             }
         )
+
+    def _of_metric(self) -> list[str]:
+        """A note where nobody has named a metric and the usual one would be misleading."""
+        why = self.objective.unevenness(self.data.splits["train"])
+        if why is None or self.settings.metric or self.data.metric:
+            return []
+        usual = self.objective.metrics[0]
+        return [f"the labels are uneven, {why}: {self.metric} decides, not {usual}; --metric says otherwise"]
 
     def _file_numbers(self) -> int:
         """How many numbers the delta file will have; a sparse difference has an index beside every value."""
@@ -254,6 +268,7 @@ class Run:
             "learning_rate": self.learning_rate,
             "head_learning_rate": self.head_learning_rate,
             "batch_size": self.settings.batch_size,
+            **({"class_weight": self.settings.class_weight} if self.settings.class_weight else {}),
             "metric": self.metric,
             "parameters": {
                 "delta": self.delta_parameters,

@@ -50,6 +50,11 @@ class Settings:
         Doc("Label that counts as positive, or a,b,c: several; guardrails ask for their risk. None is guessed."),
         METHOD,
     ] = None
+    class_weight: Annotated[
+        Literal["balanced"] | None,
+        Doc("How much a row counts by its label; balanced: all labels alike, however rare; else all rows alike."),
+        METHOD,
+    ] = None
     max_length: Annotated[int, Ge(3), Doc("Longest input in tokens; the rest is cut off."), METHOD] = 128
     epochs: Annotated[
         int | None, Ge(1), Doc("Passes over the training rows, at most; else 10, and more over few rows."), STEPS
@@ -65,7 +70,7 @@ class Settings:
     ] = None
     head_learning_rate: Annotated[
         Annotated[float, Gt(0)] | Literal["same"] | None,
-        Doc("Peak for the classifier head, which starts from nothing; else its own, at least that of --lr; same is --lr."),
+        Doc("Peak for the classifier head, which starts from nothing; else its own, at least --lr; same is --lr."),
         Flag("--head-lr"),
         Parser(_rate_or_same),
         STEPS,

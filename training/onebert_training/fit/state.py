@@ -11,7 +11,7 @@ from torch import Tensor
 
 from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT
 from onebert_training.fit import checkpoint
-from onebert_training.tasks.objectives import Verdict
+from onebert_training.tasks.objective import Verdict
 
 CLIP = 1.0
 

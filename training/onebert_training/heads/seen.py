@@ -14,7 +14,7 @@ from onebert_training.data.examples import Split
 from onebert_training.data.splitting import SPLIT_SEED, fold_of
 from onebert_training.heads.exact import STRENGTHS, ExactHead, Vectors, fit_heads, labeled_vectors
 from onebert_training.tasks.metrics import is_better
-from onebert_training.tasks.objectives import Logits, Objective
+from onebert_training.tasks.objective import Logits, Objective
 
 FOLDS = 5
 

@@ -7,7 +7,7 @@ from typing import Any
 from onebert_training.heads.exact import ExactHead
 from onebert_training.heads.seen import Answers, Seen
 from onebert_training.tasks.metrics import is_better
-from onebert_training.tasks.objectives import Logits, Objective
+from onebert_training.tasks.objective import Objective
 
 Scores = Mapping[str, float]
 
@@ -67,14 +67,16 @@ class Yardsticks:
         }
 
 
-def constant_yardstick(objective: Objective, train: Seen, measured: Mapping[str, Seen]) -> Yardstick | None:
-    """The best answer that never changes, by the training rows, measured on other splits."""
-    if (found := objective.constant(train.examples)) is None:
+def constant_yardstick(
+    objective: Objective, train: Seen, measured: Mapping[str, Seen], metric: str
+) -> Yardstick | None:
+    """The answer that never changes and is best by a metric of the training rows, measured on other splits."""
+    if (found := objective.best_constant(train.examples, train.tokens, metric)) is None:
         return None
-    answer, logits = found
+    constant, _ = found
 
     def scores(seen: Seen) -> Scores:
-        always: list[Logits] = [logits] * len(seen.examples)
+        always = objective.always(constant, seen.tokens, len(seen.examples))
         return objective.evaluate(seen.examples, seen.tokens, always)
 
-    return Yardstick(f"always answering {answer}", {split: scores(seen) for split, seen in measured.items()})
+    return Yardstick(f"always answering {constant.answer}", {split: scores(seen) for split, seen in measured.items()})

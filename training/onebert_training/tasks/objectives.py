@@ -1,8 +1,7 @@
 """Objectives: targets, loss and metrics of each task type."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
-from onebert_encoder.answering.stretches import find_spans
+from onebert_encoder.answering.stretches import find_spans, is_bio
 from onebert_encoder.text.tokens import Alignment, Tokens
 from onebert_store.file.manifest import TaskType
 from onebert_training.data.checks import listed
@@ -20,114 +19,11 @@ from onebert_training.data.examples import Split
 from onebert_training.target_scale import TargetScale
 from onebert_training.tasks import metrics
 from onebert_training.tasks.alignment import answer_tokens, context_tokens, first_tokens
+from onebert_training.tasks.objective import Constant, Logits, Objective
 from onebert_training.tasks.squad import score_answers
+from onebert_training.tasks.uneven import Counts, balanced, unevenness
 
 NO_TARGET = -100
-
-Logits = NDArray[np.float32]
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """Doubts about a run's scores.
-
-    Attributes:
-        warnings: the doubts, a sentence each.
-        useful: whether the deciding metric is better than that of the best constant answer.
-    """
-
-    warnings: tuple[str, ...] = ()
-    useful: bool = True
-
-
-class Objective(ABC):
-    """Targets, loss and metrics of one task.
-
-    Args:
-        labels: names of the outputs.
-        train: the training split, from which a regression takes the scale of its targets; not needed to evaluate.
-
-    Attributes:
-        metrics: names of the metrics of `evaluate`; the first decides, unless the data or the user names another.
-        target_scale: the unit of the head's outputs.
-    """
-
-    metrics: tuple[str, ...]
-    target_scale = TargetScale()
-
-    def __init__(self, labels: Sequence[str], train: Split | None = None) -> None:
-        self.labels = tuple(labels)
-
-    @abstractmethod
-    def targets(self, split: Split, tokens: Sequence[Tokens]) -> list[Tensor]:
-        """The targets that `loss` compares the logits with: a tensor for every example, on the CPU.
-
-        Args:
-            split: the examples.
-            tokens: the tokens of their texts; per-token tasks need the alignment.
-        """
-
-    def has_target(self, target: Tensor) -> bool:
-        """Whether an example still has something to learn after its text was cut."""
-        return True
-
-    @abstractmethod
-    def loss(self, logits: Sequence[Tensor], targets: Sequence[Tensor]) -> Tensor:
-        """Mean loss of a batch of examples, [] float32, differentiable.
-
-        Args:
-            logits: [labels] for every example, or [tokens, labels] in a per-token task.
-            targets: the targets of the same examples.
-        """
-
-    def evaluate(self, split: Split, tokens: Sequence[Tokens], logits: Sequence[Logits]) -> dict[str, float]:
-        """Every metric of the task.
-
-        Args:
-            split: the examples.
-            tokens: the tokens of their texts; per-token tasks need the alignment.
-            logits: [labels] for every example, or [tokens, labels] in a per-token task.
-
-        Raises:
-            NotFinite: a logit is NaN or infinite.
-        """
-        metrics.check_finite(logits)
-        return self._score(split, tokens, logits)
-
-    @abstractmethod
-    def _score(self, split: Split, tokens: Sequence[Tokens], logits: Sequence[Logits]) -> dict[str, float]: ...
-
-    def judge(
-        self, split: Split, tokens: Sequence[Tokens], logits: Sequence[Logits], scores: Mapping[str, float], metric: str
-    ) -> Verdict:
-        """Doubts about scores: labels that are never answered, and answers no better than a constant one.
-
-        Args:
-            split: the examples.
-            tokens: the tokens of their texts.
-            logits: the logits of every example.
-            scores: the metrics of these logits, from `evaluate`.
-            metric: name of the deciding metric.
-        """
-        warnings = [f"never answers {names}" for names in [listed(self._unanswered(split, logits))] if names]
-        if (constant := self.constant(split)) is None:
-            return Verdict(tuple(warnings))
-        answer, always = constant
-        of_constant = self._score(split, tokens, [always] * len(split))
-        useful = metrics.is_better(metric, scores[metric], of_constant[metric])
-        # Accuracy is looked at, too, since people often judge a task by it even if another metric decides.
-        for name in dict.fromkeys((metric, *(["accuracy"] if "accuracy" in scores else []))):
-            if not metrics.is_better(name, scores[name], of_constant[name]):
-                warnings.append(f"{name} {scores[name]:.4f}: always answering {answer} gives {of_constant[name]:.4f}")
-        return Verdict(tuple(warnings), useful)
-
-    def _unanswered(self, split: Split, logits: Sequence[Logits]) -> list[str]:
-        """Names of the labels that examples have but no answer has."""
-        return []
-
-    def constant(self, split: Split) -> tuple[str, Logits] | None:
-        """The best constant answer, in words and as logits for all examples; None if the task type has none."""
-        return None
 
 
 class PerText(Objective):
@@ -153,19 +49,34 @@ class SingleLabel(PerText):
         self.metrics = metrics.single_label_metrics(len(self.labels))
 
     def _loss(self, outputs: Tensor, gold: Tensor) -> Tensor:
-        return F.cross_entropy(outputs, gold)
+        if self.class_weight is None:
+            return F.cross_entropy(outputs, gold)
+        # Divided by the number of rows and not by the sum of their weights, which varies from batch to batch: the mean
+        # over all batches is that over the training rows.
+        return F.cross_entropy(outputs, gold, self.class_weight.to(outputs.device), reduction="sum") / len(gold)
 
     def _score(self, split: Split, tokens: Sequence[Tokens], logits: Sequence[Logits]) -> dict[str, float]:
         return metrics.score_single_label(split.gold, np.stack(logits))
 
-    def _unanswered(self, split: Split, logits: Sequence[Logits]) -> list[str]:
-        answered = set(np.stack(logits).argmax(axis=1).tolist())
-        return [self.labels[label] for label in np.unique(split.gold).tolist() if label not in answered]
+    def unevenness(self, train: Split) -> str | None:  # noqa: D102
+        return unevenness(self.label_counts(train), self.labels, self.unit)
 
-    def constant(self, split: Split) -> tuple[str, Logits] | None:  # noqa: D102
-        counts = np.bincount(split.gold, minlength=len(self.labels))
-        commonest = int(counts.argmax())
-        return repr(self.labels[commonest]), np.eye(len(self.labels), dtype=np.float32)[commonest]
+    def constants(self, split: Split) -> list[Constant]:
+        """The commonest label; also the positive one of two, whose F1 forgives answering nothing else."""
+        chosen = [int(self.label_counts(split).argmax()), *([1] if len(self.labels) == 2 else [])]
+        certain = np.eye(len(self.labels), dtype=np.float32)
+        return [Constant(repr(self.labels[label]), certain[label]) for label in dict.fromkeys(chosen)]
+
+    def label_counts(self, split: Split) -> Counts:  # noqa: D102
+        return np.bincount(split.gold, minlength=len(self.labels))
+
+    def rows_with(self, split: Split, labels: NDArray[np.bool_]) -> NDArray[np.int64]:  # noqa: D102
+        return np.flatnonzero(labels[split.gold])
+
+    def answered(  # noqa: D102
+        self, split: Split, tokens: Sequence[Tokens], logits: Sequence[Logits]
+    ) -> NDArray[np.bool_]:
+        return np.bincount(np.stack(logits).argmax(axis=1), minlength=len(self.labels)) > 0
 
 
 class MultiLabel(PerText):
@@ -174,14 +85,45 @@ class MultiLabel(PerText):
     metrics = metrics.MULTI_LABEL
 
     def _loss(self, outputs: Tensor, gold: Tensor) -> Tensor:
-        return F.binary_cross_entropy_with_logits(outputs, gold)
+        if self.class_weight is None:
+            return F.binary_cross_entropy_with_logits(outputs, gold)
+        off, on = self.class_weight.to(outputs.device)
+        return F.binary_cross_entropy_with_logits(outputs, gold, torch.where(gold > 0, on, off))
+
+    def _weights(self, counts: Counts, train: Split) -> NDArray[np.float32]:
+        """[2, labels]: each label is a task of its own, off or on."""
+        return balanced(np.stack([len(train) - counts, counts], axis=1)).T.copy()
 
     def _score(self, split: Split, tokens: Sequence[Tokens], logits: Sequence[Logits]) -> dict[str, float]:
         return metrics.score_multi_label(split.gold, np.stack(logits))
 
-    def _unanswered(self, split: Split, logits: Sequence[Logits]) -> list[str]:
-        missing = split.gold.any(axis=0) & ~(np.stack(logits) > 0).any(axis=0)
-        return [self.labels[label] for label in np.flatnonzero(missing)]
+    def constants(self, split: Split) -> list[Constant]:
+        """The best set of labels by each metric: of the commonest labels so many, all of them, the commonest set."""
+        counts = self.label_counts(split)
+        order = np.argsort(-counts, kind="stable")
+        # Micro F1 of always answering the first k of them: 2 · hits / (answers + labels there are).
+        answers = len(split) * np.arange(1, len(order) + 1)
+        first = int((2 * counts[order].cumsum() / (answers + counts.sum())).argmax()) + 1
+        sets, times = np.unique(split.gold > 0, axis=0, return_counts=True)
+        chosen = (order[:first], order, np.flatnonzero(sets[times.argmax()]))
+        return [self._constant(sorted(one.tolist())) for one in chosen]
+
+    def _constant(self, on: Sequence[int]) -> Constant:
+        logits = np.full(len(self.labels), -1, dtype=np.float32)
+        logits[on] = 1
+        return Constant(listed(self.labels[label] for label in on) or "no label", logits)
+
+    def label_counts(self, split: Split) -> Counts:  # noqa: D102
+        counts: Counts = np.count_nonzero(split.gold, axis=0)
+        return counts
+
+    def rows_with(self, split: Split, labels: NDArray[np.bool_]) -> NDArray[np.int64]:  # noqa: D102
+        return np.flatnonzero((split.gold[:, labels] > 0).any(axis=1))
+
+    def answered(  # noqa: D102
+        self, split: Split, tokens: Sequence[Tokens], logits: Sequence[Logits]
+    ) -> NDArray[np.bool_]:
+        return np.asarray((np.stack(logits) > 0).any(axis=0))
 
 
 class Regression(PerText):
@@ -201,13 +143,17 @@ class Regression(PerText):
     def _score(self, split: Split, tokens: Sequence[Tokens], logits: Sequence[Logits]) -> dict[str, float]:
         return metrics.score_regression(split.gold, np.stack(logits))
 
-    def constant(self, split: Split) -> tuple[str, Logits] | None:  # noqa: D102
-        mean = split.gold.mean(dtype=np.float64)
-        return f"{mean:.4g}", np.array([mean], dtype=np.float32)
+    def constants(self, split: Split) -> list[Constant]:
+        """Mean and median, which are the best numbers by squared and by absolute error."""
+        gold = split.gold.astype(np.float64)
+        numbers = dict.fromkeys((float(gold.mean()), float(np.median(gold))))
+        return [Constant(f"{number:.4g}", np.array([number], dtype=np.float32)) for number in numbers]
 
 
 class TokenLabel(Objective):
     """Cross-entropy of one label index per word, at the word's first token."""
+
+    unit = "word"
 
     def __init__(self, labels: Sequence[str], train: Split | None = None) -> None:
         super().__init__(labels)
@@ -232,16 +178,46 @@ class TokenLabel(Objective):
         """Mean over the labeled tokens of all texts; 0 if there are none."""
         outputs = torch.cat(list(logits)).float()
         gold = torch.cat(list(targets)).to(outputs.device)
-        total = F.cross_entropy(outputs, gold, ignore_index=NO_TARGET, reduction="sum")
+        weight = None if self.class_weight is None else self.class_weight.to(outputs.device)
+        total = F.cross_entropy(outputs, gold, weight, ignore_index=NO_TARGET, reduction="sum")
         return total / (gold != NO_TARGET).sum().clamp(min=1)
 
     def _score(self, split: Split, tokens: Sequence[Tokens], logits: Sequence[Logits]) -> dict[str, float]:
-        predicted = []
+        return metrics.score_tags(split.gold, self.predicted(split, tokens, logits), self.labels)
+
+    def predicted(self, split: Split, tokens: Sequence[Tokens], logits: Sequence[Logits]) -> list[list[int]]:
+        """For every text the label index of every word; of words that are cut off `O`, or -1 where there is none."""
+        found = []
         for words, text, values in zip(split.words, tokens, logits, strict=True):
             best = values.argmax(axis=1).tolist()
             positions = first_tokens(words, _aligned(text))
-            predicted.append([self._unseen if position is None else best[position] for position in positions])
-        return metrics.score_tags(split.gold, predicted, self.labels)
+            found.append([self._unseen if position is None else best[position] for position in positions])
+        return found
+
+    def unevenness(self, train: Split) -> str | None:
+        """Never of entities, since `O` is none. Of other tags some are rare in any language, which says nothing."""
+        return None if is_bio(self.labels) else unevenness(self.label_counts(train), self.labels, self.unit, 0)
+
+    def constants(self, split: Split) -> list[Constant]:
+        """The two commonest tags: the first may be `O`, which is no entity."""
+        common = np.argsort(-self.label_counts(split), kind="stable")[:2]
+        certain = np.eye(len(self.labels), dtype=np.float32)
+        return [Constant(repr(self.labels[label]), certain[label]) for label in common]
+
+    def always(self, constant: Constant, tokens: Sequence[Tokens], count: int) -> list[Logits]:  # noqa: D102
+        return [np.tile(constant.logits, (len(text), 1)) for text in tokens]
+
+    def label_counts(self, split: Split) -> Counts:  # noqa: D102
+        return np.bincount(np.concatenate(split.gold), minlength=len(self.labels))
+
+    def rows_with(self, split: Split, labels: NDArray[np.bool_]) -> NDArray[np.int64]:  # noqa: D102
+        return np.flatnonzero([labels[list(tags)].any() for tags in split.gold])
+
+    def answered(  # noqa: D102
+        self, split: Split, tokens: Sequence[Tokens], logits: Sequence[Logits]
+    ) -> NDArray[np.bool_]:
+        tags = np.concatenate(self.predicted(split, tokens, logits))
+        return np.bincount(tags[tags >= 0], minlength=len(self.labels)) > 0
 
 
 class AnswerSpan(Objective):
