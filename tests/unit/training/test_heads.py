@@ -40,11 +40,23 @@ def penalized(objective, vectors, gold, strength, weight, bias):
 
 @pytest.mark.parametrize("strength", [3.0, 0.1])
 @pytest.mark.parametrize(
-    ("task_type", "labels"),
-    [("single_label", 3), ("single_label", 2), ("token", 3), ("multi_label", 3), ("multi_label", 1), ("regression", 1)],
+    ("task_type", "labels", "weighted"),
+    [
+        ("single_label", 3, False),
+        ("single_label", 3, True),
+        ("single_label", 2, False),
+        ("single_label", 2, True),
+        ("token", 3, False),
+        ("multi_label", 3, False),
+        ("multi_label", 3, True),
+        ("multi_label", 1, False),
+        ("regression", 1, False),
+    ],
 )
-def test_it_is_the_minimum_that_another_optimizer_finds(task_type, labels, strength):
+def test_it_is_the_minimum_that_another_optimizer_finds(task_type, labels, weighted, strength):
     objective, vectors, gold = task(task_type, labels=labels)
+    if weighted:
+        objective = objective.weighted(Split(("text",) * len(gold), gold))
     *_, head = fit_heads(objective, vectors, gold, [10 * strength, strength])
     centered = vectors - vectors.mean(axis=0, dtype=np.float64)
     unit = np.sqrt((centered**2).sum(axis=1).mean())

@@ -11,15 +11,8 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from torch import Tensor
 
 from onebert_training.target_scale import TargetScale
-from onebert_training.tasks.objectives import (
-    NO_TARGET,
-    Logits,
-    MultiLabel,
-    Objective,
-    Regression,
-    SingleLabel,
-    TokenLabel,
-)
+from onebert_training.tasks.objective import Logits, Objective
+from onebert_training.tasks.objectives import NO_TARGET, MultiLabel, Regression, SingleLabel, TokenLabel
 
 # Falling, because each fit starts where the one before it ended: a strongly penalized head is found quickly.
 STRENGTHS = (10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
@@ -112,7 +105,7 @@ def _softmax(
 ) -> Maps:
     """One softmax over all labels; a label without a row is never answered."""
     present = np.unique(gold)
-    model = _logistic_regression()
+    model = _logistic_regression(objective)
     for strength in strengths:
         weight = np.zeros((len(objective.labels), features.shape[1]))
         bias = np.full(len(objective.labels), NEVER)
@@ -135,7 +128,8 @@ def _one_versus_rest(
     """A logistic regression for each label; a label that all rows have, or none, gets its smoothed log odds."""
     having = gold.sum(axis=0, dtype=np.float64)
     odds = np.log((having + 0.5) / (len(gold) - having + 0.5))
-    models = {label: _logistic_regression() for label in np.flatnonzero((having > 0) & (having < len(gold))).tolist()}
+    told = np.flatnonzero((having > 0) & (having < len(gold))).tolist()
+    models = {label: _logistic_regression(objective) for label in told}
     for strength in strengths:
         weight, bias = np.zeros((gold.shape[1], features.shape[1])), odds.copy()
         for label, model in models.items():
@@ -155,8 +149,9 @@ def _ridge(
         yield model.coef_[None], np.array([model.intercept_])
 
 
-def _logistic_regression() -> LogisticRegression:
-    return LogisticRegression(max_iter=_ITERATIONS, warm_start=True)
+def _logistic_regression(objective: Objective) -> LogisticRegression:
+    weight = None if objective.class_weight is None else "balanced"
+    return LogisticRegression(max_iter=_ITERATIONS, warm_start=True, class_weight=weight)
 
 
 def _solve(
