@@ -5,10 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from onebert_store.errors import InvalidData
+from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT
 from onebert_store.file.format import dumps, loads
 from onebert_store.tables.columns import Columns
+from onebert_training.contest.contrastive import ContrastiveRun
 from onebert_training.contest.few import train_judged
 from onebert_training.contest.folds import fold_runs, out_of_fold
 from onebert_training.data.dataset import load_dataset
@@ -160,3 +163,20 @@ def test_of_few_rows_none_are_held_out_unless_it_is_asked(tmp_path):
     path.write_text("text,label\n" + "same,a\nsame,b\n" * 4)
     with pytest.raises(InvalidData, match="all training rows have the same text"):
         load()
+
+
+@pytest.mark.parametrize("kind", [Run, ContrastiveRun])
+def test_labels_that_a_fold_holds_out_have_no_part_in_where_it_starts(base, few, kind):
+    asked = replace(QUICK, start="head")
+    (fold, *_) = fold_runs(kind(TaskInputs(base, few, 40), asked, "tone"))
+    train_split = few.splits["train"]
+    gold = train_split.gold.copy()
+    gold[fold.held_out] = 1 - gold[fold.held_out]
+    turned = replace(few, splits={**few.splits, "train": replace(train_split, gold=gold)})
+    other = kind(TaskInputs(base, turned, 40), asked, "tone", fold.rows)
+    if kind is ContrastiveRun:  # the strength of its head is fixed; that of another is chosen by all rows
+        for name in (HEAD_WEIGHT, HEAD_BIAS):
+            assert torch.equal(fold.init_values()[name], other.init_values()[name])
+    assert torch.equal(torch.from_numpy(fold.exact_head(1.0).weight), torch.from_numpy(other.exact_head(1.0).weight))
+    whole = kind(TaskInputs(base, few, 40), asked, "tone")
+    assert not torch.equal(fold.init_values()[HEAD_WEIGHT], whole.init_values()[HEAD_WEIGHT])

@@ -18,9 +18,7 @@ from onebert_encoder.base.base import Base
 from onebert_encoder.maths.fold import fold
 from onebert_encoder.maths.rows import Row
 from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT
-from onebert_training.fit.evaluation import predict
 from onebert_training.fit.run import Run
-from onebert_training.heads.exact import fit_heads, labeled_vectors
 
 TEMPERATURE = 0.1
 STRENGTH = 1.0  # of the exact head that is trained further
@@ -31,15 +29,9 @@ class ContrastiveRun(Run):
     """A run of a single_label task whose loss is cross-entropy and contrast, from the exact head on the frozen base."""
 
     def init_values(self) -> dict[str, Tensor]:
-        """The values at the start; the head is the exact one of the rows that are trained on."""
-        rows, base = self.rows.tolist(), self.base
-        features = self.inputs.splits["train"].features(base.config.num_layers, self.pooling)
-        with torch.no_grad():
-            vectors = predict(base, fold(base, self._identity(), self.pooling), features, rows)
-        known = labeled_vectors(vectors, [self.targets["train"][row] for row in rows])
-        (head,) = fit_heads(self.objective, *known, [STRENGTH])
-        found = {HEAD_WEIGHT: torch.from_numpy(head.weight), HEAD_BIAS: torch.from_numpy(head.bias)}
-        return super().init_values() | {name: value.to(base.device).requires_grad_() for name, value in found.items()}
+        """The values at the start; the head is the exact one, unless the user asks for a fresh one."""
+        values = super().init_values()
+        return values if self.settings.start == "fresh" else self.with_head(values, self.exact_head(STRENGTH))
 
     def _identity(self) -> dict[str, Tensor]:
         """A head that gives what it reads."""

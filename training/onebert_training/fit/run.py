@@ -284,7 +284,14 @@ class Run:
         """The values at the start: leaves, and constants without a gradient."""
         values = self.plan.init(self.base, len(self.data.labels), self.settings.seed)
         head = self.yardsticks.head if self.settings.start == "head" else None
+        if head is not None and len(self.held_out):
+            head = self.exact_head(head.strength)
         return values if head is None else self.with_head(values, head)
+
+    def exact_head(self, strength: float) -> ExactHead:
+        """The exact head on the frozen base of the rows that are trained on; the others have no part in it."""
+        (head,) = self.inputs.frozen.see("train", self.pooling).take(self.rows).heads(self.objective, [strength])
+        return head
 
     def with_head(self, values: Mapping[str, Tensor], head: ExactHead) -> dict[str, Tensor]:
         """The values with another head; leaves stay leaves."""
