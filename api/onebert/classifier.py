@@ -14,6 +14,8 @@ from onebert_encoder.answering.asked import Asked
 from onebert_encoder.answering.results import fields_of
 from onebert_encoder.answering.windows import WindowLogits, answer_windows, window_of
 from onebert_encoder.base.base import Base
+from onebert_encoder.explaining.texts import TextExplainer
+from onebert_encoder.explaining.words import METHODS, Explanation, Method
 from onebert_encoder.maths.fold import fold, to_tensors
 from onebert_encoder.text.tokens import Cut, Pieces, Tokens
 from onebert_encoder.text.windows import window_cuts
@@ -72,6 +74,24 @@ class Classifier:
         if isinstance(inputs, str | tuple):
             return self._answers([inputs], top_k)[0]
         return self._answers(list(inputs), top_k)
+
+    def explain(self, one: Input, method: Method = "occlusion") -> Explanation:
+        """Says which words the answer to one input is owed to; of a long text, of those that `max_length` tokens hold.
+
+        Args:
+            one: a text, or a tuple of two.
+            method: `occlusion` asks again without each word, as a server does; `gradient_times_input` says in logits,
+                to first order, what each word adds.
+
+        Raises:
+            InvalidInput: the task does not take such an input, or does not answer about whole texts; there is no such
+                method.
+        """
+        self._check(one, 0)
+        if method not in METHODS:
+            raise InvalidInput(f"method is {' or '.join(METHODS)}")
+        explainer = TextExplainer(self.base, self._row, self.manifest)
+        return explainer.by_occlusion(one) if method == "occlusion" else explainer.by_gradient(one)
 
     def _answers(self, texts: list[Input], top_k: int | None) -> list[Result]:
         for number, text in enumerate(texts):

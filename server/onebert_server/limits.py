@@ -23,5 +23,12 @@ MAX_UNTAKEN_BYTES = 2**29
 # Characters that are tokenized or wait to be: as much as the largest request holds, 64 pairs of the longest texts.
 MAX_CHARACTERS = MAX_ITEMS * 2 * MAX_TEXT
 
+# Inputs of one request that are explained.
+MAX_EXPLAINED = 16
+# Stretches of one input that are left out of it, one at a time, to explain an answer; each costs what the input costs.
+MAX_LEFT_OUT = 64
+# Characters of one request's inputs without these stretches, together: as much as the largest body holds.
+MAX_EXPLAINED_CHARACTERS = 2**20
+
 # Seconds that a request may be given.
 MAX_REQUEST_TIMEOUT = 600

@@ -1,4 +1,4 @@
-"""`onebert train`, `check`, `methods`, `evaluate` and `calibrate`: their options; the work is in commands/."""
+"""`train`, `check`, `methods`, `evaluate`, `calibrate`, `explain`: their options; the work is in commands/."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -18,6 +18,13 @@ Data = Annotated[
         help="A .csv, .tsv, .jsonl, .json (also .gz), .xlsx, .parquet or .arrow file; a folder with such files named "
         f"train, validation and test; or {escape('hf:dataset[/config]')}.",
         show_default=False,
+        rich_help_panel=DATA.title,
+    ),
+]
+Split = Annotated[
+    Literal["test", "validation", "train"] | None,
+    typer.Option(
+        help="Split to measure on; else test, or validation if there is no test. A single file is taken whole.",
         rich_help_panel=DATA.title,
     ),
 ]
@@ -98,13 +105,7 @@ def evaluate(
     file: Annotated[Path, typer.Argument(help="The delta file.", metavar="FILE")],
     data: Data,
     reading: ReadOptions,
-    split: Annotated[
-        Literal["test", "validation", "train"] | None,
-        typer.Option(
-            help="Split to measure on; else test, or validation if there is no test. A single file is taken whole.",
-            rich_help_panel=DATA.title,
-        ),
-    ] = None,
+    split: Split = None,
     base: BaseName = None,
     dtype: Dtype = "float32",
     device: Device = None,
@@ -163,3 +164,49 @@ def calibrate(
     from onebert_training.commands.calibrate import run_calibrate  # noqa: PLC0415
 
     run_calibrate(file, data, split, reading, target or [], unknown, out, base, dtype, device, as_json)
+
+
+@with_options
+def explain(
+    file: Annotated[Path, typer.Argument(help="The delta file.", metavar="FILE", show_default=False)],
+    reading: ReadOptions,
+    texts: Annotated[
+        list[str] | None,
+        typer.Argument(help="A text, or the two of a pair.", metavar="[TEXT] [SECOND]", show_default=False),
+    ] = None,
+    layers: Annotated[
+        bool, typer.Option("--layers", help="Also say which layers and symbols of the delta the answer is owed to.")
+    ] = False,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            help="In place of a text: labeled rows, as `onebert evaluate` takes them; says what each layer and symbol "
+            "of the delta does for them.",
+            show_default=False,
+            rich_help_panel=DATA.title,
+        ),
+    ] = None,
+    split: Split = None,
+    rows: Annotated[
+        int,
+        typer.Option(min=1, metavar="N", help="At most so many rows, evenly by label.", rich_help_panel=DATA.title),
+    ] = 256,
+    base: BaseName = None,
+    dtype: Dtype = "float32",
+    device: Device = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what an answer is owed to: which words of a text, which layers and symbols of the delta.
+
+    Words by two ways: how much less the score is without a word, and gradient × input. Layers and symbols by what
+    changes when the delta's tensors of one of them are removed. A server explains by words: `onebert classify
+    --explain`.
+    """
+    from onebert_training.commands.explain import explain_data, explain_text  # noqa: PLC0415
+
+    if data is None and texts is not None and len(texts) <= 2:
+        explain_text(file, texts[0] if len(texts) == 1 else (texts[0], texts[1]), layers, base, dtype, device, as_json)
+    elif data is not None and not texts:
+        explain_data(file, data, split, rows, reading, base, dtype, device, as_json)
+    else:
+        raise typer.BadParameter("give a TEXT, or the two of a pair, or --data")

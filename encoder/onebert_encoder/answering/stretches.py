@@ -21,15 +21,16 @@ def is_bio(labels: Sequence[str]) -> bool:
     return "O" in labels and "B-" in kinds and all(kind in ("B-", "I-") for kind in kinds)
 
 
-def find_words(alignment: Alignment) -> tuple[list[int], list[tuple[int, int]]]:
-    """The first token and the span of every word; special tokens and whitespace are no words."""
-    starts, spans = [], []
+def word_tokens(alignment: Alignment) -> list[list[int]]:
+    """The tokens of every word; special tokens and whitespace are no words."""
     seen = [i for i, (start, end) in enumerate(alignment.offsets) if start < end]
-    for _, group in groupby(seen, key=lambda i: (alignment.sequences[i], alignment.words[i])):
-        tokens = list(group)
-        starts.append(tokens[0])
-        spans.append((alignment.offsets[tokens[0]][0], alignment.offsets[tokens[-1]][1]))
-    return starts, spans
+    return [list(tokens) for _, tokens in groupby(seen, key=lambda i: (alignment.sequences[i], alignment.words[i]))]
+
+
+def find_words(alignment: Alignment) -> tuple[list[int], list[tuple[int, int]]]:
+    """The first token and the span of every word."""
+    words, offsets = word_tokens(alignment), alignment.offsets
+    return [tokens[0] for tokens in words], [(offsets[tokens[0]][0], offsets[tokens[-1]][1]) for tokens in words]
 
 
 def join_entities(words: Sequence[Labeled]) -> list[Labeled]:

@@ -11,10 +11,13 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from onebert_encoder.answering.asked import Asked
+from onebert_encoder.answering.results import Prediction
+from onebert_encoder.explaining.words import Explanation, explain_by_occlusion
 from onebert_encoder.text.tokens import Pieces, Text, Tokenizer
 from onebert_server.access.context import Context
 from onebert_server.access.principal import Action
 from onebert_server.answering.backend import Backend, Missed, Result, Wanted
+from onebert_server.answering.explaining import LeftOut, leave_out, prediction_of
 from onebert_server.answering.plan import Plan, Question, Reading, Sequences
 from onebert_server.answering.seen import seen
 from onebert_server.answering.tokenizing import Tokenizing
@@ -26,9 +29,10 @@ from onebert_store.errors import AnswerNotFinite, OneBertError, WholeTextNeeded
 WORKERS = 4
 
 # Up to so many logits are read on the event loop, which takes less than a third of a millisecond; more are read by a
-# worker thread. Each answer has a cost of its own, about that of reading `_ANSWER_IN_NUMBERS` logits.
+# worker thread. Each answer has a cost of its own, about that of reading `_ANSWER_IN_NUMBERS` logits, and so has each
+# piece of a text whose words are left out.
 TINY_NUMBERS = 2048
-_ANSWER_IN_NUMBERS = 32
+_ANSWER_IN_NUMBERS, _PIECE_IN_NUMBERS = 32, 8
 
 # Of the time of a request that takes what is there at its end: kept for writing that, at most so many seconds.
 _WRITING, _MAX_WRITING = 0.2, 0.1
@@ -51,6 +55,13 @@ class Answered(NamedTuple):
         if isinstance(self.reading, Reading):
             return self.reading
         raise self.reading
+
+
+class Explained(NamedTuple):
+    """What one version says of one input, and the words that this is owed to."""
+
+    answered: Answered
+    explanation: Explanation
 
 
 class Unanswered(NamedTuple):
@@ -173,6 +184,59 @@ class Answerer:
         rendered = await self._here_or_beside(sum(one.logits.size + _ANSWER_IN_NUMBERS for one in computed), work)
         observed.phase(ANSWER, began, time.monotonic())
         return rendered
+
+    async def answer_explained(
+        self,
+        context: Context,
+        wanted: Wanted,
+        texts: Sequence[Text],
+        render: Callable[[Iterator[Explained]], T],
+    ) -> T:
+        """As `answer`, by one version, with the words that each answer is owed to.
+
+        The version that has answered is asked again, each time without one of the words, by one request.
+
+        Args:
+            context: of the request.
+            wanted: one reference, as often as there are texts.
+            texts: texts or pairs.
+            render: see `answer`.
+
+        Raises:
+            InvalidInput: the answers of this task type are not explained.
+            TooLarge: the texts are too long together, each as often as it has words.
+            OneBertError: see `answer`.
+        """
+        answered = await self.answer(context, wanted, texts, list)
+        facts, readings = answered[0].facts, [one.read() for one in answered]
+        whole = [prediction_of(reading, facts) for reading in readings]
+        windows = any(reading.windows is not None for reading in readings)
+        inputs = await self._tokenizing.split(context.principal.name, texts, whole=windows)
+        work = partial(leave_out, texts, inputs, readings, facts, self._tokenizer)
+        questions = await self._here_or_beside(_PIECE_IN_NUMBERS * sum(sum(one.lengths) for one in inputs), work)
+        left = iter(await self._without(context, facts, wanted.asked, questions))
+        explained = [
+            Explained(one, explain_by_occlusion(answer, question.stretches, [next(left) for _ in question.stretches]))
+            for one, answer, question in zip(answered, whole, questions, strict=True)
+        ]
+        numbers = len(texts) * (len(facts.labels) + _ANSWER_IN_NUMBERS)
+        return await self._here_or_beside(numbers, lambda: render(iter(explained)))
+
+    async def _without(
+        self, context: Context, facts: Facts, asked: Asked, questions: Sequence[LeftOut]
+    ) -> list[Prediction]:
+        """The answers to all that is asked without words, by the version that has answered."""
+        texts = [text for one in questions for text in one.texts]
+        if not texts:
+            return []
+        # Of this, quotas count the tokens and no request, and metrics of tasks see nothing: nobody has asked it.
+        observed = Observed(span=context.observed.span)
+        wanted = Wanted([facts.ref] * len(texts), asked=replace(asked, top_k=1))
+        read = lambda answered: [prediction_of(one.read(), facts) for one in answered]  # noqa: E731
+        left = await self.answer(replace(context, counted=True, observed=observed), wanted, texts, read)
+        context.observed.add(observed.seconds)
+        context.observed.tokens += observed.tokens
+        return left
 
     async def _here_or_beside(self, numbers: int, work: Callable[[], T]) -> T:
         """Reads so many numbers here, or in a worker thread where they are many."""

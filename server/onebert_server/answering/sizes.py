@@ -35,7 +35,9 @@ class AnswerSize:
         if facts.ref not in self._labels_of:
             size += facts.label_bytes
         if sequences > MAX_SEQUENCES:
-            raise TooLarge(f"the texts would be read in over {MAX_SEQUENCES} windows; send the request in parts")
+            raise TooLarge(
+                f"the texts would be read in over {MAX_SEQUENCES} sequences; send the request in parts, or shorter ones"
+            )
         if numbers > MAX_LOGITS:
             raise TooLarge("the answers would hold too many numbers, tokens by labels; send the request in parts")
         if size > MAX_ANSWER_BYTES:

@@ -10,6 +10,7 @@ import typer
 
 from onebert_server.cli.inputs import Asked, first_refused, from_arguments, from_file, from_lines, located, rows_of
 from onebert_server.cli.options import (
+    ANSWER,
     INPUT,
     OUTPUT,
     URL,
@@ -66,6 +67,14 @@ def classify(
     threshold: Threshold = None,
     window: Windows = None,
     energy: Energy = False,
+    explain: Annotated[
+        bool,
+        typer.Option(
+            "--explain",
+            help="Say which words each answer is owed to: how much less its score is without them.",
+            rich_help_panel=ANSWER,
+        ),
+    ] = False,
     as_json: Annotated[
         bool,
         typer.Option(
@@ -92,10 +101,10 @@ def classify(
     With --out a row without a text, or with one that the task does not take, has no answer and says why in the column
     TASK_error.
     """
-    wanted = asked_of_answers(top_k, activation, threshold, window, energy)
+    wanted = asked_of_answers(top_k, activation, threshold, window, energy) | ({"explain": True} if explain else {})
     if out is not None:
-        if file is None or texts or as_json:
-            raise typer.BadParameter("--out goes with --file, and without --json")
+        if file is None or texts or as_json or explain:
+            raise typer.BadParameter("--out goes with --file, and without --json and --explain")
         with connect(url, api_key) as client:
             _write(client, task, file, out, ((text, text_pair), encoding, pair), wanted)
         return

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 HEADS = {"answers": ("answer",), "entities": ("entity", "label"), "words": ("word", "label")}
 # What an answer says besides, where its task or the request has it.
 MORE = ("labels", "abstained", "energy", "windows")
+# Of the words that an answer is owed to, so many are shown.
+OWED = 3
 GAP = 2
 
 
@@ -24,12 +26,14 @@ def json_lines(asked: Sequence[Asked], results: "Sequence[TaskResult]") -> list[
     """One object per input: where it stands, its text, the version that answered, the answer."""
     lines = []
     for one, result in zip(asked, results, strict=True):
-        text = (one.input,) if isinstance(one.input, str) else one.input
+        halves = _halves(one)
         answer = as_dict(result)
         # Places count code points, which not every language does: what stands there is said, too.
         for found in (*answer.get("words", ()), *answer.get("entities", ())):
             found["text"] = _source(one)[found["start"] : found["end"]]
-        facts = one.place | dict(zip(("text", "text_pair"), text, strict=False)) | answer
+        for found in answer.get("explanation", {}).get("words", ()):
+            found["text"] = halves[found["field"]][found["start"] : found["end"]]
+        facts = one.place | halves | answer
         # A table's id may be a date or another value that JSON has no form for.
         lines.append(json.dumps(facts, ensure_ascii=False, default=str))
     return lines
@@ -50,8 +54,10 @@ class ResultTable:
         self._kind = next((kind for kind in found if getattr(first[0], kind) is not None), None)
         self._more = [name for name in MORE if any(getattr(one, name) is not None for one in first)]
         scores = "score" if top_k is None else "scores"
-        self._heads = (*HEADS.get(self._kind or "", ("label",)), scores, *self._more)
-        rows = [row for one, result in zip(asked, first, strict=True) for row in self._rows(result, _source(one))]
+        self._explained = any(one.explanation is not None for one in first)
+        owed = ["owed to"] if self._explained else []
+        self._heads = (*HEADS.get(self._kind or "", ("label",)), scores, *self._more, *owed)
+        rows = [row for one, result in zip(asked, first, strict=True) for row in self._rows(result, one)]
         # What goes to a pipe or a file is cut nowhere.
         self._cut = console.out.width < console.UNLIMITED
         room = max(console.out.width, 40)
@@ -68,16 +74,18 @@ class ResultTable:
             table.add_column(name, min_width=width, max_width=most, no_wrap=name == "text", overflow="fold")
         for one, result in zip(asked, results, strict=True):
             text = _text(one, self._text_width if self._cut else None)
-            for place, row in enumerate(self._rows(result, _source(one))):
+            for place, row in enumerate(self._rows(result, one)):
                 table.add_row("" if place else text, *row)
         console.out.print(table)
         self._began = True
 
-    def _rows(self, result: "TaskResult", source: str) -> list[tuple[str, ...]]:
+    def _rows(self, result: "TaskResult", asked: Asked) -> list[tuple[str, ...]]:
         """One row at least; what is said of the whole answer stands in the first."""
         more = tuple(_said(getattr(result, name)) for name in self._more)
         if self._kind is None:
-            return [(shown(str(result.label)), self._scores(result), *more)]
+            owed = (_owed(result, asked),) if self._explained else ()
+            return [(shown(str(result.label)), self._scores(result), *more, *owed)]
+        source = _source(asked)
         found = [_finding(each, source) for each in getattr(result, self._kind)]
         found = found or [("",) * (len(self._heads) - len(more))]
         return [(*row, *(("",) * len(more) if place else more)) for place, row in enumerate(found)]
@@ -86,6 +94,13 @@ class ResultTable:
         if self._top_k is None:
             return f"{result.score:.3f}"
         return ", ".join(f"{shown(name)} {score:.3f}" for name, score in (result.scores or {}).items())
+
+
+def _owed(result: "TaskResult", asked: Asked) -> str:
+    """The words that matter most to an answer, with their effects."""
+    halves = _halves(asked)
+    words = sorted(result.explanation.words if result.explanation else (), key=lambda one: -abs(one.effect))
+    return ", ".join(f"{shown(halves[one.field][one.start : one.end])} {one.effect:+.3f}" for one in words[:OWED])
 
 
 def _said(value: Any) -> str:
@@ -100,6 +115,11 @@ def _text(one: Asked, most: int | None) -> str:
     """An input on one line, cut to so many characters."""
     text = one.input if isinstance(one.input, str) else " | ".join(one.input)
     return shown(text, len(text) if most is None else most)
+
+
+def _halves(one: Asked) -> dict[str, str]:
+    """The texts of an input by their names in a request."""
+    return dict(zip(("text", "text_pair"), (one.input,) if isinstance(one.input, str) else one.input, strict=False))
 
 
 def _source(one: Asked) -> str:

@@ -9,6 +9,7 @@ from onebert_server.client.results import (
     AnswerSpan,
     BaseFacts,
     Change,
+    Explanation,
     KeyFacts,
     KeyQuotas,
     LabeledSpan,
@@ -21,6 +22,7 @@ from onebert_server.client.results import (
     TaskSummary,
     VersionFacts,
     VersionSummary,
+    WordEffect,
     as_dict,
 )
 
@@ -32,6 +34,7 @@ __all__ = [
     "BaseFacts",
     "Change",
     "Client",
+    "Explanation",
     "Input",
     "KeyFacts",
     "KeyQuotas",
@@ -46,5 +49,6 @@ __all__ = [
     "VersionFacts",
     "VersionSummary",
     "Wait",
+    "WordEffect",
     "as_dict",
 ]

@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar, Unpack, cast, overload
 import httpx
 
 from onebert_server.client import administration, calls
-from onebert_server.client.calls import Input, Item, ManyOptions, Options, Wait
+from onebert_server.client.calls import Input, Item, ManyOptions, OneOptions, Wait
 from onebert_server.client.exchange import (
     TIMEOUT,
     URL,
@@ -157,14 +157,14 @@ class AsyncClient:
     # signatures overlap, and the first that fits counts, as it does when the method runs.
     @overload
     async def classify(  # type: ignore[overload-overlap]
-        self, ref: str, inputs: Input, top_k: int | None = None, **options: Unpack[Options]
+        self, ref: str, inputs: Input, top_k: int | None = None, **options: Unpack[OneOptions]
     ) -> TaskResult: ...
     @overload
     async def classify(
-        self, ref: str, inputs: Sequence[Input], top_k: int | None = None, **options: Unpack[Options]
+        self, ref: str, inputs: Sequence[Input], top_k: int | None = None, **options: Unpack[OneOptions]
     ) -> list[TaskResult]: ...
     async def classify(
-        self, ref: str, inputs: Input | Sequence[Input], top_k: int | None = None, **options: Unpack[Options]
+        self, ref: str, inputs: Input | Sequence[Input], top_k: int | None = None, **options: Unpack[OneOptions]
     ) -> Any:
         """See `Client.classify`."""
         return await self._run(calls.classify(ref, inputs, top_k, self._timeout, options))

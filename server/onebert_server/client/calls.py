@@ -22,7 +22,7 @@ from onebert_server.client.results import (
     TaskSummary,
     VersionFacts,
 )
-from onebert_server.limits import BODY_BYTES, MAX_ITEMS
+from onebert_server.limits import BODY_BYTES, MAX_EXPLAINED, MAX_ITEMS
 from onebert_store.errors import InvalidInput, OneBertError, TooLarge
 
 Input: TypeAlias = str | tuple[str, str]
@@ -57,6 +57,12 @@ class Options(TypedDict, total=False):
     threshold: float
     window: WindowOptions
     energy: bool
+
+
+class OneOptions(Options, total=False):
+    """Of a request for one task also `explain`: each answer says which words it is owed to."""
+
+    explain: bool
 
 
 class ManyOptions(Options, total=False):
@@ -170,13 +176,15 @@ def delete_version(name: str, number: int, timeout: float) -> Steps[None]:
 
 
 def classify(
-    ref: str, inputs: Input | Sequence[Input], top_k: int | None, timeout: float, options: Options
+    ref: str, inputs: Input | Sequence[Input], top_k: int | None, timeout: float, options: OneOptions
 ) -> Steps[Any]:
     """Classifies one or several inputs with one version: a TaskResult, or a list of them."""
+    ask = _ask_one_task(top_k, timeout, options)
     if isinstance(inputs, str | tuple):
-        return (yield from _in_parts([(ref, inputs)], _ask_one_task(top_k, timeout, options)))[0]
+        return (yield from _in_parts([(ref, inputs)], ask))[0]
     quoted(ref)
-    return (yield from _in_parts([(ref, one) for one in inputs], _ask_one_task(top_k, timeout, options)))
+    most = MAX_EXPLAINED if options.get("explain") else MAX_ITEMS
+    return (yield from _in_parts([(ref, one) for one in inputs], ask, most))
 
 
 def classify_items(
@@ -203,7 +211,7 @@ def fanout(
 Ask: TypeAlias = Callable[[Sequence[Item]], Steps[list[TaskResult]]]
 
 
-def _ask_one_task(top_k: int | None, timeout: float, options: Options) -> Ask:
+def _ask_one_task(top_k: int | None, timeout: float, options: OneOptions) -> Ask:
     """Asks the one task that all items name."""
 
     def ask(part: Sequence[Item]) -> Steps[list[TaskResult]]:
@@ -218,13 +226,13 @@ def _ask_one_task(top_k: int | None, timeout: float, options: Options) -> Ask:
     return ask
 
 
-def _in_parts(items: Sequence[Item], ask: Ask) -> Steps[list[TaskResult]]:
+def _in_parts(items: Sequence[Item], ask: Ask, most: int = MAX_ITEMS) -> Steps[list[TaskResult]]:
     """Asks for as many items at a time as a server takes; a reference means in every part what it meant in its first.
 
     Raises:
         OneBertError: a part was refused; the detail names inputs by their place among all, from 0.
     """
-    waiting = deque(cut(items))
+    waiting = deque(cut(items, most))
     results: list[TaskResult] = []
     found: dict[str, str] = {}
     while waiting:
@@ -253,13 +261,13 @@ def _renumbered(detail: str, start: int) -> str:
     return PLACE.sub(lambda found: f"input {start + int(found[1])}", detail)
 
 
-def cut(items: Sequence[Item]) -> list[list[Item]]:
-    """Items in parts of at most `MAX_ITEMS` items and `BODY_BYTES` bytes of JSON."""
+def cut(items: Sequence[Item], most: int = MAX_ITEMS) -> list[list[Item]]:
+    """Items in parts of at most so many items and `BODY_BYTES` bytes of JSON."""
     parts: list[list[Item]] = []
     room = 0
     for item in items:
         size = len(_json({"task": item[0], **_input(item[1])})) + 2
-        if not parts or len(parts[-1]) == MAX_ITEMS or size > room:
+        if not parts or len(parts[-1]) == most or size > room:
             parts.append([])
             room = BODY_BYTES - FRAME_BYTES
         parts[-1].append(item)

@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar, Unpack, cast, overload
 import httpx
 
 from onebert_server.client import administration, calls
-from onebert_server.client.calls import Input, Item, ManyOptions, Options, Wait
+from onebert_server.client.calls import Input, Item, ManyOptions, OneOptions, Wait
 from onebert_server.client.exchange import (
     TIMEOUT,
     URL,
@@ -230,14 +230,14 @@ class Client:
     # signatures overlap, and the first that fits counts, as it does when the method runs.
     @overload
     def classify(  # type: ignore[overload-overlap]
-        self, ref: str, inputs: Input, top_k: int | None = None, **options: Unpack[Options]
+        self, ref: str, inputs: Input, top_k: int | None = None, **options: Unpack[OneOptions]
     ) -> TaskResult: ...
     @overload
     def classify(
-        self, ref: str, inputs: Sequence[Input], top_k: int | None = None, **options: Unpack[Options]
+        self, ref: str, inputs: Sequence[Input], top_k: int | None = None, **options: Unpack[OneOptions]
     ) -> list[TaskResult]: ...
     def classify(
-        self, ref: str, inputs: Input | Sequence[Input], top_k: int | None = None, **options: Unpack[Options]
+        self, ref: str, inputs: Input | Sequence[Input], top_k: int | None = None, **options: Unpack[OneOptions]
     ) -> Any:
         """Classifies one input, or any number of them, with one version of a task.
 
@@ -246,7 +246,7 @@ class Client:
             inputs: one, or a sequence of them; a tuple is a pair of texts, of a span task (question, context).
             top_k: how many scores to give, best first (None: all); of a span task, how many answers (None: one, at
                 most 20).
-            **options: what is asked in place of what the task says; see Options.
+            **options: what is asked in place of what the task says; see OneOptions.
 
         Returns:
             The answer; of a sequence a list of answers in its order.

@@ -30,6 +30,33 @@ class AnswerSpan(Struct, frozen=True):
     score: float
 
 
+class WordEffect(Struct, frozen=True):
+    """What an answer owes to a word: `text[start:end]` in code points, or `text_pair[start:end]`, as `field` says.
+
+    Attributes:
+        effect: the score of the answer's label less that score without the word.
+    """
+
+    field: str
+    start: int
+    end: int
+    effect: float
+
+
+class Explanation(Struct, frozen=True):
+    """Which words an answer is owed to; of a long text, which stretches of neighboring words.
+
+    Attributes:
+        method: `occlusion`, which asks again without each word.
+        label: whose score is explained.
+        words: in the order of the text.
+    """
+
+    method: str
+    label: str
+    words: list[WordEffect]
+
+
 class Result(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One answer; the task type decides which fields are there, the others are None.
 
@@ -46,6 +73,7 @@ class Result(Struct, frozen=True, kw_only=True, omit_defaults=True):
         tokens: of the input, special tokens included.
         truncated: whether the input was cut to the task's longest.
         windows: in how many windows it was read; None where it was not read by windows.
+        explanation: which words it is owed to, where that was asked.
     """
 
     label: str | None = None
@@ -60,6 +88,7 @@ class Result(Struct, frozen=True, kw_only=True, omit_defaults=True):
     tokens: int | None = None
     truncated: bool | None = None
     windows: int | None = None
+    explanation: Explanation | None = None
 
 
 class ResultError(Struct, frozen=True):

@@ -108,6 +108,29 @@ def test_quotas_are_refused_with_the_time_to_wait(server, root):
     assert root.classify("acme-tone", TEXT)["results"]
 
 
+def test_a_quota_of_tokens_counts_what_explains_an_answer(server, root):
+    body = {"name": "explained", "scopes": ["classify"], "tasks": ["acme-*"], "quotas": {"tokens": 0.01}}
+    key = root.send("POST", "/v1/keys", json=body).json()["key"]
+    answers = []
+
+    def asked():
+        try:
+            route = "/v1/tasks/acme-tone/classify"
+            answers.append(client.send("POST", route, json={"inputs": TEXT, "explain": True}).json()["results"][0])
+        except KEPT_OUT:
+            return False
+        return True
+
+    with server.client(api_key=key) as client:
+        wait_until(asked)
+        with pytest.raises(OneBertError) as refused:
+            client.classify("acme-tone", TEXT)
+    # Seconds until all is paid, a hundred for each token: of the text, and of it without each word.
+    words = len(answers[0]["explanation"]["words"])
+    assert words > 2
+    assert refused.value.retry_after > 100 * words * (answers[0]["tokens"] - 3)
+
+
 def test_a_quota_of_tasks_is_refused(server, root):
     body = {"name": "small", "scopes": ["upload"], "tasks": ["small-*"], "quotas": {"tasks": 1}}
     key = root.send("POST", "/v1/keys", json=body).json()["key"]

@@ -5,6 +5,7 @@ import inspect
 import re
 import subprocess
 import sys
+from dataclasses import asdict
 
 import datasets
 import numpy as np
@@ -188,6 +189,22 @@ def test_answers_are_those_of_a_server(tmp_path):
                 ):
                     assert_close(onebert.as_dict(ours), onebert.as_dict(theirs))
             assert (here.task_type, here.digest) == (name, theirs.digest)
+
+
+def test_an_explanation_is_that_of_a_server(tmp_path):
+    file = tmp_path / "a"
+    file.write_bytes(Task(seed=1).file)
+    here = onebert.load(file, base=str(tiny_base()))
+    with Server(tmp_path) as server, onebert.Client(server.url) as client:
+        client.push("tone", file)
+        for text in ("my order is late , please help", ("where is it", "my order is late")):
+            theirs = onebert.as_dict(client.classify("tone", text, explain=True))["explanation"]
+            assert_close(asdict(here.explain(text)), theirs)
+            gradient = here.explain(text, "gradient_times_input")
+            places = [(one.field, one.start, one.end) for one in gradient.words]
+            assert places == [(one["field"], one["start"], one["end"]) for one in theirs["words"]]
+    with pytest.raises(InvalidInput, match="occlusion or gradient_times_input"):
+        here.explain("late", "guessing")
 
 
 def assert_close(ours, theirs):

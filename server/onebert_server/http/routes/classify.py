@@ -11,7 +11,7 @@ from fastapi.exceptions import RequestValidationError
 
 from onebert_encoder.answering.asked import Asked, AskedWindow
 from onebert_encoder.answering.results import fields_of
-from onebert_server.answering.answers import Answered, Unanswered
+from onebert_server.answering.answers import Answered, Explained, Unanswered
 from onebert_server.answering.backend import Wanted
 from onebert_server.answering.plan import Reading
 from onebert_server.answering.sizes import AnswerBytes
@@ -50,8 +50,10 @@ router = APIRouter(route_class=DirectRoute, responses=PROBLEMS, tags=["classify"
 async def classify(task: TaskRef, body: ClassifyRequest, context: ContextOf, edge: EdgeOf) -> bytes:
     """Classifies one or several inputs with one version: `name` (its live one), `name@3` or `name@alias`."""
     inputs = body.inputs if isinstance(body.inputs, list) else [body.inputs]
-    wanted = Wanted([task] * len(inputs), asked=_asked(body))
-    return await edge.answerer.answer(context, wanted, [text_of(one) for one in inputs], partial(_by_one, wanted.asked))
+    wanted, texts = Wanted([task] * len(inputs), asked=_asked(body)), [text_of(one) for one in inputs]
+    if body.explain:
+        return await edge.answerer.answer_explained(context, wanted, texts, partial(_by_one_explained, wanted.asked))
+    return await edge.answerer.answer(context, wanted, texts, partial(_by_one, wanted.asked))
 
 
 @router.post("/v1/classify", response_model=ClassifyItemsResponse)
@@ -98,6 +100,15 @@ def _by_one(asked: Asked, answered: Iterator[Answered]) -> bytes:
     first = next(answered)
     results = (_RESULT(**_fields(one.read(), asked)) for one in chain([first], answered))
     return _json(_version(first.facts), results)
+
+
+def _by_one_explained(asked: Asked, explained: Iterator[Explained]) -> bytes:
+    """As `_by_one`, each result with its explanation."""
+    first = next(explained)
+    results = (
+        _RESULT(**_fields(one.answered.read(), asked), explanation=one.explanation) for one in chain([first], explained)
+    )
+    return _json(_version(first.answered.facts), results)
 
 
 def _by_many(asked: Asked, answered: Iterator[Answered | Unanswered]) -> bytes:

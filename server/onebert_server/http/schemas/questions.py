@@ -5,9 +5,10 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, Discriminator, Field, Tag, model_validator
 
 from onebert_encoder.answering.results import FoundSpan, Labeled
+from onebert_encoder.explaining.words import Explanation
 from onebert_encoder.text.tokens import Text as Input
 from onebert_server.http.schemas.common import REF, Ref, RequestBody
-from onebert_server.limits import MAX_FANOUT, MAX_ITEMS, MAX_REQUEST_TIMEOUT, MAX_TEXT
+from onebert_server.limits import MAX_EXPLAINED, MAX_FANOUT, MAX_ITEMS, MAX_LEFT_OUT, MAX_REQUEST_TIMEOUT, MAX_TEXT
 from onebert_store.file.decision import MIN_WINDOW, Activation, Reduction
 
 
@@ -128,11 +129,24 @@ class ClassifyRequest(Options):
     """Inputs for one task."""
 
     inputs: Inputs
+    explain: Annotated[
+        bool,
+        Field(
+            description="whether each answer says which words it is owed to; of at most "
+            f"{MAX_EXPLAINED} inputs, each computed as often as it has words, {MAX_LEFT_OUT} times at most"
+        ),
+    ] = False
     partial: Annotated[
         bool,
         AfterValidator(_false),
         Field(description="false: one task answers whole", json_schema_extra={"const": False}),
     ] = False
+
+    @model_validator(mode="after")
+    def _few_enough(self) -> "ClassifyRequest":
+        if self.explain and isinstance(self.inputs, list) and len(self.inputs) > MAX_EXPLAINED:
+            raise ValueError(f"explain takes at most {MAX_EXPLAINED} inputs")
+        return self
 
 
 class Item(TextPair):
@@ -175,6 +189,7 @@ class Result(BaseModel):
     windows: Annotated[int | None, Field(description="in how many windows it was read, of tasks that read by them")] = (
         None
     )
+    explanation: Annotated[Explanation | None, Field(description="of a request with `explain`")] = None
 
 
 class ResultError(BaseModel):

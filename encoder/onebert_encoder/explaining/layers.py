@@ -1,0 +1,108 @@
+"""Which layers and symbols of a delta matter: rows of it with one of them removed, beside the whole, in one batch."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from onebert_encoder.base.base import Base
+from onebert_encoder.maths.batch import pack
+from onebert_encoder.maths.fold import fold
+from onebert_encoder.maths.predict import compute_logits
+from onebert_encoder.maths.rows import diverges_at, stack_rows
+from onebert_encoder.text.tokens import Tokens
+from onebert_store.file.changes import LAYER
+from onebert_store.file.delta import DELTA, HEAD_WEIGHT, POOLER_SYMBOL
+from onebert_store.spec import BaseSpec
+
+Kind = Literal["whole", "base", "layer", "symbol"]
+
+# What is no number of a layer: what lies below all of them, and above.
+EMBEDDINGS, POOLER = "embeddings", "pooler"
+_HEAD = HEAD_WEIGHT.partition(".")[0] + "."
+
+
+@dataclass(frozen=True)
+class Removed:
+    """A delta without some of its tensors.
+
+    Attributes:
+        kind: `whole` is the delta itself, `base` its head alone; `layer` and `symbol` are without all tensors of one.
+        name: the layer's number, or `embeddings` or `pooler`; the symbol; "" of `whole` and `base`.
+        tensors: those that are left.
+    """
+
+    kind: Kind
+    name: str
+    tensors: Mapping[str, Tensor]
+
+
+def removals(tensors: Mapping[str, Tensor], spec: BaseSpec) -> list[Removed]:
+    """A delta whole, its head alone, and the delta without each layer and each symbol that it changes.
+
+    Args:
+        tensors: by the names of the delta's file.
+        spec: of its base.
+    """
+    layer_of = {name: _layer(name, spec) for name in tensors if not name.startswith(_HEAD)}
+    symbol_of = {name: _symbol(name, spec) for name in layer_of}
+    order = [EMBEDDINGS, *map(str, range(spec.num_layers)), POOLER]
+
+    def without(of: Mapping[str, str], gone: str) -> dict[str, Tensor]:
+        return {name: tensor for name, tensor in tensors.items() if of.get(name) != gone}
+
+    return [
+        Removed("whole", "", tensors),
+        Removed("base", "", {name: tensor for name, tensor in tensors.items() if name not in layer_of}),
+        *(Removed("layer", one, without(layer_of, one)) for one in sorted({*layer_of.values()}, key=order.index)),
+        *(Removed("symbol", one, without(symbol_of, one)) for one in sorted({*symbol_of.values()})),
+    ]
+
+
+def _symbol(name: str, spec: BaseSpec) -> str:
+    """The symbol of a tensor: of an adapter that of the map it stands behind, of scales that of the map they scale."""
+    path = name.partition(".")[2]
+    if not name.startswith(DELTA):
+        # An adapter's tensors are those of two maps, which have weights and biases.
+        path = path.removesuffix(".weight").removesuffix(".bias")
+    return spec.symbols[path]
+
+
+def _layer(name: str, spec: BaseSpec) -> str:
+    if found := LAYER.search(name.partition(".")[2]):
+        return found[1]
+    return POOLER if _symbol(name, spec) == POOLER_SYMBOL else EMBEDDINGS
+
+
+class RemovedRows:
+    """The rows of a delta with parts removed, folded once.
+
+    Args:
+        base: the frozen encoder.
+        removed: what is left of the delta each time.
+        pooling: the delta's.
+    """
+
+    def __init__(self, base: Base, removed: Sequence[Removed], pooling: str) -> None:
+        self._base = base
+        with torch.no_grad():
+            bare = fold(base, {})
+            own = [fold(base, one.tensors, pooling) for one in removed]
+            self._rows = stack_rows(base, [bare, *own])
+        self._diverges_at = [diverges_at(row, bare, base) for row in own]
+
+    def logits(self, tokens: Sequence[Tokens]) -> list[list[Tensor]]:
+        """Logits of every input by every row, all in one batch; what rows have in common is computed once.
+
+        Returns:
+            For each row, in the order of `removed`, the logits of each input: [labels], or [tokens, labels].
+        """
+        of_rows = range(len(self._diverges_at))
+        inputs = [one for _ in of_rows for one in tokens]
+        rows = [1 + row for row in of_rows for _ in tokens]
+        diverges = [self._diverges_at[row] for row in of_rows for _ in tokens]
+        with torch.inference_mode():
+            found = compute_logits(self._base, self._rows, pack(self._base, inputs, rows, diverges))
+        return [found[start : start + len(tokens)] for start in range(0, len(found), len(tokens))]

@@ -1,0 +1,92 @@
+"""Explains the answers that one row gives to texts, here, without a server."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from onebert_encoder.answering.answer import answer
+from onebert_encoder.answering.results import Prediction
+from onebert_encoder.base.base import Base
+from onebert_encoder.explaining.gradients import gradient_times_input
+from onebert_encoder.explaining.words import (
+    Explanation,
+    Stretch,
+    can_go,
+    explain_by_occlusion,
+    explanation,
+    without,
+    words_of,
+)
+from onebert_encoder.maths.batch import pack
+from onebert_encoder.maths.fold import fold, to_tensors
+from onebert_encoder.maths.predict import compute_logits
+from onebert_encoder.maths.rows import Row, stack_rows
+from onebert_encoder.text.tokens import Text
+from onebert_store.errors import InvalidInput
+from onebert_store.file.delta import Delta
+from onebert_store.file.manifest import Manifest
+
+# Texts that are computed as one batch.
+_TEXTS = 32
+
+
+class TextExplainer:
+    """Explains answers about whole texts, each cut to the delta's `max_length`.
+
+    Args:
+        base: the frozen encoder, in a dtype that has gradients.
+        row: of a task on whole texts, without gradients.
+        manifest: of its delta.
+
+    Raises:
+        InvalidInput: the task is per token.
+    """
+
+    def __init__(self, base: Base, row: Row, manifest: Manifest) -> None:
+        if manifest.per_token:
+            raise InvalidInput(f"this is a {manifest.task_type} task, whose answers are not explained by words")
+        self._base, self._row, self._outputs = base, row, manifest
+        self._rows = stack_rows(base, [row])
+
+    @classmethod
+    def of(cls, base: Base, delta: Delta) -> "TextExplainer":
+        """An explainer of a delta that fits the base.
+
+        Raises:
+            InvalidInput: the task is per token.
+        """
+        with torch.no_grad():
+            row = fold(base, to_tensors(delta, base), delta.manifest.pooling)
+        return cls(base, row, delta.manifest)
+
+    def answers(self, texts: Sequence[Text]) -> list[Prediction]:
+        """The answers to texts."""
+        tokens = self._base.tokenizer.encode(texts, self._outputs.max_length)
+        found: list[Prediction] = []
+        for start in range(0, len(tokens), _TEXTS):
+            part = tokens[start : start + _TEXTS]
+            with torch.inference_mode():
+                logits = compute_logits(self._base, self._rows, pack(self._base, part, [0] * len(part)))
+            answers = [answer(one.float().cpu().numpy(), self._outputs) for one in logits]
+            found += [one for one in answers if isinstance(one, Prediction)]
+        return found
+
+    def words(self, text: Text) -> list[Stretch]:
+        """The words of a text that are read and can be left out."""
+        [tokens] = self._base.tokenizer.encode([text], self._outputs.max_length, align=True)
+        return [] if tokens.alignment is None else [one for one in words_of(tokens.alignment) if can_go(text, one)]
+
+    def by_occlusion(self, text: Text) -> Explanation:
+        """What the answer owes to each word: how much less its score is without."""
+        words = self.words(text)
+        whole, *left = self.answers([text, *(without(text, one) for one in words)])
+        return explain_by_occlusion(whole, words, left)
+
+    def by_gradient(self, text: Text) -> Explanation:
+        """What the answer owes to each word, to first order: gradient × input, summed over the word's tokens."""
+        words, [whole] = self.words(text), self.answers([text])
+        tokens = self._base.tokenizer.encode([text], self._outputs.max_length)
+        [by_token] = gradient_times_input(self._base, self._row, tokens, [whole.best], self._outputs.task_type)
+        effects = [float(np.sum(by_token[list(one.tokens)])) for one in words]
+        return explanation("gradient_times_input", whole.label, words, effects)

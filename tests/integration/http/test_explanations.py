@@ -1,0 +1,172 @@
+"""Which words an answer is owed to, over HTTP: what the plain model says of the text without each of them."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from scipy.special import expit
+
+import onebert
+from onebert_server.limits import MAX_EXPLAINED, MAX_EXPLAINED_CHARACTERS, MAX_LEFT_OUT
+from onebert_store.errors import InvalidInput, TooLarge
+from servers import MAX_LENGTH, Task, layouts
+
+pytestmark = layouts
+
+WORDS = ["please", "help", "my", "order", "was", "late"]
+TEXT, PAIR = " ".join(WORDS), ("where is it", "the order was late")
+# Float32 sums in another order; an effect is the difference of two scores.
+TOLERANCE = 2e-4
+
+
+@pytest.fixture(scope="module")
+def tasks(client):
+    made = {
+        "tone": Task(seed=1),
+        "topic": Task("lora", labels=4, pooling="cls", seed=2),
+        "several": Task("frozen", seed=5, task_type="multi_label"),
+        "number": Task("frozen", labels=1, seed=6, task_type="regression"),
+        "names": Task(task_type="token", pooling="none", seed=7),
+        "windows": Task(seed=3, format=2, decision={"window": {"tokens": 16, "overlap": 4, "reduction": "mean"}}),
+    }
+    for name, task in made.items():
+        client.push(name, task.file)
+    return made
+
+
+def ask(client, task, inputs, **options):
+    body = {"inputs": inputs, "explain": True, **options}
+    return client.send("POST", f"/v1/tasks/{task}/classify", json=body).json()["results"]
+
+
+def shown(explanation):
+    return [(one["field"], one["start"], one["end"]) for one in explanation["words"]]
+
+
+def effects(explanation):
+    return [one["effect"] for one in explanation["words"]]
+
+
+def without_each(words):
+    return [" ".join(words[:at] + words[at + 1 :]) for at in range(len(words))]
+
+
+def test_an_effect_is_the_score_with_a_word_less_that_without(client, tasks):
+    [result] = ask(client, "tone", TEXT, top_k=1)
+    whole = tasks["tone"].scores(TEXT)
+    label = max(whole, key=whole.get)
+    assert list(result["scores"]) == [label]
+    found = result["explanation"]
+    assert (found["method"], found["label"]) == ("occlusion", label)
+    assert [TEXT[start:end] for field, start, end in shown(found) if field == "text"] == WORDS
+    expected = [whole[label] - tasks["tone"].scores(text)[label] for text in without_each(WORDS)]
+    np.testing.assert_allclose(effects(found), expected, atol=TOLERANCE)
+    assert max(map(abs, expected)) > 10 * TOLERANCE
+
+
+def test_each_text_of_a_pair_is_left_out_of(client, tasks):
+    [result] = ask(client, "topic", [{"text": PAIR[0], "text_pair": PAIR[1]}])
+    halves = [half.split() for half in PAIR]
+    found, task = result["explanation"], tasks["topic"]
+    assert [PAIR[field == "text_pair"][start:end] for field, start, end in shown(found)] == halves[0] + halves[1]
+    whole, label = task.scores(*PAIR), found["label"]
+    changed = [(one, PAIR[1]) for one in without_each(halves[0])] + [(PAIR[0], one) for one in without_each(halves[1])]
+    np.testing.assert_allclose(
+        effects(found), [whole[label] - task.scores(*one)[label] for one in changed], atol=TOLERANCE
+    )
+
+
+def test_effects_are_in_the_units_of_the_scores(client, tasks):
+    several, number = tasks["several"], tasks["number"]
+    [result] = ask(client, "several", TEXT)
+    best = int(several.logits(TEXT).argmax())
+    expected = [expit(several.logits(TEXT)[best]) - expit(several.logits(one)[best]) for one in without_each(WORDS)]
+    np.testing.assert_allclose(effects(result["explanation"]), expected, atol=TOLERANCE)
+    [result] = ask(client, "several", TEXT, activation="none")
+    expected = [several.logits(TEXT)[best] - several.logits(one)[best] for one in without_each(WORDS)]
+    np.testing.assert_allclose(effects(result["explanation"]), expected, rtol=1e-3, atol=1e-3)
+    [result] = ask(client, "number", TEXT)
+    expected = [number.logits(TEXT)[0] - number.logits(one)[0] for one in without_each(WORDS)]
+    np.testing.assert_allclose(effects(result["explanation"]), expected, rtol=1e-3, atol=1e-3)
+
+
+def test_without_explain_nothing_is_explained_and_the_answer_is_the_same(client, tasks):
+    plain = client.send("POST", "/v1/tasks/tone/classify", json={"inputs": TEXT, "explain": False}).json()["results"]
+    [explained] = ask(client, "tone", TEXT)
+    explained.pop("explanation")
+    assert plain == [explained]
+
+
+def test_of_a_text_that_is_cut_only_what_is_read_is_left_out(client, tasks):
+    text = " ".join(["late"] * 300)
+    [result] = ask(client, "tone", text)
+    assert result["truncated"] is True
+    found = result["explanation"]
+    assert len(shown(found)) == MAX_LENGTH - 2
+    # As many words of the same text come after them: nothing changes.
+    np.testing.assert_allclose(effects(found), 0, atol=TOLERANCE)
+
+
+def test_many_words_go_together_and_cover_what_windows_read(client, tasks):
+    words = [WORDS[at % len(WORDS)] for at in range(200)]
+    text = " ".join(words)
+    [result] = ask(client, "windows", text)
+    assert (result["truncated"], result["windows"] > 10) == (False, True)
+    found = shown(result["explanation"])
+    assert MAX_LEFT_OUT // 2 < len(found) <= MAX_LEFT_OUT
+    assert " ".join(text[start:end] for _, start, end in found) == text
+    _, start, end = found[10]
+    left = client.classify("windows", text[:start] + text[end + 1 :])["results"][0]
+    label = result["label"]
+    effect = result["scores"][label] - left["scores"][label]
+    assert effects(result["explanation"])[10] == pytest.approx(effect, abs=1e-6)
+
+
+def test_a_text_of_one_word_has_nothing_to_leave_out(client, tasks):
+    results = ask(client, "tone", ["late", {"text": "late", "text_pair": "order was"}])
+    assert [shown(one["explanation"]) for one in results] == [[], [("text_pair", 0, 5), ("text_pair", 6, 9)]]
+
+
+def test_places_count_code_points(client, tasks):
+    text = "\U0001f600 café late"
+    found = shown(ask(client, "tone", text)[0]["explanation"])
+    assert [text[start:end] for _, start, end in found][-2:] == ["café", "late"]
+
+
+def test_what_is_not_about_a_whole_text_is_not_explained(client, tasks):
+    with pytest.raises(InvalidInput, match="names@1 is a token task, whose answers are not explained"):
+        ask(client, "names", TEXT)
+
+
+def test_an_explanation_costs_no_more_than_is_bounded(client, tasks):
+    assert len(ask(client, "tone", [TEXT] * MAX_EXPLAINED)) == MAX_EXPLAINED
+    with pytest.raises(InvalidInput, match=f"at most {MAX_EXPLAINED} inputs"):
+        ask(client, "tone", [TEXT] * (MAX_EXPLAINED + 1))
+    long = "late order " * (MAX_EXPLAINED_CHARACTERS // MAX_LEFT_OUT // 8)
+    with pytest.raises(TooLarge, match="ask to explain fewer"):
+        ask(client, "windows", long, window={"tokens": MAX_LENGTH})
+    with pytest.raises(InvalidInput, match="explain"):
+        client.send("POST", "/v1/classify", json={"items": [{"task": "tone", "text": TEXT}], "explain": True})
+
+
+def test_explanations_beside_each_other_are_those_of_each_alone(client, tasks):
+    texts = [f"{TEXT} {word}" for word in WORDS]
+    asked = [(task, text) for text in texts for task in ("tone", "topic")]
+    alone = [ask(client, *one) for one in asked]
+    with ThreadPoolExecutor(len(asked)) as pool:
+        together = list(pool.map(lambda one: ask(client, *one), asked))
+    for one, other in zip(alone, together, strict=True):
+        assert shown(one[0]["explanation"]) == shown(other[0]["explanation"])
+        np.testing.assert_allclose(effects(one[0]["explanation"]), effects(other[0]["explanation"]), atol=1e-6)
+
+
+def test_the_client_explains_any_number_of_texts(server, client, tasks):
+    texts = [f"{word} {TEXT}" for word in WORDS] * 4
+    with onebert.Client(server.url) as own:
+        found = own.classify("tone", texts, explain=True)
+    assert len(found) == len(texts) > MAX_EXPLAINED
+    for text, result in zip(texts, found, strict=True):
+        assert result.explanation is not None
+        assert [text[one.start : one.end] for one in result.explanation.words] == text.split()
+        assert result.explanation.label == result.label
+    assert onebert.as_dict(found[0])["explanation"]["method"] == "occlusion"

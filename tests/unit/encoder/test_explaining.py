@@ -1,0 +1,194 @@
+"""Explanations: gradients of the plain model, effects of what a text without its word says, rows of files."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bases import Reference, far_delta, manifest_for, tiny_base, torch_tensors
+from onebert_encoder.base.base import load_base
+from onebert_encoder.explaining.gradients import gradient_times_input
+from onebert_encoder.explaining.layers import RemovedRows, removals
+from onebert_encoder.explaining.texts import TextExplainer
+from onebert_encoder.explaining.words import Stretch, can_go, joined, without, words_of
+from onebert_encoder.maths.fold import fold
+from onebert_encoder.text.tokens import Tokens
+from onebert_store.errors import InvalidInput
+from onebert_store.file.delta import DELTA, Delta
+from onebert_store.file.manifest import parse_manifest
+
+TEXTS = ["my order is late , please help !", "great screen", "the the parcel was broken again and they said nothing"]
+
+
+@cache
+def base(family="bert"):
+    return load_base(str(tiny_base(family)))
+
+
+def made(kind="bitfit", pooling="mean", labels=3, seed=0, family="bert", **manifest):
+    tensors = far_delta(base(family).spec, kind, pooling, labels, seed)
+    return Delta(parse_manifest(manifest_for(base(family).spec, pooling, labels, **manifest)), tensors)
+
+
+def of_the_plain_model(family, delta, tokens, label, task_type):
+    """Gradient × input at the output of Hugging Face's word embeddings, by its own forward and backward pass."""
+    reference = Reference(tiny_base(family), delta.tensors, delta.manifest.pooling)
+    kept = []
+    reference.model.get_input_embeddings().register_forward_hook(
+        lambda _, __, out: kept.append(out) or out.retain_grad()
+    )
+    logits = reference.differentiable_logits(tokens.input_ids, tokens.type_ids)
+    if task_type == "single_label" and len(logits) > 1:
+        logits[label].sub(torch.logsumexp(logits[torch.arange(len(logits)) != label], 0)).backward()
+    else:
+        logits[label].backward()
+    return (kept[0].grad * kept[0].detach())[0].sum(dim=1).numpy()
+
+
+@pytest.mark.parametrize(
+    ("family", "kind", "pooling", "task_type"),
+    [
+        ("bert", "everything", "mean", "single_label"),
+        ("bert", "frozen", "pooler", "multi_label"),
+        ("bert", "scale", "cls", "regression"),
+        ("roberta", "lora", "cls", "single_label"),
+        ("distilbert", "adapter", "mean", "multi_label"),
+        ("electra", "bitfit", "mean", "single_label"),
+    ],
+)
+def test_gradient_times_input_is_that_of_the_plain_model(family, kind, pooling, task_type):
+    labels = 1 if task_type == "regression" else 3
+    delta = made(kind, pooling, labels, family=family, task_type=task_type)
+    tokens = base(family).tokenizer.encode(TEXTS, 48)
+    row = fold(base(family), torch_tensors(delta.tensors), pooling)
+    chosen = [at % labels for at in range(len(tokens))]
+    found = gradient_times_input(base(family), row, tokens, chosen, task_type)
+    for one, got, label in zip(tokens, found, chosen, strict=True):
+        expected = of_the_plain_model(family, delta, one, label, task_type)
+        # Two backward passes in float32 that sum in another order.
+        np.testing.assert_allclose(got, expected, atol=1e-3 * np.abs(expected).max(), rtol=0)
+
+
+def test_a_gradient_leaves_the_base_as_it_was():
+    delta, before = made(), base().embeddings
+    row = fold(base(), torch_tensors(delta.tensors), "mean")
+    gradient_times_input(base(), row, base().tokenizer.encode(TEXTS[:1], 48), [0], "single_label")
+    assert base().embeddings is before
+    assert not before.word.requires_grad
+
+
+def test_words_are_explained_by_both_ways():
+    delta = made("lora", labels=3, seed=3)
+    explainer, text = TextExplainer.of(base(), delta), TEXTS[0]
+    left, gradient = explainer.by_occlusion(text), explainer.by_gradient(text)
+    places = [(one.start, one.end) for one in left.words]
+    assert [text[start:end] for start, end in places] == text.split()
+    assert [(one.start, one.end) for one in gradient.words] == places
+    reference = Reference(tiny_base(), delta.tensors, "mean")
+
+    def score(one):
+        [tokens] = base().tokenizer.encode([one], 48)
+        return reference.logits(tokens.input_ids, tokens.type_ids).double().softmax(0).numpy()
+
+    whole, words = score(text), text.split()
+    label = int(whole.argmax())
+    assert left.label == gradient.label == f"label {label}"
+    expected = [whole[label] - score(" ".join(words[:at] + words[at + 1 :]))[label] for at in range(len(words))]
+    np.testing.assert_allclose([one.effect for one in left.words], expected, atol=1e-4)
+    [tokens] = base().tokenizer.encode([text], 48, align=True)
+    by_token = of_the_plain_model("bert", delta, tokens, label, "single_label")
+    expected = [sum(by_token[at] for at in word.tokens) for word in words_of(tokens.alignment)]
+    np.testing.assert_allclose([one.effect for one in gradient.words], expected, atol=1e-3 * np.abs(expected).max())
+
+
+def test_a_task_per_token_has_no_words_that_explain_it():
+    with pytest.raises(InvalidInput, match="token task"):
+        TextExplainer.of(base(), made(pooling="none", task_type="token"))
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+@pytest.mark.parametrize(
+    "text", [TEXTS[0], "it (don't help) me", "great \n news", ("my parcel", "they said it's late")]
+)
+def test_a_text_without_a_word_has_the_rest_of_it(family, text):
+    [tokens] = base(family).tokenizer.encode([text], 48, align=True)
+    halves = (text,) if isinstance(text, str) else text
+    words = words_of(tokens.alignment)
+    for number, half in enumerate(halves):
+        found = [half[word.start : word.end] for word in words if word.half == number]
+        assert "".join(found) == "".join(half.split())
+    for word in words:
+        left = without(text, word)
+        for number, got in enumerate((left,) if isinstance(left, str) else left):
+            half = halves[number]
+            rest = half[: word.start] + half[word.end :] if number == word.half else half
+            assert got.split() == rest.split()
+            assert "  " not in got
+            assert got == got.strip()
+
+
+@given(st.lists(st.integers(1, 400), min_size=1, max_size=2), st.integers(1, 70))
+def test_many_words_are_joined_evenly_and_none_is_lost(counts, most):
+    words = [Stretch(half, 2 * at, 2 * at + 1, (at,)) for half, count in enumerate(counts) for at in range(count)]
+    found = joined(words, most)
+    assert len(found) <= max(most, 2)
+    assert [token for one in found for token in one.tokens] == [word.tokens[0] for word in words]
+    assert {one.half for one in found} == {*range(len(counts))}
+    for one in found:
+        assert (one.start, one.end) == (2 * one.tokens[0], 2 * one.tokens[-1] + 1)
+    if len(words) <= most:
+        assert found == words
+
+
+def test_nothing_is_left_of_a_half_that_is_one_word():
+    assert not can_go(" late ", Stretch(0, 1, 5, (1,)))
+    assert can_go(("late", "my order"), Stretch(1, 0, 2, (3,)))
+    assert not can_go(("late", "my order"), Stretch(0, 0, 4, (1,)))
+
+
+@pytest.mark.parametrize(
+    ("family", "kind", "pooling"),
+    [("bert", "everything", "pooler"), ("electra", "bitfit", "mean"), ("distilbert", "spafit", "none")],
+)
+def test_a_removed_layer_is_a_file_without_its_tensors(family, kind, pooling):
+    task_type = "token" if pooling == "none" else "single_label"
+    delta, spec = made(kind, pooling, family=family, task_type=task_type), base(family).spec
+    removed = removals(torch_tensors(delta.tensors), spec)
+    named = {(one.kind, one.name): one.tensors.keys() for one in removed}
+    layers = [one.name for one in removed if one.kind == "layer"]
+    numbers = sorted({name.split("layer.")[1].split(".")[0] for name in delta.tensors if "layer." in name})
+    outside = any(name.startswith(DELTA) and "LayerNorm" in name and "layer." not in name for name in delta.tensors)
+    assert layers == [*(["embeddings"] if outside else []), *numbers, *(["pooler"] if pooling == "pooler" else [])]
+    for layer in numbers:
+        gone = {name for name in delta.tensors if f"layer.{layer}." in name}
+        assert named["layer", layer] == delta.tensors.keys() - gone
+    for symbol in {one.name for one in removed if one.kind == "symbol"}:
+        gone = delta.tensors.keys() - named["symbol", symbol]
+        assert gone
+        assert all(spec.symbols[path_of(name)] == symbol for name in gone)
+    assert named["base", ""] == {name for name in delta.tensors if name.startswith("head.")}
+    assert named["whole", ""] == delta.tensors.keys()
+    tokens = base(family).tokenizer.encode(TEXTS, 48)
+    found = RemovedRows(base(family), removed, pooling).logits(tokens)
+    for one, logits in zip(removed, found, strict=True):
+        tensors = {name: delta.tensors[name] for name in one.tensors}
+        reference = Reference(tiny_base(family), tensors, pooling)
+        for text, got in zip(tokens, logits, strict=True):
+            np.testing.assert_allclose(got.numpy(), reference.logits(text.input_ids, text.type_ids).numpy(), atol=2e-3)
+
+
+def path_of(name):
+    prefix, _, path = name.partition(".")
+    return path if prefix == "delta" else path.removesuffix(".weight").removesuffix(".bias")
+
+
+def test_a_shared_text_below_a_removed_layer_is_computed_once():
+    """The rows of a delta that changes the last layers alone share the layers below with the bare base."""
+    delta = made("spafit")
+    removed = removals(torch_tensors(delta.tensors), base().spec)
+    alone = [RemovedRows(base(), [one], "mean").logits([Tokens([5, 6, 7], [0] * 3)])[0][0].numpy() for one in removed]
+    together = [one.numpy() for [one] in RemovedRows(base(), removed, "mean").logits([Tokens([5, 6, 7], [0] * 3)])]
+    np.testing.assert_allclose(together, alone, atol=1e-5)

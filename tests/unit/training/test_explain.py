@@ -1,0 +1,128 @@
+"""`onebert explain`: what it prints is what texts without a word, and files without a layer, say."""
+
+import json
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from bases import Reference, far_delta, manifest_for, tiny_base
+from onebert_encoder.base.base import load_base
+from onebert_store.errors import InvalidInput
+from onebert_store.file.delta import Delta
+from onebert_store.file.format import save
+from onebert_store.file.manifest import parse_manifest
+from onebert_training.cli import evaluate, explain
+
+TEXT = "my order is late please help"
+ROWS = [("the order is good", "label 0"), ("a late parcel", "label 1"), ("broken screen again", "label 1")]
+
+
+def run(command, *arguments):
+    app = typer.Typer()
+    app.command()(command)
+    common = ["--base", str(tiny_base()), "--device", "cpu"]
+    return CliRunner().invoke(app, [*map(str, arguments), *common], env={"COLUMNS": "200"})
+
+
+def facts(command, *arguments):
+    done = run(command, *arguments, "--json")
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+@pytest.fixture
+def made(tmp_path):
+    """Writes a delta file; gives it, and its tensors."""
+
+    def write(kind="bitfit", pooling="mean", labels=2, **manifest):
+        spec = load_base(str(tiny_base())).spec
+        delta = Delta(
+            parse_manifest(manifest_for(spec, pooling, labels, **manifest)), far_delta(spec, kind, pooling, labels, 4)
+        )
+        save(tmp_path / "a.safetensors", delta)
+        return tmp_path / "a.safetensors", delta
+
+    return write
+
+
+def logits(tensors, text, pooling="mean"):
+    [tokens] = load_base(str(tiny_base())).tokenizer.encode([text], 48)
+    return Reference(tiny_base(), tensors, pooling).logits(tokens.input_ids, tokens.type_ids).double()
+
+
+def test_words_and_parts_of_one_text(made):
+    file, delta = made()
+    found = facts(explain, file, TEXT, "--layers")
+    whole = logits(delta.tensors, TEXT).softmax(0)
+    label = int(whole.argmax())
+    assert (found["label"], found["score"]) == (f"label {label}", pytest.approx(float(whole[label]), abs=1e-4))
+    left, gradient = found["explanations"]
+    assert (left["method"], gradient["method"]) == ("occlusion", "gradient_times_input")
+    words = TEXT.split()
+    for one in (left, gradient):
+        assert [TEXT[word["start"] : word["end"]] for word in one["words"]] == words
+    without = [" ".join(words[:at] + words[at + 1 :]) for at in range(len(words))]
+    expected = [float(whole[label] - logits(delta.tensors, text).softmax(0)[label]) for text in without]
+    np.testing.assert_allclose([word["effect"] for word in left["words"]], expected, atol=2e-4)
+    for part in found["removed"]:
+        if part["kind"] == "layer" and part["name"] != "embeddings":
+            tensors = {name: one for name, one in delta.tensors.items() if f"layer.{part['name']}." not in name}
+            effect = float(whole[label] - logits(tensors, TEXT).softmax(0)[label])
+            assert part["score"] == pytest.approx(effect, abs=2e-4)
+    kinds = [part["kind"] for part in found["removed"]]
+    assert (kinds.count("base"), kinds.count("layer"), kinds[-1]) == (1, 4, "symbol")
+    shown = run(explain, file, TEXT, "--layers").stdout
+    assert "gradient × input" in shown
+    assert "all that it changes of the base" in shown
+    assert "removed" not in facts(explain, file, TEXT)
+
+
+def test_parts_of_a_delta_on_labeled_rows(made, tmp_path):
+    """The whole is what `evaluate` says; without a layer, what it says of a file without that layer's tensors."""
+    file, delta = made("lora")
+    data = tmp_path / "rows.csv"
+    data.write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in ROWS * 4))
+    found = facts(explain, file, "--data", data)
+    assert (found["rows"], found["split"], found["metric"]) == (12, "all", "accuracy")
+    assert found["accuracy"] == facts(evaluate, file, "--data", data)["metrics"]["accuracy"]
+
+    def loss(tensors):
+        return -np.mean([float(logits(tensors, text).log_softmax(0)[int(label[-1])]) for text, label in ROWS])
+
+    assert found["loss"] == pytest.approx(loss(delta.tensors), abs=1e-4)
+    layers = [part for part in found["removed"] if part["kind"] == "layer"]
+    assert [part["name"] for part in layers] == ["0", "1", "2"]
+    for part in layers:
+        tensors = {name: one for name, one in delta.tensors.items() if f"layer.{part['name']}." not in name}
+        assert part["loss"] == pytest.approx(loss(tensors) - loss(delta.tensors), abs=2e-4)
+        save(tmp_path / "less.safetensors", Delta(delta.manifest, tensors))
+        less = facts(evaluate, tmp_path / "less.safetensors", "--data", data)["metrics"]["accuracy"]
+        assert part["accuracy"] == pytest.approx(less - found["accuracy"])
+    assert facts(explain, file, "--data", data, "--rows", 4)["rows"] == 4
+
+
+def test_a_token_task_has_parts_and_no_words(made, tmp_path):
+    file, _ = made(pooling="none", task_type="token")
+    assert "token task" in str(run(explain, file, TEXT).exception)
+    data = tmp_path / "rows.jsonl"
+    rows = [{"words": text.split(), "tags": ["label 0", "label 1"] * (len(text.split()) // 2)} for text in [TEXT] * 3]
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = facts(explain, file, "--data", data)
+    assert {part["kind"] for part in found["removed"]} == {"base", "layer", "symbol"}
+    assert all(np.isfinite(part["loss"]) for part in found["removed"])
+
+
+def test_what_is_explained_is_a_text_or_rows(made, tmp_path):
+    file, _ = made()
+    for arguments in ((), ("one", "two", "three"), (TEXT, "--data", tmp_path)):
+        done = run(explain, file, *arguments)
+        assert done.exit_code == 2
+        assert "a TEXT, or the two of a pair, or --data" in " ".join(done.output.replace("│", " ").split())
+
+
+@pytest.mark.parametrize("text", [" ", "\udcff late"])
+def test_a_text_that_is_none_is_one_line(made, text):
+    file, _ = made()
+    assert isinstance(run(explain, file, text).exception, InvalidInput)

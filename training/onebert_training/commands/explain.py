@@ -1,0 +1,190 @@
+"""What `onebert explain` does: which words an answer is owed to, and which layers and symbols of a delta."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from onebert_encoder.answering.answer import answer
+from onebert_encoder.answering.results import Prediction
+from onebert_encoder.base.base import Base
+from onebert_encoder.explaining.layers import Removed, RemovedRows, removals
+from onebert_encoder.explaining.texts import TextExplainer
+from onebert_encoder.maths.fold import to_tensors
+from onebert_encoder.text.tokens import Text, Tokens
+from onebert_store.command import console
+from onebert_store.errors import InvalidData, InvalidInput
+from onebert_store.file.delta import Delta, check
+from onebert_store.file.format import load
+from onebert_store.file.strict_json import shown
+from onebert_training.data.dataset import load_split
+from onebert_training.data.options import ReadOptions
+from onebert_training.data.splitting import SPLIT_SEED, subset
+from onebert_training.device import load_on
+from onebert_training.fit.features import BATCH_TOKENS, token_batches
+from onebert_training.tasks.metrics import choose_metric
+from onebert_training.tasks.objective import Logits, Objective
+from onebert_training.tasks.objectives import OBJECTIVES
+
+# Words and parts of a delta that are shown, those that matter most; with --json all are given.
+_SHOWN = 12
+
+
+class Loaded(NamedTuple):
+    """A delta, the base that it fits, and what is left of it when parts are removed."""
+
+    delta: Delta
+    base: Base
+    removed: list[Removed]
+
+    @property
+    def rows(self) -> RemovedRows:
+        """Rows of `removed`."""
+        return RemovedRows(self.base, self.removed, self.delta.manifest.pooling)
+
+
+def _load(file: Path, base: str | None, dtype: str, device: str | None) -> Loaded:
+    delta = load(file)
+    with console.busy("loading the base"):
+        loaded = load_on(base, dtype, device)
+    check(delta, loaded.spec)
+    return Loaded(delta, loaded, removals(to_tensors(delta, loaded), loaded.spec))
+
+
+def explain_text(
+    file: Path, text: Text, layers: bool, base: str | None, dtype: str, device: str | None, as_json: bool
+) -> None:
+    """Shows which words of a text an answer is owed to and, where asked, which parts of the delta."""
+    halves = {"text": text} if isinstance(text, str) else {"text": text[0], "text_pair": text[1]}
+    for half in halves.values():
+        # What no encoding has, an argument holds in place of bytes that are no UTF-8.
+        if not half.encode(errors="ignore").strip() or half.encode(errors="ignore").decode() != half:
+            raise InvalidInput("a text is blank, or not valid Unicode")
+    loaded = _load(file, base, dtype, device)
+    explainer = TextExplainer.of(loaded.base, loaded.delta)
+    [whole] = explainer.answers([text])
+    ways = [explainer.by_occlusion(text), explainer.by_gradient(text)]
+    record: dict[str, Any] = {
+        "digest": loaded.delta.digest,
+        "label": whole.label,
+        "score": whole.score,
+        "explanations": [asdict(one) for one in ways],
+    }
+    if layers:
+        record["removed"] = _removed_for_text(loaded, text, whole)
+    if as_json:
+        console.print_json(record)
+        return
+    console.out.print(f"{shown(whole.label)} {whole.score:.4f}", soft_wrap=True)
+    table = console.table("word", "score less without it", "gradient × input")
+    both = sorted(zip(*(one.words for one in ways), strict=True), key=lambda pair: -abs(pair[0].effect))
+    for left, gradient in both[:_SHOWN]:
+        table.add_row(
+            shown(halves[left.field][left.start : left.end]), f"{left.effect:+.4f}", f"{gradient.effect:+.4f}"
+        )
+    console.out.print(table)
+    if layers:
+        _show_removed(record["removed"], {"score": "score less without it"})
+
+
+def _removed_for_text(loaded: Loaded, text: Text, whole: Prediction) -> list[dict[str, Any]]:
+    """What the score of the answer's label loses without each part of the delta."""
+    manifest = loaded.delta.manifest
+    tokens = loaded.base.tokenizer.encode([text], manifest.max_length)
+    found = []
+    for removed, [logits] in zip(loaded.removed, loaded.rows.logits(tokens), strict=True):
+        left = answer(logits.float().cpu().numpy(), manifest)
+        if isinstance(left, Prediction) and removed.kind != "whole":
+            found.append(_part(removed) | {"score": whole.score - float(left.scores[whole.best])})
+    return found
+
+
+def explain_data(
+    file: Path,
+    data: str,
+    split: str | None,
+    most: int,
+    reading: ReadOptions,
+    base: str | None,
+    dtype: str,
+    device: str | None,
+    as_json: bool,
+) -> None:
+    """Shows what each layer and symbol of a delta does for labeled rows."""
+    loaded = _load(file, base, dtype, device)
+    manifest = loaded.delta.manifest
+    name, examples, metric = load_split(
+        data, reading.columns, manifest.task_type, manifest.labels, split, reading.encoding, reading.drop_unlabeled
+    )
+    examples = subset(examples, manifest.task_type, most, SPLIT_SEED)
+    objective = OBJECTIVES[manifest.task_type](manifest.labels)
+    tokens = loaded.base.tokenizer.encode(examples.texts, manifest.max_length, align=manifest.per_token)
+    with console.busy(f"computing {len(examples):,} rows without each of {len(loaded.removed) - 1} parts"):
+        logits = _logits(loaded, tokens)
+    losses = _losses(objective, objective.targets(examples, tokens), logits)
+    scores = [objective.evaluate(examples, tokens, each) for each in logits]
+    recorded = manifest.training.get("metric")
+    decides = str(recorded) if recorded in objective.metrics else choose_metric(objective.metrics, metric)
+    parts = [
+        _part(removed) | {"loss": loss - losses[0], decides: score[decides] - scores[0][decides]}
+        for removed, loss, score in zip(loaded.removed, losses, scores, strict=True)
+        if removed.kind != "whole"
+    ]
+    record = {
+        "digest": loaded.delta.digest,
+        "split": name,
+        "rows": len(examples),
+        "metric": decides,
+        "loss": losses[0],
+        decides: scores[0][decides],
+        "removed": parts,
+    }
+    if as_json:
+        console.print_json(record)
+        return
+    of = f"{len(examples):,} rows of {name}"
+    console.out.print(f"{of}: loss {losses[0]:.4f}, {decides} {scores[0][decides]:.4f}", soft_wrap=True)
+    _show_removed(parts, {"loss": "loss more without it", decides: f"{decides} more without it"})
+
+
+def _logits(loaded: Loaded, tokens: Sequence[Tokens]) -> list[list[Logits]]:
+    """For each part that is removed the logits of each input, in batches of inputs with all rows."""
+    rows = loaded.rows
+    by_length = sorted(range(len(tokens)), key=lambda i: len(tokens[i]))
+    found: list[dict[int, Logits]] = [{} for _ in loaded.removed]
+    for chosen in token_batches(by_length, tokens, BATCH_TOKENS // len(loaded.removed)):
+        for of_row, each in zip(found, rows.logits([tokens[i] for i in chosen]), strict=True):
+            of_row.update(zip(chosen, (np.asarray(one.float().cpu()) for one in each), strict=True))
+    return [[of_row[i] for i in range(len(tokens))] for of_row in found]
+
+
+def _losses(objective: Objective, targets: Sequence[Tensor], logits: Sequence[Sequence[Logits]]) -> list[float]:
+    """For each part that is removed the mean loss of the rows that have a target.
+
+    Raises:
+        InvalidData: no row has one.
+    """
+    kept = [i for i, target in enumerate(targets) if objective.has_target(target)]
+    if not kept:
+        raise InvalidData("nothing is left of the rows' labels in the tokens that the delta reads")
+    chosen = [targets[i] for i in kept]
+    return [float(objective.loss([torch.from_numpy(each[i]) for i in kept], chosen)) for each in logits]
+
+
+def _part(removed: Removed) -> dict[str, Any]:
+    return {"kind": removed.kind, "name": removed.name}
+
+
+def _show_removed(parts: Sequence[dict[str, Any]], columns: dict[str, str]) -> None:
+    """A table of what happens without each part, those that matter most first; without all of them at the top."""
+    first = next(iter(columns))
+    table = console.table("without", *columns.values())
+    order = sorted(parts, key=lambda part: (part["kind"] != "base", -abs(part[first])))
+    for part in order[: 1 + _SHOWN]:
+        what = "all that it changes of the base" if part["kind"] == "base" else f"{part['kind']} {part['name']}"
+        table.add_row(what, *(f"{part[name]:+.4f}" for name in columns))
+    console.out.print(table)
