@@ -134,8 +134,9 @@ def _say_cut(count: int) -> None:
 
 
 def _write(client: "Client", ref: str, file: Path, out: Path, reading: Any, wanted: Mapping[str, Any]) -> None:
-    from onebert_server.cli.answers import WRITERS, AnswersFile  # noqa: PLC0415
+    from onebert_server.cli.answers import AnswersFile  # noqa: PLC0415
     from onebert_store.disk import written_whole  # noqa: PLC0415
+    from onebert_store.tables.writers import WRITERS  # noqa: PLC0415
 
     if out.suffix.lower() not in WRITERS:
         raise typer.BadParameter(f"--out ends in one of {', '.join(WRITERS)}")

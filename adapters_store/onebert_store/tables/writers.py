@@ -1,0 +1,130 @@
+"""Writes rows of cells as a file: CSV, JSON lines or Parquet, row by row."""
+
+import csv
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from io import TextIOWrapper
+from typing import Any, BinaryIO, Protocol
+
+from onebert_store.errors import InvalidData
+
+_ROWS = 4096  # of a row group
+
+
+class Writer(Protocol):
+    """Takes rows in order; made with the file, its columns and their types."""
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Writes a row, or keeps it for the next write."""
+
+    def end(self) -> None:
+        """Writes what is left; the file stays open."""
+
+
+class CsvWriter:
+    """Lists and objects are JSON in their cells. See Writer.
+
+    Cells are written as they are, also those that begin with = or @, which a spreadsheet may take for a formula: what
+    is put before them to prevent that would be in the data of everybody else.
+    """
+
+    def __init__(self, file: BinaryIO, columns: Sequence[str], types: Mapping[str, Any]) -> None:
+        self._columns = columns
+        # JSON may have half of a surrogate pair, which UTF-8 has not.
+        self._text = TextIOWrapper(file, encoding="utf-8", errors="replace", newline="", write_through=True)
+        self._writer = csv.writer(self._text, lineterminator="\r\n")
+        self._writer.writerow(columns)
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """See Writer."""
+        self._writer.writerow([_cell(row.get(name)) for name in self._columns])
+
+    def end(self) -> None:
+        """See Writer."""
+        self._text.detach()
+
+
+class JsonWriter:
+    """Cells as JSON has them; others, as dates, as text. See Writer."""
+
+    def __init__(self, file: BinaryIO, columns: Sequence[str], types: Mapping[str, Any]) -> None:
+        self._file, self._columns = file, columns
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """See Writer."""
+        line = _json({name: _finite(row.get(name)) for name in self._columns})
+        self._file.write(line.encode(errors="replace") + b"\n")
+
+    def end(self) -> None:
+        """See Writer."""
+
+
+class ParquetWriter:
+    """Columns with the types that they have in the input; of a text file all are text. See Writer."""
+
+    def __init__(self, file: BinaryIO, columns: Sequence[str], types: Mapping[str, Any]) -> None:
+        import pyarrow  # noqa: PLC0415 - slow to import, and few files need it
+        import pyarrow.parquet  # noqa: PLC0415
+
+        self._schema = pyarrow.schema([(name, types.get(name, pyarrow.string())) for name in columns])
+        self._writer = pyarrow.parquet.ParquetWriter(file, self._schema, compression="zstd")
+        self._held: list[Mapping[str, Any]] = []
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """See Writer."""
+        self._held.append(row)
+        if len(self._held) == _ROWS:
+            self._write()
+
+    def end(self) -> None:
+        """See Writer."""
+        if self._held:
+            self._write()
+        self._writer.close()
+
+    def _write(self) -> None:
+        import pyarrow  # noqa: PLC0415
+
+        columns = []
+        for column in self._schema:
+            cells = [row.get(column.name) for row in self._held]
+            if pyarrow.types.is_string(column.type):
+                cells = [None if cell is None else _clean(_cell(cell)) for cell in cells]
+            try:
+                columns.append(pyarrow.array(cells, column.type))
+            except (pyarrow.ArrowException, ValueError, TypeError):
+                raise InvalidData(f"the column {column.name[:40]} cannot be written to Parquet; write .jsonl") from None
+        self._writer.write_table(pyarrow.Table.from_arrays(columns, schema=self._schema))
+        self._held = []
+
+
+WRITERS: Mapping[str, Callable[[BinaryIO, Sequence[str], Mapping[str, Any]], Writer]] = {
+    ".csv": CsvWriter,
+    ".jsonl": JsonWriter,
+    ".parquet": ParquetWriter,
+}
+
+
+def _cell(cell: Any) -> Any:
+    return (
+        _json(cell)
+        if isinstance(cell, dict | list)
+        else cell
+        if isinstance(cell, str)
+        else ""
+        if cell is None
+        else str(cell)
+    )
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _finite(cell: Any) -> Any:
+    return None if isinstance(cell, float) and not math.isfinite(cell) else cell
+
+
+def _clean(text: str) -> str:
+    return text if text.isascii() else text.encode(errors="replace").decode()
