@@ -154,18 +154,18 @@ def main() -> None:
     lines = [claim.check(results) for claim in CLAIMS]
     write_section(PAGE, "claims", markdown_table(["paper", "claim", "found, in percentage points", "verdict"], lines))
     PICTURES.mkdir(exist_ok=True)
-    for old in PICTURES.glob("*.png"):
+    for old in PICTURES.glob("*.svg"):
         old.unlink()
     for picture in draw(results):
         for kind in ("scores", "gaps"):
             if picture.name.endswith(f"-{kind}"):
-                (PICTURES / f"{kind}.png").write_bytes(picture.png)
+                (PICTURES / f"{kind}.svg").write_text(picture.file(), encoding="utf-8")
     # BitFit is drawn alone, so that its picture has a color scale of its own, as in the paper's figure.
     (bitfit,) = collect(record for record in records if record.method == "bitfit")
     changes = [picture for picture in draw(bitfit) if "-change-" in picture.name]
     for column, picture in zip(bitfit.columns, changes, strict=True):
-        (PICTURES / f"change-{column.data}.png").write_bytes(picture.png)
-    lines = [f"![{column.data}](study/change-{column.data}.png)" for column in bitfit.columns]
+        (PICTURES / f"change-{column.data}.svg").write_text(picture.file(), encoding="utf-8")
+    lines = [f"![{column.data}](study/change-{column.data}.svg)" for column in bitfit.columns]
     write_section(PAGE, "change", "\n".join(lines))
 
 

@@ -1,21 +1,22 @@
 """Reports: reading records, choosing settings, averaging, and showing the results in page and pictures."""
 
-import io
 import json
+import re
 from html.parser import HTMLParser
+from itertools import pairwise
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
-from matplotlib.image import imread
 
 from onebert_store.errors import InvalidInput
-from onebert_training.report.bars import Shown, draw_bars, draw_dots
 from onebert_training.report.cli import report
-from onebert_training.report.curves import draw_seeds
+from onebert_training.report.curves import draw_seeds, middle_of
 from onebert_training.report.figures import draw
 from onebert_training.report.page import render
+from onebert_training.report.plots import Axis, axis_for
 from onebert_training.report.records import Evaluation, Record, load_records
+from onebert_training.report.scores import Dot, dots
 from onebert_training.report.tables import collect, format_configuration, results_markdown, varied
 
 HOSTILE = '<script>alert("$x^")</script> & | `a` 😀'
@@ -221,36 +222,64 @@ def test_no_average_where_a_data_set_comes_in_several_sizes():
 
 def test_page_needs_no_network_and_shows_names_as_they_are():
     (found,) = results(make(data=HOSTILE, history=history()), make(method="full", data=HOSTILE))
-    page = Page(render([(found, draw(found))]))
+    page = Page(render([(found, draw(found))], [(HOSTILE, "runs/evaluated/a'b.html")]))
     assert "script" not in page.tags
-    assert page.tags.count("img") == 2
-    assert all(address.startswith("data:image/png;base64,") for address in page.addresses)
-    assert HOSTILE in page.texts
+    assert page.tags.count("svg") == 4  # scores, and one of each curve
+    assert page.addresses == ["runs/evaluated/a%27b.html"]
+    assert page.texts.count(HOSTILE) > 1
 
 
 def test_a_phone_is_told_not_to_lay_the_page_out_as_a_desktop():
     assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in render([])
 
 
-def test_scores_are_dots_and_only_bars_begin_at_zero():
-    shown = [Shown(0, 80.0, 2.0, best=True), Shown(1, 82.0, None, best=False)]
-    ax = Figure().subplots()
-    low, high = draw_dots(ax, shown)
-    assert not ax.patches
-    assert 70 < low < 78
-    assert high > 82
-    ax = Figure().subplots()
-    assert draw_bars(ax, shown)[0] == 0
-    assert [bar.get_x() for bar in ax.patches] == [0, 0]
+def elements(panel, name):
+    """Attributes of the elements of a panel."""
+    return [one.attrib for one in ElementTree.fromstring(panel.svg()).iter(f"{{http://www.w3.org/2000/svg}}{name}")]
+
+
+def test_scores_are_dots_whose_axis_does_not_begin_at_zero_and_gaps_have_it():
+    rows = [Dot("a", 80.0, 2.0, "80.0 ± 2.0", best=True), Dot("b", 82.0, None, "82.0")]
+    scores, gaps = dots(rows, "rte", "accuracy, %"), dots(rows, "rte", "gap", zero=True)
+    for panel in (scores, gaps):
+        upper, lower = (float(one["cx"]) for one in elements(panel, "circle"))
+        (whisker,) = (one for one in elements(panel, "line") if one["class"] == "whisker")
+        # The whisker reaches two units to both sides of its dot, and the dots are two units apart.
+        assert float(whisker["x2"]) - upper == pytest.approx(lower - upper, abs=0.11)
+        assert upper - float(whisker["x1"]) == pytest.approx(lower - upper, abs=0.11)
+    apart = [float(elements(p, "circle")[1]["cx"]) - float(elements(p, "circle")[0]["cx"]) for p in (scores, gaps)]
+    assert apart[0] > 10 * apart[1]
+    assert "a 80.0 ± 2.0; b 82.0" in scores.says
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 1), (0.613, 0.6131), (-3, 800), (1e-7, 3e-7), (80.2, 84.9)])
+def test_ticks_are_a_few_round_numbers_within_the_axis(low, high):
+    axis = Axis(low, high, 10, 200)
+    ticks = axis.ticks()
+    assert 2 <= len(ticks) <= 6
+    assert all(low - 1e-12 <= tick <= high + 1e-12 for tick in ticks)
+    steps = {f"{b - a:.2e}" for a, b in pairwise(ticks)}
+    assert len(steps) == 1
+    assert re.match(r"[125]\.00e", steps.pop())
+    assert (axis.at(low), axis.at(high)) == (10, 200)
+
+
+def test_an_axis_has_room_for_one_number_for_none_and_for_what_is_infinite():
+    for values in ([], [0.0], [5.0], [float("nan"), float("inf"), 3.0]):
+        axis = axis_for(values, 0, 100)
+        assert axis.low < axis.high
+        assert all(axis.low < value < axis.high for value in values if np.isfinite(value))
+
+
+def seeds_of(traces, kept):
+    return draw_seeds(traces, kept, Axis(0, 4, 0, 400), Axis(0, 10, 100, 0), "bitfit", "loss")
 
 
 def test_two_seeds_have_no_median_and_what_was_kept_is_marked():
     traces = [[(Evaluation(step=10 * i, epoch=float(i)), i + seed) for i in range(3)] for seed in (0.0, 1.0)]
-    ax = Figure().subplots()
-    draw_seeds(ax, traces, kept=[10, None])
-    assert all(not isinstance(line.get_color(), str) for line in ax.lines)  # black is given by name
-    dots = [line for line in ax.lines if line.get_marker() == "o"]
-    assert [(line.get_xdata().tolist(), line.get_ydata().tolist()) for line in dots] == [([1.0], [1.0])]
+    panel = seeds_of(traces, [10, None])
+    assert [one["class"] for one in elements(panel, "polyline")] == ["curve thin", "curve thin"]
+    assert [(one["cx"], one["cy"]) for one in elements(panel, "circle")] == [("100.0", "90.0")]
 
 
 @pytest.mark.parametrize(
@@ -281,31 +310,29 @@ def test_extremes_are_drawn_without_a_warning():
         make("frozen" * 20, history=[{"step": 0, "epoch": 0, "loss": None}]),
     )
     for picture in draw(found):
-        pixels = imread(io.BytesIO(picture.png))
-        assert min(pixels.shape[:2]) > 200
-        assert pixels.std() > 0
+        drawn = ElementTree.fromstring(picture.file())
+        assert "nan" not in picture.file()
+        assert float(drawn.attrib["width"]) > 200
+        assert all(panel.body for panel in picture.panels)
 
 
-def test_the_black_line_is_the_median_of_the_seeds_that_go_on():
+def test_the_thick_line_is_the_median_of_the_seeds_that_go_on():
     losses = np.array([[3.0, 2.0, 1.0], [9.0, 5.0, 4.0], [4.0, 3.0, 2.0], [5.0, 6.0, np.nan], [6.0, 7.0, np.nan]])
     rounds = [
         [(Evaluation(step=10 * i, epoch=float(i)), value) for i, value in enumerate(row) if not np.isnan(value)]
         for row in losses
     ]
-    ax = Figure().subplots()
-    draw_seeds(ax, rounds)
-    *_, middle = ax.lines
-    assert middle.get_color() == "black"
-    np.testing.assert_allclose(middle.get_ydata(), np.nanmedian(losses, axis=0))
-    draw_seeds(ax, [rounds[0], *([r[:2] for r in rounds[1:]])])
-    assert len(ax.lines[-1].get_ydata()) == 2  # one seed of five is no median
+    assert [value for _, value in middle_of(rounds)] == np.nanmedian(losses, axis=0).tolist()
+    thick = [one for one in elements(seeds_of(rounds, [None] * 5), "polyline") if one["class"] == "curve middle"]
+    assert [one["points"] for one in thick] == ["0.0,50.0 100.0,50.0 200.0,80.0"]
+    assert len(middle_of([rounds[0], *(one[:2] for one in rounds[1:])])) == 2  # one seed of five is no median
 
 
 def test_command_writes_page_and_pictures(tmp_path, capsys):
     folder = write(tmp_path / "runs", make(history=history()), make(seed=1, history=history(0.1)))
     report([folder], tmp_path / "out" / "here")
     names = sorted(path.name for path in (tmp_path / "out" / "here").iterdir())
-    assert names == ["01-tiny-scores.png", "02-tiny-curves-rte-accuracy-test.png", "report.html"]
+    assert names == ["01-tiny-scores.svg", "02-tiny-curves-rte-accuracy-test.svg", "report.html"]
     assert capsys.readouterr().out.startswith("2 runs, 2 pictures: ")
 
 

@@ -1,5 +1,6 @@
 """The command `onebert report`."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -13,16 +14,16 @@ def report(
     ),
     markdown: Annotated[bool, typer.Option("--markdown", help="Only print the results table, as Markdown.")] = False,
 ) -> None:
-    """Draw runs as the papers do: tables, bars, curves, sizes and changes, on one page that needs no network.
+    """Draw runs as the papers do: tables, scores, curves, sizes and changes, on one page that needs no network.
 
     The settings of each method are chosen on validation; figures for which the records have no numbers are left out.
     """
-    # Imported here because `onebert --help` imports this file, and matplotlib is slow.
+    # Imported here because `onebert --help` imports this file.
     from onebert_store.command import console  # noqa: PLC0415
     from onebert_training.report.figures import draw  # noqa: PLC0415
     from onebert_training.report.page import render  # noqa: PLC0415
-    from onebert_training.report.records import load_records, missing  # noqa: PLC0415
-    from onebert_training.report.tables import collect, results_markdown  # noqa: PLC0415
+    from onebert_training.report.records import load_records, missing, page_of  # noqa: PLC0415
+    from onebert_training.report.tables import choose, collect, results_markdown  # noqa: PLC0415
 
     records = load_records(runs)
     for sentence in missing(runs):
@@ -35,6 +36,8 @@ def report(
         out.mkdir(parents=True, exist_ok=True)
         pictures = [picture for _, drawn in sections for picture in drawn]
         for number, picture in enumerate(pictures, start=1):
-            (out / f"{number:02}-{picture.name}.png").write_bytes(picture.png)
-        (out / "report.html").write_text(render(sections), encoding="utf-8")
+            (out / f"{number:02}-{picture.name}.svg").write_text(picture.file(), encoding="utf-8")
+        best = [(run, page) for results, _ in sections for run in choose(results) if (page := page_of(run, runs))]
+        links = [(f"{run.data_name}, {run.metric}: {run.method}", os.path.relpath(page, out)) for run, page in best]
+        (out / "report.html").write_text(render(sections, links), encoding="utf-8")
     console.out.print(f"{len(records)} runs, {len(pictures)} pictures: {out / 'report.html'}", soft_wrap=True)

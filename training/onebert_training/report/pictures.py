@@ -1,55 +1,53 @@
-"""The style that all pictures share, colors that color-blind people can tell apart, and saving."""
+"""A picture of a report: panels side by side on the page, and together in a file of their own."""
 
-import io
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from math import ceil
 
-from matplotlib.figure import Figure
+from onebert_training.report.document import style
+from onebert_training.report.plots import Panel
 
-# Okabe and Ito's colors without black, in which medians are drawn, and without yellow, which is faint on white.
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
-MARKERS = "osD^vPX"
-STYLES = ("-", "--", ":", "-.")
-STYLE: dict[Any, Any] = {
-    "font.size": 9,
-    "axes.titlesize": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "figure.dpi": 130,
-    "text.parse_math": False,  # a `$` in a name is a dollar
-}
-LABEL = 40  # characters of a name that are shown
+ACROSS = 3  # panels beside each other in a file
+_GAP = 24
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure as PNG, with its file's name, title and caption."""
+    """Panels with their file's name, title and caption."""
 
     name: str
     title: str
     caption: str
-    png: bytes
+    panels: tuple[Panel, ...]
+
+    def file(self) -> str:
+        """The whole picture as an SVG file with the colours of the pages."""
+        across = min(ACROSS, len(self.panels))
+        width = max(panel.width for panel in self.panels)
+        rows = [self.panels[i * across : (i + 1) * across] for i in range(ceil(len(self.panels) / across))]
+        parts: list[str] = []
+        y: float = _GAP
+        for row in rows:
+            for i, panel in enumerate(row):
+                place = f'x="{_GAP + i * (width + _GAP):g}" y="{y:g}" width="{panel.width:g}" height="{panel.height:g}"'
+                parts.append(panel.svg(place))
+            y += max(panel.height for panel in row) + _GAP
+        total = _GAP + across * (width + _GAP)
+        ground = '<rect width="100%" height="100%" style="fill: var(--ground)"/>'
+        body = f"<style>{style()}</style>{ground}{''.join(parts)}"
+        return Panel(total, y, self.title, body).svg(f'width="{total:g}" height="{y:g}"') + "\n"
 
 
-def short(text: str) -> str:
-    """A name, cut to `LABEL` characters."""
-    text = " ".join(text.split())
-    return text if len(text) <= LABEL else f"{text[: LABEL - 13]}…{text[-12:]}"
-
-
-def save(figure: Figure, kind: str, base: str, title: str, caption: str) -> Picture:
-    """Renders a figure.
+def make(kind: str, base: str, title: str, caption: str, panels: Sequence[Panel]) -> Picture:
+    """A picture.
 
     Args:
-        figure: the finished figure.
-        kind: what the figure shows, for the file's name.
+        kind: what it shows, for the file's name.
         base: the base's name, for the file's name.
         title: title above the picture on the page.
         caption: caption below the picture.
+        panels: at least one.
     """
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", metadata={"Software": None})
     name = re.sub(r"[^A-Za-z0-9]+", "-", f"{base.rsplit('/', 1)[-1]}-{kind}").strip("-").lower()
-    return Picture(name[:100], title, caption, buffer.getvalue())
+    return Picture(name[:100], title, caption, tuple(panels))

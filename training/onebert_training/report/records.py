@@ -10,6 +10,8 @@ from onebert_store.errors import InvalidInput
 
 PLANNED = "planned"
 """The folder of a sweep's `--out` that has, as RECIPE.json, the names of the runs that the recipe asks for."""
+EVALUATED = "evaluated"
+"""The folder of a sweep's `--out` that has, as RUN.html, what rows say of the deltas to publish."""
 MAX_BYTES = 64 * 2**20
 
 Text = Annotated[str, Field(min_length=1, max_length=500)]
@@ -75,6 +77,7 @@ class Record(_Shown):
     history: tuple[Evaluation, ...] = ()
     change: tuple[Change, ...] = ()
     experiment: str | None = None
+    out: str | None = None
 
     @property
     def data_name(self) -> str:
@@ -133,6 +136,13 @@ def missing(paths: Iterable[Path]) -> list[str]:
                 is_are = "is" if lacking == 1 else "are"
                 said.append(f"{lacking} of the {len(names)} runs of {file.stem} {is_are} missing")
     return said
+
+
+def page_of(record: Record, paths: Iterable[Path]) -> Path | None:
+    """The page that a sweep has made of a run's delta, if any; `paths` are those of `load_records`."""
+    name = Path(record.out).stem if record.out else ""
+    pages = [path / EVALUATED / f"{name}.html" for path in paths]
+    return next((page for page in pages if name and page.is_file()), None)
 
 
 def _read(path: Path) -> Record:

@@ -1,56 +1,48 @@
-"""Draws scores of methods as dots with deviations, and generalization gaps as bars; a panel for each column."""
+"""Draws scores of methods, and generalization gaps, as dots with deviations; a panel for each column."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import ceil
 from statistics import fmean, stdev
 
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
-
-from onebert_training.report.style import COLORS, Picture, save, short
+from onebert_training.report.document import short
+from onebert_training.report.pictures import Picture, make
+from onebert_training.report.plots import Panel, axis_for, dot, line, text
 from onebert_training.report.tables import Column, Results, Trial, format_number, headings
 
 Numbers = tuple[float, float | None]  # mean and deviation
-Span = tuple[float, float]
+
+_LINE = 20
+_TOP = 50
+_LETTER = 6.4  # width of one, about
 
 
 @dataclass(frozen=True)
-class Shown:
-    """One method in one panel."""
+class Dot:
+    """One line of a panel.
 
-    line: int
-    mean: float
+    Attributes:
+        name: what is measured.
+        value: its number.
+        spread: on both sides of it; None where there is none.
+        says: the number in words.
+        best: whether it stands out.
+    """
+
+    name: str
+    value: float
     spread: float | None
-    best: bool
-
-    @property
-    def low(self) -> float:
-        """The mean minus the deviation."""
-        return self.mean - (self.spread or 0)
-
-    @property
-    def high(self) -> float:
-        """The mean plus the deviation."""
-        return self.mean + (self.spread or 0)
-
-
-Draw = Callable[[Axes, Sequence[Shown]], Span]  # draws; returns the axis's lower end and the end of what is drawn
+    says: str
+    best: bool = False
 
 
 def draw_scores(results: Results) -> list[Picture]:
     """Draws means and deviations of every method (What Parameters to Freeze?, Figures 1, 5 and 7)."""
-
-    def numbers(trial: Trial) -> Numbers:
-        return trial.mean, trial.spread
-
-    figure = _panels(results, numbers, "", draw_dots)
+    panels = _panels(results, lambda trial: (trial.mean, trial.spread))
     caption = (
         "Mean over the seeds as a dot, with the standard deviation, at the settings that are best on validation; "
-        "the best method of each panel is orange. Axes do not begin at 0."
+        "the best method of each panel stands out. Axes do not begin at 0."
     )
-    return [save(figure, "scores", results.base, "Scores by method", caption)] if figure else []
+    return [make("scores", results.base, "Scores by method", caption, panels)] if panels else []
 
 
 def draw_gaps(results: Results) -> list[Picture]:
@@ -60,79 +52,56 @@ def draw_gaps(results: Results) -> list[Picture]:
         gaps = trial.gaps
         return (fmean(gaps), stdev(gaps) if len(gaps) > 1 else None) if gaps else None
 
-    figure = _panels(results, numbers, "gap, ", draw_bars)
+    panels = _panels(results, numbers, gap=True)
     caption = "How much better the training rows score than the measured split; mean and standard deviation."
-    return [save(figure, "gaps", results.base, "Generalization gap", caption)] if figure else []
+    return [make("gaps", results.base, "Generalization gap", caption, panels)] if panels else []
 
 
-def _panels(
-    results: Results,
-    numbers: Callable[[Trial], Numbers | None],
-    label: str,
-    draw: Callable[[Axes, Sequence[Shown]], Span],
-) -> Figure | None:
-    """A figure of one panel for each column and one line for each method; None if there is nothing to show."""
-    found = {key: value for key, trial in results.best.items() if (value := numbers(trial)) is not None}
-    panels = [(c, title) for c, title in zip(results.columns, headings(results), strict=True) if _any(found, c)]
-    methods = [method for method in results.methods if any(key[0] == method for key in found)]
-    if not panels:
-        return None
-    across = min(3, len(panels))
-    down = ceil(len(panels) / across)
-    size = (2.6 + 2.9 * across, down * (1.1 + 0.27 * len(methods)))
-    figure = Figure(size, layout="constrained")
-    axes = list(figure.subplots(down, across, sharey=True, squeeze=False).flat)
-    for ax in axes:
-        ax.set_visible(False)
-    for (column, title), ax in zip(panels, axes, strict=False):
-        ax.set_visible(True)
-        winners = results.winners(column) if draw is draw_dots else set()
-        shown = [
-            Shown(line, *found[method, column], method in winners)
-            for line, method in enumerate(methods)
-            if (method, column) in found
+def _panels(results: Results, numbers: Callable[[Trial], Numbers | None], gap: bool = False) -> list[Panel]:
+    panels = []
+    for column, (title, under) in zip(results.columns, headings(results), strict=True):
+        winners = set() if gap else results.winners(column)
+        rows = [
+            Dot(method, *found, _says(column, *found), method in winners)
+            for method in results.methods
+            if (trial := results.best.get((method, column))) and (found := numbers(trial))
         ]
-        _finish(ax, column, shown, draw(ax, shown))
-        ax.set_yticks(range(len(methods)), [short(method) for method in methods])
-        ax.set_title("\n".join(map(short, title)))
-        ax.set_xlabel(f"{label}{column.unit}")
-    axes[0].set_ylim(len(methods) - 0.4, -0.6)
-    return figure
+        if rows:
+            panels.append(dots(rows, title, f"{'gap, ' * gap}{under}", zero=gap))
+    return panels
 
 
-def _any(found: Mapping[tuple[str, Column], object], column: Column) -> bool:
-    return any(key[1] == column for key in found)
+def _says(column: Column, mean: float, spread: float | None) -> str:
+    shown = format_number(column, mean)
+    return shown if spread is None else f"{shown} ± {format_number(column, spread)}"
 
 
-def draw_dots(ax: Axes, shown: Sequence[Shown]) -> Span:
-    """Draws dots with deviations; unlike bars, they allow an axis that does not begin at zero."""
-    for one in shown:
-        color = COLORS[5] if one.best else COLORS[0]
-        ax.errorbar(one.mean, one.line, xerr=one.spread, fmt="o", color=color, lw=1.2, capsize=2, ms=5)
-    low, high = min(one.low for one in shown), max(one.high for one in shown)
-    room = 0.08 * (high - low) or 0.02 * abs(high) or 1.0
-    return low - room, high + room
+def dots(rows: Sequence[Dot], title: str, under: str, zero: bool = False) -> Panel:
+    """A line for each row; with `zero` the axis has 0 on it."""
+    names = [_cut(row.name) for row in rows]
+    left = 12 + _LETTER * max(map(len, names))
+    right = 328 - _LETTER * max(len(row.says) for row in rows)
+    ends = [row.value + side * (row.spread or 0) for row in rows for side in (-1, 1)]
+    x, bottom = axis_for(ends, left, right, zero), _TOP + _LINE * len(rows) - 6
+    parts = [text(0, 13, short(title), kind="head"), text(0, 28, under)]
+    for tick in x.ticks(4):
+        parts += [
+            line(x.at(tick), 38, x.at(tick), bottom, "grid"),
+            text(x.at(tick), bottom + 14, f"{tick:g}", "middle"),
+        ]
+    if zero:
+        parts.append(line(x.at(0), 38, x.at(0), bottom, "axis"))
+    for number, (row, name) in enumerate(zip(rows, names, strict=True)):
+        y, kind = _TOP + _LINE * number, "best" if row.best else "ink"
+        marks = dot(x.at(row.value), y, f"{row.name}: {row.says}")
+        if row.spread is not None:
+            marks = line(x.at(row.value - row.spread), y, x.at(row.value + row.spread), y, "whisker") + marks
+        parts.append(marks if row.best else f'<g class="other">{marks}</g>')
+        parts += [text(0, y + 4, name, kind=kind), text(340, y + 4, row.says, "end", kind)]
+    shown = "; ".join(f"{row.name} {row.says}" for row in rows)
+    return Panel(340, bottom + 20, f"{title}, {under}: {shown}", "".join(parts))
 
 
-def draw_bars(ax: Axes, shown: Sequence[Shown]) -> Span:
-    """Draws bars, which begin at zero."""
-    for one in shown:
-        ax.barh(one.line, one.mean, height=0.72, color=COLORS[0], xerr=one.spread, error_kw={"lw": 1, "capsize": 2})
-    low, high = min(0.0, *(one.low for one in shown)), max(0.0, *(one.high for one in shown))
-    return low - (0.05 * (high - low) if low < 0 else 0), high
-
-
-def _finish(ax: Axes, column: Column, shown: Sequence[Shown], span: Span) -> None:
-    """Adds numbers beside the dots or bars, ticks and a grid."""
-    low, high = span
-    room = (high - low) or 1.0
-    for one in shown:
-        text = format_number(column, one.mean)
-        text += f" ± {format_number(column, one.spread)}" if one.spread is not None else ""
-        ax.text(max(one.high, low) + 0.03 * room, one.line, text, va="center", fontsize=7.5)
-    right = high + 0.5 * room  # room for the numbers
-    ticks = MaxNLocator(5, steps=[1, 2, 5, 10]).tick_values(low, high)
-    ax.set_xticks([tick for tick in ticks if low <= tick <= right])
-    ax.set_xlim(low, right)
-    ax.grid(axis="x", lw=0.4, color="#dddddd")
-    ax.tick_params(axis="y", length=0)
+def _cut(name: str) -> str:
+    name = short(name)
+    return name if len(name) <= 22 else f"{name[:13]}…{name[-8:]}"

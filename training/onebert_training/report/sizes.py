@@ -1,16 +1,14 @@
 """Draws scores against the number of training rows, for data sets that were used in several sizes."""
 
 from collections.abc import Sequence
-from itertools import cycle
-from math import ceil
-from typing import Any
+from math import log10
 
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator
+from onebert_training.report.document import short
+from onebert_training.report.pictures import Picture, make
+from onebert_training.report.plots import Axis, Panel, axis_for, color, dot, fill, line, path, text
+from onebert_training.report.tables import Column, Results, format_trial
 
-from onebert_training.report.style import COLORS, MARKERS, STYLES, Picture, save, short
-from onebert_training.report.tables import Column, Results
+_TOP, _BOTTOM, _LEFT, _RIGHT = 46, 210, 40, 330
 
 
 def draw_sizes(results: Results) -> list[Picture]:
@@ -19,52 +17,42 @@ def draw_sizes(results: Results) -> list[Picture]:
     for column in results.columns:
         if column.train_rows:
             groups.setdefault((column.data, column.metric, column.split), []).append(column)
-    several = {key: columns for key, columns in groups.items() if len(columns) > 1}
-    if not several:
-        return []
-    across = min(2, len(several))
-    down = ceil(len(several) / across)
-    height = max(3.4, 0.24 * len(results.methods))
-    figure = Figure((4.3 * across + 2.4, height * down), layout="constrained")
-    axes = list(figure.subplots(down, across, squeeze=False).flat)
-    handles: dict[str, Any] = {}
-    for ax, columns in zip(axes, several.values(), strict=False):
-        handles |= _panel(ax, results, columns)
-    for ax in axes[len(several) :]:
-        ax.set_visible(False)
-    figure.legend(handles.values(), handles.keys(), loc="outside right center", frameon=False)
+    panels = [_panel(results, columns) for columns in groups.values() if len(columns) > 1]
     caption = "Mean over the seeds with the standard deviation, at the settings that are best on validation."
-    return [save(figure, "sizes", results.base, "Score against training rows", caption)]
+    return [make("sizes", results.base, "Score against training rows", caption, panels)] if panels else []
 
 
-def _panel(ax: Axes, results: Results, columns: Sequence[Column]) -> dict[str, Any]:
-    rows = sorted({column.train_rows for column in columns})
-    handles: dict[str, Any] = {}
-    looks = zip(cycle(COLORS), cycle(MARKERS), results.methods, strict=False)
-    for line, (color, marker, method) in enumerate(looks):
-        trials = [trial for column in columns if (trial := results.best.get((method, column)))]
-        if not trials:
-            continue
-        # Methods are shifted by up to 4 % of the axis, so that error bars at one size do not cover each other.
-        shift = (rows[-1] / rows[0]) ** (0.04 * ((line + 0.5) / len(results.methods) - 0.5))
-        x = [trial.column.train_rows * shift for trial in trials]
-        handles[short(method)] = ax.errorbar(
-            x,
-            [trial.mean for trial in trials],
-            [trial.spread or 0 for trial in trials],
-            ls=STYLES[line // len(COLORS) % len(STYLES)],
-            lw=1.3,
-            color=color,
-            marker=marker,
-            ms=4,
-            elinewidth=0.8,
-            capsize=2,
-        )
-    ax.set_xscale("log")
-    ax.set_xticks(rows, [f"{count:,}" for count in rows], rotation=35, ha="right", rotation_mode="anchor")
-    ax.xaxis.set_minor_locator(NullLocator())
-    ax.set_title(short(columns[0].data))
-    ax.set_xlabel("training rows")
-    ax.set_ylabel(f"{columns[0].unit}, {columns[0].split}")
-    ax.grid(lw=0.4, color="#dddddd")
-    return handles
+def _panel(results: Results, columns: Sequence[Column]) -> Panel:
+    trials = {method: [t for c in columns if (t := results.best.get((method, c)))] for method in results.methods}
+    trials = {method: found for method, found in trials.items() if found}
+    ends = [t.mean + side * (t.spread or 0) for found in trials.values() for t in found for side in (-1, 1)]
+    y = axis_for(ends, _BOTTOM, _TOP)
+    sizes = sorted({column.train_rows for column in columns})
+    # Rows grow by factors, so the axis is of their logarithm.
+    x = Axis(log10(sizes[0]), log10(sizes[-1]), _LEFT + 14, _RIGHT - 14)
+    under = f"{columns[0].unit}, {columns[0].split}; by training rows"
+    parts = [text(0, 13, short(columns[0].data), kind="head"), text(0, 28, under)]
+    for tick in y.ticks():
+        parts += [
+            line(_LEFT, y.at(tick), _RIGHT, y.at(tick), "grid"),
+            text(_LEFT - 6, y.at(tick) + 4, f"{tick:g}", "end"),
+        ]
+    parts += [text(x.at(log10(size)), _BOTTOM + 16, f"{size:,}", "middle") for size in sizes]
+    for number, (method, found) in enumerate(trials.items()):
+        # Methods are shifted a little, so that the deviations at one size do not cover each other.
+        shift = 16 * ((number + 0.5) / len(trials) - 0.5)
+        points = [(x.at(log10(t.column.train_rows)) + shift, y.at(t.mean)) for t in found]
+        parts.append(path(points, "curve", color(number)))
+        for (at, height), trial in zip(points, found, strict=True):
+            if trial.spread:
+                low, high = y.at(trial.mean - trial.spread), y.at(trial.mean + trial.spread)
+                parts.append(path([(at, low), (at, high)], "curve", color(number)))
+            says = f"{method}, {trial.column.train_rows:,} rows: {format_trial(trial)}"
+            parts.append(dot(at, height, says, "series", 3.5, fill(number)))
+        row, side = divmod(number, 2)
+        place = _BOTTOM + 38 + 17 * row
+        parts.append(path([(165 * side, place - 4), (165 * side + 16, place - 4)], "curve", color(number)))
+        parts.append(text(165 * side + 22, place, short(method)[:22], kind="ink"))
+    shown = "; ".join(f"{method} {', '.join(map(format_trial, found))}" for method, found in trials.items())
+    height = _BOTTOM + 38 + 17 * ((len(trials) + 1) // 2)
+    return Panel(340, height, f"{columns[0].data}, {under}, {sizes}: {shown}", "".join(parts))

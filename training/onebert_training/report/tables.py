@@ -124,6 +124,20 @@ def collect(records: Iterable[Record]) -> list[Results]:
     return [_of_base(base, list(group)) for base, group in groupby(by_base, key=lambda record: record.base)]
 
 
+def choose(results: Results) -> list[Record]:
+    """The run to publish for each data set and metric.
+
+    Among the runs with a delta: the settings whose mean over the seeds is best on the validation split, and of these
+    the seed that is best there.
+    """
+    trials: dict[tuple[str, str], list[Trial]] = {}
+    for trial in results.best.values():
+        if all(run.file_bytes is not None for run in trial.runs):
+            trials.setdefault((trial.column.data, trial.column.metric), []).append(trial)
+    best = [max(own, key=lambda trial: trial.column.sign * trial.validation) for own in trials.values()]
+    return [max(trial.runs, key=lambda run: trial.column.sign * run.decided) for trial in best]
+
+
 def scaled(column: Column, score: float) -> float:
     """A score as it is printed."""
     return score if column.metric in LOWER_IS_BETTER else 100 * score
