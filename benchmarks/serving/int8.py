@@ -86,7 +86,7 @@ def score(base: Base, file: Path, data: Path) -> float:
     delta = load(file)
     manifest = delta.manifest
     source = str(data / str(manifest.training["task"]))
-    _, examples, _ = load_split(source, Columns(), manifest.task_type, manifest.labels)
+    examples = load_split(source, Columns(), manifest.task_type, manifest.labels).split
     tokens = base.tokenizer.encode(examples.texts, manifest.max_length, align=manifest.per_token)
     with torch.no_grad():
         row = fold(base, to_tensors(delta, base), manifest.pooling)

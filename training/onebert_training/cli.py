@@ -106,6 +106,31 @@ def evaluate(
     data: Data,
     reading: ReadOptions,
     split: Split = None,
+    slices: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--slice",
+            metavar="COLUMN",
+            help="Measure by the values of this column, too; may be given several times.",
+            rich_help_panel=DATA.title,
+        ),
+    ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write a page (.html) with classes, confusion, calibration, slices and the worst rows.",
+            rich_help_panel=OUTPUT.title,
+        ),
+    ] = None,
+    predictions: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write the rows with what is right and what is answered: .csv, .jsonl or .parquet.",
+            rich_help_panel=OUTPUT.title,
+        ),
+    ] = None,
     base: BaseName = None,
     dtype: Dtype = "float32",
     device: Device = None,
@@ -113,11 +138,12 @@ def evaluate(
 ) -> None:
     """Measure a delta file on labeled data, here, without a server.
 
-    The data's labels are matched to the delta's by name.
+    The data's labels are matched to the delta's by name. Answers are those of a server, by the file's own thresholds
+    and temperature, but for windows: of a text that is longer than the task reads, the beginning is measured.
     """
     from onebert_training.commands.evaluate import run_evaluate  # noqa: PLC0415
 
-    run_evaluate(file, data, split, reading, base, dtype, device, as_json)
+    run_evaluate(file, data, split, reading, slices or [], report, predictions, base, dtype, device, as_json)
 
 
 @with_options

@@ -1,6 +1,6 @@
 """Columns of cells, and where in its file each row stands."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from onebert_store.tables.places import Places, places_in
@@ -66,6 +66,11 @@ class Table(Mapping[str, list[Any]]):
         """The table with these rows only."""
         columns = {name: [cells[row] for row in rows] for name, cells in self._columns.items()}
         return Table(columns, self.origin, self.places.take(rows), self.label_names, self.notes, self.kinds)
+
+    def only(self, names: Collection[str]) -> "Table":
+        """The table with these columns only, in its own order."""
+        columns = {name: cells for name, cells in self._columns.items() if name in names}
+        return Table(columns, self.origin, self.places, self.label_names, self.notes, self.kinds)
 
     def with_column(self, name: str, cells: list[Any], label_names: tuple[str, ...]) -> "Table":
         """The table with one more column of labels, which replaces a column of the same name."""

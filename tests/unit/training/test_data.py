@@ -115,7 +115,7 @@ def test_labels_that_are_numbers_are_read_alike_in_every_split(tmp_path, listed,
     else:
         assert data.splits["train"].gold.tolist() == gold
         assert data.splits["validation"].gold.tolist() == gold[:2]
-        _, split, _ = load_split(str(tmp_path), Columns(), "single_label", tuple(listed), "validation")
+        split = load_split(str(tmp_path), Columns(), "single_label", tuple(listed), "validation").split
         assert split.gold.tolist() == gold[:2]
 
 
@@ -246,11 +246,13 @@ def test_the_digest_sees_every_cell(folder):
 
 
 def test_load_split_matches_labels_by_name(folder):
-    name, split, _ = load_split(str(folder), Columns(), "single_label", ("spam", "other", "ham"))
+    labeled = load_split(str(folder), Columns(), "single_label", ("spam", "other", "ham"))
+    name, split = labeled.name, labeled.split
     assert (name, len(split)) == ("test", 12)
     assert split.gold[:5].tolist() == [0, 2, 2, 2, 0]
-    assert load_split(str(folder), Columns(), "single_label", ("spam", "ham"), "validation")[0] == "validation"
-    name, split, _ = load_split(str(folder / "dev.csv"), Columns(), "single_label", ("spam", "ham"))
+    assert load_split(str(folder), Columns(), "single_label", ("spam", "ham"), "validation").name == "validation"
+    labeled = load_split(str(folder / "dev.csv"), Columns(), "single_label", ("spam", "ham"))
+    name, split = labeled.name, labeled.split
     assert (name, len(split)) == ("all", 8)
     with pytest.raises(InvalidData, match=r"test\.csv lines 3, 4, 5, 7, 8, 9, 11, 12 and 13: the label 'ham' is not"):
         load_split(str(folder), Columns(), "single_label", ("spam",))

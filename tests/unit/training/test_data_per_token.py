@@ -178,7 +178,8 @@ def test_questions_and_answers(tmp_path, ending, header, answers, facts):
     assert (data.task_type, data.labels) == ("span", ("start", "end"))
     assert data.splits["train"].texts == tuple((question, CONTEXT) for question, _ in QUESTIONS)
     assert data.splits["train"].gold == (ACCEPTED, ((46, "sixth"),))
-    name, split, _ = load_split(str(tmp_path), Columns(), "span", ("start", "end"))
+    labeled = load_split(str(tmp_path), Columns(), "span", ("start", "end"))
+    name, split = labeled.name, labeled.split
     assert (name, split.gold) == ("validation", data.splits["validation"].gold)
 
 

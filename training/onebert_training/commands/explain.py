@@ -117,7 +117,7 @@ def explain_data(
     """Shows what each layer and symbol of a delta does for labeled rows."""
     loaded = _load(file, base, dtype, device)
     manifest = loaded.delta.manifest
-    name, examples, metric = load_split(
+    name, examples, metric, *_ = load_split(
         data, reading.columns, manifest.task_type, manifest.labels, split, reading.encoding, reading.drop_unlabeled
     )
     examples = subset(examples, manifest.task_type, most, SPLIT_SEED)

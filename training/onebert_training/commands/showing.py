@@ -1,10 +1,11 @@
 """What `onebert train` and `onebert evaluate` show: a run's progress and its result."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from onebert_store.command import console
+from onebert_store.file.strict_json import shown
 from onebert_training.contest.contest import Kept, train_kept
 from onebert_training.fit.loop import Progress
 from onebert_training.fit.run import Run
@@ -34,7 +35,7 @@ def train_shown(run: Run, checkpoint: Path) -> Kept:
     at = Progress(0, run.steps)
     best: float | None = None
     with console.progress(describe=lambda: _line(run, at)) as bar:
-        shown = bar.add_task("", total=run.steps)
+        drawn = bar.add_task("", total=run.steps)
 
         def report(run: Run, progress: Progress) -> None:
             nonlocal at, best
@@ -47,7 +48,7 @@ def train_shown(run: Run, checkpoint: Path) -> Kept:
                     say(_line(run, progress))
             kept = "" if best is None or progress.testing else f", best {best:.4f}"
             doing = _where(run, progress) + kept + _rate(progress)
-            bar.update(shown, completed=progress.step, description=doing, refresh=progress.validation is not None)
+            bar.update(drawn, completed=progress.step, description=doing, refresh=progress.validation is not None)
 
         return train_kept(run, report, checkpoint)
 
@@ -109,12 +110,36 @@ def show_trained(record: Mapping[str, Any], patience: int) -> None:
 
 
 def show_evaluated(record: Mapping[str, Any]) -> None:
-    """Shows the metrics of a delta as a table, with warnings."""
-    table = console.facts()
-    table.add_row("metrics", _scores(record["metric"], record["metrics"]))
+    """Shows what was measured of a delta as tables, with warnings."""
+    table, metric = console.facts(), record["metric"]
+    table.add_row("metrics", _scores(metric, record["metrics"]))
+    if record["interval"] is not None:
+        table.add_row("", f"{metric} within {_between(record['interval'])}, 95 %")
+    for one in record["yardsticks"]:
+        table.add_row(shown(one["name"]), _scores(metric, one["metrics"]))
+    if (found := record["calibration"]) is not None:
+        said = f"confidence {found['confidence']:.4f}, right {found['right']:.4f}, ECE {found['ece']:.4f}"
+        table.add_row("calibration", said)
     table.add_row("time", f"{record['seconds']:.1f} s, {record['tokens_per_second']:,} tokens/s")
     table.add_row("digest", record["digest"])
     _show(f"{record['split']}: {record['rows']:,} rows", table, record["warnings"])
+    for one in record["slices"]:
+        _show_slice(one)
+
+
+def _show_slice(found: Mapping[str, Any]) -> None:
+    """The metric by the values of a column."""
+    metric = found["metric"]
+    table = console.table(shown(found["column"]), "rows", metric, "95 %", numbers=("rows", metric, "95 %"))
+    for one in found["values"]:
+        score = "" if one["score"] is None else f"{one['score']:.4f}"
+        between = "" if one["low"] is None else _between((one["low"], one["high"]))
+        table.add_row(one["value"], f"{one['rows']:,}", score, between)
+    console.out.print(table)
+
+
+def _between(ends: Sequence[float]) -> str:
+    return f"{ends[0]:.4f} to {ends[1]:.4f}"
 
 
 def _show(title: str, table: Any, warnings: list[str]) -> None:

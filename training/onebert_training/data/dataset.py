@@ -5,6 +5,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 from onebert_store.errors import InvalidData
 from onebert_store.file.manifest import TaskType
@@ -49,14 +50,38 @@ class Dataset:
     @cached_property
     def digest(self) -> str:
         """`sha256:…` over task type, labels and every example of every split."""
-        hasher = hashlib.sha256(json.dumps([self.task_type, self.labels]).encode())
-        for name, split in self.splits.items():
-            for i, (text, gold) in enumerate(zip(split.texts, split.plain_gold(), strict=True)):
-                words = split.words[i] if split.words else ()
-                # Words that are just the text split at single spaces are implied by the text and left out.
-                unusual = [words] if words and isinstance(text, str) and words != spans_of(text.split(" ")) else []
-                hasher.update(json.dumps([name, text, gold, *unusual]).encode() + b"\n")
-        return f"sha256:{hasher.hexdigest()}"
+        return digest_of(self.task_type, self.labels, self.splits)
+
+
+class Labeled(NamedTuple):
+    """One split with labels, to measure a delta on.
+
+    Attributes:
+        name: of the split; `all` where the source is a single file.
+        split: its examples.
+        metric: the metric that the source names, if any.
+        source: name of the source.
+        table: the rows of the source that the examples are made of, in their order, with all of its columns; empty
+            where these are not kept.
+    """
+
+    name: str
+    split: Split
+    metric: str | None
+    source: str
+    table: Table
+
+
+def digest_of(task_type: TaskType, labels: Sequence[str], splits: Mapping[str, Split]) -> str:
+    """`sha256:…` over task type, labels and every example of every split, by the splits' names."""
+    hasher = hashlib.sha256(json.dumps([task_type, list(labels)]).encode())
+    for name, split in splits.items():
+        for i, (text, gold) in enumerate(zip(split.texts, split.plain_gold(), strict=True)):
+            words = split.words[i] if split.words else ()
+            # Words that are just the text split at single spaces are implied by the text and left out.
+            unusual = [words] if words and isinstance(text, str) and words != spans_of(text.split(" ")) else []
+            hasher.update(json.dumps([name, text, gold, *unusual]).encode() + b"\n")
+    return f"sha256:{hasher.hexdigest()}"
 
 
 def load_dataset(
@@ -169,7 +194,7 @@ def load_split(
     split: str | None = None,
     encoding: str | None = None,
     drop_unlabeled: bool = False,
-) -> tuple[str, Split, str | None]:
+) -> Labeled:
     """Loads one split to measure a trained delta on.
 
     Args:
@@ -181,18 +206,17 @@ def load_split(
         encoding: of text files without a byte order mark; None finds it.
         drop_unlabeled: leave out rows without a label, which else are refused.
 
-    Returns:
-        The split's name, its examples, and the metric that the source names, if any.
-
     Raises:
         InvalidData: one sentence on what is wrong, with the row where there is one.
     """
-    read = read_source(source, encoding) if isinstance(source, str) else source
-    read, columns = join_label_columns(read, columns, task_type)
+    source = read_source(source, encoding) if isinstance(source, str) else source
+    read, columns = join_label_columns(source, columns, task_type)
     tables, _ = without_unlabeled(read, columns, drop_unlabeled)
     name = choose_split(replace(read, tables=tables), split)
     cells = Cells(name, tables[name], columns, read, cells_are_indices(tables.values(), columns, read, task_type))
-    return ("all" if read.single_file else name), cells.split(task_type, tuple(labels)), read.metric
+    examples = cells.split(task_type, tuple(labels))
+    rows = tables[name].take(cells.kept).only(source.tables[name])
+    return Labeled("all" if read.single_file else name, examples, read.metric, read.name, rows)
 
 
 def without_unlabeled(read: Source, columns: Columns, drop_rows: bool) -> tuple[dict[str, Table], list[str]]:

@@ -1,1 +1,1 @@
-"""What an evaluated delta knows and does not know."""
+"""What labeled rows say of a delta: classes, confusion, reliability, slices, the worst rows; calibration, suspects."""

@@ -1,0 +1,153 @@
+"""`onebert evaluate`: the numbers, the rows beside what is answered, and the page, as a user asks for them."""
+
+import csv
+import json
+from html.parser import HTMLParser
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+from sklearn.metrics import classification_report, confusion_matrix
+
+from bases import tiny_base
+from insight_records import HOSTILE, delta_of
+from onebert_encoder.base.base import load_base
+from onebert_store.file.format import save
+
+LABELS = ["good", "bad", HOSTILE]
+THINGS = ("parcel", "order", "invoice", "password", "screen")
+
+
+@pytest.fixture(scope="module")
+def base():
+    return load_base(str(tiny_base()))
+
+
+@pytest.fixture(scope="module")
+def rows():
+    drawn = np.random.default_rng(0).integers(3, size=90).tolist()
+    return [
+        {
+            "id": i,
+            "text": f"the {THINGS[i % 5]} is {i}",
+            "label": LABELS[drawn[i]],
+            "day": f"{i % 4}",
+            "n": i / 2,
+        }
+        for i in range(90)
+    ]
+
+
+@pytest.fixture
+def evaluate(onebert, base, rows, tmp_path):
+    """Evaluates a delta that answers as it likes on the rows as JSON lines."""
+    save(tmp_path / "tone.safetensors", delta_of(base, "single_label", LABELS))
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def run(*options):
+        data = ("--data", tmp_path / "rows.jsonl", "--base", tiny_base(), "--device", "cpu")
+        return onebert("evaluate", tmp_path / "tone.safetensors", *data, *options)
+
+    return run
+
+
+def read(path):
+    if path.suffix == ".csv":
+        with path.open(encoding="utf-8", newline="") as stream:
+            return list(csv.DictReader(stream))
+    if path.suffix == ".jsonl":
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return pyarrow.parquet.read_table(path).to_pylist()
+
+
+@pytest.mark.parametrize("ending", [".csv", ".jsonl", ".parquet"])
+def test_rows_are_written_with_what_is_answered_and_json_says_what_follows_from_them(evaluate, rows, tmp_path, ending):
+    out = tmp_path / f"out{ending}"
+    status, printed, error = evaluate("--json", "--predictions", out, "--slice", "day", "--slice", "N")
+    assert status == 0, error
+    record, written = json.loads(printed), read(out)
+    assert [row["text"] for row in written] == [row["text"] for row in rows]
+    assert [float(row["n"]) for row in written] == [row["n"] for row in rows]
+    gold, answers = ([row[f"tone_{name}"] for row in written] for name in ("gold", "answer"))
+    assert gold == [row["label"] for row in rows]
+    loss = np.array([float(row["tone_loss"]) for row in written])
+    right = np.array(gold) == np.array(answers)
+    # Where the answer is right its loss is minus the logarithm of its score.
+    scores = np.array([float(row["tone_score"]) for row in written])
+    assert loss[right] == pytest.approx(-np.log(scores[right]), rel=1e-4)
+
+    assert record["metrics"]["accuracy"] == pytest.approx(right.mean())
+    report = classification_report(gold, answers, output_dict=True, zero_division=0)
+    for one in record["classes"]["shown"]:
+        assert one["f1"]["value"] == pytest.approx(report[one["label"]]["f1-score"])
+    assert record["confusion"]["matrix"] == confusion_matrix(gold, answers, labels=LABELS).tolist()
+    by_day = {one["value"]: one["score"] for one in record["slices"][0]["values"]}
+    assert by_day == {str(day): pytest.approx(right[day::4].mean()) for day in range(4)}
+    bins = [one["rows"] for one in record["slices"][1]["values"]]
+    assert (sum(bins), len(bins)) == (90, 5)
+    assert set(bins) <= {17, 18, 19}
+    worst = np.sort(loss)[::-1][:20]
+    assert [one["loss"] for one in record["worst"]] == pytest.approx(worst)
+    assert record["yardsticks"][0]["metrics"]["accuracy"] == max(gold.count(label) for label in LABELS) / 90
+
+
+def test_the_page_loads_nothing_and_shows_texts_as_they_are(evaluate, tmp_path):
+    (tmp_path / "there").mkdir()
+    status, printed, error = evaluate("--report", tmp_path / "there" / "tone.html", "--slice", "day")
+    assert status == 0, error
+    assert f"written: {tmp_path / 'there' / 'tone.html'}" in printed
+    html = (tmp_path / "there" / "tone.html").read_text(encoding="utf-8")
+    found = {"script": [], "address": []}
+
+    class Elements(HTMLParser):
+        def handle_starttag(self, tag, attributes):
+            if tag in ("script", "link", "iframe", "img", "object", "form"):
+                found["script"].append(tag)
+            found["address"] += [value for name, value in attributes if name in ("href", "src", "xlink:href")]
+
+    Elements().feed(html)
+    assert found["script"] == []
+    delta, numbers = found["address"]
+    assert delta == "../tone.safetensors"
+    assert numbers.startswith("data:application/json;base64,")
+    assert "default-src 'none'" in html
+    for said in ("--slice day", "sha256:", "By day", "ECE", "single_label"):
+        assert said in html, said
+
+
+def test_without_options_the_score_stands_beside_the_answer_that_never_changes(evaluate):
+    status, printed, _ = evaluate()
+    assert status == 0
+    assert "always " in printed
+    assert "calibration" in printed
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--slice", "weekday"], "--slice: no column weekday (the columns are id, text, label, day, n)"),
+        (["--predictions", "out.xlsx"], "--predictions ends in one of .csv, .jsonl, .parquet"),
+        (["--report", "nowhere/page.html"], "--report: there is no folder nowhere"),
+        (["--predictions", "rows.jsonl"], "--predictions is a file that is read"),
+        (["--report", "tone.safetensors"], "--report is a file that is read"),
+    ],
+)
+def test_what_could_not_be_written_is_one_line_before_anything_slow(evaluate, tmp_path, monkeypatch, options, says):
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    status, printed, error = evaluate(*options)
+    assert (status, printed) == (1, "")
+    assert error.splitlines()[-1] == f"error: {says}"
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_column_of_the_data_is_never_written_over(onebert, evaluate, tmp_path, base):
+    evaluate("--predictions", tmp_path / "once.csv")
+    again = ("--data", tmp_path / "once.csv", "--label", "label", "--base", tiny_base(), "--device", "cpu")
+    status, _, error = onebert("evaluate", tmp_path / "tone.safetensors", *again, "--predictions", tmp_path / "2.csv")
+    assert status == 1
+    assert "two columns would be called tone_gold" in error
+    save(tmp_path / "other.safetensors", delta_of(base, "single_label", LABELS))
+    status, _, error = onebert("evaluate", tmp_path / "other.safetensors", *again, "--predictions", tmp_path / "2.csv")
+    assert status == 0, error
+    assert {"tone_answer", "other_answer"} <= read(tmp_path / "2.csv")[0].keys()

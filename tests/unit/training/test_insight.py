@@ -1,0 +1,188 @@
+"""What labeled rows say of a delta, against scikit-learn, SciPy, seqeval and the definitions written out."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binomtest
+from seqeval.metrics import classification_report as entity_report
+from sklearn.metrics import classification_report, confusion_matrix
+
+from onebert_store.errors import InvalidSettings
+from onebert_store.tables.table import Table
+from onebert_training.insight import classes
+from onebert_training.insight.answers import Measure
+from onebert_training.insight.intervals import bootstrap, wilson
+from onebert_training.insight.reliability import calibration_curve, expected_calibration_error
+from onebert_training.insight.slices import EMPTY, MAX_VALUES, group, slice_by
+
+NAMES = ("a", "b", "c", "d")
+
+
+def drawn(seed=0, rows=300):
+    """Right and answered classes that agree for three rows in four; class d is never answered."""
+    draw = np.random.default_rng(seed)
+    gold = draw.integers(0, 4, rows)
+    answered = np.where(draw.random(rows) < 0.75, gold, draw.integers(0, 4, rows))
+    return gold, np.where(answered == 3, 0, answered)
+
+
+def assert_as_reported(facts, report):
+    assert {one["label"] for one in facts} == {name for name in report if " avg" not in name} - {"accuracy"}
+    for one in facts:
+        expected = report[one["label"]]
+        assert one["support"] == expected["support"]
+        for ours, theirs in (("precision", "precision"), ("recall", "recall"), ("f1", "f1-score")):
+            assert one[ours]["value"] == pytest.approx(expected[theirs], abs=1e-12)
+            assert 0 <= one[ours]["low"] <= one[ours]["value"] <= one[ours]["high"] <= 1
+
+
+def test_classes_are_those_of_scikit_learn():
+    gold, answered = drawn()
+    report = classification_report(gold, answered, target_names=NAMES, output_dict=True, zero_division=0)
+    assert_as_reported(classes.count_indices(gold, answered, NAMES).facts(), report)
+
+
+def test_labels_of_which_a_text_has_several_are_those_of_scikit_learn():
+    draw = np.random.default_rng(1)
+    gold, answered = draw.random((200, 4)) < 0.3, draw.random((200, 4)) < 0.4
+    report = classification_report(gold, answered, target_names=NAMES, output_dict=True, zero_division=0)
+    assert_as_reported(classes.count_indicators(gold, answered, NAMES).facts(), report)
+
+
+def test_entities_are_those_of_seqeval():
+    draw = np.random.default_rng(2)
+    tags = ["O", "B-place", "I-place", "B-name", "I-name"]
+    gold = [[tags[i] for i in draw.integers(0, 5, 12)] for _ in range(80)]
+    answered = [[tag if draw.random() < 0.8 else tags[draw.integers(0, 5)] for tag in row] for row in gold]
+    counts, by_text = classes.count_entities(gold, answered)
+    assert_as_reported(counts.facts(), entity_report(gold, answered, output_dict=True, zero_division=0))
+    whole = entity_report(gold, answered, output_dict=True, zero_division=0)["micro avg"]
+    common, said, right = by_text.sum(axis=0)
+    assert 2 * common / (said + right) == pytest.approx(whole["f1-score"])
+
+
+def test_a_class_that_is_neither_right_nor_answered_is_left_out_and_no_answer_is_no_class():
+    facts = classes.count_indices(np.array([0, 0, 2]), np.array([0, -1, 2]), NAMES).facts()
+    assert [(one["label"], one["support"], one["answered"]) for one in facts] == [("a", 2, 1), ("c", 1, 1)]
+    assert facts[0]["recall"]["value"] == 0.5
+
+
+def test_confusion_is_that_of_scikit_learn():
+    gold, answered = drawn()
+    matrix = confusion_matrix(gold, answered, labels=range(4))
+    assert classes.confusion_matrix(gold, answered, 4).tolist() == matrix.tolist()
+    pairs = classes.top_pairs(gold, answered)
+    expected = sorted((matrix[i, j] for i in range(4) for j in range(4) if i != j and matrix[i, j]), reverse=True)
+    assert [count for _, _, count in pairs] == expected
+    assert all(matrix[right, said] == count and right != said for right, said, count in pairs)
+    assert classes.top_pairs(gold, answered, most=2) == pairs[:2]
+    assert classes.top_pairs(gold, gold) == []
+
+
+@given(st.integers(0, 60), st.integers(0, 60))
+def test_shares_lie_in_the_interval_of_scipy(hits, more):
+    low, high = wilson(hits, hits + more)
+    if hits + more:
+        expected = binomtest(hits, hits + more).proportion_ci(method="wilson")
+        assert (float(low), float(high)) == pytest.approx((expected.low, expected.high), abs=1e-9)
+    else:
+        assert (float(low), float(high)) == (0, 1)
+
+
+def test_f1_lies_in_its_interval_as_often_as_it_should():
+    """Of 400 samples of a classifier whose F1 is known, 95 % within a binomial's 4 standard deviations."""
+    draw = np.random.default_rng(3)
+    share, hit, false = 0.3, 0.7, 0.1  # of rows with the class; of them answered; of the others answered
+    expected = 2 * share * hit / (share + share * hit + (1 - share) * false)
+    inside = 0
+    for _ in range(400):
+        gold = draw.random(150) < share
+        answered = draw.random(150) < np.where(gold, hit, false)
+        (one,) = classes.count_indicators(gold[:, None], answered[:, None], ["x"]).facts()
+        inside += one["f1"]["low"] <= expected <= one["f1"]["high"]
+    assert 0.95 - 4 * np.sqrt(0.95 * 0.05 / 400) <= inside / 400
+
+
+def test_the_bootstrap_of_a_mean_is_as_wide_as_its_standard_error():
+    values = np.random.default_rng(4).normal(10, 2, 400)
+    low, high = bootstrap(400, lambda rows: float(values[rows].mean()), times=2000)
+    error = values.std() / np.sqrt(400)
+    # The ends of 2,000 samples vary by about 3 % of the width.
+    assert (low, high) == pytest.approx((values.mean() - 1.96 * error, values.mean() + 1.96 * error), abs=0.3 * error)
+
+
+def test_what_cannot_be_measured_is_left_out_of_the_bootstrap():
+    assert bootstrap(5, lambda rows: float("nan")) == pytest.approx((np.nan, np.nan), nan_ok=True)
+    assert bootstrap(5, lambda rows: 1.0 if 0 in rows else float("nan")) == (1.0, 1.0)
+
+
+def test_ece_is_the_definition_written_out():
+    draw = np.random.default_rng(5)
+    confidence = np.concatenate([draw.random(500), [0.0, 1.0, 1 / 15, 2 / 15]])
+    right = draw.random(504) < confidence**2
+    total = 0.0
+    for m in range(15):
+        inside = [i for i, p in enumerate(confidence) if m / 15 < p <= (m + 1) / 15 or (m == 0 and p == 0)]
+        if inside:
+            gap = abs(np.mean(right[inside]) - np.mean(confidence[inside]))
+            total += len(inside) / 504 * gap
+    assert expected_calibration_error(confidence, right) == pytest.approx(total, abs=1e-12)
+
+
+def test_ece_of_answers_that_are_as_right_as_they_say_is_the_noise_of_its_bins():
+    draw = np.random.default_rng(6)
+    confidence = draw.random(60_000)
+    right = draw.random(60_000) < confidence
+    # 15 bins of 4,000 answers: each share is off by at most 0.008, on average by 0.8 of that.
+    assert expected_calibration_error(confidence, right) < 0.008
+    assert expected_calibration_error(confidence, right[::-1]) > 0.2
+
+
+def test_points_of_the_curve_have_as_many_answers_each():
+    draw = np.random.default_rng(7)
+    confidence, right = draw.random(205), draw.random(205) < 0.5
+    points = calibration_curve(confidence, right)
+    assert [point.answers for point in points] == [21] * 5 + [20] * 5
+    assert [point.confidence for point in points] == sorted(point.confidence for point in points)
+    assert sum(point.right * point.answers for point in points) == pytest.approx(right.sum())
+    assert all(point.low <= point.right <= point.high for point in points)
+    assert [point.answers for point in calibration_curve(confidence[:30], right[:30])] == [30]
+    assert calibration_curve(confidence[:0], right[:0]) == []
+
+
+def test_slices_are_the_metric_on_the_rows_of_each_value():
+    draw = np.random.default_rng(8)
+    cells = draw.choice(["web", "mail", "phone"], 120, p=[0.6, 0.3, 0.1]).tolist()
+    right = (draw.random(120) < 0.8).astype(float)
+    found = slice_by(Table({"Channel": cells}), "channel", Measure("accuracy", right, np.ones(120)))
+    assert [one.value for one in found] == ["web", "mail", "phone"]
+    for one in found:
+        own = right[[cell == one.value for cell in cells]]
+        assert (one.rows, one.score) == (len(own), pytest.approx(own.mean()))
+        expected = binomtest(int(own.sum()), len(own)).proportion_ci(method="wilson")
+        assert one.interval == pytest.approx((expected.low, expected.high))
+
+
+@pytest.mark.parametrize("kind", [int, float, str])
+def test_numbers_are_binned_and_no_value_is_in_two_bins(kind):
+    numbers = [kind(value) for value in np.random.default_rng(9).integers(0, 40, 300).tolist()]
+    found = group([*numbers, None, ""])
+    assert len(found) == 6
+    assert found[EMPTY].tolist() == [300, 301]
+    bins = [sorted(float(numbers[row]) for row in rows) for value, rows in found.items() if value != EMPTY]
+    assert all(one[-1] < other[0] for one, other in pairwise(bins))
+    assert min(map(len, bins)) > 30
+    assert sorted(row for rows in found.values() for row in rows.tolist()) == list(range(302))
+
+
+def test_few_numbers_and_a_word_among_numbers_stay_values():
+    assert list(group([3, 1, 3, 2, 3, 2])) == ["3", "2", "1"]
+    assert list(group([*range(40), "none"]))[-1] == f"({41 - MAX_VALUES} other values)"
+
+
+def test_a_column_that_is_not_there_is_one_line():
+    with pytest.raises(InvalidSettings, match=r"^--slice: no column Chanel \(the columns are channel\)$"):
+        slice_by(Table({"channel": ["web"]}), "Chanel", Measure("accuracy", np.ones(1), np.ones(1)))

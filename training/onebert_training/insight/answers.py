@@ -1,0 +1,260 @@
+"""What a delta answers to labeled rows, beside what is right: by task type, as a server would answer."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from onebert_encoder.answering.answer import answer
+from onebert_encoder.answering.results import Extraction
+from onebert_encoder.answering.scores import ACTIVATE, own_activation, score, tempered
+from onebert_encoder.answering.stretches import is_bio
+from onebert_encoder.text.tokens import Tokens
+from onebert_store.file.manifest import Manifest, TaskType
+from onebert_training.data.examples import Split
+from onebert_training.insight.classes import Counts, Indices, count_entities, count_indicators, count_indices
+from onebert_training.tasks.alignment import first_tokens
+from onebert_training.tasks.objective import Logits, Objective
+from onebert_training.tasks.objectives import OBJECTIVES, TokenLabel
+from onebert_training.tasks.squad import exact_match, word_f1
+
+Numbers = NDArray[np.float64]
+
+
+class Measure(NamedTuple):
+    """A metric that is a share: of any rows, what they add to its top divided by what they add to its bottom.
+
+    Attributes:
+        name: of the metric, as `Objective.metrics` has it; of a regression `mae`.
+        top: [rows].
+        bottom: [rows].
+    """
+
+    name: str
+    top: Numbers
+    bottom: Numbers
+
+    def of(self, rows: Any = slice(None)) -> float:
+        """The metric on some rows; NaN where their bottom is nothing."""
+        below = float(self.bottom[rows].sum())
+        return float(self.top[rows].sum()) / below if below else float("nan")
+
+
+class Reliability(NamedTuple):
+    """Probabilities that answers give themselves, and whether they are right.
+
+    Attributes:
+        what: one answer of them, in words.
+        confidence: [n].
+        right: [n].
+    """
+
+    what: str
+    confidence: Numbers
+    right: NDArray[np.bool_]
+
+
+class Told(NamedTuple):
+    """One class each: what is right and what is answered, by the indices of labels."""
+
+    gold: Indices
+    answered: Indices
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What is answered to rows, and how right it is.
+
+    Attributes:
+        gold: of each row what is right: a label, labels, a number, tags or the acceptable answers.
+        answer: of each row what is answered, likewise; of a span task one text.
+        score: [rows], the probability of the answer: of labels the lowest one, of tags the mean; NaN where there is
+            none.
+        loss: [rows], the loss that training has for the row; NaN where its answer was cut off.
+        measure: the metric that slices are measured by.
+        counts: of each class, or None where there are no classes.
+        entities: of each type of entity, where tags are BIO.
+        told: for the confusion of classes, or None where a row has several or none.
+        reliability: None where scores are no probabilities.
+        abstained: [rows], or None where the task has no rule for that.
+    """
+
+    gold: Sequence[Any]
+    answer: Sequence[Any]
+    score: Numbers
+    loss: Numbers
+    measure: Measure
+    counts: Counts | None = None
+    entities: Counts | None = None
+    told: Told | None = None
+    reliability: Reliability | None = None
+    abstained: NDArray[np.bool_] | None = None
+
+
+class Asked(NamedTuple):
+    """The rows, what a delta's head makes of them, and the delta's manifest."""
+
+    manifest: Manifest
+    split: Split
+    tokens: Sequence[Tokens]
+    logits: Sequence[Logits]
+
+    @property
+    def loss(self) -> Numbers:
+        """[rows], see Answers; by the logits as the task's temperature divides them."""
+        objective = OBJECTIVES[self.manifest.task_type](self.manifest.labels)
+        targets = objective.targets(self.split, self.tokens)
+        scaled = [tempered(one, self.manifest.decision).astype(np.float32) for one in self.logits]
+        return np.array([_loss(objective, *row) for row in zip(scaled, targets, strict=True)], dtype=np.float64)
+
+
+def read_answers(manifest: Manifest, split: Split, tokens: Sequence[Tokens], logits: Sequence[Logits]) -> Answers:
+    """What a delta answers.
+
+    Args:
+        manifest: of the delta; its decision counts, but for its windows.
+        split: the rows, at least one.
+        tokens: of their texts; per-token tasks need the alignment.
+        logits: finite, [labels] of every row, or [tokens, labels] in a per-token task.
+    """
+    return _READ[manifest.task_type](Asked(manifest, split, tokens, logits))
+
+
+def _loss(objective: Objective, logits: Logits, target: torch.Tensor) -> float:
+    if not objective.has_target(target):
+        return float("nan")
+    return objective.loss([torch.from_numpy(logits)], [target]).item()
+
+
+def _stacked(asked: Asked) -> Numbers:
+    return np.stack(asked.logits).astype(np.float64)
+
+
+def _single_label(asked: Asked) -> Answers:
+    labels, gold = asked.manifest.labels, asked.split.gold
+    scores, _, abstained = score(_stacked(asked), asked.manifest)
+    best = scores.argmax(axis=1)
+    confidence = scores[np.arange(len(best)), best]
+    right = best == gold
+    return Answers(
+        gold=[labels[i] for i in gold.tolist()],
+        answer=[labels[i] for i in best.tolist()],
+        score=confidence,
+        loss=asked.loss,
+        measure=Measure("accuracy", right.astype(np.float64), np.ones(len(right))),
+        counts=count_indices(gold, best, labels),
+        told=Told(gold, best),
+        reliability=_reliability(asked, "the best label of each text", confidence, right),
+        abstained=abstained,
+    )
+
+
+def _multi_label(asked: Asked) -> Answers:
+    labels, gold = asked.manifest.labels, asked.split.gold > 0
+    scores, selected, abstained = score(_stacked(asked), asked.manifest)
+    on = np.asarray(selected, dtype=bool)
+    both = (gold & on).sum(axis=1)
+    return Answers(
+        gold=_names(labels, gold),
+        answer=_names(labels, on),
+        score=np.where(on.any(axis=1), np.where(on, scores, np.inf).min(axis=1), np.nan),
+        loss=asked.loss,
+        measure=Measure("micro_f1", 2.0 * both, (gold.sum(axis=1) + on.sum(axis=1)).astype(np.float64)),
+        counts=count_indicators(gold, on, labels),
+        reliability=_reliability(asked, "every label of every text", scores.ravel(), gold.ravel()),
+        abstained=abstained,
+    )
+
+
+def _names(labels: Sequence[str], on: NDArray[np.bool_]) -> list[list[str]]:
+    return [[labels[i] for i in np.flatnonzero(row).tolist()] for row in on]
+
+
+def _regression(asked: Asked) -> Answers:
+    gold, found = asked.split.gold.astype(np.float64), _stacked(asked)[:, 0]
+    return Answers(
+        gold=gold.tolist(),
+        answer=found.tolist(),
+        score=np.full(len(gold), np.nan),
+        loss=asked.loss,
+        measure=Measure("mae", np.asarray(np.abs(gold - found), dtype=np.float64), np.ones(len(gold))),
+    )
+
+
+def _token(asked: Asked) -> Answers:
+    labels, split = asked.manifest.labels, asked.split
+    predicted = TokenLabel(labels).predicted(split, asked.tokens, asked.logits)
+    gold, answered = np.concatenate(split.gold), np.concatenate(predicted)
+    names = [[[labels[i] if i >= 0 else "O" for i in tags] for tags in side] for side in (split.gold, predicted)]
+    by_word = [_confidence(asked, i) for i in range(len(split))]
+    confidence, right = np.concatenate(by_word), gold == answered
+    seen = ~np.isnan(confidence)
+    entities, by_text = count_entities(*names) if is_bio(labels) else (None, None)
+    if by_text is not None:
+        measure = Measure("entity_f1", 2.0 * by_text[:, 0], by_text[:, 1:].sum(axis=1).astype(np.float64))
+    else:
+        hits = [sum(a == b for a, b in zip(*sides, strict=True)) for sides in zip(split.gold, predicted, strict=True)]
+        measure = Measure("token_accuracy", np.array(hits, float), np.array([*map(len, split.gold)], float))
+    return Answers(
+        gold=names[0],
+        answer=names[1],
+        score=np.array([np.nanmean(one) if not np.isnan(one).all() else np.nan for one in by_word]),
+        loss=asked.loss,
+        measure=measure,
+        counts=count_indices(gold, answered, labels),
+        entities=entities,
+        told=Told(gold, answered),
+        reliability=_reliability(asked, "the tag of each word", confidence[seen], right[seen]),
+    )
+
+
+def _confidence(asked: Asked, i: int) -> Numbers:
+    """[words], the score of each word's tag; NaN for words that are cut."""
+    alignment = asked.tokens[i].alignment
+    if alignment is None:
+        raise ValueError("a token task needs texts that were tokenized with their alignment")
+    logits = tempered(asked.logits[i].astype(np.float64), asked.manifest.decision)
+    best = ACTIVATE[own_activation(asked.manifest)](logits).max(axis=1)
+    places = first_tokens(asked.split.words[i], alignment)
+    return np.array([np.nan if place is None else best[place] for place in places])
+
+
+def _span(asked: Asked) -> Answers:
+    found, scores, abstained = [], [], []
+    for text, tokens, logits in zip(asked.split.texts, asked.tokens, asked.logits, strict=True):
+        one = answer(logits, asked.manifest, text, tokens.alignment)
+        answers = one.answers if isinstance(one, Extraction) else []
+        found.append(answers[0].text if answers else "")
+        scores.append(answers[0].score if answers else np.nan)
+        abstained.append(isinstance(one, Extraction) and bool(one.abstained))
+    gold = [[text for _, text in answers] for answers in asked.split.gold]
+    shared = [max(word_f1(said, one) for one in right) for said, right in zip(found, gold, strict=True)]
+    exact = [max(exact_match(said, one) for one in right) > 0 for said, right in zip(found, gold, strict=True)]
+    confidence = np.array(scores)
+    seen = ~np.isnan(confidence)
+    rule = asked.manifest.decision is not None and asked.manifest.decision.abstain is not None
+    return Answers(
+        gold=gold,
+        answer=found,
+        score=confidence,
+        loss=asked.loss,
+        measure=Measure("f1", np.array(shared), np.ones(len(found))),
+        reliability=Reliability("each answer, right where it matches exactly", confidence[seen], np.array(exact)[seen]),
+        abstained=np.array(abstained) if rule else None,
+    )
+
+
+def _reliability(asked: Asked, what: str, confidence: Numbers, right: NDArray[np.bool_]) -> Reliability | None:
+    return None if own_activation(asked.manifest) == "none" else Reliability(what, confidence, right)
+
+
+_READ: Mapping[TaskType, Callable[[Asked], Answers]] = {
+    "single_label": _single_label,
+    "multi_label": _multi_label,
+    "regression": _regression,
+    "token": _token,
+    "span": _span,
+}

@@ -1,0 +1,118 @@
+"""Precision, recall and F1 of each class with their intervals, and which classes are taken for which."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from seqeval.metrics.sequence_labeling import get_entities
+
+from onebert_training.insight.intervals import wilson
+
+MATRIX_LABELS = 20  # a larger matrix cannot be read
+MAX_PAIRS = 20
+
+Indices = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Of each class, how often it is answered and right.
+
+    Attributes:
+        names: of the classes.
+        hits: [classes], answered where it is right.
+        answered: [classes], how often it is answered.
+        support: [classes], how often it is right.
+    """
+
+    names: tuple[str, ...]
+    hits: Indices
+    answered: Indices
+    support: Indices
+
+    def facts(self) -> list[dict[str, Any]]:
+        """One entry for each class that is answered or right: shares with their 95 % intervals.
+
+        Where a class is never answered its precision is 0, as in scikit-learn's `zero_division=0`, and so are the
+        recall of one that is never right and its F1.
+        """
+        wrong = self.answered - self.hits  # the union of where it is answered and where it is right
+        union = self.support + wrong
+        precision, recall = wilson(self.hits, self.answered), wilson(self.hits, self.support)
+        # F1 grows with hits / union, which is a share: its interval becomes that of F1.
+        jaccard = wilson(self.hits, union)
+        f1 = tuple(2 * end / (1 + end) for end in jaccard)
+        found = []
+        for i in np.flatnonzero(union).tolist():
+            found.append(
+                {
+                    "label": self.names[i],
+                    "support": int(self.support[i]),
+                    "answered": int(self.answered[i]),
+                    "precision": _share(self.hits[i], self.answered[i], precision, i),
+                    "recall": _share(self.hits[i], self.support[i], recall, i),
+                    "f1": _share(2 * self.hits[i], self.answered[i] + self.support[i], f1, i),
+                }
+            )
+        return found
+
+
+def _share(hits: Any, of: Any, ends: Sequence[NDArray[np.float64]], i: int) -> dict[str, float]:
+    value = float(hits / of) if of else 0.0
+    return {"value": value, "low": float(ends[0][i]), "high": float(ends[1][i])}
+
+
+def count_indices(gold: Indices, answered: Indices, names: Sequence[str]) -> Counts:
+    """Counts of one class each: [n] indices; an answer below 0 is none of the classes."""
+    hits = np.bincount(gold[gold == answered], minlength=len(names))
+    said = np.bincount(answered[answered >= 0], minlength=len(names))
+    return Counts(tuple(names), hits, said, np.bincount(gold, minlength=len(names)))
+
+
+def count_indicators(gold: NDArray[np.bool_], answered: NDArray[np.bool_], names: Sequence[str]) -> Counts:
+    """Counts of any number of classes each: [n, classes]."""
+    return Counts(tuple(names), (gold & answered).sum(axis=0), answered.sum(axis=0), gold.sum(axis=0))
+
+
+def count_entities(gold: Sequence[Sequence[str]], answered: Sequence[Sequence[str]]) -> tuple[Counts, Indices]:
+    """Counts of entities by their type, and of each text [texts, 3] those in common, answered and right.
+
+    Entities are found as in seqeval's default mode; an entity is answered where its type and all its words are.
+
+    Args:
+        gold: names of the tags of every word of every text.
+        answered: as many.
+    """
+    sides = [[set(get_entities(list(tags))) for tags in side] for side in (gold, answered)]
+    names = tuple(sorted({kind for side in sides for found in side for kind, _, _ in found}))
+    place = {name: i for i, name in enumerate(names)}
+    totals = np.zeros((3, len(names)), dtype=np.int64)
+    by_text = np.zeros((len(gold), 3), dtype=np.int64)
+    for text, (right, said) in enumerate(zip(*sides, strict=True)):
+        for row, entities in enumerate((right & said, said, right)):
+            by_text[text, row] = len(entities)
+            for kind, _, _ in entities:
+                totals[row, place[kind]] += 1
+    return Counts(names, *totals), by_text
+
+
+def confusion_matrix(gold: Indices, answered: Indices, classes: int) -> Indices:
+    """[classes, classes], how often the class of a row is answered by that of a column; leaves out answers below 0."""
+    said = answered >= 0
+    return np.bincount(gold[said] * classes + answered[said], minlength=classes**2).reshape(classes, classes)
+
+
+def top_pairs(gold: Indices, answered: Indices, most: int = MAX_PAIRS) -> list[tuple[int, int, int]]:
+    """The classes that are taken for others most often: right class, answered class, how often; the most often first.
+
+    Args:
+        gold: [n] indices.
+        answered: [n] indices; those below 0 are left out.
+        most: how many pairs at most.
+    """
+    wrong = (gold != answered) & (answered >= 0)
+    pairs, often = np.unique(np.stack([gold[wrong], answered[wrong]]), axis=1, return_counts=True)
+    order = np.argsort(-often, kind="stable")[:most]
+    return [(int(pairs[0, i]), int(pairs[1, i]), int(often[i])) for i in order]

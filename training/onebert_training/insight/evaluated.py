@@ -1,0 +1,127 @@
+"""Measures a delta on labeled rows: its logits once, and from them all that can be said."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from onebert_encoder.answering.scores import score
+from onebert_encoder.base.base import Base
+from onebert_encoder.maths.fold import fold, to_tensors
+from onebert_encoder.text.tokens import Tokens
+from onebert_store.file.delta import Delta
+from onebert_store.file.manifest import Manifest
+from onebert_training.data.dataset import Labeled, digest_of
+from onebert_training.fit.evaluation import Logits, predict
+from onebert_training.fit.features import Inputs
+from onebert_training.insight.answers import Answers, read_answers
+from onebert_training.insight.findings import findings, interval_of
+from onebert_training.insight.slices import cells_of
+from onebert_training.tasks.metrics import check_finite
+from onebert_training.tasks.objective import Objective
+from onebert_training.tasks.objectives import OBJECTIVES
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """What was measured.
+
+    Attributes:
+        record: as JSON values.
+        answers: to every row.
+    """
+
+    record: dict[str, Any]
+    answers: Answers
+
+
+def evaluate_delta(base: Base, delta: Delta, labeled: Labeled, slices: Sequence[str] = ()) -> Evaluated:
+    """Measures a delta, which is checked against the base, by its own thresholds and on texts cut to `max_length`.
+
+    Args:
+        base: the frozen encoder.
+        delta: what is measured.
+        labeled: the rows.
+        slices: columns of the rows to measure by.
+
+    Raises:
+        InvalidSettings: there is no such column.
+        NotFinite: a logit is NaN or infinite.
+    """
+    manifest, examples = delta.manifest, labeled.split
+    for column in slices:
+        cells_of(labeled.table, column)  # refused before anything slow
+    objective = OBJECTIVES[manifest.task_type](manifest.labels)
+    started = time.perf_counter()
+    tokens = base.tokenizer.encode(examples.texts, manifest.max_length, align=manifest.per_token)
+    with torch.no_grad():
+        row = fold(base, to_tensors(delta, base), manifest.pooling)
+    logits = predict(base, row, Inputs(base, tokens).features(0, manifest.pooling))
+    check_finite(logits)
+    counted = _selected(logits, manifest) if manifest.task_type == "multi_label" else logits
+    scores = objective.evaluate(examples, tokens, counted)
+    seconds = time.perf_counter() - started
+    # The file may name the metric that decided in training; if this task type has that metric, it decides here, too.
+    recorded = manifest.training.get("metric")
+    decides = str(recorded) if recorded in objective.metrics else objective.decides(examples, labeled.metric)
+    verdict = objective.judge(examples, tokens, counted, scores, decides)
+    answers = read_answers(manifest, examples, tokens, logits)
+    interval = interval_of(decides, answers, objective, examples, tokens, counted)
+    record = {
+        "digest": delta.digest,
+        "task_type": manifest.task_type,
+        "method": manifest.method,
+        "base": base.spec.name,
+        "data": {
+            "name": labeled.source,
+            "digest": digest_of(manifest.task_type, manifest.labels, {labeled.name: examples}),
+        },
+        "split": labeled.name,
+        "rows": len(examples),
+        "metric": decides,
+        "metrics": scores,
+        "interval": list(interval) if interval is not None and np.isfinite(interval).all() else None,
+        "yardsticks": _yardsticks(objective, labeled, tokens, manifest, decides),
+        "warnings": [*verdict.warnings, *_unread(tokens, manifest)],
+        "useful": verdict.useful,
+        "seconds": round(seconds, 3),
+        "tokens_per_second": round(sum(map(len, tokens)) / seconds),
+        **findings(answers, manifest.labels, examples, labeled.table, slices),
+    }
+    return Evaluated(record, answers)
+
+
+def _yardsticks(
+    objective: Objective, labeled: Labeled, tokens: Sequence[Tokens], manifest: Manifest, metric: str
+) -> list[dict[str, Any]]:
+    """What the cheap thing scores: the best constant answer and, where the file says it, the head on the bare base."""
+    found, examples = [], labeled.split
+    if (constant := objective.best_constant(examples, tokens, metric)) is not None:
+        found.append({"name": f"always {constant[0].answer}", "metrics": constant[1]})
+    said: Any = manifest.training
+    for key in ("yardsticks", "head", labeled.name):
+        said = said.get(key) if isinstance(said, dict) else None
+    data = manifest.training.get("data")
+    same = isinstance(data, dict) and data.get("name") == labeled.source
+    # The file names it for the metric that decided in training, and for the splits of its own data.
+    if same and manifest.training.get("metric") == metric and isinstance(said, int | float) and np.isfinite(said):
+        found.append({"name": "head alone, in training", "metrics": {metric: float(said)}})
+    return found
+
+
+def _selected(logits: Sequence[Logits], manifest: Manifest) -> list[Logits]:
+    """[labels] for every text, above 0 where a server's answer has the label: by the delta's own thresholds."""
+    selected = np.asarray(score(np.stack(logits).astype(np.float64), manifest).selected, dtype=bool)
+    return list(np.where(selected, np.float32(1), np.float32(-1)))
+
+
+def _unread(tokens: Sequence[Tokens], manifest: Manifest) -> list[str]:
+    """Says of how many texts a server reads more than their beginning."""
+    window = None if manifest.decision is None else manifest.decision.window
+    longer = sum(one.truncated or (window is not None and len(one) > window.tokens) for one in tokens)
+    if window is None or not longer:
+        return []
+    return [f"{longer:,} texts are longer than a window: a server reads them whole, and here their beginning is read"]

@@ -1,0 +1,184 @@
+"""All that labeled rows say of a delta, as JSON values of bounded size: what a report shows and `--json` prints."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from onebert_encoder.text.tokens import Tokens
+from onebert_store.file.strict_json import shown
+from onebert_store.tables.table import Table
+from onebert_training.data.examples import Split
+from onebert_training.insight.answers import Answers
+from onebert_training.insight.classes import MATRIX_LABELS, Counts, confusion_matrix, top_pairs
+from onebert_training.insight.intervals import Interval, bootstrap
+from onebert_training.insight.reliability import BINS, calibration_curve, expected_calibration_error
+from onebert_training.insight.slices import measured, slice_by
+from onebert_training.tasks.objective import Logits, Objective
+
+MAX_CLASSES = 500
+MAX_WORST = 20
+MAX_TEXT = 500  # characters of a text that are shown
+MAX_WORDS = 20  # of a text whose tags are wrong
+MAX_POINTS = 500
+
+
+def findings(
+    answers: Answers, labels: Sequence[str], split: Split, table: Table, slices: Sequence[str]
+) -> dict[str, Any]:
+    """What answers say; a part for which the task type has nothing is None.
+
+    Args:
+        answers: to the rows.
+        labels: of the task.
+        split: the rows as examples.
+        table: the same rows with all of their columns, or empty where these are not kept.
+        slices: columns to measure by.
+
+    Raises:
+        InvalidSettings: there is no such column.
+    """
+    return {
+        "classes": _classes(answers.counts),
+        "entities": _classes(answers.entities),
+        "confusion": _confusion(answers, labels),
+        "calibration": _calibration(answers),
+        "slices": [_slice(table, column, answers) for column in slices],
+        "abstained": _abstained(answers),
+        "worst": worst(answers, split, table),
+        "points": _points(answers) if answers.measure.name == "mae" else None,
+    }
+
+
+def interval_of(
+    metric: str,
+    answers: Answers,
+    objective: Objective,
+    split: Split,
+    tokens: Sequence[Tokens],
+    logits: Sequence[Logits],
+) -> Interval | None:
+    """Where a metric of the rows lies with 95 % confidence.
+
+    None where measuring it again and again would cost more than computing the logits: of words and answers in a
+    context, for all but the metric of slices.
+
+    Args:
+        metric: its name.
+        answers: to the rows.
+        objective: of the task.
+        split: the rows.
+        tokens: of their texts.
+        logits: what the metrics of the rows are measured on.
+    """
+    if metric == answers.measure.name:
+        return measured(answers.measure, np.arange(len(split)))[1]
+    if not isinstance(split.gold, np.ndarray):
+        return None
+    stacked = np.stack(logits)
+    return bootstrap(len(split), lambda rows: objective.evaluate(split.take(rows), [], list(stacked[rows]))[metric])
+
+
+def worst(answers: Answers, split: Split, table: Table, most: int = MAX_WORST) -> list[dict[str, Any]]:
+    """The rows with the highest losses: where they stand, their texts, what is right, what is answered."""
+    order = np.argsort(-np.where(np.isnan(answers.loss), -np.inf, answers.loss), kind="stable")[:most].tolist()
+    found = []
+    for row in order:
+        text = split.texts[row]
+        first, second = (text, None) if isinstance(text, str) else text
+        facts = {
+            "place": table.place(row) if table.rows else {},
+            "text": shown(first, MAX_TEXT),
+            **({} if second is None else {"text_pair": shown(second, MAX_TEXT)}),
+            **_both(answers, split, row),
+            "score": plain(answers.score[row]),
+            "loss": plain(answers.loss[row]),
+        }
+        found.append(facts)
+    return [one for one in found if one["loss"] is not None]
+
+
+def plain(number: float) -> float | None:
+    """A number as JSON has it: None for what is none."""
+    return float(number) if math.isfinite(number) else None
+
+
+def _both(answers: Answers, split: Split, row: int) -> dict[str, Any]:
+    """What is right and what is answered; of tags only where the two differ."""
+    gold, said = answers.gold[row], answers.answer[row]
+    if not split.words:
+        return {"gold": gold, "answer": said}
+    text = str(split.texts[row])
+    wrong = [
+        {"word": shown(text[start:end]), "gold": right, "answer": tag}
+        for (start, end), right, tag in zip(split.words[row], gold, said, strict=True)
+        if right != tag
+    ]
+    return {"words": wrong[:MAX_WORDS], "wrong": len(wrong)}
+
+
+def _classes(counts: Counts | None) -> dict[str, Any] | None:
+    """The classes with the most rows, the most first."""
+    if counts is None:
+        return None
+    facts = sorted(counts.facts(), key=lambda one: -one["support"])
+    return {"shown": facts[:MAX_CLASSES], "left_out": max(0, len(facts) - MAX_CLASSES)}
+
+
+def _confusion(answers: Answers, labels: Sequence[str]) -> dict[str, Any] | None:
+    if answers.told is None:
+        return None
+    gold, said = answers.told
+    pairs = [
+        {"gold": labels[right], "answer": labels[wrong], "count": count}
+        for right, wrong, count in top_pairs(gold, said)
+    ]
+    if len(labels) > MATRIX_LABELS:
+        return {"pairs": pairs, "matrix": None}
+    return {"pairs": pairs, "matrix": confusion_matrix(gold, said, len(labels)).tolist(), "labels": list(labels)}
+
+
+def _calibration(answers: Answers) -> dict[str, Any] | None:
+    if answers.reliability is None or not len(answers.reliability.confidence):
+        return None
+    what, confidence, right = answers.reliability
+    return {
+        "of": what,
+        "answers": len(confidence),
+        "ece": expected_calibration_error(confidence, right),
+        "bins": BINS,
+        "confidence": float(confidence.mean()),
+        "right": float(right.mean()),
+        "curve": [asdict(point) for point in calibration_curve(confidence, right)],
+    }
+
+
+def _slice(table: Table, column: str, answers: Answers) -> dict[str, Any]:
+    values = [
+        {
+            "value": one.value,
+            "rows": one.rows,
+            "score": plain(one.score),
+            "low": plain(one.interval.low),
+            "high": plain(one.interval.high),
+        }
+        for one in slice_by(table, column, answers.measure)
+    ]
+    return {"column": column, "metric": answers.measure.name, "score": plain(answers.measure.of()), "values": values}
+
+
+def _abstained(answers: Answers) -> dict[str, Any] | None:
+    """How many rows get no answer, and the metric on the others."""
+    if answers.abstained is None:
+        return None
+    answered = np.flatnonzero(~answers.abstained)
+    score = answers.measure.of(answered) if len(answered) else float("nan")
+    return {"rows": int(answers.abstained.sum()), "metric": answers.measure.name, "score_of_the_rest": plain(score)}
+
+
+def _points(answers: Answers) -> list[list[float]]:
+    """Right and answered numbers of some rows, evenly over all rows."""
+    rows = np.unique(np.linspace(0, len(answers.gold) - 1, min(MAX_POINTS, len(answers.gold))).astype(np.int64))
+    return [[float(answers.gold[row]), float(answers.answer[row])] for row in rows.tolist()]

@@ -1,0 +1,70 @@
+"""Writes labeled rows with all of their columns beside what is right, what is answered, its score and its loss."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+
+from onebert_store.disk import written_whole
+from onebert_store.errors import InvalidSettings
+from onebert_store.tables.table import Table
+from onebert_store.tables.writers import WRITERS
+from onebert_training.insight.answers import Answers
+from onebert_training.insight.findings import plain
+
+
+def write_predictions(path: Path, name: str, table: Table, answers: Answers) -> None:
+    """Writes a file that is there when all of it is; what it is its ending says.
+
+    Args:
+        path: ends in one of `WRITERS`.
+        name: with which the names of the new columns begin: NAME_gold, NAME_answer, NAME_score, NAME_loss, and
+            NAME_abstained where the task has a rule for that.
+        table: the rows.
+        answers: to the same rows.
+
+    Raises:
+        InvalidSettings: a new column is called as one of the table.
+        InvalidData: a column has cells of several kinds, which Parquet does not take.
+        StorageFull: the disk refused the write.
+    """
+    added = {f"{name}_{column}": cells for column, cells in _columns(answers).items()}
+    require_new_names(table, name)
+    columns = {**{column: table[column] for column in table}, **added}
+    types = {column: _type(cells) for column, cells in columns.items()} if path.suffix.lower() == ".parquet" else {}
+    with written_whole(path) as file:
+        writer = WRITERS[path.suffix.lower()](file, list(columns), types)
+        for cells in zip(*columns.values(), strict=True):
+            writer.add(dict(zip(columns, cells, strict=True)))
+        writer.end()
+
+
+def require_new_names(table: Table, name: str) -> None:
+    """Refuses a name with which a new column would be called as one of the table.
+
+    Raises:
+        InvalidSettings: names the column.
+    """
+    for column in ("gold", "answer", "score", "loss", "abstained"):
+        if f"{name}_{column}" in table:
+            raise InvalidSettings(f"two columns would be called {name[:80]}_{column}")
+
+
+def _columns(answers: Answers) -> Mapping[str, Sequence[Any]]:
+    score = {} if answers.measure.name == "mae" else {"score": list(map(plain, answers.score))}
+    rule = {} if answers.abstained is None else {"abstained": answers.abstained.tolist()}
+    loss = list(map(plain, answers.loss))
+    return {"gold": answers.gold, "answer": answers.answer, **score, "loss": loss, **rule}
+
+
+def _type(cells: Sequence[Any]) -> pyarrow.DataType:
+    """Of cells of one kind theirs, else text."""
+    try:
+        kind = pyarrow.array(cells).type
+    except (pyarrow.ArrowException, ValueError, TypeError, OverflowError):
+        return pyarrow.string()
+    if pyarrow.types.is_null(kind):
+        return pyarrow.string()
+    # Lists that are all empty, as of a task of which no text has a label.
+    return pyarrow.list_(pyarrow.string()) if kind == pyarrow.list_(pyarrow.null()) else kind

@@ -1,0 +1,118 @@
+"""A metric on the rows that share a value of a column."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onebert_store.errors import InvalidSettings
+from onebert_store.file.strict_json import shown
+from onebert_store.tables.columns import named
+from onebert_store.tables.table import Table
+from onebert_training.insight.answers import Measure
+from onebert_training.insight.intervals import Interval, bootstrap, wilson
+
+MAX_VALUES = 20
+BINS = 5  # of numbers with more different values than that
+EMPTY = "(empty)"
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Rows with one value.
+
+    Attributes:
+        value: as people read it.
+        rows: how many.
+        score: the metric on them; NaN where they have none.
+        interval: where it lies with 95 % confidence.
+    """
+
+    value: str
+    rows: int
+    score: float
+    interval: Interval
+
+
+def measured(measure: Measure, rows: NDArray[np.int64]) -> tuple[float, Interval]:
+    """The metric on some rows with its interval: Wilson's of an accuracy, else by the bootstrap."""
+    score = measure.of(rows)
+    if measure.name == "accuracy":
+        low, high = wilson(measure.top[rows].sum(), len(rows))
+        return score, Interval(float(low), float(high))
+    return score, bootstrap(len(rows), lambda drawn: measure.of(rows[drawn]))
+
+
+def slice_by(table: Table, column: str, measure: Measure) -> list[Slice]:
+    """The metric by the values of a column: numbers in bins of about as many rows, other values by their rows.
+
+    Args:
+        table: the rows.
+        column: its name, or `a.b` for a field of the objects in a column.
+        measure: of the same rows.
+
+    Raises:
+        InvalidSettings: there is no such column.
+    """
+    cells = cells_of(table, column)
+    return [Slice(value, len(rows), *measured(measure, rows)) for value, rows in group(cells).items()]
+
+
+def cells_of(table: Table, column: str) -> Sequence[Any]:
+    """The cells of a column as `slice_by` names it.
+
+    Raises:
+        InvalidSettings: there is no such column.
+    """
+    try:
+        return table[named(table, column) or column]
+    except KeyError:
+        there = ", ".join(one[:40] for one in list(table)[:10])
+        raise InvalidSettings(f"--slice: no column {shown(column)} (the columns are {there})") from None
+
+
+def group(cells: Sequence[Any]) -> Mapping[str, NDArray[np.int64]]:
+    """Row indices by value: bins of numbers in their order, else the most frequent first, the rare ones together."""
+    numbers = [_number(cell) for cell in cells]
+    filled = [number for number, cell in zip(numbers, cells, strict=True) if _text(cell) != EMPTY]
+    if filled and None not in filled and len(set(filled)) > BINS:
+        return _bins(np.array([np.nan if number is None else number for number in numbers]))
+    found: dict[str, list[int]] = {}
+    for row, cell in enumerate(cells):
+        found.setdefault(_text(cell), []).append(row)
+    ranked = sorted(found.items(), key=lambda one: -len(one[1]))
+    groups = {value: np.array(rows) for value, rows in ranked[:MAX_VALUES]}
+    if rest := ranked[MAX_VALUES:]:
+        groups[f"({len(rest):,} other values)"] = np.array([row for _, rows in rest for row in rows])
+    return groups
+
+
+def _bins(numbers: NDArray[np.float64]) -> dict[str, NDArray[np.int64]]:
+    there = numbers[~np.isnan(numbers)]
+    # Equal quantiles are one edge: a value is never in two bins.
+    edges = np.unique(np.quantile(there, np.linspace(0, 1, BINS + 1)[1:-1], method="inverted_cdf"))
+    place = np.searchsorted(edges, numbers)
+    found = {}
+    for i in range(len(edges) + 1):
+        rows = np.flatnonzero((place == i) & ~np.isnan(numbers))
+        if len(rows):
+            low, high = numbers[rows].min(), numbers[rows].max()
+            found[f"{low:.6g}" if low == high else f"{low:.6g} to {high:.6g}"] = rows
+    if len(there) < len(numbers):
+        found[EMPTY] = np.flatnonzero(np.isnan(numbers))
+    return found
+
+
+def _number(cell: Any) -> float | None:
+    try:
+        value = float(cell) if isinstance(cell, str | int | float) and not isinstance(cell, bool) else np.nan
+    except (ValueError, OverflowError):
+        return None
+    return value if np.isfinite(value) else None
+
+
+def _text(cell: Any) -> str:
+    text = "" if cell is None else str(cell).strip()
+    return shown(text) or EMPTY
