@@ -12,7 +12,8 @@ from onebert_store.errors import OneBertError
 from onebert_training.device import load_on
 from onebert_training.fit.loop import ignore
 from onebert_training.report.records import Record, load_records
-from onebert_training.report.tables import Results, Trial, collect, format_entry, format_percent, headings
+from onebert_training.report.tables import Results, Trial, choose, collect, format_entry, format_percent, headings
+from onebert_training.sweep.best import write_pages
 from onebert_training.sweep.jobs import Outcome, RunsFolder
 from onebert_training.sweep.recipe import load_recipe
 from onebert_training.sweep.work import (
@@ -72,7 +73,7 @@ def run_sweep(
         except KeyboardInterrupt:
             _say(f"interrupted after {done} of {len(names)} runs; the same command continues")
             raise
-    _show(folder, names, as_json)
+    _show(folder, loaded, job_sets, as_json)
     if lost:
         raise OneBertError(f"{lost} of {len(names)} runs were lost; the same command tries them again")
 
@@ -101,14 +102,17 @@ def _line(outcome: Outcome) -> str:
     return f"{outcome.name}: {metric} {', '.join(scores)} ({record['seconds']:.0f} s)"
 
 
-def _show(folder: RunsFolder, names: Sequence[str], as_json: bool) -> None:
+def _show(folder: RunsFolder, base: Base, job_sets: Sequence[JobSet], as_json: bool) -> None:
     """Shows the results of these runs, mean and deviation over the seeds, and the best delta for every data set."""
+    names = [job.name for job_set in job_sets for job in job_set.jobs]
     finished = {name: folder.record_file(name) for name in names if folder.record_file(name).is_file()}
     failed = {name: error for name in names if (error := folder.error(name)) is not None}
     records = dict(zip(finished, load_records(finished.values()), strict=True)) if finished else {}
     results = collect(records.values())
     names_of = {id(record): name for name, record in records.items()}
-    publish = [_published(run, folder.delta_file(names_of[id(run)])) for one in results for run in choose(one)]
+    chosen = {names_of[id(run)]: run for one in results for run in choose(one)}
+    pages = write_pages(base, folder, job_sets, chosen)
+    publish = [_published(run, folder.delta_file(name), pages[name]) for name, run in chosen.items()]
     if as_json:
         cells = [_facts(trial) for one in results for trial in one.best.values()]
         console.print_json({"runs": len(records), "results": cells, "publish": publish, "failed": failed})
@@ -118,27 +122,14 @@ def _show(folder: RunsFolder, names: Sequence[str], as_json: bool) -> None:
     for run in publish:
         score = f"{run['metric']} {run['validation']:.4f} on validation"
         console.out.print(f"publish: {run['data']}: {run['method']}, {score}, {run['file']}", soft_wrap=True)
+        console.out.print(f"page: {run['page']}", soft_wrap=True)
     for name, error in failed.items():
         console.out.print(f"failed: {name}: {error}", soft_wrap=True)
 
 
-def choose(results: Results) -> list[Record]:
-    """The run to publish for each data set and metric.
-
-    Among the runs with a delta: the settings whose mean over the seeds is best on the validation split, and of these
-    the seed that is best there.
-    """
-    trials: dict[tuple[str, str], list[Trial]] = {}
-    for trial in results.best.values():
-        if all(run.file_bytes is not None for run in trial.runs):
-            trials.setdefault((trial.column.data, trial.column.metric), []).append(trial)
-    best = [max(own, key=lambda trial: trial.column.sign * trial.validation) for own in trials.values()]
-    return [max(trial.runs, key=lambda run: trial.column.sign * run.decided) for trial in best]
-
-
-def _published(run: Record, file: Path) -> dict[str, Any]:
+def _published(run: Record, file: Path, page: Path) -> dict[str, Any]:
     facts = {"data": run.data_name, "metric": run.metric, "validation": run.decided, "method": run.method}
-    return {**facts, "seed": run.seed, "file": str(file)}
+    return {**facts, "seed": run.seed, "file": str(file), "page": str(page)}
 
 
 def _facts(trial: Trial) -> Mapping[str, Any]:

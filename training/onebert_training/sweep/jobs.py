@@ -11,7 +11,7 @@ from typing import Any
 from onebert_store.disk import write_whole
 from onebert_store.spec import BaseSpec
 from onebert_training.data.dataset import Dataset
-from onebert_training.report.records import PLANNED
+from onebert_training.report.records import EVALUATED, PLANNED
 from onebert_training.sweep.recipe import RunRequest
 
 
@@ -77,6 +77,10 @@ class RunsFolder:
     def delta_file(self, name: str) -> Path:
         """The delta file of a finished run."""
         return self.path / f"{name}.safetensors"
+
+    def page_file(self, name: str) -> Path:
+        """The page of what rows say of a run's delta."""
+        return self.path / EVALUATED / f"{name}.html"
 
     def checkpoint_file(self, name: str) -> Path:
         """The checkpoint file of a run."""
