@@ -135,9 +135,9 @@ def _stacked(asked: Asked) -> Numbers:
 
 def _single_label(asked: Asked) -> Answers:
     labels, gold = asked.manifest.labels, asked.split.gold
-    scores, _, abstained = score(_stacked(asked), asked.manifest)
-    best = scores.argmax(axis=1)
-    confidence = scores[np.arange(len(best)), best]
+    found = score(_stacked(asked), asked.manifest)
+    best = found.scores.argmax(axis=1)
+    confidence = found.scores[np.arange(len(best)), best]
     right = best == gold
     return Answers(
         gold=[labels[i] for i in gold.tolist()],
@@ -148,14 +148,14 @@ def _single_label(asked: Asked) -> Answers:
         counts=count_indices(gold, best, labels),
         told=Told(gold, best),
         reliability=_reliability(asked, "the best label of each text", confidence, right),
-        abstained=abstained,
+        abstained=found.abstained,
     )
 
 
 def _multi_label(asked: Asked) -> Answers:
     labels, gold = asked.manifest.labels, asked.split.gold > 0
-    scores, selected, abstained = score(_stacked(asked), asked.manifest)
-    on = np.asarray(selected, dtype=bool)
+    found = score(_stacked(asked), asked.manifest)
+    scores, on = found.scores, np.asarray(found.selected, dtype=bool)
     both = (gold & on).sum(axis=1)
     return Answers(
         gold=_names(labels, gold),
@@ -165,7 +165,7 @@ def _multi_label(asked: Asked) -> Answers:
         measure=Measure("micro_f1", 2.0 * both, (gold.sum(axis=1) + on.sum(axis=1)).astype(np.float64)),
         counts=count_indicators(gold, on, labels),
         reliability=_reliability(asked, "every label of every text", scores.ravel(), gold.ravel()),
-        abstained=abstained,
+        abstained=found.abstained,
     )
 
 
@@ -180,7 +180,7 @@ def _regression(asked: Asked) -> Answers:
         answer=found.tolist(),
         score=np.full(len(gold), np.nan),
         loss=asked.loss,
-        measure=Measure("mae", np.asarray(np.abs(gold - found), dtype=np.float64), np.ones(len(gold))),
+        measure=Measure("mae", np.abs(gold - found), np.ones(len(gold))),
     )
 
 
@@ -194,7 +194,8 @@ def _token(asked: Asked) -> Answers:
     seen = ~np.isnan(confidence)
     entities, by_text = count_entities(*names) if is_bio(labels) else (None, None)
     if by_text is not None:
-        measure = Measure("entity_f1", 2.0 * by_text[:, 0], by_text[:, 1:].sum(axis=1).astype(np.float64))
+        found = by_text.astype(np.float64)
+        measure = Measure("entity_f1", 2 * found[:, 0], found[:, 1] + found[:, 2])
     else:
         hits = [sum(a == b for a, b in zip(*sides, strict=True)) for sides in zip(split.gold, predicted, strict=True)]
         measure = Measure("token_accuracy", np.array(hits, float), np.array([*map(len, split.gold)], float))

@@ -73,7 +73,7 @@ def _map(
     every = max(1, -(-len(layers) // 12))
     for place, layer in list(enumerate(layers))[::every]:
         parts.append(text(_LEFT + wide * (place + 0.5), bottom + 13, "–" if layer is None else str(layer), "middle"))
-    parts.append(text(0, bottom + 30, f"layer; the darkest is {top:.3g}"))
+    parts.append(text(0, bottom + 30, f"layer; the strongest is {top:.3g}"))
     largest = max(change, key=lambda vector: change[vector])
     says = f"{title}: the largest change is {change[largest]:.3g}, of {largest[0]} in layer {largest[1]}"
     return Panel(340, bottom + 36, says, "".join(parts))
