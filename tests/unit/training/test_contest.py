@@ -46,6 +46,17 @@ def test_what_validation_prefers_is_kept_and_said(base, any_data):
     assert all(f"{score:.4f}" in kept.line for score in scores.values())
 
 
+def test_the_head_alone_is_the_yardstick_whatever_is_trained_from_it(base, any_data):
+    run = run_of(base, any_data)
+    head = run.yardsticks.head
+    before = head.weight.copy(), head.bias.copy()
+    kept = train_kept(run)
+    assert np.array_equal(head.weight, before[0])
+    assert np.array_equal(head.bias, before[1])
+    yardstick = run.yardsticks.exact.scores["validation"][run.metric]
+    assert kept.facts["validation"]["alone"] == pytest.approx(yardstick, abs=1e-6)
+
+
 def test_the_runs_are_those_of_the_same_settings_alone(base, data):
     """Up to rounding: what a run scores beside another it scores alone."""
     kept = train_kept(run_of(base, data))

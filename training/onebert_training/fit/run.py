@@ -294,8 +294,8 @@ class Run:
         return head
 
     def with_head(self, values: Mapping[str, Tensor], head: ExactHead) -> dict[str, Tensor]:
-        """The values with another head; leaves stay leaves."""
-        own = {HEAD_WEIGHT: torch.from_numpy(head.weight), HEAD_BIAS: torch.from_numpy(head.bias)}
+        """The values with a copy of another head, which training may change; leaves stay leaves."""
+        own = {HEAD_WEIGHT: torch.tensor(head.weight), HEAD_BIAS: torch.tensor(head.bias)}
         return {**values, **{name: one.to(self.base.device).requires_grad_() for name, one in own.items()}}
 
     def view(self, values: Mapping[str, Tensor], training: bool) -> Base:
