@@ -183,7 +183,10 @@ def test_without_the_packages_that_write_onnx_one_line_says_so(onebert, tmp_path
 
 
 def test_the_help_says_what_goes_in_and_what_comes_out(onebert):
-    for command, words in (("import", "PEFT adapter folder"), ("export", "Hugging Face checkpoint")):
+    for command, words in (
+        ("import", "PEFT adapter folder, or a fine-tuned model"),
+        ("export", "Hugging Face checkpoint"),
+    ):
         status, printed, _ = onebert(command, "--help")
         assert status == 0
         assert words in " ".join(printed.split())
@@ -193,7 +196,9 @@ def test_the_help_says_what_goes_in_and_what_comes_out(onebert):
 def test_following_the_page_works(tmp_path):
     """What stands in its blocks, in order, where the README has left its first delta."""
     code = [(block.language, block.code) for block in blocks("docs/interop.md")]
-    assert [language for language, _ in code] == ["bash", "python", "bash", "bash", "python", "bash", "python"]
+    assert [language for language, _ in code] == [
+        *("bash", "python", "bash", "bash", "bash", "python", "bash", "python")
+    ]
     (tmp_path / "demo").symlink_to(ROOT / "demo")
     first = "onebert train --task tone --data demo/onebert_demo/data/review-tone --max-steps 30 --out tone.safetensors"
     for language, block in [("bash", first), *code]:

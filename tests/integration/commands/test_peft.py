@@ -170,11 +170,8 @@ def test_what_a_delta_cannot_hold_is_refused_by_name(family: str, config: Any, n
 
 
 def test_a_folder_that_is_no_adapter_is_called_what_it_is(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match=r"no adapter_config\.json: it is no PEFT adapter; name the folder"):
+    with pytest.raises(InvalidInput, match=r"it holds no PEFT adapter and no model"):
         import_adapter(tmp_path, base_of("bert"))
-    with pytest.raises(InvalidInput, match=r"it holds a whole model, .* `onebert train`") as caught:
-        import_adapter(tiny_base(), base_of("bert"))
-    assert "\n" not in caught.value.detail
 
 
 @pytest.fixture(scope="module")
@@ -291,7 +288,7 @@ def test_damaged_files_are_named(folder: Path) -> None:
     with pytest.raises(MalformedFile, match=r"^adapter_config\.json"):
         import_adapter(folder, base_of("bert"))
     (folder / "adapter_config.json").unlink()
-    with pytest.raises(InvalidInput, match=r"no adapter_config\.json"):
+    with pytest.raises(InvalidInput, match=r"neither adapter_config\.json"):
         import_adapter(folder, base_of("bert"))
 
 

@@ -9,7 +9,7 @@ import torch
 from peft import LoraConfig
 from transformers import AutoTokenizer, BertForSequenceClassification
 
-from bases import tiny_base
+from bases import tiny_base, write_base
 from pages import blocks, run_block
 from peft_models import random_adapter
 from servers import Server
@@ -24,6 +24,8 @@ TASKS = {
     "place": {"here": "in", "there": "out"},
     "number": {"one": "one", "many": "many"},
 }
+# Fine-tuned from another base, and so not to be imported.
+FOREIGN = ("tone", "place", "number")
 THINGS = ["screen", "refund", "water", "people", "time", "call", "number", "use"]
 ENDS = ["please", "help", "now", "very", "so", "then", "first", "only"]
 
@@ -39,17 +41,19 @@ def folder(tmp_path):
         for split, chosen in splits.items():
             with (tmp_path / "data" / task / f"{split}.csv").open("w", newline="") as file:
                 csv.writer(file).writerows([("text", "label"), *chosen])
-        fine_tune(splits["train"], list(words), tmp_path / "old" / task)
+        base = write_base("bert", tmp_path / "other-base", seed=1) if task in FOREIGN else tiny_base()
+        fine_tune(base, splits["train"], list(words), tmp_path / "old" / task)
     random_adapter("bert", LoraConfig(task_type="SEQ_CLS", target_modules=["query"]), tmp_path / "adapters" / "adapted")
     return tmp_path
 
 
-def fine_tune(rows, labels, folder):
-    """A whole model of its own, every weight of it trained."""
+def fine_tune(base, rows, labels, folder):
+    """A whole model of its own, all of it trained but embeddings, which are as small as the optimizer's steps here."""
     torch.manual_seed(0)
     names = {"id2label": dict(enumerate(labels)), "label2id": {label: n for n, label in enumerate(labels)}}
-    model = BertForSequenceClassification.from_pretrained(tiny_base(), **names)
-    tokenizer = AutoTokenizer.from_pretrained(tiny_base())
+    model = BertForSequenceClassification.from_pretrained(base, **names)
+    tokenizer = AutoTokenizer.from_pretrained(base)
+    model.bert.embeddings.requires_grad_(False)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     tokens = tokenizer([text for text, _ in rows], padding=True, return_tensors="pt")
     gold = torch.tensor([labels.index(label) for _, label in rows])
@@ -75,6 +79,7 @@ def test_following_the_page_works(folder):
         with server.client() as client:
             assert [task["name"] for task in client.tasks()] == sorted([*TASKS, "adapted"])
     taken, *_, compared, metrics = printed
+    assert {path.stem for path in (folder / "imported").iterdir()} == TASKS.keys() - set(FOREIGN)
     lines = {line.partition(":")[0]: [int(n) for n in re.findall(r"\d+", line)] for line in compared.splitlines()}
     assert lines.keys() == TASKS.keys()
     rows, same, before, now = map(sum, zip(*lines.values(), strict=True))
@@ -83,6 +88,8 @@ def test_following_the_page_works(folder):
     assert min(before, now) > 90
     # Where both are right they say the same, and of two labels also where both are wrong.
     assert same >= before + now - rows
+    # Of 19 texts 9 were compared at the import, all of which had to agree.
+    assert all(lines[task][1] >= 17 for task in TASKS.keys() - set(FOREIGN))
     rows, row_bytes = (float(line.split()[1]) for line in metrics.splitlines())
     assert rows == len(TASKS) + 1
     # All tasks together take less than one of the old models.

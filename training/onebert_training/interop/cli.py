@@ -6,25 +6,30 @@ from typing import Annotated
 import typer
 
 from onebert_store.file.manifest import TaskType
-from onebert_training.options import AsJson, BaseName
+from onebert_training.interop.checkpoint.options import CheckpointOptions
+from onebert_training.options import AsJson, BaseName, with_options
 
 # torch and other slow libraries are imported inside the functions, so that `onebert --help` stays quick.
 
 
+@with_options
 def import_(
-    folder: Annotated[Path, typer.Argument(help="The PEFT adapter folder.", metavar="FOLDER")],
+    source: Annotated[
+        str, typer.Argument(help="A PEFT adapter folder, or a fine-tuned model: folder or Hub id.", metavar="MODEL")
+    ],
     out: Annotated[Path, typer.Option(help="The delta file to write.", show_default=False)],
+    checkpoint: CheckpointOptions,
     base: BaseName = None,
     labels: Annotated[
         str | None,
         typer.Option(
-            help="Comma-separated names of the outputs, in order; else those of FOLDER/config.json, or LABEL_0, …"
+            help="Comma-separated names of the outputs, in order; else those of MODEL/config.json, or LABEL_0, …"
         ),
     ] = None,
     task_type: Annotated[
         TaskType | None,
         typer.Option(
-            help="Else read from FOLDER: config.json's problem type, the adapter's task; one output is a regression."
+            help="Else read from MODEL: config.json's problem type, the adapter's task; one output is a regression."
         ),
     ] = None,
     max_length: Annotated[
@@ -32,14 +37,19 @@ def import_(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Read a PEFT adapter (LoRA, LN tuning, IA3) as a delta.
+    """Make a delta of a PEFT adapter (LoRA, LN tuning, IA3) or of a fine-tuned Hugging Face model.
 
-    The delta gives the answers of PEFT's model. An adapter with parts that a delta cannot hold is refused.
-    The base is the one that you name; the model that the adapter's files name is never opened.
+    Of an adapter the delta gives the answers of PEFT's model; one with parts that a delta cannot hold is refused.
+
+    Of a fine-tuned model, of the base's architecture, biases and LayerNorms are exact and matrices become low-rank, at
+    the smallest rank that gives the model's answers to the texts of --data as often as --agree says. Where no rank
+    does, it is refused with the number.
+
+    The base is the one that you name; the model that the files name is never opened.
     """
     from onebert_training.interop.commands import run_import  # noqa: PLC0415
 
-    run_import(folder, out, base, labels, task_type, max_length, as_json)
+    run_import(source, out, base, labels, task_type, max_length, checkpoint, as_json)
 
 
 def export(

@@ -2,15 +2,19 @@
 
 import json
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from onebert_encoder.base.base import load_base
+from onebert_encoder.base.source import find_base
 from onebert_encoder.maths.fold import to_tensors
 from onebert_store.command import console
-from onebert_store.errors import InvalidSettings
+from onebert_store.errors import BaseNotFound, InvalidInput, InvalidSettings
 from onebert_store.file.delta import check
 from onebert_store.file.format import load, save
 from onebert_store.file.manifest import TaskType
+from onebert_training.interop.checkpoint.importing import Imported, import_checkpoint
+from onebert_training.interop.checkpoint.options import CheckpointOptions
 from onebert_training.interop.decided import left_to_callers, without_temperature
 from onebert_training.interop.examples import ONNX, example
 from onebert_training.interop.folders import check_free
@@ -18,26 +22,33 @@ from onebert_training.interop.heads import split_head
 from onebert_training.interop.merged import merge, write_checkpoint
 from onebert_training.interop.onnx_export import require_onnx, write_onnx
 from onebert_training.interop.peft_export import export_adapter
+from onebert_training.interop.peft_folder import CONFIG, MODEL_CONFIG
 from onebert_training.interop.peft_import import import_adapter
 
 
 def run_import(
-    folder: Path,
+    source: str,
     out: Path,
     base: str | None,
     labels: str | None,
     task_type: TaskType | None,
     max_length: int | None,
+    asked: CheckpointOptions,
     as_json: bool,
 ) -> None:
-    """Converts a PEFT folder into a delta file and shows a summary."""
-    if not folder.is_dir():
-        raise InvalidSettings(f"{folder} is no folder")
+    """Converts a PEFT folder or a fine-tuned checkpoint into a delta file and shows a summary."""
     if out.is_dir() or not out.parent.is_dir():
         raise InvalidSettings(f"--out {out} is a folder or lies in none; it names the file to write")
+    folder = _folder_of(source)
+    whole = _is_checkpoint(folder, asked)
     names = [label.strip() for label in labels.split(",")] if labels is not None else None
+    found: Imported | None = None
     with console.busy("loading the base and converting"):
-        delta = import_adapter(folder, load_base(base), names, task_type, max_length)
+        loaded = load_base(base)
+        if whole:
+            name = folder.resolve().name if Path(source).is_dir() else source
+            found = import_checkpoint(folder, name, loaded, asked, names, task_type, max_length)
+        delta = found.delta if found else import_adapter(folder, loaded, names, task_type, max_length)
     save(out, delta)
     manifest = delta.manifest
     record = {
@@ -52,7 +63,48 @@ def run_import(
         "tensors": len(delta.tensors),
         "file_bytes": out.stat().st_size,
     }
-    _show(record, as_json)
+    _show(record | (_agreed(found) if found else {}), as_json)
+
+
+def _folder_of(source: str) -> Path:
+    try:
+        return find_base(source)
+    except BaseNotFound:
+        raise InvalidInput(
+            f"{source} is no folder, not in the Hugging Face cache, and could not be fetched from the Hub"
+        ) from None
+
+
+def _is_checkpoint(folder: Path, asked: CheckpointOptions) -> bool:
+    """Whether the folder holds a whole model; else a PEFT adapter.
+
+    Raises:
+        InvalidSettings: the options are not for what the folder holds.
+    """
+    adapter = (folder / CONFIG).exists()
+    whole = not adapter and (folder / MODEL_CONFIG).exists()
+    if whole and asked.data is None:
+        raise InvalidSettings(
+            "the folder holds a whole model, whose delta is as large as its answers need: give texts with --data"
+        )
+    if adapter and asked.data is not None:
+        raise InvalidSettings("--data is for a whole model; what an adapter holds, its delta holds exactly")
+    return whole
+
+
+def _agreed(found: Imported) -> dict[str, Any]:
+    regression = found.delta.manifest.task_type == "regression"
+    return {
+        "agreement": found.agreement.share,
+        "texts": found.texts,
+        "largest_difference": found.agreement.largest,
+        "mean_difference": found.agreement.mean if regression else None,
+        "changed_matrices": len(found.ranks),
+        "largest_rank": max(found.ranks, default=0),
+        "mean_rank": round(fmean(found.ranks), 1) if found.ranks else 0.0,
+        "checkpoint_bytes": found.checkpoint_bytes,
+        "left_out": [str(one) for one in found.left_out],
+    }
 
 
 def run_export(
@@ -94,7 +146,7 @@ def _show(record: dict[str, Any], as_json: bool) -> None:
         console.print_json(record)
         return
     for key, value in record.items():
-        if value is not None and key not in ("example", "left_to_callers"):
+        if value not in (None, []) and key not in ("example", "left_to_callers"):
             text = ", ".join(value) if isinstance(value, list) else value
             console.out.print(f"{key.replace('_', ' ')}: {text}", soft_wrap=True)
     if left := record.get("left_to_callers"):

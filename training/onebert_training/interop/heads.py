@@ -2,14 +2,14 @@
 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from torch import Tensor
 
 from onebert_encoder.base.anatomy import family_of
 from onebert_store.errors import InvalidInput
 from onebert_store.file.delta import HEAD_BIAS, HEAD_DENSE_BIAS, HEAD_DENSE_WEIGHT, HEAD_WEIGHT
-from onebert_store.file.manifest import Manifest
+from onebert_store.file.manifest import SPAN_LABELS, Manifest
 
 Kind = Literal["sequence", "token", "span"]
 
@@ -73,6 +73,32 @@ def kind_of(task_type: str) -> Kind:
     if task_type == "token":
         return "token"
     return "span" if task_type == "span" else "sequence"
+
+
+def task_type_of(config: Mapping[str, Any], kind: Kind, count: int) -> str:
+    """The task type by a model's configuration: of a class for sequences its problem type, or one output or several."""
+    if kind != "sequence":
+        return kind
+    of_problem = {theirs: ours for ours, theirs in PROBLEMS.items()}
+    return of_problem.get(str(config.get("problem_type"))) or ("regression" if count == 1 else "single_label")
+
+
+def label_names(config: Mapping[str, Any], kind: Kind, count: int) -> list[str]:
+    """The names of a head's outputs by a model's configuration; `LABEL_0`, … where it has none.
+
+    Raises:
+        InvalidInput: the configuration names others than the head has.
+    """
+    if kind == "span":
+        return list(SPAN_LABELS)
+    names = config.get("id2label")
+    if not isinstance(names, dict):
+        return [f"LABEL_{i}" for i in range(count)]
+    if set(names) != {str(i) for i in range(count)}:
+        raise InvalidInput(
+            f"id2label of the folder's configuration does not name the classifier's {count} outputs; give the labels"
+        )
+    return [str(names[str(i)]) for i in range(count)]
 
 
 def layout_of(model_type: str, kind: Kind) -> Layout:

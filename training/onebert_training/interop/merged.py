@@ -25,7 +25,7 @@ from onebert_training.interop.sentence import LOADS_WITH, write_modules
 _SETTINGS = "tokenizer_config.json"
 _COPIED = (*TOKENIZER_FILES, "merges.txt", _SETTINGS, "special_tokens_map.json", "added_tokens.json")
 
-_CLASS_NAMES: Mapping[str, Mapping[str, Any]] = {
+CLASS_NAMES: Mapping[str, Mapping[str, Any]] = {
     "AutoModel": modeling_auto.MODEL_MAPPING_NAMES,
     AUTO_CLASSES["sequence"]: modeling_auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES,
     AUTO_CLASSES["token"]: modeling_auto.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES,
@@ -126,7 +126,7 @@ def model_config(source: Path, manifest: Manifest, auto_class: str) -> dict[str,
     config: dict[str, Any] = json.loads((source / "config.json").read_text(encoding="utf-8"))
     for key in ("_name_or_path", "torch_dtype", "num_labels", "problem_type", IN_CONFIG):
         config.pop(key, None)
-    config |= {"architectures": [_CLASS_NAMES[auto_class][manifest.base.model_type]], "dtype": "float32"}
+    config |= {"architectures": [CLASS_NAMES[auto_class][manifest.base.model_type]], "dtype": "float32"}
     config["id2label"] = {str(i): label for i, label in enumerate(manifest.labels)}
     config["label2id"] = {label: i for i, label in enumerate(manifest.labels)}
     problem, left = problem_of(manifest), left_to_callers(manifest)

@@ -73,7 +73,9 @@ def read_adapter(folder: Path, prefix: str) -> Adapter:
         MalformedFile: a file is damaged.
     """
     if not (folder / CONFIG).exists():
-        raise InvalidInput(_no_adapter(folder))
+        raise InvalidInput(
+            "the folder has neither adapter_config.json nor config.json: it holds no PEFT adapter and no model"
+        )
     config = _read_json(folder / CONFIG)
     _check_config(config)
     if not (folder / WEIGHTS).is_file():
@@ -88,16 +90,6 @@ def read_adapter(folder: Path, prefix: str) -> Adapter:
         found[what][plain.removesuffix(ending) + instead] = tensor
     path = next((folder / name for name in (MODEL_CONFIG, TASK_CONFIG) if (folder / name).is_file()), None)
     return Adapter(config, _read_json(path) if path else {}, found)
-
-
-def _no_adapter(folder: Path) -> str:
-    """What a folder without adapter_config.json is, and what to do."""
-    if (folder / MODEL_CONFIG).exists():
-        return (
-            "the folder has a config.json and no adapter_config.json: it holds a whole model, and only PEFT adapters"
-            " become deltas; train the task with `onebert train` instead (docs/migrating.md)"
-        )
-    return "the folder has no adapter_config.json: it is no PEFT adapter; name the folder that PEFT saved"
 
 
 def _read_json(path: Path) -> dict[str, Any]:

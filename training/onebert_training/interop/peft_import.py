@@ -1,24 +1,21 @@
 """Converts a PEFT adapter folder to a delta that gives the same answers, or refuses it by naming what does not fit."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-from pydantic import ValidationError
 from torch import Tensor
 
 from onebert_encoder.base.base import Base
-from onebert_encoder.maths.fold import fold
-from onebert_encoder.maths.predict import compute_golden
-from onebert_store.errors import InvalidInput, NotFinite, TensorMismatch
+from onebert_store.errors import InvalidInput, TensorMismatch
 from onebert_store.file.delta import (
     HEAD_BIAS,
     Delta,
-    check,
 )
-from onebert_store.file.manifest import TaskType, parse_manifest
+from onebert_store.file.manifest import TaskType
 from onebert_store.file.strict_json import shown
-from onebert_training.interop.heads import PEFT_TASKS, PROBLEMS, Kind, kind_of, layout_of
+from onebert_training.interop.heads import PEFT_TASKS, Kind, kind_of, label_names, layout_of, task_type_of
+from onebert_training.interop.made import with_golden
 from onebert_training.interop.peft_conversion import convert, made_for
 from onebert_training.interop.peft_folder import Adapter, read_adapter
 
@@ -50,38 +47,29 @@ def import_adapter(
     kind = _kind(adapter, task_type)
     tensors, pooling = convert(adapter, base, layout_of(base.spec.model_type, kind))
     count = len(tensors[HEAD_BIAS])
-    names = labels or _labels(adapter, kind, count)
+    names = labels or label_names(adapter.model_config, kind, count)
     if len(names) != count:
         raise InvalidInput(f"{len(names)} labels for a classifier of {count} outputs")
     spec, peft_type = base.spec, str(adapter.config["peft_type"])
     manifest = {
         "format": 1,
         "base": {"name": spec.name, "model_type": spec.model_type, "digest": spec.digest},
-        "task_type": task_type or _task_type(adapter, kind, count),
+        "task_type": task_type or task_type_of(adapter.model_config, kind, count),
         "labels": names,
         "pooling": pooling,
         "max_length": spec.max_length if max_length is None else max_length,
         "method": f"peft:{peft_type.lower()}",
         "training": {"imported_from": "peft", "peft_version": str(adapter.config.get("peft_version", ""))},
     }
-    return _with_golden(base, tensors, manifest, adapter)
+    return _made(base, tensors, manifest, adapter)
 
 
-def _with_golden(base: Base, tensors: dict[str, Tensor], manifest: dict[str, Any], adapter: Adapter) -> Delta:
-    """The delta, checked, with golden logits computed on this base."""
+def _made(base: Base, tensors: Mapping[str, Tensor], manifest: dict[str, Any], adapter: Adapter) -> Delta:
     arrays = {name: tensor.contiguous().numpy() for name, tensor in tensors.items()}
-    plain = parse_manifest(manifest)
     try:
-        check(Delta(plain, arrays), base.spec)
+        return with_golden(base, arrays, manifest)
     except TensorMismatch as error:
         raise TensorMismatch(f"{error.detail}{made_for(adapter)}") from None
-    with torch.no_grad():
-        row = fold(base, tensors, plain.pooling)
-        try:
-            golden = compute_golden(base, row, plain.max_length)
-        except ValidationError:
-            raise NotFinite("the answers of the imported task are not numbers") from None
-    return Delta(parse_manifest({**plain.model_dump(), "golden": golden.model_dump()}), arrays)
 
 
 def _kind(adapter: Adapter, task_type: TaskType | None) -> Kind:
@@ -93,24 +81,3 @@ def _kind(adapter: Adapter, task_type: TaskType | None) -> Kind:
     if task_type is not None and kind_of(task_type) != PEFT_TASKS[said]:
         raise InvalidInput(f"the adapter is for {said}, which is no {task_type} task")
     return PEFT_TASKS[said]
-
-
-def _task_type(adapter: Adapter, kind: Kind, count: int) -> str:
-    if kind != "sequence":
-        return kind
-    problem = adapter.model_config.get("problem_type")
-    of_problem = {theirs: ours for ours, theirs in PROBLEMS.items()}
-    return of_problem.get(str(problem)) or ("regression" if count == 1 else "single_label")
-
-
-def _labels(adapter: Adapter, kind: Kind, count: int) -> list[str]:
-    if kind == "span":
-        return ["start", "end"]
-    names = adapter.model_config.get("id2label")
-    if not isinstance(names, dict):
-        return [f"LABEL_{i}" for i in range(count)]
-    if set(names) != {str(i) for i in range(count)}:
-        raise InvalidInput(
-            f"id2label of the folder's configuration does not name the classifier's {count} outputs; give the labels"
-        )
-    return [str(names[str(i)]) for i in range(count)]

@@ -1,0 +1,320 @@
+"""`onebert import` of fine-tuned checkpoints: trained here by transformers, and held against its answers."""
+
+import csv
+import json
+import shutil
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from transformers import AutoTokenizer
+
+from bases import tiny_base, write_base
+from onebert_encoder.base.base import load_base
+from onebert_store.file.format import load
+from onebert_training.interop.checkpoint.agreement import Agreement, concordance
+from onebert_training.interop.checkpoint.low_rank import Parts, factorize
+from onebert_training.interop.checkpoint.search import fewest
+from peft_models import delta_logits, model_logits
+
+THINGS = ["screen", "refund", "water", "people", "time", "invoice", "password", "use", "order", "parcel"]
+WORDS = ["great", "broken", "late", "long"]
+ENDS = ["please", "help", "now", "very", "so", "then", "first", "only"]
+TEXTS = [f"the {thing} was {word} {end}" for thing, end, word in product(THINGS, ENDS, WORDS)]
+
+# Task type -> class of transformers, its configuration, and what is right of a text whose fourth word is WORDS[word].
+TASKS = {
+    "single_label": (
+        "AutoModelForSequenceClassification",
+        {"id2label": dict(enumerate(WORDS)), "label2id": {word: n for n, word in enumerate(WORDS)}},
+        lambda word, _: word,
+    ),
+    "multi_label": (
+        "AutoModelForSequenceClassification",
+        {"num_labels": 3, "problem_type": "multi_label_classification"},
+        lambda word, _: [float(word in (0, 3)), float(word in (1, 3)), float(word == 2)],
+    ),
+    "regression": ("AutoModelForSequenceClassification", {"num_labels": 1}, lambda word, _: 1.5 * word - 1),
+    # Words of these texts are tokens: the fourth one is the fifth token.
+    "token": (
+        "AutoModelForTokenClassification",
+        {"num_labels": 5},
+        lambda word, length: [0, 0, 0, 0, 1 + word] + [0] * (length - 5),
+    ),
+}
+
+
+def above_embeddings(name):
+    """Embeddings of a tiny random base are as small as the steps of an optimizer; those of a real one hardly move."""
+    return "embeddings." not in name or "LayerNorm" in name
+
+
+def fine_tune(folder, family="bert", task="single_label", trained=above_embeddings, steps=25, lr=3e-3):
+    """A model of the family's tiny base whose parameters named so are trained, saved as users save it."""
+    torch.manual_seed(0)
+    auto_class, config, gold = TASKS[task]
+    model = getattr(transformers, auto_class).from_pretrained(tiny_base(family), **config)
+    tokenizer = AutoTokenizer.from_pretrained(tiny_base(family))
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(trained(name))
+    optimizer = torch.optim.AdamW([one for one in model.parameters() if one.requires_grad], lr=lr)
+    tokens = tokenizer(TEXTS, padding=True, return_tensors="pt")
+    length = tokens["input_ids"].shape[1]
+    labels = torch.tensor([gold(WORDS.index(text.split()[3]), length) for text in TEXTS])
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(**tokens, labels=labels).loss.backward()
+        optimizer.step()
+    model.eval().save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return model
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    path = tmp_path_factory.mktemp("texts") / "texts.csv"
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([["text"], *([text] for text in TEXTS)])
+    return path
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory):
+    """A BERT of which all is trained above the embeddings."""
+    folder = tmp_path_factory.mktemp("tuned") / "tone"
+    return folder, fine_tune(folder)
+
+
+def both_logits(model, delta, family="bert"):
+    """Of every text what transformers computes, and what a server would, of the same tokens."""
+    base = load_base(str(tiny_base(family)))
+    tokens = base.tokenizer.encode(TEXTS, delta.manifest.max_length)
+    return (
+        np.stack([one.numpy() for one in side])
+        for side in (model_logits(model, tokens), delta_logits(base, delta, tokens))
+    )
+
+
+def imported(onebert, folder, data, out, *more, family="bert"):
+    """The record and the delta."""
+    status, printed, error = onebert(
+        "import", folder, "--base", tiny_base(family), "--data", data, "--out", out, "--json", *more
+    )
+    assert status == 0, error
+    return json.loads(printed), load(out)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_a_fine_tuned_model_becomes_a_delta_that_answers_as_it_does(onebert, data, tmp_path, family):
+    model = fine_tune(tmp_path / "tone", family)
+    record, delta = imported(onebert, tmp_path / "tone", data, tmp_path / "tone.safetensors", family=family)
+    theirs, ours = both_logits(model, delta, family)
+    same = theirs.argmax(-1) == ours.argmax(-1)
+    assert same.mean() == record["agreement"] >= 0.99
+    assert record["texts"] == len(TEXTS)
+    probabilities = [torch.tensor(side).softmax(-1).numpy() for side in (theirs, ours)]
+    assert np.abs(probabilities[0] - probabilities[1]).max() == pytest.approx(record["largest_difference"], abs=1e-4)
+    # Something was learned, so that agreeing means something.
+    assert len(set(theirs.argmax(-1))) > 2
+    manifest = delta.manifest
+    assert list(manifest.labels) == WORDS
+    assert (manifest.task_type, manifest.max_length, manifest.pooling) == ("single_label", 64, "cls")
+    assert manifest.training["imported_from"] == "checkpoint"
+    ranks = [len(tensor) for name, tensor in delta.tensors.items() if name.startswith("lora_A")]
+    assert (len(ranks), max(ranks)) == (record["changed_matrices"], record["largest_rank"])
+    # Far fewer than the 32 that a matrix has.
+    assert 0 < record["mean_rank"] < 16
+    assert record["file_bytes"] == (tmp_path / "tone.safetensors").stat().st_size
+    assert record["checkpoint_bytes"] == (tmp_path / "tone" / "model.safetensors").stat().st_size
+    assert record["left_out"] == []
+
+
+def bias_or_classifier(name):
+    """BitFit as people write it for transformers."""
+    return name.endswith(".bias") or name.startswith("classifier")
+
+
+def test_what_was_fine_tuned_by_biases_alone_is_exact(onebert, data, tmp_path):
+    model = fine_tune(tmp_path / "tone", trained=bias_or_classifier)
+    # Further from the base than a few steps lead: then being exact means something.
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.add_(torch.randn_like(parameter) * (0.3 if bias_or_classifier(name) else 0.0))
+    model.save_pretrained(tmp_path / "tone")
+    record, delta = imported(onebert, tmp_path / "tone", data, tmp_path / "tone.safetensors")
+    theirs, ours = both_logits(model, delta)
+    assert np.abs(theirs).max() > 0.3
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5)
+    assert {name.partition(".")[0] for name in delta.tensors} == {"delta", "head"}
+    assert (record["agreement"], record["texts"], record["largest_rank"], record["left_out"]) == (
+        1.0,
+        len(TEXTS),
+        0,
+        [],
+    )
+    assert delta.manifest.pooling == "pooler"
+
+
+@pytest.mark.parametrize("task", ["multi_label", "regression", "token"])
+def test_every_task_type_is_compared_by_its_answers(onebert, data, tmp_path, task):
+    model = fine_tune(tmp_path / "tone", task=task)
+    record, delta = imported(onebert, tmp_path / "tone", data, tmp_path / "tone.safetensors", "--agree", "0.98")
+    theirs, ours = both_logits(model, delta)
+    if task == "regression":
+        correlation = np.corrcoef(theirs[:, 0], ours[:, 0])[0, 1]
+        # A shift or another scale lowers concordance below correlation.
+        assert correlation + 1e-6 >= record["agreement"] >= 0.98
+        assert record["mean_difference"] == pytest.approx(np.abs(theirs - ours).mean(), abs=1e-4)
+    else:
+        agreed = {
+            "multi_label": lambda: ((theirs > 0) == (ours > 0)).all(-1),
+            # First and last token are special.
+            "token": lambda: (theirs.argmax(-1) == ours.argmax(-1))[:, 1:-1],
+        }[task]()
+        assert record["agreement"] >= 0.98
+        assert record["agreement"] == pytest.approx(agreed.mean())
+    assert delta.manifest.task_type == record["task_type"] == task
+
+
+def test_answers_are_found_where_the_checkpoint_finds_them(onebert, tmp_path):
+    torch.manual_seed(0)
+    model = transformers.AutoModelForQuestionAnswering.from_pretrained(tiny_base())
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "attention" in name or "qa_outputs" in name:
+                parameter.add_(torch.randn_like(parameter) * 0.05)
+    model.save_pretrained(tmp_path / "asked")
+    rows = [{"question": f"what was {word}?", "context": text} for word, text in zip(WORDS * 20, TEXTS, strict=False)]
+    (tmp_path / "asked.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    out = tmp_path / "asked.safetensors"
+    record, delta = imported(onebert, tmp_path / "asked", tmp_path / "asked.jsonl", out, "--agree", "0.9")
+    assert record["agreement"] >= 0.9
+    assert (delta.manifest.task_type, delta.manifest.pooling) == ("span", "none")
+    # The folder has no tokenizer, and so no length: the base's.
+    assert delta.manifest.max_length == 66
+    status, _, error = onebert(
+        "import",
+        tmp_path / "asked",
+        "--base",
+        tiny_base(),
+        "--data",
+        tmp_path / "asked.jsonl",
+        "--text",
+        "question",
+        "--out",
+        out,
+    )
+    assert status == 1
+    assert "a span task takes a question as text and its context as text_pair" in error
+
+
+def test_what_is_no_checkpoint_of_the_base_is_refused_in_one_line(onebert, tuned, data, tmp_path, capsys):
+    folder, _ = tuned
+    fine_tune(tmp_path / "distilled", "distilbert", steps=1)
+    write_base("bert", tmp_path / "headless")
+    broken = shutil.copytree(folder, tmp_path / "broken")
+    tensors = load_file(broken / "model.safetensors")
+    del tensors["classifier.weight"]
+    save_file(tensors, broken / "model.safetensors", metadata={"format": "pt"})
+    damaged = shutil.copytree(folder, tmp_path / "damaged")
+    tensors = load_file(damaged / "model.safetensors")
+    tensors["bert.encoder.layer.1.output.dense.weight"][3, 5] = float("nan")
+    save_file(tensors, damaged / "model.safetensors", metadata={"format": "pt"})
+    out = ("--data", data, "--out", tmp_path / "x.safetensors")
+    bert, roberta, distilbert = (("--base", tiny_base(family)) for family in ("bert", "roberta", "distilbert"))
+    cases = [
+        ([folder, *roberta, *out], "another architecture than the base"),
+        ([folder, *roberta, *out], "model_type bert and not roberta"),
+        ([tmp_path / "distilled", *distilbert, *out], "distilbert has a relu layer"),
+        ([tmp_path / "headless", *bert, *out], "the checkpoint is for BertModel; what is imported is Bert"),
+        ([broken, *bert, *out], "the checkpoint has no classifier.weight"),
+        ([damaged, *bert, *out], "not finite: encoder.layer.1.output.dense.weight"),
+        ([folder, *bert, *out[2:]], "give texts with --data"),
+        ([folder, *bert, *out, "--labels", "a,b"], "2 labels for a classifier of 4 outputs"),
+        ([folder, *bert, *out, "--task-type", "token"], "no token task"),
+        ([folder, *bert, *out, "--max-length", "67"], "67 is over the base's 66"),
+        ([folder, *bert, *out, "--max-rank", "1"], "on 320 texts, and not 0.99: --max-rank 1 allows no more"),
+    ]
+    capsys.readouterr()  # what transformers said of the models made here
+    for arguments, words in cases:
+        status, printed, error = onebert("import", *arguments)
+        assert (status, printed) == (1, ""), error
+        assert words in error
+        assert error.startswith("error: ")
+        assert error.count("\n") == 1
+    assert not (tmp_path / "x.safetensors").exists()
+
+
+def test_what_a_delta_leaves_out_counts_and_is_said(onebert, tuned, data, tmp_path):
+    """Embeddings of another model, and a tokenizer with other numbers: neither can be in a delta."""
+    folder, _ = tuned
+    other = shutil.copytree(folder, tmp_path / "other")
+    tensors = load_file(other / "model.safetensors")
+    torch.manual_seed(0)
+    words = tensors["bert.embeddings.word_embeddings.weight"]
+    words[50:] = torch.randn_like(words[50:])
+    save_file(tensors, other / "model.safetensors", metadata={"format": "pt"})
+    path = other / "tokenizer.json"
+    written = json.loads(path.read_text())
+    vocab = written["model"]["vocab"]
+    vocab["great"], vocab["broken"] = vocab["broken"], vocab["great"]
+    path.write_text(json.dumps(written))
+    status, _, error = onebert(
+        "import", other, "--base", tiny_base(), "--data", data, "--out", tmp_path / "x.safetensors"
+    )
+    assert status == 1
+    assert "no rank gives more; the base's tokenizer splits 160 of them otherwise than the checkpoint's; " in error
+    assert f"embeddings.word_embeddings.weight ({len(words) - 50} of {len(words)} rows differ, by " in error
+
+
+def test_few_parts_are_found_that_agree():
+    """Whatever number of parts is needed is found up to a thirty-second of itself."""
+    for most, needed in [(0, 0), (1, 1), (7, 3), (1000, 1), (1000, 0), (1000, 640), (20_000, 900)]:
+        asked = []
+
+        def probe(count, asked=asked, needed=needed):
+            asked.append(count)
+            return Agreement(1.0 if count >= needed else 0.5, 0.0, 0.0)
+
+        count, found = fewest(probe, most, 0.99)
+        assert found.share == 1.0
+        assert needed <= count <= needed + needed / 31
+        assert len(asked) <= 12
+    assert fewest(lambda _: Agreement(0.7, 0.0, 0.0), 10, 0.99) == (10, Agreement(0.7, 0.0, 0.0))
+
+
+def test_one_threshold_spends_numbers_where_they_bring_most():
+    generator = torch.Generator().manual_seed(0)
+    differences = {name: torch.randn(16, 24, generator=generator) * size for name, size in (("a", 1), ("b", 3))}
+    factors = {name: factorize(difference) for name, difference in differences.items()}
+
+    def product(tensors, name):
+        A, B = tensors[f"lora_A.{name}"], tensors[f"lora_B.{name}"]
+        assert {A.dtype, B.dtype} == {np.dtype(np.float16)}
+        return torch.tensor(B.astype("float32") @ A.astype("float32"))
+
+    def missed(tensors):
+        return sum(float((whole - product(tensors, name)).norm() ** 2) for name, whole in differences.items())
+
+    parts = Parts(factors, None)
+    assert len(parts) == 32
+    torch.testing.assert_close(product(parts.tensors(32), "b"), differences["b"], rtol=0, atol=0.02)
+    # No difference of a rank is nearer than the singular values' (Eckart and Young); so many ranks are shared out.
+    for count in (16, 20):
+        singular = [torch.linalg.svdvals(difference) for difference in differences.values()]
+        one_rank = float(sum(values[count // 2 :].square().sum() for values in singular))
+        assert missed(parts.tensors(count)) < 0.9 * one_rank
+    assert max(Parts(factors, 3).ranks(6)) == 3
+    # Half precision: 2 bytes for each of the 16 + 24 numbers of a part.
+    assert parts.most(4 * 2 * (16 + 24)) == 4
+
+
+def test_concordance_is_one_only_for_the_same_numbers():
+    a = np.array([1.0, 2.0, 4.0])
+    assert concordance(a, a) == concordance(np.ones(2), np.ones(2)) == 1.0
+    assert concordance(a, a + 1) < 1
+    # Lin's formula by hand: 2 s_ab / (s_a² + s_b² + (mean a - mean b)²), with b = 2a.
+    assert concordance(a, 2 * a) == pytest.approx(2 * 2 * a.var() / (5 * a.var() + a.mean() ** 2))

@@ -1,0 +1,1 @@
+"""Makes a delta of a fine-tuned Hugging Face checkpoint."""

@@ -1,0 +1,38 @@
+"""What the checkpoint itself answers, by transformers."""
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+
+import torch
+
+from onebert_encoder.answering.scores import Array
+from onebert_encoder.text.tokens import Tokens
+
+_BATCH_TOKENS = 4096
+
+
+@torch.inference_mode()
+def answer_all(model: Any, tokens: Sequence[Tokens]) -> list[Array]:
+    """The logits of a Hugging Face model: [labels] of each text, or [tokens, labels] of a per-token task.
+
+    Texts of one length are computed together, so that none of them is padded.
+    """
+    found: dict[int, Array] = {}
+    for length, group in groupby(
+        sorted(range(len(tokens)), key=lambda i: len(tokens[i])), key=lambda i: len(tokens[i])
+    ):
+        same, size = list(group), max(1, _BATCH_TOKENS // length)
+        for chosen in (same[start : start + size] for start in range(0, len(same), size)):
+            found.update(zip(chosen, _logits(model, [tokens[i] for i in chosen]), strict=True))
+    return [found[i] for i in range(len(tokens))]
+
+
+def _logits(model: Any, texts: Sequence[Tokens]) -> Array:
+    ids = torch.tensor([text.input_ids for text in texts])
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    if getattr(model.config, "type_vocab_size", 0) > 1:
+        inputs["token_type_ids"] = torch.tensor([text.type_ids for text in texts])
+    out = model(**inputs)
+    logits = out.logits if "logits" in out else torch.stack([out.start_logits, out.end_logits], -1)
+    return logits.float().numpy()

@@ -1,0 +1,75 @@
+"""What a checkpoint changes of its base: what a delta holds exactly, matrices, and what it cannot hold."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from onebert_encoder.base.base import Base
+from onebert_store.file.canonical import Array
+from onebert_store.file.delta import DELTA, HEAD_BIAS, HEAD_DENSE_BIAS, HEAD_DENSE_WEIGHT, HEAD_WEIGHT
+from onebert_training.interop.checkpoint.finetuned import FineTuned
+from onebert_training.interop.heads import POOLER
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A table or map that the checkpoint has changed and a delta cannot.
+
+    Attributes:
+        name: the parameter.
+        rows: how many of its rows differ.
+        of: how many rows it has.
+        size: norm of the difference, relative to that of the base's parameter.
+    """
+
+    name: str
+    rows: int
+    of: int
+    size: float
+
+    def __str__(self) -> str:
+        """As a line says it."""
+        return f"{self.name} ({self.rows:,} of {self.of:,} rows differ, by {self.size:.2%} of its norm)"
+
+
+def exact_tensors(checkpoint: FineTuned, base: Base) -> tuple[dict[str, Array], str]:
+    """The head, the differences of biases and LayerNorms, by the names of a delta file; and the pooling.
+
+    A pooler of its own becomes the head's tanh layer on the first token; what equals the base's is left out.
+    """
+    theirs, pooling = checkpoint.params, "none"
+    found = {HEAD_WEIGHT: theirs[f"{checkpoint.linear}.weight"], HEAD_BIAS: theirs[f"{checkpoint.linear}.bias"]}
+    if checkpoint.dense is not None:
+        weight, bias = theirs[f"{checkpoint.dense}.weight"], theirs[f"{checkpoint.dense}.bias"]
+        of_base = base.params.get(f"{checkpoint.dense}.weight")
+        pooling = "pooler" if of_base is not None and torch.equal(weight, of_base) else "cls"
+        if pooling == "cls":
+            found |= {HEAD_DENSE_WEIGHT: weight, HEAD_DENSE_BIAS: bias}
+    for name in base.spec.parameters:
+        if pooling == "pooler" or not name.startswith(POOLER):
+            difference = theirs[name] - base.params[name]
+            if difference.any():
+                found[DELTA + name] = difference
+    return {name: tensor.contiguous().numpy() for name, tensor in found.items()}, pooling
+
+
+def changed_matrices(params: Mapping[str, Tensor], base: Base) -> dict[str, Tensor]:
+    """The differences of the layers' matrices that differ from the base's, by module."""
+    found = {name: params[f"{name}.weight"] - base.params[f"{name}.weight"] for name in base.spec.modules}
+    return {name: difference for name, difference in found.items() if difference.any()}
+
+
+def changed_tables(params: Mapping[str, Tensor], base: Base) -> list[LeftOut]:
+    """What differs of the embeddings, and of ELECTRA's projection behind them."""
+    held = base.spec.parameters.keys() | {f"{name}.weight" for name in base.spec.modules} | {f"{POOLER}.weight"}
+    found = []
+    for name in base.anatomy.weights:
+        if name not in held:
+            difference = params[name] - base.params[name]
+            rows = int(difference.any(dim=1).sum())
+            if rows:
+                size = float(difference.norm() / base.params[name].norm())
+                found.append(LeftOut(name, rows, len(difference), size))
+    return found

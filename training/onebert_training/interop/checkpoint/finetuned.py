@@ -1,0 +1,169 @@
+"""Reads a fine-tuned Hugging Face checkpoint: its weights, its model as transformers computes it, and its labels."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor
+from transformers.utils import logging
+
+from onebert_encoder.base.base import TOKENIZER_FILES, Base, load_tokenizer
+from onebert_encoder.base.config import EncoderConfig, read_config
+from onebert_encoder.base.digest import config_form
+from onebert_encoder.base.source import read_weights
+from onebert_encoder.text.tokens import Tokenizer
+from onebert_store.errors import InvalidInput, NotFinite, TensorMismatch, UnsupportedBase
+from onebert_store.file.delta import listed
+from onebert_store.file.strict_json import shown
+from onebert_training.interop.heads import AUTO_CLASSES, POOLER, Kind, layout_of
+from onebert_training.interop.merged import CLASS_NAMES
+
+# A tokenizer that knows no limit says a number like 1e30.
+_NO_LIMIT = 1 << 20
+
+
+@dataclass(frozen=True)
+class FineTuned:
+    """A checkpoint of the base's architecture.
+
+    Attributes:
+        kind: of its head.
+        linear: module of the head's last map, without prefix.
+        dense: module of the tanh layer on the first token before it; None where the head reads every token.
+        model: as transformers computes it, in float32.
+        params: every parameter in float32, by its Hugging Face name without prefix.
+        tokenizer: its own; the base's where it has none.
+        max_length: where its own tokenizer cuts texts, in tokens; None where it does not say.
+        config: of the model: `id2label` with numbers as texts, and `problem_type`.
+        weight_bytes: size of its weight files.
+    """
+
+    kind: Kind
+    linear: str
+    dense: str | None
+    model: Any
+    params: Mapping[str, Tensor]
+    tokenizer: Tokenizer
+    max_length: int | None
+    config: Mapping[str, Any]
+    weight_bytes: int
+
+
+def read_finetuned(folder: Path, base: Base) -> FineTuned:
+    """Reads a checkpoint that was fine-tuned from the base, or from a model of the same shapes.
+
+    Args:
+        folder: as `save_pretrained` leaves it, with safetensors weights.
+        base: what the delta will be for.
+
+    Raises:
+        InvalidInput: it has another architecture, a head that a delta cannot hold, or files that cannot be read.
+        TensorMismatch: it has not all of the base's parameters, or other shapes.
+        NotFinite: a parameter contains NaN or infinity.
+    """
+    try:
+        config, family = read_config(folder)
+        _require_same(config, base)
+        params = read_weights(folder, family.prefix)
+    except UnsupportedBase as error:
+        raise InvalidInput(f"the checkpoint cannot be imported: {error.detail}") from None
+    theirs = transformers.AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+    layout = layout_of(config.model_type, _kind(config.model_type, theirs.architectures or ()))
+    dense = None if layout.dense is None else layout.dense.removeprefix(family.prefix)
+    _require_parameters(params, base, layout.linear, dense)
+    tokenizer, max_length = _tokenizer(folder, base)
+    return FineTuned(
+        kind=layout.kind,
+        linear=layout.linear,
+        dense=dense,
+        model=_load(folder, AUTO_CLASSES[layout.kind]),
+        params=params,
+        tokenizer=tokenizer,
+        max_length=max_length,
+        config={
+            "id2label": {str(i): name for i, name in theirs.id2label.items()},
+            "problem_type": getattr(theirs, "problem_type", None),
+        },
+        weight_bytes=sum(file.stat().st_size for file in folder.glob("model*.safetensors")),
+    )
+
+
+def _require_same(config: EncoderConfig, base: Base) -> None:
+    ours, theirs = config_form(base.config), config_form(config)
+    if differing := [name for name in ours | theirs if ours.get(name) != theirs.get(name)]:
+        said = ", ".join(f"{name} {theirs.get(name)} and not {ours.get(name)}" for name in differing)
+        raise InvalidInput(f"the checkpoint has another architecture than the base {base.spec.name}: {said}")
+
+
+def _kind(model_type: str, architectures: Sequence[str]) -> Kind:
+    classes: dict[Kind, str] = {kind: CLASS_NAMES[auto][model_type] for kind, auto in AUTO_CLASSES.items()}
+    found = next((kind for kind, name in classes.items() if name in architectures), None)
+    if found is None:
+        said = ", ".join(shown(name) for name in architectures) or "no class"
+        raise InvalidInput(f"the checkpoint is for {said}; what is imported is {', '.join(classes.values())}")
+    return found
+
+
+def _require_parameters(params: Mapping[str, Tensor], base: Base, linear: str, dense: str | None) -> None:
+    """Refuses a checkpoint that lacks a parameter, which transformers would fill with random numbers."""
+    config = base.config
+    shapes = {
+        name: shape
+        for name, shape in base.anatomy.shapes(config.vocab_size, config.max_positions, config.type_vocab_size).items()
+        if not name.startswith(POOLER)
+    }
+    h = base.spec.hidden_size
+    if dense is not None:
+        shapes |= {f"{dense}.weight": (h, h), f"{dense}.bias": (h,)}
+    if missing := (shapes.keys() | {f"{linear}.weight", f"{linear}.bias"}) - params.keys():
+        raise TensorMismatch(f"the checkpoint has no {listed(missing)}")
+    for name, shape in shapes.items():
+        if tuple(params[name].shape) != shape:
+            raise TensorMismatch(f"the checkpoint's {name} is {[*params[name].shape]}, not {[*shape]}")
+    if bad := [name for name in shapes if not params[name].isfinite().all()]:
+        raise NotFinite(f"not finite: {listed(bad)}")
+
+
+def _tokenizer(folder: Path, base: Base) -> tuple[Tokenizer, int | None]:
+    if not any((folder / name).is_file() for name in TOKENIZER_FILES):
+        return base.tokenizer, None
+    try:
+        tokenizer, _ = load_tokenizer(str(folder))
+        own = transformers.AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+    except UnsupportedBase as error:
+        raise InvalidInput(f"the checkpoint's tokenizer: {error.detail}") from None
+    longest = own.model_max_length
+    return tokenizer, int(longest) if 3 <= longest < _NO_LIMIT else None
+
+
+def _load(folder: Path, auto_class: str) -> Any:
+    try:
+        with _quiet():
+            model = getattr(transformers, auto_class).from_pretrained(
+                str(folder),
+                local_files_only=True,
+                trust_remote_code=False,
+                use_safetensors=True,
+                dtype=torch.float32,
+            )
+    except Exception as error:  # whatever a third party's loader meets in a damaged folder
+        raise InvalidInput(f"transformers does not load the checkpoint: {type(error).__name__}") from None
+    return model.eval()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the library's own bar and report: parameters that a class does not read are no news to a user."""
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call]

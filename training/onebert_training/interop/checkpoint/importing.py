@@ -1,0 +1,130 @@
+"""Converts a fine-tuned checkpoint to the smallest delta that agrees with it as far as is asked, or refuses it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from onebert_encoder.base.base import Base
+from onebert_store.errors import InvalidInput
+from onebert_store.file.delta import Delta, check, require_finite
+from onebert_store.file.format import MAX_FILE_BYTES, MAX_HEADER_BYTES
+from onebert_store.file.manifest import Manifest, TaskType, parse_manifest
+from onebert_training.interop.checkpoint.agreement import Agreement
+from onebert_training.interop.checkpoint.differences import LeftOut, changed_matrices, changed_tables, exact_tensors
+from onebert_training.interop.checkpoint.finetuned import FineTuned, read_finetuned
+from onebert_training.interop.checkpoint.low_rank import Parts, factorize
+from onebert_training.interop.checkpoint.options import CheckpointOptions
+from onebert_training.interop.checkpoint.search import Probe, fewest
+from onebert_training.interop.checkpoint.texts import read_texts
+from onebert_training.interop.heads import kind_of, label_names, task_type_of
+from onebert_training.interop.made import with_golden
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A delta, and how far it is the checkpoint.
+
+    Attributes:
+        delta: with golden logits.
+        agreement: with the checkpoint.
+        texts: on how many texts that is.
+        ranks: of the matrices that the delta changes.
+        left_out: what the delta cannot hold.
+        checkpoint_bytes: size of the checkpoint's weights.
+    """
+
+    delta: Delta
+    agreement: Agreement
+    texts: int
+    ranks: Sequence[int]
+    left_out: Sequence[LeftOut]
+    checkpoint_bytes: int
+
+
+def import_checkpoint(
+    folder: Path,
+    name: str,
+    base: Base,
+    asked: CheckpointOptions,
+    labels: Sequence[str] | None = None,
+    task_type: TaskType | None = None,
+    max_length: int | None = None,
+) -> Imported:
+    """Makes a delta of a checkpoint: biases and LayerNorms exact, matrices by as few parts of rank one as are needed.
+
+    Args:
+        folder: the checkpoint's files.
+        name: of the checkpoint, for the manifest.
+        base: a base that computes in float32.
+        asked: the texts, and how far answers shall agree.
+        labels: names of the outputs; None takes those of the checkpoint's configuration.
+        task_type: None reads it from the checkpoint.
+        max_length: longest input in tokens; None is where the checkpoint's tokenizer cuts, or the base's own.
+
+    Raises:
+        InvalidInput: the checkpoint is of another architecture or task, its head is one that a delta cannot hold, or
+            the answers do not agree as far as is asked.
+        TensorMismatch: it lacks parameters, or they have other shapes.
+        InvalidData: the texts cannot be read.
+        InvalidManifest: labels, a task type or a length that a manifest cannot hold.
+        NotFinite: a parameter or an answer contains NaN or infinity.
+    """
+    checkpoint = read_finetuned(folder, base)
+    exact, pooling = exact_tensors(checkpoint, base)
+    require_finite(exact)
+    manifest = _manifest(checkpoint, name, base, pooling, labels, task_type, max_length)
+    check(Delta(manifest, exact), base.spec)
+    data, texts = read_texts(str(asked.data), asked.columns, asked.encoding, manifest.task_type)
+    changed = changed_matrices(checkpoint.params, base)
+    parts = Parts({name: factorize(difference) for name, difference in changed.items()}, asked.max_rank)
+    probe = Probe(checkpoint, base, manifest, texts, lambda count: {**exact, **parts.tensors(count)})
+    room = MAX_FILE_BYTES - MAX_HEADER_BYTES - sum(tensor.nbytes for tensor in exact.values())
+    most = min(len(parts), parts.most(room))
+    count, found = fewest(probe, most, asked.agree)
+    left_out = changed_tables(checkpoint.params, base)
+    if found.share < asked.agree:
+        limit = f"a file of {MAX_FILE_BYTES >> 20} MiB holds no more" if most < len(parts) else "no rank gives more"
+        if asked.max_rank is not None and most == len(parts):
+            limit = f"--max-rank {asked.max_rank} allows no more"
+        why = [limit, *probe.doubts, *([f"a delta leaves out {', '.join(map(str, left_out))}"] if left_out else [])]
+        raise InvalidInput(
+            f"agreement {found.share:.4f} on {len(texts):,} texts, and not {asked.agree:g}: {'; '.join(why)}"
+        )
+    facts = {
+        "imported_from": "checkpoint",
+        "checkpoint": name,
+        "agreement": {"share": found.share, "texts": len(texts), "data": data},
+    }
+    delta = with_golden(base, {**exact, **parts.tensors(count)}, {**manifest.model_dump(), "training": facts})
+    return Imported(delta, found, len(texts), parts.ranks(count), left_out, checkpoint.weight_bytes)
+
+
+def _manifest(
+    checkpoint: FineTuned,
+    name: str,
+    base: Base,
+    pooling: str,
+    labels: Sequence[str] | None,
+    task_type: TaskType | None,
+    max_length: int | None,
+) -> Manifest:
+    count, spec = len(checkpoint.params[f"{checkpoint.linear}.bias"]), base.spec
+    own = task_type_of(checkpoint.config, checkpoint.kind, count)
+    if task_type is not None and checkpoint.kind != kind_of(task_type):
+        raise InvalidInput(f"the checkpoint is for a {own} task, which is no {task_type} task")
+    names = labels or label_names(checkpoint.config, checkpoint.kind, count)
+    if len(names) != count:
+        raise InvalidInput(f"{len(names)} labels for a classifier of {count} outputs")
+    longest = min(checkpoint.max_length or spec.max_length, spec.max_length)
+    return parse_manifest(
+        {
+            "format": 1,
+            "base": {"name": spec.name, "model_type": spec.model_type, "digest": spec.digest},
+            "task_type": task_type or own,
+            "labels": list(names),
+            "pooling": pooling,
+            "max_length": longest if max_length is None else max_length,
+            "method": "checkpoint",
+            "training": {"imported_from": "checkpoint", "checkpoint": name},
+        }
+    )

@@ -1,0 +1,42 @@
+"""The options of `onebert import` that are about a fine-tuned checkpoint."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from annotated_types import Ge, Le
+from typing_extensions import Doc
+
+from onebert_store.command.options import ENCODING, TEXT, TEXT_PAIR
+from onebert_store.tables.columns import Columns
+from onebert_training.options import Panel
+
+CHECKPOINT = Panel("Fine-tuned checkpoint")
+
+
+@dataclass(frozen=True)
+class CheckpointOptions:
+    """The texts on which a delta is held against a checkpoint, and how far the two shall agree."""
+
+    data: Annotated[
+        str | None,
+        Doc("Texts to compare answers on: what `onebert train` takes as --data; no labels needed."),
+        CHECKPOINT,
+    ] = None
+    text: Annotated[str | None, Doc(TEXT), CHECKPOINT] = None
+    text_pair: Annotated[str | None, Doc(TEXT_PAIR), CHECKPOINT] = None
+    encoding: Annotated[str | None, Doc(ENCODING), CHECKPOINT] = None
+    agree: Annotated[
+        float,
+        Ge(0),
+        Le(1),
+        Doc("Share of texts (of words in a token task) that shall have the checkpoint's answer."),
+        CHECKPOINT,
+    ] = 0.99
+    max_rank: Annotated[
+        int | None, Ge(1), Doc("Highest rank of any matrix's difference; else what a file can hold."), CHECKPOINT
+    ] = None
+
+    @property
+    def columns(self) -> Columns:
+        """Which columns hold the texts."""
+        return Columns(self.text, self.text_pair)

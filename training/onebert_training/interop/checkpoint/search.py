@@ -1,0 +1,85 @@
+"""Finds how few low-rank parts a delta needs to agree with its checkpoint."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+
+from onebert_encoder.base.base import Base
+from onebert_encoder.maths.fold import fold, to_tensors
+from onebert_encoder.text.tokens import Text
+from onebert_store.file.canonical import Array
+from onebert_store.file.delta import Delta
+from onebert_store.file.manifest import Manifest
+from onebert_training.fit.evaluation import predict
+from onebert_training.fit.features import Inputs
+from onebert_training.interop.checkpoint.agreement import Agreement, Answered, compare
+from onebert_training.interop.checkpoint.answers import answer_all
+from onebert_training.interop.checkpoint.finetuned import FineTuned
+
+# The number of parts is found up to a thirty-second of itself: every probe answers all texts.
+_CLOSE = 32
+
+
+class Probe:
+    """Compares a delta's answers with the checkpoint's.
+
+    Args:
+        checkpoint: what is to be agreed with.
+        base: of the delta.
+        manifest: of the delta.
+        texts: that both answer.
+        tensors: the delta's, by the number of its low-rank parts.
+
+    Attributes:
+        doubts: what may keep the two apart beside the delta's own tensors.
+    """
+
+    def __init__(
+        self,
+        checkpoint: FineTuned,
+        base: Base,
+        manifest: Manifest,
+        texts: Sequence[Text],
+        tensors: Callable[[int], Mapping[str, Array]],
+    ) -> None:
+        self._base, self._manifest, self._texts, self._tensors = base, manifest, texts, tensors
+        length, align = manifest.max_length, manifest.per_token
+        own = checkpoint.tokenizer.encode(texts, length, align)
+        self._theirs = Answered(own, answer_all(checkpoint.model, own))
+        tokens = base.tokenizer.encode(texts, length, align)
+        self._features = Inputs(base, tokens).features(0, manifest.pooling)
+        other = sum(a.input_ids != b.input_ids for a, b in zip(own, tokens, strict=True))
+        self.doubts = [f"the base's tokenizer splits {other:,} of them otherwise than the checkpoint's"] * (other > 0)
+
+    def __call__(self, count: int) -> Agreement:
+        """The agreement with so many low-rank parts."""
+        delta = Delta(self._manifest, self._tensors(count))
+        with torch.no_grad():
+            row = fold(self._base, to_tensors(delta, self._base), self._manifest.pooling)
+        ours = Answered(self._features.tokens, predict(self._base, row, self._features))
+        return compare(self._manifest, self._texts, self._theirs, ours)
+
+
+def fewest(probe: Callable[[int], Agreement], most: int, agree: float) -> tuple[int, Agreement]:
+    """The smallest number of parts, nearly, that agrees as far as is asked; `most` where even that does not.
+
+    Args:
+        probe: gives the agreement of so many parts.
+        most: how many there are.
+        agree: the share that is asked for.
+    """
+    high, found = most, probe(most)
+    if found.share < agree or not most:
+        return high, found
+    if (bare := probe(0)).share >= agree:
+        return 0, bare
+    low = 0
+    while high - low > max(1, high // _CLOSE):
+        # Between a thousand parts and ten the middle is a hundred.
+        middle = min(max(low + 1, round((max(low, 1) * high) ** 0.5)), high - 1)
+        tried = probe(middle)
+        if tried.share >= agree:
+            high, found = middle, tried
+        else:
+            low = middle
+    return high, found

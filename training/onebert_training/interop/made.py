@@ -1,0 +1,39 @@
+"""An imported delta: checked against its base, with golden logits computed there."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from pydantic import ValidationError
+
+from onebert_encoder.base.base import Base
+from onebert_encoder.maths.fold import fold, to_tensors
+from onebert_encoder.maths.predict import compute_golden
+from onebert_store.errors import NotFinite
+from onebert_store.file.canonical import Array
+from onebert_store.file.delta import Delta, check
+from onebert_store.file.manifest import parse_manifest
+
+
+def with_golden(base: Base, tensors: Mapping[str, Array], manifest: Mapping[str, Any]) -> Delta:
+    """The delta of imported tensors.
+
+    Args:
+        base: a base that computes in float32.
+        tensors: by the names of a delta file.
+        manifest: without golden logits.
+
+    Raises:
+        InvalidManifest: labels, a task type or a length that a manifest cannot hold.
+        TensorMismatch: the tensors do not fit this base.
+        NotFinite: a tensor or an answer contains NaN or infinity.
+    """
+    plain = Delta(parse_manifest(manifest), tensors)
+    check(plain, base.spec)
+    with torch.no_grad():
+        row = fold(base, to_tensors(plain, base), plain.manifest.pooling)
+        try:
+            golden = compute_golden(base, row, plain.manifest.max_length)
+        except ValidationError:
+            raise NotFinite("the answers of the imported task are not numbers") from None
+    return Delta(parse_manifest({**plain.manifest.model_dump(), "golden": golden.model_dump()}), tensors)
