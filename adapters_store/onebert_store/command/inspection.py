@@ -59,10 +59,10 @@ def render(facts: dict[str, Any]) -> RenderableType:
     """The tables for people; client text in them is printable and cut."""
     parts: list[RenderableType] = [_pairs(_lines(facts))]
     if facts.get("decision"):
-        decided = ((shown(name, 40), shown(value, 200)) for name, value in _flat(facts["decision"]))
+        decided = ((shown(name, 40), shown(value, 200)) for name, value in flat(facts["decision"]))
         parts += ["", console.title("How its answers are decided"), _pairs(decided)]
     if facts["training"]:
-        rows = ((shown(name, 40), shown(value, 200)) for name, value in _flat(facts["training"]))
+        rows = ((shown(name, 40), shown(value, 200)) for name, value in flat(facts["training"]))
         parts += ["", console.title("How it was trained"), _pairs(rows)]
     if facts["changes"]:
         title = console.title("What it changes (size: root mean square of the change)")
@@ -132,12 +132,12 @@ def _lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def _flat(value: dict[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
+def flat(value: dict[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
     """Nested objects as one row for each value: `data` and in it `digest` is `data digest`."""
     for key, item in value.items():
         name = f"{before} {key}".strip().replace("_", " ")
         if isinstance(item, dict) and item:
-            yield from _flat(item, name)
+            yield from flat(item, name)
         else:
             yield name, _in_words(item)
 

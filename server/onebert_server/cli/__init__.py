@@ -1,6 +1,7 @@
 """The commands that need a server, or are one."""
 
 from onebert_server.cli.audit import audit
+from onebert_server.cli.card import card
 from onebert_server.cli.classify import classify
 from onebert_server.cli.compare.diff import diff
 from onebert_server.cli.keys import keys
@@ -12,6 +13,7 @@ from onebert_server.cli.tasks import promote, push, tasks
 __all__ = [
     "alias",
     "audit",
+    "card",
     "classify",
     "delete",
     "diff",

@@ -1,0 +1,258 @@
+"""A model card in the form of the Hugging Face Hub, from a delta file alone: YAML for machines, Markdown for people.
+
+Everything in a manifest is somebody's text: it is cut, escaped, and nothing of it is taken for granted.
+"""
+
+import math
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from huggingface_hub import EvalResult, ModelCardData
+from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
+
+from onebert_store.command.inspection import flat
+from onebert_store.command.markdown import plain, table
+from onebert_store.errors import InvalidInput
+from onebert_store.file.delta import SPARSE_INDEX, Delta
+from onebert_store.file.manifest import TaskType
+from onebert_store.file.strict_json import shown
+from onebert_store.registry.names import check_name
+
+MOST_LABELS = 100
+
+_PIPELINES: Mapping[TaskType, str] = {
+    "single_label": "text-classification",
+    "multi_label": "text-classification",
+    "regression": "text-classification",
+    "token": "token-classification",
+    "span": "question-answering",
+}
+_ANSWERS: Mapping[TaskType, str] = {
+    "single_label": "one label of a text, with the probability of each",
+    "multi_label": "any number of labels of a text, with the probability of each",
+    "regression": "a number for a text",
+    "token": "a label for every word of a text",
+    "span": "where in a context the answer to a question is",
+}
+# Our names of metrics -> those of the Hub, where they differ.
+_HUB_METRICS: Mapping[str, str] = {
+    "macro_f1": "f1",
+    "micro_f1": "f1",
+    "entity_f1": "f1",
+    "entity_precision": "precision",
+    "entity_recall": "recall",
+    "token_accuracy": "accuracy",
+    "matthews": "matthews_correlation",
+    "pearson": "pearsonr",
+    "spearman": "spearmanr",
+    "r2": "r_squared",
+}
+_SPLITS = ("validation", "test")
+_YARDSTICKS = {"constant": "an answer that never changes", "head": "an exact head alone on the frozen base"}
+# Entries of `training` that have a section of their own.
+_ELSEWHERE = ("task", "data", "metric", "yardsticks", "warnings", *_SPLITS)
+
+
+def render_card(delta: Delta, file: str, file_bytes: int, task: str | None = None) -> str:
+    """The card, YAML first.
+
+    Args:
+        delta: what it is about.
+        file: name of the delta file, as a reader has it.
+        file_bytes: its size.
+        task: name of the task; None is the one that the file was trained for, or the file's name without its ending.
+    """
+    facts = _Facts(delta, file, file_bytes, task)
+    sections = ("# " + plain(facts.task), *facts.sections())
+    return f"---\n{facts.front_matter().to_yaml()}\n---\n\n" + "\n\n".join(sections) + "\n"
+
+
+class _Facts:
+    """What a card says of one delta."""
+
+    def __init__(self, delta: Delta, file: str, file_bytes: int, task: str | None) -> None:
+        self.delta, self.manifest, self.file, self.file_bytes = delta, delta.manifest, file, file_bytes
+        self.training = delta.manifest.training
+        said = self.training.get("task")
+        trained_for = said if isinstance(said, str) and _is_task(said) else None
+        self.task = task or trained_for or file.removesuffix(".safetensors")
+        data = self.training.get("data")
+        self.data: Mapping[str, Any] = data if isinstance(data, dict) else {}
+        self.metric = self.training.get("metric")
+
+    def front_matter(self) -> ModelCardData:
+        """What the Hub reads; no license, which no delta file knows."""
+        base, data = self.manifest.base.name, self.data.get("name")
+        results = list(self.results())
+        return ModelCardData(
+            base_model=base if _is_repo(base) else None,
+            datasets=[data] if isinstance(data, str) and _is_repo(data) else None,
+            library_name="onebert",
+            metrics=list(dict.fromkeys(one.metric_type for one in results)) or None,
+            model_name=shown(self.task),
+            eval_results=results or None,
+            pipeline_tag=_PIPELINES[self.manifest.task_type],
+            tags=["onebert"],
+        )
+
+    def results(self) -> Iterator[EvalResult]:
+        """Every measured number, the deciding metric's first."""
+        name = self.data.get("name")
+        if not isinstance(name, str):
+            return
+        for split in _SPLITS:
+            for metric, value in self.scores(split).items():
+                yield EvalResult(
+                    task_type=_PIPELINES[self.manifest.task_type],
+                    dataset_type=shown(name),
+                    dataset_name=shown(name),
+                    dataset_split=split,
+                    metric_type=shown(_HUB_METRICS.get(metric, metric)),
+                    metric_name=shown(metric),
+                    metric_value=value,
+                )
+
+    def scores(self, split: str) -> dict[str, float]:
+        """The metrics of a split, the deciding one first; empty where none were measured."""
+        said = self.training.get(split)
+        numbers = {name: value for name, value in said.items() if _is_number(value)} if isinstance(said, dict) else {}
+        return {name: numbers[name] for name in sorted(numbers, key=lambda name: name != self.metric)}
+
+    def sections(self) -> Iterator[str]:
+        """The body below the title."""
+        base, answers = plain(self.manifest.base.name), _ANSWERS[self.manifest.task_type]
+        yield f"A OneBERT delta: with the frozen encoder {base}, which many tasks share, it answers {answers}."
+        yield from self.section("What it is", table(("", ""), self.identity()))
+        yield from self.section("How to use it", self.usage())
+        yield from self.section("Labels", self.labels())
+        yield from self.section("Training data", self.training_data())
+        yield from self.section("Settings", _pairs({k: v for k, v in self.training.items() if k not in _ELSEWHERE}))
+        yield from self.section("Scores", self.measured())
+        # Thresholds and positive labels stand beside their labels.
+        decision = self.manifest.decision
+        rest = decision.model_dump(exclude_none=True, exclude={"thresholds", "positives"}) if decision else {}
+        yield from self.section("How answers are decided", _pairs(rest))
+        yield from self.section("Limitations", "\n".join(f"- {line}" for line in self.limitations()))
+
+    def section(self, title: str, body: str) -> Iterator[str]:
+        """A heading and what is below it; nothing where there is nothing to say."""
+        if body:
+            yield f"## {title}"
+            yield body
+
+    def identity(self) -> Iterator[tuple[str, str]]:
+        """Names and values of what the delta is."""
+        manifest = self.manifest
+        sizes = {name: tensor.size for name, tensor in self.delta.tensors.items() if not name.startswith(SPARSE_INDEX)}
+        head = sum(size for name, size in sizes.items() if name.startswith("head."))
+        yield "task type", plain(manifest.task_type)
+        yield "base", f"{plain(manifest.base.name)} ({plain(manifest.base.model_type)}), `{manifest.base.digest}`"
+        yield "method", plain(manifest.method)
+        yield "reads", f"{manifest.max_length} tokens, pooling {manifest.pooling}"
+        yield "numbers", f"{sum(sizes.values()) - head:,} in the delta, {head:,} in the head"
+        yield "file", f"{self.file_bytes:,} bytes, `{self.delta.digest}`"
+
+    def usage(self) -> str:
+        """The commands, as whoever has the file gives them."""
+        base, task = self.manifest.base.name, shlex.quote(shown(self.task))
+        asked = '--pair "the question" "the context"' if self.manifest.task_type == "span" else '"a text"'
+        commands = (
+            f"onebert serve --base {shlex.quote(shown(base, 256))}",
+            f"onebert push {shlex.quote(shown(self.file, 256))} --task {task}",
+            f"onebert classify {task} {asked}",
+        )
+        return "\n".join(("```bash", *commands, "```"))
+
+    def labels(self) -> str:
+        """The outputs in their order, with what the decision says of each."""
+        decision, labels = self.manifest.decision, self.manifest.labels
+        thresholds = (decision.thresholds if decision else None) or {}
+        positives = (decision.positives if decision else None) or ()
+        head = ["label", *["threshold"] * bool(thresholds), *["positive"] * bool(positives)]
+        rows = [
+            [
+                plain(label),
+                *[f"{thresholds[label]:.4g}" if label in thresholds else ""] * bool(thresholds),
+                *["yes" if label in positives else ""] * bool(positives),
+            ]
+            for label in labels[:MOST_LABELS]
+        ]
+        more = f"\n\nAnd {len(labels) - MOST_LABELS:,} more." if len(labels) > MOST_LABELS else ""
+        return table(head, rows) + more
+
+    def training_data(self) -> str:
+        """The data's name, digest and rows, as the trainer wrote them."""
+        return _pairs(self.data)
+
+    def measured(self) -> str:
+        """The metrics of each split, and the yardsticks beside the deciding one."""
+        scores = {split: self.scores(split) for split in _SPLITS}
+        splits = [split for split in _SPLITS if scores[split]]
+        if not splits:
+            return ""
+        rows = [
+            [
+                plain(metric) + " (decides)" * (metric == self.metric),
+                *(_score(scores[split], metric) for split in splits),
+            ]
+            for metric in dict.fromkeys(name for split in splits for name in scores[split])
+        ]
+        rows += [
+            [f"{plain(str(self.metric))} of {words}", *(_score(found, split) for split in splits)]
+            for words, found in self.yardsticks()
+        ]
+        return table(("", *splits), rows)
+
+    def yardsticks(self) -> Iterator[tuple[str, dict[str, float]]]:
+        """What the deciding metric is without training, by split."""
+        said = self.training.get("yardsticks")
+        for name, words in _YARDSTICKS.items():
+            found = said.get(name) if isinstance(said, dict) else None
+            if isinstance(found, dict):
+                yield words, {key: value for key, value in found.items() if _is_number(value)}
+
+    def limitations(self) -> Iterator[str]:
+        """What a user should know, as far as the file says it."""
+        manifest, decision = self.manifest, self.manifest.decision
+        yield "It works on the base with the digest above and on no other."
+        if decision is None or decision.window is None:
+            yield f"Of a text of over {manifest.max_length} tokens the end is not read, unless windows are asked for."
+        if manifest.task_type in ("single_label", "token") and (decision is None or decision.abstain is None):
+            yield "It answers one of its labels, also to texts that none of them fits."
+        if manifest.task_type != "regression" and (decision is None or decision.temperature is None):
+            yield "Nothing in the file says that its probabilities are calibrated."
+        if not any(self.scores(split) for split in _SPLITS):
+            yield "The file holds no scores."
+        warnings = self.training.get("warnings")
+        for warning in warnings if isinstance(warnings, list) else ():
+            yield f"The trainer says: {plain(str(warning))}"
+
+
+def _pairs(values: Mapping[str, Any]) -> str:
+    return table(("", ""), [(plain(name), plain(value)) for name, value in flat(dict(values))]) if values else ""
+
+
+def _score(scores: Mapping[str, float], name: str) -> str:
+    return f"{scores[name]:.4f}" if name in scores else ""
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_task(name: str) -> bool:
+    try:
+        check_name(name)
+    except InvalidInput:
+        return False
+    return True
+
+
+def _is_repo(name: str) -> bool:
+    try:
+        validate_repo_id(name)
+    except HFValidationError:
+        return False
+    return True

@@ -1,0 +1,147 @@
+"""Model cards: read back by the Hub's own library, and as a browser would show them."""
+
+from html.parser import HTMLParser
+
+import pytest
+import yaml
+from huggingface_hub import ModelCard
+from markdown_it import MarkdownIt
+
+from onebert_store.command.card import render_card
+from tiny_delta import make_delta
+
+NASTY = [
+    "a|b",
+    "`code`",
+    "<script>alert(1)</script>",
+    "[x](javascript:1)",
+    "![i](http://e.x/p.png)",
+    "*bold* _it_ ~~no~~ &amp; # $x$",
+    "back\\slash\\|pipe",
+    "https://evil.example www.evil.example me@evil.example",
+    "1. 日本 ✓ - +",
+    "'\"{{ x }} %}",
+]
+TRAINING = {
+    "task": "tone",
+    "data": {"name": "review-tone", "digest": "sha256:" + "cd" * 32, "rows": {"train": 180, "validation": 20}},
+    "seed": 0,
+    "learning_rate": 0.001,
+    "metric": "accuracy",
+    "validation": {"macro_f1": 0.81, "accuracy": 0.85},
+    "test": {"macro_f1": 0.79, "accuracy": 0.84},
+    "yardsticks": {"constant": {"validation": 0.4, "test": 0.41}, "head": {"validation": 0.8, "test": 0.78}},
+    "parameters": {"delta": 1000, "percent": 0.1},
+}
+
+
+class Page(HTMLParser):
+    """The cells and headings of a page, as text, and the names of its elements."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.cells, self.headings, self.tags, self.into = [], [], set(), None
+        self.feed(html)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        found = {"td": self.cells, "th": self.cells, "h1": self.headings, "h2": self.headings, "li": self.cells}.get(
+            tag
+        )
+        if found is not None:
+            found.append("")
+            self.into = found
+
+    def handle_endtag(self, tag):
+        if tag in ("td", "th", "h1", "h2", "li"):
+            self.into = None
+
+    def handle_data(self, data):
+        if self.into is not None:
+            self.into[-1] += data
+
+
+def card_of(delta, task=None):
+    """The card by the Hub's library, and its page; HTML that is written into it would be in the page."""
+    text = render_card(delta, "tone.safetensors", 4321, task)
+    card = ModelCard(text)
+    return card, Page(MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).render(card.text))
+
+
+def test_the_hub_reads_the_front_matter_and_writes_it_again():
+    delta = make_delta(training=TRAINING)
+    text = render_card(delta, "tone.safetensors", 4321)
+    card = ModelCard(text)
+    assert str(card) == text
+    data = card.data
+    assert (data.library_name, data.base_model, data.datasets) == ("onebert", "tiny", ["review-tone"])
+    assert (data.model_name, data.pipeline_tag, data.license) == ("tone", "text-classification", None)
+    assert data.metrics == ["accuracy", "f1"]
+    measured = {(one.dataset_split, one.metric_name): (one.metric_type, one.metric_value) for one in data.eval_results}
+    assert measured == {
+        ("validation", "accuracy"): ("accuracy", 0.85),
+        ("validation", "macro_f1"): ("f1", 0.81),
+        ("test", "accuracy"): ("accuracy", 0.84),
+        ("test", "macro_f1"): ("f1", 0.79),
+    }
+
+
+def test_the_page_says_what_the_file_says():
+    decision = {"temperature": 1.5, "thresholds": {"yes": 0.7}, "positives": ["yes"], "abstain": {"below": 0.4}}
+    _, page = card_of(make_delta(training=TRAINING, format=2, decision=decision))
+    assert page.headings == [
+        *("tone", "What it is", "How to use it", "Labels", "Training data", "Settings", "Scores"),
+        *("How answers are decided", "Limitations"),
+    ]
+    cells = " / ".join(page.cells)
+    assert " / review-tone / " in cells
+    assert " / rows train / 180 / " in cells
+    assert " / accuracy (decides) / 0.8500 / 0.8400 / macro_f1 / 0.8100 / 0.7900 / " in cells
+    assert " / accuracy of an answer that never changes / 0.4000 / 0.4100 / " in cells
+    assert " / accuracy of an exact head alone on the frozen base / 0.8000 / 0.7800 / " in cells
+    assert " / yes / 0.7 / yes / " in cells
+    assert " / abstain below / 0.4 / " in cells
+    assert "4,321 bytes" in cells
+    # It has a temperature, and may say that it does not know.
+    assert "calibrated" not in cells
+    assert "none of them fits" not in cells
+
+
+def test_somebodys_text_is_shown_as_it_is():
+    """Labels, names and settings that look like Markdown, HTML, links, YAML."""
+    training = {
+        **TRAINING,
+        "task": "not a name | <b>",
+        "data": {"name": "x: [y\n---\n# z", "note": "| a | b |\n\n# heading"},
+        "<img src=x onerror=alert(1)>": "![x](y)",
+        "warnings": ["never answers <b>'x|y'</b>"],
+        "validation": {"a|<i>\n---\nb": 0.5, "accuracy": True, "nested": {"x": 1}},
+        "test": "none",
+        "yardsticks": ["none"],
+    }
+    delta = make_delta(labels=NASTY, method="<h1>|`m`", training=training)
+    card, page = card_of(delta, task="tone")
+    assert page.tags <= {"h1", "h2", "p", "pre", "code", "table", "thead", "tbody", "tr", "th", "td", "ul", "li"}
+    assert set(NASTY) <= set(page.cells)
+    assert {"<h1>|`m`", "![x](y)", "The trainer says: never answers <b>'x|y'</b>"} <= set(page.cells)
+    assert len(page.headings) == 8
+    # Every row of a table has as many cells as its head.
+    assert "a|<i>?---?b" in page.cells
+    assert card.data.datasets is None
+    assert [one.metric_value for one in card.data.eval_results] == [0.5]
+    assert yaml.safe_load(card.data.to_yaml())["tags"] == ["onebert"]
+
+
+@pytest.mark.parametrize("training", [{}, {"data": None, "metric": 3, "validation": []}])
+def test_a_file_that_says_nothing_of_its_training_has_a_card(training):
+    card, page = card_of(make_delta(training=training))
+    assert card.data.eval_results is None
+    assert "Scores" not in page.headings
+    assert "The file holds no scores." in page.cells
+    assert page.headings[0] == "tone"
+
+
+def test_many_labels_are_cut():
+    _, page = card_of(make_delta(labels=[f"label {n}" for n in range(400)]))
+    assert "label 99" in page.cells
+    assert "label 100" not in page.cells
