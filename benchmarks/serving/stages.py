@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from onebert_bench.pages import markdown_table, write_section
+from onebert_bench.style import STYLE
 from onebert_bench.timing import interleaved_ms
 from onebert_bench.workload import bitfit_tensors, sentences, tokenized
 from onebert_encoder.base.base import Base, LayerWeights, load_base
@@ -25,7 +26,6 @@ from onebert_encoder.maths.fold import fold
 from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import Rows, stack_rows
 from onebert_server.engine.memory import keep_freed_memory
-from onebert_training.report.style import STYLE
 
 PAGE = Path(__file__).parents[2] / "docs" / "performance.md"
 PICTURE = PAGE.with_suffix("") / "stages.png"

@@ -8,13 +8,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from onebert_bench.style import COLORS, STYLE
 from onebert_bench.suite.measure import Outcome
 from onebert_bench.suite.over_http import HttpOutcome
 from onebert_bench.suite.peers.entries import ENTRIES
 from onebert_bench.suite.peers.servers import PEER_SERVERS
 from onebert_bench.suite.scenes import Case, Scene
 from onebert_bench.suite.spread import Spread
-from onebert_training.report.style import COLORS, STYLE
 
 _COLOR = dict(zip(("float32", "bfloat16", "int8"), COLORS, strict=False))
 _HEIGHT = 0.27  # of a bar; three dtypes share a line
