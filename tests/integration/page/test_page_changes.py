@@ -15,7 +15,7 @@ from onebert_store.registry.registry import Registry
 from servers import Server, Task, layouts, spec
 
 TASKS = [Task(seed=1), Task(seed=2, kind="lora"), Task(seed=3)]
-# Those of one place by several kinds of changes at once.
+# Of every kind of change, several of them at one place.
 MIXED = [Task(seed=4, kind="everything"), Task(seed=5, kind="everything")]
 # What the page calls them.
 KINDS = {
@@ -146,7 +146,9 @@ def measured(server, task, queries):
 
 @pytest.mark.slow
 @needs_chromium
-@pytest.mark.parametrize(("task", "one", "other", "kinds"), [("tone", 3, 1, 1), ("tone", 2, 1, 2), ("mixed", 2, 1, 5)])
+@pytest.mark.parametrize(
+    ("task", "one", "other", "kinds"), [("tone", 3, 1, 1), ("tone", 2, 1, 2), ("mixed", 2, 1, len(KINDS))]
+)
 def test_the_heat_maps_have_the_norms_each_kind_by_itself(page, server, task, one, other, kinds):
     page.goto(f"{server.url}/#/tasks/{task}?version={one}&beside={other}")
     expect(page.locator(".heat")).to_have_count(3 * kinds)
