@@ -241,5 +241,19 @@ def test_the_wheel_installs_clean_with_the_pinned_versions(compiled, tmp_path):
     task = ROOT / "demo/onebert_demo/data/review-tone"
     onebert = tmp_path / "env/bin/onebert"
     out = tmp_path / "tone.safetensors"
-    run(onebert, "train", "--task", "tone", "--data", task, "--max-steps", "2", "--out", out, cwd=tmp_path)
+    run(
+        onebert,
+        "train",
+        "--task",
+        "tone",
+        "--data",
+        task,
+        "--max-steps",
+        "2",
+        "--start",
+        "fresh",
+        "--out",
+        out,
+        cwd=tmp_path,
+    )
     assert "bitfit" in run(onebert, "inspect", out, cwd=tmp_path)
