@@ -4,7 +4,7 @@ from fastapi import FastAPI
 
 from onebert_server.facades.listings import showing
 from onebert_server.facades.routes import answering, form_of
-from onebert_server.http.routes import administration, docs, page, system, tasks
+from onebert_server.http.routes import administration, aliases, docs, page, system, tasks
 from onebert_server.http.web import oidc_tokens, web_app
 from onebert_server.runtime import Runtime
 
@@ -14,7 +14,7 @@ def create_app(runtime: Runtime) -> FastAPI:
     settings = runtime.settings
     return web_app(
         runtime,
-        [answering(), tasks.router, administration.router, system.router, docs.router, showing(), page.router],
+        [answering(), *(one.router for one in (tasks, aliases, administration, system, docs)), showing(), page.router],
         keys=runtime.keys,
         tokens=oidc_tokens(settings.oidc),
         max_body_bytes=settings.max_body_bytes,

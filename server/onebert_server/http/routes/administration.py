@@ -1,14 +1,12 @@
 """Routes for who administers the whole server: keys, and the audit trail."""
 
-import asyncio
-from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
 
-from onebert_server.http.routes.runtime_of import RuntimeOf
+from onebert_server.http.routes.runtime_of import RuntimeOf, in_thread
 from onebert_server.http.schemas.administration import (
     AuditResponse,
     Changed,
@@ -21,10 +19,7 @@ from onebert_server.http.schemas.administration import (
 from onebert_server.http.schemas.common import NAME
 from onebert_server.http.strict import PROBLEMS, ContextOf, StrictRoute
 from onebert_server.limits import MAX_REF
-from onebert_server.runtime import Runtime
 from onebert_store.registry.grants import Grant, Quotas, Scope
-
-T = TypeVar("T")
 
 router = APIRouter(route_class=StrictRoute, responses=PROBLEMS, tags=["administration"])
 
@@ -42,7 +37,7 @@ async def create_key(body: KeyRequest, response: Response, runtime: RuntimeOf, c
         body.default_task,
         Quotas(**body.quotas.model_dump()),
     )
-    record, key = await _in_thread(runtime, runtime.administration.create_key, context, grant, body.expires_at)
+    record, key = await in_thread(runtime, runtime.administration.create_key, context, grant, body.expires_at)
     response.headers["Cache-Control"] = "no-store"
     return MadeKey(key=key, **record.facts(datetime.now(UTC)))
 
@@ -50,7 +45,7 @@ async def create_key(body: KeyRequest, response: Response, runtime: RuntimeOf, c
 @router.get("/v1/keys")
 async def keys(runtime: RuntimeOf, context: ContextOf) -> KeysResponse:
     """Lists the keys that were ever made, the oldest first; none of them itself."""
-    records = await _in_thread(runtime, runtime.administration.keys, context)
+    records = await in_thread(runtime, runtime.administration.keys, context)
     now = datetime.now(UTC)
     return KeysResponse(keys=[KeyResponse(**record.facts(now)) for record in records])
 
@@ -58,7 +53,7 @@ async def keys(runtime: RuntimeOf, context: ContextOf) -> KeysResponse:
 @router.delete("/v1/keys/{key}", status_code=204)
 async def revoke_key(key: Annotated[str, Path(max_length=MAX_REF)], runtime: RuntimeOf, context: ContextOf) -> None:
     """Revokes a key by its id, for good: here at once, on other replicas within five seconds."""
-    await _in_thread(runtime, runtime.administration.revoke_key, context, key)
+    await in_thread(runtime, runtime.administration.revoke_key, context, key)
 
 
 @router.get("/v1/audit")
@@ -73,10 +68,6 @@ async def audit(
 ) -> AuditResponse:
     """Lists what was changed, the oldest first, a page at a time: who, when, by which request, from where to where."""
     query = partial(runtime.administration.audit, after=after, task=task, principal=principal, since=since)
-    found = await _in_thread(runtime, query, context, limit + 1)
+    found = await in_thread(runtime, query, context, limit + 1)
     more = found[limit - 1].seq if len(found) > limit else None
     return AuditResponse(changes=[Changed.model_validate(one) for one in found[:limit]], next=more)
-
-
-async def _in_thread(runtime: Runtime, call: Callable[..., T], *arguments: object) -> T:
-    return await asyncio.get_running_loop().run_in_executor(runtime.registrars, partial(call, *arguments))

@@ -1,11 +1,16 @@
-"""The replica, and what who asks sees of it, as parameters of routes; a front end does not import this."""
+"""The replica, and what who asks sees of it, as parameters of routes; its threads. A front end does not import this."""
 
-from typing import Annotated
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, TypeVar
 
 from fastapi import Depends, Request
 
 from onebert_server.runtime import Runtime
 from onebert_server.versions.view import View
+
+T = TypeVar("T")
 
 
 async def _runtime(request: Request) -> Runtime:
@@ -20,3 +25,8 @@ async def _view(request: Request) -> View:
 
 RuntimeOf = Annotated[Runtime, Depends(_runtime)]
 ViewOf = Annotated[View, Depends(_view)]
+
+
+async def in_thread(runtime: Runtime, call: Callable[..., T], *arguments: object) -> T:
+    """Calls beside the event loop, in the threads that the registry is read and written by."""
+    return await asyncio.get_running_loop().run_in_executor(runtime.registrars, partial(call, *arguments))

@@ -1,26 +1,21 @@
-"""Routes of the registry: upload, list, describe, download, delete, and aliases by compare-and-set."""
+"""Routes of tasks and their versions: upload, list, describe, download, rename, delete."""
 
 import asyncio
-import functools
 import math
-import re
 import time
-from collections.abc import Callable
 from contextlib import AsyncExitStack
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from fastapi import Path, Query, Request, Response
 from starlette.exceptions import HTTPException
 
 from onebert_server.access.context import Context
 from onebert_server.http.digests import SentDigests
 from onebert_server.http.middleware import SEQ_HEADER
 from onebert_server.http.patience import Patience
-from onebert_server.http.routes.runtime_of import RuntimeOf, ViewOf
-from onebert_server.http.schemas.common import ALIAS, NAME
+from onebert_server.http.routes.registry import Name, header, registry_router
+from onebert_server.http.routes.runtime_of import RuntimeOf, ViewOf, in_thread
 from onebert_server.http.schemas.tasks import (
-    AliasRequest,
-    AliasResponse,
     ChangeResponse,
     ChangesResponse,
     RenameRequest,
@@ -31,48 +26,28 @@ from onebert_server.http.schemas.tasks import (
     VersionResponse,
     VersionSummary,
 )
-from onebert_server.http.strict import PROBLEMS, Answer, ContextOf, StrictRoute, require_media_type
+from onebert_server.http.strict import Answer, ContextOf, require_media_type
 from onebert_server.limits import MAX_REF
 from onebert_server.runtime import Runtime
 from onebert_server.versions.catalog import Taken
 from onebert_server.versions.version import TaskEntry, Version
 from onebert_server.versions.view import View
-from onebert_store.errors import InvalidInput, OneBertError
-from onebert_store.registry.names import check_alias, check_name
-from onebert_store.registry.records import Alias
+from onebert_store.errors import OneBertError
+from onebert_store.registry.names import check_name
 
-T = TypeVar("T")
+router = registry_router()
 
-
-async def _seen(runtime: RuntimeOf, context: ContextOf) -> None:
-    """Waits until this replica shows the change that the caller wants to be seen."""
-    await runtime.directory.position.seen(context)
-
-
-router = APIRouter(route_class=StrictRoute, responses=PROBLEMS, tags=["tasks"], dependencies=[Depends(_seen)])
-
-# The rule is for readers of the OpenAPI document; the store checks names.
-Name = Annotated[str, Path(json_schema_extra={"pattern": NAME})]
-AliasName = Annotated[str, Path(json_schema_extra={"pattern": ALIAS})]
 VersionNumber = Annotated[int, Path(ge=1, lt=2**31)]
 # Tasks of one page of the list.
 MAX_PAGE = 1000
 OCTETS = "application/octet-stream"
 
 
-def _header(name: str, pattern: str, description: str) -> dict[str, Any]:
-    """A header field for the OpenAPI document; the functions below read the request's own."""
-    schema = {"type": "string", "pattern": pattern}
-    return {"name": name, "in": "header", "required": False, "schema": schema, "description": description}
-
-
 FILE = {"content": {OCTETS: {"schema": {"type": "string", "format": "binary"}}}}
 UPLOAD = {
     "requestBody": {"required": True, **FILE},
-    "parameters": [_header("Content-Digest", "^sha-(256|512)=:.+:$", "What the body must hash to (RFC 9530).")],
+    "parameters": [header("Content-Digest", "^sha-(256|512)=:.+:$", "What the body must hash to (RFC 9530).")],
 }
-AT = _header("If-Match", '^"[1-9][0-9]{0,9}"$', "The version where the alias is now, quoted.")
-NEW = _header("If-None-Match", r"^\*$", "The alias is new.")
 
 
 @router.put("/v1/tasks/{task}/versions", status_code=201, responses={200: {"model": Uploaded}}, openapi_extra=UPLOAD)
@@ -107,7 +82,7 @@ async def tasks(
 ) -> Response:
     """Lists the tasks by name, a page at a time; `next` is the `after` of the next page."""
     # Beside the event loop: a thousand tasks take milliseconds to copy and to write.
-    return Answer(request, await _in_thread(runtime, _page, view, after, prefix, limit), "application/json")
+    return Answer(request, await in_thread(runtime, _page, view, after, prefix, limit), "application/json")
 
 
 @router.get("/v1/tasks/{task}", response_model=TaskResponse)
@@ -122,14 +97,14 @@ async def task(
     """Describes a task: where its aliases point, and its versions, a page at a time."""
     check_name(task)
     # Beside the event loop: a task may have had ten thousand versions.
-    return Answer(request, await _in_thread(runtime, _described, view, task, after, limit), "application/json")
+    return Answer(request, await in_thread(runtime, _described, view, task, after, limit), "application/json")
 
 
 @router.delete("/v1/tasks/{task}", status_code=204)
 async def delete_task(task: Name, response: Response, runtime: RuntimeOf, context: ContextOf) -> None:
     """Deletes a task with its aliases and versions; requests that hold one of these are still answered."""
     check_name(task)
-    seq = await _in_thread(runtime, runtime.catalog.delete_task, task, context)
+    seq = await in_thread(runtime, runtime.catalog.delete_task, task, context)
     response.headers[SEQ_HEADER] = str(seq)
 
 
@@ -140,7 +115,7 @@ async def rename_task(
     """Gives a task another name, at one moment; numbers, aliases and whom requests under way were meant for stay."""
     check_name(task)
     check_name(body.name)
-    seq = await _in_thread(runtime, runtime.catalog.rename_task, task, body.name, context)
+    seq = await in_thread(runtime, runtime.catalog.rename_task, task, body.name, context)
     response.headers["Location"] = f"/v1/tasks/{body.name}"
     response.headers[SEQ_HEADER] = str(seq)
 
@@ -152,7 +127,7 @@ async def version(
     """Describes a version with its manifest."""
     check_name(task)
     found = view.version(task, version)
-    manifest = await _in_thread(runtime, view.manifest, found)
+    manifest = await in_thread(runtime, view.manifest, found)
     response.headers["ETag"] = f'"{found.entry.digest}"'
     return VersionResponse(task=task, manifest=manifest, **_summary(found).model_dump())
 
@@ -175,7 +150,7 @@ async def changes(
     # Read, so that all that comes from the client afterwards is that it leaves.
     await request.body()
     async with Patience(context, request.receive):
-        found = await runtime.measured.of(digests, lambda: _in_thread(runtime, view.changes, *asked))
+        found = await runtime.measured.of(digests, lambda: in_thread(runtime, view.changes, *asked))
     symbols = runtime.base.spec.symbols
     rows = [
         ChangeResponse(
@@ -197,7 +172,7 @@ async def delta(task: Name, version: VersionNumber, request: Request, runtime: R
     """Downloads a version's delta file, in canonical bytes; its SHA-256 is the version's digest."""
     check_name(task)
     found = view.version(task, version)
-    content = await _in_thread(runtime, view.delta, found)
+    content = await in_thread(runtime, view.delta, found)
     return Answer(request, content, OCTETS, headers={"ETag": f'"{found.entry.digest}"'})
 
 
@@ -207,58 +182,7 @@ async def delete_version(
 ) -> None:
     """Deletes a version that no alias points at; requests that hold it are still answered."""
     check_name(task)
-    seq = await _in_thread(runtime, runtime.catalog.delete_version, task, version, context)
-    response.headers[SEQ_HEADER] = str(seq)
-
-
-@router.get("/v1/tasks/{task}/aliases/{alias}")
-async def alias(task: Name, alias: AliasName, response: Response, view: ViewOf) -> AliasResponse:
-    """Says where an alias points; its ETag is what `If-Match` takes."""
-    check_name(task)
-    return _alias_response(task, alias, view.alias(task, alias), response)
-
-
-@router.put("/v1/tasks/{task}/aliases/{alias}", openapi_extra={"parameters": [AT, NEW]})
-async def move_alias(
-    task: Name,
-    alias: AliasName,
-    body: AliasRequest,
-    request: Request,
-    response: Response,
-    runtime: RuntimeOf,
-    context: ContextOf,
-    wait: Annotated[Literal["all"] | None, Query(description="answer when every live replica shows it")] = None,
-) -> AliasResponse:
-    """Points an alias at a version if it is where `If-Match: "<version>"` says, or new with `If-None-Match: *`.
-
-    A version that is not in memory is loaded first.
-    """
-    check_name(task)
-    check_alias(alias)
-    expected = _expected(request)
-    await _in_thread(runtime, runtime.catalog.look)
-    async with runtime.catalog.in_memory(task, body.version, context):
-        arguments = task, alias, body.version, expected, context
-        moved, seq = await _in_thread(runtime, runtime.catalog.move_alias, *arguments)
-    if wait and runtime.presence is not None:
-        await runtime.presence.all_at(seq, context, runtime.registrars)
-    response.headers[SEQ_HEADER] = str(seq)
-    return _alias_response(task, alias, moved, response)
-
-
-@router.delete(
-    "/v1/tasks/{task}/aliases/{alias}", status_code=204, openapi_extra={"parameters": [AT | {"required": True}]}
-)
-async def delete_alias(
-    task: Name, alias: AliasName, request: Request, response: Response, runtime: RuntimeOf, context: ContextOf
-) -> None:
-    """Deletes an alias if it is where `If-Match: "<version>"` says; its version stays."""
-    check_name(task)
-    check_alias(alias)
-    expected = _expected(request)
-    if expected is None:
-        raise InvalidInput('an alias is deleted with If-Match: "<current version>"')
-    seq = await _in_thread(runtime, runtime.catalog.delete_alias, task, alias, expected, context)
+    seq = await in_thread(runtime, runtime.catalog.delete_version, task, version, context)
     response.headers[SEQ_HEADER] = str(seq)
 
 
@@ -269,7 +193,7 @@ async def _receive(task: str, request: Request, runtime: Runtime, context: Conte
     runtime.catalog.require_upload(task, context)
     async with AsyncExitStack() as held:
         incoming = held.enter_context(runtime.receiving.admitted(context.principal.name))
-        body = await _in_thread(runtime, runtime.catalog.writer)
+        body = await in_thread(runtime, runtime.catalog.writer)
 
         def take(part: bytes) -> None:
             digests.update(part)
@@ -277,7 +201,7 @@ async def _receive(task: str, request: Request, runtime: Runtime, context: Conte
 
         try:
             async for part in incoming.parts(request.stream()):
-                await _in_thread(runtime, take, part)
+                await in_thread(runtime, take, part)
             digests.check()
             await held.enter_async_context(runtime.receiving.turn(incoming))
         except BaseException as error:
@@ -307,24 +231,6 @@ def _described(view: View, task: str, after: int, limit: int) -> str:
     return TaskResponse(versions=versions, next=more, **_aliases(entry)).model_dump_json()
 
 
-def _expected(request: Request) -> int | None:
-    """The version that the caller saw, from the conditional headers; None is for an alias that is new."""
-    if_match, if_none_match = request.headers.getlist("if-match"), request.headers.getlist("if-none-match")
-    if not if_match and not if_none_match:
-        raise HTTPException(428, 'send If-Match: "<current version>", or If-None-Match: * for a new alias')
-    if not if_match and if_none_match == ["*"]:
-        return None
-    found = re.fullmatch(r'"([1-9][0-9]{0,9})"', if_match[0]) if len(if_match) == 1 and not if_none_match else None
-    if found is None:
-        raise InvalidInput('the condition must be one If-Match: "<current version>", or If-None-Match: *')
-    return int(found[1])
-
-
-def _alias_response(task: str, alias: str, at: Alias, response: Response) -> AliasResponse:
-    response.headers["ETag"] = f'"{at.version}"'
-    return AliasResponse(task=task, alias=alias, version=at.version, previous=at.previous)
-
-
 def _aliases(entry: TaskEntry) -> dict[str, Any]:
     return {
         "name": entry.name,
@@ -348,7 +254,3 @@ def _summary(version: Version) -> VersionSummary:
         task_type=facts and facts.task_type,
         labels=facts and len(facts.labels),
     )
-
-
-async def _in_thread(runtime: Runtime, call: Callable[..., T], *arguments: object) -> T:
-    return await asyncio.get_running_loop().run_in_executor(runtime.registrars, functools.partial(call, *arguments))

@@ -1,0 +1,27 @@
+"""What routes of the registry have in common: a router, the name of a task, header fields of the OpenAPI document."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Path
+
+from onebert_server.http.routes.runtime_of import RuntimeOf
+from onebert_server.http.schemas.common import NAME
+from onebert_server.http.strict import PROBLEMS, ContextOf, StrictRoute
+
+# The rule is for readers of the OpenAPI document; the store checks names.
+Name = Annotated[str, Path(json_schema_extra={"pattern": NAME})]
+
+
+def registry_router() -> APIRouter:
+    """A router whose routes wait until this replica shows the change that the caller wants to be seen."""
+    return APIRouter(route_class=StrictRoute, responses=PROBLEMS, tags=["tasks"], dependencies=[Depends(_seen)])
+
+
+async def _seen(runtime: RuntimeOf, context: ContextOf) -> None:
+    await runtime.directory.position.seen(context)
+
+
+def header(name: str, pattern: str, description: str) -> dict[str, Any]:
+    """A header field for the OpenAPI document; the routes read the request's own."""
+    schema = {"type": "string", "pattern": pattern}
+    return {"name": name, "in": "header", "required": False, "schema": schema, "description": description}
