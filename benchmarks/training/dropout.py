@@ -23,8 +23,9 @@ from onebert_encoder.base.source import DEFAULT_BASE, find_base
 from onebert_encoder.text.tokens import Tokens
 from onebert_store.tables.columns import Columns
 from onebert_training.data.dataset import load_dataset
+from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.loop import train
-from onebert_training.fit.run import Run, TaskInputs
+from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Settings
 from onebert_training.fit.state import CLIP
 

@@ -25,8 +25,9 @@ from onebert_encoder.text.tokens import Text
 from onebert_store.tables.columns import Columns
 from onebert_training.data.dataset import load_dataset
 from onebert_training.data.splitting import SPLIT_SEED, subset
+from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.loop import train
-from onebert_training.fit.run import Run, TaskInputs
+from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Settings
 
 PAGE = Path(__file__).parents[2] / "docs" / "results.md"

@@ -33,8 +33,9 @@ from onebert_store.tables.columns import Columns
 from onebert_training.data.dataset import Dataset, load_dataset
 from onebert_training.data.examples import Split
 from onebert_training.fit import features
+from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.loop import take_step
-from onebert_training.fit.run import Run, TaskInputs
+from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Settings
 from onebert_training.fit.state import CLIP, State
 from onebert_training.methods.plan import Plan

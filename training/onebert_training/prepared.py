@@ -17,9 +17,10 @@ from onebert_training.data.dataset import load_asked
 from onebert_training.data.options import DataOptions
 from onebert_training.device import load_on
 from onebert_training.fit.checkpoint import checkpoint_path
+from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.record import make_record
 from onebert_training.fit.result import Result
-from onebert_training.fit.run import Run, TaskInputs
+from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Settings
 from onebert_training.interop.folders import check_free
 from onebert_training.interop.merged import merge, write_checkpoint

@@ -12,8 +12,9 @@ from onebert_bench.workload import sentences
 from onebert_encoder.base.base import Base
 from onebert_training.data.dataset import Dataset
 from onebert_training.data.examples import Split
+from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.loop import take_step
-from onebert_training.fit.run import Run, TaskInputs
+from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Settings
 from onebert_training.fit.state import State
 

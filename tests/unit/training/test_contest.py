@@ -9,8 +9,9 @@ from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT
 from onebert_store.file.format import dumps
 from onebert_training.contest.contest import started_checkpoint, train_kept
 from onebert_training.contest.lead import lead_of
+from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.loop import train
-from onebert_training.fit.run import Measurement, Run, TaskInputs
+from onebert_training.fit.run import Measurement, Run
 from onebert_training.fit.settings import Settings
 
 QUICK = Settings(epochs=4, batch_size=8, learning_rate=5e-3, patience=0)  # 24 steps, of which 2 are beside each other

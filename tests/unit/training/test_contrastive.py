@@ -12,8 +12,8 @@ from onebert_store.file.delta import DELTA, HEAD_BIAS, HEAD_WEIGHT
 from onebert_store.file.format import dumps
 from onebert_training.contest.contrastive import ContrastiveRun, contrast
 from onebert_training.contest.folds import fold_runs, out_of_fold
+from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.loop import train
-from onebert_training.fit.run import TaskInputs
 from onebert_training.fit.settings import Settings
 
 SETTINGS = Settings(learning_rate=5e-3, max_steps=40)

@@ -11,8 +11,9 @@ from onebert_encoder.base.base import load_base
 from onebert_training.fit import features
 from onebert_training.fit.evaluation import predict
 from onebert_training.fit.features import Features, Inputs
+from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.loop import take_step, train
-from onebert_training.fit.run import Run, TaskInputs
+from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Settings
 from onebert_training.fit.state import State
 

@@ -15,9 +15,10 @@ from onebert_training.contest.contrastive import ContrastiveRun
 from onebert_training.contest.few import train_judged
 from onebert_training.contest.folds import fold_runs, out_of_fold
 from onebert_training.data.dataset import load_dataset
+from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.loop import take_step, train
 from onebert_training.fit.record import make_record
-from onebert_training.fit.run import Run, TaskInputs
+from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Settings
 from onebert_training.fit.state import State
 

@@ -14,8 +14,9 @@ from onebert_store.file.format import dumps
 from onebert_training.data.examples import Split
 from onebert_training.data.splitting import fold_of
 from onebert_training.fit import frozen
+from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.loop import train
-from onebert_training.fit.run import Run, TaskInputs
+from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Settings
 from onebert_training.heads.exact import STRENGTHS, fit_heads, labeled_vectors
 from onebert_training.methods.methods import parse_method

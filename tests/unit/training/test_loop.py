@@ -16,9 +16,10 @@ from onebert_store.file.format import MAX_HEADER_BYTES, dumps, loads
 from onebert_training.fit import checkpoint
 from onebert_training.fit.evaluation import predict
 from onebert_training.fit.features import BATCH_TOKENS, Inputs, token_batches
+from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.loop import take_step, train
 from onebert_training.fit.result import finish
-from onebert_training.fit.run import Run, TaskInputs
+from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Settings
 from onebert_training.fit.state import State
 from onebert_training.methods.methods import METHODS

@@ -18,7 +18,8 @@ from onebert_encoder.layout.dropout import Dropout
 from onebert_training.data.dataset import Dataset
 from onebert_training.data.examples import Split
 from onebert_training.fit import loop
-from onebert_training.fit.run import Run, TaskInputs
+from onebert_training.fit.inputs import TaskInputs
+from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Settings
 from onebert_training.fit.state import State
 

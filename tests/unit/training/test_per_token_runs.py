@@ -13,8 +13,9 @@ from bases import Reference, tiny_base
 from onebert_store.errors import InvalidData, InvalidSettings
 from onebert_store.file.delta import check
 from onebert_store.file.format import dumps, loads
+from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.loop import train
-from onebert_training.fit.run import Run, TaskInputs
+from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Settings
 
 LONGEST_ANSWER = 30

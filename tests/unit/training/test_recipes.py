@@ -8,7 +8,8 @@ import pytest
 
 from onebert_store.errors import InvalidMethod, InvalidSettings
 from onebert_training.data.options import DataOptions
-from onebert_training.fit.run import Run, TaskInputs
+from onebert_training.fit.inputs import TaskInputs
+from onebert_training.fit.run import Run
 from onebert_training.methods.methods import parse_method
 from onebert_training.sweep.recipe import load_recipe
 

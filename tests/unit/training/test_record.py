@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from onebert_store.file.format import dumps, loads
+from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.loop import take_step, train
 from onebert_training.fit.record import make_record
-from onebert_training.fit.run import Run, TaskInputs
+from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Settings
 from onebert_training.fit.state import State
 from onebert_training.report.records import load_records

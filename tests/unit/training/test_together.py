@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 from onebert_store.errors import NotFinite
+from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.loop import groups, ignore, train, train_together
-from onebert_training.fit.run import Run, TaskInputs
+from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Settings
 
 LOSS = 1e-5

@@ -9,9 +9,10 @@ from onebert_store.file.delta import Delta
 from onebert_store.file.manifest import parse_manifest
 from onebert_training.contest.contrastive import ContrastiveRun
 from onebert_training.contest.folds import fold_runs, out_of_fold
+from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.loop import Progress, Report, ignore, train
 from onebert_training.fit.result import Result
-from onebert_training.fit.run import Run, TaskInputs
+from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Settings
 
 

@@ -12,9 +12,10 @@ from onebert_store.file.format import dumps
 from onebert_store.spec import BaseSpec
 from onebert_training.data.dataset import Dataset, load_asked
 from onebert_training.data.options import DataOptions
+from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.loop import Report, train_together
 from onebert_training.fit.record import make_record
-from onebert_training.fit.run import Run, TaskInputs
+from onebert_training.fit.run import Run
 from onebert_training.sweep.jobs import Job, Outcome, name_job
 from onebert_training.sweep.recipe import RunRequest
 

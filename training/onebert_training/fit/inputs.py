@@ -1,0 +1,75 @@
+"""A data set as every run on it reads it: tokens for one base and one length, targets, and what is computed once."""
+
+from functools import cached_property
+
+import torch
+
+from onebert_encoder.base.base import Base
+from onebert_store.errors import InvalidData
+from onebert_store.file.manifest import PER_TOKEN
+from onebert_training.data.dataset import Dataset
+from onebert_training.fit.features import Inputs
+from onebert_training.fit.frozen import Frozen
+from onebert_training.tasks.objective import Objective
+from onebert_training.tasks.objectives import OBJECTIVES
+
+
+class TaskInputs:
+    """A data set tokenized for one base and length; runs on it share tokens, targets and kept activations.
+
+    Args:
+        base: gives the tokenizer and the lower layers.
+        data: the examples.
+        max_length: in tokens; at most the base's own.
+
+    Attributes:
+        objective: targets, loss and metrics.
+        targets: by split, the tensors that the loss compares logits with.
+    """
+
+    def __init__(self, base: Base, data: Dataset, max_length: int) -> None:
+        self.base, self.data = base, data
+        self.max_length, self._asked_length = min(max_length, base.spec.max_length), max_length
+        per_token = data.task_type in PER_TOKEN
+        self.splits = {
+            name: Inputs(base, base.tokenizer.encode(split.texts, self.max_length, align=per_token))
+            for name, split in data.splits.items()
+        }
+        self.objective = OBJECTIVES[data.task_type](data.labels, data.splits["train"])
+        self.targets = {
+            name: self.objective.targets(split, self.splits[name].tokens) for name, split in data.splits.items()
+        }
+
+    def check_targets(self) -> None:
+        """Refuses data if cutting inputs to `max_length` has left a split without any target.
+
+        Raises:
+            InvalidData: names the split.
+        """
+        for name, targets in self.targets.items():
+            if not any(map(self.objective.has_target, targets)):
+                raise InvalidData(f"{name} split: the inputs are cut before every answer; allow more tokens")
+
+    def notes(self) -> list[str]:
+        """Notes on texts that are cut, and on a maximum length that is lower than asked for."""
+        tokens = self.splits["train"].tokens
+        cut = sum(text.truncated for text in tokens)
+        notes = [f"{cut} of {len(tokens)} training texts are cut to {self.max_length} tokens"] if cut else []
+        if self._asked_length > self.max_length:
+            notes.append(f"the base takes at most {self.max_length} tokens, not {self._asked_length}")
+        return notes
+
+    @cached_property
+    def weighted(self) -> Objective:
+        """The objective whose loss counts all labels alike."""
+        return self.objective.weighted(self.data.splits["train"])
+
+    @cached_property
+    def frozen(self) -> Frozen:
+        """What the frozen base alone gives the task."""
+        return Frozen(self.base, self.data, self.splits, self.targets)
+
+    @cached_property
+    def exact_base(self) -> Base:
+        """The same base computing in float32, whatever it trains in."""
+        return self.base if self.base.dtype == torch.float32 else self.base.in_dtype(torch.float32)
