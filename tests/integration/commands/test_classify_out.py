@@ -1,6 +1,5 @@
 """`onebert classify --file … --out`: the input's rows beside their answers, whole or not there, in every format."""
 
-import csv
 import json
 import re
 import subprocess
@@ -17,6 +16,7 @@ import pytest
 from onebert_server.cli.classify import classify
 from onebert_store.command import console
 from servers import ONEBERT, Task, assert_answers, clean_env, run_onebert
+from written import read_rows
 
 LABELS = ["good", "bad", "ugly"]
 ROWS = [
@@ -43,15 +43,6 @@ def write(server, task):
     return run
 
 
-def as_list(path):
-    if path.suffix == ".csv":
-        with path.open(encoding="utf-8", newline="") as stream:
-            return list(csv.DictReader(stream))
-    if path.suffix == ".jsonl":
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    return pyarrow.parquet.read_table(path).to_pylist()
-
-
 def scores_of(row):
     found = row["beside_scores"]
     return json.loads(found) if isinstance(found, str) else dict(found)
@@ -68,7 +59,7 @@ SOURCES = {
 def test_a_lone_carriage_return_stays_within_its_cell(write, tmp_path):
     (tmp_path / "a.jsonl").write_text(json.dumps({"Text": "order 1 is late", "note": "a\rb"}) + "\n")
     write(tmp_path / "a.jsonl", tmp_path / "out.csv")
-    [row] = as_list(tmp_path / "out.csv")
+    [row] = read_rows(tmp_path / "out.csv")
     assert (row["Text"], row["note"]) == ("order 1 is late", "a\rb")
 
 
@@ -88,7 +79,7 @@ def test_every_row_stands_beside_its_answer(write, task, tmp_path, name, out):
     done = write(tmp_path / name, tmp_path / out)
     assert "200 rows in " in done.stdout
     assert ", 0 without an answer" in done.stdout
-    found = as_list(tmp_path / out)
+    found = read_rows(tmp_path / out)
     assert [str(row["id"]) for row in found] == [str(i) for i in range(200)]
     assert [row["Text"] for row in found] == [row["Text"] for row in ROWS]
     # Also a cell that a spreadsheet may take for a formula is as it was.
@@ -123,7 +114,7 @@ def test_types_of_parquet_stay(write, tmp_path):
         assert str(found[name].to_pylist()) == str(table[name].to_pylist())
     assert found["kind"].to_pylist() == ["a", None]
     write(tmp_path / "a.parquet", tmp_path / "b.jsonl")
-    rows = as_list(tmp_path / "b.jsonl")
+    rows = read_rows(tmp_path / "b.jsonl")
     assert [row["price"] for row in rows] == [1.5, None]
     assert rows[0]["by"] == {"name": "n", "age": 3}
 
@@ -141,7 +132,7 @@ def test_rows_that_cannot_be_answered_say_why_and_end_nothing(write, tmp_path):
     done = write(tmp_path / "a.jsonl", tmp_path / "b.csv")
     assert "75 rows in " in done.stdout
     assert "4 without an answer" in done.stdout
-    found = as_list(tmp_path / "b.csv")
+    found = read_rows(tmp_path / "b.csv")
     assert [row["beside_error"] for row in found[:4]] == [
         "line 1: not a JSON object",
         "line 2: the text is empty or not a text",
@@ -155,14 +146,16 @@ def test_rows_that_cannot_be_answered_say_why_and_end_nothing(write, tmp_path):
     assert {row["beside_label"] in LABELS for row in found[4:-1]} == {True}
     for name in ("b.parquet", "b.jsonl"):
         write(tmp_path / "a.jsonl", tmp_path / name)
-        assert [row["beside_error"] or "" for row in as_list(tmp_path / name)] == [row["beside_error"] for row in found]
+        assert [row["beside_error"] or "" for row in read_rows(tmp_path / name)] == [
+            row["beside_error"] for row in found
+        ]
 
 
 def test_a_file_of_nothing_but_bad_rows(write, tmp_path):
     (tmp_path / "a.csv").write_text("text\n \n \n")
     for name in ("b.csv", "b.jsonl", "b.parquet"):
         assert "2 rows in " in write(tmp_path / "a.csv", tmp_path / name).stdout
-        assert [row["beside_error"] for row in as_list(tmp_path / name)] == [
+        assert [row["beside_error"] for row in read_rows(tmp_path / name)] == [
             f"line {line}: the text is empty or not a text" for line in (2, 3)
         ]
 
@@ -175,14 +168,14 @@ def test_columns_are_read_as_train_reads_them(write, task, tmp_path):
     write(
         tmp_path / "a.xlsx", tmp_path / "b.jsonl", "--text", "customer message", "--text-pair", "answer", "--top-k", 1
     )
-    for row in as_list(tmp_path / "b.jsonl"):
+    for row in read_rows(tmp_path / "b.jsonl"):
         scores = task.scores(row["Customer Message"], row["Answer"])
         best = max(scores, key=scores.get)
         assert row["beside_label"] == best
         assert row["beside_scores"] == {best: pytest.approx(scores[best], abs=1e-4)}
     (tmp_path / "a.txt").write_text("my order is late\n\nwhat now\n")
     write(tmp_path / "a.txt", tmp_path / "c.csv", ref="beside@1")
-    assert [(row["line"], row["text"]) for row in as_list(tmp_path / "c.csv")] == [
+    assert [(row["line"], row["text"]) for row in read_rows(tmp_path / "c.csv")] == [
         ("1", "my order is late"),
         ("3", "what now"),
     ]
@@ -192,11 +185,11 @@ def test_windows_and_what_was_cut_are_said(server, write, tmp_path):
     long = "order " * 100
     (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in ("order", long)))
     done = write(tmp_path / "a.jsonl", tmp_path / "b.jsonl")
-    assert [row["beside_truncated"] for row in as_list(tmp_path / "b.jsonl")] == [False, True]
+    assert [row["beside_truncated"] for row in read_rows(tmp_path / "b.jsonl")] == [False, True]
     assert "note: of 1 text over the task's longest input the end was not read" in done.stderr
     for name in ("c.jsonl", "c.parquet", "c.csv"):
         done = write(tmp_path / "a.jsonl", tmp_path / name, "--window", "16,4")
-        assert [int(row["beside_windows"]) for row in as_list(tmp_path / name)] == [1, 10]
+        assert [int(row["beside_windows"]) for row in read_rows(tmp_path / name)] == [1, 10]
         assert "the end was not read" not in done.stderr
 
 
@@ -215,7 +208,7 @@ def test_words_say_what_stands_there(server, write, tmp_path):
     (tmp_path / "a.csv").write_text("text\nünder way\n")
     for name in ("b.jsonl", "b.parquet", "b.csv"):
         write(tmp_path / "a.csv", tmp_path / name, ref="tagging")
-        [row] = as_list(tmp_path / name)
+        [row] = read_rows(tmp_path / name)
         words = row["tagging_words"]
         for word in json.loads(words) if isinstance(words, str) else words:
             assert word["text"] == "ünder way"[word["start"] : word["end"]]

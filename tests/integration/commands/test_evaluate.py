@@ -1,11 +1,9 @@
 """`onebert evaluate`: the numbers, the rows beside what is answered, and the page, as a user asks for them."""
 
-import csv
 import json
 from html.parser import HTMLParser
 
 import numpy as np
-import pyarrow.parquet
 import pytest
 from sklearn.metrics import classification_report, confusion_matrix
 
@@ -13,6 +11,7 @@ from bases import tiny_base
 from insight_records import HOSTILE, delta_of
 from onebert_encoder.base.base import load_base
 from onebert_store.file.format import save
+from written import read_rows
 
 LABELS = ["good", "bad", HOSTILE]
 THINGS = ("parcel", "order", "invoice", "password", "screen")
@@ -51,21 +50,12 @@ def evaluate(onebert, base, rows, tmp_path):
     return run
 
 
-def read(path):
-    if path.suffix == ".csv":
-        with path.open(encoding="utf-8", newline="") as stream:
-            return list(csv.DictReader(stream))
-    if path.suffix == ".jsonl":
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    return pyarrow.parquet.read_table(path).to_pylist()
-
-
 @pytest.mark.parametrize("ending", [".csv", ".jsonl", ".parquet"])
 def test_rows_are_written_with_what_is_answered_and_json_says_what_follows_from_them(evaluate, rows, tmp_path, ending):
     out = tmp_path / f"out{ending}"
     status, printed, error = evaluate("--json", "--predictions", out, "--slice", "day", "--slice", "N")
     assert status == 0, error
-    record, written = json.loads(printed), read(out)
+    record, written = json.loads(printed), read_rows(out)
     assert [row["text"] for row in written] == [row["text"] for row in rows]
     assert [float(row["n"]) for row in written] == [row["n"] for row in rows]
     gold, answers = ([row[f"tone_{name}"] for row in written] for name in ("gold", "answer"))
@@ -150,4 +140,4 @@ def test_a_column_of_the_data_is_never_written_over(onebert, evaluate, tmp_path,
     save(tmp_path / "other.safetensors", delta_of(base, "single_label", LABELS))
     status, _, error = onebert("evaluate", tmp_path / "other.safetensors", *again, "--predictions", tmp_path / "2.csv")
     assert status == 0, error
-    assert {"tone_answer", "other_answer"} <= read(tmp_path / "2.csv")[0].keys()
+    assert {"tone_answer", "other_answer"} <= read_rows(tmp_path / "2.csv")[0].keys()

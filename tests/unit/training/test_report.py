@@ -4,6 +4,7 @@ import json
 import re
 from html.parser import HTMLParser
 from itertools import pairwise
+from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
@@ -19,6 +20,8 @@ from onebert_training.report.records import Evaluation, Record, load_records
 from onebert_training.report.scores import Dot, dots
 from onebert_training.report.tables import collect, format_configuration, results_markdown, varied
 
+ROOT = Path(__file__).parents[3]
+STYLES = ("training/onebert_training/report/page.css", "server/onebert_server/page/static/base.css")
 HOSTILE = '<script>alert("$x^")</script> & | `a` 😀'
 
 
@@ -341,3 +344,19 @@ def test_command_prints_markdown_alone(tmp_path, capsys):
     report([folder], tmp_path / "out", markdown=True)
     assert capsys.readouterr().out == results_markdown(load_records([folder]))
     assert not (tmp_path / "out").exists()
+
+
+def test_a_report_has_the_colors_of_the_servers_page():
+    ours, theirs = ((ROOT / path).read_text(encoding="utf-8") for path in STYLES)
+    for dark in (False, True):
+        shared = colors(ours, dark).keys() & colors(theirs, dark).keys()
+        assert len(shared) > 8
+        assert {name: colors(ours, dark)[name] for name in shared} == {
+            name: colors(theirs, dark)[name] for name in shared
+        }
+
+
+def colors(style, dark):
+    """The colors that a style sheet names, for light or for dark."""
+    light, _, rest = style.partition("prefers-color-scheme: dark")
+    return dict(re.findall(r"(--[\w-]+): (#[0-9a-f]{6});", rest.partition("\n}")[0] if dark else light))
