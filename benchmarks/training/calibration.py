@@ -29,7 +29,7 @@ from onebert_training.data.dataset import load_dataset
 from onebert_training.fit.features import Inputs
 from onebert_training.heads.exact import ExactHead, fit_heads
 from onebert_training.insight.calibration import Target, calibrate
-from onebert_training.insight.redrawing import Flags, Floats, Judged
+from onebert_training.insight.intervals import Flags, Floats, Judged
 from onebert_training.insight.temperature import losses
 from onebert_training.insight.thresholds import as_rates, rates
 from onebert_training.target_scale import TargetScale

@@ -26,7 +26,7 @@ from onebert_training.fit.evaluation import predict
 from onebert_training.fit.features import Inputs
 from onebert_training.insight.abstaining import REFUSED
 from onebert_training.insight.calibration import Calibrated, calibrate, check_task, targets_of
-from onebert_training.insight.redrawing import CONFIDENCE, Flags, Floats
+from onebert_training.insight.intervals import CONFIDENCE, Flags, Floats
 from onebert_training.tasks.metrics import check_finite
 
 MOST_LABELS = 20  # that a table shows

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from sklearn.metrics import roc_auc_score
 
-from onebert_training.insight.redrawing import Flags, Floats, Judged
+from onebert_training.insight.intervals import Flags, Floats, Judged
 
 REFUSED = 0.05  # share of known texts at which it is told how many unknown ones are let through
 _ROUNDING = 1e-9

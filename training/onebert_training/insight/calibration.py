@@ -13,7 +13,7 @@ from onebert_store.file.decision import Decision
 from onebert_store.file.manifest import Manifest
 from onebert_training.data.checks import listed
 from onebert_training.insight import abstaining, thresholds
-from onebert_training.insight.redrawing import Flags, Floats, Judged, interval_on_new_rows
+from onebert_training.insight.intervals import Flags, Floats, Judged, interval_on_new_rows
 from onebert_training.insight.temperature import MIN_ROWS, fit_temperature
 
 Kind = Literal["fpr", "precision", "coverage"]

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from onebert_training.insight.redrawing import Flags, Floats, Judged
+from onebert_training.insight.intervals import Flags, Floats, Judged
 
 # So that 1 - 0.9 and 0.1 count the same rows.
 _ROUNDING = 1e-9
