@@ -28,6 +28,15 @@ Split = Annotated[
         rich_help_panel=DATA.title,
     ),
 ]
+Unknown = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DATA",
+        help="Texts that none of the labels is for: how well they are told from the others.",
+        show_default=False,
+        rich_help_panel=DATA.title,
+    ),
+]
 
 
 @with_options
@@ -115,6 +124,7 @@ def evaluate(
             rich_help_panel=DATA.title,
         ),
     ] = None,
+    unknown: Unknown = None,
     report: Annotated[
         Path | None,
         typer.Option(
@@ -143,7 +153,7 @@ def evaluate(
     """
     from onebert_training.commands.evaluate import run_evaluate  # noqa: PLC0415
 
-    run_evaluate(file, data, split, reading, slices or [], report, predictions, base, dtype, device, as_json)
+    run_evaluate(file, data, split, reading, slices or [], unknown, report, predictions, base, dtype, device, as_json)
 
 
 @with_options
@@ -159,12 +169,7 @@ def calibrate(
             "abstaining; one of the first two, and the last, may be given together.",
         ),
     ] = None,
-    unknown: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DATA", help="Texts that none of the labels is for: how well they are told from the others."
-        ),
-    ] = None,
+    unknown: Unknown = None,
     split: Annotated[
         Literal["validation", "test"] | None,
         typer.Option(

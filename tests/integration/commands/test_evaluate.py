@@ -5,8 +5,9 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from sklearn.metrics import classification_report, confusion_matrix
+from sklearn.metrics import classification_report, confusion_matrix, roc_auc_score
 
+import onebert as api
 from bases import tiny_base
 from insight_records import HOSTILE, delta_of
 from onebert_encoder.base.base import load_base
@@ -112,9 +113,43 @@ def test_without_options_the_score_stands_beside_the_answer_that_never_changes(e
     assert "calibration" in printed
 
 
+def test_texts_of_no_label_are_told_from_the_rows(evaluate, rows, tmp_path):
+    others = [f"? ! {i % 7} . -" for i in range(40)]
+    (tmp_path / "others.csv").write_text("text\n" + "\n".join(others) + "\n")
+    status, printed, error = evaluate("--unknown", tmp_path / "others.csv", "--json")
+    assert status == 0, error
+    found = json.loads(printed)["unknown"]
+    model = api.load(tmp_path / "tone.safetensors", base=str(tiny_base()), device="cpu")
+    texts = [row["text"] for row in rows] + others
+    best = np.array([max(one.scores.values()) for one in model.classify(texts)])
+    known = np.arange(len(texts)) < len(rows)
+    assert found["texts"] == 40
+    # Texts are computed in other company there: two scores may change places in their last bits.
+    assert found["probability"]["auroc"] == pytest.approx(roc_auc_score(known, best), abs=1e-3)
+    # Of 90 rows and a new one, the new one is below the fourth lowest with probability 4 / 91, and 5 / 91 is too much.
+    cut = np.sort(best[known])[3]
+    assert found["probability"]["let_through"] == pytest.approx((best[~known] >= cut).mean(), abs=1 / 40)
+    status, printed, error = evaluate("--unknown", tmp_path / "others.csv", "--report", tmp_path / "page.html")
+    assert status == 0, error
+    assert f"unknown by energy AUROC {found['energy']['auroc']:.3f}, " in " ".join(printed.split())
+    assert "Texts of no label" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_numbers_know_no_unknown_texts(onebert, base, tmp_path):
+    save(tmp_path / "price.safetensors", delta_of(base, "regression", ["price"]))
+    (tmp_path / "rows.csv").write_text("text,label\n" + "".join(f"parcel {i},{i / 7}\n" for i in range(20)))
+    data = ("--data", tmp_path / "rows.csv", "--base", tiny_base(), "--device", "cpu")
+    status, printed, error = onebert(
+        "evaluate", tmp_path / "price.safetensors", *data, "--unknown", tmp_path / "rows.csv"
+    )
+    assert (status, printed) == (1, "")
+    assert "unknown texts are told apart by single_label and multi_label tasks with probabilities" in error
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
+        (["--unknown", "others.csv", "--report", "others.csv"], "--report is a file that is read"),
         (["--slice", "weekday"], "--slice: no column weekday (the columns are id, text, label, day, n)"),
         (["--predictions", "out.xlsx"], "--predictions ends in one of .csv, .jsonl, .parquet"),
         (["--report", "nowhere/page.html"], "--report: there is no folder nowhere"),
@@ -124,6 +159,7 @@ def test_without_options_the_score_stands_beside_the_answer_that_never_changes(e
 )
 def test_what_could_not_be_written_is_one_line_before_anything_slow(evaluate, tmp_path, monkeypatch, options, says):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "others.csv").write_text("text\nnothing of this\n")
     before = sorted(tmp_path.iterdir())
     status, printed, error = evaluate(*options)
     assert (status, printed) == (1, "")

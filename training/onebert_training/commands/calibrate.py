@@ -5,10 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from onebert_encoder.base.base import Base
-from onebert_encoder.maths.fold import fold, to_tensors
 from onebert_encoder.text.tokens import Text
 from onebert_store.command import console
 from onebert_store.errors import InvalidSettings
@@ -17,17 +15,15 @@ from onebert_store.file.format import load, save
 from onebert_store.file.manifest import Manifest, format_for, parse_manifest
 from onebert_store.file.strict_json import shown
 from onebert_store.tables.tables import read_source
+from onebert_training.commands.showing import percent, unknown_rows
 from onebert_training.data.dataset import Dataset, load_split
 from onebert_training.data.examples import Split
 from onebert_training.data.options import ReadOptions
 from onebert_training.data.texts import load_texts
 from onebert_training.device import load_on
-from onebert_training.fit.evaluation import predict
-from onebert_training.fit.features import Inputs
-from onebert_training.insight.abstaining import REFUSED
+from onebert_training.fit.evaluation import predict_delta
 from onebert_training.insight.calibration import Calibrated, calibrate, check_task, targets_of
 from onebert_training.insight.intervals import CONFIDENCE, Flags, Floats
-from onebert_training.tasks.metrics import check_finite
 
 MOST_LABELS = 20  # that a table shows
 
@@ -101,13 +97,8 @@ def _doubts(manifest: Manifest, data: str, split: str) -> list[str]:
 
 def _logits(base: Base, delta: Delta, texts: Sequence[Text]) -> Floats:
     """[texts, labels]."""
-    manifest = delta.manifest
-    tokens = base.tokenizer.encode(texts, manifest.max_length)
-    with torch.no_grad():
-        row = fold(base, to_tensors(delta, base), manifest.pooling)
-    logits = predict(base, row, Inputs(base, tokens).features(0, manifest.pooling))
-    check_finite(logits)
-    return np.stack(logits).astype(np.float64)
+    tokens = base.tokenizer.encode(texts, delta.manifest.max_length)
+    return np.stack(predict_delta(base, delta, tokens)).astype(np.float64)
 
 
 def _gold(examples: Split, labels: int) -> Flags:
@@ -144,12 +135,12 @@ def _show(record: Mapping[str, Any]) -> None:
     table = console.facts()
     if fitted := record.get("temperature"):
         table.add_row("temperature", _temperature(fitted))
-    table.add_row("right", f"{_percent(record['right'])} of all answers")
+    table.add_row("right", f"{percent(record['right'])} of all answers")
     wrong = record["auroc_right"]
     table.add_row("right or wrong", f"AUROC by probability {wrong['probability']:.3f}, by energy {wrong['energy']:.3f}")
     if unknown := record.get("unknown"):
-        for name in ("probability", "energy"):
-            table.add_row(f"unknown by {name}", _apart(unknown[name], unknown["texts"]))
+        for row in unknown_rows(unknown):
+            table.add_row(*row)
     if abstain := record.get("abstain"):
         rule = f"energy over {abstain['energy']:.4f}" if "energy" in abstain else f"below {abstain['below']:.4f}"
         table.add_row(f"abstain, {abstain['target']}", rule)
@@ -191,18 +182,8 @@ def _temperature(fitted: Mapping[str, Any]) -> str:
     return f"{state} ({said})"
 
 
-def _apart(one: Mapping[str, Any], texts: int) -> str:
-    through = one["let_through"]
-    said = "" if through is None else f", {_percent(through)} of {texts:,} let through at {_percent(REFUSED)} refused"
-    return f"AUROC {one['auroc']:.3f}{said}"
-
-
 def _rate(rate: Mapping[str, Any]) -> str:
     if rate["here"] is None:
         return "–"
     between = "" if rate["low"] is None else f" ({100 * rate['low']:.1f}–{100 * rate['high']:.1f})"
-    return _percent(rate["here"]) + between
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
+    return percent(rate["here"]) + between

@@ -12,6 +12,7 @@ from onebert_store.tables.writers import WRITERS
 from onebert_training.commands.showing import show_evaluated
 from onebert_training.data.dataset import load_split
 from onebert_training.data.options import ReadOptions
+from onebert_training.data.texts import load_texts
 from onebert_training.device import load_on
 from onebert_training.insight.evaluated import evaluate_delta
 from onebert_training.insight.predictions import require_new_names, write_predictions
@@ -25,6 +26,7 @@ def run_evaluate(
     split: str | None,
     reading: ReadOptions,
     slices: Sequence[str],
+    unknown: str | None,
     report: Path | None,
     predictions: Path | None,
     base: str | None,
@@ -37,7 +39,7 @@ def run_evaluate(
     Raises:
         OneBertError: the file, the data, the base or a file to write is refused.
     """
-    _check_files((file, Path(data)), report, predictions)
+    _check_files((file, Path(data), *([] if unknown is None else [Path(unknown)])), report, predictions)
     delta = load(file)
     manifest = delta.manifest
     # The base is the one that the user names: a delta file, which may be anybody's, must not decide what is loaded.
@@ -47,10 +49,11 @@ def run_evaluate(
     labeled = load_split(
         data, reading.columns, manifest.task_type, manifest.labels, split, reading.encoding, reading.drop_unlabeled
     )
+    others = () if unknown is None else load_texts(unknown, reading.columns, reading.encoding)
     if predictions is not None:
         require_new_names(labeled.table, file.stem)
     with console.busy(f"evaluating {len(labeled.split):,} rows"):
-        found = evaluate_delta(loaded, delta, labeled, slices)
+        found = evaluate_delta(loaded, delta, labeled, slices, others)
     record = {**found.record, "file": str(file), **made()}
     if predictions is not None:
         write_predictions(predictions, file.stem, labeled.table, found.answers)

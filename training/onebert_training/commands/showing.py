@@ -10,6 +10,7 @@ from onebert_training.contest.contest import Kept, train_kept
 from onebert_training.fit.loop import Progress
 from onebert_training.fit.run import Run
 from onebert_training.heads.yardsticks import Yardsticks
+from onebert_training.insight.abstaining import REFUSED
 
 
 def say(line: str) -> None:
@@ -120,11 +121,28 @@ def show_evaluated(record: Mapping[str, Any]) -> None:
     if (found := record["calibration"]) is not None:
         said = f"confidence {found['confidence']:.4f}, right {found['right']:.4f}, ECE {found['ece']:.4f}"
         table.add_row("calibration", said)
+    for row in unknown_rows(record["unknown"] or {}):
+        table.add_row(*row)
     table.add_row("time", f"{record['seconds']:.1f} s, {record['tokens_per_second']:,} tokens/s")
     table.add_row("digest", record["digest"])
     _show(f"{record['split']}: {record['rows']:,} rows", table, record["warnings"])
     for one in record["slices"]:
         _show_slice(one)
+
+
+def unknown_rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """How well unknown texts are told from known ones, a line for each number that tells them; none of nothing."""
+    lines = []
+    for name in [one for one in ("probability", "energy") if one in found]:
+        through = found[name]["let_through"]
+        said = f", {percent(through or 0)} of {found['texts']:,} let through at {percent(REFUSED)} refused"
+        lines.append((f"unknown by {name}", f"AUROC {found[name]['auroc']:.3f}{'' if through is None else said}"))
+    return lines
+
+
+def percent(share: float) -> str:
+    """A share as people read it."""
+    return f"{100 * share:.1f} %"
 
 
 def _show_slice(found: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Computes the logits of many inputs for one row, without dropout, in batches of similar lengths."""
+"""Computes the logits of many inputs for one row, or one delta, without dropout, in batches of similar lengths."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,9 +9,13 @@ from torch import Tensor
 
 from onebert_encoder.base.base import Base
 from onebert_encoder.maths.batch import pack
+from onebert_encoder.maths.fold import fold, to_tensors
 from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import Row, stack_rows
-from onebert_training.fit.features import Features, token_batches
+from onebert_encoder.text.tokens import Tokens
+from onebert_store.file.delta import Delta
+from onebert_training.fit.features import Features, Inputs, token_batches
+from onebert_training.tasks.metrics import check_finite
 
 Logits = np.ndarray[Any, np.dtype[np.float32]]
 
@@ -35,6 +39,20 @@ def predict(base: Base, row: Row, features: Features, inputs: Sequence[int] | No
             activations = joined(features.take(chosen))
             logits.update(zip(chosen, compute_logits(base, rows, batch, activations=activations), strict=True))
         return [logits[i].cpu().numpy() for i in asked]
+
+
+def predict_delta(base: Base, delta: Delta, tokens: Sequence[Tokens]) -> list[Logits]:
+    """Logits of inputs for a delta that is checked against the base, as `predict`.
+
+    Raises:
+        NotFinite: one is NaN or infinite.
+    """
+    pooling = delta.manifest.pooling
+    with torch.no_grad():
+        row = fold(base, to_tensors(delta, base), pooling)
+    logits = predict(base, row, Inputs(base, tokens).features(0, pooling))
+    check_finite(logits)
+    return logits
 
 
 def joined(activations: Sequence[Tensor]) -> Tensor | None:

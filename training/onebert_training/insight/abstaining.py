@@ -1,10 +1,13 @@
 """When an answer should say that it does not know: by its best score or by its energy, and at which number."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from sklearn.metrics import roc_auc_score
 
+from onebert_encoder.answering.scores import energy_of, own_activation, score
+from onebert_store.file.manifest import Manifest
 from onebert_training.insight.intervals import Flags, Floats, Judged
 
 REFUSED = 0.05  # share of known texts at which it is told how many unknown ones are let through
@@ -23,6 +26,34 @@ class Separation:
 
     auroc: float
     let_through: float | None
+
+
+def has_probabilities(manifest: Manifest) -> bool:
+    """Whether a task's answers are probabilities of labels of whole texts, so that there is a `sureness`."""
+    return manifest.task_type in ("single_label", "multi_label") and own_activation(manifest) != "none"
+
+
+def sureness(logits: Floats, manifest: Manifest) -> dict[str, Floats]:
+    """[texts] each, how sure answers are: by their best score, and by their energy, whose opposite it is.
+
+    Args:
+        logits: [texts, labels].
+        manifest: of a task that `has_probabilities`; its decision counts.
+    """
+    best: Floats = score(logits, manifest).scores.max(axis=-1)
+    return {"probability": best, "energy": -energy_of(logits, manifest.decision)}
+
+
+def unknown_facts(known: Floats, unknown: Floats, manifest: Manifest) -> dict[str, Any]:
+    """How well texts that no label is for are told from others, as JSON: their number, and by each sureness how well.
+
+    Args:
+        known: [texts, labels], logits.
+        unknown: [texts, labels], at least one text.
+        manifest: as for `sureness`.
+    """
+    sure, other = sureness(known, manifest), sureness(unknown, manifest)
+    return {"texts": len(unknown), **{name: vars(separation(sure[name], other[name])) for name in sure}}
 
 
 def auroc(sure: Floats, other: Floats) -> float:

@@ -7,7 +7,7 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
-from onebert_encoder.answering.scores import energy_of, own_activation, score
+from onebert_encoder.answering.scores import own_activation, score
 from onebert_store.errors import InvalidData, InvalidInput, InvalidSettings
 from onebert_store.file.decision import Decision
 from onebert_store.file.manifest import Manifest
@@ -87,7 +87,7 @@ def check_task(manifest: Manifest) -> None:
     Raises:
         InvalidInput: the task is one.
     """
-    if manifest.task_type not in ("single_label", "multi_label") or own_activation(manifest) == "none":
+    if not abstaining.has_probabilities(manifest):
         raise InvalidInput("only single_label and multi_label tasks with probabilities can be calibrated")
 
 
@@ -198,16 +198,14 @@ def _fit_abstaining(
     outputs = _by(found, manifest)
     scored = score(logits, outputs)
     right = _right(scored.scores, scored.selected, gold, manifest)
-    sure = _sureness(logits, outputs)
+    sure = abstaining.sureness(logits, outputs)
     wrong = {name: abstaining.auroc(each[right], each[~right]) for name, each in sure.items()}
     found.facts["right"] = float(right.mean())
     found.facts["auroc_right"] = wrong
     told = wrong
     if unknown is not None:
-        others = _sureness(unknown, outputs)
-        apart = {name: abstaining.separation(each, others[name]) for name, each in sure.items()}
-        found.facts["unknown"] = {"texts": len(unknown), **{name: vars(one) for name, one in apart.items()}}
-        told = {name: one.auroc for name, one in apart.items()}
+        apart = found.facts["unknown"] = abstaining.unknown_facts(logits, unknown, outputs)
+        told = {name: apart[name]["auroc"] for name in sure}
     if target is None:
         return
     by = "energy" if told["energy"] > told["probability"] else "probability"
@@ -232,12 +230,6 @@ def _fit_abstaining(
         "coverage": _rate(here[0], low[0], high[0]),
         "right": _rate(here[1], low[1], high[1]),
     }
-
-
-def _sureness(logits: Floats, outputs: Manifest) -> dict[str, Floats]:
-    """[texts] each, how sure answers are: by their best score, and by their energy, whose opposite it is."""
-    best: Floats = score(logits, outputs).scores.max(axis=-1)
-    return {"probability": best, "energy": -energy_of(logits, outputs.decision)}
 
 
 def _right(scores: Floats, selected: Flags | None, gold: Flags, manifest: Manifest) -> Flags:

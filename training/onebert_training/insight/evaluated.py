@@ -6,21 +6,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
 from onebert_encoder.answering.scores import score
 from onebert_encoder.base.base import Base
-from onebert_encoder.maths.fold import fold, to_tensors
-from onebert_encoder.text.tokens import Tokens
+from onebert_encoder.text.tokens import Text, Tokens
+from onebert_store.errors import InvalidInput
 from onebert_store.file.delta import Delta
 from onebert_store.file.manifest import Manifest
 from onebert_training.data.dataset import Labeled, digest_of
-from onebert_training.fit.evaluation import Logits, predict
-from onebert_training.fit.features import Inputs
+from onebert_training.fit.evaluation import Logits, predict_delta
+from onebert_training.insight.abstaining import has_probabilities, unknown_facts
 from onebert_training.insight.answers import Answers, read_answers
 from onebert_training.insight.findings import findings, interval_of
 from onebert_training.insight.slices import cells_of
-from onebert_training.tasks.metrics import check_finite
 from onebert_training.tasks.objective import Objective
 from onebert_training.tasks.objectives import OBJECTIVES
 
@@ -38,7 +36,9 @@ class Evaluated:
     answers: Answers
 
 
-def evaluate_delta(base: Base, delta: Delta, labeled: Labeled, slices: Sequence[str] = ()) -> Evaluated:
+def evaluate_delta(
+    base: Base, delta: Delta, labeled: Labeled, slices: Sequence[str] = (), unknown: Sequence[Text] = ()
+) -> Evaluated:
     """Measures a delta, which is checked against the base, by its own thresholds and on texts cut to `max_length`.
 
     Args:
@@ -46,21 +46,22 @@ def evaluate_delta(base: Base, delta: Delta, labeled: Labeled, slices: Sequence[
         delta: what is measured.
         labeled: the rows.
         slices: columns of the rows to measure by.
+        unknown: texts that none of the labels is for, which are told from those of the rows.
 
     Raises:
+        InvalidInput: there are unknown texts, and the task has no probabilities to tell them by.
         InvalidSettings: there is no such column.
         NotFinite: a logit is NaN or infinite.
     """
     manifest, examples = delta.manifest, labeled.split
     for column in slices:
         cells_of(labeled.table, column)  # refused before anything slow
+    if unknown and not has_probabilities(manifest):
+        raise InvalidInput("unknown texts are told apart by single_label and multi_label tasks with probabilities")
     objective = OBJECTIVES[manifest.task_type](manifest.labels)
     started = time.perf_counter()
     tokens = base.tokenizer.encode(examples.texts, manifest.max_length, align=manifest.per_token)
-    with torch.no_grad():
-        row = fold(base, to_tensors(delta, base), manifest.pooling)
-    logits = predict(base, row, Inputs(base, tokens).features(0, manifest.pooling))
-    check_finite(logits)
+    logits = predict_delta(base, delta, tokens)
     counted = _selected(logits, manifest) if manifest.task_type == "multi_label" else logits
     scores = objective.evaluate(examples, tokens, counted)
     seconds = time.perf_counter() - started
@@ -90,8 +91,18 @@ def evaluate_delta(base: Base, delta: Delta, labeled: Labeled, slices: Sequence[
         "seconds": round(seconds, 3),
         "tokens_per_second": round(sum(map(len, tokens)) / seconds),
         **findings(answers, manifest.labels, examples, labeled.table, slices),
+        "unknown": _unknown(base, delta, logits, unknown),
     }
     return Evaluated(record, answers)
+
+
+def _unknown(base: Base, delta: Delta, known: Sequence[Logits], texts: Sequence[Text]) -> dict[str, Any] | None:
+    """How well texts that no label is for are told from those with the logits `known`; None where there are none."""
+    if not texts:
+        return None
+    others = predict_delta(base, delta, base.tokenizer.encode(texts, delta.manifest.max_length))
+    here, away = (np.stack(one).astype(np.float64) for one in (known, others))
+    return unknown_facts(here, away, delta.manifest)
 
 
 def _yardsticks(

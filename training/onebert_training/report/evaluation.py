@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from onebert_training.insight.abstaining import REFUSED
 from onebert_training.report.document import Scale, document, made_facts, said, scale_of, scrolling, table, td, th, unit
 from onebert_training.report.plots import calibration, scatter
 from onebert_training.tasks.metrics import LOWER_IS_BETTER
@@ -34,6 +35,7 @@ def render_evaluation(record: Record, folder: Path) -> str:
         _confusion(record["confusion"]),
         _numbers(record["points"]),
         _calibration(record["calibration"]),
+        _unknown(record["unknown"]),
         *map(_slice, record["slices"]),
         _worst(record["worst"]),
         _made(record, folder),
@@ -184,6 +186,23 @@ def _calibration(found: Record | None) -> str:
         f"from the share that is right, on average over {found['bins']} bins of one width (Guo et al. 2017). Dots have "
         f"about as many answers each; on the dashed line confidence is the share that is right.</figcaption></figure>"
         f"<details><summary>The numbers</summary>{numbers}</details></section>"
+    )
+
+
+def _unknown(found: Record | None) -> str:
+    if found is None:
+        return ""
+    rows = []
+    for name, what in (("probability", "the best probability"), ("energy", "the energy")):
+        one = found[name]
+        through = "–" if one["let_through"] is None else said("", one["let_through"])
+        rows.append([th(what), td(f"{one['auroc']:.3f}"), td(through)])
+    head = [("told apart by", ""), ("AUROC", ""), ("let through", "%")]
+    return (
+        f"<section><h2>Texts of no label</h2>{table(head, rows)}"
+        f'<p class="note">{found["texts"]:,} texts that none of the labels is for. AUROC is the probability that a '
+        "text of the data is answered more surely than one of them, one half is chance; let through is the share of "
+        f"them that is answered where {said('', REFUSED)} % of the data are refused.</p></section>"
     )
 
 
