@@ -7,10 +7,12 @@ import pytest
 
 from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT
 from onebert_store.file.format import dumps
+from onebert_training.commands.showing import show_trained
 from onebert_training.contest.contest import started_checkpoint, train_kept
 from onebert_training.contest.lead import lead_of
 from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.loop import train
+from onebert_training.fit.record import make_record
 from onebert_training.fit.run import Measurement, Run
 from onebert_training.fit.settings import Settings
 
@@ -73,6 +75,28 @@ def test_the_head_alone_is_kept_where_training_comes_to_nothing(base, data):
     assert set(kept.result.delta.tensors) == {HEAD_WEIGHT, HEAD_BIAS}
     assert kept.result.delta.manifest.method == "head"
     assert kept.result.validation == kept.run.yardsticks.exact.scores["validation"]
+
+
+def test_the_time_is_that_of_all_that_was_trained(base, data):
+    spent = []
+
+    def report(run, progress):
+        if progress.tokens_per_second:
+            tokens = sum(len(run.inputs.splits["train"].tokens[row]) for row in run.batch_at(0))
+            spent.append(tokens / progress.tokens_per_second)
+
+    kept = train_kept(run_of(base, data, learning_rate=1e-9, max_steps=1), report)
+    assert kept.facts["kept"] == "alone"
+    assert kept.result.seconds >= spent[0] > 0
+
+
+def test_a_run_that_went_no_further_did_not_stop_early(base, data, capsys):
+    run = run_of(base, data)
+    kept = train_kept(run)
+    facts = {"kept": "head", "validation": {}, "steps": {"fresh": run.steps, "head": 2}}
+    record = make_record(run, replace(kept.result, steps=2, best_step=2), 1, contest=facts)
+    show_trained(record | {"out": "tone.safetensors"}, patience=8)
+    assert "2 of 24, best at 2; the other run went on alone" in capsys.readouterr().out
 
 
 def test_a_start_that_is_asked_for_is_all_there_is(base, data):

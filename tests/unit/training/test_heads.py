@@ -136,6 +136,14 @@ def test_a_column_of_one_kind_is_answered_as_it_is():
     assert (on[:, 2] == gold[:, 2]).all()
 
 
+def test_labels_of_one_row_each_are_labels(recwarn):
+    objective = OBJECTIVES["single_label"](tuple("abcde"))
+    vectors = np.eye(5, WIDTH, dtype=np.float32)
+    *_, head = fit_heads(objective, vectors, np.arange(5))
+    assert head.logits(vectors, objective.target_scale).argmax(axis=1).tolist() == list(range(5))
+    assert not recwarn.list
+
+
 def test_rows_that_are_all_alike_are_answered_by_their_shares():
     objective = OBJECTIVES["single_label"](tuple("abc"))
     (head, *_) = fit_heads(objective, np.ones((4, WIDTH), dtype=np.float32), np.array([0, 1, 2, 2]))

@@ -78,7 +78,9 @@ def train_kept(run: Run, report: Report = ignore, checkpoint_file: Path | None =
     kept = _preferred(candidates, run.metric)
     winner = trained.get(kept, alone)
     report(winner.run, Progress(winner.state.step, run.steps, testing=True))
+    others = sum(one.state.seconds for one in trained.values() if one is not winner)
     result = finish(winner.run, winner.state, winner.resumed_at)
+    result = replace(result, seconds=result.seconds + others)
     scores = {name: state.validation[run.metric] for name, state in candidates.items()}
     steps = {name: one.state.step for name, one in trained.items()}
     return Kept(winner.run, result, {"kept": kept, "validation": scores, "steps": steps})

@@ -161,6 +161,8 @@ def _solve(
     with warnings.catch_warnings():
         # A fit that ends early is a little more penalized than was asked, and validation judges it.
         warnings.simplefilter("ignore", ConvergenceWarning)
+        # scikit-learn doubts that these are labels where more than half of the rows have one of their own.
+        warnings.filterwarnings("ignore", "The number of unique classes is greater", UserWarning)
         model.set_params(C=1 / strength).fit(features, gold)
 
 
