@@ -69,6 +69,17 @@ def test_a_batch_has_equally_many_rows_of_each_label(base, few):
     assert np.array_equal(drawn[3], run.batch_at(3))
 
 
+@pytest.mark.parametrize(("size", "among"), [(1, 1), (2, 2), (16, 8)])
+def test_a_batch_is_full_where_labels_have_few_rows(base, few, size, among):
+    train_split = few.splits["train"]
+    labels = tuple(map(str, range(24)))
+    many = replace(train_split, gold=np.arange(48) % 24)  # two rows of each label
+    run = run_of(base, replace(few, labels=labels, splits={"train": many}), batch_size=size)
+    drawn = [run.batch_at(step) for step in range(10)]
+    assert {len(set(rows.tolist())) for rows in drawn} == {size}
+    assert {len(set(many.gold[rows].tolist())) for rows in drawn} == {among}
+
+
 def test_the_file_is_what_the_method_names_with_a_head_for_the_labels(base, few):
     run = run_of(base, few, method="layernorm")
     result = train(run)

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from onebert_store.errors import InvalidData
+from onebert_store.errors import InvalidData, InvalidSettings
 from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT
 from onebert_store.file.format import dumps, loads
 from onebert_store.tables.columns import Columns
 from onebert_training.contest.contrastive import ContrastiveRun
-from onebert_training.contest.few import train_judged
+from onebert_training.contest.few import make_run, train_judged
 from onebert_training.contest.folds import fold_runs, out_of_fold
 from onebert_training.data.dataset import load_dataset
 from onebert_training.fit.inputs import TaskInputs
@@ -70,6 +70,30 @@ def test_a_row_out_of_fold_is_answered_as_by_a_run_on_a_data_set_without_it(base
     assert result.steps == runs[1].steps
     untrained = np.stack(alone.logits(alone.init_values(), "test"))
     assert np.abs(untrained - wanted).max() > 0.2 * np.abs(wanted).max()
+
+
+def test_a_fold_is_measured_on_what_it_holds_out_alone(base, few):
+    run = run_of(base, few, max_steps=4, measure_train=True)
+    fold = fold_runs(run)[0]
+    result = train(fold)
+    assert len(result.held_out) == len(fold.held_out)
+    assert (result.test, result.train) == (None, None)
+    whole = train(run)
+    assert whole.test["accuracy"] >= 0
+    assert whole.train["accuracy"] >= 0
+
+
+def test_a_base_without_its_weights_starts_without_the_head_on_them(base, few):
+    inputs = TaskInputs(base, few, 40)
+    assert type(make_run(inputs, QUICK, "tone")) is ContrastiveRun
+    assert type(make_run(inputs, replace(QUICK, method="reinit+bitfit"), "tone")) is Run
+    with pytest.raises(InvalidSettings, match=r"reinit\+bitfit has no exact head to start from; --start fresh"):
+        make_run(inputs, replace(QUICK, method="reinit+bitfit", start="head"), "tone")
+
+
+def test_a_start_that_a_task_cannot_have_is_refused(base, questions):
+    with pytest.raises(InvalidSettings, match="a span task has no exact head to start from; --start fresh"):
+        run_of(base, questions, start="head")
 
 
 def _values(run):

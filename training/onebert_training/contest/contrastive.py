@@ -39,12 +39,16 @@ class ContrastiveRun(Run):
         return {HEAD_WEIGHT: torch.eye(size, device=device), HEAD_BIAS: torch.zeros(size, device=device)}
 
     def batch_at(self, step: int) -> NDArray[np.int64]:
-        """Training rows of a step: some labels, and equally many rows of each as far as there are."""
-        generator = np.random.default_rng([self.settings.seed, step])
+        """Training rows of a step: equally many rows of each label as far as there are, of as many labels as fit."""
+        generator, size = np.random.default_rng([self.settings.seed, step]), self.settings.batch_size
         gold = self.data.splits["train"].gold[self.rows]
-        labels = generator.permutation(np.unique(gold))[: max(2, self.settings.batch_size // PER_LABEL)]
-        each = max(1, self.settings.batch_size // len(labels))
-        return np.concatenate([generator.permutation(self.rows[gold == label])[:each] for label in labels])
+        labels = generator.permutation(np.unique(gold))
+        each = max(1, min(PER_LABEL, size // 2), size // len(labels))
+        drawn = self.rows[:0]
+        for label in labels:
+            if len(drawn) < size:
+                drawn = np.concatenate([drawn, generator.permutation(self.rows[gold == label])[:each]])
+        return drawn[:size]
 
     def fold_to_train(self, view: Base, values: Mapping[str, Tensor]) -> Row:
         """The row whose logits are the pooled vector and then the labels' logits, [h + labels]."""

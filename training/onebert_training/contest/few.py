@@ -23,7 +23,8 @@ def make_run(inputs: TaskInputs, settings: Settings, task: str) -> Run:
         OneBertError: as `Run`.
     """
     run = Run(inputs, settings, task)
-    if run.validates or run.data.task_type != "single_label" or not run.delta_parameters:
+    # An exact head is of the base as it is, and has no part in a training without that base's weights.
+    if run.validates or run.data.task_type != "single_label" or not run.delta_parameters or run.plan.reinit:
         return run
     return ContrastiveRun(inputs, settings, task)
 

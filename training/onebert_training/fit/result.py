@@ -34,6 +34,8 @@ class Result:
         differences: the best evaluation's differences from `base`, and its head, by the names of the delta file.
         metric: name of the deciding metric in `validation`, `test` and `train`.
         validation: metrics of the best evaluation, or of folds; empty where there is neither.
+        test, train: metrics of these splits; None where there is no such split, it was not asked for, or the run held
+            rows out.
         folds: how many folds `validation` is of; 0 where it is of a validation split.
         held_out: the logits of the training rows that the run held out (`Run.held_out`).
         verdict: doubts about the scores of the test split, or of validation where there is no test split.
@@ -69,16 +71,17 @@ class Result:
 
 
 def finish(run: Run, state: State, resumed_at: int) -> Result:
-    """Evaluates the best values on the test split and makes the delta.
+    """Evaluates the best values on the test split and makes the delta; of a run that holds rows out, on these alone.
 
     Raises:
         NotFinite: a logit of the best values is NaN or infinite.
         InvalidManifest: a metric is NaN or infinite.
     """
     started = time.perf_counter()
-    tested = run.evaluate(state.best, "test") if "test" in run.data.splits else None
+    whole = not run.held_out.size
+    tested = run.evaluate(state.best, "test") if whole and "test" in run.data.splits else None
     test = tested.scores if tested else None
-    on_train = run.evaluate(state.best, "train").scores if run.settings.measure_train else None
+    on_train = run.evaluate(state.best, "train").scores if whole and run.settings.measure_train else None
     with torch.no_grad():
         servable = run.plan.servable
         differences = run.tensors(state.best) if servable else run.row_tensors(state.best)
@@ -90,8 +93,8 @@ def finish(run: Run, state: State, resumed_at: int) -> Result:
         validation=state.validation,
         test=test,
         train=on_train,
-        held_out=run.logits(state.best, "train", run.held_out.tolist()) if len(run.held_out) else (),
-        verdict=_verdict(run, state, tested),
+        held_out=() if whole else run.logits(state.best, "train", run.held_out.tolist()),
+        verdict=_verdict(run, state, tested) if whole else Verdict(),
         history=state.history,
         steps=state.step,
         best_step=state.best_step,

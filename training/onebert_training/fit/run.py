@@ -79,6 +79,9 @@ class Run:
         self.targets = inputs.targets
         if self.plan.exact and not has_exact_head(self.objective):
             raise InvalidSettings(f"a {data.task_type} task has no exact head; frozen trains the head alone by steps")
+        if settings.start == "head" and (self.plan.reinit or not has_exact_head(self.objective)):
+            what = self.method.text if self.plan.reinit else f"a {data.task_type} task"
+            raise InvalidSettings(f"{what} has no exact head to start from; --start fresh starts from nothing")
         self.metric = self.objective.decides(data.splits["train"], settings.metric or data.metric)
         rates = self.plan.learning_rates(settings.learning_rate, settings.head_learning_rate)
         self.head_learning_rate, self.learning_rate = rates
