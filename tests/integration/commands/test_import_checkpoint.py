@@ -248,6 +248,23 @@ def test_what_is_no_checkpoint_of_the_base_is_refused_in_one_line(onebert, tuned
     assert not (tmp_path / "x.safetensors").exists()
 
 
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ('{"text": "late"}\n{"text": "\\ud800"}\n', "line 2: the text is empty or not a text"),
+        ('{"text": "late"}\n{"text": 5}\n', "line 2: the text is empty or not a text"),
+        ('{"text": "late"}\n', "there is no second text to compare answers on"),
+    ],
+)
+def test_texts_that_cannot_be_compared_on_are_refused_in_one_line(onebert, tuned, tmp_path, content, words):
+    (tmp_path / "texts.jsonl").write_text(content)
+    out = ("--data", tmp_path / "texts.jsonl", "--out", tmp_path / "x.safetensors")
+    status, printed, error = onebert("import", tuned[0], "--base", tiny_base(), *out)
+    assert (status, printed) == (1, "")
+    assert words in error
+    assert error.count("\n") == 1
+
+
 def test_what_a_delta_leaves_out_counts_and_is_said(onebert, tuned, data, tmp_path):
     """Embeddings of another model, and a tokenizer with other numbers: neither can be in a delta."""
     folder, _ = tuned

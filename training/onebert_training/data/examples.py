@@ -18,6 +18,7 @@ from onebert_store.tables.places import said_of_rows
 from onebert_store.tables.table import Table
 from onebert_store.tables.tables import Source
 from onebert_training.data.spans import GoldAnswer, answers_of
+from onebert_training.data.texts import NO_TEXT, is_text, is_unicode
 from onebert_training.data.words import spans_of, words_of
 
 REGRESSION_LABEL = "score"
@@ -152,15 +153,15 @@ class Cells:
     def _text(self, row: int) -> Text:
         cells = [column[row] for column in self.texts]
         for cell in cells:
-            if not isinstance(cell, str) or not cell.strip() or not _is_unicode(cell):
-                raise BadRow("the text is empty or not a text")
+            if not is_text(cell):
+                raise BadRow(NO_TEXT)
         return cells[0] if len(cells) == 1 else (cells[0], cells[1])
 
     def _tagged(self, row: int, index: Mapping[str, int]) -> tuple[list[str], tuple[int, ...]]:
         if len(self.texts) == 2:
             raise InvalidData("a token task has one column of words, not a pair of texts; say which with --text")
         words = words_of(self.texts[0][row])
-        if not words or not all(words) or not all(map(_is_unicode, words)):
+        if not words or not all(words) or not all(map(is_unicode, words)):
             raise BadRow("the words are missing, or one is empty or not a text")
         tags = tuple(self._indices(row, "token", index))
         if len(tags) != len(words):
@@ -201,8 +202,3 @@ class Cells:
         if not abs(value) <= MAX_NUMBER:
             raise BadRow("the label is not a number, or too large")
         return value
-
-
-def _is_unicode(text: str) -> bool:
-    """Whether the text has no unpaired surrogates, which JSON can contain but a tokenizer cannot read."""
-    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)

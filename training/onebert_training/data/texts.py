@@ -1,27 +1,53 @@
-"""Texts of a file without looking at labels."""
+"""Texts of a file without looking at labels, and what counts as a text."""
 
+from typing import Any, TypeGuard
+
+from onebert_encoder.answering.answer import TASK_TYPES
 from onebert_encoder.text.tokens import Text
 from onebert_store.errors import InvalidData
+from onebert_store.file.manifest import TaskType
 from onebert_store.tables.columns import Columns, require_texts
 from onebert_store.tables.tables import choose_split, read_source
+from onebert_training.data.words import words_of
+
+NO_TEXT = "the text is empty or not a text"
 
 
-def load_texts(source: str, columns: Columns, encoding: str | None = None) -> list[Text]:
-    """The texts or pairs of a file; of a folder those of its test split, else validation, else training.
+def load_texts(
+    source: str, columns: Columns, encoding: str | None, task_type: TaskType = "single_label"
+) -> tuple[str, list[Text]]:
+    """The name of the data, and its texts or pairs; of a folder the test split's, else validation's, else training's.
 
     Args:
         source: a file, a folder or `hf:dataset[/config]`.
-        columns: where the texts are.
+        columns: where the texts are; else found by name.
         encoding: of text files without a byte order mark; None finds it.
+        task_type: of a token task a cell may hold a list of words.
 
     Raises:
-        InvalidData: there are none, or a row has no text.
+        InvalidData: there are none, a row has no text, or the task takes no such texts.
+        InvalidSettings: there is no such encoding.
     """
     read = read_source(source, encoding)
     table = read.tables[choose_split(read, None)]
-    rows = list(zip(*(table[name] for name in require_texts(table, columns)), strict=True))
-    if bad := [row for row, cells in enumerate(rows) if not all(isinstance(one, str) and one.strip() for one in cells)]:
-        raise InvalidData(f"{table.where(bad)}: the text is empty or not a text")
+    cells = [table[name] for name in require_texts(table, columns)]
+    if not TASK_TYPES[task_type].takes(pair=len(cells) == 2):
+        raise InvalidData(f"a {task_type} task takes {TASK_TYPES[task_type].question}; say which columns hold that")
+    if task_type == "token":
+        cells = [[" ".join(words_of(cell) or ()) for cell in column] for column in cells]
+    rows = list(zip(*cells, strict=True))
+    if bad := [number for number, row in enumerate(rows) if not all(map(is_text, row))]:
+        raise InvalidData(f"{table.where(bad)}: {NO_TEXT}")
     if not rows:
         raise InvalidData(f"{table.origin}: there are no rows")
-    return [cells[0] if len(cells) == 1 else cells for cells in rows]
+    return read.name, [row[0] if len(row) == 1 else row for row in rows]
+
+
+def is_text(cell: Any) -> TypeGuard[str]:
+    """Whether a cell is a text that a tokenizer reads."""
+    return isinstance(cell, str) and bool(cell.strip()) and is_unicode(cell)
+
+
+def is_unicode(text: str) -> bool:
+    """Whether the text has no unpaired surrogates, which JSON can contain but a tokenizer cannot read."""
+    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
