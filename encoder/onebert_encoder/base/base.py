@@ -206,9 +206,18 @@ def load_tokenizer(name: str | None = None) -> tuple[Tokenizer, int]:
     folder = find_base(name)
     try:
         config, _ = read_config(folder)
-        return Tokenizer(_read_tokenizer(folder, config), has_types=config.type_vocab_size > 1), config.max_length
+        return read_tokenizer(folder, config), config.max_length
     except UnsupportedBase as error:
         raise UnsupportedBase(f"base {name}: {error.detail}") from None
+
+
+def read_tokenizer(folder: Path, config: EncoderConfig) -> Tokenizer:
+    """The tokenizer of a model's folder.
+
+    Raises:
+        UnsupportedBase: there is none, or none that can be read and fits the configuration.
+    """
+    return Tokenizer(_read_backend(folder, config), has_types=config.type_vocab_size > 1)
 
 
 def _load(folder: Path, name: str, dtype: torch.dtype, device: str, batch_invariant: bool) -> Base:
@@ -223,7 +232,7 @@ def _load(folder: Path, name: str, dtype: torch.dtype, device: str, batch_invari
         has_pooler="p" in family.outside and f"{family.outside['p']}.weight" in found,
     )
     params = _checked_params(found, anatomy, config)
-    backend = _read_tokenizer(folder, config)
+    backend = _read_backend(folder, config)
     spec = BaseSpec(
         name=name,
         digest=base_digest(config, backend.to_str(), params),
@@ -261,7 +270,7 @@ def _checked_params(found: Mapping[str, Tensor], anatomy: Anatomy, config: Encod
     return {name: found[name].contiguous() for name in shapes}
 
 
-def _read_tokenizer(folder: Path, config: EncoderConfig) -> tokenizers.Tokenizer:
+def _read_backend(folder: Path, config: EncoderConfig) -> tokenizers.Tokenizer:
     # Without these files transformers makes up a tokenizer that knows no words.
     if not any((folder / name).is_file() for name in TOKENIZER_FILES):
         raise UnsupportedBase(f"it has no tokenizer, none of {', '.join(TOKENIZER_FILES)}")

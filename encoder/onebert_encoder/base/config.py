@@ -71,7 +71,7 @@ def read_config(folder: Path) -> tuple[EncoderConfig, Family]:
         raise UnsupportedBase(f"its config.json cannot be read: {type(error).__name__}") from None
     if config.activation not in ACTIVATIONS:
         raise UnsupportedBase(f"its activation {config.activation!r} is not one of {', '.join(ACTIVATIONS)}")
-    if config.hidden_size % config.num_heads:
+    if config.num_heads < 1 or config.hidden_size % config.num_heads:
         raise UnsupportedBase("its hidden size is not a multiple of its number of heads")
     return config, family
 

@@ -77,11 +77,11 @@ def read_weights(folder: Path, prefix: str) -> dict[str, torch.Tensor]:
     """
     files = _weight_files(folder)
     if not files:
-        raise UnsupportedBase("the base has no model.safetensors; other weight formats are not read")
+        raise UnsupportedBase("it has no model.safetensors; other weight formats are not read")
     try:
         return {_plain(name, prefix): tensor for file in files for name, tensor in _tensors(file)}
     except (SafetensorError, OSError) as error:
-        raise UnsupportedBase(f"the base's weights cannot be read: {type(error).__name__}") from None
+        raise UnsupportedBase(f"its weights cannot be read: {type(error).__name__}") from None
 
 
 def _weight_files(folder: Path) -> list[Path]:

@@ -248,6 +248,54 @@ def test_what_is_no_checkpoint_of_the_base_is_refused_in_one_line(onebert, tuned
     assert not (tmp_path / "x.safetensors").exists()
 
 
+def with_json(name, **changed):
+    def damage(folder):
+        file = folder / name
+        file.write_text(json.dumps(json.loads(file.read_text()) | changed))
+
+    return damage
+
+
+def with_tensor(name, change):
+    def damage(folder):
+        tensors = load_file(folder / "model.safetensors")
+        tensors[name] = change(tensors[name])
+        save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+    return damage
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (with_json("config.json", architectures=5), "the checkpoint is for no class"),
+        (with_json("config.json", architectures=[5]), "the checkpoint is for 5; what is imported is Bert"),
+        (with_json("config.json", num_attention_heads=0), "not a multiple of its number of heads"),
+        (lambda folder: (folder / "tokenizer.json").write_text("{"), "imported: its tokenizer cannot be read"),
+        (lambda folder: (folder / "model.safetensors").unlink(), "imported: it has no model.safetensors"),
+        (with_tensor("classifier.weight", lambda old: torch.full_like(old, 3e38)), "of the checkpoint is not a finite"),
+        (
+            with_tensor("bert.encoder.layer.0.attention.self.query.weight", lambda old: 1e30 * old),
+            "too large for half precision",
+        ),
+    ],
+)
+def test_a_damaged_checkpoint_is_refused_in_one_line(onebert, tuned, data, tmp_path, damage, words):
+    damage(shutil.copytree(tuned[0], tmp_path / "damaged"))
+    out = ("--data", data, "--out", tmp_path / "x.safetensors")
+    status, printed, error = onebert("import", tmp_path / "damaged", "--base", tiny_base(), *out)
+    assert (status, printed) == (1, ""), error
+    assert words in error
+    assert error.count("\n") == 1
+
+
+def test_a_length_that_is_none_is_not_taken_from_a_tokenizer(onebert, tuned, data, tmp_path):
+    folder = shutil.copytree(tuned[0], tmp_path / "tone")
+    with_json("tokenizer_config.json", model_max_length="long")(folder)
+    _, delta = imported(onebert, folder, data, tmp_path / "tone.safetensors")
+    assert delta.manifest.max_length == 66
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -333,5 +381,6 @@ def test_concordance_is_one_only_for_the_same_numbers():
     a = np.array([1.0, 2.0, 4.0])
     assert concordance(a, a) == concordance(np.ones(2), np.ones(2)) == 1.0
     assert concordance(a, a + 1) < 1
+    assert concordance(np.float32([3e38, -3e38]), np.float32([3e38, -3e38])) == 1.0
     # Lin's formula by hand: 2 s_ab / (s_a² + s_b² + (mean a - mean b)²), with b = 2a.
     assert concordance(a, 2 * a) == pytest.approx(2 * 2 * a.var() / (5 * a.var() + a.mean() ** 2))

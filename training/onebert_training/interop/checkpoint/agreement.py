@@ -53,6 +53,8 @@ def compare(manifest: Manifest, texts: Sequence[Text], theirs: Answered, ours: A
 
 def concordance(a: Array, b: Array) -> float:
     """Lin's concordance correlation of numbers; of equal constant ones 1."""
+    # Squares of what float32 holds are more than it holds.
+    a, b = a.astype(np.float64), b.astype(np.float64)
     spread = a.var() + b.var() + (a.mean() - b.mean()) ** 2
     return float(2 * ((a - a.mean()) * (b - b.mean())).mean() / spread) if spread else 1.0
 

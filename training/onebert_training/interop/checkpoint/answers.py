@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
+import numpy as np
 import torch
 
 from onebert_encoder.answering.scores import Array
 from onebert_encoder.text.tokens import Tokens
+from onebert_store.errors import NotFinite
 
 _BATCH_TOKENS = 4096
 
@@ -17,6 +19,9 @@ def answer_all(model: Any, tokens: Sequence[Tokens]) -> list[Array]:
     """The logits of a Hugging Face model: [labels] of each text, or [tokens, labels] of a per-token task.
 
     Texts of one length are computed together, so that none of them is padded.
+
+    Raises:
+        NotFinite: an answer contains NaN or infinity.
     """
     found: dict[int, Array] = {}
     for length, group in groupby(
@@ -25,6 +30,8 @@ def answer_all(model: Any, tokens: Sequence[Tokens]) -> list[Array]:
         same, size = list(group), max(1, _BATCH_TOKENS // length)
         for chosen in (same[start : start + size] for start in range(0, len(same), size)):
             found.update(zip(chosen, _logits(model, [tokens[i] for i in chosen]), strict=True))
+    if not all(np.isfinite(one).all() for one in found.values()):
+        raise NotFinite("an answer of the checkpoint is not a finite number")
     return [found[i] for i in range(len(tokens))]
 
 

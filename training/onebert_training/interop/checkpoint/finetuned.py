@@ -1,6 +1,6 @@
 """Reads a fine-tuned Hugging Face checkpoint: its weights, its model as transformers computes it, and its labels."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,7 @@ import transformers
 from torch import Tensor
 from transformers.utils import logging
 
-from onebert_encoder.base.base import TOKENIZER_FILES, Base, load_tokenizer
+from onebert_encoder.base.base import TOKENIZER_FILES, Base, read_tokenizer
 from onebert_encoder.base.config import EncoderConfig, read_config
 from onebert_encoder.base.digest import config_form
 from onebert_encoder.base.source import read_weights
@@ -69,13 +69,13 @@ def read_finetuned(folder: Path, base: Base) -> FineTuned:
         config, family = read_config(folder)
         _require_same(config, base)
         params = read_weights(folder, family.prefix)
+        tokenizer, max_length = _tokenizer(folder, config, base)
     except UnsupportedBase as error:
         raise InvalidInput(f"the checkpoint cannot be imported: {error.detail}") from None
     theirs = transformers.AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
-    layout = layout_of(config.model_type, _kind(config.model_type, theirs.architectures or ()))
+    layout = layout_of(config.model_type, _kind(config.model_type, theirs.architectures))
     dense = None if layout.dense is None else layout.dense.removeprefix(family.prefix)
     _require_parameters(params, base, layout.linear, dense)
-    tokenizer, max_length = _tokenizer(folder, base)
     return FineTuned(
         kind=layout.kind,
         linear=layout.linear,
@@ -99,7 +99,8 @@ def _require_same(config: EncoderConfig, base: Base) -> None:
         raise InvalidInput(f"the checkpoint has another architecture than the base {base.spec.name}: {said}")
 
 
-def _kind(model_type: str, architectures: Sequence[str]) -> Kind:
+def _kind(model_type: str, architectures: Any) -> Kind:
+    architectures = [str(one) for one in architectures] if isinstance(architectures, list) else []
     classes: dict[Kind, str] = {kind: CLASS_NAMES[auto][model_type] for kind, auto in AUTO_CLASSES.items()}
     found = next((kind for kind, name in classes.items() if name in architectures), None)
     if found is None:
@@ -128,16 +129,15 @@ def _require_parameters(params: Mapping[str, Tensor], base: Base, linear: str, d
         raise NotFinite(f"not finite: {listed(bad)}")
 
 
-def _tokenizer(folder: Path, base: Base) -> tuple[Tokenizer, int | None]:
+def _tokenizer(folder: Path, config: EncoderConfig, base: Base) -> tuple[Tokenizer, int | None]:
     if not any((folder / name).is_file() for name in TOKENIZER_FILES):
         return base.tokenizer, None
-    try:
-        tokenizer, _ = load_tokenizer(str(folder))
-        own = transformers.AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
-    except UnsupportedBase as error:
-        raise InvalidInput(f"the checkpoint's tokenizer: {error.detail}") from None
+    tokenizer = read_tokenizer(folder, config)
+    own = transformers.AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
     longest = own.model_max_length
-    return tokenizer, int(longest) if 3 <= longest < _NO_LIMIT else None
+    # A tokenizer's configuration may hold anything.
+    says = isinstance(longest, int | float) and 3 <= longest < _NO_LIMIT
+    return tokenizer, int(longest) if says else None
 
 
 def _load(folder: Path, auto_class: str) -> Any:

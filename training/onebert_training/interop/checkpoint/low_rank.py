@@ -47,8 +47,10 @@ def factorize(difference: Tensor) -> Factors:
     except RuntimeError:  # PyTorch's LinAlgError, which it does not export
         raise NotFinite("a difference of two matrices has no finite singular values") from None
     rank = int((_ROUNDING * S[0] < S).sum())
-    # Half of the size on either side, far from the ends of half precision.
+    # Half of the size on either side: of a model that answers anything, far from the ends of half precision.
     root = S[:rank].sqrt()
+    if not (root < np.finfo(_DTYPE).max).all():
+        raise NotFinite("a difference of two matrices is too large for half precision")
     return Factors(root[:, None] * Vt[:rank], U[:, :rank] * root, S[:rank] ** 2 / sum(difference.shape))
 
 
