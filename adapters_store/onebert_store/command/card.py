@@ -88,7 +88,8 @@ class _Facts:
         results = list(self.results())
         return ModelCardData(
             base_model=base if _is_repo(base) else None,
-            datasets=[data] if isinstance(data, str) and _is_repo(data) else None,
+            # Without an owner it is as a rule a file or a folder, and on the Hub, if anything, somebody else's data.
+            datasets=[data] if isinstance(data, str) and "/" in data and _is_repo(data) else None,
             library_name="onebert",
             metrics=list(dict.fromkeys(one.metric_type for one in results)) or None,
             model_name=shown(self.task),

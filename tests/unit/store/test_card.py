@@ -74,7 +74,7 @@ def test_the_hub_reads_the_front_matter_and_writes_it_again():
     card = ModelCard(text)
     assert str(card) == text
     data = card.data
-    assert (data.library_name, data.base_model, data.datasets) == ("onebert", "tiny", ["review-tone"])
+    assert (data.library_name, data.base_model, data.datasets) == ("onebert", "tiny", None)
     assert (data.model_name, data.pipeline_tag, data.license) == ("tone", "text-classification", None)
     assert data.metrics == ["accuracy", "f1"]
     measured = {(one.dataset_split, one.metric_name): (one.metric_type, one.metric_value) for one in data.eval_results}
@@ -84,6 +84,14 @@ def test_the_hub_reads_the_front_matter_and_writes_it_again():
         ("test", "accuracy"): ("accuracy", 0.84),
         ("test", "macro_f1"): ("f1", 0.79),
     }
+
+
+@pytest.mark.parametrize(("name", "datasets"), [("owner/set", ["owner/set"]), ("imdb", None), ("../x/y", None)])
+def test_a_card_names_a_data_set_of_the_hub_alone(name, datasets):
+    """Of a file or a folder the trainer writes the bare name, which on the Hub may be anybody's."""
+    card, _ = card_of(make_delta(training={**TRAINING, "data": {"name": name}}))
+    assert card.data.datasets == datasets
+    assert card.data.eval_results[0].dataset_name == name
 
 
 def test_the_page_says_what_the_file_says():

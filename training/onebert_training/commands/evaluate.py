@@ -77,5 +77,7 @@ def _check_files(read: Sequence[Path], report: Path | None, predictions: Path | 
             continue
         if not path.parent.is_dir():
             raise InvalidSettings(f"{option}: there is no folder {path.parent}")
+        if path.is_dir():
+            raise InvalidSettings(f"{option}: {path} is a folder")
         if path.exists() and any(one.exists() and path.samefile(one) for one in read):
             raise InvalidSettings(f"{option} is a file that is read")

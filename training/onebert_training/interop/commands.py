@@ -147,7 +147,9 @@ def _show(record: dict[str, Any], as_json: bool) -> None:
         return
     for key, value in record.items():
         if value not in (None, []) and key not in ("example", "left_to_callers"):
-            text = ", ".join(value) if isinstance(value, list) else value
+            text = (
+                ", ".join(value) if isinstance(value, list) else round(value, 6) if isinstance(value, float) else value
+            )
             console.out.print(f"{key.replace('_', ' ')}: {text}", soft_wrap=True)
     if left := record.get("left_to_callers"):
         said = ", ".join(f"{name} {json.dumps(value, ensure_ascii=False)}" for name, value in left.items())
