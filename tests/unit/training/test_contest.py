@@ -9,6 +9,7 @@ from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT
 from onebert_store.file.format import dumps
 from onebert_training.commands.showing import show_trained
 from onebert_training.contest.contest import started_checkpoint, train_kept
+from onebert_training.contest.few import make_run
 from onebert_training.contest.lead import lead_of
 from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.loop import train
@@ -58,6 +59,40 @@ def test_the_head_alone_is_the_yardstick_whatever_is_trained_from_it(base, any_d
     assert np.array_equal(head.bias, before[1])
     yardstick = run.yardsticks.exact.scores["validation"][run.metric]
     assert kept.facts["validation"]["alone"] == pytest.approx(yardstick, abs=1e-6)
+
+
+@pytest.fixture
+def few(data):
+    """Rows without a validation split; the numbers are those of their labels, far from zero."""
+    labeled = replace(data, splits={"train": data.splits["train"], "test": data.splits["test"]})
+    splits = {
+        name: replace(split, gold=(100 + 40 * split.gold).astype(np.float32)) for name, split in labeled.splits.items()
+    }
+    return labeled, replace(labeled, task_type="regression", labels=("score",), splits=splits)
+
+
+def test_of_few_rows_the_head_alone_is_kept_where_it_is_clearly_ahead_in_folds(base, few):
+    run = run_of(base, few[1], learning_rate=1e-9, head_learning_rate=1e-9, epochs=1)
+    kept = train_kept(run)
+    scores = kept.facts["validation"]
+    assert (kept.facts["kept"], set(scores)) == ("alone", {"fresh", "alone"})
+    assert scores["alone"] == kept.result.validation["pearson"] == run.yardsticks.exact.scores["validation"]["pearson"]
+    assert scores["alone"] > scores["fresh"]
+    assert set(kept.result.delta.tensors) == {HEAD_WEIGHT, HEAD_BIAS}
+    assert kept.result.delta.manifest.method == "head"
+    assert (kept.result.folds, kept.result.delta.manifest.training["folds"]) == (5, 5)
+    assert f"pearson {scores['alone']:.4f} in 5 folds; trained from a fresh head {scores['fresh']:.4f}" in kept.line
+
+
+def test_of_few_rows_what_was_trained_is_kept_where_the_head_alone_is_no_better(base, few):
+    run = make_run(TaskInputs(base, few[0], 128), replace(QUICK, epochs=17, max_steps=80), "tone")
+    seen = []
+    kept = train_kept(run, lambda one, progress: seen.append((one, progress)))
+    assert (kept.facts["kept"], kept.run) == ("head", run)
+    assert kept.result.folds == 5
+    assert kept.facts["validation"]["head"] == kept.result.validation["accuracy"]
+    # Its folds take four times as long, and are seen to move on.
+    assert [progress.step for one, progress in seen if one.held_out.size] == list(range(1, 81))
 
 
 def test_the_runs_are_those_of_the_same_settings_alone(base, data):

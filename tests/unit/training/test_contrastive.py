@@ -80,6 +80,18 @@ def test_a_batch_is_full_where_labels_have_few_rows(base, few, size, among):
     assert {len(set(many.gold[rows].tolist())) for rows in drawn} == {among}
 
 
+def test_class_weights_do_not_count_twice_what_batches_have_made_even(base, few):
+    train_split = few.splits["train"]
+    rare = np.flatnonzero(train_split.gold == 0)[:4]
+    uneven = train_split.take(np.sort(np.concatenate([rare, np.flatnonzero(train_split.gold == 1)])))
+    data = replace(few, splits={**few.splits, "train": uneven})
+    plain, weighted = (run_of(base, data, class_weight=one) for one in (None, "balanced"))
+    rows = plain.batch_at(0).tolist()
+    outputs = torch.randn(len(rows), base.spec.hidden_size + 2, generator=torch.Generator().manual_seed(0))
+    assert weighted.loss(list(outputs), rows) == plain.loss(list(outputs), rows)
+    assert np.array_equal(weighted.batch_at(0), plain.batch_at(0))
+
+
 def test_the_file_is_what_the_method_names_with_a_head_for_the_labels(base, few):
     run = run_of(base, few, method="layernorm")
     result = train(run)

@@ -6,15 +6,16 @@ The two runs share every pass of the frozen weights for a tenth of the steps, th
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import inf
+from math import inf, nan
 from pathlib import Path
 from typing import Any
 
+from onebert_training.contest.contrastive import ContrastiveRun
 from onebert_training.contest.few import train_judged
 from onebert_training.contest.lead import lead_of
 from onebert_training.fit.loop import Active, Progress, Report, advance, ignore
 from onebert_training.fit.result import Result, finish
-from onebert_training.fit.run import Run
+from onebert_training.fit.run import Measurement, Run
 from onebert_training.fit.state import State
 from onebert_training.heads.exact import ExactHead
 from onebert_training.tasks.metrics import is_better
@@ -47,8 +48,9 @@ class Kept:
         beside = ", ".join(
             f"{_WORDS[name]} {score:.4f}" for name, score in scores.items() if name != self.facts["kept"]
         )
-        kept = self.facts["kept"]
-        return f"kept: {_WORDS[kept]}, {metric} {scores[kept]:.4f} on validation; {beside}"
+        kept, folds = self.facts["kept"], self.result.folds
+        where = f"in {folds} folds" if folds else "on validation"
+        return f"kept: {_WORDS[kept]}, {metric} {scores[kept]:.4f} {where}; {beside}"
 
 
 def started_checkpoint(path: Path) -> Path:
@@ -60,17 +62,19 @@ def train_kept(run: Run, report: Report = ignore, checkpoint_file: Path | None =
     """Trains what the user asked for, and keeps what validation prefers; an interrupted training continues.
 
     Args:
-        run: the run; with a `start` of its own, without a validation split, or where no exact head can stand beside it,
-            it is trained alone.
+        run: the run; with a `start` of its own, or where no exact head can stand beside it, it is trained alone.
         report: called with the progress of the run; where the other one leads, from then on with that one's.
         checkpoint_file: of the run; that of the run from the exact head stands beside it.
 
     Raises:
         NotFinite: the loss is no longer a number.
     """
-    head = run.yardsticks.head if "validation" in run.data.splits else None
-    if run.settings.start or run.plan.exact or not run.plan.servable or head is None:
+    compares = not (run.settings.start or run.plan.exact) and run.plan.servable
+    head = run.yardsticks.head if compares else None
+    if head is None:
         return Kept(run, train_judged(run, report, checkpoint_file))
+    if not run.validates:
+        return _preferred_by_folds(run, report, checkpoint_file)
     trained = _train_side_by_side(run, report, checkpoint_file)
     candidates = {name: one.state for name, one in trained.items() if one.state.best}
     alone = _alone(run, head)
@@ -84,6 +88,23 @@ def train_kept(run: Run, report: Report = ignore, checkpoint_file: Path | None =
     scores = {name: state.validation[run.metric] for name, state in candidates.items()}
     steps = {name: one.state.step for name, one in trained.items()}
     return Kept(winner.run, result, {"kept": kept, "validation": scores, "steps": steps})
+
+
+def _preferred_by_folds(run: Run, report: Report, checkpoint_file: Path | None) -> Kept:
+    """Trains a run of few rows; the exact head alone is kept where it leads by more than the lead's standard error."""
+    trained, answers = train_judged(run, report, checkpoint_file), run.yardsticks.answers
+    if answers is None or len(answers.logits) != len(trained.held_out):  # of very many words a yardstick reads some
+        return Kept(run, trained)
+    by_head, by_run = (Measurement("train", {}, nan, logits) for logits in (answers.logits, trained.held_out))
+    lead, error = lead_of(run, by_head, by_run)
+    name = "head" if isinstance(run, ContrastiveRun) else "fresh"
+    scores = {name: trained.validation[run.metric], "alone": answers.scores[run.metric]}
+    facts = {"kept": "alone" if lead > error else name, "validation": scores, "steps": {name: trained.steps}}
+    if lead <= error:
+        return Kept(run, trained, facts)
+    alone = Run(run.inputs, replace(run.settings, method="head"), run.task)
+    result = train_judged(alone)
+    return Kept(alone, replace(result, seconds=result.seconds + trained.seconds), facts)
 
 
 def _train_side_by_side(run: Run, report: Report, checkpoint_file: Path | None) -> dict[str, Active]:

@@ -61,7 +61,9 @@ class ContrastiveRun(Run):
         size = self.base.spec.hidden_size
         outputs = torch.stack(list(logits))
         gold = torch.stack([self.targets["train"][row] for row in rows]).to(outputs.device)
-        return super().loss(list(outputs[:, size:]), rows) + contrast(outputs[:, :size], gold)
+        # Batches have the labels alike already: class weights would count rare ones twice.
+        labeled = self.inputs.objective.loss(list(outputs[:, size:]), list(gold))
+        return labeled + contrast(outputs[:, :size], gold)
 
 
 def contrast(vectors: Tensor, gold: Tensor, temperature: float = TEMPERATURE) -> Tensor:

@@ -34,7 +34,7 @@ def train_judged(run: Run, report: Report = ignore, checkpoint_file: Path | None
 
     Args:
         run: the run.
-        report: called after every step of the run; not of its folds.
+        report: called after every step of the run, and then of the first of its folds.
         checkpoint_file: as for `train`; folds that were interrupted begin anew.
 
     Raises:
@@ -42,8 +42,11 @@ def train_judged(run: Run, report: Report = ignore, checkpoint_file: Path | None
         InvalidManifest: a metric is NaN or infinite.
     """
     result = train(run, report, checkpoint_file)
-    # An exact head has been cross-validated when it was found.
-    return result if run.validates or run.plan.exact else judge(run, result, report)
+    if run.validates:
+        return result
+    if run.plan.exact:  # It was cross-validated when it was found, in the same folds.
+        return with_folds(result, result.validation, len(fold_runs(run)))
+    return judge(run, result, report)
 
 
 def judge(run: Run, result: Result, report: Report = ignore) -> Result:
@@ -51,26 +54,32 @@ def judge(run: Run, result: Result, report: Report = ignore) -> Result:
     started, folds = time.perf_counter(), fold_runs(run)
     note = f"{len(folds)} more runs on parts of the rows measure how rows are answered that were not trained on"
     report(run, Progress(result.steps, run.steps, note=note))
-    logits = out_of_fold(folds)
+
+    def of_first(fold: Run, progress: Progress) -> None:
+        if fold is folds[0] and not progress.testing:
+            report(fold, progress)
+
+    logits = out_of_fold(folds, of_first)
     split, tokens = run.data.splits["train"], run.inputs.splits["train"].tokens
     scores = run.objective.evaluate(split, tokens, logits)
     verdict = run.objective.judge(split, tokens, logits, scores, run.metric)
     return replace(
-        result,
-        delta=result.delta and with_validation(result.delta, scores, len(folds)),
-        validation=scores,
-        folds=len(folds),
+        with_folds(result, scores, len(folds)),
+        held_out=logits,
         verdict=verdict if result.test is None else result.verdict,
         seconds=result.seconds + time.perf_counter() - started,
     )
 
 
-def with_validation(delta: Delta, scores: Mapping[str, float], folds: int) -> Delta:
-    """The delta whose manifest says the scores of folds.
+def with_folds(result: Result, scores: Mapping[str, float], folds: int) -> Result:
+    """The result with the scores of folds, which its manifest says, too.
 
     Raises:
         InvalidManifest: a metric is NaN or infinite.
     """
-    said = delta.manifest.model_dump()
-    training = {**(said["training"] or {}), "validation": dict(scores), "folds": folds}
-    return Delta(parse_manifest({**said, "training": training}), delta.tensors)
+    delta = result.delta
+    if delta is not None:
+        said = delta.manifest.model_dump()
+        training = {**(said["training"] or {}), "validation": dict(scores), "folds": folds}
+        delta = Delta(parse_manifest({**said, "training": training}), delta.tensors)
+    return replace(result, delta=delta, validation=scores, folds=folds)

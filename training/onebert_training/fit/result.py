@@ -37,7 +37,8 @@ class Result:
         test, train: metrics of these splits; None where there is no such split, it was not asked for, or the run held
             rows out.
         folds: how many folds `validation` is of; 0 where it is of a validation split.
-        held_out: the logits of the training rows that the run held out (`Run.held_out`).
+        held_out: the logits of the training rows that the run held out (`Run.held_out`); of one with folds, those that
+            its folds held out, which is every row.
         verdict: doubts about the scores of the test split, or of validation where there is no test split.
         history: one entry per evaluation: step, epoch, mean training loss since the last one, validation and its loss.
         resumed_at: step of the checkpoint that the run continued from; 0 if it began anew.
