@@ -232,6 +232,19 @@ def test_page_needs_no_network_and_shows_names_as_they_are():
     assert page.texts.count(HOSTILE) > 1
 
 
+def test_a_picture_is_an_xml_file_whatever_is_in_a_name():
+    name = f"{HOSTILE}\x08\x1b\uffff ]]>"
+    more = {"history": history(), "train": {"accuracy": 1.0}, "change": [{"symbol": name, "layer": 0, "mean_abs": 0.1}]}
+    sizes = [make(name, name, train_rows=rows, **more) for rows in (100, 800)]
+    found = [picture for one in results(*sizes) for picture in draw(one)]
+    assert len(found) == 7
+    for picture in found:
+        root = ElementTree.fromstring(picture.file())
+        said = "".join(root.itertext()) + "".join(one.get("aria-label", "") for one in root.iter())
+        assert '<script>alert("$x^")</script>' in said
+        assert not any(one.tag.endswith("script") for one in root.iter())
+
+
 def test_a_phone_is_told_not_to_lay_the_page_out_as_a_desktop():
     assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in render([])
 

@@ -1,12 +1,11 @@
 """Draws how much each bias and gain vector changes: symbols by layers, a panel for each method."""
 
 from collections.abc import Mapping, Sequence
-from html import escape
 from statistics import fmean
 
 from onebert_training.report.document import short
 from onebert_training.report.pictures import Picture, make
-from onebert_training.report.plots import Panel, text
+from onebert_training.report.plots import Panel, text, written
 from onebert_training.report.tables import Results, Trial, headings
 
 _TERMS = "b_e b_LN0 g_LN0 b_q b_k s_k b_v s_v b_m1 o_m1 b_LN1 g_LN1 b_m2 o_m2 s_m3 b_m3 o_m3 b_LN2 g_LN2 b_p".split()
@@ -67,7 +66,7 @@ def _map(
             says = f"{symbol}, {where}: {'not trained' if value is None else f'{value:.3g}'}"
             parts.append(
                 f'<rect {look} x="{_LEFT + wide * place:.1f}" y="{y}" width="{wide - 1:.1f}" height="{_LINE - 1}">'
-                f"<title>{escape(says)}</title></rect>"
+                f"<title>{written(says)}</title></rect>"
             )
     bottom = _TOP + _LINE * len(symbols)
     every = max(1, -(-len(layers) // 12))

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from html import escape
 from math import floor, isfinite, log10
 
+from onebert_store.file.strict_json import shown
+
 _COLORS = 6  # of a series, in the page's style
 
 
@@ -64,15 +66,20 @@ class Panel:
     def svg(self, more: str = "") -> str:
         """The plot as an element of a page; `more` are attributes."""
         return (
-            f'<svg {more} viewBox="0 0 {self.width:g} {self.height:g}" role="img" aria-label="{escape(self.says)}" '
+            f'<svg {more} viewBox="0 0 {self.width:g} {self.height:g}" role="img" aria-label="{written(self.says)}" '
             f'xmlns="http://www.w3.org/2000/svg">{self.body}</svg>'
         )
+
+
+def written(words: str) -> str:
+    """Somebody's words in a picture; for characters that no XML file may hold stands a `?`."""
+    return escape(shown(words, len(words)))
 
 
 def text(x: float, y: float, words: str, anchor: str = "start", kind: str = "") -> str:
     """Words at a place."""
     named = f' class="{kind}"' if kind else ""
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{named}>{escape(words)}</text>'
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{named}>{written(words)}</text>'
 
 
 def line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
@@ -82,7 +89,7 @@ def line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
 
 def dot(x: float, y: float, says: str = "", kind: str = "mark", radius: float = 4, look: str = "") -> str:
     """A dot that says its number where a pointer rests on it."""
-    title = f"<title>{escape(says)}</title>" if says else ""
+    title = f"<title>{written(says)}</title>" if says else ""
     styled = f' style="{look}"' if look else ""
     return f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="{radius:g}"{styled}>{title}</circle>'
 
