@@ -52,7 +52,7 @@ def suspects_of(found: Examined, max_length: int, base: str | None, device: str 
             "text": texts[one.row],
             "label": labels[one.label],
             "suggested": labels[one.suggested],
-            "margin": round(one.margin, 4),
+            "ratio": round(one.ratio, 4),
         }
         for one in suspects[:MAX_LISTED]
     ]
@@ -66,12 +66,12 @@ def show_suspects(facts: Mapping[str, Any]) -> None:
     )
     if not facts["rows"]:
         return
-    table = console.table("where", "text", "label", "suggested", "margin", numbers=["margin"])
+    table = console.table("where", "text", "label", "suggested", "ratio", numbers=["ratio"])
     for one in facts["first"][:_SHOWN]:
         unit = "line" if "line" in one else "row"
         text = one["text"] if isinstance(one["text"], str) else " | ".join(one["text"])
         names = shown(one["label"]), shown(one["suggested"])
-        table.add_row(f"{one['file']} {unit} {one[unit]}", shown(text, _TEXT), *names, f"{one['margin']:.2f}")
+        table.add_row(f"{one['file']} {unit} {one[unit]}", shown(text, _TEXT), *names, f"{one['ratio']:.3f}")
     console.out.print(table)
     if facts["rows"] > _SHOWN:
         console.out.print(f"and {facts['rows'] - _SHOWN:,} more; --json has the first {MAX_LISTED:,}", soft_wrap=True)

@@ -1,9 +1,10 @@
-"""What each row is answered by a head that was fitted on the other rows."""
+"""What each row is answered by rows with other texts: by an exact head that is fitted on them, and by the nearest."""
 
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.neighbors import KNeighborsClassifier
 
 from onebert_encoder.answering.scores import softmax
 from onebert_training.data.examples import Split
@@ -14,14 +15,21 @@ from onebert_training.tasks.objectives import SingleLabel
 
 FOLDS = 5
 _STRENGTHS = (3.0, 1.0, 0.3, 0.1)
+_NEIGHBOURS = 20
+_FADE = 0.2  # squared distance of unit vectors over which a neighbour's weight falls to 1 / e
+# Neighbours are looked for among this many rows at most, so that the search grows with the rows and not their square.
+_SEARCHED = 50_000
 
+Vectors = NDArray[np.float32]
 Floats = NDArray[np.float64]
+Indices = NDArray[np.int64]
 
 
-def out_of_fold(labels: Sequence[str], vectors: NDArray[np.float32], examples: Split) -> Floats:
-    """[rows, labels] probabilities, of each row by an exact head that was fitted on rows with other texts.
+def out_of_fold(labels: Sequence[str], vectors: Vectors, examples: Split) -> Floats:
+    """[rows, labels] probabilities of each row, the mean of two that know only rows with other texts.
 
-    The strength is the one by which the labels of all rows are the most probable.
+    One is an exact head, of the strength by which the labels of all rows are the most probable. The other are the
+    labels of the nearest rows (Bahri et al. 2020), which know what no plane divides: texts that are almost the same.
 
     Args:
         labels: names of the labels.
@@ -31,10 +39,38 @@ def out_of_fold(labels: Sequence[str], vectors: NDArray[np.float32], examples: S
     objective, gold = SingleLabel(labels), examples.gold
     fold = fold_of(examples, "single_label", FOLDS, SPLIT_SEED)
     found = np.zeros((len(_STRENGTHS), len(gold), len(labels)))
+    near = np.zeros(found.shape[1:])
     for held in (fold == one for one in np.unique(fold)):
         heads = fit_heads(objective, vectors[~held], gold[~held], _STRENGTHS)
         for place, head in enumerate(heads):
             found[place, held] = softmax(head.logits(vectors[held], TargetScale()).astype(np.float64))
+        near[held] = _of_neighbours(vectors[~held], gold[~held], vectors[held], len(labels))
     likelihood = np.log(np.maximum(found[:, np.arange(len(gold)), gold], np.finfo(np.float64).tiny)).sum(axis=1)
-    best: Floats = found[likelihood.argmax()]
-    return best
+    mean: Floats = (found[likelihood.argmax()] + near) / 2
+    return mean
+
+
+def _of_neighbours(known: Vectors, gold: Indices, asked: Vectors, labels: int) -> Floats:
+    """[rows, labels], the share of each label among the nearest of the known rows, the nearer the more.
+
+    Distances are those of unit vectors, from the mean of what is known.
+    """
+    rows = np.random.default_rng(SPLIT_SEED).permutation(len(known))[:_SEARCHED]
+    mean = known.mean(axis=0)
+    classifier = KNeighborsClassifier(
+        min(_NEIGHBOURS, len(rows)), weights=_fading, algorithm="brute", metric="sqeuclidean"
+    ).fit(_unit(known[rows] - mean), gold[rows])
+    found = np.zeros((len(asked), labels))
+    found[:, classifier.classes_] = classifier.predict_proba(_unit(asked - mean))
+    return found
+
+
+def _fading(distance: Floats) -> Floats:
+    weights: Floats = np.exp(-distance / _FADE)
+    return weights
+
+
+def _unit(vectors: Vectors) -> Vectors:
+    length = np.linalg.norm(vectors, axis=1, keepdims=True)
+    found: Vectors = vectors / np.maximum(length, np.finfo(np.float32).tiny)
+    return found

@@ -16,36 +16,51 @@ class Suspect:
     Attributes:
         row: its index.
         label: index of the label that it has.
-        suggested: index of the one that it probably should have.
-        margin: the probability of its label less that of the suggested one; the lower, the surer.
+        suggested: index of the most probable one.
+        ratio: the probability of the label that it has by that of the suggested one; the lower, the surer.
     """
 
     row: int
     label: int
     suggested: int
-    margin: float
+    ratio: float
 
 
 def find_suspects(probabilities: Floats, gold: Indices) -> list[Suspect]:
-    """Rows that are confidently of another label than the one they have, the surest first.
+    """Rows of which another label than theirs is the most probable, the surest first, as many as are probably wrong.
 
-    A row is confidently of a label where the label's probability is at least what rows that have this label give it in
-    the mean; of several such labels, of the most probable. What is left out are rows that a model merely gets wrong.
+    How many that are, rows tell that are confidently of a label (`wrong_labels`). Which, the ratio of two probabilities
+    tells: where labels are many, their difference is small for rows that no label fits, too.
 
     Args:
         probabilities: [rows, labels], by models that were not trained on the row.
         gold: [rows], the labels that the rows have.
     """
+    best = probabilities.argmax(axis=1)
+    ratio = probabilities[np.arange(len(gold)), gold] / probabilities.max(axis=1)
+    other = np.flatnonzero(best != gold)
+    order = other[np.argsort(ratio[other], kind="stable")][: round(wrong_labels(probabilities, gold))]
+    return [Suspect(int(row), int(gold[row]), int(best[row]), float(ratio[row])) for row in order]
+
+
+def wrong_labels(probabilities: Floats, gold: Indices) -> float:
+    """How many labels are probably wrong, by the confident joint (equations 1 to 3 of the paper).
+
+    A row is confidently of a label where the label's probability is at least what rows that have this label give it in
+    the mean; of several such labels, of the most probable. Of the rows with one label, the share that is confidently of
+    another, among those that are confidently of any, is taken to be the share of all of them.
+
+    Args:
+        probabilities: [rows, labels], by models that were not trained on the row.
+        gold: [rows], the labels that the rows have.
+    """
+    labels = probabilities.shape[1]
     own = probabilities[np.arange(len(gold)), gold]
-    rows = np.bincount(gold, minlength=probabilities.shape[1])
+    rows = np.bincount(gold, minlength=labels)
     # Of a label that no row has, nothing says how sure rows are of it: none is.
-    mean = np.bincount(gold, weights=own, minlength=probabilities.shape[1]) / np.maximum(rows, 1)
+    mean = np.bincount(gold, weights=own, minlength=labels) / np.maximum(rows, 1)
     confident = np.where((probabilities >= mean) & (rows > 0), probabilities, -np.inf)
-    other = confident.argmax(axis=1)
-    found = np.flatnonzero((confident.max(axis=1) > -np.inf) & (other != gold))
-    margins = own[found] - probabilities[found, other[found]]
-    order = np.argsort(margins, kind="stable")
-    return [
-        Suspect(int(row), int(gold[row]), int(other[row]), float(margin))
-        for row, margin in zip(found[order], margins[order], strict=True)
-    ]
+    sure, named = confident.max(axis=1) > -np.inf, confident.argmax(axis=1)
+    of_any = np.bincount(gold[sure], minlength=labels)
+    of_another = np.bincount(gold[sure & (named != gold)], minlength=labels)
+    return float((rows * of_another / np.maximum(of_any, 1)).sum())
