@@ -267,6 +267,7 @@ def test_what_is_no_better_than_a_constant_is_not_recommended(onebert, folder, t
     assert status == 0
     assert "next: onebert push" not in printed
     assert "next: more rows, another --metric or method: it is no better than always answering" in printed
+    assert printed.rstrip().endswith("; onebert check --labels looks for wrong labels")
 
 
 @pytest.mark.parametrize("with_test", [True, False])

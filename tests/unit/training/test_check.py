@@ -94,6 +94,12 @@ def test_everything_is_said_at_once(tmp_path):
     assert "refused: " in shown
 
 
+def test_who_has_one_text_with_two_labels_is_told_how_to_find_wrong_ones(tmp_path):
+    torn = write(tmp_path / "torn.csv", [*GOOD, "twice the same,a", "twice the same,b"])
+    assert run(torn).stdout.rstrip().endswith("next: the same with --labels lists rows whose label is probably wrong")
+    assert "--labels" not in run(write(tmp_path / "good.csv", GOOD)).stdout
+
+
 def test_many_bad_rows_are_counted_and_some_listed(tmp_path):
     found = facts(write(tmp_path / "a.csv", [*GOOD, *["x"] * 1050, *[",a"] * 50]))
     assert found["bad"]["rows"] == 1100

@@ -95,6 +95,13 @@ def _show(facts: Mapping[str, Any]) -> None:
         _say(f"refused: {why}")
     if facts["trainable"]:
         _say("`onebert train` takes this data")
+    if facts["trainable"] and _has_doubtful_labels(facts):
+        _say("next: the same with --labels lists rows whose label is probably wrong")
+
+
+def _has_doubtful_labels(facts: Mapping[str, Any]) -> bool:
+    """Whether texts have different labels, and nobody has looked yet at which of all labels are wrong."""
+    return facts["task_type"] == "single_label" and facts["contradictions"]["texts"] > 0 and "suspects" not in facts
 
 
 def _say(line: str) -> None:

@@ -84,7 +84,8 @@ def next_step(run: Run, record: Mapping[str, Any], yardsticks: Yardsticks) -> st
     beside = f"{metric} {score:.4f} on {split} beside {better.scores[split][metric]:.4f}"
     if better is yardsticks.exact:
         return f"next: --method head, since {better.name} is better ({beside}); or more rows"
-    return f"next: more rows, another --metric or method: it is no better than {better.name} ({beside})"
+    wrong = "; onebert check --labels looks for wrong labels" if run.data.task_type == "single_label" else ""
+    return f"next: more rows, another --metric or method: it is no better than {better.name} ({beside}){wrong}"
 
 
 def show_trained(record: Mapping[str, Any], patience: int) -> None:
