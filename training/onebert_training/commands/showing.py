@@ -81,7 +81,8 @@ def next_step(run: Run, record: Mapping[str, Any], yardsticks: Yardsticks) -> st
         return f"{push}; it is the head alone, on the frozen base"
     if better is None:
         return push
-    beside = f"{metric} {score:.4f} on {split} beside {better.scores[split][metric]:.4f}"
+    where = f"in {record['folds']} folds" if split == "validation" and record["folds"] else f"on {split}"
+    beside = f"{metric} {score:.4f} {where} beside {better.scores[split][metric]:.4f}"
     if better is yardsticks.exact:
         return f"next: --method head, since {better.name} is better ({beside}); or more rows"
     wrong = "; onebert check --labels looks for wrong labels" if run.data.task_type == "single_label" else ""

@@ -19,7 +19,7 @@ from onebert_training.data.splitting import SPLIT_SEED
 from onebert_training.fit.evaluation import predict
 from onebert_training.fit.features import Inputs
 from onebert_training.heads.exact import ExactHead, has_exact_head
-from onebert_training.heads.seen import Answers, Seen, answers_of, best_of, cross_validated
+from onebert_training.heads.seen import FOLDS, Answers, Seen, answers_of, best_of, cross_validated
 from onebert_training.heads.yardsticks import Yardstick, Yardsticks, constant_yardstick
 from onebert_training.tasks.objective import Objective, Verdict
 from onebert_training.tasks.objectives import NO_TARGET
@@ -122,7 +122,8 @@ class Frozen:
                 if "test" in measured:
                     scores["test"] = answers_of(objective, head, self.see("test", pooling)).scores
                 exact = Yardstick("an exact head alone on the frozen base", scores)
-            self._found[key] = Yardsticks(constant, exact, head, answers, time.perf_counter() - started)
+            folds = 0 if "validation" in self._data.splits else FOLDS
+            self._found[key] = Yardsticks(constant, exact, head, answers, time.perf_counter() - started, folds)
         return self._found[key]
 
     def _best_head(self, objective: Objective, pooling: Pooling, metric: str) -> tuple[ExactHead, Answers]:

@@ -30,6 +30,7 @@ class Yardsticks:
         head: that head.
         answers: what it answers on the validation split.
         seconds: that measuring both took.
+        folds: where there is no validation split, how many folds of the training rows the head was measured in; else 0.
     """
 
     constant: Yardstick | None
@@ -37,6 +38,7 @@ class Yardsticks:
     head: ExactHead | None
     answers: Answers | None
     seconds: float
+    folds: int
 
     def winner(self, split: str, metric: str, score: float) -> Yardstick | None:
         """The one that a score on a split does not beat: the constant answer, or an exact head that is better."""
@@ -48,8 +50,10 @@ class Yardsticks:
 
     def lines(self, metric: str) -> Iterator[str]:
         """What a user reads of them before training."""
-        for one in filter(None, (self.constant, self.exact)):
-            yield f"yardstick: {one.name}: {metric} {one.scores['validation'][metric]:.4f} on validation"
+        on_rows, in_folds = ("on the training rows", f"in {self.folds} folds") if self.folds else ("on validation",) * 2
+        for one, where in ((self.constant, on_rows), (self.exact, in_folds)):
+            if one is not None:
+                yield f"yardstick: {one.name}: {metric} {one.scores['validation'][metric]:.4f} {where}"
 
     def facts(self) -> dict[str, Any]:
         """What the record says of them."""
