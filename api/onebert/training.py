@@ -69,7 +69,7 @@ def train(
         base: Hub id or folder; None is the default base.
         dtype: `float32` or `bfloat16`, for the forward pass; the delta is float32.
         device: `cpu`, `cuda` or `cuda:N`; None is a GPU where there is one.
-        on_progress: called after every step.
+        on_progress: called after every step, also of the comparison by which `method="auto"` chooses.
         options: every other option of the command by its name in a recipe: `method`, `epochs`, `learning_rate`, …
 
     Raises:
@@ -79,6 +79,7 @@ def train(
     settings, reading = _made(options)
     job = prepare(task, source_of(data), reading, settings, base, dtype, device, None if out is None else Path(out))
     listen = on_progress or (lambda _: None)
+    job = job.chosen(lambda _, progress: listen(progress))
     kept = train_kept(job.run, lambda _, progress: listen(progress), job.checkpoint)
     record, notes = job.finish(kept)
     result = kept.result

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from onebert_store.file.delta import ADAPTER_DOWN
 from onebert_store.file.format import save
 from onebert_store.registry.names import check_name
 from onebert_store.tables.tables import Source
+from onebert_training.contest.auto import Choice, Comparison, choice_file, choose, make_comparison
 from onebert_training.contest.contest import Kept, started_checkpoint
 from onebert_training.contest.few import make_run
 from onebert_training.data.dataset import load_asked
@@ -18,12 +19,14 @@ from onebert_training.data.options import DataOptions
 from onebert_training.device import load_on
 from onebert_training.fit.checkpoint import checkpoint_path
 from onebert_training.fit.inputs import TaskInputs
+from onebert_training.fit.loop import Report, ignore
 from onebert_training.fit.record import make_record
 from onebert_training.fit.result import Result
 from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Settings
 from onebert_training.interop.folders import check_free
 from onebert_training.interop.merged import merge, write_checkpoint
+from onebert_training.methods.grammar import AUTO
 
 Busy = Callable[[str], AbstractContextManager[None]]
 
@@ -37,21 +40,39 @@ class PreparedRun:
     """A training that can begin: all checks are done.
 
     Attributes:
-        run: the run to train.
+        run: the run to train; where its method is yet to be chosen, one of the comparison.
         out: the file to write; for a method that changes the base's weights, a folder.
         base: the base's Hub id or folder as the user gave it.
         train_rows: the limit of training rows that the user set.
+        comparison: what a method is yet to be chosen from; None where the user has named one, or it is chosen.
+        choice: what was chosen, if something was.
     """
 
     run: Run
     out: Path
     base: str | None
     train_rows: int | None
+    comparison: Comparison | None = None
+    choice: Choice | None = None
 
     @property
     def checkpoint(self) -> Path:
         """The checkpoint file, from which an interrupted training continues."""
         return checkpoint_path(self.out)
+
+    def chosen(self, report: Report = ignore) -> "PreparedRun":
+        """The same training of the method that was named, or of the one that is chosen now.
+
+        Args:
+            report: called after every step of the comparison.
+
+        Raises:
+            NotFinite: no candidate could be measured.
+        """
+        if self.comparison is None:
+            return self
+        choice = choose(self.comparison, report, choice_file(self.checkpoint))
+        return replace(self, run=choice.run, comparison=None, choice=choice)
 
     def finish(self, kept: Kept) -> tuple[dict[str, Any], list[str]]:
         """Writes what the training has kept.
@@ -63,15 +84,20 @@ class PreparedRun:
             StorageFull: the disk refused the file.
         """
         run, yardsticks = kept.run, self.run.yardsticks
-        said = {"yardsticks": yardsticks.provenance(run.metric), **({"contest": kept.facts} if kept.facts else {})}
+        said = {
+            **{"yardsticks": yardsticks.provenance(run.metric)},
+            **({"choice": self.choice.facts} if self.choice else {}),
+            **({"contest": kept.facts} if kept.facts else {}),
+        }
         result = kept.result.with_provenance(said)
         notes = write_result(run, result, self.out, self.base)
-        for file in (self.checkpoint, started_checkpoint(self.checkpoint)):
+        for file in (self.checkpoint, started_checkpoint(self.checkpoint), choice_file(self.checkpoint)):
             file.unlink(missing_ok=True)
         files = [self.out, *self.out.rglob("*")]
         size = sum(file.stat().st_size for file in files if file.is_file())
         record = make_record(run, result, size, self.train_rows, yardsticks=yardsticks, contest=kept.facts)
-        return record | {"out": str(self.out)}, notes
+        choice = self.choice and {**self.choice.facts, "seconds": round(self.choice.seconds, 3)}
+        return record | {"choice": choice, "out": str(self.out)}, notes
 
 
 def prepare(
@@ -111,10 +137,11 @@ def prepare(
     with busy(f"tokenizing {sum(map(len, dataset.splits.values())):,} rows"):
         inputs = TaskInputs(loaded, dataset, settings.max_length)
         inputs.check_targets()
-        run = make_run(inputs, settings, task)
+        comparison = make_comparison(inputs, settings, task) if settings.method == AUTO else None
+        run = comparison.runs[0] if comparison else make_run(inputs, settings, task)
     out = out or Path(f"{task}.safetensors" if run.plan.servable else task)
     _check_result(run, out)
-    return PreparedRun(run, out, base, reading.train_rows)
+    return PreparedRun(run, out, base, reading.train_rows, comparison)
 
 
 def write_result(run: Run, result: Result, out: Path, base: str | None) -> list[str]:

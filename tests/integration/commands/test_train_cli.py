@@ -247,6 +247,28 @@ def test_what_is_kept_is_said_with_the_scores_that_decided(onebert, folder, tmp_
     assert list(tmp_path.iterdir()) == [out]
 
 
+def test_auto_chooses_says_what_was_compared_and_trains_that(onebert, folder, tmp_path):
+    out = tmp_path / "tone.safetensors"
+    status, printed, progress = onebert(*train_arguments(folder, out, "--method", "auto", "--max-steps", "4", "--json"))
+    assert status == 0, progress
+    record = json.loads(printed)
+    choice = record["choice"]
+    (line,) = (line for line in progress.splitlines() if line.startswith("chosen: "))
+    for name, said in choice["methods"].items():
+        assert f"{name}, accuracy {said['score']:.4f} on validation" in line or f"{name} {said['score']:.4f} (" in line
+    assert progress.index("yardstick: ") < progress.index(line) < progress.index(f": {choice['chosen']} trains ")
+    assert load(out).manifest.training["choice"] == {name: one for name, one in choice.items() if name != "seconds"}
+    assert list(tmp_path.iterdir()) == [out]
+    assert "auto " in onebert("methods")[1]
+    for wrong, says in (
+        (("--method", "bitfit+auto"), "auto is no method but chooses one"),
+        (("--time-budget", "9"), "--time-budget is for --method auto"),
+    ):
+        status, _, progress = onebert(*train_arguments(folder, out, *wrong))
+        assert (status, progress.count("\n")) == (1, 1)
+        assert says in progress
+
+
 def test_the_head_alone_is_one_command_and_no_step(onebert, folder, tmp_path):
     out, alone = tmp_path / "tone.safetensors", ("--method", "head")
     status, printed, progress = onebert(*train_arguments(folder, out, *alone))

@@ -185,6 +185,7 @@ def test_paths_and_hub_names_are_taken_as_they_are(tmp_path):
         ("[task.b]", "[task.bee]", InvalidSettings, "small.toml: no run has the data bee"),
         ('skip = ["b"]', 'skip = ["bee"]', InvalidSettings, "no run has the data bee"),
         ('["bitfit", "layernorm"]', '"bitfat"', InvalidMethod, "there is no method 'bitfat'"),
+        ('["bitfit", "layernorm"]', '"auto"', InvalidMethod, "auto is no method but chooses one"),
         ('metric = "f1"', 'data = "a"', InvalidSettings, "a task has no data of its own"),
         ('paper = "none"', "", InvalidSettings, "paper: Field required"),
         ('paper = "none"', 'papers = "none"', InvalidSettings, "small.toml: "),

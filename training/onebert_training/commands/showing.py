@@ -11,6 +11,7 @@ from onebert_training.fit.loop import Progress
 from onebert_training.fit.run import Run
 from onebert_training.heads.yardsticks import Yardsticks
 from onebert_training.insight.abstaining import REFUSED
+from onebert_training.prepared import PreparedRun
 
 
 def say(line: str) -> None:
@@ -26,6 +27,22 @@ def summary(run: Run) -> str:
         f"{run.task}, {what}: {run.method.text} trains {trained} of {run.base.spec.name}, "
         f"and {run.head_parameters:,} of the classifier"
     )
+
+
+def choose_shown(job: PreparedRun) -> PreparedRun:
+    """Chooses the method of a training, and says which and why."""
+    with console.progress() as bar:
+        drawn = bar.add_task("comparing methods", total=None)
+
+        def report(_: Run, progress: Progress) -> None:
+            if progress.note:
+                say(f"note: {progress.note}")
+            bar.update(drawn, completed=progress.step, total=progress.steps)
+
+        chosen = job.chosen(report)
+    if chosen.choice is not None:
+        say(chosen.choice.line)
+    return chosen
 
 
 def train_shown(run: Run, checkpoint: Path) -> Kept:

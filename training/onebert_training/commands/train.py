@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from onebert_store.command import console
-from onebert_training.commands.showing import next_step, say, show_trained, summary, train_shown
+from onebert_training.commands.showing import choose_shown, next_step, say, show_trained, summary, train_shown
 from onebert_training.data.options import DataOptions
 from onebert_training.fit.settings import Settings
-from onebert_training.prepared import prepare
+from onebert_training.prepared import PreparedRun, prepare
 
 
 def run_train(
@@ -21,17 +21,9 @@ def run_train(
     as_json: bool,
 ) -> None:
     """Trains, writes the file and shows the record; refuses what it can before anything slow."""
-    job = prepare(task, data, reading, settings, base, dtype, device, out, console.busy)
-    run = job.run
-    say(summary(run))
-    for note in run.notes:
-        say(f"note: {note}")
-    with console.busy("measuring the yardsticks"):
-        yardsticks = run.yardsticks
-    for line in yardsticks.lines(run.metric):
-        say(line)
+    job = _begun(prepare(task, data, reading, settings, base, dtype, device, out, console.busy))
     try:
-        kept = train_shown(run, job.checkpoint)
+        kept = train_shown(job.run, job.checkpoint)
     except KeyboardInterrupt:
         if job.checkpoint.exists():
             say("interrupted; the same command continues from the last evaluation")
@@ -44,6 +36,24 @@ def run_train(
     if as_json:
         console.print_json(record)
     else:
-        show_trained(record, run.patience)
+        show_trained(record, job.run.patience)
         if kept.result.delta is not None:
-            console.out.print(next_step(kept.run, record, yardsticks), soft_wrap=True)
+            console.out.print(next_step(kept.run, record, job.run.yardsticks), soft_wrap=True)
+
+
+def _begun(job: PreparedRun) -> PreparedRun:
+    """Says what is known before the first step, and chooses the method where that is asked for."""
+    run = job.run
+    if job.comparison is None:
+        say(summary(run))
+    for note in run.notes:
+        say(f"note: {note}")
+    with console.busy("measuring the yardsticks"):
+        yardsticks = run.yardsticks
+    for line in yardsticks.lines(run.metric):
+        say(line)
+    if job.comparison is None:
+        return job
+    chosen = choose_shown(job)
+    say(summary(chosen.run))
+    return chosen

@@ -8,7 +8,7 @@ from pathlib import Path
 from onebert_store.file.delta import Delta
 from onebert_store.file.manifest import parse_manifest
 from onebert_training.contest.contrastive import ContrastiveRun
-from onebert_training.contest.folds import fold_runs, out_of_fold
+from onebert_training.contest.folds import fold_runs, measured, out_of_fold
 from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.loop import Progress, Report, ignore, train
 from onebert_training.fit.result import Result
@@ -59,14 +59,11 @@ def judge(run: Run, result: Result, report: Report = ignore) -> Result:
         if fold is folds[0] and not progress.testing:
             report(fold, progress)
 
-    logits = out_of_fold(folds, of_first)
-    split, tokens = run.data.splits["train"], run.inputs.splits["train"].tokens
-    scores = run.objective.evaluate(split, tokens, logits)
-    verdict = run.objective.judge(split, tokens, logits, scores, run.metric)
+    found = measured(run, out_of_fold(folds, of_first))
     return replace(
-        with_folds(result, scores, len(folds)),
-        held_out=logits,
-        verdict=verdict if result.test is None else result.verdict,
+        with_folds(result, found.scores, len(folds)),
+        held_out=found.logits,
+        verdict=run.judge(found) if result.test is None else result.verdict,
         seconds=result.seconds + time.perf_counter() - started,
     )
 

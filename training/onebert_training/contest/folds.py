@@ -1,6 +1,7 @@
 """Folds: a run again on parts of its rows, in one batch, so that each row is answered by one that never saw it."""
 
 from collections.abc import Sequence
+from math import nan
 
 import numpy as np
 
@@ -8,7 +9,7 @@ from onebert_store.errors import OneBertError
 from onebert_training.data.splitting import SPLIT_SEED, fold_of
 from onebert_training.fit.evaluation import Logits
 from onebert_training.fit.loop import Report, ignore, train_together
-from onebert_training.fit.run import Run
+from onebert_training.fit.run import Measurement, Run
 
 FOLDS = 5
 
@@ -36,3 +37,9 @@ def out_of_fold(runs: Sequence[Run], report: Report = ignore) -> list[Logits]:
             raise result
         found |= zip(run.held_out.tolist(), result.held_out, strict=True)
     return [found[row] for row in range(len(found))]
+
+
+def measured(run: Run, logits: Sequence[Logits]) -> Measurement:
+    """Metrics of the logits that folds gave for the training rows; the loss is not measured and NaN."""
+    split, tokens = run.data.splits["train"], run.inputs.splits["train"].tokens
+    return Measurement("train", run.objective.evaluate(split, tokens, logits), nan, logits)

@@ -9,6 +9,7 @@ from typing_extensions import Doc
 
 from onebert_store.errors import InvalidSettings
 from onebert_store.file.manifest import Pooling
+from onebert_training.methods.grammar import AUTO
 from onebert_training.options import METHOD, STEPS, Flag, Parser
 
 MAX_SEED = 2**31 - 1
@@ -34,12 +35,18 @@ class Settings:
     """The settings of one training run.
 
     Raises:
-        InvalidSettings: a learning rate is not a number above 0.
+        InvalidSettings: a learning rate or a budget is not a number above 0, or the method needs no choice.
     """
 
-    method: Annotated[str, Doc("What is trained beside the classifier head; `onebert methods` lists them."), METHOD] = (
-        "bitfit"
-    )
+    method: Annotated[
+        str, Doc("What is trained beside the head; `onebert methods` lists them, auto chooses one."), METHOD
+    ] = "bitfit"
+    time_budget: Annotated[
+        float | None,
+        Gt(0),
+        Doc("Seconds that choosing the method may take, about; dear ones are left out. Else all are compared."),
+        METHOD,
+    ] = None
     pooling: Annotated[
         Pooling | None,
         Doc("What the head reads: the first token (cls), the mean of all, the base's pooler; else mean."),
@@ -99,3 +106,7 @@ class Settings:
         for rate, flag in ((self.learning_rate, "--lr"), (self.head_learning_rate, "--head-lr")):
             if isinstance(rate, float | int) and not 0 < rate < inf:
                 raise InvalidSettings(f"the learning rate ({flag}) is a number above 0")
+        if self.time_budget is not None and not 0 < self.time_budget < inf:
+            raise InvalidSettings("--time-budget is a number of seconds above 0")
+        if self.time_budget is not None and self.method != AUTO:
+            raise InvalidSettings(f"--time-budget is for --method {AUTO}, which chooses a method")

@@ -4,6 +4,8 @@ from collections.abc import Collection, Mapping
 
 from onebert_store.errors import InvalidMethod
 
+AUTO = "auto"  # stands in place of a method where one is to be chosen
+
 
 def refuse_arguments(name: str, arguments: str, hint: str = "") -> None:
     """Refuses any arguments of a method that takes none."""

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from onebert_encoder.base.anatomy import Anatomy
 from onebert_store.errors import InvalidMethod
 from onebert_training.methods import rules
-from onebert_training.methods.grammar import plain
+from onebert_training.methods.grammar import AUTO, plain
 from onebert_training.methods.plan import Plan
 from onebert_training.methods.terms import Subject, Term
 from onebert_training.methods.trainables import Trainable
@@ -137,6 +137,10 @@ def parse_method(text: str) -> Method:
     terms: dict[str, Term] = {}
     for part in text.split("+"):
         name, _, arguments = part.strip().partition(":")
+        if name == AUTO:
+            raise InvalidMethod(
+                "auto is no method but chooses one, by itself and in `onebert train` alone; name a method"
+            )
         if name not in METHODS:
             near = get_close_matches(name[:40], METHODS, 1)
             meant = f"is {near[0]} meant? " if near else ""

@@ -1,0 +1,249 @@
+"""`--method auto`: methods are trained in short beside each other, and the smallest that is not behind is taken.
+
+Validation rows judge, or folds where there are none (docs/decisions/0050-auto.md).
+"""
+
+import hashlib
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from onebert_store.disk import write_whole
+from onebert_store.errors import NotFinite
+from onebert_training.contest.candidate import Candidate, step_of
+from onebert_training.contest.few import make_run
+from onebert_training.contest.lead import lead_of
+from onebert_training.fit.inputs import TaskInputs
+from onebert_training.fit.loop import Progress, Report, ignore
+from onebert_training.fit.result import SMALLER
+from onebert_training.fit.run import Measurement, Run
+from onebert_training.fit.settings import Settings
+from onebert_training.heads.exact import has_exact_head
+from onebert_training.tasks.metrics import is_better
+
+# Standard errors by which one that leaves half way is behind: what learns slowly may yet catch up.
+_CLEARLY = 2
+
+_Named = TypeVar("_Named")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The methods that one is chosen from.
+
+    Attributes:
+        runs: of each the run that trains it to its end, by the size of what is trained.
+        budget: seconds that choosing may take, about; None is as long as it takes.
+    """
+
+    runs: Sequence[Run]
+    budget: float | None
+
+    @property
+    def fingerprint(self) -> str:
+        """A text that is equal where the same is compared."""
+        return hashlib.sha256(json.dumps([self.budget, *(run.fingerprint for run in self.runs)]).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What was chosen.
+
+    Attributes:
+        run: trains the chosen method to its end.
+        facts: what was compared, for the record and the manifest: `chosen`, `folds` (0: validation rows have judged),
+            `rows` that have judged, and of each of `methods` its `score`, the `lead` over the chosen one with its
+            standard `error`, or why it `left`.
+        seconds: that choosing took.
+    """
+
+    run: Run
+    facts: Mapping[str, Any]
+    seconds: float
+
+    @property
+    def line(self) -> str:
+        """One line for the user: what is chosen, and beside what."""
+        facts, metric = self.facts, self.run.metric
+        where = f"in {facts['folds']} folds" if facts["folds"] else "on validation"
+        own = facts["methods"][facts["chosen"]]
+        others = [_said(name, one) for name, one in facts["methods"].items() if name != facts["chosen"]]
+        score = "all that is left" if own["score"] is None else f"{metric} {own['score']:.4f} {where}"
+        ahead = any((one["lead"] or 0) > 0 for one in facts["methods"].values())
+        why = ", the smallest within a standard error of the best" if ahead else ""
+        return f"chosen: {facts['chosen']}, {score}{why}; {', '.join(others)}"
+
+
+def _said(name: str, one: Mapping[str, Any]) -> str:
+    score = "" if one["score"] is None else f" {one['score']:.4f}"
+    beside = one["left"] or f"{one['lead']:+.4f} ± {one['error']:.4f}"
+    return f"{name}{score} ({beside})"
+
+
+def choice_file(checkpoint: Path) -> Path:
+    """Where the choice stands beside the checkpoint of the training that follows it."""
+    return checkpoint.with_name(f"{checkpoint.name}.choice")
+
+
+def methods_for(layers: int) -> tuple[str, ...]:
+    """The methods that are compared on a base of so many layers, by the size of what they train."""
+    # SPAFIT without its middle group: low-rank attention maps and the MLP's biases of the upper half, nothing below.
+    below = layers // 2 - 1
+    return ("head", "layernorm", "bitfit", *((f"spafit:{below}-{below}-I",) if layers > 1 else ()))
+
+
+def make_comparison(inputs: TaskInputs, settings: Settings, task: str) -> Comparison:
+    """The comparison for a task; one without an exact head has `head` not among its candidates.
+
+    Raises:
+        OneBertError: as `Run`.
+    """
+    methods = [
+        name
+        for name in methods_for(inputs.base.config.num_layers)
+        if name != "head" or has_exact_head(inputs.objective)
+    ]
+    runs = [make_run(inputs, replace(settings, method=name, time_budget=None), task) for name in methods]
+    return Comparison(runs, settings.time_budget)
+
+
+def choose(comparison: Comparison, report: Report = ignore, file: Path | None = None) -> Choice:
+    """Compares the candidates; an equal comparison without a budget leads to an equal choice.
+
+    Args:
+        comparison: what is compared.
+        report: called after every step of the comparison, and with a note of each candidate that the budget leaves out.
+        file: the choice is written there, and read again where it was made before.
+
+    Raises:
+        NotFinite: no candidate could be measured.
+    """
+    if file is not None and (known := _read(file, comparison)) is not None:
+        report(known.run, Progress(0, known.run.steps, note=f"{known.run.method.text} was chosen before"))
+        return known
+    started = time.perf_counter()
+    candidates = [Candidate(run) for run in comparison.runs]
+    if comparison.budget is not None:
+        _keep_within(comparison.budget, candidates, report)
+    _compare(candidates, report)
+    chosen = _chosen(candidates)
+    choice = Choice(chosen.run, _facts(candidates, chosen), time.perf_counter() - started)
+    if file is not None:
+        said = {"of": comparison.fingerprint, "facts": choice.facts, "seconds": choice.seconds}
+        write_whole(file, json.dumps(said).encode())
+    return choice
+
+
+def _read(file: Path, comparison: Comparison) -> Choice | None:
+    """The choice that was made before by an equal comparison, if it can be read."""
+    try:
+        said = json.loads(file.read_bytes())
+        if said["of"] != comparison.fingerprint:
+            return None
+        run = next(run for run in comparison.runs if run.method.text == said["facts"]["chosen"])
+        return Choice(run, said["facts"], said["seconds"])
+    except (OSError, ValueError, KeyError, TypeError, StopIteration):
+        return None
+
+
+def _keep_within(budget: float, candidates: Sequence[Candidate], report: Report) -> None:
+    """Leaves out the dearest until the rest fits; what costs no step, or else the cheapest, stays."""
+    prices = {candidate: candidate.price() for candidate in candidates if candidate.sides}
+    for candidate in dear(prices, budget, spare=len(prices) == len(candidates)):
+        candidate.left = "left out for the time budget"
+        note = f"{candidate.run.method.text} is left out: comparing it would take about {prices[candidate]:.0f} s"
+        report(candidate.run, Progress(0, candidate.steps, note=note))
+
+
+def dear(prices: Mapping[_Named, float], budget: float, spare: bool) -> list[_Named]:
+    """Those whose prices, the highest first, must go for the rest to fit a budget.
+
+    Args:
+        prices: of each.
+        budget: of all that stay.
+        spare: whether the cheapest stays in any case.
+    """
+    falling = sorted(prices, key=lambda one: prices[one], reverse=True)
+    gone: list[_Named] = []
+    for one in falling[: len(falling) - spare]:
+        if sum(prices.values()) - sum(prices[other] for other in gone) <= budget:
+            break
+        gone.append(one)
+    return gone
+
+
+def _compare(candidates: Sequence[Candidate], report: Report) -> None:
+    """Trains what is left, and measures it half way, where some leave, and at the end."""
+    if sum(not candidate.left for candidate in candidates) < 2:
+        return
+    steps = max(candidate.steps for candidate in candidates)
+    for step in range(1, steps + 1):
+        active = [candidate for candidate in candidates if candidate.sides and not candidate.left]
+        if not active:
+            return
+        step_of(active)
+        report(candidates[-1].run, Progress(step, steps))
+        if step in (steps // 2, steps):
+            going = [candidate for candidate in active if not candidate.left]
+            for candidate in going:
+                candidate.measure()
+            if step < steps:
+                _leave([candidate for candidate in going if not candidate.left], step)
+
+
+def _leave(candidates: Sequence[Candidate], step: int) -> None:
+    """Lets those go on that are not clearly behind."""
+    if not candidates:
+        return
+    run, measured = candidates[0].run, [candidate.measurement for candidate in candidates]
+    best = measured[_best(run, measured)]
+    for candidate in candidates:
+        lead, error = lead_of(run, best, candidate.measurement)
+        if lead > _CLEARLY * error:
+            candidate.left = f"behind at step {step}"
+
+
+def _chosen(candidates: Sequence[Candidate]) -> Candidate:
+    whole = [candidate for candidate in candidates if not candidate.left]
+    if not whole:
+        raise NotFinite(f"the losses are no longer numbers; {SMALLER}")
+    if len(whole) == 1:
+        return whole[0]
+    return whole[near_best(whole[0].run, [candidate.measurement for candidate in whole])]
+
+
+def near_best(run: Run, measured: Sequence[Measurement]) -> int:
+    """The first of some measurements that the best one does not lead by more than a standard error.
+
+    Args:
+        run: one of those that were measured, which are on the same data.
+        measured: on the same split, by the size of what was trained.
+    """
+    best = _best(run, measured)
+    for place in range(best):
+        lead, error = lead_of(run, measured[best], measured[place])
+        if lead <= error:
+            return place
+    return best
+
+
+def _best(run: Run, measured: Sequence[Measurement]) -> int:
+    best = 0
+    for place in range(1, len(measured)):
+        if is_better(run.metric, measured[place].scores[run.metric], measured[best].scores[run.metric]):
+            best = place
+    return best
+
+
+def _facts(candidates: Sequence[Candidate], chosen: Candidate) -> dict[str, Any]:
+    """What was compared, as JSON values."""
+    methods: dict[str, Any] = {}
+    for candidate in candidates:
+        whole = chosen.is_measured and not candidate.left
+        lead, error = lead_of(candidate.run, candidate.measurement, chosen.measurement) if whole else (None, None)
+        score = candidate.measurement.scores[candidate.run.metric] if candidate.is_measured else None
+        methods[candidate.run.method.text] = {"score": score, "lead": lead, "error": error, "left": candidate.left}
+    return {"chosen": chosen.run.method.text, **chosen.judged_by(), "methods": methods}

@@ -1,0 +1,131 @@
+"""A candidate as it is trained for a comparison: its run in short, or where nothing validates, its folds."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from math import isfinite
+from typing import Any
+
+from onebert_store.errors import NotFinite
+from onebert_training.contest.folds import fold_runs, measured
+from onebert_training.fit.evaluation import Logits
+from onebert_training.fit.features import BATCH_TOKENS
+from onebert_training.fit.loop import groups, take_step
+from onebert_training.fit.run import Measurement, Run
+from onebert_training.fit.state import State
+from onebert_training.heads.seen import cross_validated
+
+# With a validation split a candidate is trained for this part of its steps, by a schedule of its own that ends there.
+SHARE, LEAST_STEPS = 4, 100
+
+
+class Candidate:
+    """A method in a comparison.
+
+    Args:
+        run: as it is trained to its end if it is chosen.
+
+    Attributes:
+        sides: what is trained for the comparison, a run or its folds; nothing where the head is found exactly.
+        steps: that this takes.
+        left: why it is no longer compared; None while it is.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.sides = [] if run.plan.exact else [(one, State(one.init_values())) for one in _short(run)]
+        self.steps = max((one.steps for one, _ in self.sides), default=0)
+        self.left: str | None = None
+        self._measured = None if self.sides else _of_head(run)
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether there is a score."""
+        return self._measured is not None
+
+    @property
+    def measurement(self) -> Measurement:
+        """The answers on the rows that judge.
+
+        Raises:
+            ValueError: it was not measured yet.
+        """
+        if self._measured is None:
+            raise ValueError(f"{self.run.method.text} was not measured")
+        return self._measured
+
+    def judged_by(self) -> dict[str, Any]:
+        """Which rows judge: how many, and how many folds of the training rows they are; 0 is validation."""
+        split = "validation" if self.run.validates else "train"
+        return {
+            "folds": 0 if self.run.validates else len(fold_runs(self.run)),
+            "rows": len(self.run.data.splits[split]),
+        }
+
+    def measure(self) -> None:
+        """Measures its values as they are; one whose answers are no numbers leaves."""
+        try:
+            self._measured = self._answers()
+        except NotFinite:
+            self.left = "its answers are no longer numbers"
+
+    def _answers(self) -> Measurement:
+        if self.run.validates:
+            ((one, state),) = self.sides
+            return one.evaluate(state.values, "validation")
+        found: dict[int, Logits] = {}
+        for one, state in self.sides:
+            rows = one.held_out.tolist()
+            found |= zip(rows, one.logits(state.values, "train", rows), strict=True)
+        return measured(self.run, [found[row] for row in range(len(found))])
+
+    def price(self) -> float:
+        """Seconds that its training takes when it is alone, by the shorter of two steps after a first one."""
+        again, seconds = Candidate(self.run), []
+        for _ in range(3):
+            started = time.perf_counter()
+            step_of([again])
+            seconds.append(time.perf_counter() - started)
+        return min(seconds[1:]) * self.steps
+
+
+def step_of(candidates: Sequence[Candidate]) -> None:
+    """One step of everything that is trained, together as far as it enters the base at one layer.
+
+    A candidate whose loss is no longer a number leaves.
+    """
+    sides = {
+        one: (candidate, state) for candidate in candidates for one, state in candidate.sides if state.step < one.steps
+    }
+    for together in groups(list(sides)):
+        width = _width(together[0])
+        for first in range(0, len(together), width):
+            part = together[first : first + width]
+            for one, loss in zip(part, take_step([(one, sides[one][1]) for one in part]), strict=True):
+                if not isfinite(loss):
+                    sides[one][0].left = "its loss is no longer a number"
+
+
+def _short(run: Run) -> Sequence[Run]:
+    """What is trained in place of a run to compare it: the run with fewer steps, or its folds."""
+    if not run.validates:
+        return fold_runs(run)
+    steps = min(run.steps, max(LEAST_STEPS, run.steps // SHARE))
+    return [Run(run.inputs, replace(run.settings, max_steps=steps), run.task)]
+
+
+def _width(run: Run) -> int:
+    """How many runs are stepped at once: more tokens are no faster, and their activations need memory."""
+    lengths = [len(one) for one in run.inputs.splits["train"].tokens]
+    return max(1, int(BATCH_TOKENS / (run.settings.batch_size * sum(lengths) / len(lengths))))
+
+
+def _of_head(run: Run) -> Measurement:
+    """What exact heads answer: that of the training rows to validation, or those of folds to the rows held out."""
+    split = "validation" if run.validates else "train"
+    answers = run.yardsticks.answers
+    if answers is None or len(answers.logits) < len(run.data.splits[split]):
+        # A yardstick reads some of many rows, and folds are compared on all.
+        seen = run.inputs.frozen.see("train", run.pooling)
+        answers = cross_validated(run.objective, run.data.task_type, seen, run.metric)
+    return Measurement(split, answers.scores, answers.loss, answers.logits)
