@@ -216,6 +216,9 @@ def test_few_rows_are_all_trained_on_and_folds_give_the_scores(onebert, folder, 
     assert onebert("report", tmp_path / "record.json", "--out", tmp_path / "report")[0] == 0
     status, printed, _ = onebert(*train_arguments(data, out))
     assert re.search(r"5 folds +accuracy \d", printed)
+    status, printed, progress = onebert(*train_arguments(data, out, "--method", "head", "--json"))
+    assert status == 0, progress
+    assert json.loads(printed)["validation"]["accuracy"] == head  # the yardstick's five folds are its own
 
 
 def test_the_yardsticks_come_before_the_first_step(onebert, folder, tmp_path):

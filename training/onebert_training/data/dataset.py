@@ -143,8 +143,8 @@ def load_dataset(
     rows_there = len(splits["train"])
     splits["train"] = subset(splits["train"], task_type, train_rows, split_seed)
     check_variety(splits["train"], task_type)
-    held_out = "validation" not in splits
-    if not held_out:
+    held_out = False
+    if "validation" in splits:
         whole = splits["validation"]
         splits["validation"] = subset(whole, task_type, validation_rows, split_seed)
         if len(splits["validation"]) < len(whole):
@@ -156,7 +156,7 @@ def load_dataset(
             "all are trained on, and the last step is kept"
         )
     else:
-        rows = len(splits["train"])
+        held_out, rows = True, len(splits["train"])
         share = validation_share or 1 / HELD_OUT
         splits["train"], kept = hold_out(splits["train"], task_type, share, validation_rows, split_seed)
         # Splits stand in the order of SPLITS, because the digest depends on it.
