@@ -31,6 +31,7 @@ Split = Annotated[
 Unknown = Annotated[
     str | None,
     typer.Option(
+        "--unknown",
         metavar="DATA",
         help="Texts that none of the labels is for: how well they are told from the others.",
         show_default=False,
