@@ -27,7 +27,10 @@ MAX_CHARACTERS = MAX_ITEMS * 2 * MAX_TEXT
 MAX_EXPLAINED = 16
 # Stretches of one input that are left out of it, one at a time, to explain an answer; each costs what the input costs.
 MAX_LEFT_OUT = 64
-# Characters of one request's inputs without these stretches, together: as much as the largest body holds.
+# Of long inputs fewer, but at least so many: fewer still would say little.
+MIN_LEFT_OUT = 8
+# Characters of one request's inputs without these stretches, together: as much as the largest body holds. Of inputs
+# that are longer, fewer stretches are left out.
 MAX_EXPLAINED_CHARACTERS = 2**20
 
 # Seconds that a request may be given.

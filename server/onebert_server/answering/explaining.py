@@ -7,7 +7,7 @@ from onebert_encoder.answering.results import Prediction
 from onebert_encoder.explaining.words import Stretch, can_go, joined, without, words_of
 from onebert_encoder.text.tokens import Pieces, Text, Tokenizer
 from onebert_server.answering.plan import Reading
-from onebert_server.limits import MAX_EXPLAINED_CHARACTERS, MAX_LEFT_OUT
+from onebert_server.limits import MAX_EXPLAINED_CHARACTERS, MAX_LEFT_OUT, MIN_LEFT_OUT
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import InvalidInput, TooLarge
 
@@ -34,21 +34,33 @@ def leave_out(
     Raises:
         TooLarge: the texts are too long together.
     """
-    questions, characters = [], 0
-    for text, pieces, reading in zip(texts, inputs, readings, strict=True):
-        whole = tuple((0, length) for length in pieces.lengths)
-        kept = tokenizer.fit(pieces, facts.max_length) if reading.windows is None else whole
-        alignment = tokenizer.cut(pieces, kept, align=True).alignment
-        stretches = joined(words_of(alignment), MAX_LEFT_OUT) if alignment is not None else []
-        stretches = [one for one in stretches if can_go(text, one)]
-        characters += len(stretches) * len(text if isinstance(text, str) else "".join(text))
-        if characters > MAX_EXPLAINED_CHARACTERS:
-            raise TooLarge(
-                f"the inputs, each as often as it has words, are over {MAX_EXPLAINED_CHARACTERS} characters; "
-                "ask to explain fewer, or shorter ones"
-            )
-        questions.append(LeftOut(stretches, [without(text, one) for one in stretches]))
-    return questions
+    words = [_words(*one, facts, tokenizer) for one in zip(inputs, readings, strict=True)]
+    most = _most(texts, [len(one) for one in words])
+    stretches = [
+        [one for one in joined(own, most) if can_go(text, one)] for text, own in zip(texts, words, strict=True)
+    ]
+    return [LeftOut(own, [without(text, one) for one in own]) for text, own in zip(texts, stretches, strict=True)]
+
+
+def _words(pieces: Pieces, reading: Reading, facts: Facts, tokenizer: Tokenizer) -> list[Stretch]:
+    """The words of an input that were read."""
+    whole = tuple((0, length) for length in pieces.lengths)
+    kept = tokenizer.fit(pieces, facts.max_length) if reading.windows is None else whole
+    alignment = tokenizer.cut(pieces, kept, align=True).alignment
+    return [] if alignment is None else words_of(alignment)
+
+
+def _most(texts: Sequence[Text], words: Sequence[int]) -> int:
+    """The most stretches of an input that may be left out, for all that is asked to stay within bounds."""
+    sizes = [len(text if isinstance(text, str) else "".join(text)) for text in texts]
+    for most in range(MAX_LEFT_OUT, MIN_LEFT_OUT - 1, -1):
+        asked = sum(min(most, count) * size for count, size in zip(words, sizes, strict=True))
+        if asked <= MAX_EXPLAINED_CHARACTERS:
+            return most
+    raise TooLarge(
+        f"the inputs, each {MIN_LEFT_OUT} times, are over {MAX_EXPLAINED_CHARACTERS} characters; "
+        "ask to explain fewer, or shorter ones"
+    )
 
 
 def prediction_of(reading: Reading, facts: Facts) -> Prediction:

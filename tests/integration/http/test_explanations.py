@@ -7,7 +7,7 @@ import pytest
 from scipy.special import expit
 
 import onebert
-from onebert_server.limits import MAX_EXPLAINED, MAX_EXPLAINED_CHARACTERS, MAX_LEFT_OUT
+from onebert_server.limits import MAX_EXPLAINED, MAX_EXPLAINED_CHARACTERS, MAX_LEFT_OUT, MIN_LEFT_OUT
 from onebert_store.errors import InvalidInput, TooLarge
 from servers import MAX_LENGTH, Task, layouts
 
@@ -122,6 +122,17 @@ def test_many_words_go_together_and_cover_what_windows_read(client, tasks):
     assert effects(result["explanation"])[10] == pytest.approx(effect, abs=1e-6)
 
 
+def test_of_long_texts_more_words_go_together(client, tasks):
+    """A document is explained, if by few stretches, and a short text beside it by words where that costs nothing."""
+    document = " ".join(WORDS * 2100)
+    assert len(document) * MAX_LEFT_OUT > 2 * MAX_EXPLAINED_CHARACTERS
+    few, words = (one["explanation"] for one in ask(client, "tone", [document, TEXT]))
+    assert MIN_LEFT_OUT <= len(shown(few)) <= MAX_EXPLAINED_CHARACTERS // len(document)
+    read = " ".join(document.split()[: MAX_LENGTH - 2])
+    assert " ".join(document[start:end] for _, start, end in shown(few)) == read
+    assert len(shown(words)) == len(WORDS)
+
+
 def test_a_text_of_one_word_has_nothing_to_leave_out(client, tasks):
     results = ask(client, "tone", ["late", {"text": "late", "text_pair": "order was"}])
     assert [shown(one["explanation"]) for one in results] == [[], [("text_pair", 0, 5), ("text_pair", 6, 9)]]
@@ -142,9 +153,9 @@ def test_an_explanation_costs_no_more_than_is_bounded(client, tasks):
     assert len(ask(client, "tone", [TEXT] * MAX_EXPLAINED)) == MAX_EXPLAINED
     with pytest.raises(InvalidInput, match=f"at most {MAX_EXPLAINED} inputs"):
         ask(client, "tone", [TEXT] * (MAX_EXPLAINED + 1))
-    long = "late order " * (MAX_EXPLAINED_CHARACTERS // MAX_LEFT_OUT // 8)
+    long = "late order " * (MAX_EXPLAINED_CHARACTERS // MIN_LEFT_OUT // 2 // 11)
     with pytest.raises(TooLarge, match="ask to explain fewer"):
-        ask(client, "windows", long, window={"tokens": MAX_LENGTH})
+        ask(client, "tone", [long, f"my {long}", f"our {long}"])
     with pytest.raises(InvalidInput, match="explain"):
         client.send("POST", "/v1/classify", json={"items": [{"task": "tone", "text": TEXT}], "explain": True})
 
