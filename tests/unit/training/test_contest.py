@@ -95,6 +95,11 @@ def test_of_few_rows_what_was_trained_is_kept_where_the_head_alone_is_no_better(
     assert [progress.step for one, progress in seen if one.held_out.size] == list(range(1, 81))
 
 
+def test_neither_run_stops_before_the_look(base, data):
+    kept = train_kept(run_of(base, data, epochs=40, patience=1))
+    assert min(kept.facts["steps"].values()) == 24  # a tenth of 240, with an evaluation at every second step
+
+
 def test_the_runs_are_those_of_the_same_settings_alone(base, data):
     """Up to rounding: what a run scores beside another it scores alone."""
     kept = train_kept(run_of(base, data))

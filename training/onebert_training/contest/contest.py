@@ -114,7 +114,8 @@ def _train_side_by_side(run: Run, report: Report, checkpoint_file: Path | None) 
     if look:
         runs["head"] = Run(run.inputs, replace(run.settings, start="head"), run.task)
     active = _resumed(runs, look, report, checkpoint_file)
-    while waiting := [one for one in active.values() if not one.is_done and one.state.step < look]:
+    # Patience waits for the look: a head that starts exact may be at its best before the fresh one has begun to learn.
+    while waiting := [one for one in active.values() if one.error is None and one.state.step < look]:
         _advance(waiting, report)
     leader = _leader(active, look)
     if leader.run is not run and leader.state.step == look:
