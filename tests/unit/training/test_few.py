@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from math import ceil
 
 import numpy as np
 import pytest
@@ -127,6 +128,18 @@ def test_few_rows_get_enough_steps_and_many_twenty_epochs(base, few, rows, steps
     assert steps <= run.steps < steps + run.steps_per_epoch
     assert run.epochs >= 20
     assert run_of(base, data, epochs=3).steps == 3 * run.steps_per_epoch
+
+
+@pytest.mark.parametrize(("rows", "epochs", "steps", "every"), [(12, 200, 200, 5), (48, 67, 201, 6), (400, 10, 250, 7)])
+def test_few_rows_get_enough_steps_beside_a_validation_split_too(base, data, rows, epochs, steps, every):
+    chosen = np.resize(np.arange(48), rows)
+    data = replace(data, splits={**data.splits, "train": data.splits["train"].take(chosen)})
+    run = run_of(base, data, epochs=None)
+    assert (run.epochs, run.steps, run.eval_every) == (epochs, steps, every)
+    # What a user asks for is as it is.
+    asked = run_of(base, data, epochs=30)
+    assert (asked.steps, asked.eval_every) == (30 * run.steps_per_epoch, ceil(run.steps_per_epoch / 4))
+    assert run_of(base, data, epochs=None, max_steps=9).eval_every == ceil(run.steps_per_epoch / 4)
 
 
 def test_a_run_that_validates_nothing_continues_to_the_same_bytes(base, few, tmp_path):

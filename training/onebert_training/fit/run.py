@@ -27,7 +27,7 @@ from onebert_training.data.checks import listed
 from onebert_training.fit.evaluation import Logits, predict
 from onebert_training.fit.features import Features
 from onebert_training.fit.inputs import TaskInputs
-from onebert_training.fit.settings import EPOCHS, UNVALIDATED_EPOCHS, UNVALIDATED_STEPS, Settings
+from onebert_training.fit.settings import EPOCHS, LEAST_STEPS, UNVALIDATED_EPOCHS, Settings
 from onebert_training.heads.exact import ExactHead, has_exact_head
 from onebert_training.heads.yardsticks import Yardsticks
 from onebert_training.methods.methods import parse_method
@@ -99,7 +99,10 @@ class Run:
         self.epochs = settings.epochs or self._usual_epochs()
         steps = min(self.epochs * self.steps_per_epoch, settings.max_steps or 2**62)
         self.steps = 0 if self.plan.exact else steps
-        self.eval_every = ceil(self.steps_per_epoch / settings.evals_per_epoch)
+        # Where few rows have more epochs than usual, these are evaluated as often as the usual ones would be.
+        usual = EPOCHS * self.steps_per_epoch
+        planned = usual if settings.epochs else max(usual, steps)
+        self.eval_every = ceil(planned / (EPOCHS * settings.evals_per_epoch))
         self.patience = 2 * settings.evals_per_epoch if settings.patience is None else settings.patience
         if not self.validates:
             self.eval_every, self.patience = ceil(self.steps / SAVED), 0
@@ -109,9 +112,7 @@ class Run:
         return type(self)(self.inputs, self.settings, self.task, rows)
 
     def _usual_epochs(self) -> int:
-        if self.validates:
-            return EPOCHS
-        return max(UNVALIDATED_EPOCHS, ceil(UNVALIDATED_STEPS / self.steps_per_epoch))
+        return max(EPOCHS if self.validates else UNVALIDATED_EPOCHS, ceil(LEAST_STEPS / self.steps_per_epoch))
 
     def _manifest(self) -> Manifest:
         """The manifest, made before training so that a label or a name that it cannot hold is refused at once."""

@@ -13,9 +13,9 @@ from onebert_training.methods.grammar import AUTO
 from onebert_training.options import METHOD, STEPS, Flag, Parser
 
 MAX_SEED = 2**31 - 1
-EPOCHS = 10
-# Without a validation split the last step is kept, and few rows are few steps (docs/decisions/0044-few-rows.md).
-UNVALIDATED_EPOCHS, UNVALIDATED_STEPS = 20, 200
+# Epochs where the user says nothing. Without a validation split the last step is kept, and few rows are few steps
+# (docs/decisions/0044-few-rows.md).
+EPOCHS, UNVALIDATED_EPOCHS, LEAST_STEPS = 10, 20, 200
 
 
 def _rate_or_same(text: str) -> float | str:
