@@ -6,6 +6,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from onebert_encoder.layout.directions import Directions
+
 
 class Subspaces:
     """For each weight W = U Σ Vᵀ the first columns of U Σ and rows of Vᵀ, computed when they are first asked for.
@@ -22,24 +24,33 @@ class Subspaces:
     def __init__(self, params: Mapping[str, Tensor]) -> None:
         self._params = params
         self._lock = threading.Lock()
-        self._found: dict[str, tuple[Tensor, Tensor]] = {}
+        self._found: dict[str, Directions] = {}
 
-    def of(self, module: str, rank: int) -> tuple[Tensor, Tensor]:
-        """U Σ [out, rank] and Vᵀ [rank, in] of a module's weight, float32 on the base's device."""
+    def directions(self, module: str, rank: int) -> Directions:
+        """Vᵀ and U Σ of a module's weight, of this rank or a larger one, float32 on the base's device."""
         with self._lock:
             found = self._found.get(module)
-            # A larger rank has the same directions and more, so that of all ranks only the largest is kept.
-            if found is None or len(found[1]) < rank:
-                found = self._found[module] = _decompose(self._params[f"{module}.weight"], rank)
-        left, right = found
-        return left[:, :rank], right[:rank]
+            # A larger rank has the same directions and more, so that of all ranks only the largest is kept. Rows of
+            # smaller ranks keep theirs in memory; as powers of two these are together no more than the largest.
+            if found is None or len(found.down) < rank:
+                found = self._found[module] = _decompose(self._params[f"{module}.weight"], 1 << (rank - 1).bit_length())
+        return found
+
+    def of(self, module: str, rank: int) -> tuple[Tensor, Tensor]:
+        """U Σ [out, rank] and Vᵀ [rank, in] of a module's weight."""
+        found = self.directions(module, rank)
+        return found.up[:, :rank], found.down[:rank]
 
 
+@torch.inference_mode(False)
 @torch.no_grad()
-def _decompose(weight: Tensor, rank: int) -> tuple[Tensor, Tensor]:
+def _decompose(weight: Tensor, rank: int) -> Directions:
+    """The first directions, as many as there are at most."""
     U, sizes, Vt = torch.linalg.svd(weight.cpu().double(), full_matrices=False)
     U, sizes, Vt = U[:, :rank], sizes[:rank], Vt[:rank]
     signs = U.gather(0, U.abs().argmax(dim=0, keepdim=True)).sign()[0]
     # Copies: a slice would keep all directions in memory.
-    left, right = U * (sizes * signs), Vt * signs[:, None]
-    return left.float().to(weight.device), right.float().to(weight.device)
+    columns, down = (
+        one.contiguous().float().to(weight.device) for one in ((U * (sizes * signs)).T, Vt * signs[:, None])
+    )
+    return Directions(down, columns.T)

@@ -1,4 +1,4 @@
-"""Branches, which add a task's own matrices to a shared product on its tokens: low-rank, sparse and bottleneck."""
+"""Branches, which add a task's own matrices to a shared product on its tokens: low-rank, core, sparse, bottleneck."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from onebert_encoder.layout.directions import Directions
 from onebert_encoder.layout.upload import Array
 
 # Entries of a sparse difference that are computed at a time: each takes a number for every token, so this many take
@@ -40,14 +41,46 @@ class LowRank:
 
     @cached_property
     def native(self) -> tuple[int, ...]:
-        """What compiled kernels read: the rank and the addresses of A, B, no bias, and the reach of B's columns."""
-        reach = 0 if self.reach is None else self.reach.data_ptr()
-        return len(self.A), self.A.data_ptr(), self.B.data_ptr(), 0, reach
+        """What compiled kernels read: the rank and the addresses of A, B, no bias, no core and the reach."""
+        return len(self.A), self.A.data_ptr(), self.B.data_ptr(), 0, 0, _address(self.reach)
 
     @property
     def nbytes(self) -> int:
         """Bytes on the device."""
         return self.A.nbytes + self.B.nbytes
+
+
+@dataclass(frozen=True)
+class Core:
+    """x (U Σ R Vᵀ)ᵀ, where U Σ and Vᵀ are shared by all rows (LoRA-XS, Bałazy et al. 2024).
+
+    Attributes:
+        R: [r, r], the row's own.
+        shared: Vᵀ and U Σ, of rank r or more.
+    """
+
+    R: Tensor
+    shared: Directions
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[tokens, in] -> [tokens, out]."""
+        rank = len(self.R)
+        return x @ self.shared.down[:rank].T @ self.R.T @ self.shared.up[:, :rank].T
+
+    def to(self, dtype: torch.dtype) -> "Core":
+        """The same in the compute dtype, laid out for the kernels."""
+        return Core(_by_columns(self.R.to(dtype)), self.shared.to(dtype))
+
+    @cached_property
+    def native(self) -> tuple[int, ...]:
+        """What compiled kernels read: as of a `LowRank`, with the address of R, column by column."""
+        down, up = self.shared.down.data_ptr(), self.shared.up.data_ptr()
+        return len(self.R), down, up, 0, self.R.data_ptr(), _address(self.shared.reach)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the device that are the row's own."""
+        return self.R.nbytes
 
 
 @dataclass(frozen=True)
@@ -153,8 +186,8 @@ class Bottleneck:
 
     @cached_property
     def native(self) -> tuple[int, ...]:
-        """What compiled kernels read: as of a `LowRank`, the rank and the addresses of D, U, c and no reach."""
-        return len(self.D), self.D.data_ptr(), self.U.data_ptr(), self.c.data_ptr(), 0
+        """What compiled kernels read: as of a `LowRank`, with the address of c and neither core nor reach."""
+        return len(self.D), self.D.data_ptr(), self.U.data_ptr(), self.c.data_ptr(), 0, 0
 
     @property
     def nbytes(self) -> int:
@@ -167,7 +200,11 @@ def _by_columns(matrix: Tensor) -> Tensor:
     return matrix.T.contiguous().T
 
 
-Branch = LowRank | Sparse | Bottleneck
+def _address(tensor: Tensor | None) -> int:
+    return 0 if tensor is None else tensor.data_ptr()
+
+
+Branch = LowRank | Core | Sparse | Bottleneck
 
 Joined = tuple[int, int, Sequence[Branch]]
 """Tokens `start:stop` of a batch and the branches of their row."""
@@ -188,21 +225,21 @@ class Branches(dict[LayerSite, tuple[Branch, ...]]):
 
     @cached_property
     def dense(self) -> tuple[tuple[tuple[LayerSite, int], ...], Array]:
-        """Of the n low-rank branches and adapters: (site, how many come before it there), and [n, 4] of `native`.
+        """Of the n branches that are not sparse: (site, how many come before it there), and [n, 5] of `native`.
 
         Which outputs a column reaches is left out: no kernel of a GPU reads it.
         """
         found = [
-            ((site, turn), branch.native[:4])
+            ((site, turn), branch.native[:5])
             for site, branches in self.items()
             for turn, branch in enumerate(one for one in branches if not isinstance(one, Sparse))
         ]
         turns, numbers = zip(*found, strict=True) if found else ((), ())
-        return tuple(turns), np.array(numbers, dtype=np.int64).reshape(-1, 4)
+        return tuple(turns), np.array(numbers, dtype=np.int64).reshape(-1, 5)
 
     @cached_property
     def native(self) -> tuple[Array, Array]:
-        """Of the low-rank branches and adapters, [n, 6], and of the sparse ones, [n, 5]: the site's number, `native`.
+        """Of the branches that are not sparse, [n, 7], and of the sparse ones, [n, 5]: the site's number, `native`.
 
         Sites have the numbers layer * len(SITES) + place in SITES.
         """
@@ -212,7 +249,7 @@ class Branches(dict[LayerSite, tuple[Branch, ...]]):
                 own = layer * len(SITES) + SITES.index(site), *branch.native
                 found[isinstance(branch, Sparse)].append(own)
         low_rank, sparse = (np.array(own, dtype=np.int64) for own in found)
-        return low_rank.reshape(-1, 6), sparse.reshape(-1, 5)
+        return low_rank.reshape(-1, 7), sparse.reshape(-1, 5)
 
     @cached_property
     def sparse(self) -> Mapping[LayerSite, tuple[Branch, ...]]:

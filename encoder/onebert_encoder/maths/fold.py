@@ -10,9 +10,10 @@ between layers are kept without the bias of the LayerNorm that made them; `prev`
     b_m3' = b_m3 + b_LN1
     prev  = b_LN2                                 the last layer's goes into the head
 
-Every W is W + BA + S where the task has a low-rank or sparse difference. A task's scale of a map's output multiplies
-the map's bias too: b_v + W_v prev, β, b_m2' and the b_m3 in b_m3'. The bias that an adapter's input lacks (β, b_m3)
-goes into the adapter's first bias; the adapter's last bias goes into the row's shift (b_m1', b_m3').
+Every W is W + BA + U Σ R Vᵀ + S where the task has a low-rank difference, one between W's own singular directions, or a
+sparse one. A task's scale of a map's output multiplies the map's bias too: b_v + W_v prev, β, b_m2' and the b_m3 in
+b_m3'. The bias that an adapter's input lacks (β, b_m3) goes into the adapter's first bias; the adapter's last bias goes
+into the row's shift (b_m1', b_m3').
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +23,7 @@ import torch
 from torch import Tensor
 
 from onebert_encoder.base.base import Base
-from onebert_encoder.layout.branches import Bottleneck, Branch, LowRank, Sparse
+from onebert_encoder.layout.branches import Bottleneck, Branch, Core, LowRank, Sparse
 from onebert_encoder.maths.rows import Head, Row
 from onebert_store.file.delta import (
     ADAPTER_DOWN,
@@ -61,11 +62,11 @@ def fold(base: Base, tensors: Mapping[str, Tensor], pooling: str = "mean") -> Ro
         tensors: named as in the delta file; without `head.weight` the row has no head.
         pooling: `cls`, `mean`, `pooler` or `none`.
     """
-    return _Folding(base, expand_cores(base, tensors)).row(pooling)
+    return _Folding(base, tensors).row(pooling)
 
 
 def expand_cores(base: Base, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors with `lora_A.*` and `lora_B.*` in the place of `lora_xs.*`; differentiable in every tensor."""
+    """The tensors with `lora_A.*` and `lora_B.*` in the place of `lora_xs.*`, which PEFT lacks; differentiable."""
     expanded = {name: tensor for name, tensor in tensors.items() if not name.startswith(LORA_XS)}
     for name in tensors.keys() - expanded.keys():
         module, R = name.removeprefix(LORA_XS), tensors[name]
@@ -95,6 +96,11 @@ class _Folding:
         A = self.tensors.get(LORA_A + path)
         return None if A is None else LowRank(A, self.tensors[LORA_B + path])
 
+    def core(self, part: str, layer: int) -> Core | None:
+        path = self.base.anatomy.path(part, layer)
+        R = self.tensors.get(LORA_XS + path)
+        return None if R is None else Core(R, self.base.subspaces.directions(path, len(R)))
+
     def sparse(self, part: str, layer: int) -> Sparse | None:
         path = self.base.anatomy.path(part, layer)
         index = self.tensors.get(SPARSE_INDEX + path)
@@ -113,9 +119,9 @@ class _Folding:
         return bias if scale is None else scale * bias
 
     def apply(self, part: str, layer: int, vector: Tensor) -> Tensor:
-        """(W + BA + S) vector, without forming the sum."""
+        """(W + BA + U Σ R Vᵀ + S) vector, without forming the sum."""
         out = self.base.param(f"W_{part}", layer) @ vector
-        for branch in (self.low_rank(part, layer), self.sparse(part, layer)):
+        for branch in (self.low_rank(part, layer), self.core(part, layer), self.sparse(part, layer)):
             if branch is not None:
                 out = out + branch(vector[None])[0]
         return out
@@ -163,7 +169,8 @@ class _Folding:
 
     def joining(self, site: str, layer: int) -> tuple[Branch, ...]:
         """The branches that add to one product."""
-        joined = (self.join_low_rank(layer, SITES[site]), self.join_sparse(layer, SITES[site]))
+        parts = SITES[site]
+        joined = (self.join_low_rank(layer, parts), *self.join_cores(layer, parts), self.join_sparse(layer, parts))
         return tuple(branch for branch in joined if branch is not None)
 
     def join_low_rank(self, layer: int, parts: Sequence[str]) -> LowRank | None:
@@ -180,6 +187,11 @@ class _Folding:
             (stop - len(block), stop) for block, stop in zip(blocks, stops, strict=True) for _ in range(block.shape[1])
         ]
         return LowRank(A, torch.block_diag(*blocks), torch.tensor(reach) if len(blocks) > 1 else None)
+
+    def join_cores(self, layer: int, parts: Sequence[str]) -> list[Core]:
+        """The cores of several maps, each apart: rows that have other maps share the directions of one map as well."""
+        found = ((i, self.core(part, layer)) for i, part in enumerate(parts))
+        return [Core(one.R, one.shared.among(i, len(parts))) for i, one in found if one is not None]
 
     def join_sparse(self, layer: int, parts: Sequence[str]) -> Sparse | None:
         """The sparse differences of several maps as one, stacked by rows."""

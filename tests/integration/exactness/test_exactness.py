@@ -5,6 +5,7 @@ differences around 1e-6; 1e-4 leaves room for other machines' kernels and is far
 difference in these deltas is as large as the base's own parameters.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
@@ -17,7 +18,7 @@ from bases import FAMILIES, Reference, far_delta, tiny_base, torch_tensors
 from onebert_encoder.base.base import Base, load_base
 from onebert_encoder.base.source import DEFAULT_BASE, find_base
 from onebert_encoder.maths.batch import pack
-from onebert_encoder.maths.fold import fold
+from onebert_encoder.maths.fold import expand_cores, fold
 from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import Rows, diverges_at, stack_rows
 from onebert_encoder.text.tokens import Tokens
@@ -206,6 +207,30 @@ def assert_gradients_of_weights(base: Base, leaves: dict[str, Tensor], own: dict
         if places is not None:
             full = own[f"{module.name}.weight"].grad.view(-1)[places]
             torch.testing.assert_close(leaves[f"sparse_value.{module.name}"].grad, full, rtol=1e-3, atol=2e-4)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_cores_of_many_runs_learn_in_one_batch_as_low_rank_twins_do(family: str) -> None:
+    """The twins have matrices of their own, U Σ R and Vᵀ written out for every run."""
+    base = load_base(str(tiny_base(family)))
+    kinds = ("lora-xs", "lora", "lora-xs", "adapter", "lora-xs", "bitfit")
+    drawn = [torch_tensors(far_delta(base.spec, kind, "mean", labels=3, seed=seed)) for seed, kind in enumerate(kinds)]
+    leaves = [
+        {name: one.requires_grad_() for name, one in tensors.items() if name.startswith("lora_xs")} for tensors in drawn
+    ]
+    texts, of_text = random_texts(base, 18, seed=8), [i % len(kinds) for i in range(18)]
+
+    def learned(make: Callable[[Base, dict[str, Tensor]], dict[str, Tensor]]) -> tuple[Tensor, list[Tensor]]:
+        rows = stack_rows(base, [fold(base, make(base, tensors), "mean") for tensors in drawn])
+        logits = torch.stack(compute_logits(base, rows, pack(base, texts, of_text)))
+        loss = (logits * torch.sin(torch.arange(logits.numel())).view_as(logits)).sum()
+        return logits, list(torch.autograd.grad(loss, [leaf for own in leaves for leaf in own.values()]))
+
+    ours, twins = learned(lambda _, tensors: tensors), learned(expand_cores)
+    torch.testing.assert_close(ours[0], twins[0], rtol=0, atol=TOLERANCE)
+    assert len({len(leaf) for own in leaves for leaf in own.values()}) > 2
+    for one, other in zip(ours[1], twins[1], strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=2e-4)
 
 
 def test_long_sequences_take_the_fused_attention_and_stay_exact() -> None:

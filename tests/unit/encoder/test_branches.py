@@ -2,15 +2,18 @@
 
 import math
 from itertools import accumulate
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from onebert_encoder.compute.kernels import native
 from onebert_encoder.compute.kernels.plain import PlainKernels
 from onebert_encoder.compute.kernels.protocol import Kernels
-from onebert_encoder.layout.branches import Bottleneck, Branch, Joined, LowRank, Sparse
+from onebert_encoder.layout.branches import Bottleneck, Branch, Core, Joined, LowRank, Sparse
+from onebert_encoder.layout.directions import Directions
 from stages import draw, needs_kernels
 
 # Tolerances for sums of up to 384 products, of order 1 to 10. float32: a few hundred roundings of 6e-8. bfloat16: the
@@ -43,9 +46,18 @@ def bottleneck(rank: int, width: int, dtype: torch.dtype, seed: int) -> Bottlene
     return Bottleneck(down / width**0.5, c, down.T / rank**0.5).to(dtype)
 
 
+def directions(rank: int, into: int, out: int, dtype: torch.dtype, seed: int) -> Directions:
+    down, up = draw(rank, into, dtype=torch.float32, seed=seed), draw(rank, out, dtype=torch.float32, seed=seed + 1)
+    return Directions(down / into**0.5, up.T / rank**0.5).to(dtype)
+
+
 def exact(branch: Branch, x: Tensor) -> Tensor:
     """[tokens, out] in float64, by a dense matrix."""
     x = x.double()
+    if isinstance(branch, Core):
+        rank = len(branch.R)
+        up, down = branch.shared.up[:, :rank].double(), branch.shared.down[:rank].double()
+        return x @ (up @ branch.R.double() @ down).T
     if isinstance(branch, LowRank):
         return x @ (branch.B.double() @ branch.A.double()).T
     if isinstance(branch, Sparse):
@@ -110,12 +122,66 @@ def test_what_a_column_reaches_is_all_that_it_adds_to(
     torch.testing.assert_close(got.double(), want, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
 
 
+@pytest.mark.parametrize("kernels", ["plain", "training", pytest.param("native", marks=needs_kernels)])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("out", [33, 64])
+def test_cores_of_any_rank_share_directions_beside_other_branches(kernels: str, dtype: torch.dtype, out: int) -> None:
+    """Two maps of one product; rows that change one of them, both or neither, some with branches of their own."""
+    first, second = (directions(17, 40, out, dtype, seed).among(seed, 2) for seed in range(2))
+
+    def core(shared: Directions, rank: int) -> Core:
+        return Core(draw(rank, rank, dtype=torch.float32, seed=rank), shared).to(dtype)
+
+    rows: list[tuple[Branch, ...]] = [
+        (core(first, 4), core(second, 17)),
+        (low_rank(3, 40, 2 * out, dtype, 0),),
+        (),
+        (core(second, 1),),
+        (low_rank(2, 40, 2 * out, dtype, 1), core(first, 9), sparse(50, 40, 2 * out, dtype, 1)),
+        (core(first, 9),),
+    ]
+    y, x = draw(sum(SPANS), 2 * out, dtype=dtype), draw(sum(SPANS), 40, dtype=dtype, seed=1)
+    want = y.double()
+    for start, stop, own in spans_of(rows):
+        want[start:stop] += sum(exact(branch, x[start:stop]) for branch in own)
+    with torch.set_grad_enabled(kernels == "training"):
+        made = kernels_of("native" if kernels == "native" else "plain", dtype)
+        got = made.add_branches(y.clone(), x, spans_of(rows))
+    torch.testing.assert_close(got.double(), want, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+
+
+def test_rows_that_share_directions_take_two_products_with_them_together() -> None:
+    class Products(TorchDispatchMode):
+        def __init__(self, *shared: Tensor) -> None:
+            super().__init__()
+            self.addresses, self.counted = [one.data_ptr() for one in shared], 0
+
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            read = [one.data_ptr() for one in args if isinstance(one, Tensor)]
+            self.counted += not function.is_view and any(address in self.addresses for address in read)
+            return function(*args, **(kwargs or {}))
+
+    shared = directions(8, 40, 40, torch.float32, 0)
+    cores = [Core(draw(rank, rank, dtype=torch.float32), shared) for rank in (8, 2, 5, 8, 3, 1)]
+    x = draw(sum(SPANS), 40, dtype=torch.float32)
+    for grads in (False, True):
+        with torch.set_grad_enabled(grads), Products(shared.down, shared.up) as products:
+            kernels_of("plain", torch.float32).add_branches(x.clone(), x, spans_of([(core,) for core in cores]))
+        assert products.counted == 2
+
+
 @needs_kernels
 @pytest.mark.parametrize("dtype", DTYPES)
 @torch.no_grad()
 def test_a_span_has_the_same_bits_alone_and_among_others_and_keeps_its_poison(dtype: torch.dtype) -> None:
+    shared = directions(7, 33, 33, dtype, 9)
     branches: list[tuple[Branch, ...]] = [
-        (low_rank(5, 33, 33, dtype, i), sparse(90, 33, 33, dtype, i), bottleneck(6, 33, dtype, i))
+        (
+            low_rank(5, 33, 33, dtype, i),
+            Core(draw(2 + i, 2 + i, dtype=dtype, seed=i).T, shared),
+            sparse(90, 33, 33, dtype, i),
+            bottleneck(6, 33, dtype, i),
+        )
         for i in range(len(SPANS))
     ]
     y, x = draw(sum(SPANS), 33, dtype=dtype), draw(sum(SPANS), 33, dtype=dtype, seed=1)

@@ -36,7 +36,7 @@ from onebert_encoder.maths.rows import POOLED, Rows, diverges_at, stack_rows
 from onebert_encoder.text.tokens import Tokens
 from stages import needs_int8, needs_kernels
 
-KINDS = ("bitfit", "gains", "lora", "spafit", "sparse", "adapter", "scale", "output-scale", "everything")
+KINDS = ("bitfit", "gains", "lora", "spafit", "sparse", "adapter", "scale", "output-scale", "everything", "lora-xs")
 DTYPES = [torch.float32, torch.bfloat16, pytest.param(torch.int8, marks=needs_int8)]
 # Of vectors of order 1 to 4. float32: sums in another order. bfloat16: here only what products read is rounded, there
 # each result too, to 8 bits three times a layer. int8: bfloat16 around it, and a number that lies between two of the

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from onebert_encoder.compute.kernels.gpu import kernels as gpu
 from onebert_encoder.compute.kernels.gpu.kernels import GpuKernels
-from onebert_encoder.layout.branches import Bottleneck, Branch, Branches, Joined, LowRank, Sparse
+from onebert_encoder.layout.branches import Bottleneck, Branch, Branches, Core, Joined, LowRank, Sparse
+from onebert_encoder.layout.directions import Directions
 from stages import draw, stage_of
 
 pytest.importorskip("triton", reason="Triton exists for Linux alone")
@@ -38,6 +39,10 @@ def adapter(rank: int, width: int, dtype: torch.dtype, seed: int) -> Bottleneck:
 
 def exact(branch: Branch, x: Tensor) -> Tensor:
     x = x.double()
+    if isinstance(branch, Core):
+        rank = len(branch.R)
+        up, down = branch.shared.up[:, :rank].double(), branch.shared.down[:rank].double()
+        return x @ (up @ branch.R.double() @ down).T
     if isinstance(branch, LowRank):
         return x @ (branch.B.double() @ branch.A.double()).T
     assert isinstance(branch, Bottleneck)
@@ -78,6 +83,20 @@ def test_ranks_of_all_sizes_in_one_batch(dtype: torch.dtype, into: int, out: int
         out,
         dtype,
     )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, HALF])
+@pytest.mark.parametrize(("into", "out"), [(48, 48), (65, 100)])
+def test_cores_of_all_ranks_share_directions_beside_low_rank_branches(dtype: torch.dtype, into: int, out: int) -> None:
+    down, up = (draw(48, width, dtype=torch.float32, seed=width + 1, device=DEVICE) for width in (into, out))
+    shared = Directions(down / into**0.5, up.T / 7).among(1, 2).to(dtype)
+    cores = [
+        Core(draw(rank, rank, dtype=torch.float32, seed=rank, device=DEVICE) / rank**0.5, shared).to(dtype)
+        for rank in (1, 16, 3, 48)
+    ]
+    own = low_rank(20, into, 2 * out, dtype, 0)
+    rows = [(cores[0],), (cores[1], own), (own,), (own, cores[2]), (cores[3],)]
+    assert_joined([(*span, branches) for span, branches in zip(SPANS, rows, strict=True)], into, 2 * out, dtype)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, HALF])

@@ -32,7 +32,19 @@ pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 ON_GPU = torch.cuda.is_available()
 DEVICE = "cuda" if ON_GPU else "cpu"
 DTYPE = torch.bfloat16 if ON_GPU else torch.float32
-KINDS = ("bitfit", "gains", "layernorm", "frozen", "lora", "scale", "sparse", "lora", "adapter", "output-scale")
+KINDS = (
+    "bitfit",
+    "gains",
+    "layernorm",
+    "frozen",
+    "lora",
+    "scale",
+    "sparse",
+    "lora",
+    "adapter",
+    "output-scale",
+    "lora-xs",
+)
 
 
 class Imitation:
@@ -135,8 +147,9 @@ def test_batches_of_one_size_and_any_other_content(recorder: Any) -> None:
         [([9, 5], [9, 1]), ([16], [9]), ([9, 7], [9, 9]), ([10], [9]), ([4, 7], [2, 9]), ([16], [9])],
         [([9, 5], [6, 1]), ([16], [6]), ([9, 7], [6, 6]), ([10], [6]), ([4, 7], [2, 6]), ([16], [6])],
         [([9, 5], [10, 1]), ([16], [10]), ([9, 7], [10, 10]), ([10], [10]), ([4, 7], [2, 10]), ([16], [10])],
+        [([9, 5], [11, 1]), ([16], [11]), ([9, 7], [11, 11]), ([10], [11]), ([4, 7], [2, 11]), ([16], [11])],
     ],
-    ids=["low rank", "adapters", "scales", "scales of outputs"],
+    ids=["low rank", "adapters", "scales", "scales of outputs", "cores"],
 )
 def test_rows_that_change_more_than_biases_are_recorded(recorder: Any, mixtures: list[Any]) -> None:
     base, rows = zoo()

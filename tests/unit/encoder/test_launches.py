@@ -85,6 +85,9 @@ def launches(monkeypatch: pytest.MonkeyPatch, kinds: tuple[str, ...], tasks: int
     batch = pack(base, [Tokens([5] * n, [0] * n) for n in lengths], range(tasks))
     mode = Launches()
     kernels, heads = mode.kernels()
+    # The pass in one call is for CPUs alone, and looking for it computes at first.
+    for module in (encoder, predict):
+        monkeypatch.setattr(module, "choose_forward", lambda *_: None)
     monkeypatch.setattr(encoder, "choose_kernels", lambda *_: kernels)
     monkeypatch.setattr(predict, "choose_heads", lambda *_: heads)
     with torch.inference_mode(), mode:
@@ -92,7 +95,9 @@ def launches(monkeypatch: pytest.MonkeyPatch, kinds: tuple[str, ...], tasks: int
     return mode.counted
 
 
-@pytest.mark.parametrize("kinds", [("bitfit",), ("bitfit", "gains"), ("lora",), ("adapter", "bitfit", "lora")])
+@pytest.mark.parametrize(
+    "kinds", [("bitfit",), ("bitfit", "gains"), ("lora",), ("lora-xs",), ("adapter", "bitfit", "lora")]
+)
 def test_many_tasks_take_as_many_launches_as_few(monkeypatch: pytest.MonkeyPatch, kinds: tuple[str, ...]) -> None:
     few, many = (launches(monkeypatch, kinds, tasks) for tasks in (len(kinds), 60))
     assert few == many
@@ -103,5 +108,8 @@ def test_biases_take_nothing_but_the_layers_and_branches_two_launches_each(monke
     assert biases.total() == LAYERS * OF_A_LAYER + AROUND
     low_rank = launches(monkeypatch, ("lora",), 20)
     assert low_rank - biases == Counter(shrink=LAYERS, expand=LAYERS)
+    # Queries, keys and values one after the other; the outputs of attention and both maps of the MLP.
+    cores = launches(monkeypatch, ("lora-xs",), 20)
+    assert cores - biases == Counter(shrink=6 * LAYERS, expand=6 * LAYERS)
     adapters = launches(monkeypatch, ("adapter",), 20)
     assert adapters - biases == Counter(shrink=2 * LAYERS, expand=2 * LAYERS)

@@ -58,3 +58,22 @@ def test_replaced_parameters_keep_the_directions_that_were_loaded() -> None:
     ):
         assert one.dtype == torch.float32
         torch.testing.assert_close(one, other, rtol=0, atol=0)
+
+
+def test_rows_of_ranks_that_differ_little_share_one_matrix() -> None:
+    subspaces = Subspaces(weights())
+    shared = subspaces.directions("wide", 5)
+    assert subspaces.directions("wide", 8) is subspaces.directions("wide", 3) is shared
+    assert shared.among(1, 3).to(torch.bfloat16) is shared.among(1, 3).to(torch.bfloat16)
+    assert shared.to(torch.float32) is shared
+    assert subspaces.directions("wide", 11).down.shape == (12, 30)
+
+
+def test_a_training_may_use_what_an_answer_asked_for_first() -> None:
+    subspaces = Subspaces(weights())
+    with torch.inference_mode():
+        subspaces.directions("wide", 5).among(1, 3).to(torch.bfloat16)
+    shared = subspaces.directions("wide", 5).among(1, 3).to(torch.bfloat16)
+    x = torch.ones(2, 30, dtype=torch.bfloat16, requires_grad=True)
+    (x @ shared.down.T @ shared.up.T).sum().backward()
+    assert x.grad is not None

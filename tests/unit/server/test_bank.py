@@ -182,6 +182,16 @@ def test_a_thousand_bitfit_tasks_take_seven_hidden_sizes_a_layer_and_their_heads
     assert bank.num_bytes == 1000 * (shift + head) * 4 + empty
 
 
+def test_lora_xs_tasks_take_their_cores_beside_biases_and_heads() -> None:
+    """The singular directions are the base's, and no row is charged for them."""
+    tensors = far_delta(base().spec, "lora-xs", "mean", labels=2, seed=0)
+    bank, frozen = Bank(base()), Bank(base())
+    bank.install(fold(base(), torch_tensors(tensors), "mean"))
+    frozen.install(row(0, "frozen"))
+    cores = sum(one.size for name, one in tensors.items() if name.startswith("lora_xs"))
+    assert bank.num_bytes - frozen.num_bytes == 4 * cores
+
+
 def test_what_is_resident_is_counted_and_given_back() -> None:
     bank = Bank(base())
     slots = [bank.install(row(seed)) for seed in range(20)]

@@ -10,7 +10,8 @@ from torch.nn import functional as F
 
 from onebert_encoder.compute.kernels.plain import PlainKernels
 from onebert_encoder.compute.kernels.protocol import Gain, Kernels
-from onebert_encoder.layout.branches import Bottleneck, Branches, LowRank, Sparse
+from onebert_encoder.layout.branches import Bottleneck, Branches, Core, LowRank, Sparse
+from onebert_encoder.layout.directions import Directions
 from onebert_encoder.layout.dropout import Dropout
 from onebert_encoder.layout.stage import Stage
 
@@ -90,6 +91,7 @@ def _sample(kernels: Kernels, device: torch.device, dtype: torch.dtype, h: int, 
     indices = torch.tensor([[0, 0, h - 1], [1, h - 1, 2]], device=device)
     branches = (
         LowRank(draw(3, h) / h, draw(h, 3)).to(dtype),
+        Core(draw(3, 3), Directions(draw(4, h) / h, draw(4, h).T)).to(dtype),
         Bottleneck(draw(5, h) / h, draw(1, 5)[0], draw(h, 5)).to(dtype),
         Sparse(indices, draw(1, 3)[0], (h, h)),
     )

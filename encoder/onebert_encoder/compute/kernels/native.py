@@ -23,7 +23,7 @@ logger = logging.getLogger("onebert.kernels")
 
 _SUFFIX = {torch.float32: "f32", torch.bfloat16: "bf16"}
 # Numbers of 64 bits in the structures of branches.h: start and stop of a span, and `native` of its branch.
-_OF_LOW_RANK, _OF_SPARSE = 7, 6
+_OF_LOW_RANK, _OF_SPARSE = 8, 6
 
 _POINTER, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
 _SIGNATURES = {
@@ -102,7 +102,7 @@ class NativeKernels:
         return join(branches.__getitem__, stage.spans)
 
     def add_branches(self, y: Tensor, x: Tensor, joined: Sequence[Joined]) -> Tensor:
-        """Writes into `y`: one call for all low-rank branches and adapters, one for all sparse branches."""
+        """Writes into `y`: one call for all sparse branches, one for all others."""
         low_rank, sparse = array("q"), array("q")
         for start, stop, branches in joined:
             for branch in branches:

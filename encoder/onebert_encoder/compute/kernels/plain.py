@@ -1,6 +1,7 @@
 """The kernels in PyTorch's own operations: on every device, differentiable, with dropout; the reference in tests."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 import torch
@@ -9,7 +10,8 @@ from torch.nn import functional as F
 
 from onebert_encoder.compute.kernels.protocol import Gain
 from onebert_encoder.compute.linear import Linear
-from onebert_encoder.layout.branches import Branches, Joined, LayerSite, join
+from onebert_encoder.layout.branches import Branch, Branches, Core, Joined, LayerSite, join
+from onebert_encoder.layout.directions import Directions
 from onebert_encoder.layout.dropout import NO_DROPOUT, Dropout
 from onebert_encoder.layout.stage import Bucket, Stage
 
@@ -65,7 +67,7 @@ class PlainKernels:
         return join(branches.__getitem__, stage.spans)
 
     def add_branches(self, y: Tensor, x: Tensor, joined: Sequence[Joined]) -> Tensor:
-        """Takes one span after the other; writes into `y` where there are no gradients."""
+        """Takes one span after the other, cores together; writes into `y` where there are no gradients."""
         return _add_apart(y, x, joined) if torch.is_grad_enabled() else add_in_place(y, x, joined)
 
     def _attend_bucket(self, qkv: Tensor, bucket: Bucket, num_heads: int) -> Tensor:
@@ -94,9 +96,12 @@ def normalize(x: Tensor, gain: Gain, eps: float) -> Tensor:
 
 
 def add_in_place(y: Tensor, x: Tensor, joined: Sequence[Joined]) -> Tensor:
-    """Adds the branches of one span after the other to `y` itself, without gradients."""
+    """Adds the branches to `y` itself, without gradients."""
+    for i, added in _added_by_cores([x[start:stop] for start, stop, _ in joined], joined):
+        start, stop, _ = joined[i]
+        y[start:stop] += added
     for start, stop, branches in joined:
-        for branch in branches:
+        for branch in _apart(branches):
             y[start:stop] += branch(x[start:stop])
     return y
 
@@ -108,9 +113,33 @@ def _add_apart(y: Tensor, x: Tensor, joined: Sequence[Joined]) -> Tensor:
     """
     edges = [0, *(edge for start, stop, _ in joined for edge in (start, stop)), len(y)]
     lengths = [stop - start for start, stop in pairwise(edges)]
-    parts, own_x = list(torch.split(y, lengths)), torch.split(x, lengths)
     # Parts 1, 3, 5, ... are the spans with branches; the others, which may be empty, lie between them.
-    for i, (_, _, branches) in zip(range(1, len(parts), 2), joined, strict=True):
-        for branch in branches:
-            parts[i] = parts[i] + branch(own_x[i])
+    parts, own_x = list(torch.split(y, lengths)), torch.split(x, lengths)[1::2]
+    for i, added in _added_by_cores(own_x, joined):
+        parts[2 * i + 1] = parts[2 * i + 1] + added
+    for i, (_, _, branches) in enumerate(joined):
+        for branch in _apart(branches):
+            parts[2 * i + 1] = parts[2 * i + 1] + branch(own_x[i])
     return torch.cat(parts)
+
+
+def _apart(branches: Sequence[Branch]) -> list[Branch]:
+    """Those that share nothing with other rows."""
+    return [branch for branch in branches if not isinstance(branch, Core)]
+
+
+def _added_by_cores(x: Sequence[Tensor], joined: Sequence[Joined]) -> Iterator[tuple[int, Tensor]]:
+    """By span, what its cores add to its tokens `x`; two products for all the spans that share directions."""
+    sharing: defaultdict[Directions, list[tuple[int, Tensor]]] = defaultdict(list)
+    for i, (_, _, branches) in enumerate(joined):
+        for branch in branches:
+            if isinstance(branch, Core):
+                sharing[branch.shared].append((i, branch.R))
+    for shared, members in sharing.items():
+        rank = max(len(R) for _, R in members)
+        lengths = [len(x[i]) for i, _ in members]
+        low = (torch.cat([x[i] for i, _ in members]) @ shared.down[:rank].T).split(lengths)
+        # A row of a smaller rank has nothing along the directions behind its own.
+        own = [F.pad(part[:, : len(R)] @ R.T, (0, rank - len(R))) for part, (_, R) in zip(low, members, strict=True)]
+        added = torch.cat(own) @ shared.up[:, :rank].T
+        yield from zip((i for i, _ in members), added.split(lengths), strict=True)

@@ -25,11 +25,12 @@ struct BranchScratch {
 constexpr int64_t TOKENS = 4, RANKS = 4, CHUNK = 32;
 
 // y += f(x Aᵀ + c) Bᵀ: A [rank, in], B [out, rank] column by column; c [rank], or null where there is neither c nor f;
+// core R [rank, rank] column by column, with which y += x Aᵀ Rᵀ Bᵀ and other branches may have the same A and B, or null;
 // reach [rank, 2], from which to which output a column of B is not zero, or null where this is anywhere.
 template <typename T>
 struct LowRank {
     int64_t start, stop, rank;
-    const T *A, *B, *c;
+    const T *A, *B, *c, *core;
     const int64_t *reach;
 };
 
@@ -93,16 +94,26 @@ inline int64_t whole_ranks(int64_t rank) { return (rank + RANKS - 1) / RANKS * R
 
 template <typename T>
 int64_t floats(const LowRank<T> &branch, int64_t) {
-    return TOKENS * whole_ranks(branch.rank);
+    return (branch.core ? 2 : 1) * TOKENS * whole_ranks(branch.rank);
 }
 
-// Adds a low-rank or bottleneck branch; any scratch memory holds x Aᵀ of TOKENS tokens.
+// q[t] = R p[t] for R [rank, rank] column by column.
+template <typename T>
+inline void turn(const float *p, const T *R, int64_t rank, int64_t stride, float *q) {
+    std::fill(q, q + TOKENS * stride, 0.0f);
+    for (int t = 0; t < TOKENS; ++t)
+        for (int64_t k = 0; k < rank; ++k)
+#pragma omp simd
+            for (int64_t j = 0; j < rank; ++j) q[t * stride + j] += p[t * stride + k] * load(R[k * rank + j]);
+}
+
+// Adds a low-rank, core or bottleneck branch; any scratch memory holds x Aᵀ of TOKENS tokens, and behind it x Aᵀ Rᵀ.
 template <typename T, typename Y, typename X>
 void add(const LowRank<T> &branch, int64_t start, int64_t stop, const Lines<Y> &y, const Lines<X> &x, BranchScratch scratch) {
-    float *p = scratch.any;
     const int64_t in = x.width;
     const int64_t stride = whole_ranks(branch.rank);
     for (int64_t token = start; token < stop; token += TOKENS) {
+        float *p = scratch.any;
         const X *own[TOKENS];
         for (int t = 0; t < TOKENS; ++t) own[t] = x.of(std::min(token + t, stop - 1));
         for (int64_t j = 0; j < branch.rank; j += RANKS) {
@@ -116,6 +127,11 @@ void add(const LowRank<T> &branch, int64_t start, int64_t stop, const Lines<Y> &
             for (int t = 0; t < TOKENS; ++t)
 #pragma omp simd
                 for (int64_t j = 0; j < branch.rank; ++j) p[t * stride + j] = gelu(p[t * stride + j] + load(branch.c[j]));
+        if (branch.core) {
+            float *turned = p + TOKENS * stride;
+            turn(p, branch.core, branch.rank, stride, turned);
+            p = turned;
+        }
         for (int64_t j = 0, next; j < branch.rank; j = next) {
             const int64_t *reach = branch.reach ? branch.reach + 2 * j : nullptr;
             for (next = j + 1; next < branch.rank && (!reach || std::equal(reach, reach + 2, branch.reach + 2 * next));) ++next;

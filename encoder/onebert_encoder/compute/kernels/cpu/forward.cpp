@@ -13,12 +13,12 @@ constexpr int64_t PHASES_OF_LAYER = 18, PHASES_OUTSIDE = 2;
 
 template <typename T>
 int64_t scratch_floats(const Job<T> &job, int64_t h, int64_t f, int64_t heads) {
-    int64_t longest = 0, rank = 0;
+    int64_t longest = 0, low_rank = 0;
     for (int64_t i = 0; i < job.sequences; ++i) longest = std::max<int64_t>(longest, job.edges[i + 1] - job.edges[i]);
     if (job.sites)
         for (const Site<T> *site = job.sites + job.first_layer * SITES; site < job.sites + job.last_layer * SITES; ++site)
-            for (int64_t i = 0; i < site->low_ranks; ++i) rank = std::max(rank, site->low_rank[i].rank);
-    const int64_t branches = job.sites ? std::max(TOKENS * whole_ranks(rank), std::max(h, f) * LANES) : 0;
+            for (int64_t i = 0; i < site->low_ranks; ++i) low_rank = std::max(low_rank, floats(site->low_rank[i], h));
+    const int64_t branches = job.sites ? std::max(low_rank, std::max(h, f) * LANES) : 0;
     return std::max({Head::floats(longest, h / heads), branches, 3 * h});
 }
 

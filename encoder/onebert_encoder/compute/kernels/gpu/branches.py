@@ -17,6 +17,7 @@ _RANK = tl.constexpr(Tile.RANK.value)
 _DOWN = tl.constexpr(Tile.DOWN.value)
 _UP = tl.constexpr(Tile.UP.value)
 _BIAS = tl.constexpr(Tile.BIAS.value)
+_CORE = tl.constexpr(Tile.CORE.value)
 _FIELDS = tl.constexpr(len(Tile))
 _TOKENS = tl.constexpr(TILE_TOKENS)
 _BLOCK = tl.constexpr(RANK_BLOCK)
@@ -69,18 +70,35 @@ def expand(
     WIDTH: tl.constexpr,
     C_BLOCK: tl.constexpr,
 ) -> None:
-    """y += low Bᵀ; one program: a tile's tokens, C_BLOCK columns of y."""
+    """y += low Bᵀ, or low Rᵀ Bᵀ where the branch has a core; one program: a tile's tokens, C_BLOCK columns of y.
+
+    Every program of a tile computes low Rᵀ anew: R is small, and another launch would cost more.
+    """
     tile = tiles + tl.program_id(0) * _FIELDS
     start, stop, rank = tl.load(tile + _START), tl.load(tile + _STOP), tl.load(tile + _RANK)
     if rank == 0:
         return
     up = tl.multiple_of(tl.load(tile + _UP).to(tl.pointer_type(y.dtype.element_ty)), 16)
+    core = tl.load(tile + _CORE)
     token, column = start + tl.arange(0, _TOKENS), tl.program_id(1) * C_BLOCK + tl.arange(0, C_BLOCK)
     is_token, inside = (token < stop)[:, None], (column < WIDTH)[None, :]
     total = tl.zeros([_TOKENS, C_BLOCK], tl.float32)
     for begin in range(0, rank, _BLOCK):
         of_rank = begin + tl.arange(0, _BLOCK)
-        low_part = tl.load(low + token[:, None] * (low_blocks * _BLOCK) + of_rank[None, :], mask=is_token, other=0.0)
+        if core == 0:
+            low_part = tl.load(
+                low + token[:, None] * (low_blocks * _BLOCK) + of_rank[None, :], mask=is_token, other=0.0
+            )
+        else:
+            turned = tl.zeros([_TOKENS, _BLOCK], tl.float32)
+            for first in range(0, rank, _BLOCK):
+                of_low = first + tl.arange(0, _BLOCK)
+                address = low + token[:, None] * (low_blocks * _BLOCK) + of_low[None, :]
+                read = tl.load(address, mask=is_token, other=0.0)
+                address = core.to(tl.pointer_type(y.dtype.element_ty)) + of_low[:, None] * rank + of_rank[None, :]
+                core_part = tl.load(address, mask=(of_low < rank)[:, None] & (of_rank < rank)[None, :], other=0.0)
+                turned = tl.dot(read, core_part, turned, input_precision="ieee")
+            low_part = turned.to(low.dtype.element_ty)
         address = up + of_rank[:, None] * WIDTH + column[None, :]
         up_part = tl.load(address, mask=(of_rank < rank)[:, None] & inside, other=0.0)
         total = tl.dot(low_part, up_part, total, input_precision="ieee")

@@ -107,7 +107,7 @@ class GpuKernels:
         return z
 
     def join(self, branches: Sequence[Branches], stage: Stage) -> "GpuBranches":
-        """Tiles for low-rank branches and adapters, uploaded in one copy; spans for sparse branches.
+        """Tiles for all branches but sparse ones, uploaded in one copy; spans for these.
 
         Where a matrix does not begin at a multiple of 16 bytes, all branches stay spans.
         """
@@ -120,7 +120,7 @@ class GpuKernels:
         return GpuBranches(blocks, on_device, join(lambda row: branches[row].sparse, stage.spans))
 
     def add_branches(self, y: Tensor, x: Tensor, joined: "GpuJoined") -> Tensor:
-        """Low-rank branches and adapters of all rows in two launches; sparse branches span by span."""
+        """A branch of every row in two launches, sparse ones span by span."""
         for tiles, low_blocks in joined.turns:
             self._add_tiles(y, x, tiles, low_blocks)
         return _add_spans(y, x, joined.spans)

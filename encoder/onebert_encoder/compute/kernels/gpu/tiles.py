@@ -16,7 +16,7 @@ RANK_BLOCK = 16
 
 
 class Tile(IntEnum):
-    """The fields of a tile: some tokens of one span, and a branch of its row, whose `native` is RANK to BIAS."""
+    """The fields of a tile: some tokens of one span, and a branch of its row: RANK to CORE begin its `native`."""
 
     START = 0
     STOP = 1
@@ -24,6 +24,7 @@ class Tile(IntEnum):
     DOWN = 3
     UP = 4
     BIAS = 5
+    CORE = 6
 
 
 Turn = tuple[LayerSite, int]
@@ -31,7 +32,7 @@ Turn = tuple[LayerSite, int]
 
 
 def tiles_of(branches: Sequence[Branches], spans: Sequence[tuple[int, int, int]]) -> tuple[list[Turn], Array]:
-    """The turns in which low-rank branches and adapters are computed, and their tiles: [turns, tiles, fields].
+    """The turns in which branches that are not sparse are computed, and their tiles: [turns, tiles, fields].
 
     Two branches of one span have different turns, since both add to the same numbers and must not be computed at once.
     A span, (row, start, stop), that has fewer branches at a site than others has tiles of rank 0.
