@@ -87,6 +87,18 @@ def test_changed_labels_are_found_first():
     assert all(one.suggested == truth[one.row] for one in found if one.row < 30)
 
 
+def test_the_only_row_of_a_label_is_no_suspect():
+    """No fold without it has seen its label, so that all of them are sure of another one."""
+    rng = np.random.default_rng(5)
+    truth = rng.integers(0, 2, 100)
+    vectors = (np.eye(2)[truth] * 4 + rng.normal(size=(100, 2))).astype(np.float32)
+    gold = truth.copy()
+    gold[7], gold[8] = 2, 1 - gold[8]
+    found = find_suspects(out_of_fold(["a", "b", "c"], vectors, Split(tuple(map(str, range(100))), gold)), gold)
+    assert found[0].row == 8
+    assert 7 not in [one.row for one in found]
+
+
 def ask(*arguments):
     app = typer.Typer()
     app.command()(check)

@@ -30,16 +30,19 @@ def find_suspects(probabilities: Floats, gold: Indices) -> list[Suspect]:
     """Rows of which another label than theirs is the most probable, the surest first, as many as are probably wrong.
 
     How many that are, rows tell that are confidently of a label (`wrong_labels`). Which, the ratio of two probabilities
-    tells: where labels are many, their difference is small for rows that no label fits, too.
+    tells: where labels are many, their difference is small for rows that no label fits, too. The only row of a label is
+    no suspect: nothing without it knows the label.
 
     Args:
         probabilities: [rows, labels], by models that were not trained on the row.
         gold: [rows], the labels that the rows have.
     """
+    judged = np.bincount(gold)[gold] > 1
     best = probabilities.argmax(axis=1)
     ratio = probabilities[np.arange(len(gold)), gold] / probabilities.max(axis=1)
-    other = np.flatnonzero(best != gold)
-    order = other[np.argsort(ratio[other], kind="stable")][: round(wrong_labels(probabilities, gold))]
+    other = np.flatnonzero(judged & (best != gold))
+    wrong = round(wrong_labels(probabilities[judged], gold[judged]))
+    order = other[np.argsort(ratio[other], kind="stable")][:wrong]
     return [Suspect(int(row), int(gold[row]), int(best[row]), float(ratio[row])) for row in order]
 
 
