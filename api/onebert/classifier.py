@@ -86,6 +86,7 @@ class Classifier:
         Raises:
             InvalidInput: the task does not take such an input, or does not answer about whole texts; there is no such
                 method.
+            AnswerNotFinite: the answer, or what it owes to a word, is not a finite number.
         """
         self._check(one, 0)
         if method not in METHODS:

@@ -23,7 +23,7 @@ from onebert_encoder.maths.fold import fold, to_tensors
 from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import Row, stack_rows
 from onebert_encoder.text.tokens import Text
-from onebert_store.errors import InvalidInput
+from onebert_store.errors import AnswerNotFinite, InvalidInput
 from onebert_store.file.delta import Delta
 from onebert_store.file.manifest import Manifest
 
@@ -61,13 +61,19 @@ class TextExplainer:
         return cls(base, row, delta.manifest)
 
     def answers(self, texts: Sequence[Text]) -> list[Prediction]:
-        """The answers to texts."""
+        """The answers to texts.
+
+        Raises:
+            AnswerNotFinite: one is NaN or infinite.
+        """
         tokens = self._base.tokenizer.encode(texts, self._outputs.max_length)
         found: list[Prediction] = []
         for start in range(0, len(tokens), _TEXTS):
             part = tokens[start : start + _TEXTS]
             with torch.inference_mode():
                 logits = compute_logits(self._base, self._rows, pack(self._base, part, [0] * len(part)))
+            if not all(one.isfinite().all() for one in logits):
+                raise AnswerNotFinite("the answer to this text, or to it without a word, is not a finite number")
             answers = [answer(one.float().cpu().numpy(), self._outputs) for one in logits]
             found += [one for one in answers if isinstance(one, Prediction)]
         return found

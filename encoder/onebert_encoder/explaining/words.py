@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
+from math import isfinite
 from typing import Literal, NamedTuple, get_args
 
 from onebert_encoder.answering.results import Prediction
 from onebert_encoder.answering.stretches import word_tokens
 from onebert_encoder.text.tokens import Alignment, Text
+from onebert_store.errors import AnswerNotFinite
 
 Field = Literal["text", "text_pair"]
 Method = Literal["occlusion", "gradient_times_input"]
@@ -113,7 +115,13 @@ def explain_by_occlusion(whole: Prediction, stretches: Sequence[Stretch], left: 
 
 
 def explanation(method: Method, label: str, stretches: Sequence[Stretch], effects: Sequence[float]) -> Explanation:
-    """Stretches with their effects."""
+    """Stretches with their effects.
+
+    Raises:
+        AnswerNotFinite: an effect is NaN or infinite.
+    """
+    if not all(map(isfinite, effects)):
+        raise AnswerNotFinite("what the answer owes to a word is not a finite number")
     both = zip(stretches, effects, strict=True)
     words = [WordEffect(FIELDS[one.half], one.start, one.end, effect) for one, effect in both]
     return Explanation(method, label, words)

@@ -122,6 +122,23 @@ def test_what_is_explained_is_a_text_or_rows(made, tmp_path):
         assert "a TEXT, or the two of a pair, or --data" in " ".join(done.output.replace("│", " ").split())
 
 
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_what_is_no_number_is_said_in_one_line(made, tmp_path, options):
+    _, delta = made()
+    file = tmp_path / "far.safetensors"
+    save(
+        file,
+        Delta(
+            delta.manifest,
+            delta.tensors | {"head.weight": (np.sign(delta.tensors["head.weight"]) * 3e38).astype(np.float32)},
+        ),
+    )
+    data = tmp_path / "rows.csv"
+    data.write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in ROWS))
+    assert "is not a finite number" in str(run(explain, file, TEXT, "--layers", *options).exception)
+    assert "a loss is NaN or infinite" in str(run(explain, file, "--data", data, *options).exception)
+
+
 @pytest.mark.parametrize("text", [" ", "\udcff late"])
 def test_a_text_that_is_none_is_one_line(made, text):
     file, _ = made()

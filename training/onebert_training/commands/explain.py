@@ -17,7 +17,7 @@ from onebert_encoder.explaining.texts import TextExplainer
 from onebert_encoder.maths.fold import to_tensors
 from onebert_encoder.text.tokens import Text, Tokens
 from onebert_store.command import console
-from onebert_store.errors import InvalidData, InvalidInput
+from onebert_store.errors import AnswerNotFinite, InvalidData, InvalidInput, NotFinite
 from onebert_store.file.delta import Delta, check
 from onebert_store.file.format import load
 from onebert_store.file.strict_json import shown
@@ -97,6 +97,8 @@ def _removed_for_text(loaded: Loaded, text: Text, whole: Prediction) -> list[dic
     tokens = loaded.base.tokenizer.encode([text], manifest.max_length)
     found = []
     for removed, [logits] in zip(loaded.removed, loaded.rows.logits(tokens), strict=True):
+        if not logits.isfinite().all():
+            raise AnswerNotFinite(f"the answer without {_named(_part(removed))} is not a finite number")
         left = answer(logits.float().cpu().numpy(), manifest)
         if isinstance(left, Prediction) and removed.kind != "whole":
             found.append(_part(removed) | {"score": whole.score - float(left.scores[whole.best])})
@@ -167,16 +169,24 @@ def _losses(objective: Objective, targets: Sequence[Tensor], logits: Sequence[Se
 
     Raises:
         InvalidData: no row has one.
+        NotFinite: a loss is NaN or infinite.
     """
     kept = [i for i, target in enumerate(targets) if objective.has_target(target)]
     if not kept:
         raise InvalidData("nothing is left of the rows' labels in the tokens that the delta reads")
     chosen = [targets[i] for i in kept]
-    return [float(objective.loss([torch.from_numpy(each[i]) for i in kept], chosen)) for each in logits]
+    losses = [float(objective.loss([torch.from_numpy(each[i]) for i in kept], chosen)) for each in logits]
+    if not np.isfinite(losses).all():
+        raise NotFinite("a loss is NaN or infinite")
+    return losses
 
 
 def _part(removed: Removed) -> dict[str, Any]:
     return {"kind": removed.kind, "name": removed.name}
+
+
+def _named(part: dict[str, Any]) -> str:
+    return "all that it changes of the base" if part["kind"] == "base" else f"{part['kind']} {part['name']}"
 
 
 def _show_removed(parts: Sequence[dict[str, Any]], columns: dict[str, str]) -> None:
@@ -185,6 +195,5 @@ def _show_removed(parts: Sequence[dict[str, Any]], columns: dict[str, str]) -> N
     table = console.table("without", *columns.values())
     order = sorted(parts, key=lambda part: (part["kind"] != "base", -abs(part[first])))
     for part in order[: 1 + _SHOWN]:
-        what = "all that it changes of the base" if part["kind"] == "base" else f"{part['kind']} {part['name']}"
-        table.add_row(what, *(f"{part[name]:+.4f}" for name in columns))
+        table.add_row(_named(part), *(f"{part[name]:+.4f}" for name in columns))
     console.out.print(table)
