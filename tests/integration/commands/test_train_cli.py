@@ -278,6 +278,7 @@ def test_the_head_alone_is_one_command_and_no_step(onebert, folder, tmp_path):
     assert status == 0, progress
     assert f"next: onebert push {out} --task tone; it is the head alone, on the frozen base" in printed
     assert "none: the head is exact" in printed
+    assert "tokens/s" not in printed
     first = out.read_bytes()
     record = json.loads(onebert(*train_arguments(folder, out, *alone, "--json"))[1])
     assert out.read_bytes() == first

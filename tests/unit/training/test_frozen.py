@@ -15,7 +15,7 @@ from onebert_training.data.examples import Split
 from onebert_training.data.splitting import fold_of
 from onebert_training.fit import frozen
 from onebert_training.fit.inputs import TaskInputs
-from onebert_training.fit.loop import train
+from onebert_training.fit.loop import ignore, train, train_together
 from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Settings
 from onebert_training.heads.exact import STRENGTHS, fit_heads, labeled_vectors
@@ -152,3 +152,9 @@ def test_a_base_whose_vectors_are_not_finite_is_said(base, data):
     broken = Base(base.spec, base.config, base.anatomy, params, base.tokenizer, base.dtype, base.device)
     with pytest.raises(NotFinite, match="the base's vectors are not finite numbers"):
         train(run_of(broken, data))
+    inputs = TaskInputs(broken, data, 40)
+    runs = [Run(inputs, Settings(start=start, max_steps=1), "tone") for start in ("head", "fresh")]
+    # One that cannot start ends no other one.
+    ended = dict(train_together(runs, 2, ignore, lambda _: None))
+    assert set(ended) == set(runs)
+    assert ended[runs[0]].detail == "the base's vectors are not finite numbers"

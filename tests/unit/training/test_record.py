@@ -44,6 +44,24 @@ def test_a_record_says_what_was_asked_and_what_came_of_it(base, data):
     assert record["file_bytes"] == len(content)
 
 
+def test_who_loses_to_the_head_alone_is_warned(base, data):
+    run = Run(TaskInputs(base, data, 40), replace(SETTINGS, max_steps=1), "tone")
+    result, found = train(run), run.yardsticks
+    best = found.exact.scores["test"]["accuracy"]
+    assert best > 0.6
+    for score, folds, where in ((0.6, 0, "on test"), (0.6, 5, "in 5 folds"), (best, 0, None)):
+        scores = {**result.test, "accuracy": score}
+        test = {"validation": scores, "test": None, "folds": folds} if folds else {"test": scores}
+        split = "validation" if folds else "test"
+        warnings = make_record(run, replace(result, **test), None, yardsticks=found)["warnings"]
+        gives = f"gives {found.exact.scores[split]['accuracy']:.4f}"
+        said = [f"accuracy 0.6000 {where}: an exact head alone on the frozen base {gives}"] if where else []
+        assert warnings == [*result.verdict.warnings, *said]
+    alone = Run(run.inputs, replace(SETTINGS, method="head"), "tone")
+    low = replace(train(alone), test={**result.test, "accuracy": 0.6})
+    assert make_record(alone, low, None, yardsticks=found)["warnings"] == list(low.verdict.warnings)
+
+
 def test_the_history_has_every_evaluation(base, data):
     steps = []
     run = Run(TaskInputs(base, data, 40), SETTINGS, "tone")

@@ -125,7 +125,8 @@ def show_trained(record: Mapping[str, Any], patience: int) -> None:
         steps += f"; stopped early: {patience} evaluations without a better metric or loss"
     table.add_row("steps", steps)
     table.add_row("file", f"{record['out']}, {record['file_bytes']:,} bytes")
-    table.add_row("time", f"{record['seconds']:.1f} s, {record['tokens_per_second']:,} tokens/s in training")
+    speed = f", {record['tokens_per_second']:,} tokens/s in training" if record["planned_steps"] else ""
+    table.add_row("time", f"{record['seconds']:.1f} s{speed}")
     if record["digest"] is not None:
         table.add_row("digest", record["digest"])
     _show(f"{record['task']}: {record['method']} on {record['base']}", table, record["warnings"])

@@ -102,7 +102,10 @@ def train_together(
         while waiting or active:
             while waiting and len(active) < (width if together[0].plan.shares_base else 1):
                 run = waiting.popleft()
-                active.append(Active.start(run, report, checkpoint_of(run)))
+                try:
+                    active.append(Active.start(run, report, checkpoint_of(run)))
+                except OneBertError as error:  # of a start at the exact head: the base's vectors are no numbers
+                    yield run, error
             done = [one for one in active if one.is_done]
             for one in done:
                 active.remove(one)

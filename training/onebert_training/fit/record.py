@@ -68,7 +68,7 @@ def make_record(
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "notes": list(run.notes),
-        "warnings": list(result.verdict.warnings),
+        "warnings": [*result.verdict.warnings, *_losses(run, result, yardsticks)],
         "useful": result.verdict.useful,
         "yardsticks": yardsticks and yardsticks.facts(),
         "contest": dict(contest) if contest else None,
@@ -76,6 +76,18 @@ def make_record(
         "change": changed_vectors(run.base, to_arrays(result.differences)),
         "digest": result.delta.digest if result.delta else None,
     }
+
+
+def _losses(run: Run, result: Result, yardsticks: Yardsticks | None) -> list[str]:
+    """A warning where the exact head alone does better than what was trained; a constant is in the verdict."""
+    split, scores = ("validation", result.validation) if result.test is None else ("test", result.test)
+    if yardsticks is None or run.plan.exact or not scores:
+        return []
+    score, better = scores[result.metric], yardsticks.winner(split, result.metric, scores[result.metric])
+    if better is None or better is not yardsticks.exact:
+        return []
+    where = f"in {result.folds} folds" if split == "validation" and result.folds else f"on {split}"
+    return [f"{result.metric} {score:.4f} {where}: {better.name} gives {better.scores[split][result.metric]:.4f}"]
 
 
 def changed_vectors(base: Base, tensors: Mapping[str, Array]) -> list[dict[str, Any]]:

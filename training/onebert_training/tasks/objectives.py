@@ -65,7 +65,7 @@ class SingleLabel(PerText):
         """The commonest label; also the positive one of two, whose F1 forgives answering nothing else."""
         chosen = [int(self.label_counts(split).argmax()), *([1] if len(self.labels) == 2 else [])]
         certain = np.eye(len(self.labels), dtype=np.float32)
-        return [Constant(repr(self.labels[label]), certain[label]) for label in dict.fromkeys(chosen)]
+        return [Constant(listed([self.labels[label]]), certain[label]) for label in dict.fromkeys(chosen)]
 
     def label_counts(self, split: Split) -> Counts:  # noqa: D102
         return np.bincount(split.gold, minlength=len(self.labels))
@@ -202,7 +202,7 @@ class TokenLabel(Objective):
         """The two commonest tags: the first may be `O`, which is no entity."""
         common = np.argsort(-self.label_counts(split), kind="stable")[:2]
         certain = np.eye(len(self.labels), dtype=np.float32)
-        return [Constant(repr(self.labels[label]), certain[label]) for label in common]
+        return [Constant(listed([self.labels[label]]), certain[label]) for label in common]
 
     def always(self, constant: Constant, tokens: Sequence[Tokens], count: int) -> list[Logits]:  # noqa: D102
         return [np.tile(constant.logits, (len(text), 1)) for text in tokens]
