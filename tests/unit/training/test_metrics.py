@@ -11,6 +11,7 @@ from onebert_training.tasks.metrics import (
     REGRESSION,
     choose_metric,
     is_better,
+    is_preferred,
     score_tags,
     tag_metrics,
 )
@@ -171,3 +172,19 @@ def test_the_names_that_data_sets_give_are_understood(names, wanted, name):
 def test_entities_of_tags_that_are_not_bio_are_refused():
     with pytest.raises(InvalidData, match=r"the metrics of this task are token_accuracy, macro_f1$"):
         choose_metric(tag_metrics(("NOUN", "VERB")), "span_f1")
+
+
+@pytest.mark.parametrize(
+    ("metric", "score", "loss", "best", "least", "preferred"),
+    [
+        ("accuracy", 0.9, 2.0, 0.8, 1.0, True),
+        ("accuracy", 0.8, 0.9, 0.8, 1.0, True),
+        ("accuracy", 0.8, 1.0, 0.8, 1.0, False),
+        ("accuracy", 0.7, 0.1, 0.8, 1.0, False),
+        ("mae", 0.7, 2.0, 0.8, 1.0, True),
+        ("mae", 0.9, 0.1, 0.8, 1.0, False),
+        ("accuracy", 0.0, 9.0, None, math.inf, True),
+    ],
+)
+def test_the_loss_breaks_ties_of_the_metric(metric, score, loss, best, least, preferred):
+    assert is_preferred(metric, score, loss, best, least) == preferred

@@ -18,7 +18,7 @@ from onebert_training.fit.result import Result, finish
 from onebert_training.fit.run import Measurement, Run
 from onebert_training.fit.state import State
 from onebert_training.heads.exact import ExactHead
-from onebert_training.tasks.metrics import is_better
+from onebert_training.tasks.metrics import is_preferred
 
 SHARE = 10  # the two runs are beside each other for this part of the planned steps
 
@@ -188,7 +188,6 @@ def _preferred(candidates: Mapping[str, State], metric: str) -> str:
     best = names[0]
     for name in names[1:]:
         one, other = candidates[name], candidates[best]
-        score, least = one.validation[metric], other.validation[metric]
-        if is_better(metric, score, least) or (score == least and one.best_loss < other.best_loss):
+        if is_preferred(metric, one.validation[metric], one.best_loss, other.validation[metric], other.best_loss):
             best = name
     return best

@@ -10,8 +10,7 @@ from onebert_training.data.splitting import SPLIT_SEED, fold_of
 from onebert_training.fit.evaluation import Logits
 from onebert_training.fit.loop import Report, ignore, train_together
 from onebert_training.fit.run import Measurement, Run
-
-FOLDS = 5
+from onebert_training.heads.seen import FOLDS
 
 
 def fold_runs(run: Run, folds: int = FOLDS) -> list[Run]:

@@ -26,7 +26,7 @@ from onebert_training.fit.evaluation import joined
 from onebert_training.fit.result import SMALLER, Result, finish
 from onebert_training.fit.run import Run
 from onebert_training.fit.state import State
-from onebert_training.tasks.metrics import is_better
+from onebert_training.tasks.metrics import is_better, is_preferred
 from onebert_training.tasks.objective import Verdict
 
 
@@ -288,7 +288,7 @@ def validate(run: Run, state: State) -> dict[str, float]:
     # A falling loss counts as progress, too: early in training the metric often stays at the commonest label's score.
     state.stale = 0 if is_better(run.metric, score, best) or loss < state.lowest_loss else state.stale + 1
     state.lowest_loss = min(loss, state.lowest_loss)
-    if is_better(run.metric, score, best) or (score == best and loss < state.best_loss):
+    if is_preferred(run.metric, score, loss, best, state.best_loss):
         state.keep_best(loss, scores, run.judge(measured))
     write_down(run, state, validation=scores, validation_loss=loss)
     return scores

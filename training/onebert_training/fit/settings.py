@@ -88,7 +88,12 @@ class Settings:
         STEPS,
     ] = None
     seed: Annotated[int, Ge(0), Le(MAX_SEED), Doc("An equal seed repeats a run, to the byte on a CPU."), STEPS] = 0
-    evals_per_epoch: Annotated[int, Ge(1), Doc("Evaluations on the validation split per epoch."), STEPS] = 4
+    evals_per_epoch: Annotated[
+        int,
+        Ge(1),
+        Doc("Evaluations on the validation split per epoch; of few rows as many as ten epochs have."),
+        STEPS,
+    ] = 4
     patience: Annotated[
         int | None,
         Ge(0),

@@ -13,7 +13,7 @@ from onebert_store.file.manifest import TaskType
 from onebert_training.data.examples import Split
 from onebert_training.data.splitting import SPLIT_SEED, fold_of
 from onebert_training.heads.exact import STRENGTHS, ExactHead, Vectors, fit_heads, labeled_vectors
-from onebert_training.tasks.metrics import is_better
+from onebert_training.tasks.metrics import is_preferred
 from onebert_training.tasks.objective import Logits, Objective
 
 FOLDS = 5
@@ -76,8 +76,7 @@ def best_of(answers: Sequence[Answers], metric: str) -> Answers:
     """The answers with the best metric; the loss breaks ties."""
     best = answers[0]
     for one in answers[1:]:
-        score, least = one.scores[metric], best.scores[metric]
-        if is_better(metric, score, least) or (score == least and one.loss < best.loss):
+        if is_preferred(metric, one.scores[metric], one.loss, best.scores[metric], best.loss):
             best = one
     return best
 

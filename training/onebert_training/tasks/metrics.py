@@ -69,6 +69,11 @@ def is_better(metric: str, score: float, best: float | None) -> bool:
     return score < best if metric in LOWER_IS_BETTER else score > best
 
 
+def is_preferred(metric: str, score: float, loss: float, best: float | None, least: float) -> bool:
+    """Whether `score` beats the best so far, or equals it with a `loss` below the `least`, which was the best one's."""
+    return is_better(metric, score, best) or (score == best and loss < least)
+
+
 def check_finite(logits: Iterable[NDArray[np.floating]]) -> None:
     """Checks logits.
 
