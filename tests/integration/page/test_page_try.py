@@ -139,6 +139,15 @@ def test_a_long_text_is_asked_about_in_one_request(page, server):
     assert page.locator(".mattered .marked").inner_text().split() == text.split()
 
 
+def test_of_a_single_word_there_is_nothing_to_show(page):
+    classify(page, text="late", Task="tone@1")
+    page.get_by_role("button", name="Which words mattered?").click()
+    found = page.get_by_role("region", name="Words that mattered to tone 1")
+    expect(found).to_contain_text("Of a single word nothing can be left out.")
+    expect(found.get_by_role("table")).to_have_count(0)
+    assert_accessible(page)
+
+
 def test_a_new_answer_has_none_of_the_words_of_the_one_before(page):
     classify(page, Task="tone@2")
     page.get_by_role("button", name="Which words mattered?").click()

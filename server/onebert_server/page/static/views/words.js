@@ -68,11 +68,11 @@ function Found({ name, label, sides, focused }) {
         ? html`Tinted words raise the score of <b class="wrap">${label}</b>, underlined ones lower it: each was left out once.`
         : "Of a single word nothing can be left out."}</p>
       ${sides.map((of) => html`<p class="marked">${of.map((part) => html`<${Part} ...${part} most=${most} />`)}</p>`)}
-      <table class="scores">
+      ${stretches.length > 0 && html`<table class="scores">
         <caption class="unseen">What the score of ${label} has by each word; ${many(stretches.length, "part")} of the text were left out</caption>
         <thead class="unseen"><tr><th scope="col">Word</th><th scope="col">Effect</th></tr></thead>
         <tbody>${named.map(({ text, effect }) => html`<tr><th scope="row"><span class="wrap">${text.trim()}</span></th><td>${signed(effect)}</td></tr>`)}</tbody>
-      </table>
+      </table>`}
     </section>`;
 }
 
