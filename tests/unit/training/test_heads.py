@@ -144,6 +144,14 @@ def test_labels_of_one_row_each_are_labels(recwarn):
     assert not recwarn.list
 
 
+def test_no_words_give_a_head_that_is_finite(recwarn):
+    objective = OBJECTIVES["token"](("O", "B-X"))
+    vectors, targets = [np.ones((2, WIDTH), dtype=np.float32)], [torch.tensor([NO_TARGET, NO_TARGET])]
+    for head in fit_heads(objective, *labeled_vectors(vectors, targets)):
+        assert np.isfinite(head.logits(vectors[0], objective.target_scale)).all()
+    assert not recwarn.list
+
+
 def test_rows_that_are_all_alike_are_answered_by_their_shares():
     objective = OBJECTIVES["single_label"](tuple("abc"))
     (head, *_) = fit_heads(objective, np.ones((4, WIDTH), dtype=np.float32), np.array([0, 1, 2, 2]))

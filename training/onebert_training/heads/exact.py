@@ -89,9 +89,10 @@ def fit_heads(
     Raises:
         KeyError: the task type has no exact head; ask `has_exact_head`.
     """
-    mean = features.mean(axis=0, dtype=np.float64)
+    count = max(1, len(features))  # none in a fold of texts whose words no tokenizer reads
+    mean = features.sum(axis=0, dtype=np.float64) / count
     centered = features - mean
-    unit = float(np.sqrt((centered**2).sum(axis=1).mean())) or 1.0
+    unit = float(np.sqrt((centered**2).sum(axis=1).sum() / count)) or 1.0
     heads = []
     maps = _FITS[type(objective)](objective, centered / unit, targets, strengths)
     for strength, (weight, bias) in zip(strengths, maps, strict=True):
