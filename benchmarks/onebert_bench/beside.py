@@ -1,7 +1,8 @@
 """What people do instead of `onebert train` on the same base: each scores the test rows of a data set.
 
 Those with gradients have the rate that is usual for what they train, and one of their own for the head, which is new;
-they keep the epoch that validates best.
+they keep the epoch that validates best. They compute in bfloat16 where `onebert train` does, with weights and AdamW's
+state in float32, as `Trainer` does with `bf16=True`.
 """
 
 import copy
@@ -99,7 +100,7 @@ def hugging_face(recipe: Recipe, dataset: Dataset, seed: int) -> Scores:
     source = find_base(DEFAULT_BASE)
     model = recipe.prepare(AutoModelForSequenceClassification.from_pretrained(source, num_labels=len(dataset.labels)))
     steps = recipe.epochs * -(-len(train) // BATCH)
-    optimizer = torch.optim.AdamW(_groups(model, recipe.rate), weight_decay=0.0)
+    optimizer = torch.optim.AdamW(_groups(model, recipe.rate), weight_decay=0.0, fused=True)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer, [recipe.rate, HEAD_RATE], steps, pct_start=WARM_UP, anneal_strategy="linear", cycle_momentum=False
     )
@@ -108,7 +109,7 @@ def hugging_face(recipe: Recipe, dataset: Dataset, seed: int) -> Scores:
     for _ in range(recipe.epochs):
         model.train()
         for rows in torch.randperm(len(train)).split(BATCH):
-            loss = _loss(dataset, model(**_tokens([train.texts[i] for i in rows.tolist()])).logits, rows)
+            loss = _loss(dataset, _logits(model, [train.texts[i] for i in rows.tolist()]), rows)
             optimizer.zero_grad()
             torch.autograd.backward(loss)
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -190,6 +191,13 @@ def _loss(dataset: Dataset, logits: torch.Tensor, rows: torch.Tensor) -> torch.T
     return F.cross_entropy(logits, wanted)
 
 
+def _logits(model: Model, texts: Sequence[Text]) -> torch.Tensor:
+    """[texts, labels] float32."""
+    with torch.autocast("cpu", torch.bfloat16):
+        logits: torch.Tensor = model(**_tokens(texts)).logits
+    return logits.float()
+
+
 def _scale(dataset: Dataset) -> tuple[float, float]:
     """Mean and spread of the numbers that a regression learns from."""
     gold = dataset.splits["train"].gold
@@ -209,8 +217,8 @@ def _answers(model: Model, dataset: Dataset, split: str) -> list[Array]:
     model.eval()
     texts = dataset.splits[split].texts
     with torch.inference_mode():
-        parts = [model(**_tokens(part)).logits for part in _parts(texts)]
-    logits: Array = torch.cat(parts).float().numpy()
+        parts = [_logits(model, part) for part in _parts(texts)]
+    logits: Array = torch.cat(parts).numpy()
     if dataset.task_type == "regression":
         middle, spread = _scale(dataset)
         logits = logits * spread + middle
