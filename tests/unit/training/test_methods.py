@@ -206,6 +206,16 @@ def test_spafit_stratifies_as_its_table_1():
     assert {m.name for m in low_rank.sites} == {f"encoder.layer.{i}.attention.{p}" for i in (2, 3) for p in paths[:3]}
 
 
+def test_lora_takes_the_maps_of_the_mlp_too():
+    (part,) = plan_of("lora:r=4,targets=m3,m2").trainables
+    assert [m.symbol for m in part.sites] == ["W_m2", "W_m3"] * 2
+    assert part.num_parameters == 2 * 4 * sum(sum(m.shape) for m in part.sites[:2])
+    assert (
+        plan_of("lora:r=4,targets=q,k,v,o,m2,m3").num_parameters
+        == plan_of("lora:r=4,targets=q,k,v,o").num_parameters + part.num_parameters
+    )
+
+
 def test_lora_scale_and_targets():
     plan = plan_of("lora:r=4,alpha=2,targets=v,o")
     (part,) = plan.trainables

@@ -99,8 +99,8 @@ METHODS: Mapping[str, Entry] = {
     "random-rows": Entry("random-rows:0.09%", "whole rows of these weights", rules.random_rows),
     "random-cols": Entry("random-cols:0.09%", "whole columns of these weights", rules.random_columns),
     "lora": Entry(
-        "lora[:I|II|r=8,alpha=16,targets=q,k,v[,o]]",
-        "low-rank differences of attention maps: I is q, k, v, II also o",
+        "lora[:I|II|r=8,alpha=16,targets=q,k,v[,o,m2,m3]]",
+        "low-rank differences of attention maps: I is q, k, v, II also o; m2 and m3 are the MLP's",
         rules.lora,
     ),
     "lora-xs": Entry(

@@ -31,8 +31,7 @@ from onebert_training.methods.trainables import (
 from onebert_training.methods.weights import Full, Pruned
 
 GAINS = tuple(f"g_{part}" for part in NORMS)
-TARGETS: Mapping[str, str] = {"q": "W_q", "k": "W_k", "v": "W_v", "o": "W_m1"}
-WEIGHTS: Mapping[str, str] = {**TARGETS, "m2": "W_m2", "m3": "W_m3"}
+TARGETS: Mapping[str, str] = {"q": "W_q", "k": "W_k", "v": "W_v", "o": "W_m1", "m2": "W_m2", "m3": "W_m3"}
 # What `ia3` scales, as it is written and by the names of `PLACES`; Liu et al. 2022 scale k, v and inner.
 FACTORS: Mapping[str, str] = {"k": "k", "v": "v", "o": "m1", "m2": "m2", "inner": "inner", "m3": "m3"}
 IA3 = ("k", "v", "inner")
@@ -111,7 +110,7 @@ def random(name: str, shape: Shape, arguments: str) -> Term:
 
 
 def lora(arguments: str) -> Term:
-    """LoRA (Hu et al. 2022) of attention maps."""
+    """LoRA (Hu et al. 2022) of attention maps, and of the MLP's where they are named."""
     setting, _, rest = arguments.partition(",")
     if setting.strip() in LORA_TARGETS:
         arguments = f"targets={LORA_TARGETS[setting.strip()]},{rest}"
@@ -129,11 +128,11 @@ def lora_xs(arguments: str) -> Term:
     """LoRA-XS (Bałazy et al. 2024); the rank is that of the paper's middle size, the targets are the paper's."""
     options = read_options("lora-xs", arguments, ("r", "targets"))
     rank, _ = read_rank_alpha(options, default=16)
-    targets = read_targets("lora-xs", options, "q,v,o,m3", WEIGHTS)
+    targets = read_targets("lora-xs", options, "q,v,o,m3", TARGETS)
 
     def trainables(subject: Subject) -> list[Trainable]:
         _check_rank(subject, rank)
-        return [Cores(subject.modules({WEIGHTS[key] for key in targets}), rank)]
+        return [Cores(subject.modules({TARGETS[key] for key in targets}), rank)]
 
     return Term(f"lora-xs:r={rank},targets={','.join(targets)}", LEARNING_RATE, trainables)
 
