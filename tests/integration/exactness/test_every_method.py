@@ -55,7 +55,9 @@ def datasets(tmp_path_factory):
 
 def trained(base, data, method, pooling, seed):
     """A file's pooling and tensors, carried on from where a few steps have come to; places stay."""
-    settings = Settings(method, pooling, max_length=32, max_steps=4, batch_size=6, learning_rate=0.05, seed=seed)
+    settings = Settings(
+        method, pooling=pooling, max_length=32, max_steps=4, batch_size=6, learning_rate=0.05, seed=seed
+    )
     delta = loads(dumps(train(Run(TaskInputs(base, data, 32), settings, "task")).delta))
     carried = {
         "delta": 10,
