@@ -1,15 +1,15 @@
-"""Gradient × input: to first order, what each token adds to the answer that a row gives, down through the delta."""
+"""Gradient × input: to first order, what each token adds to the answer that a row gives, through base and delta."""
 
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from onebert_encoder.answering.scores import Array
 from onebert_encoder.base.base import Base
+from onebert_encoder.compute.linear import Linear
 from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import Row, stack_rows
@@ -20,7 +20,10 @@ from onebert_store.file.manifest import TaskType
 def gradient_times_input(
     base: Base, row: Row, tokens: Sequence[Tokens], labels: Sequence[int], task_type: TaskType
 ) -> list[Array]:
-    """The gradient of each answer at the word embeddings of its tokens, times these embeddings.
+    """The gradient of each answer at its tokens' normalized embeddings, times what these are more than their mean.
+
+    Behind the LayerNorm of the embeddings, not before it: to first order it takes every change of a vector's length
+    away, so that before it a gradient times the vector itself says next to nothing.
 
     What is differentiated is the evidence of a label in logits: of a single-label task the logarithm of its odds
     against all others, else its logit. Unlike a probability it does not flatten where the answer is sure.
@@ -35,21 +38,34 @@ def gradient_times_input(
     Returns:
         For each input [tokens] float64, special tokens included.
     """
-    batch = pack(base, tokens, [0] * len(tokens))
-    # The table of this batch alone: a gradient at the base's would be of its size.
-    words = base.embeddings.word[batch.word].detach().requires_grad_()
+    batch, embedded = pack(base, tokens, [0] * len(tokens)), _Embedded(base.embeddings.W_e)
     own = copy(base)
-    own.embeddings = replace(base.embeddings, word=words)
-    places = torch.arange(len(words), device=base.device)
+    own.embeddings = replace(base.embeddings, W_e=embedded)
     with torch.enable_grad():
-        logits = compute_logits(own, stack_rows(own, [row]), replace(batch, word=places))
+        logits = compute_logits(own, stack_rows(own, [row]), batch)
         total = torch.stack([_evidence(*one, task_type) for one in zip(logits, labels, strict=True)]).sum()
-        [gradient] = torch.autograd.grad(total, [words])
-    # On a CPU the gradient of a table is sparse.
-    dense = gradient.to_dense() if gradient.is_sparse else gradient
-    by_token = (dense.double() * words.detach().double()).sum(dim=1).cpu().numpy()
-    first = batch.first.tolist()
-    return [np.asarray(by_token[start : start + len(one)]) for start, one in zip(first, tokens, strict=True)]
+        [gradient] = torch.autograd.grad(total, [embedded.x])
+    x, by_input = embedded.x.detach().double(), []
+    for start, one in zip(batch.first.tolist(), tokens, strict=True):
+        of = slice(start, start + len(one))
+        by_input.append(((x[of] - x[of].mean(dim=0)) * gradient[of].double()).sum(dim=1).cpu().numpy())
+    return by_input
+
+
+class _Embedded:
+    """Stands for what follows the embeddings, and keeps what these give, to be differentiated at.
+
+    Args:
+        W_e: ELECTRA's projection; None elsewhere.
+    """
+
+    def __init__(self, W_e: Linear | None) -> None:
+        self._W_e = W_e
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """The first layer's input."""
+        self.x = x.detach().requires_grad_()
+        return self.x if self._W_e is None else self._W_e(self.x)
 
 
 def _evidence(logits: Tensor, label: int, task_type: TaskType) -> Tensor:

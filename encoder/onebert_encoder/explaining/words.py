@@ -50,7 +50,8 @@ class Explanation:
 
     Attributes:
         method: `occlusion`: an effect is the score with a stretch less the score without it, in the units of the
-            answer's scores. `gradient_times_input`: an effect is in logits, to first order, against embeddings of zero.
+            answer's scores. `gradient_times_input`: an effect is in logits, to first order, against the mean of the
+            text's embeddings.
         label: whose score is explained, the answer's.
         words: in the order of the text; stretches of neighbors where there are many words. Empty where an input has
             nothing that could be left out.

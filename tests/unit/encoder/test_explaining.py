@@ -34,18 +34,17 @@ def made(kind="bitfit", pooling="mean", labels=3, seed=0, family="bert", **manif
 
 
 def of_the_plain_model(family, delta, tokens, label, task_type):
-    """Gradient × input at the output of Hugging Face's word embeddings, by its own forward and backward pass."""
+    """At the output of Hugging Face's embeddings, by its own forward and backward pass."""
     reference = Reference(tiny_base(family), delta.tensors, delta.manifest.pooling)
     kept = []
-    reference.model.get_input_embeddings().register_forward_hook(
-        lambda _, __, out: kept.append(out) or out.retain_grad()
-    )
+    reference.model.embeddings.register_forward_hook(lambda _, __, out: kept.append(out) or out.retain_grad())
     logits = reference.differentiable_logits(tokens.input_ids, tokens.type_ids)
     if task_type == "single_label" and len(logits) > 1:
         logits[label].sub(torch.logsumexp(logits[torch.arange(len(logits)) != label], 0)).backward()
     else:
         logits[label].backward()
-    return (kept[0].grad * kept[0].detach())[0].sum(dim=1).numpy()
+    x = kept[0].detach()[0]
+    return (kept[0].grad[0] * (x - x.mean(dim=0))).sum(dim=1).numpy()
 
 
 @pytest.mark.parametrize(

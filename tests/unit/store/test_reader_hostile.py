@@ -72,7 +72,7 @@ BIG = b"x" * (16 * 2**20 + 1)
             "text,label\nsüß,b\n".encode() + "größe,b\n".encode("cp1252"),
             "a.csv mixes encodings: line 2 is UTF-8",
         ),
-        ("a.csv.gz", gzip.compress(b"text,label\n" + b"a,b\n" * 999)[:-20], "a.csv.gz is not readable"),
+        ("a.csv.gz", gzip.compress(b"text,label\n" + b"a,b\n" * 999, mtime=0)[:-20], "a.csv.gz is not readable"),
         ("a.jsonl", b'{"text": "a"}\n{"text": \n[1]\n', "a.jsonl lines 2 and 3: not a JSON object"),
         ("a.json", b'[{"text": "a"},\n {"text": }]', "a.json line 2 is not JSON: Expecting value"),
         ("a.json", b'[{"text": "a"},\n {"text": "b"}', "a.json line 2 is not JSON: , is missing"),
