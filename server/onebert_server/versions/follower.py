@@ -275,6 +275,9 @@ class Follower:
             if not self._shows(entry):
                 self._directory.publish(Version(entry), {})
         self._directory.set_aliases(name, aliases)
+        # A name may have been another task's in between, whose versions came along with an earlier change of names.
+        for stranger in self._directory.task(name).versions.keys() - {entry.version for entry in entries}:
+            self._directory.retire(name, stranger)
         for number in {at.version for at in aliases.values()}:
             self._directory.fetch(self._directory.version(name, number))
         self._retire_deleted(name)

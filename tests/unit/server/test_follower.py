@@ -121,6 +121,16 @@ def test_a_task_that_is_renamed_stays_in_memory_and_answers_whoever_holds_it(reg
     assert held.entry.task == "mood"
 
 
+def test_a_name_that_was_given_on_and_back_keeps_nothing_of_its_next_task(registry, replica):
+    registry.add("b", make_delta(0))
+    registry.rename_task("b", "a")
+    registry.rename_task("a", "b")
+    registry.add("a", make_delta(0))
+    replica.follower.catch_up()
+    assert replica.shown() == registered(registry)
+    assert list(replica.shown()["b"][0]) == [1]
+
+
 def _rest(record):
     return record.digest, record.size, record.created_at, record.manifest
 
