@@ -89,7 +89,8 @@ def fit_heads(
     Raises:
         KeyError: the task type has no exact head; ask `has_exact_head`.
     """
-    count = max(1, len(features))  # none in a fold of texts whose words no tokenizer reads
+    # In a per-token task a fold may have no vector: its texts have no word that the tokenizer knows.
+    count = max(1, len(features))
     mean = features.sum(axis=0, dtype=np.float64) / count
     centered = features - mean
     unit = float(np.sqrt((centered**2).sum(axis=1).sum() / count)) or 1.0

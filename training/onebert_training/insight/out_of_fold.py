@@ -10,10 +10,10 @@ from onebert_encoder.answering.scores import softmax
 from onebert_training.data.examples import Split
 from onebert_training.data.splitting import SPLIT_SEED, fold_of
 from onebert_training.heads.exact import fit_heads
+from onebert_training.heads.seen import FOLDS
 from onebert_training.target_scale import TargetScale
 from onebert_training.tasks.objectives import SingleLabel
 
-FOLDS = 5
 _STRENGTHS = (3.0, 1.0, 0.3, 0.1)
 _NEIGHBOURS = 20
 _FADE = 0.2  # squared distance of unit vectors over which a neighbour's weight falls to 1 / e
