@@ -11,7 +11,7 @@ from onebert_server import runtime as composition
 from onebert_server.app import create_app
 from onebert_server.runtime import open_runtime
 from onebert_server.settings import load_settings
-from onebert_server.versions import follower
+from onebert_server.versions import follower, presence
 from onebert_server.versions.version import State
 from onebert_store.errors import StorageUnavailable
 from onebert_store.registry.feed import Feed
@@ -163,10 +163,12 @@ def test_a_promotion_that_waits_for_all_is_answered_when_all_show_it(replicas, m
     assert replicas.classify(1, "task").json()["version"] == 2
 
 
-def test_a_promotion_that_waits_for_one_that_does_not_look_says_so_and_is_done(replicas):
+def test_a_promotion_that_waits_for_one_that_does_not_look_says_so_and_is_done(replicas, monkeypatch):
+    # The promotion has a minute, and the first look at the others is the last within it.
+    monkeypatch.setattr(presence, "LOOK_EVERY", 60.0)
     replicas.upload(0, "task", 1)
     replicas.upload(0, "task", 2)
-    path, headers = "/v1/tasks/task/aliases/live?wait=all", {"If-Match": '"1"', "X-Request-Timeout": "0.2"}
+    path, headers = "/v1/tasks/task/aliases/live?wait=all", {"If-Match": '"1"', "X-Request-Timeout": "60"}
     answer = replicas.ask(0, "PUT", path, json={"version": 2}, headers=headers)
     assert (answer.status_code, answer.json()["code"]) == (504, "deadline-exceeded")
     assert answer.json()["detail"] == "it is done, as change 3; 1 of 2 replicas do not show it yet"
