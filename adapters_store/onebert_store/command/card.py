@@ -134,7 +134,7 @@ class _Facts:
         # Thresholds and positive labels stand beside their labels.
         decision = self.manifest.decision
         rest = decision.model_dump(exclude_none=True, exclude={"thresholds", "positives"}) if decision else {}
-        yield from self.section("How answers are decided", _pairs(rest))
+        yield from self.section("How answers are decided", _pairs(rest, exact=True))
         yield from self.section("Limitations", "\n".join(f"- {line}" for line in self.limitations()))
 
     def section(self, title: str, body: str) -> Iterator[str]:
@@ -175,7 +175,7 @@ class _Facts:
         rows = [
             [
                 plain(label),
-                *[f"{thresholds[label]:.4g}" if label in thresholds else ""] * bool(thresholds),
+                *[str(thresholds.get(label, ""))] * bool(thresholds),
                 *["yes" if label in positives else ""] * bool(positives),
             ]
             for label in labels[:MOST_LABELS]
@@ -231,8 +231,9 @@ class _Facts:
             yield f"The trainer says: {plain(str(warning))}"
 
 
-def _pairs(values: Mapping[str, Any]) -> str:
-    return table(("", ""), [(plain(name), plain(value)) for name, value in flat(dict(values))]) if values else ""
+def _pairs(values: Mapping[str, Any], exact: bool = False) -> str:
+    rows = [(plain(name), plain(value)) for name, value in flat(dict(values), exact=exact)]
+    return table(("", ""), rows) if rows else ""
 
 
 def _score(scores: Mapping[str, float], name: str) -> str:

@@ -59,7 +59,7 @@ def render(facts: dict[str, Any]) -> RenderableType:
     """The tables for people; client text in them is printable and cut."""
     parts: list[RenderableType] = [_pairs(_lines(facts))]
     if facts.get("decision"):
-        decided = ((shown(name, 40), shown(value, 200)) for name, value in flat(facts["decision"]))
+        decided = ((shown(name, 40), shown(value, 200)) for name, value in flat(facts["decision"], exact=True))
         parts += ["", console.title("How its answers are decided"), _pairs(decided)]
     if facts["training"]:
         rows = ((shown(name, 40), shown(value, 200)) for name, value in flat(facts["training"]))
@@ -132,28 +132,35 @@ def _lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def flat(value: dict[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
-    """Nested objects as one row for each value: `data` and in it `digest` is `data digest`."""
+def flat(value: dict[str, Any], before: str = "", exact: bool = False) -> Iterator[tuple[str, str]]:
+    """Nested objects as one row for each value: `data` and in it `digest` is `data digest`.
+
+    Args:
+        value: the outer object.
+        before: words before each name.
+        exact: whether numbers are shown with all their digits, as those that decide must be: a threshold of 0.99996
+            lets answers through, one of 1 none.
+    """
     for key, item in value.items():
         name = f"{before} {key}".strip().replace("_", " ")
         if isinstance(item, dict) and item:
-            yield from flat(item, name)
+            yield from flat(item, name, exact)
         else:
-            yield name, _in_words(item)
+            yield name, _in_words(item, exact)
 
 
-def _in_words(value: Any) -> str:
+def _in_words(value: Any, exact: bool) -> str:
     match value:
         case bool():
             return "yes" if value else "no"
         case None:
             return "–"
         case float():
-            return f"{value:.4g}"
+            return str(value) if exact else f"{value:.4g}"
         case str():
             return value
         case list() if not any(isinstance(one, dict | list) for one in value):
-            return ", ".join(map(_in_words, value))
+            return ", ".join(_in_words(one, exact) for one in value)
         case _:
             return strict_json.encode(value)
 

@@ -115,6 +115,16 @@ def test_the_page_says_what_the_file_says():
     assert "none of them fits" not in cells
 
 
+def test_numbers_that_decide_are_those_of_the_file():
+    """A threshold of 1 lets nothing through, and one that rounds to it does."""
+    decision = {"temperature": 1.2345678, "thresholds": {"no": 1.0, "yes": 0.99996}, "abstain": {"below": 0.123456}}
+    delta = make_delta(training=TRAINING, format=2, decision=decision)
+    _, page = card_of(delta)
+    cells = " / ".join(page.cells)
+    for shown in (" / no / 1.0 / ", " / yes / 0.99996 / ", " / temperature / 1.2345678 / ", " below / 0.123456 / "):
+        assert shown in cells
+
+
 def test_somebodys_text_is_shown_as_it_is():
     """Labels, names and settings that look like Markdown, HTML, links, YAML."""
     training = {
