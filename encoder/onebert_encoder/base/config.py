@@ -13,6 +13,7 @@ from transformers import AutoConfig
 
 from onebert_encoder.base.anatomy import Family, family_of
 from onebert_store.errors import UnsupportedBase
+from onebert_store.file.strict_json import shown
 
 # Keys are the names that Hugging Face configurations use.
 ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
@@ -64,6 +65,10 @@ def read_config(folder: Path) -> tuple[EncoderConfig, Family]:
     family = family_of(model_type)
     if raw.get("position_embedding_type", "absolute") != "absolute":
         raise UnsupportedBase("it has relative positions; only absolute ones are supported")
+    if not _names_outputs(raw.get("id2label")):
+        raise UnsupportedBase(
+            f"id2label in its config.json is not names by numbers: {shown(json.dumps(raw['id2label']))}"
+        )
     try:
         theirs: Any = AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
         config = _our_config(theirs, model_type, family)
@@ -74,6 +79,11 @@ def read_config(folder: Path) -> tuple[EncoderConfig, Family]:
     if config.num_heads < 1 or config.hidden_size % config.num_heads:
         raise UnsupportedBase("its hidden size is not a multiple of its number of heads")
     return config, family
+
+
+def _names_outputs(found: Any) -> bool:
+    """Whether transformers can read what is found as the names of a classifier's outputs."""
+    return found is None or (isinstance(found, dict) and all(key.isdecimal() for key in found))
 
 
 def _our_config(theirs: Any, model_type: str, family: Family) -> EncoderConfig:

@@ -270,6 +270,19 @@ def with_tensor(name, change):
     [
         (with_json("config.json", architectures=5), "the checkpoint is for no class"),
         (with_json("config.json", architectures=[5]), "the checkpoint is for 5; what is imported is Bert"),
+        (
+            with_json("config.json", id2label=["great", "late"]),
+            'id2label in its config.json is not names by numbers: ["great", "late"]',
+        ),
+        (with_json("config.json", id2label={"great": "late"}), 'is not names by numbers: {"great": "late"}'),
+        (
+            with_json("config.json", id2label={"0": "a", "1": "b", "2": "c"}),
+            "id2label in config.json names 3 outputs; the classifier has 4",
+        ),
+        (
+            with_json("config.json", id2label={"0": "a", "1": "b", "2": "c", "5": "d"}),
+            "id2label in config.json names 0, 1, 2, 5, and the classifier has the outputs 0 to 3; give the labels",
+        ),
         (with_json("config.json", num_attention_heads=0), "not a multiple of its number of heads"),
         (lambda folder: (folder / "tokenizer.json").write_text("{"), "imported: its tokenizer cannot be read"),
         (lambda folder: (folder / "model.safetensors").unlink(), "imported: it has no model.safetensors"),

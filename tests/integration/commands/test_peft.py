@@ -301,5 +301,5 @@ def test_labels_and_tasks_that_do_not_fit_are_refused(folder: Path) -> None:
     with pytest.raises(InvalidManifest, match="distinct"):
         import_adapter(folder, base, ["a", "a", "b"])
     (folder / "config.json").write_text('{"id2label": {"0": "x", "1": "y"}}')
-    with pytest.raises(InvalidInput, match="3 outputs"):
+    with pytest.raises(InvalidInput, match="names 0, 1, and the classifier has the outputs 0 to 2; give the labels"):
         import_adapter(folder, base)

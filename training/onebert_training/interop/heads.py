@@ -8,7 +8,7 @@ from torch import Tensor
 
 from onebert_encoder.base.anatomy import family_of
 from onebert_store.errors import InvalidInput
-from onebert_store.file.delta import HEAD_BIAS, HEAD_DENSE_BIAS, HEAD_DENSE_WEIGHT, HEAD_WEIGHT
+from onebert_store.file.delta import HEAD_BIAS, HEAD_DENSE_BIAS, HEAD_DENSE_WEIGHT, HEAD_WEIGHT, listed
 from onebert_store.file.manifest import SPAN_LABELS, Manifest
 
 Kind = Literal["sequence", "token", "span"]
@@ -96,7 +96,8 @@ def label_names(config: Mapping[str, Any], kind: Kind, count: int) -> list[str]:
         return [f"LABEL_{i}" for i in range(count)]
     if set(names) != {str(i) for i in range(count)}:
         raise InvalidInput(
-            f"id2label of the folder's configuration does not name the classifier's {count} outputs; give the labels"
+            f"id2label in config.json names {listed(map(str, names)) or 'nothing'}, "
+            f"and the classifier has the outputs 0 to {count - 1}; give the labels"
         )
     return [str(names[str(i)]) for i in range(count)]
 

@@ -76,6 +76,9 @@ def read_finetuned(folder: Path, base: Base) -> FineTuned:
     layout = layout_of(config.model_type, _kind(config.model_type, theirs.architectures))
     dense = None if layout.dense is None else layout.dense.removeprefix(family.prefix)
     _require_parameters(params, base, layout.linear, dense)
+    count = len(params[f"{layout.linear}.bias"])
+    if len(theirs.id2label) != count:  # transformers makes the classifier by it
+        raise InvalidInput(f"id2label in config.json names {len(theirs.id2label)} outputs; the classifier has {count}")
     return FineTuned(
         kind=layout.kind,
         linear=layout.linear,
