@@ -1,5 +1,7 @@
 """Exact heads: the minimum of the penalized loss, found another way; labels without rows, columns of one kind."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 import torch
@@ -134,6 +136,24 @@ def test_a_column_of_one_kind_is_answered_as_it_is():
         assert on[:, 0].all()
         assert not on[:, 1].any()
     assert (on[:, 2] == gold[:, 2]).all()
+
+
+# In float32 a copy, and of numbers another one in float64, in which their sums are exact enough.
+@pytest.mark.parametrize(("task_type", "copies"), [("single_label", 1), ("multi_label", 1), ("regression", 3)])
+def test_many_vectors_are_not_copied_more_than_is_needed(task_type, copies):
+    rng = np.random.default_rng(0)
+    _, _, gold = task(task_type, rows=4000)
+    vectors = rng.normal(size=(4000, 128)).astype(np.float32)
+    names = ("score",) if task_type == "regression" else ("0", "1", "2")
+    objective = OBJECTIVES[task_type](names, Split(("text",) * 4000, gold))
+    tracemalloc.start()
+    try:
+        fit_heads(objective, vectors, gold, [3.0, 1.0])
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # Half a copy is for what is as many as the rows, and not as wide.
+    assert peak < (copies + 0.5) * vectors.nbytes
 
 
 def test_labels_of_one_row_each_are_labels(recwarn):

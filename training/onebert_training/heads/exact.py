@@ -91,20 +91,20 @@ def fit_heads(
     """
     # In a per-token task a fold may have no vector: its texts have no word that the tokenizer knows.
     count = max(1, len(features))
-    mean = features.sum(axis=0, dtype=np.float64) / count
-    centered = features - mean
-    unit = float(np.sqrt((centered**2).sum(axis=1).sum() / count)) or 1.0
+    # The only copy of what may be some hundred thousand vectors, changed in place from here on.
+    mean = (features.sum(axis=0, dtype=np.float64) / count).astype(np.float32)
+    scaled = features - mean
+    unit = float(np.sqrt(np.vecdot(scaled, scaled).sum(dtype=np.float64) / count)) or 1.0
+    scaled /= unit
     heads = []
-    maps = _FITS[type(objective)](objective, centered / unit, targets, strengths)
+    maps = _FITS[type(objective)](objective, scaled, targets, strengths)
     for strength, (weight, bias) in zip(strengths, maps, strict=True):
         weight, bias = weight / unit, bias - (weight / unit) @ mean  # noqa: PLW2901 - the same map in other units
         heads.append(ExactHead(weight.astype(np.float32), bias.astype(np.float32), strength))
     return heads
 
 
-def _softmax(
-    objective: Objective, features: NDArray[np.float64], gold: NDArray[np.generic], strengths: Sequence[float]
-) -> Maps:
+def _softmax(objective: Objective, features: Vectors, gold: NDArray[np.generic], strengths: Sequence[float]) -> Maps:
     """One softmax over all labels; a label without a row is never answered."""
     present = np.unique(gold)
     model = _logistic_regression(objective)
@@ -125,7 +125,7 @@ def _softmax(
 
 
 def _one_versus_rest(
-    objective: Objective, features: NDArray[np.float64], gold: NDArray[np.generic], strengths: Sequence[float]
+    objective: Objective, features: Vectors, gold: NDArray[np.generic], strengths: Sequence[float]
 ) -> Maps:
     """A logistic regression for each label; a label that all rows have, or none, gets its smoothed log odds."""
     having = gold.sum(axis=0, dtype=np.float64)
@@ -140,14 +140,14 @@ def _one_versus_rest(
         yield weight, bias
 
 
-def _ridge(
-    objective: Objective, features: NDArray[np.float64], gold: NDArray[np.generic], strengths: Sequence[float]
-) -> Maps:
+def _ridge(objective: Objective, features: Vectors, gold: NDArray[np.generic], strengths: Sequence[float]) -> Maps:
     """Ridge regression of the numbers in units of their spread."""
     scale = objective.target_scale
     numbers = (gold.astype(np.float64) - scale.mean) / scale.spread
+    # The sums of products of many vectors are not as exact in float32 as a small strength asks for.
+    exact = features.astype(np.float64)
     for strength in strengths:
-        model = Ridge(strength / 2).fit(features, numbers)
+        model = Ridge(strength / 2, copy_X=False).fit(exact, numbers)
         yield model.coef_[None], np.array([model.intercept_])
 
 
@@ -156,9 +156,7 @@ def _logistic_regression(objective: Objective) -> LogisticRegression:
     return LogisticRegression(max_iter=_ITERATIONS, warm_start=True, class_weight=weight)
 
 
-def _solve(
-    model: LogisticRegression, strength: float, features: NDArray[np.float64], gold: NDArray[np.generic]
-) -> None:
+def _solve(model: LogisticRegression, strength: float, features: Vectors, gold: NDArray[np.generic]) -> None:
     """Fits the model from where it stands."""
     with warnings.catch_warnings():
         # A fit that ends early is a little more penalized than was asked, and validation judges it.
@@ -168,7 +166,7 @@ def _solve(
         model.set_params(C=1 / strength).fit(features, gold)
 
 
-Fit = Callable[[Objective, NDArray[np.float64], NDArray[np.generic], Sequence[float]], Maps]
+Fit = Callable[[Objective, Vectors, NDArray[np.generic], Sequence[float]], Maps]
 
 _FITS: Mapping[type[Objective], Fit] = {
     SingleLabel: _softmax,
