@@ -17,7 +17,7 @@ from onebert_training.fit import checkpoint
 from onebert_training.fit.evaluation import predict
 from onebert_training.fit.features import BATCH_TOKENS, Inputs, token_batches
 from onebert_training.fit.inputs import TaskInputs
-from onebert_training.fit.loop import take_step, train
+from onebert_training.fit.loop import Active, advance, ignore, take_step, train
 from onebert_training.fit.result import finish
 from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Settings
@@ -243,6 +243,37 @@ def test_an_interrupted_run_continues_to_the_same_bytes(base, data, tmp_path, me
     assert result.resumed_at == 15
     assert notes[0] == "continued at step 15"
     assert dumps(result.delta) == whole
+
+
+def test_what_is_kept_is_the_mean_of_the_last_steps(base, data):
+    window, steps = 4, 16
+    run = run_of(
+        base, data, batch_size=4, epochs=2, max_steps=steps, averaging=window / steps, patience=0, learning_rate=1e-2
+    )
+    active, taken = Active.start(run, ignore, None), []
+    while not active.is_done:
+        advance([active], ignore)
+        taken.append({name: leaf.detach().clone() for name, leaf in active.state.leaves.items()})
+    # The first steps count alike, and each later one takes a share of the window from all before it.
+    shares = np.array([0.25 * 0.75 ** (steps - max(step, window)) for step in range(1, steps + 1)])
+    assert shares.sum() == pytest.approx(1)
+    for name, mean in active.state.averaged.items():
+        expected = sum(share * one[name] for share, one in zip(shares, taken, strict=True))
+        torch.testing.assert_close(mean, expected, rtol=1e-5, atol=1e-7)
+    assert (active.state.averaged["head.weight"] - taken[-1]["head.weight"]).abs().max() > 1e-4
+    best = active.state.best
+    measured = run.evaluate(best, "validation")
+    assert measured.scores == active.state.validation
+    assert all(best[name] is not leaf for name, leaf in active.state.values.items())
+
+
+@pytest.mark.parametrize(("method", "averaging"), [("bitfit", 0.0), ("diff-pruning:0.5%", 0.5)])
+def test_without_a_mean_a_step_is_kept_as_it_is(base, data, method, averaging):
+    # A pruned difference has gates of infinity, which have no mean.
+    active = Active.start(run_of(base, data, method=method, max_steps=6, averaging=averaging), ignore, None)
+    while not active.is_done:
+        advance([active], ignore)
+    assert all(torch.equal(active.state.averaged[name], one) for name, one in active.state.values.items())
 
 
 def test_a_finished_run_that_was_interrupted_before_its_file_only_writes_it(base, data, tmp_path):

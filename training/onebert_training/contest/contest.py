@@ -168,7 +168,7 @@ def _leader(active: Mapping[str, Active], look: int) -> Active:
         return fresh
     if fresh.error is not None or started.state.step > look:
         return started
-    one, other = (run.run.evaluate(run.state.values, "validation") for run in (started, fresh))
+    one, other = (run.run.evaluate(run.state.averaged, "validation") for run in (started, fresh))
     lead, error = lead_of(fresh.run, one, other)
     return started if lead > error else fresh
 
@@ -177,7 +177,7 @@ def _alone(run: Run, head: ExactHead) -> Active:
     """The exact head as a run that is done."""
     alone = Run(run.inputs, replace(run.settings, method="head"), run.task)
     state = State(alone.with_head(alone.init_values(), head))
-    measured = alone.evaluate(state.values, "validation")
+    measured = alone.evaluate(state.averaged, "validation")
     state.keep_best(measured.loss, measured.scores, alone.judge(measured))
     return Active(alone, state, None)
 

@@ -142,7 +142,7 @@ class Active:
     @classmethod
     def start(cls, run: Run, report: Report, path: Path | None, look: int | None = None) -> "Active":
         """A run at its start, or where its checkpoint stands."""
-        state = State(run.init_values())
+        state = State(run.init_values(), run.window)
         if path is not None and path.exists():
             resumed = state.restore(path, run.fingerprint)
             note = f"continued at step {state.step}" if resumed else "started anew: the checkpoint is not of this run"
@@ -280,7 +280,7 @@ def validate(run: Run, state: State) -> dict[str, float]:
         NotFinite: a logit is NaN or infinite.
     """
     try:
-        measured = run.evaluate(state.values, "validation")
+        measured = run.evaluate(state.averaged, "validation")
     except NotFinite:
         raise NotFinite(f"the answers are no longer numbers at step {state.step}; {SMALLER}") from None
     scores, loss = measured.scores, measured.loss

@@ -99,6 +99,7 @@ class Run:
         self.epochs = settings.epochs or self._usual_epochs()
         steps = min(self.epochs * self.steps_per_epoch, settings.max_steps or 2**62)
         self.steps = 0 if self.plan.exact else steps
+        self.window = settings.averaging * self.steps if self.plan.averages else 0.0
         # Where few rows have more epochs than usual, these are evaluated as often as the usual ones would be.
         usual = EPOCHS * self.steps_per_epoch
         planned = usual if settings.epochs else max(usual, steps)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Annotated, Literal
 
-from annotated_types import Ge, Gt, Le
+from annotated_types import Ge, Gt, Le, Lt
 from typing_extensions import Doc
 
 from onebert_store.errors import InvalidSettings
@@ -16,6 +16,7 @@ MAX_SEED = 2**31 - 1
 # Epochs where the user says nothing. Without a validation split the last step is kept, and few rows are few steps
 # (docs/decisions/0044-few-rows.md).
 EPOCHS, UNVALIDATED_EPOCHS, LEAST_STEPS = 10, 20, 200
+AVERAGING = 0.03  # docs/decisions/0050-averaging.md
 
 
 def _rate_or_same(text: str) -> float | str:
@@ -82,6 +83,13 @@ class Settings:
         Parser(_rate_or_same),
         STEPS,
     ] = None
+    averaging: Annotated[
+        float,
+        Ge(0),
+        Lt(1),
+        Doc("Evaluate and keep the mean of the values over about this share of the steps; 0 takes each as it is."),
+        STEPS,
+    ] = AVERAGING
     start: Annotated[
         Literal["fresh", "head"] | None,
         Doc("Where the head starts: at nothing, or at the exact head; else train tries both, a sweep starts fresh."),

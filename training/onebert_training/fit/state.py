@@ -22,6 +22,7 @@ class State:
 
     Attributes:
         values: leaves, which have a gradient, and the constants of the method, which have none.
+        window: over how many steps the leaves are averaged; at most 1 averages nothing.
         best: the values of the best evaluation on the validation split.
         warnings, useful: the verdict on the best evaluation.
         stale: number of evaluations since the metric or the loss last got better.
@@ -33,6 +34,7 @@ class State:
     """
 
     values: dict[str, Tensor]
+    window: float = 0.0
     step: int = 0
     best: dict[str, Tensor] = field(default_factory=dict)
     best_step: int = 0
@@ -71,6 +73,7 @@ class State:
         head = [leaf for name, leaf in self.leaves.items() if name in (HEAD_WEIGHT, HEAD_BIAS)]
         rest = [leaf for name, leaf in self.leaves.items() if name not in (HEAD_WEIGHT, HEAD_BIAS)]
         self.optimizer = torch.optim.AdamW([{"params": head}, {"params": rest}], weight_decay=0.0, fused=True)
+        self._means = {name: leaf.detach().clone() for name, leaf in self.leaves.items()} if self.window > 1 else {}
         # Of each leaf with a sparse gradient, a dense one that is kept, and its rows that are not zero.
         self._dense: dict[str, tuple[Tensor, Tensor]] = {}
 
@@ -93,6 +96,18 @@ class State:
             group["lr"] = learning_rate
         self.optimizer.step()
         self.step += 1
+        if self._means:
+            leaves = [leaf.detach() for leaf in self.leaves.values()]
+            torch._foreach_lerp_(list(self._means.values()), leaves, 1 / min(self.step, self.window))
+
+    @property
+    def averaged(self) -> dict[str, Tensor]:
+        """The values that are evaluated and kept, without gradients.
+
+        They are the mean of the steps so far, and after `window` steps the exponential mean over about so many
+        (Polyak and Juditsky 1992): what a single step of a high learning rate is off by cancels.
+        """
+        return {name: value.detach() for name, value in self.values.items()} | self._means
 
     def _as_dense(self, name: str, grad: Tensor) -> Tensor:
         """The dense gradient, in memory that is kept: to zero it anew took as long as a sixth of all products."""
@@ -109,8 +124,8 @@ class State:
         return self.tokens / max(self.step_seconds, 1e-9)
 
     def keep_best(self, loss: float, scores: dict[str, float], verdict: Verdict) -> None:
-        """Keeps the current values, scores and verdict as the best so far."""
-        self.best = {name: value.detach().clone() for name, value in self.values.items()}
+        """Keeps the values, averaged, and their scores and verdict as the best so far."""
+        self.best = {name: value.clone() for name, value in self.averaged.items()}
         self.best_step, self.best_loss, self.validation = self.step, loss, scores
         self.warnings, self.useful = list(verdict.warnings), verdict.useful
 
@@ -118,6 +133,7 @@ class State:
         """Writes the checkpoint."""
         tensors = {f"value.{name}": value.detach() for name, value in self.values.items()}
         tensors |= {f"best.{name}": value for name, value in self.best.items()}
+        tensors |= {f"mean.{name}": mean for name, mean in self._means.items()}
         for name, leaf in self.leaves.items():
             tensors |= {f"{moment}.{name}": self.optimizer.state[leaf][moment] for moment in self._MOMENTS}
         facts = {name: getattr(self, name) for name in self._FACTS}
@@ -130,6 +146,7 @@ class State:
             return False
         tensors, facts = loaded
         shapes = {f"{kind}.{name}": value.shape for name, value in self.values.items() for kind in ("value", "best")}
+        shapes |= {f"mean.{name}": mean.shape for name, mean in self._means.items()}
         shapes |= {f"{moment}.{name}": leaf.shape for name, leaf in self.leaves.items() for moment in self._MOMENTS}
         if {name: tensor.shape for name, tensor in tensors.items()} != shapes or not facts.keys() >= set(self._FACTS):
             return False
@@ -139,6 +156,7 @@ class State:
             with torch.no_grad():
                 value.copy_(tensors[f"value.{name}"])
             self.best[name] = tensors[f"best.{name}"].to(value.device)
+        self._means = {name: tensors[f"mean.{name}"].to(mean.device) for name, mean in self._means.items()}
         for name, leaf in self.leaves.items():
             moments = {moment: tensors[f"{moment}.{name}"].to(leaf.device) for moment in self._MOMENTS}
             self.optimizer.state[leaf] = {"step": torch.tensor(float(self.step), device=leaf.device), **moments}

@@ -78,6 +78,11 @@ class Plan:
         return not self.reinit and (self.weights is None or self.weights.servable)
 
     @property
+    def averages(self) -> bool:
+        """Whether the mean of the values after some steps can stand for them."""
+        return self.weights is None or self.weights.averages
+
+    @property
     def lowest_layer(self) -> int:
         """The lowest layer that training can change; those below it compute the same as in the bare base."""
         if not self.shares_base:

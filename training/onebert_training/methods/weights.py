@@ -33,10 +33,12 @@ class Weights(Protocol):
     Attributes:
         prefix: the prefix of its tensors in the delta file.
         servable: whether the change can be a delta.
+        averages: whether the mean of the leaves after some steps is a change of the same kind.
     """
 
     prefix: ClassVar[str]
     servable: ClassVar[bool]
+    averages: ClassVar[bool]
 
     @property
     def sites(self) -> tuple[Module, ...]:
@@ -77,6 +79,7 @@ class Full:
     sites: tuple[Module, ...] = ()
     prefix: ClassVar[str] = "full."
     servable: ClassVar[bool] = False
+    averages: ClassVar[bool] = True
 
     def start(self, params: Mapping[str, Tensor], generator: torch.Generator) -> Tensors:
         """The base's own values."""
@@ -113,6 +116,7 @@ class Pruned:
     count: int
     prefix: ClassVar[str] = SPARSE_VALUE
     servable: ClassVar[bool] = True
+    averages: ClassVar[bool] = False  # a gate that is settled is infinite
 
     @property
     def num_parameters(self) -> int:
