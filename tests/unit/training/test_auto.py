@@ -67,10 +67,10 @@ def right_apart(run):
 
 
 def last_values(run):
-    state = State(run.init_values())
+    state = State(run.init_values(), run.window)
     while state.step < run.steps:
         take_step([(run, state)])
-    return state.values
+    return state.averaged
 
 
 @pytest.mark.parametrize("kind", ["hard", "few"])

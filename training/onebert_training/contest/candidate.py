@@ -33,7 +33,7 @@ class Candidate:
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        self.sides = [] if run.plan.exact else [(one, State(one.init_values())) for one in _short(run)]
+        self.sides = [] if run.plan.exact else [(one, State(one.init_values(), one.window)) for one in _short(run)]
         self.steps = max((one.steps for one, _ in self.sides), default=0)
         self.left: str | None = None
         self._measured = None if self.sides else _of_head(run)
@@ -72,11 +72,11 @@ class Candidate:
     def _answers(self) -> Measurement:
         if self.run.validates:
             ((one, state),) = self.sides
-            return one.evaluate(state.values, "validation")
+            return one.evaluate(state.averaged, "validation")
         found: dict[int, Logits] = {}
         for one, state in self.sides:
             rows = one.held_out.tolist()
-            found |= zip(rows, one.logits(state.values, "train", rows), strict=True)
+            found |= zip(rows, one.logits(state.averaged, "train", rows), strict=True)
         return measured(self.run, [found[row] for row in range(len(found))])
 
     def price(self) -> float:

@@ -16,7 +16,7 @@ MAX_SEED = 2**31 - 1
 # Epochs where the user says nothing. Without a validation split the last step is kept, and few rows are few steps
 # (docs/decisions/0044-few-rows.md).
 EPOCHS, UNVALIDATED_EPOCHS, LEAST_STEPS = 10, 20, 200
-AVERAGING = 0.03  # docs/decisions/0050-averaging.md
+AVERAGING = 0.03  # docs/decisions/0051-averaging.md
 
 
 def _rate_or_same(text: str) -> float | str:
