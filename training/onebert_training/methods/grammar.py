@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping
 from onebert_store.errors import InvalidMethod
 
 AUTO = "auto"  # stands in place of a method where one is to be chosen
+ALL = "all"  # stands in place of all targets
 
 
 def refuse_arguments(name: str, arguments: str, hint: str = "") -> None:
@@ -73,8 +74,9 @@ def read_rank_alpha(options: Mapping[str, str], default: int = 8) -> tuple[int, 
 
 
 def read_targets(name: str, options: Mapping[str, str], default: str, allowed: Collection[str]) -> list[str]:
-    """The maps that a low-rank method changes, in the order of `allowed`."""
-    targets = {part.strip() for part in options.get("targets", default).split(",")}
+    """The maps that a low-rank method changes, in the order of `allowed`; `all` names every one."""
+    listed = options.get("targets", default)
+    targets = set(allowed) if listed.strip() == ALL else {part.strip() for part in listed.split(",")}
     if not targets <= set(allowed):
-        raise InvalidMethod(f"the targets of {name} are a comma-separated choice of {', '.join(allowed)}")
+        raise InvalidMethod(f"the targets of {name} are {ALL}, or a comma-separated choice of {', '.join(allowed)}")
     return [key for key in allowed if key in targets]

@@ -99,12 +99,12 @@ METHODS: Mapping[str, Entry] = {
     "random-rows": Entry("random-rows:0.09%", "whole rows of these weights", rules.random_rows),
     "random-cols": Entry("random-cols:0.09%", "whole columns of these weights", rules.random_columns),
     "lora": Entry(
-        "lora[:I|II|r=8,alpha=16,targets=q,k,v[,o,m2,m3]]",
+        "lora[:I|II|r=8,alpha=16,targets=q,k,v[,o,m2,m3]|all]",
         "low-rank differences of attention maps: I is q, k, v, II also o; m2 and m3 are the MLP's",
         rules.lora,
     ),
     "lora-xs": Entry(
-        "lora-xs[:r=16,targets=q,v,o,m3[,k,m2]]",
+        "lora-xs[:r=16,targets=q,v,o,m3[,k,m2]|all]",
         "r by r matrices between the leading singular directions of the base's weights",
         rules.lora_xs,
     ),
