@@ -55,10 +55,19 @@ inline void multiply_down(const X *const *x, const T *const *A, int64_t in, floa
             for (int j = 0; j < RANKS; ++j) sums[t][j] += own * a[j];
         }
     }
+    // The lanes of all sums are added up side by side: one after the other they would take longer than the products.
+    constexpr int SUMS = TOKENS * RANKS, ONCE = std::min(SUMS, LANES);
+    float totals[SUMS];
+    for (int first = 0; first < SUMS; first += ONCE) {
+        lanes tile[LANES] = {}, total = {};
+        std::copy_n(&sums[0][0] + first, ONCE, tile);
+        transpose(tile);
+        for (int k = 0; k < LANES; ++k) total += tile[k];
+        std::copy_n(&total[0], ONCE, totals + first);
+    }
     for (int t = 0; t < TOKENS; ++t)
         for (int j = 0; j < RANKS; ++j) {
-            float total = 0;
-            for (int k = 0; k < LANES; ++k) total += sums[t][j][k];
+            float total = totals[t * RANKS + j];
             for (int64_t rest = i; rest < in; ++rest) total += load(x[t][rest]) * load(A[j][rest]);
             p[t][j] = total;
         }

@@ -270,14 +270,12 @@ class Walk {
         const float *z = space_.y.data() + t * wider_;
         const T *b = shift(t) + 3 * h_, *before = scale(SCALE_M2, t, f_), *after = scale(SCALE_INNER, t, f_);
         Kept<W> *a = space_.activations.data() + t * wider_;
-        alignas(64) float value[LANES], bias[LANES], times[LANES];
-        for (int64_t i = 0; i < f_; i += LANES) {
-            const int64_t count = std::min<int64_t>(LANES, f_ - i);
-            for (int64_t k = 0; k < LANES; ++k) value[k] = k < count ? z[i + k] : 0, bias[k] = k < count ? load(b[i + k]) : 0;
-            for (int64_t k = 0; before && k < count; ++k) value[k] *= load(before[i + k]);
-            for (int64_t k = 0; k < LANES; ++k) times[k] = after && k < count ? load(after[i + k]) : 1;
-            store_lanes(a + i, gelu(at(value) + at(bias)) * at(times));
+        int64_t i = 0;
+        for (; i + LANES <= f_; i += LANES) {
+            const lanes own = before ? at(z + i) * load_lanes(before + i) : at(z + i), value = gelu(own + load_lanes(b + i));
+            store_lanes(a + i, after ? value * load_lanes(after + i) : value);
         }
+        for (; i < f_; ++i) store(a[i], gelu(z[i] * (before ? load(before[i]) : 1) + load(b[i])) * (after ? load(after[i]) : 1));
     }
 
     // A sublayer's output, the adapter behind it not counted, times its scale.
