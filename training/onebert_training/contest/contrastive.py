@@ -7,6 +7,7 @@ it.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 import torch
@@ -28,10 +29,17 @@ PER_LABEL = 4  # rows of a label in a batch, where so many are there
 class ContrastiveRun(Run):
     """A run of a single_label task whose loss is cross-entropy and contrast, from the exact head on the frozen base."""
 
+    contrastive = True
+
+    @property
+    def start(self) -> Literal["fresh", "head"]:
+        """Where the head starts: at the exact head, unless the user asks for a fresh one."""
+        return self.settings.start or "head"
+
     def init_values(self) -> dict[str, Tensor]:
-        """The values at the start; the head is the exact one, unless the user asks for a fresh one."""
+        """The values at the start; an exact head is of a strength that nobody had to choose among few rows."""
         values = super().init_values()
-        return values if self.settings.start == "fresh" else self.with_head(values, self.exact_head(STRENGTH))
+        return values if self.start == "fresh" else self.with_head(values, self.exact_head(STRENGTH))
 
     def _identity(self) -> dict[str, Tensor]:
         """A head that gives what it reads."""

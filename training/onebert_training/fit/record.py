@@ -51,6 +51,8 @@ def make_record(
         "percent": round(run.percent, 4),
         "learning_rate": run.learning_rate,
         "head_learning_rate": run.head_learning_rate,
+        "start": run.start,
+        "contrastive": run.contrastive,
         "seed": run.settings.seed,
         "settings": {**asdict(run.settings), "epochs": run.epochs, "pooling": run.pooling, "train_rows": train_rows},
         "data": {"name": run.data.name, "digest": run.data.digest},

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib.metadata import version
 from math import ceil
-from typing import Any, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -56,7 +56,12 @@ class Run:
         InvalidData: a metric that the task does not have.
         InvalidManifest: a label or a name that a manifest cannot hold.
         TooLarge: the delta file would be over the limit.
+
+    Attributes:
+        contrastive: whether the loss also draws texts of one label together.
     """
+
+    contrastive: ClassVar[bool] = False
 
     def __init__(
         self, inputs: TaskInputs, settings: Settings, task: str, rows: NDArray[np.int64] | None = None
@@ -161,6 +166,11 @@ class Run:
         return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
 
     @property
+    def start(self) -> Literal["fresh", "head"] | None:
+        """Where the head starts: at nothing, or at the exact head; None where no step is taken."""
+        return None if self.plan.exact else self.settings.start or "fresh"
+
+    @property
     def yardsticks(self) -> Yardsticks:
         """What the task scores without training, measured when it is first asked for.
 
@@ -211,6 +221,8 @@ class Run:
             "head_learning_rate": self.head_learning_rate,
             "batch_size": self.settings.batch_size,
             **({"class_weight": self.settings.class_weight} if self.settings.class_weight else {}),
+            **({"start": self.start} if self.start else {}),
+            **({"contrastive": True} if self.contrastive else {}),
             "metric": self.metric,
             "parameters": {
                 "delta": self.delta_parameters,
