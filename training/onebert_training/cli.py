@@ -101,13 +101,14 @@ def check(
 def methods() -> None:
     """List the methods: how each is written, and what it trains beside the classifier head."""
     from onebert_store.command import console  # noqa: PLC0415
+    from onebert_training.contest.auto import methods_for  # noqa: PLC0415
     from onebert_training.methods.grammar import AUTO  # noqa: PLC0415
     from onebert_training.methods.methods import METHODS  # noqa: PLC0415
 
     table = console.table("method", "trains, beside the classifier head")
     for entry in METHODS.values():
         table.add_row(entry.syntax, entry.trains)
-    compared = "head, layernorm, bitfit and low-rank differences of the upper layers"
+    compared = ", ".join(method.partition(":")[0] for method in methods_for(layers=2))
     table.add_row(AUTO, f"in train: what comes out best of {compared}, or the smallest near it")
     console.out.print(table)
     console.out.print("Methods add: bitfit+gamma. Which one for what: docs/tasks.md", soft_wrap=True)
