@@ -76,7 +76,9 @@ class Classifier:
         return self._answers(list(inputs), top_k)
 
     def explain(self, one: Input, method: Method = "occlusion") -> Explanation:
-        """Says which words the answer to one input is owed to; of a long text, of those that `max_length` tokens hold.
+        """Says which words the answer to one input is owed to.
+
+        A long text is cut to `max_length` tokens, also where `classify` reads it in windows: its answer may be another.
 
         Args:
             one: a text, or a tuple of two.

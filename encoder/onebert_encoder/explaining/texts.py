@@ -32,7 +32,7 @@ _TEXTS = 32
 
 
 class TextExplainer:
-    """Explains answers about whole texts, each cut to the delta's `max_length`.
+    """Explains answers about whole texts, each cut to the delta's `max_length`, also where its task reads windows.
 
     Args:
         base: the frozen encoder, in a dtype that has gradients.
@@ -77,6 +77,13 @@ class TextExplainer:
             answers = [answer(one.float().cpu().numpy(), self._outputs) for one in logits]
             found += [one for one in answers if isinstance(one, Prediction)]
         return found
+
+    def read(self, text: Text) -> tuple[int, int]:
+        """How many tokens of a text are read, and how many it has; both with special tokens."""
+        tokenizer, most = self._base.tokenizer, self._outputs.max_length
+        [pieces] = tokenizer.split([text], most)
+        whole = tuple((0, length) for length in pieces.lengths)
+        return tokenizer.measure(pieces, tokenizer.fit(pieces, most))[0], tokenizer.measure(pieces, whole)[0]
 
     def words(self, text: Text) -> list[Stretch]:
         """The words of a text that are read and can be left out."""

@@ -79,6 +79,19 @@ def test_words_and_parts_of_one_text(made):
     assert "removed" not in facts(explain, file, TEXT)
 
 
+def test_how_much_of_a_long_text_is_explained_is_said(made):
+    """The special tokens stand around the words, of which each is a token."""
+    window = {"tokens": 8, "overlap": 2, "reduction": "mean"}
+    file, _ = made(max_length=8, format=2, decision={"window": window})
+    for text, tokens in ((TEXT, 8), (f"{TEXT} now", 9), (f"{TEXT} {TEXT}", 14)):
+        found, printed = facts(explain, file, text), run(explain, file, text).stdout
+        assert found["tokens"] == {"read": 8, "of": tokens}
+        for one in found["explanations"]:
+            assert [text[word["start"] : word["end"]] for word in one["words"]] == text.split()[:6]
+        said = f"8 of {tokens} tokens were read, and are what this is about; a server reads all, in windows\n"
+        assert (said in printed) == ("tokens were read" in printed) == (tokens > 8)
+
+
 def test_parts_of_a_delta_on_labeled_rows(made, tmp_path):
     """The whole is what `evaluate` says; without a layer, what it says of a file without that layer's tensors."""
     file, delta = made("lora")

@@ -68,10 +68,12 @@ def explain_text(
     explainer = TextExplainer.of(loaded.base, loaded.delta)
     [whole] = explainer.answers([text])
     ways = [explainer.by_occlusion(text), explainer.by_gradient(text)]
+    read, tokens = explainer.read(text)
     record: dict[str, Any] = {
         "digest": loaded.delta.digest,
         "label": whole.label,
         "score": whole.score,
+        "tokens": {"read": read, "of": tokens},
         "explanations": [asdict(one) for one in ways],
     }
     if layers:
@@ -80,6 +82,10 @@ def explain_text(
         console.print_json(record)
         return
     console.out.print(f"{shown(whole.label)} {whole.score:.4f}", soft_wrap=True)
+    if read < tokens:
+        decision = loaded.delta.manifest.decision
+        server = "; a server reads all, in windows" if decision and decision.window else ""
+        console.out.print(f"{read} of {tokens} tokens were read, and are what this is about{server}", soft_wrap=True)
     table = console.table("word", "score less without it", "gradient × input")
     both = sorted(zip(*(one.words for one in ways), strict=True), key=lambda pair: -abs(pair[0].effect))
     for left, gradient in both[:_SHOWN]:
