@@ -140,6 +140,42 @@ def test_more_rows_than_a_yardstick_reads_are_drawn_and_the_head_is_fitted_on_al
     assert written != pytest.approx(run.yardsticks.head.weight, abs=1e-4)
 
 
+class Counted(list):
+    """A list that knows which of its items were asked for."""
+
+    def __init__(self, items):
+        super().__init__(items)
+        self.asked = set()
+
+    def __getitem__(self, place):
+        self.asked.add(place)
+        return super().__getitem__(place)
+
+
+@pytest.mark.parametrize(
+    ("changes", "texts"),
+    # A fifth of the texts of all steps; at least 300; all where steps pay for them, and where no step is planned.
+    [
+        ({"max_steps": 125, "batch_size": 16}, 400),
+        ({"max_steps": 3}, 300),
+        ({"epochs": 2}, 384),
+        ({"epochs": 6}, 960),
+        ({"method": "head"}, 960),
+    ],
+)
+def test_what_is_read_before_the_first_step_is_a_fifth_of_what_the_steps_read(base, data, changes, texts):
+    split = data.splits["train"]
+    many = Split(tuple(f"{text} {i}" for i in range(20) for text in split.texts), np.tile(split.gold, 20))
+    inputs = TaskInputs(base, replace(data, splits={**data.splits, "train": many}), 40)
+    tokens = inputs.splits["train"].tokens = Counted(inputs.splits["train"].tokens)
+    run = Run(inputs, Settings(**changes), "tone")
+    assert run.yardsticks.facts()["head"]["rows"] == texts
+    assert len(tokens.asked) == texts
+    # The same is not looked for again by a run that plans as much, whatever it trains.
+    again = replace(run.settings, method="layernorm")
+    assert Run(inputs, again, "tone").yardsticks is run.yardsticks
+
+
 def test_what_has_no_exact_head_is_refused(base, questions):
     with pytest.raises(InvalidSettings, match="a span task has no exact head; frozen trains the head alone by steps"):
         run_of(base, questions)

@@ -28,6 +28,9 @@ from onebert_training.tasks.objectives import NO_TARGET
 # yardstick may, and no longer change much in a head of some thousand numbers.
 MOST_VECTORS = 20_000
 
+# Training rows that yardsticks read in any case, where the steps of a run pay for fewer.
+LEAST_TEXTS = 300
+
 
 @dataclass(frozen=True)
 class Solved:
@@ -59,7 +62,7 @@ class Frozen:
     ) -> None:
         self._base, self._data, self._splits, self._targets = base, data, splits, targets
         self._seen: dict[tuple[str, str], Seen] = {}
-        self._found: dict[tuple[Objective, str, str], Yardsticks] = {}
+        self._found: dict[tuple[Objective, str, str, int], Yardsticks] = {}
 
     def see(self, split: str, pooling: Pooling) -> Seen:
         """A split as heads see it.
@@ -85,49 +88,57 @@ class Frozen:
             raise NotFinite("the base's vectors are not finite numbers")
         return replace(seen, vectors=vectors)
 
-    def _some(self, seen: Seen) -> NDArray[np.int64] | None:
-        """Examples drawn until they have `MOST_VECTORS` texts or labeled words; None where there are no more."""
+    def _some(self, seen: Seen, most: int) -> NDArray[np.int64] | None:
+        """At most so many examples, drawn until they have `MOST_VECTORS` texts or labeled words; None is all."""
         words = [int((one != NO_TARGET).sum()) if self._data.task_type == "token" else 1 for one in seen.targets]
-        if sum(words) <= MOST_VECTORS:
+        if sum(words) <= MOST_VECTORS and len(words) <= most:
             return None
-        order = np.random.default_rng(SPLIT_SEED).permutation(len(words))
+        order = np.random.default_rng(SPLIT_SEED).permutation(len(words))[:most]
         return np.sort(order[np.cumsum(np.array(words)[order]) <= MOST_VECTORS])
 
-    def _see_some(self, pooling: Pooling) -> Seen:
+    def _see_some(self, pooling: Pooling, most: int) -> Seen:
         """The training split, or those of its rows that a yardstick reads."""
         train = self._bare("train")
-        if (some := self._some(train)) is None:
+        if (some := self._some(train, most)) is None:
             return self.see("train", pooling)
         part = train.take(some)
         return self._with_vectors(part, Inputs(self._base, part.tokens), pooling)
 
-    def yardsticks(self, objective: Objective, pooling: Pooling, metric: str) -> Yardsticks:
+    def yardsticks(self, objective: Objective, pooling: Pooling, metric: str, most: int) -> Yardsticks:
         """The best constant answer, and the exact head whose strength does best on the validation split.
 
         Without a validation split cross-validation on the training rows takes its place.
 
+        Args:
+            objective: whose answers are measured.
+            pooling: what the head reads of a text.
+            metric: by which the best is found.
+            most: training rows that the head may be fitted on, but for `LEAST_TEXTS` that it always is.
+
         Raises:
             NotFinite: the base's vectors are not finite numbers.
         """
-        key = (objective, pooling, metric)
+        most = min(max(most, LEAST_TEXTS), len(self._targets["train"]))
+        key = (objective, pooling, metric, most)
         if key not in self._found:
             started = time.perf_counter()
             measured = {"validation": self._bare("train")} | {name: self._bare(name) for name in self._data.splits}
             del measured["train"]
             constant = constant_yardstick(objective, self._bare("train"), measured, metric)
-            head, answers, exact = None, None, None
+            head, answers, exact, train = None, None, None, None
             if has_exact_head(objective):
-                head, answers = self._best_head(objective, pooling, metric)
+                train = self._see_some(pooling, most)
+                head, answers = self._best_head(objective, pooling, metric, train)
                 scores = {"validation": answers.scores}
                 if "test" in measured:
                     scores["test"] = answers_of(objective, head, self.see("test", pooling)).scores
                 exact = Yardstick("an exact head alone on the frozen base", scores)
             folds = 0 if "validation" in self._data.splits else FOLDS
-            self._found[key] = Yardsticks(constant, exact, head, answers, time.perf_counter() - started, folds)
+            rows, seconds = len(train.examples) if train else 0, time.perf_counter() - started
+            self._found[key] = Yardsticks(constant, exact, head, answers, rows, seconds, folds)
         return self._found[key]
 
-    def _best_head(self, objective: Objective, pooling: Pooling, metric: str) -> tuple[ExactHead, Answers]:
-        train = self._see_some(pooling)
+    def _best_head(self, objective: Objective, pooling: Pooling, metric: str, train: Seen) -> tuple[ExactHead, Answers]:
         if "validation" not in self._data.splits:
             answers = cross_validated(objective, self._data.task_type, train, metric)
             return train.heads(objective, [answers.strength])[0], answers
@@ -150,13 +161,13 @@ class Frozen:
         if self._data.held_out:
             train = train.joined(self.see("validation", pooling))
         if self._data.held_out or "validation" not in self._data.splits:
-            some = self._some(train)
+            some = self._some(train, len(train.targets))
             judged = train if some is None else train.take(some)
             answers = cross_validated(objective, self._data.task_type, judged, metric)
             (head,) = train.heads(objective, [answers.strength])
         else:
             judged = self.see("validation", pooling)
-            best, _ = self._best_head(objective, pooling, metric)
+            best, _ = self._best_head(objective, pooling, metric, self._see_some(pooling, len(train.targets)))
             (head,) = train.heads(objective, [best.strength])
             answers = answers_of(objective, head, judged)
         verdict = objective.judge(judged.examples, judged.tokens, answers.logits, answers.scores, metric)

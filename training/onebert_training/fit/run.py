@@ -37,6 +37,9 @@ from onebert_training.methods.weights import Weights
 from onebert_training.tasks.objective import Verdict
 
 WARMUP = 0.06
+# Texts that a look at the frozen base may read, by those of all steps. A step costs two forward passes of its texts or
+# more, and a look costs one: it is a tenth of the training at most (docs/decisions/0045-contest.md).
+LOOK = 0.2
 SAVED = 20  # how often a run that validates nothing writes down its loss, and its checkpoint
 
 
@@ -177,7 +180,9 @@ class Run:
         Raises:
             NotFinite: the base's vectors are not finite numbers.
         """
-        return self.inputs.frozen.yardsticks(self.objective, self.pooling, self.metric)
+        steps = min(self.epochs * self.steps_per_epoch, self.settings.max_steps or 2**62)
+        most = int(LOOK * steps * self.settings.batch_size)
+        return self.inputs.frozen.yardsticks(self.objective, self.pooling, self.metric, most)
 
     def features(self, split: str) -> Features:
         """What the lowest trained layer reads of a split."""

@@ -29,6 +29,7 @@ class Yardsticks:
         exact: the exact head on the frozen base; None where the task type has none.
         head: that head.
         answers: what it answers on the validation split.
+        rows: training rows that it is fitted on.
         seconds: that measuring both took.
         folds: where there is no validation split, how many folds of the training rows the head was measured in; else 0.
     """
@@ -37,6 +38,7 @@ class Yardsticks:
     exact: Yardstick | None
     head: ExactHead | None
     answers: Answers | None
+    rows: int
     seconds: float
     folds: int
 
@@ -58,7 +60,7 @@ class Yardsticks:
     def facts(self) -> dict[str, Any]:
         """What the record says of them."""
         constant = self.constant and {"answer": self.constant.name, **self.constant.scores}
-        exact = self.exact and self.head and {"strength": self.head.strength, **self.exact.scores}
+        exact = self.exact and self.head and {"strength": self.head.strength, "rows": self.rows, **self.exact.scores}
         return {"constant": constant, "head": exact, "seconds": round(self.seconds, 3)}
 
     def provenance(self, metric: str) -> dict[str, dict[str, float]]:
