@@ -87,7 +87,7 @@ def hugging_face(run: Run) -> float:
         torch.nn.utils.clip_grad_norm_(trained, CLIP)
         _, optimizer.param_groups[0]["lr"] = run.learning_rates_at(step)
         optimizer.step()
-        if (step + 1) % run.eval_every == 0 or step + 1 == run.steps:
+        if (step + 1) % run.schedule.eval_every == 0 or step + 1 == run.steps:
             model.eval()
             best = max(best, validation(run, forward))
     return best

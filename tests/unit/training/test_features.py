@@ -121,11 +121,11 @@ def test_after_the_first_epoch_the_lower_layers_are_not_needed(data, method, poo
     base = load_base(str(tiny_base("bert")))
     run = make_run(TaskInputs(base, data, 40), method, pooling, batch_size=8)
     state = State(run.init_values())
-    for _ in range(run.steps_per_epoch):
+    for _ in range(run.schedule.steps_per_epoch):
         take_step([(run, state)])
     base.layers[:low] = [None] * low
     base.embeddings = None
-    for _ in range(run.steps_per_epoch):
+    for _ in range(run.schedule.steps_per_epoch):
         take_step([(run, state)])
     # A run with another seed shares them, too: activations depend on data and base alone.
     other = make_run(run.inputs, method, pooling, seed=5)

@@ -53,7 +53,7 @@ def test_folds_hold_out_every_row_once_and_no_text_is_on_two_sides(base, few):
         praise = np.mean(train_split.gold[run.held_out])
         assert 0.2 < praise < 0.8  # half of the rows are praise; a fold has about eleven
         drawn = Counter(row for step in range(run.steps) for row in run.batch_at(step).tolist())
-        assert drawn == dict.fromkeys(run.rows.tolist(), run.epochs)
+        assert drawn == dict.fromkeys(run.rows.tolist(), run.schedule.epochs)
 
 
 def test_a_row_out_of_fold_is_answered_as_by_a_run_on_a_data_set_without_it(base, few):
@@ -109,7 +109,7 @@ def test_the_last_step_is_kept_where_nothing_validates(base, few):
     run = run_of(base, few)
     result = train(run)
     assert (result.steps, result.best_step) == (run.steps, run.steps)
-    assert run.steps == 4 * run.steps_per_epoch
+    assert run.steps == 4 * run.schedule.steps_per_epoch
     wanted = run.tensors(_values(run))
     for name, tensor in result.delta.tensors.items():
         np.testing.assert_array_equal(tensor, wanted[name].detach().numpy())
@@ -125,9 +125,9 @@ def test_few_rows_get_enough_steps_and_many_twenty_epochs(base, few, rows, steps
     chosen = np.resize(np.arange(len(train_split)), rows)
     data = replace(few, splits={"train": train_split.take(chosen)})
     run = run_of(base, data, epochs=None)
-    assert steps <= run.steps < steps + run.steps_per_epoch
-    assert run.epochs >= 20
-    assert run_of(base, data, epochs=3).steps == 3 * run.steps_per_epoch
+    assert steps <= run.steps < steps + run.schedule.steps_per_epoch
+    assert run.schedule.epochs >= 20
+    assert run_of(base, data, epochs=3).steps == 3 * run.schedule.steps_per_epoch
 
 
 @pytest.mark.parametrize(("rows", "epochs", "steps", "every"), [(12, 200, 200, 5), (48, 67, 201, 6), (400, 10, 250, 7)])
@@ -135,11 +135,14 @@ def test_few_rows_get_enough_steps_beside_a_validation_split_too(base, data, row
     chosen = np.resize(np.arange(48), rows)
     data = replace(data, splits={**data.splits, "train": data.splits["train"].take(chosen)})
     run = run_of(base, data, epochs=None)
-    assert (run.epochs, run.steps, run.eval_every) == (epochs, steps, every)
+    assert (run.schedule.epochs, run.steps, run.schedule.eval_every) == (epochs, steps, every)
     # What a user asks for is as it is.
     asked = run_of(base, data, epochs=30)
-    assert (asked.steps, asked.eval_every) == (30 * run.steps_per_epoch, ceil(run.steps_per_epoch / 4))
-    assert run_of(base, data, epochs=None, max_steps=9).eval_every == ceil(run.steps_per_epoch / 4)
+    assert (asked.steps, asked.schedule.eval_every) == (
+        30 * run.schedule.steps_per_epoch,
+        ceil(run.schedule.steps_per_epoch / 4),
+    )
+    assert run_of(base, data, epochs=None, max_steps=9).schedule.eval_every == ceil(run.schedule.steps_per_epoch / 4)
 
 
 def test_a_run_that_validates_nothing_continues_to_the_same_bytes(base, few, tmp_path):

@@ -74,7 +74,7 @@ def train_shown(run: Run, checkpoint: Path) -> Kept:
 def _where(run: Run, progress: Progress) -> str:
     if progress.testing:
         return "measuring the test split"
-    epoch = f"epoch {progress.step / run.steps_per_epoch:.1f}"
+    epoch = f"epoch {progress.step / run.schedule.steps_per_epoch:.1f}"
     loss = "" if progress.loss is None else f", loss {progress.loss:.4f}"
     return epoch + loss
 

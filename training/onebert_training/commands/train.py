@@ -36,7 +36,7 @@ def run_train(
     if as_json:
         console.print_json(record)
     else:
-        show_trained(record, job.run.patience)
+        show_trained(record, job.run.schedule.patience)
         if kept.result.delta is not None:
             console.out.print(next_step(kept.run, record, job.run.yardsticks), soft_wrap=True)
 

@@ -168,7 +168,7 @@ class Active:
     def is_done(self) -> bool:
         """Whether it takes no further step."""
         run, state = self.run, self.state
-        stopped = bool(run.patience) and state.stale >= run.patience
+        stopped = bool(run.schedule.patience) and state.stale >= run.schedule.patience
         return self.error is not None or state.step >= run.steps or stopped
 
     def finish(self, report: Report) -> Result | OneBertError:
@@ -194,7 +194,7 @@ class Active:
         state.step_seconds += seconds - once
         started = time.perf_counter()
         validation = None
-        looks = state.step % run.eval_every == 0 or state.step in (run.steps, self.look)
+        looks = state.step % run.schedule.eval_every == 0 or state.step in (run.steps, self.look)
         try:
             if not isfinite(loss):
                 raise NotFinite(f"the loss is no longer a number at step {state.step}; {SMALLER}")
@@ -303,6 +303,6 @@ def keep(run: Run, state: State) -> None:
 def write_down(run: Run, state: State, **scores: Any) -> None:
     """Adds an entry to the history: where the run is, its mean loss since the last entry, and its scores."""
     total, count = state.losses
-    epoch = round(state.step / run.steps_per_epoch, 4)
+    epoch = round(state.step / run.schedule.steps_per_epoch, 4)
     state.history.append({"step": state.step, "epoch": epoch, "loss": total / count, **scores})
     state.losses = [0.0, 0.0]

@@ -54,7 +54,12 @@ def make_record(
         "start": run.start,
         "contrastive": run.contrastive,
         "seed": run.settings.seed,
-        "settings": {**asdict(run.settings), "epochs": run.epochs, "pooling": run.pooling, "train_rows": train_rows},
+        "settings": {
+            **asdict(run.settings),
+            "epochs": run.schedule.epochs,
+            "pooling": run.pooling,
+            "train_rows": train_rows,
+        },
         "data": {"name": run.data.name, "digest": run.data.digest},
         "experiment": experiment,
         "fingerprint": run.fingerprint,

@@ -121,7 +121,7 @@ def make_delta(run: Run, state: State, tensors: Mapping[str, Tensor], test: Mapp
     """
     training = {
         **run.provenance(),
-        "epochs": round(state.step / run.steps_per_epoch, 3),
+        "epochs": round(state.step / run.schedule.steps_per_epoch, 3),
         "steps": state.step,
         "best_step": state.best_step,
         **({"validation": state.validation} if state.validation else {}),

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib.metadata import version
-from math import ceil
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -27,7 +26,8 @@ from onebert_training.data.checks import listed
 from onebert_training.fit.evaluation import Logits, predict
 from onebert_training.fit.features import Features
 from onebert_training.fit.inputs import TaskInputs
-from onebert_training.fit.settings import EPOCHS, LEAST_STEPS, UNVALIDATED_EPOCHS, Settings
+from onebert_training.fit.schedule import Schedule
+from onebert_training.fit.settings import Settings
 from onebert_training.heads.exact import ExactHead, has_exact_head
 from onebert_training.heads.yardsticks import Yardsticks
 from onebert_training.methods.methods import parse_method
@@ -36,11 +36,9 @@ from onebert_training.methods.trainables import Trainable
 from onebert_training.methods.weights import Weights
 from onebert_training.tasks.objective import Verdict
 
-WARMUP = 0.06
 # Texts that a look at the frozen base may read, by those of all steps. A step costs two forward passes of its texts or
 # more, and a look costs one: it is a tenth of the training at most (docs/decisions/0045-contest.md).
 LOOK = 0.2
-SAVED = 20  # how often a run that validates nothing writes down its loss, and its checkpoint
 
 
 class Run:
@@ -72,12 +70,7 @@ class Run:
         self.inputs, self.settings, self.task = inputs, settings, task
         self.base, self.data = inputs.base, inputs.data
         data, spec = self.data, self.base.spec
-        self.pooling: Pooling = settings.pooling or ("none" if data.task_type in PER_TOKEN else "mean")
-        possible = ("none",) if data.task_type in PER_TOKEN else spec.poolings
-        if self.pooling not in possible:
-            raise InvalidSettings(
-                f"the pooling of a {data.task_type} task here is {' or '.join(possible)}, not {self.pooling}"
-            )
+        self.pooling = self._pooling()
         self.method = parse_method(settings.method)
         self.plan: Plan = self.method.plan(self.base.anatomy, self.pooling, spec.num_parameters)
         self.delta_parameters = self.plan.num_parameters
@@ -85,11 +78,7 @@ class Run:
         self.percent = 100 * self.delta_parameters / spec.num_parameters
         self.objective = inputs.objective if settings.class_weight is None else inputs.weighted
         self.targets = inputs.targets
-        if self.plan.exact and not has_exact_head(self.objective):
-            raise InvalidSettings(f"a {data.task_type} task has no exact head; frozen trains the head alone by steps")
-        if settings.start == "head" and (self.plan.reinit or not has_exact_head(self.objective)):
-            what = self.method.text if self.plan.reinit else f"a {data.task_type} task"
-            raise InvalidSettings(f"{what} has no exact head to start from; --start fresh starts from nothing")
+        self._require_exact_head()
         self.metric = self.objective.decides(data.splits["train"], settings.metric or data.metric)
         rates = self.plan.learning_rates(settings.learning_rate, settings.head_learning_rate)
         self.head_learning_rate, self.learning_rate = rates
@@ -100,28 +89,33 @@ class Run:
         everyone = np.arange(len(data.splits["train"]))
         self.rows = everyone if rows is None else rows
         self.held_out = np.setdiff1d(everyone, self.rows)
-        self.num_train = len(self.rows)
         self.validates = "validation" in data.splits
-        self._shuffled: tuple[int, NDArray[np.int64]] | None = None  # the epoch, and its order of the training rows
-        self.steps_per_epoch = ceil(self.num_train / settings.batch_size)
-        self.epochs = settings.epochs or self._usual_epochs()
-        steps = min(self.epochs * self.steps_per_epoch, settings.max_steps or 2**62)
-        self.steps = 0 if self.plan.exact else steps
+        self.schedule = Schedule.of(settings, len(self.rows), self.validates)
+        self.steps = 0 if self.plan.exact else self.schedule.steps
         self.window = settings.averaging * self.steps if self.plan.averages else 0.0
-        # Where few rows have more epochs than usual, these are evaluated as often as the usual ones would be.
-        usual = EPOCHS * self.steps_per_epoch
-        planned = usual if settings.epochs else max(usual, steps)
-        self.eval_every = ceil(planned / (EPOCHS * settings.evals_per_epoch))
-        self.patience = 2 * settings.evals_per_epoch if settings.patience is None else settings.patience
-        if not self.validates:
-            self.eval_every, self.patience = ceil(self.steps / SAVED), 0
+        self._shuffled: tuple[int, NDArray[np.int64]] | None = None  # the epoch, and its order of the training rows
 
     def on_rows(self, rows: NDArray[np.int64]) -> Self:
         """The same run on some of its training rows."""
         return type(self)(self.inputs, self.settings, self.task, rows)
 
-    def _usual_epochs(self) -> int:
-        return max(EPOCHS if self.validates else UNVALIDATED_EPOCHS, ceil(LEAST_STEPS / self.steps_per_epoch))
+    def _pooling(self) -> Pooling:
+        """What the head reads; a pooling that the task type or the base has not is refused."""
+        kind = self.data.task_type
+        pooling: Pooling = self.settings.pooling or ("none" if kind in PER_TOKEN else "mean")
+        possible = ("none",) if kind in PER_TOKEN else self.base.spec.poolings
+        if pooling not in possible:
+            raise InvalidSettings(f"the pooling of a {kind} task here is {' or '.join(possible)}, not {pooling}")
+        return pooling
+
+    def _require_exact_head(self) -> None:
+        """Refuses settings that ask for an exact head where there is none."""
+        kind, has = self.data.task_type, has_exact_head(self.objective)
+        if self.plan.exact and not has:
+            raise InvalidSettings(f"a {kind} task has no exact head; frozen trains the head alone by steps")
+        if self.settings.start == "head" and (self.plan.reinit or not has):
+            what = self.method.text if self.plan.reinit else f"a {kind} task"
+            raise InvalidSettings(f"{what} has no exact head to start from; --start fresh starts from nothing")
 
     def _manifest(self) -> Manifest:
         """The manifest, made before training so that a label or a name that it cannot hold is refused at once."""
@@ -180,8 +174,7 @@ class Run:
         Raises:
             NotFinite: the base's vectors are not finite numbers.
         """
-        steps = min(self.epochs * self.steps_per_epoch, self.settings.max_steps or 2**62)
-        most = int(LOOK * steps * self.settings.batch_size)
+        most = int(LOOK * self.schedule.steps * self.settings.batch_size)
         return self.inputs.frozen.yardsticks(self.objective, self.pooling, self.metric, most)
 
     def features(self, split: str) -> Features:
@@ -190,10 +183,10 @@ class Run:
 
     def batch_at(self, step: int) -> NDArray[np.int64]:
         """Training rows of a step. They depend on seed and step alone, so that an interrupted run can continue."""
-        epoch, batch = divmod(step, self.steps_per_epoch)
+        epoch, batch = divmod(step, self.schedule.steps_per_epoch)
         # One permutation is kept for the whole epoch: drawing that of 400,000 rows takes 13 ms.
         if self._shuffled is None or self._shuffled[0] != epoch:
-            order = np.random.default_rng([self.settings.seed, epoch]).permutation(self.num_train)
+            order = np.random.default_rng([self.settings.seed, epoch]).permutation(len(self.rows))
             self._shuffled = epoch, self.rows[order]
         size = self.settings.batch_size
         return self._shuffled[1][batch * size : (batch + 1) * size]
@@ -205,10 +198,8 @@ class Run:
         return torch.Generator(self.base.device).manual_seed(int(mixed[0]))
 
     def learning_rates_at(self, step: int) -> tuple[float, float]:
-        """The learning rates of a step, of the head and of the rest: linear warm-up, then linear decay to zero."""
-        warmup = max(1, ceil(WARMUP * self.steps))
-        rise, fall = (step + 1) / warmup, (self.steps - step) / max(1, self.steps - warmup)
-        share = min(1.0, rise, fall)
+        """The learning rates of a step, of the head and of the rest."""
+        share = self.schedule.share_at(step)
         return self.head_learning_rate * share, self.learning_rate * share
 
     def provenance(self) -> dict[str, Any]:

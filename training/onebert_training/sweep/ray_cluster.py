@@ -104,7 +104,7 @@ def _divide(job_sets: Sequence[JobSet], loaded: Base, width: int, slots: int) ->
             parts = ceil(len(together) / most)
             for part in (together[i::parts] for i in range(parts)):
                 jobs = [job_of[id(run)] for run in part]
-                cost = len(job_set.dataset.splits["train"]) * sum(run.epochs for run in part)
+                cost = len(job_set.dataset.splits["train"]) * sum(run.schedule.epochs for run in part)
                 divided.append((cost, Group(dataset, job_set.max_length, {job.name: job for job in jobs})))
     return [group for _, group in sorted(divided, key=lambda one: one[0], reverse=True)]
 
