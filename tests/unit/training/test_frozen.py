@@ -20,11 +20,18 @@ from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Settings
 from onebert_training.heads.exact import STRENGTHS, fit_heads, labeled_vectors
 from onebert_training.methods.methods import parse_method
+from onebert_training.tasks.alignment import first_tokens
 
 
 def run_of(base, data, **changes):
     settings = Settings(method="head", **changes)
     return Run(TaskInputs(base, data, settings.max_length), settings, "tone")
+
+
+def identity(base):
+    """A head that hands on what it reads."""
+    width = base.spec.hidden_size
+    return {HEAD_WEIGHT: np.eye(width, dtype=np.float32), HEAD_BIAS: np.zeros(width, dtype=np.float32)}
 
 
 def held_out(data):
@@ -35,9 +42,7 @@ def held_out(data):
 def test_vectors_are_what_the_plain_model_pools(base, data, pooling):
     run = run_of(base, data, pooling=pooling)
     seen = run.inputs.frozen.see("validation", pooling)
-    width = base.spec.hidden_size
-    bare = {HEAD_WEIGHT: np.eye(width, dtype=np.float32), HEAD_BIAS: np.zeros(width, dtype=np.float32)}
-    model = Reference(tiny_base("bert"), bare, pooling)
+    model = Reference(tiny_base("bert"), identity(base), pooling)
     pooled = np.stack([model.logits(text.input_ids, text.type_ids).numpy() for text in seen.tokens])
     # float32 sums in another order
     assert np.stack(seen.vectors) == pytest.approx(pooled, abs=1e-5)
@@ -127,6 +132,20 @@ def test_a_task_of_words_has_an_exact_head(base, tags):
     result = train(run)
     assert result.validation["token_accuracy"] > 0.9
     assert result.delta.tensors[HEAD_WEIGHT].shape == (len(tags.labels), base.spec.hidden_size)
+
+
+def test_of_words_those_are_kept_that_a_head_is_fitted_on_and_measured_by(base, tags):
+    run = run_of(base, tags)
+    vectors, rows = run.inputs.frozen.see("train", "none").vectors, tags.splits["train"]
+    assert list(map(len, vectors)) == list(map(len, rows.gold))
+    text = run.inputs.splits["train"].tokens[0]
+    whole = Reference(tiny_base("bert"), identity(base), "none").logits(text.input_ids, text.type_ids).numpy()
+    # float32 sums in another order
+    assert vectors[0] == pytest.approx(whole[first_tokens(rows.words[0], text.alignment)], abs=1e-5)
+    found = run.yardsticks
+    assert found.exact.scores["validation"]["token_accuracy"] > 0.9
+    for split, scores in found.exact.scores.items():
+        assert run.evaluate(run.with_head(run.init_values(), found.head), split).scores == scores
 
 
 def test_more_rows_than_a_yardstick_reads_are_drawn_and_the_head_is_fitted_on_all(base, tags, monkeypatch):

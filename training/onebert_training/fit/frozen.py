@@ -18,11 +18,10 @@ from onebert_training.data.dataset import Dataset
 from onebert_training.data.splitting import SPLIT_SEED
 from onebert_training.fit.evaluation import predict
 from onebert_training.fit.features import Inputs
-from onebert_training.heads.exact import ExactHead, has_exact_head
+from onebert_training.heads.exact import ExactHead, has_exact_head, stands_for_word
 from onebert_training.heads.seen import FOLDS, Answers, Seen, answers_of, best_of, cross_validated
 from onebert_training.heads.yardsticks import Yardstick, Yardsticks, constant_yardstick
 from onebert_training.tasks.objective import Objective, Verdict
-from onebert_training.tasks.objectives import NO_TARGET
 
 # Texts or labeled words that a yardstick is fitted on, and that a strength is chosen on: more take longer than a
 # yardstick may, and no longer change much in a head of some thousand numbers.
@@ -86,11 +85,14 @@ class Frozen:
         vectors = predict(self._base, fold(self._base, bare, pooling), features)
         if not all(np.isfinite(one).all() for one in vectors):
             raise NotFinite("the base's vectors are not finite numbers")
+        if self._data.task_type == "token":
+            vectors = [one[stands_for_word(target)] for one, target in zip(vectors, seen.targets, strict=True)]
         return replace(seen, vectors=vectors)
 
     def _some(self, seen: Seen, most: int) -> NDArray[np.int64] | None:
         """At most so many examples, drawn until they have `MOST_VECTORS` texts or labeled words; None is all."""
-        words = [int((one != NO_TARGET).sum()) if self._data.task_type == "token" else 1 for one in seen.targets]
+        per_token = self._data.task_type == "token"
+        words = [int(stands_for_word(one).sum()) if per_token else 1 for one in seen.targets]
         if sum(words) <= MOST_VECTORS and len(words) <= most:
             return None
         order = np.random.default_rng(SPLIT_SEED).permutation(len(words))[:most]

@@ -53,11 +53,17 @@ def has_exact_head(objective: Objective) -> bool:
     return type(objective) in _FITS
 
 
+def stands_for_word(target: Tensor) -> NDArray[np.bool_]:
+    """[tokens], whether a token of a per-token task stands for a word with a label."""
+    found: NDArray[np.bool_] = (target != NO_TARGET).numpy()
+    return found
+
+
 def labeled_vectors(vectors: Sequence[Vectors], targets: Sequence[Tensor]) -> tuple[Vectors, NDArray[np.generic]]:
     """What `fit_heads` reads of examples.
 
     Args:
-        vectors: what the head reads of each example: [h], or [tokens, h] in a per-token task.
+        vectors: what the head reads of each example: [h], or [labeled words, h] in a per-token task.
         targets: the examples' targets, from `Objective.targets`.
 
     Returns:
@@ -65,10 +71,7 @@ def labeled_vectors(vectors: Sequence[Vectors], targets: Sequence[Tensor]) -> tu
     """
     if vectors[0].ndim == 1:
         return np.stack(vectors), np.stack([target.numpy() for target in targets])
-    seen = [(target != NO_TARGET).numpy() for target in targets]
-    found = [one[chosen] for one, chosen in zip(vectors, seen, strict=True)]
-    gold = [target.numpy()[chosen] for target, chosen in zip(targets, seen, strict=True)]
-    return np.concatenate(found), np.concatenate(gold)
+    return np.concatenate(vectors), np.concatenate([target.numpy()[stands_for_word(target)] for target in targets])
 
 
 def fit_heads(

@@ -12,7 +12,7 @@ from onebert_encoder.text.tokens import Tokens
 from onebert_store.file.manifest import TaskType
 from onebert_training.data.examples import Split
 from onebert_training.data.splitting import SPLIT_SEED, fold_of
-from onebert_training.heads.exact import STRENGTHS, ExactHead, Vectors, fit_heads, labeled_vectors
+from onebert_training.heads.exact import STRENGTHS, ExactHead, Vectors, fit_heads, labeled_vectors, stands_for_word
 from onebert_training.tasks.metrics import is_preferred
 from onebert_training.tasks.objective import Logits, Objective
 
@@ -21,7 +21,11 @@ FOLDS = 5
 
 @dataclass(frozen=True)
 class Seen:
-    """Examples with what the head reads of each: [h], or [tokens, h] in a per-token task; no vectors where none do."""
+    """Examples with what the head is fitted on and measured by; no vectors where none do.
+
+    Attributes:
+        vectors: what the head reads of each example: [h], or [labeled words, h] in a per-token task.
+    """
 
     examples: Split
     tokens: Sequence[Tokens]
@@ -68,8 +72,18 @@ def measure(objective: Objective, seen: Seen, strength: float, logits: Sequence[
 
 def answers_of(objective: Objective, head: ExactHead, seen: Seen) -> Answers:
     """What a head answers on a split."""
-    logits = [head.logits(vectors, objective.target_scale) for vectors in seen.vectors]
+    logits = [_logits(objective, head, seen, i) for i in range(len(seen.vectors))]
     return measure(objective, seen, head.strength, logits)
+
+
+def _logits(objective: Objective, head: ExactHead, seen: Seen, i: int) -> Logits:
+    """What a head answers to an example: [labels], or [tokens, labels], zeros for tokens that stand for no word."""
+    outputs = head.logits(seen.vectors[i], objective.target_scale)
+    if outputs.ndim == 1:
+        return outputs
+    logits = np.zeros((len(seen.targets[i]), outputs.shape[1]), dtype=np.float32)
+    logits[stands_for_word(seen.targets[i])] = outputs
+    return logits
 
 
 def best_of(answers: Sequence[Answers], metric: str) -> Answers:
@@ -92,7 +106,7 @@ def cross_validated(objective: Objective, task_type: TaskType, seen: Seen, metri
         out = np.flatnonzero(fold == one)
         for place, head in enumerate(seen.take(np.flatnonzero(fold != one)).heads(objective)):
             for i in out.tolist():
-                logits[place][i] = head.logits(seen.vectors[i], objective.target_scale)
+                logits[place][i] = _logits(objective, head, seen, i)
     return best_of(
         [measure(objective, seen, strength, rows) for strength, rows in zip(STRENGTHS, logits, strict=True)], metric
     )
