@@ -36,7 +36,7 @@ from onebert_training.fit import features
 from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.loop import take_step
 from onebert_training.fit.run import Run
-from onebert_training.fit.settings import Settings
+from onebert_training.fit.settings import DEFAULT_METHOD, Settings
 from onebert_training.fit.state import CLIP, State
 from onebert_training.methods.plan import Plan
 
@@ -44,6 +44,12 @@ PAGE = Path(__file__).parents[2] / "docs" / "results.md"
 ROWS = 400
 MEMORY_STEPS = 20
 TOGETHER = (2, 4, 16)
+
+# What is trained by peft on the other side.
+PEFT = {
+    "lora:r=8": peft.LoraConfig(r=8, lora_alpha=16, target_modules=["query", "key", "value"]),
+    DEFAULT_METHOD: peft.LoraConfig(r=8, lora_alpha=16, target_modules=r"encoder.*(query|key|value|dense)", bias="all"),
+}
 
 Step = Callable[[], int]
 """Takes one training step and returns how many tokens it trained on."""
@@ -65,7 +71,7 @@ def main() -> None:
         print(json.dumps(peak_memory(SIDES[side](inputs_of(asked), method))))
         return
     inputs = inputs_of(asked)
-    lines = [compare(inputs, method, asked) for method in ("bitfit", "layernorm", "lora:r=8", "full")]
+    lines = [compare(inputs, method, asked) for method in ("bitfit", "layernorm", *PEFT, "full")]
     header = ["method", "ours, tokens/s", "theirs, tokens/s", "ratio", "ours, peak MB", "theirs, peak MB"]
     print(table := markdown_table(header, lines))
     facts = [*cached(inputs, asked.steps), *frozen(inputs)]
@@ -177,9 +183,8 @@ def hugging_face(inputs: TaskInputs, method: str) -> Step:
     run = Run(inputs, Settings(method=method, epochs=1000), "x")
     device, dtype = inputs.base.device, inputs.base.dtype
     model = AutoModel.from_pretrained(find_base(DEFAULT_BASE)).to(device).train()
-    if method.startswith("lora"):
-        config = peft.LoraConfig(r=8, lora_alpha=16, target_modules=["query", "key", "value"])
-        model = peft.get_peft_model(model, config)
+    if method in PEFT:
+        model = peft.get_peft_model(model, PEFT[method])
     else:
         trained = {"bitfit": "bias", "layernorm": "LayerNorm", "full": ""}[method]
         for name, parameter in model.named_parameters():

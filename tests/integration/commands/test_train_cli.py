@@ -188,7 +188,7 @@ def test_a_checkpoint_is_not_a_delta_to_evaluate(onebert, folder, tmp_path):
 
 def test_the_table_says_what_to_do_next(onebert, folder, tmp_path):
     out = tmp_path / "tone.safetensors"
-    status, printed, _ = onebert(*train_arguments(folder, out, "--epochs", "6"))
+    status, printed, _ = onebert(*train_arguments(folder, out, "--epochs", "6", "--method", "bitfit"))
     assert status == 0
     assert f"next: onebert push {out} --task tone" in printed
     assert "896 (" in printed  # 3 layers of 7 vectors of 32 and one of 64, and b_LN0

@@ -8,6 +8,7 @@ import pytest
 
 from bases import tiny_base
 from environments import python_environment
+from onebert_training.fit.settings import DEFAULT_METHOD
 from onebert_training.methods.methods import METHODS
 from pages import ROOT, blocks, run_block
 from servers import Server, Task
@@ -87,6 +88,6 @@ def test_label_studio(tmp_path):
 
 def test_every_method_that_is_recommended_is_one():
     page = (ROOT / "docs/recipes/which-method.md").read_text()
-    named = {found.partition(":")[0] for found in re.findall(r"--method ([\w:=,]+)", page)} | {"bitfit", "frozen"}
-    assert len(named) == 5
-    assert named <= set(METHODS)
+    named = set(re.findall(r"--method ([\w:=,+]+)", page))
+    assert named == {"frozen", "bitfit", "layernorm", "full"} <= set(METHODS)
+    assert f"`{DEFAULT_METHOD}`" in page

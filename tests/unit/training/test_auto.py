@@ -18,7 +18,7 @@ from onebert_training.data.options import DataOptions
 from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.loop import take_step, train
 from onebert_training.fit.run import Measurement, Run
-from onebert_training.fit.settings import Settings
+from onebert_training.fit.settings import DEFAULT_METHOD, Settings
 from onebert_training.fit.state import State
 from onebert_training.methods.methods import parse_method
 from onebert_training.prepared import prepare
@@ -147,7 +147,12 @@ def test_a_budget_that_does_not_bite_changes_nothing(base, hard):
 
 def test_a_task_without_an_exact_head_leaves_it_out_and_keeps_one_method(base, questions):
     comparison = comparison_of(base, questions, max_steps=4)
-    assert [run.method.text.partition(":")[0] for run in comparison.runs] == ["layernorm", "bitfit", "spafit"]
+    assert [run.method.text.partition(":")[0] for run in comparison.runs] == [
+        "layernorm",
+        "bitfit",
+        "spafit",
+        "bitfit+lora",
+    ]
     assert choose(comparison).run in comparison.runs
     (kept,) = (s for s in choose(replace(comparison, budget=1e-6)).facts["methods"].values() if not s["left"])
     assert kept["score"] is None
@@ -166,7 +171,7 @@ def test_every_other_task_type_is_chosen_for(base, data, tags, tmp_path, kind, v
     if not validated:
         found = replace(found, splits={"train": found.splits["train"]})
     choice = choose(comparison_of(base, found, max_steps=6))
-    assert len(choice.facts["methods"]) == 4
+    assert len(choice.facts["methods"]) == 5
     best = max(said["score"] for said in choice.facts["methods"].values() if said["left"] is None)
     assert best >= choice.facts["methods"][choice.facts["chosen"]]["score"]
     json.dumps(choice.facts, allow_nan=False)
@@ -186,10 +191,10 @@ def written(kind, i):
 
 
 def test_bases_of_any_depth_have_candidates():
-    assert methods_for(12) == ("head", "layernorm", "bitfit", "spafit:5-5-I")
-    assert methods_for(6)[-1] == "spafit:2-2-I"
-    assert methods_for(3)[-1] == methods_for(2)[-1] == "spafit:0-0-I"
-    assert methods_for(1) == ("head", "layernorm", "bitfit")
+    assert methods_for(12) == ("head", "layernorm", "bitfit", "spafit:5-5-I", DEFAULT_METHOD)
+    assert methods_for(6)[-2] == "spafit:2-2-I"
+    assert methods_for(3)[-2] == methods_for(2)[-2] == "spafit:0-0-I"
+    assert methods_for(1) == ("head", "layernorm", "bitfit", DEFAULT_METHOD)
 
 
 def test_a_choice_is_read_again_where_the_same_is_compared(base, hard, tmp_path):

@@ -17,7 +17,7 @@ from onebert_training.fit.settings import Settings
 from onebert_training.fit.state import State
 from onebert_training.report.records import load_records
 
-SETTINGS = Settings(epochs=3, learning_rate=1e-2, evals_per_epoch=2, measure_train=True, seed=7)
+SETTINGS = Settings(method="bitfit", epochs=3, learning_rate=1e-2, evals_per_epoch=2, measure_train=True, seed=7)
 
 
 def recorded(base, data, **changes):

@@ -298,13 +298,14 @@ def test_without_ray_it_says_how_to_get_it(onebert, tmp_path, data_folder, monke
     assert progress.splitlines()[1:] == ["error: --ray needs the package ray: pip install 'onebert[ray]'"]
 
 
-REQUEST = RunRequest("small", "tone", "sets/tone", Settings(seed=3), DataOptions())
+SETTINGS = Settings(method="bitfit", seed=3)
+REQUEST = RunRequest("small", "tone", "sets/tone", SETTINGS, DataOptions())
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        *({"settings": replace(Settings(seed=3), **one)} for one in ({"seed": 4}, {"max_length": 64}, {"epochs": 2})),
+        *({"settings": replace(SETTINGS, **one)} for one in ({"seed": 4}, {"max_length": 64}, {"epochs": 2})),
         *({"reading": DataOptions(train_rows=20)}, {"reading": DataOptions(validation_share=0.2)}, {"data": "mood"}),
     ],
     ids=str,

@@ -13,9 +13,10 @@ from onebert_training.methods.grammar import AUTO
 from onebert_training.options import METHOD, STEPS, Flag, Parser
 
 MAX_SEED = 2**31 - 1
+DEFAULT_METHOD = "bitfit+lora:targets=all"  # docs/decisions/0052-default-method.md
 # Epochs where the user says nothing. Without a validation split the last step is kept, and few rows are few steps
 # (docs/decisions/0044-few-rows.md).
-EPOCHS, UNVALIDATED_EPOCHS, LEAST_STEPS = 10, 20, 200
+EPOCHS, UNVALIDATED_EPOCHS, LEAST_STEPS = 6, 20, 200
 AVERAGING = 0.03  # docs/decisions/0051-averaging.md
 
 
@@ -41,13 +42,7 @@ class Settings:
 
     method: Annotated[
         str, Doc("What is trained beside the head; `onebert methods` lists them, auto chooses one."), METHOD
-    ] = "bitfit"
-    time_budget: Annotated[
-        float | None,
-        Gt(0),
-        Doc("Seconds that choosing the method may take, about; dear ones are left out. Else all are compared."),
-        METHOD,
-    ] = None
+    ] = DEFAULT_METHOD
     pooling: Annotated[
         Pooling | None,
         Doc("What the head reads: the first token (cls), the mean of all, the base's pooler; else mean."),
@@ -63,9 +58,15 @@ class Settings:
         Doc("How much a row counts by its label; balanced: all labels alike, however rare; else all rows alike."),
         METHOD,
     ] = None
+    time_budget: Annotated[
+        float | None,
+        Gt(0),
+        Doc("Seconds that choosing the method may take, about; dear ones are left out. Else all are compared."),
+        METHOD,
+    ] = None
     max_length: Annotated[int, Ge(3), Doc("Longest input in tokens; the rest is cut off."), METHOD] = 128
     epochs: Annotated[
-        int | None, Ge(1), Doc("Passes over the training rows, at most; else 10, and more over few rows."), STEPS
+        int | None, Ge(1), Doc("Passes over the training rows, at most; else 6, and more over few rows."), STEPS
     ] = None
     max_steps: Annotated[int | None, Ge(1), Doc("Optimizer steps, at most."), STEPS] = None
     batch_size: Annotated[int, Ge(1), Doc("Training rows per step."), STEPS] = 16
@@ -99,7 +100,7 @@ class Settings:
     evals_per_epoch: Annotated[
         int,
         Ge(1),
-        Doc("Evaluations on the validation split per epoch; of few rows as many as ten epochs have."),
+        Doc("Evaluations on the validation split per epoch; of few rows as many as six epochs have."),
         STEPS,
     ] = 4
     patience: Annotated[
