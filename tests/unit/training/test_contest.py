@@ -10,8 +10,8 @@ from onebert_store.file.format import dumps
 from onebert_training.commands.showing import show_trained
 from onebert_training.contest.contest import started_checkpoint, train_kept
 from onebert_training.contest.few import make_run
-from onebert_training.contest.lead import lead_of
 from onebert_training.fit.inputs import TaskInputs
+from onebert_training.fit.lead import lead_of
 from onebert_training.fit.loop import train
 from onebert_training.fit.record import make_record
 from onebert_training.fit.run import Measurement, Run

@@ -66,7 +66,7 @@ def test_grid_of_a_tiny_bert():
 def test_a_paper_has_one_rate_for_head_and_rest_and_measures_steps(path, base, data):
     runs = load_recipe(path).runs()
     assert {run.settings.head_learning_rate for run in runs} == {"same"}
-    assert {run.settings.averaging for run in runs} == {0}
+    assert {(run.settings.averaging, run.settings.keep) for run in runs} == {(0, "best")}
     settings = replace(runs[0].settings, method="full", metric=None, pooling="cls")
     run = Run(TaskInputs(base, data, 40), settings, "tone")
     assert all(head == rest > 0 for head, rest in map(run.learning_rates_at, range(run.steps)))

@@ -15,8 +15,8 @@ from onebert_store.disk import write_whole
 from onebert_store.errors import NotFinite
 from onebert_training.contest.candidate import Candidate, step_of
 from onebert_training.contest.few import make_run
-from onebert_training.contest.lead import lead_of
 from onebert_training.fit.inputs import TaskInputs
+from onebert_training.fit.lead import lead_of
 from onebert_training.fit.loop import Progress, Report, ignore
 from onebert_training.fit.result import SMALLER
 from onebert_training.fit.run import Measurement, Run

@@ -12,7 +12,7 @@ from typing import Any
 
 from onebert_training.contest.contrastive import ContrastiveRun
 from onebert_training.contest.few import train_judged
-from onebert_training.contest.lead import lead_of
+from onebert_training.fit.lead import lead_of
 from onebert_training.fit.loop import Active, Progress, Report, advance, ignore
 from onebert_training.fit.result import Result, finish
 from onebert_training.fit.run import Measurement, Run

@@ -23,8 +23,9 @@ from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import stack_rows
 from onebert_store.errors import NotFinite, OneBertError
 from onebert_training.fit.evaluation import joined
+from onebert_training.fit.lead import lead_of
 from onebert_training.fit.result import SMALLER, Result, finish
-from onebert_training.fit.run import Run
+from onebert_training.fit.run import Measurement, Run
 from onebert_training.fit.state import State
 from onebert_training.tasks.metrics import is_better, is_preferred
 from onebert_training.tasks.objective import Verdict
@@ -276,6 +277,10 @@ def compute_losses(active: Sequence[tuple[Run, State]]) -> list[Tensor]:
 def validate(run: Run, state: State) -> dict[str, float]:
     """Evaluates on the validation split, and keeps the values if they are the best so far; the loss breaks ties.
 
+    Those of the last step are kept, too, if the best ones lead by no more than a standard error: of many evaluations
+    the best owes most of such a lead to luck, and at the end of the schedule the values have settled
+    (docs/decisions/0053-keeping-the-last.md).
+
     Raises:
         NotFinite: a logit is NaN or infinite.
     """
@@ -288,10 +293,18 @@ def validate(run: Run, state: State) -> dict[str, float]:
     # A falling loss counts as progress, too: early in training the metric often stays at the commonest label's score.
     state.stale = 0 if is_better(run.metric, score, best) or loss < state.lowest_loss else state.stale + 1
     state.lowest_loss = min(loss, state.lowest_loss)
-    if is_preferred(run.metric, score, loss, best, state.best_loss):
+    if is_preferred(run.metric, score, loss, best, state.best_loss) or _settles(run, state, measured):
         state.keep_best(loss, scores, run.judge(measured))
     write_down(run, state, validation=scores, validation_loss=loss)
     return scores
+
+
+def _settles(run: Run, state: State, measured: Measurement) -> bool:
+    """Whether these are the answers of a last step that the best evaluation is not really ahead of."""
+    if state.step < run.steps or run.settings.keep == "best":
+        return False
+    lead, error = lead_of(run, run.evaluate(state.best, measured.split), measured)
+    return lead <= error
 
 
 def keep(run: Run, state: State) -> None:

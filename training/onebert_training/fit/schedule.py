@@ -47,8 +47,7 @@ class Schedule:
         usual = EPOCHS * steps_per_epoch
         planned = usual if settings.epochs else max(usual, steps)
         eval_every = ceil(planned / (EPOCHS * settings.evals_per_epoch))
-        patience = 2 * settings.evals_per_epoch if settings.patience is None else settings.patience
-        return cls(steps_per_epoch, epochs, steps, eval_every, patience)
+        return cls(steps_per_epoch, epochs, steps, eval_every, settings.patience)
 
     def share_at(self, step: int) -> float:
         """The share of its peak that a learning rate has in a step: linear warm-up, then linear decay to zero."""

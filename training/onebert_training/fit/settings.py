@@ -104,11 +104,13 @@ class Settings:
         STEPS,
     ] = 4
     patience: Annotated[
-        int | None,
-        Ge(0),
-        Doc("Stop after so many evaluations without a better metric or loss; else two epochs' worth; 0 never stops."),
+        int, Ge(0), Doc("Stop after so many evaluations without a better metric or loss; 0 never stops."), STEPS
+    ] = 0
+    keep: Annotated[
+        Literal["last", "best"],
+        Doc("last: the last evaluation, unless an earlier one is really better; best: the best on validation."),
         STEPS,
-    ] = None
+    ] = "last"
     metric: Annotated[
         str | None,
         Doc("Metric that decides which evaluation is kept, such as accuracy, macro_f1, matthews, micro_f1, pearson."),

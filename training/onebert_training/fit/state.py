@@ -23,8 +23,8 @@ class State:
     Attributes:
         values: leaves, which have a gradient, and the constants of the method, which have none.
         window: over how many steps the leaves are averaged; at most 1 averages nothing.
-        best: the values of the best evaluation on the validation split.
-        warnings, useful: the verdict on the best evaluation.
+        best: the values of the evaluation on the validation split that is kept, with `best_step` and `best_loss`.
+        warnings, useful: the verdict on that evaluation.
         stale: number of evaluations since the metric or the loss last got better.
         losses: sum and number of the training losses since the last evaluation.
         history: one entry per evaluation.
