@@ -265,3 +265,15 @@ def join(of_row: Callable[[int], BranchesOf], spans: Sequence[tuple[int, int, in
         for site, found in of_row(row).items():
             joined[site].append((start, stop, found))
     return joined
+
+
+def merged(joined: Sequence[Joined]) -> list[Joined]:
+    """The same with neighboring spans of one row as one, so that a run alone has the round number of tokens of a batch.
+
+    oneDNN compiles a product anew for every number of tokens, which takes longer than a product of few columns.
+    """
+    found: list[Joined] = []
+    for start, stop, branches in joined:
+        continues = bool(found) and found[-1][1] == start and found[-1][2] is branches
+        found.append((found.pop()[0] if continues else start, stop, branches))
+    return found

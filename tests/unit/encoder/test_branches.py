@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from onebert_encoder.compute.kernels import native
 from onebert_encoder.compute.kernels.plain import PlainKernels
 from onebert_encoder.compute.kernels.protocol import Kernels
-from onebert_encoder.layout.branches import Bottleneck, Branch, Core, Joined, LowRank, Sparse
+from onebert_encoder.layout.branches import Bottleneck, Branch, Core, Joined, LowRank, Sparse, merged
 from onebert_encoder.layout.directions import Directions
 from stages import draw, needs_kernels
 
@@ -210,3 +210,25 @@ def test_several_branches_of_one_span_are_added_by_one_thread() -> None:
             torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-5)
     finally:
         torch.set_num_threads(threads)
+
+
+def test_neighboring_spans_of_one_row_are_one_product_and_no_others() -> None:
+    one, other = ((low_rank(3, 8, 8, torch.float32, seed),) for seed in (0, 1))
+    joined: list[Joined] = [(0, 3, one), (3, 9, one), (9, 12, other), (14, 16, other), (16, 20, one)]
+    assert merged(joined) == [(0, 9, one), (9, 12, other), (14, 16, other), (16, 20, one)]
+    assert merged([]) == []
+
+
+def test_gradients_know_no_spans() -> None:
+    one, other = ((low_rank(3, 8, 6, torch.float32, seed),) for seed in (0, 1))
+    joined: list[Joined] = [(0, 3, one), (3, 9, one), (9, 12, other), (14, 16, other)]
+    x = draw(18, 8, dtype=torch.float32).requires_grad_()
+    weights = draw(18, 6, dtype=torch.float32, seed=1)
+    got = kernels_of("plain", torch.float32).add_branches(torch.zeros(18, 6), x, joined)
+    (grad,) = torch.autograd.grad((got * weights).sum(), x)
+    want = torch.zeros(18, 8, dtype=torch.float64)
+    for start, stop, own in joined:
+        (branch,) = own
+        assert isinstance(branch, LowRank)
+        want[start:stop] = weights[start:stop].double() @ branch.B.double() @ branch.A.double()
+    torch.testing.assert_close(grad.double(), want, rtol=TOLERANCE[torch.float32], atol=TOLERANCE[torch.float32])

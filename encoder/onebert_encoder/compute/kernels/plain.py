@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from onebert_encoder.compute.kernels.protocol import Gain
 from onebert_encoder.compute.linear import Linear
-from onebert_encoder.layout.branches import Branch, Branches, Core, Joined, LayerSite, join
+from onebert_encoder.layout.branches import Branch, Branches, Core, Joined, LayerSite, join, merged
 from onebert_encoder.layout.directions import Directions
 from onebert_encoder.layout.dropout import NO_DROPOUT, Dropout
 from onebert_encoder.layout.stage import Bucket, Stage
@@ -111,7 +111,7 @@ def _add_apart(y: Tensor, x: Tensor, joined: Sequence[Joined]) -> Tensor:
 
     The gradient of an addition to a slice is as large as all of `y`, for every slice.
     """
-    joined = _merged(joined)
+    joined = merged(joined)
     edges = [0, *(edge for start, stop, _ in joined for edge in (start, stop)), len(y)]
     lengths = [stop - start for start, stop in pairwise(edges)]
     # Parts 1, 3, 5, ... are the spans with branches; the others, which may be empty, lie between them.
@@ -122,18 +122,6 @@ def _add_apart(y: Tensor, x: Tensor, joined: Sequence[Joined]) -> Tensor:
         for branch in _apart(branches):
             parts[2 * i + 1] = parts[2 * i + 1] + branch(own_x[i])
     return torch.cat(parts)
-
-
-def _merged(joined: Sequence[Joined]) -> list[Joined]:
-    """The same with neighboring spans of one row as one, so that a run alone has the round number of tokens of a batch.
-
-    oneDNN compiles a product anew for every number of tokens, which takes longer than a product of few columns.
-    """
-    merged: list[Joined] = []
-    for start, stop, branches in joined:
-        continues = bool(merged) and merged[-1][1] == start and merged[-1][2] is branches
-        merged.append((merged.pop()[0] if continues else start, stop, branches))
-    return merged
 
 
 def _apart(branches: Sequence[Branch]) -> list[Branch]:

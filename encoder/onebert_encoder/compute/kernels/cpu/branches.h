@@ -45,25 +45,25 @@ struct Sparse {
 // p [TOKENS][RANKS] = x Aᵀ. At an edge the last token or line of A stands several times in x or A.
 template <typename X, typename T>
 inline void multiply_down(const X *const *x, const T *const *A, int64_t in, float (*p)[RANKS]) {
-    lanes sums[TOKENS][RANKS] = {};
+    constexpr int SUMS = TOKENS * RANKS;
+    static_assert(SUMS % LANES == 0);
+    lanes sums[SUMS] = {};
     int64_t i = 0;
     for (; i + LANES <= in; i += LANES) {
         lanes a[RANKS];
         for (int j = 0; j < RANKS; ++j) a[j] = load_lanes(A[j] + i);
         for (int t = 0; t < TOKENS; ++t) {
             const lanes own = load_lanes(x[t] + i);
-            for (int j = 0; j < RANKS; ++j) sums[t][j] += own * a[j];
+            for (int j = 0; j < RANKS; ++j) sums[t * RANKS + j] += own * a[j];
         }
     }
     // The lanes of all sums are added up side by side: one after the other they would take longer than the products.
-    constexpr int SUMS = TOKENS * RANKS, ONCE = std::min(SUMS, LANES);
     float totals[SUMS];
-    for (int first = 0; first < SUMS; first += ONCE) {
-        lanes tile[LANES] = {}, total = {};
-        std::copy_n(&sums[0][0] + first, ONCE, tile);
-        transpose(tile);
-        for (int k = 0; k < LANES; ++k) total += tile[k];
-        std::copy_n(&total[0], ONCE, totals + first);
+    for (int first = 0; first < SUMS; first += LANES) {
+        lanes *own = sums + first, total = {};
+        transpose(own);
+        for (int k = 0; k < LANES; ++k) total += own[k];
+        at(totals + first) = total;
     }
     for (int t = 0; t < TOKENS; ++t)
         for (int j = 0; j < RANKS; ++j) {
