@@ -3,7 +3,8 @@
     python benchmarks/serving/methods.py [--base …] [--dtype bfloat16] [--threads 1] [--repetitions 30]
 
 Time is that of 64 sentences of 16 tasks in one batch, all of one method, the methods by turns in one process. What a
-task trains is drawn at random; its size is that of a trained one. Writes the table of docs/training.md.
+task trains is drawn at random; its size is that of a trained one. Without options it writes the table of
+docs/training.md.
 """
 
 import argparse
@@ -75,7 +76,8 @@ def main() -> None:
     ]
     table = markdown_table(["`--method`", "numbers", "file", "in memory", "time of a batch"], lines)
     print(table)
-    write_section(PAGE, "weights", table)
+    if arguments == parser.parse_args([]):
+        write_section(PAGE, "weights", table)
 
 
 def drawn(base: Base, method: str, seed: int) -> dict[str, Tensor]:

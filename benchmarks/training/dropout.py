@@ -45,7 +45,16 @@ def main() -> None:
     for name, (rows, epochs) in RUNS.items():
         dataset = load_dataset(str(arguments.data / name), Columns(), train_rows=rows)
         settings = [
-            Settings(epochs=epochs, evals_per_epoch=1, patience=0, seed=seed, head_learning_rate="same", averaging=0)
+            Settings(
+                method="bitfit",
+                epochs=epochs,
+                evals_per_epoch=1,
+                patience=0,
+                seed=seed,
+                head_learning_rate="same",
+                averaging=0,
+                keep="best",
+            )
             for seed in range(arguments.seeds)
         ]
         inputs = TaskInputs(base, dataset, settings[0].max_length)

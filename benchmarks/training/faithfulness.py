@@ -60,7 +60,7 @@ def main() -> None:
         texts = subset(dataset.splits[split], dataset.task_type, arguments.texts, SPLIT_SEED).texts
         measured, scores = [], []
         for seed in range(arguments.seeds):
-            result = train(Run(inputs, Settings(epochs=EPOCHS, evals_per_epoch=1, patience=0, seed=seed), name))
+            result = train(Run(inputs, Settings(method="bitfit", epochs=EPOCHS, evals_per_epoch=1, seed=seed), name))
             if result.delta is None:
                 raise SystemExit("BitFit gives a delta")
             explainer = TextExplainer.of(base, result.delta)

@@ -50,7 +50,7 @@ def main() -> None:
     for name in arguments.sets:
         inputs = TaskInputs(base, spare(arguments.data / name, arguments.rows), Settings().max_length)
         for said in map(dict, arguments.said):
-            settings = Settings(**{"epochs": arguments.epochs, "evals_per_epoch": 1, "patience": 0, **said})
+            settings = Settings(**{"epochs": arguments.epochs, "evals_per_epoch": 1, **said})
             runs = [Run(inputs, replace(settings, seed=seed), name) for seed in range(arguments.seeds)]
             lines.append(
                 [name, runs[0].metric, ", ".join(f"{key} {value}" for key, value in said.items()), *scores(runs)]

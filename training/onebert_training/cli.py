@@ -59,7 +59,7 @@ def train(
 ) -> None:
     """Train a delta: everything a task adds to the frozen base, in one small file.
 
-    The best evaluation on the validation split is kept.
+    The last evaluation is kept, unless an earlier one is really better on validation.
     An interrupted run continues when the same command is given again.
     Loss and metrics go to standard error, the result to standard output.
     """

@@ -391,11 +391,11 @@ def test_a_log_has_a_line_for_every_evaluation(onebert, folder, tmp_path):
 def test_an_early_stop_is_said(onebert, folder, tmp_path):
     more = ("--epochs", "50", "--patience", "2", "--start", "fresh")
     _, printed, _ = onebert(*train_arguments(folder, tmp_path / "tone.safetensors", *more))
-    found = re.search(r"(\d+) of 300, best at \d+; stopped early: 2 evaluations without a", printed)
+    found = re.search(r"(\d+) of 300, step \d+ kept; stopped early: 2 evaluations without a", printed)
     assert found
     assert int(found[1]) < 300
     _, printed, _ = onebert(*train_arguments(folder, tmp_path / "tone.safetensors", "--max-steps", "2", *more[-2:]))
-    assert "2 of 2, best at" in printed
+    assert "2 of 2, step 2 kept" in printed
     assert "stopped early" not in printed
 
 

@@ -67,7 +67,7 @@ def right_apart(run):
 
 
 def last_values(run):
-    state = State(run.init_values(), run.window)
+    state = State(run.init_values(), run.averaged_steps)
     while state.step < run.steps:
         take_step([(run, state)])
     return state.averaged

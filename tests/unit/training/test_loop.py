@@ -24,6 +24,7 @@ from onebert_training.fit.settings import Settings
 from onebert_training.fit.state import State
 from onebert_training.methods.methods import METHODS
 from onebert_training.methods.rules import HEAD_LEARNING_RATE
+from onebert_training.tasks.objective import Verdict
 from scoring import evaluate
 
 SERVABLE = (
@@ -218,17 +219,18 @@ def test_an_equal_run_gives_equal_bytes(base, data, method):
 
 
 @pytest.mark.parametrize(
-    ("method", "task_type"),
+    ("method", "task_type", "averaging"),
     [
-        *(("bitfit", "single_label"), ("bitfit", "regression"), ("lora:r=2", "single_label")),
-        *(("spafit:0-1-II", "single_label"), ("frozen", "single_label"), ("random-bias:0.5%", "single_label")),
-        ("diff-pruning:0.5%", "single_label"),
+        *(("bitfit", "single_label", 0.25), ("bitfit", "regression", 0), ("lora:r=2", "single_label", 0.25)),
+        *(("spafit:0-1-II", "single_label", 0), ("frozen", "single_label", 0)),
+        *(("random-bias:0.5%", "single_label", 0.25), ("diff-pruning:0.5%", "single_label", 0.25)),
     ],
 )
-def test_an_interrupted_run_continues_to_the_same_bytes(base, data, tmp_path, method, task_type):
+def test_an_interrupted_run_continues_to_the_same_bytes(base, data, tmp_path, method, task_type, averaging):
     if task_type == "regression":
         data = retyped(data, "regression")
-    settings = {"method": method, "batch_size": 4}  # 12 steps an epoch, an evaluation after every third
+    # 12 steps an epoch, an evaluation after every third; the mean is over six steps where there is one.
+    settings = {"method": method, "batch_size": 4, "averaging": averaging}
     whole = dumps(train(run_of(base, data, **settings)).delta)
     file = tmp_path / "checkpoint"
 
@@ -261,10 +263,19 @@ def test_what_is_kept_is_the_mean_of_the_last_steps(base, data):
         expected = sum(share * one[name] for share, one in zip(shares, taken, strict=True))
         torch.testing.assert_close(mean, expected, rtol=1e-5, atol=1e-7)
     assert (active.state.averaged["head.weight"] - taken[-1]["head.weight"]).abs().max() > 1e-4
-    best = active.state.best
-    measured = run.evaluate(best, "validation")
-    assert measured.scores == active.state.validation
-    assert all(best[name] is not leaf for name, leaf in active.state.values.items())
+    assert run.evaluate(active.state.best, "validation").scores == active.state.validation
+
+
+@pytest.mark.parametrize("averaging", [0, 0.5])
+def test_later_steps_leave_what_was_kept_as_it_was(base, data, averaging):
+    active = Active.start(run_of(base, data, max_steps=6, averaging=averaging), ignore, None)
+    for _ in range(2):
+        advance([active], ignore)
+    active.state.keep_best(0.0, {"accuracy": 1.0}, Verdict())
+    kept = {name: value.clone() for name, value in active.state.averaged.items()}
+    advance([active], ignore)
+    assert any(not torch.equal(value, kept[name]) for name, value in active.state.averaged.items())
+    assert all(torch.equal(active.state.best[name], value) for name, value in kept.items())
 
 
 @pytest.mark.parametrize(("method", "averaging"), [("bitfit", 0.0), ("diff-pruning:0.5%", 0.5)])
@@ -325,18 +336,22 @@ def test_the_best_evaluation_is_written_where_it_is_asked_for(base, data):
     assert evaluate("single_label", data.splits["validation"].gold, logits) == result.validation
 
 
+@pytest.mark.parametrize("task_type", ["single_label", "regression"])
 @pytest.mark.parametrize(
     ("keep", "spoiled", "last"), [("last", False, True), ("last", True, False), ("best", False, False)]
 )
-def test_the_last_evaluation_is_kept_unless_an_earlier_one_is_really_better(base, data, keep, spoiled, last):
-    run = run_of(base, data, epochs=8, keep=keep, averaging=0)
+def test_the_last_evaluation_is_kept_unless_an_earlier_one_is_really_better(base, data, keep, spoiled, last, task_type):
+    if task_type == "regression":
+        data = retyped(data, task_type)
+    metric, luck = ("accuracy", 2.0) if task_type == "single_label" else ("mae", -1.0)
+    run = run_of(base, data, epochs=8, keep=keep, averaging=0, metric=metric)
     active = Active.start(run, ignore, None)
     while active.state.step < run.steps - 1:
         advance([active], ignore)
     state = active.state
     kept = state.best_step
     # A score that only luck can have given; what it is worth, the kept values show when they answer again.
-    state.validation = {**state.validation, "accuracy": 2.0}
+    state.validation = {**state.validation, metric: luck}
     if spoiled:
         with torch.no_grad():
             for name in ("head.weight", "head.bias"):

@@ -116,7 +116,7 @@ def show_trained(record: Mapping[str, Any], patience: int) -> None:
             table.add_row(measured, _scores(record["metric"], record[split]))
     table.add_row("trained parameters", f"{record['delta_parameters']:,} ({record['percent']:.2f} % of the base)")
     table.add_row("classifier", f"{record['head_parameters']:,} parameters")
-    steps = f"{record['steps']:,} of {record['planned_steps']:,}, best at {record['best_step']:,}"
+    steps = f"{record['steps']:,} of {record['planned_steps']:,}, step {record['best_step']:,} kept"
     if not record["planned_steps"]:
         steps = "none: the head is exact"
     elif record["contest"] and record["steps"] < max(record["contest"]["steps"].values()):

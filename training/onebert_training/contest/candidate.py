@@ -33,7 +33,9 @@ class Candidate:
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        self.sides = [] if run.plan.exact else [(one, State(one.init_values(), one.window)) for one in _short(run)]
+        self.sides = (
+            [] if run.plan.exact else [(one, State(one.init_values(), one.averaged_steps)) for one in _short(run)]
+        )
         self.steps = max((one.steps for one, _ in self.sides), default=0)
         self.left: str | None = None
         self._measured = None if self.sides else _of_head(run)

@@ -18,7 +18,6 @@ from onebert_training.fit.result import Result, finish
 from onebert_training.fit.run import Measurement, Run
 from onebert_training.fit.state import State
 from onebert_training.heads.exact import ExactHead
-from onebert_training.tasks.metrics import is_preferred
 
 SHARE = 10  # the two runs are beside each other for this part of the planned steps
 
@@ -75,17 +74,15 @@ def train_kept(run: Run, report: Report = ignore, checkpoint_file: Path | None =
         return Kept(run, train_judged(run, report, checkpoint_file))
     if not run.validates:
         return _preferred_by_folds(run, report, checkpoint_file)
-    trained = _train_side_by_side(run, report, checkpoint_file)
-    candidates = {name: one.state for name, one in trained.items() if one.state.best}
-    alone = _alone(run, head)
-    candidates["alone"] = alone.state
-    kept = _preferred(candidates, run.metric)
-    winner = trained.get(kept, alone)
+    trained, lasted = _train_side_by_side(run, report, checkpoint_file)
+    candidates = {name: one for name, one in trained.items() if one.state.best} | {"alone": _alone(run, head)}
+    kept = _preferred(candidates, lasted)
+    winner = candidates[kept]
     report(winner.run, Progress(winner.state.step, run.steps, testing=True))
     others = sum(one.state.seconds for one in trained.values() if one is not winner)
     result = finish(winner.run, winner.state, winner.resumed_at)
     result = replace(result, seconds=result.seconds + others)
-    scores = {name: state.validation[run.metric] for name, state in candidates.items()}
+    scores = {name: one.state.validation[run.metric] for name, one in candidates.items()}
     steps = {name: one.state.step for name, one in trained.items()}
     return Kept(winner.run, result, {"kept": kept, "validation": scores, "steps": steps})
 
@@ -107,8 +104,12 @@ def _preferred_by_folds(run: Run, report: Report, checkpoint_file: Path | None) 
     return Kept(alone, replace(result, seconds=result.seconds + trained.seconds), facts)
 
 
-def _train_side_by_side(run: Run, report: Report, checkpoint_file: Path | None) -> dict[str, Active]:
-    """Trains both runs for a tenth of the steps and the better one to its end; a run of few steps is trained alone."""
+def _train_side_by_side(run: Run, report: Report, checkpoint_file: Path | None) -> tuple[dict[str, Active], str]:
+    """Trains both runs for a tenth of the steps and the better one to its end; a run of few steps is trained alone.
+
+    Returns:
+        The runs by where their heads start, and the name of the one that lasted.
+    """
     look = run.steps // SHARE if run.plan.shares_base else 0
     runs = {"fresh": run}
     if look:
@@ -126,7 +127,7 @@ def _train_side_by_side(run: Run, report: Report, checkpoint_file: Path | None) 
         _advance([leader], report)
     if leader.error is not None:
         raise leader.error
-    return active
+    return active, next(name for name, one in active.items() if one is leader)
 
 
 def _resumed(runs: Mapping[str, Run], look: int, report: Report, checkpoint_file: Path | None) -> dict[str, Active]:
@@ -182,12 +183,13 @@ def _alone(run: Run, head: ExactHead) -> Active:
     return Active(alone, state, None)
 
 
-def _preferred(candidates: Mapping[str, State], metric: str) -> str:
-    """The name of the state with the best metric on validation; the loss breaks ties, and then who stands first."""
-    names = list(candidates)
-    best = names[0]
-    for name in names[1:]:
-        one, other = candidates[name], candidates[best]
-        if is_preferred(metric, one.validation[metric], one.best_loss, other.validation[metric], other.best_loss):
-            best = name
-    return best
+def _preferred(candidates: Mapping[str, Active], lasted: str) -> str:
+    """The name of the run that lasted, or of what is ahead of it on validation by more than a standard error.
+
+    What was trained for a tenth of the steps, and a head whose strength these rows have chosen, are ahead by luck as
+    easily as an early evaluation is (docs/decisions/0053-keeping-the-last.md).
+    """
+    answers = {name: one.run.evaluate(one.state.best, "validation") for name, one in candidates.items()}
+    leads = {name: lead_of(candidates[lasted].run, one, answers[lasted]) for name, one in answers.items()}
+    ahead = [name for name, (lead, error) in leads.items() if lead > error]
+    return max(ahead, key=lambda name: leads[name][0], default=lasted)

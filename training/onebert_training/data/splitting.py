@@ -15,8 +15,8 @@ TOO_FEW_TO_SPARE = 300  # of fewer rows a tenth is too small to choose by, and m
 SPLIT_SEED = 20240601  # not a run's seed, so that runs with different seeds see the same rows
 
 
-def _even_order(split: Split, task_type: TaskType, seed: int) -> NDArray[np.int64]:
-    """A random order of the rows in which every stretch has the labels of a single_label task in proportion."""
+def even_order(split: Split, task_type: TaskType, seed: int) -> NDArray[np.int64]:
+    """[rows], a random order in which every stretch has the labels of a single_label task in proportion."""
     order = np.random.default_rng(seed).permutation(len(split))
     if task_type != "single_label":
         return order
@@ -38,7 +38,7 @@ def subset(train: Split, task_type: TaskType, rows: int | None, seed: int) -> Sp
     """`rows` rows, drawn evenly over the labels; all rows if there are no more, or `rows` is None."""
     if rows is None or rows >= len(train):
         return train
-    return train.take(np.sort(_even_order(train, task_type, seed)[:rows]))
+    return train.take(np.sort(even_order(train, task_type, seed)[:rows]))
 
 
 def fold_of(split: Split, task_type: TaskType, folds: int, seed: int) -> NDArray[np.int64]:
@@ -46,7 +46,7 @@ def fold_of(split: Split, task_type: TaskType, folds: int, seed: int) -> NDArray
 
     There are fewer folds where there are fewer different texts.
     """
-    order = _even_order(split, task_type, seed).tolist()
+    order = even_order(split, task_type, seed).tolist()
     places = {key: place for place, key in enumerate(dict.fromkeys(_key(split, i, task_type) for i in order))}
     folds = min(folds, len(places))
     return np.array([places[_key(split, i, task_type)] * folds // len(places) for i in range(len(split))])
@@ -77,7 +77,7 @@ def hold_out(train: Split, task_type: TaskType, share: float, most: int | None, 
     """
     if len(train) < HELD_OUT:
         raise InvalidData(f"without a validation split at least {HELD_OUT} training rows are needed")
-    order = _even_order(train, task_type, seed)
+    order = even_order(train, task_type, seed)
     keys = [_key(train, i, task_type) for i in order.tolist()]
     sizes = Counter(keys)
     check_divisible(train, task_type)

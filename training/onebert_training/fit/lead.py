@@ -1,4 +1,4 @@
-"""How far one run is ahead of another on the validation split, and how sure that is."""
+"""How far one measurement is ahead of another on the same rows, and how sure that is."""
 
 from math import sqrt
 

@@ -143,7 +143,7 @@ class Active:
     @classmethod
     def start(cls, run: Run, report: Report, path: Path | None, look: int | None = None) -> "Active":
         """A run at its start, or where its checkpoint stands."""
-        state = State(run.init_values(), run.window)
+        state = State(run.init_values(), run.averaged_steps)
         if path is not None and path.exists():
             resumed = state.restore(path, run.fingerprint)
             note = f"continued at step {state.step}" if resumed else "started anew: the checkpoint is not of this run"

@@ -29,11 +29,11 @@ class Result:
     """The result of a run.
 
     Attributes:
-        delta: the best evaluation's tensors with provenance and golden logits; None if the method changes the base.
+        delta: the kept evaluation's tensors with provenance and golden logits; None if the method changes the base.
         base: the base that the result runs on: the run's, or the one that the method has made of it.
-        differences: the best evaluation's differences from `base`, and its head, by the names of the delta file.
+        differences: the kept evaluation's differences from `base`, and its head, by the names of the delta file.
         metric: name of the deciding metric in `validation`, `test` and `train`.
-        validation: metrics of the best evaluation, or of folds; empty where there is neither.
+        validation: metrics of the kept evaluation, or of folds; empty where there is neither.
         test, train: metrics of these splits; None where there is no such split, it was not asked for, or the run held
             rows out.
         folds: how many folds `validation` is of; 0 where it is of a validation split.

@@ -25,6 +25,7 @@ from onebert_store.file.strict_json import shown
 from onebert_training.data.checks import listed
 from onebert_training.fit.evaluation import Logits, predict
 from onebert_training.fit.features import Features
+from onebert_training.fit.frozen import YARDSTICK_SHARE
 from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.schedule import Schedule
 from onebert_training.fit.settings import Settings
@@ -35,10 +36,6 @@ from onebert_training.methods.plan import Plan
 from onebert_training.methods.trainables import Trainable
 from onebert_training.methods.weights import Weights
 from onebert_training.tasks.objective import Verdict
-
-# Texts that a look at the frozen base may read, by those of all steps. A step costs two forward passes of its texts or
-# more, and a look costs one: it is a tenth of the training at most (docs/decisions/0045-contest.md).
-LOOK = 0.2
 
 
 class Run:
@@ -92,7 +89,7 @@ class Run:
         self.validates = "validation" in data.splits
         self.schedule = Schedule.of(settings, len(self.rows), self.validates)
         self.steps = 0 if self.plan.exact else self.schedule.steps
-        self.window = settings.averaging * self.steps if self.plan.averages else 0.0
+        self.averaged_steps = settings.averaging * self.steps if self.plan.averages else 0.0
         self._shuffled: tuple[int, NDArray[np.int64]] | None = None  # the epoch, and its order of the training rows
 
     def on_rows(self, rows: NDArray[np.int64]) -> Self:
@@ -174,7 +171,7 @@ class Run:
         Raises:
             NotFinite: the base's vectors are not finite numbers.
         """
-        most = int(LOOK * self.schedule.steps * self.settings.batch_size)
+        most = int(YARDSTICK_SHARE * self.schedule.steps * self.settings.batch_size)
         return self.inputs.frozen.yardsticks(self.objective, self.pooling, self.metric, most)
 
     def features(self, split: str) -> Features:

@@ -22,7 +22,7 @@ class State:
 
     Attributes:
         values: leaves, which have a gradient, and the constants of the method, which have none.
-        window: over how many steps the leaves are averaged; at most 1 averages nothing.
+        averaged_steps: over how many steps the leaves are averaged; at most 1 averages nothing.
         best: the values of the evaluation on the validation split that is kept, with `best_step` and `best_loss`.
         warnings, useful: the verdict on that evaluation.
         stale: number of evaluations since the metric or the loss last got better.
@@ -34,7 +34,7 @@ class State:
     """
 
     values: dict[str, Tensor]
-    window: float = 0.0
+    averaged_steps: float = 0.0
     step: int = 0
     best: dict[str, Tensor] = field(default_factory=dict)
     best_step: int = 0
@@ -73,7 +73,9 @@ class State:
         head = [leaf for name, leaf in self.leaves.items() if name in (HEAD_WEIGHT, HEAD_BIAS)]
         rest = [leaf for name, leaf in self.leaves.items() if name not in (HEAD_WEIGHT, HEAD_BIAS)]
         self.optimizer = torch.optim.AdamW([{"params": head}, {"params": rest}], weight_decay=0.0, fused=True)
-        self._means = {name: leaf.detach().clone() for name, leaf in self.leaves.items()} if self.window > 1 else {}
+        self._means = (
+            {name: leaf.detach().clone() for name, leaf in self.leaves.items()} if self.averaged_steps > 1 else {}
+        )
         # Of each leaf with a sparse gradient, a dense one that is kept, and its rows that are not zero.
         self._dense: dict[str, tuple[Tensor, Tensor]] = {}
 
@@ -98,13 +100,13 @@ class State:
         self.step += 1
         if self._means:
             leaves = [leaf.detach() for leaf in self.leaves.values()]
-            torch._foreach_lerp_(list(self._means.values()), leaves, 1 / min(self.step, self.window))
+            torch._foreach_lerp_(list(self._means.values()), leaves, 1 / min(self.step, self.averaged_steps))
 
     @property
     def averaged(self) -> dict[str, Tensor]:
         """The values that are evaluated and kept, without gradients.
 
-        They are the mean of the steps so far, and after `window` steps the exponential mean over about so many
+        They are the mean of the steps so far, and after `averaged_steps` the exponential mean over about so many
         (Polyak and Juditsky 1992): what a single step of a high learning rate is off by cancels.
         """
         return {name: value.detach() for name, value in self.values.items()} | self._means

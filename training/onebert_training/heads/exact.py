@@ -150,6 +150,7 @@ def _ridge(objective: Objective, features: Vectors, gold: NDArray[np.generic], s
     # The sums of products of many vectors are not as exact in float32 as a small strength asks for.
     exact = features.astype(np.float64)
     for strength in strengths:
+        # Without a copy scikit-learn centers these vectors in place; they are centered already.
         model = Ridge(strength / 2, copy_X=False).fit(exact, numbers)
         yield model.coef_[None], np.array([model.intercept_])
 

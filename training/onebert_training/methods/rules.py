@@ -41,10 +41,10 @@ MLP_BIASES = ("b_m2", "b_m3", "b_LN2")
 
 # Default learning rates for bases of hidden size 384 and less. Biases, gains and other small differences: the middle of
 # 1e-3 to 1e-2, which differ little on small samples of trec6, sms_spam and mrpc with the default base (one seed). Full
-# fine-tuning: the best of 3e-5, 1e-4 and 3e-4 on 640 rows of sst2 (one seed). Low-rank differences: at 3e-3 those of
-# all maps learn nothing on CoLA (docs/decisions/0052-default-method.md). The others are from the methods' papers.
+# fine-tuning: the best of 3e-5, 1e-4 and 3e-4 on 640 rows of sst2 (one seed). LoRA: at 3e-3 differences of all
+# maps alone learn nothing on CoLA (docs/decisions/0052-default-method.md). The others are from the methods' papers.
 LEARNING_RATE = 3e-3
-LOW_RANK_LEARNING_RATE = 2e-3
+LORA_LEARNING_RATE = 2e-3
 WEIGHTS_LEARNING_RATE = 1e-3
 FULL_LEARNING_RATE = 1e-4
 # Of the head, which starts from nothing, beside every method and on a base of any width.
@@ -121,7 +121,7 @@ def lora(arguments: str) -> Term:
     targets = read_targets("lora", options, LORA_TARGETS["I"], TARGETS)
     return Term(
         f"lora:r={rank},alpha={alpha:g},targets={','.join(targets)}",
-        LOW_RANK_LEARNING_RATE,
+        LORA_LEARNING_RATE,
         lambda subject: [_low_rank(subject, subject.modules({TARGETS[key] for key in targets}), rank, alpha)],
     )
 
