@@ -135,7 +135,7 @@ def test_a_run_that_went_no_further_did_not_stop_early(base, data, capsys):
     run = run_of(base, data)
     kept = train_kept(run)
     facts = {"kept": "head", "validation": {}, "steps": {"fresh": run.steps, "head": 2}}
-    record = make_record(run, replace(kept.result, steps=2, best_step=2), 1, contest=facts)
+    record = make_record(run, replace(kept.result, steps=2, kept_step=2), 1, contest=facts)
     show_trained(record | {"out": "tone.safetensors"}, patience=8)
     assert "2 of 24, step 2 kept; the other run went on alone" in capsys.readouterr().out
 

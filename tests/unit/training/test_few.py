@@ -108,7 +108,7 @@ def _values(run):
 def test_the_last_step_is_kept_where_nothing_validates(base, few):
     run = run_of(base, few)
     result = train(run)
-    assert (result.steps, result.best_step) == (run.steps, run.steps)
+    assert (result.steps, result.kept_step) == (run.steps, run.steps)
     assert run.steps == 4 * run.schedule.steps_per_epoch
     wanted = run.tensors(_values(run))
     for name, tensor in result.delta.tensors.items():

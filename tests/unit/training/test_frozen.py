@@ -79,7 +79,7 @@ def test_the_head_alone_repeats_to_the_byte_and_takes_no_step(base, data):
     one, other = (train(run_of(base, data, seed=3)) for _ in range(2))
     assert dumps(one.delta) == dumps(other.delta)
     assert set(one.delta.tensors) == {HEAD_WEIGHT, HEAD_BIAS}
-    assert (one.steps, one.best_step, list(one.history)) == (0, 0, [])
+    assert (one.steps, one.kept_step, list(one.history)) == (0, 0, [])
 
 
 def test_a_validation_split_of_the_data_is_not_fitted_on(base, data):

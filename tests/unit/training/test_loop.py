@@ -263,7 +263,7 @@ def test_what_is_kept_is_the_mean_of_the_last_steps(base, data):
         expected = sum(share * one[name] for share, one in zip(shares, taken, strict=True))
         torch.testing.assert_close(mean, expected, rtol=1e-5, atol=1e-7)
     assert (active.state.averaged["head.weight"] - taken[-1]["head.weight"]).abs().max() > 1e-4
-    assert run.evaluate(active.state.best, "validation").scores == active.state.validation
+    assert run.evaluate(active.state.kept, "validation").scores == active.state.validation
 
 
 @pytest.mark.parametrize("averaging", [0, 0.5])
@@ -271,11 +271,11 @@ def test_later_steps_leave_what_was_kept_as_it_was(base, data, averaging):
     active = Active.start(run_of(base, data, max_steps=6, averaging=averaging), ignore, None)
     for _ in range(2):
         advance([active], ignore)
-    active.state.keep_best(0.0, {"accuracy": 1.0}, Verdict())
+    active.state.keep(0.0, {"accuracy": 1.0}, Verdict())
     kept = {name: value.clone() for name, value in active.state.averaged.items()}
     advance([active], ignore)
     assert any(not torch.equal(value, kept[name]) for name, value in active.state.averaged.items())
-    assert all(torch.equal(active.state.best[name], value) for name, value in kept.items())
+    assert all(torch.equal(active.state.kept[name], value) for name, value in kept.items())
 
 
 @pytest.mark.parametrize(("method", "averaging"), [("bitfit", 0.0), ("diff-pruning:0.5%", 0.5)])
@@ -331,7 +331,7 @@ def test_the_best_evaluation_is_written_where_it_is_asked_for(base, data):
     run = run_of(base, data, epochs=6, keep="best")
     result = train(run, lambda _, p: scores.update({p.step: p.validation["accuracy"]} if p.validation else {}))
     assert result.validation["accuracy"] == max(scores.values())
-    assert scores[result.best_step] == max(scores.values())
+    assert scores[result.kept_step] == max(scores.values())
     logits = reference_logits(run, result.delta, "validation")
     assert evaluate("single_label", data.splits["validation"].gold, logits) == result.validation
 
@@ -349,7 +349,7 @@ def test_the_last_evaluation_is_kept_unless_an_earlier_one_is_really_better(base
     while active.state.step < run.steps - 1:
         advance([active], ignore)
     state = active.state
-    kept = state.best_step
+    kept = state.kept_step
     # A score that only luck can have given; what it is worth, the kept values show when they answer again.
     state.validation = {**state.validation, metric: luck}
     if spoiled:
@@ -357,7 +357,7 @@ def test_the_last_evaluation_is_kept_unless_an_earlier_one_is_really_better(base
             for name in ("head.weight", "head.bias"):
                 state.leaves[name].neg_()
     advance([active], ignore)
-    assert state.best_step == (run.steps if last else kept)
+    assert state.kept_step == (run.steps if last else kept)
     assert kept < run.steps
 
 
@@ -534,11 +534,11 @@ def test_what_is_no_number_at_the_end_is_one_line(base, data):
     without_test = replace(data, splits={name: data.splits[name] for name in ("train", "validation")})
     run = run_of(base, without_test)
     state = State(run.init_values())
-    state.best = {name: value.detach().clone() for name, value in state.values.items()}
+    state.kept = {name: value.detach().clone() for name, value in state.values.items()}
     state.validation = {"accuracy": math.nan}
     with pytest.raises(InvalidManifest, match=r"^training: a number is not finite$"):
         finish(run, state, 0)
-    state.best["head.weight"].fill_(3e38)
+    state.kept["head.weight"].fill_(3e38)
     with pytest.raises(NotFinite, match=r"^the answers are no longer numbers; try a smaller learning rate$"):
         finish(run, state, 0)
 

@@ -102,7 +102,7 @@ def apart(run, one, other):
 
 def assert_alike(runs, got, wanted):
     for run, one, other in zip(runs, got, wanted, strict=True):
-        assert (one.steps, one.best_step) == (other.steps, other.best_step)
+        assert (one.steps, one.kept_step) == (other.steps, other.kept_step)
         assert np.abs(losses(one) - losses(other)).max() < LOSS
         assert apart(run, one, other) < WEIGHTS
         for name, places in other.delta.tensors.items():

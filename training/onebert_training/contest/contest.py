@@ -75,7 +75,7 @@ def train_kept(run: Run, report: Report = ignore, checkpoint_file: Path | None =
     if not run.validates:
         return _preferred_by_folds(run, report, checkpoint_file)
     trained, lasted = _train_side_by_side(run, report, checkpoint_file)
-    candidates = {name: one for name, one in trained.items() if one.state.best} | {"alone": _alone(run, head)}
+    candidates = {name: one for name, one in trained.items() if one.state.kept} | {"alone": _alone(run, head)}
     kept = _preferred(candidates, lasted)
     winner = candidates[kept]
     report(winner.run, Progress(winner.state.step, run.steps, testing=True))
@@ -179,7 +179,7 @@ def _alone(run: Run, head: ExactHead) -> Active:
     alone = Run(run.inputs, replace(run.settings, method="head"), run.task)
     state = State(alone.with_head(alone.init_values(), head))
     measured = alone.evaluate(state.averaged, "validation")
-    state.keep_best(measured.loss, measured.scores, alone.judge(measured))
+    state.keep(measured.loss, measured.scores, alone.judge(measured))
     return Active(alone, state, None)
 
 
@@ -189,7 +189,7 @@ def _preferred(candidates: Mapping[str, Active], lasted: str) -> str:
     What was trained for a tenth of the steps, and a head whose strength these rows have chosen, are ahead by luck as
     easily as an early evaluation is (docs/decisions/0053-keeping-the-last.md).
     """
-    answers = {name: one.run.evaluate(one.state.best, "validation") for name, one in candidates.items()}
+    answers = {name: one.run.evaluate(one.state.kept, "validation") for name, one in candidates.items()}
     leads = {name: lead_of(candidates[lasted].run, one, answers[lasted]) for name, one in answers.items()}
     ahead = [name for name, (lead, error) in leads.items() if lead > error]
     return max(ahead, key=lambda name: leads[name][0], default=lasted)

@@ -38,7 +38,7 @@ class Progress:
     Attributes:
         loss: mean over the steps since the last evaluation; None before the first step.
         validation: metrics, right after an evaluation, when its checkpoint is on the disk; else None.
-        best: the deciding metric of the best evaluation so far.
+        best: the deciding metric of the evaluation that is kept so far.
         tokens_per_second: mean over all steps so far.
         note: a sentence for the user.
         testing: all steps are done, and the test split is being measured.
@@ -162,7 +162,7 @@ class Active:
             self.error = error
             return
         state.values = run.with_head(state.values, solved.head)
-        state.keep_best(solved.answers.loss, solved.answers.scores, solved.verdict)
+        state.keep(solved.answers.loss, solved.answers.scores, solved.verdict)
         state.seconds = time.perf_counter() - started
 
     @property
@@ -173,7 +173,7 @@ class Active:
         return self.error is not None or state.step >= run.steps or stopped
 
     def finish(self, report: Report) -> Result | OneBertError:
-        """Measures the best values on the test split; gives the error that ended the run, if one did."""
+        """Measures the kept values on the test split; gives the error that ended the run, if one did."""
         if self.error is not None:
             return self.error
         report(self.run, Progress(self.state.step, self.run.steps, testing=True))
@@ -204,7 +204,7 @@ class Active:
             if looks and run.validates:
                 validation = validate(run, state)
             elif looks:
-                keep(run, state)
+                keep_unvalidated(run, state)
         except NotFinite as error:
             self.error = error
             return
@@ -277,8 +277,8 @@ def compute_losses(active: Sequence[tuple[Run, State]]) -> list[Tensor]:
 def validate(run: Run, state: State) -> dict[str, float]:
     """Evaluates on the validation split, and keeps the values if they are the best so far; the loss breaks ties.
 
-    Those of the last step are kept, too, if the best ones lead by no more than a standard error: of many evaluations
-    the best owes most of such a lead to luck, and at the end of the schedule the values have settled
+    The values of the last step are kept, too, if the best ones lead by no more than a standard error: of many
+    evaluations the best owes most of such a lead to luck, and at the end of the schedule the values have settled
     (docs/decisions/0053-keeping-the-last.md).
 
     Raises:
@@ -293,23 +293,23 @@ def validate(run: Run, state: State) -> dict[str, float]:
     # A falling loss counts as progress, too: early in training the metric often stays at the commonest label's score.
     state.stale = 0 if is_better(run.metric, score, best) or loss < state.lowest_loss else state.stale + 1
     state.lowest_loss = min(loss, state.lowest_loss)
-    if is_preferred(run.metric, score, loss, best, state.best_loss) or _settles(run, state, measured):
-        state.keep_best(loss, scores, run.judge(measured))
+    if is_preferred(run.metric, score, loss, best, state.kept_loss) or _settles(run, state, measured):
+        state.keep(loss, scores, run.judge(measured))
     write_down(run, state, validation=scores, validation_loss=loss)
     return scores
 
 
 def _settles(run: Run, state: State, measured: Measurement) -> bool:
-    """Whether these are the answers of a last step that the best evaluation is not really ahead of."""
+    """Whether `measured` is of the last step, and the best evaluation not really ahead of it."""
     if state.step < run.steps or run.settings.keep == "best":
         return False
-    lead, error = lead_of(run, run.evaluate(state.best, measured.split), measured)
+    lead, error = lead_of(run, run.evaluate(state.kept, measured.split), measured)
     return lead <= error
 
 
-def keep(run: Run, state: State) -> None:
+def keep_unvalidated(run: Run, state: State) -> None:
     """Keeps the values, in a run without a validation split: its last step counts."""
-    state.keep_best(state.losses[0] / state.losses[1], {}, Verdict())
+    state.keep(state.losses[0] / state.losses[1], {}, Verdict())
     write_down(run, state)
 
 

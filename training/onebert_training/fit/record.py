@@ -65,7 +65,7 @@ def make_record(
         "fingerprint": run.fingerprint,
         "steps": result.steps,
         "planned_steps": run.steps,
-        "best_step": result.best_step,
+        "best_step": result.kept_step,
         "resumed_at": result.resumed_at,
         "file_bytes": file_bytes,
         "seconds": round(result.seconds, 3),

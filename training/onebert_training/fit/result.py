@@ -56,7 +56,7 @@ class Result:
     verdict: Verdict
     history: Sequence[Mapping[str, Any]]
     steps: int
-    best_step: int
+    kept_step: int
     resumed_at: int
     seconds: float
     tokens_per_second: float
@@ -72,33 +72,33 @@ class Result:
 
 
 def finish(run: Run, state: State, resumed_at: int) -> Result:
-    """Evaluates the best values on the test split and makes the delta; of a run that holds rows out, on these alone.
+    """Evaluates the kept values on the test split and makes the delta; of a run that holds rows out, on these alone.
 
     Raises:
-        NotFinite: a logit of the best values is NaN or infinite.
+        NotFinite: a logit of the kept values is NaN or infinite.
         InvalidManifest: a metric is NaN or infinite.
     """
     started = time.perf_counter()
     whole = not run.held_out.size
-    tested = run.evaluate(state.best, "test") if whole and "test" in run.data.splits else None
+    tested = run.evaluate(state.kept, "test") if whole and "test" in run.data.splits else None
     test = tested.scores if tested else None
-    on_train = run.evaluate(state.best, "train").scores if whole and run.settings.measure_train else None
+    on_train = run.evaluate(state.kept, "train").scores if whole and run.settings.measure_train else None
     with torch.no_grad():
         servable = run.plan.servable
-        differences = run.tensors(state.best) if servable else run.row_tensors(state.best)
+        differences = run.tensors(state.kept) if servable else run.row_tensors(state.kept)
     return Result(
         delta=make_delta(run, state, differences, test) if servable else None,
-        base=run.base if servable else run.view(state.best, training=False),
+        base=run.base if servable else run.view(state.kept, training=False),
         differences=differences,
         metric=run.metric,
         validation=state.validation,
         test=test,
         train=on_train,
-        held_out=() if whole else run.logits(state.best, "train", run.held_out.tolist()),
+        held_out=() if whole else run.logits(state.kept, "train", run.held_out.tolist()),
         verdict=_verdict(run, state, tested) if whole else Verdict(),
         history=state.history,
         steps=state.step,
-        best_step=state.best_step,
+        kept_step=state.kept_step,
         resumed_at=resumed_at,
         seconds=state.seconds + time.perf_counter() - started,
         tokens_per_second=state.tokens_per_second,
@@ -106,10 +106,10 @@ def finish(run: Run, state: State, resumed_at: int) -> Result:
 
 
 def _verdict(run: Run, state: State, tested: Measurement | None) -> Verdict:
-    """Doubts about the best values: about their scores, and about labels that the measured split lacks."""
+    """Doubts about the kept values: about their scores, and about labels that the measured split lacks."""
     verdict = run.judge(tested) if tested else Verdict(tuple(state.warnings), state.useful)
     measured = next((name for name in ("test", "validation") if name in run.data.splits), None)
-    unseen = unseen_labels(run, state.best, measured) if measured else ()
+    unseen = unseen_labels(run, state.kept, measured) if measured else ()
     return replace(verdict, warnings=(*unseen, *verdict.warnings))
 
 
@@ -123,7 +123,7 @@ def make_delta(run: Run, state: State, tensors: Mapping[str, Tensor], test: Mapp
         **run.provenance(),
         "epochs": round(state.step / run.schedule.steps_per_epoch, 3),
         "steps": state.step,
-        "best_step": state.best_step,
+        "best_step": state.kept_step,
         **({"validation": state.validation} if state.validation else {}),
         **({"test": test} if test is not None else {}),
     }

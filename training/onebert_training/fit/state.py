@@ -23,7 +23,7 @@ class State:
     Attributes:
         values: leaves, which have a gradient, and the constants of the method, which have none.
         averaged_steps: over how many steps the leaves are averaged; at most 1 averages nothing.
-        best: the values of the evaluation on the validation split that is kept, with `best_step` and `best_loss`.
+        kept: the values of the evaluation on the validation split that is kept, with `kept_step` and `kept_loss`.
         warnings, useful: the verdict on that evaluation.
         stale: number of evaluations since the metric or the loss last got better.
         losses: sum and number of the training losses since the last evaluation.
@@ -36,9 +36,9 @@ class State:
     values: dict[str, Tensor]
     averaged_steps: float = 0.0
     step: int = 0
-    best: dict[str, Tensor] = field(default_factory=dict)
-    best_step: int = 0
-    best_loss: float = inf
+    kept: dict[str, Tensor] = field(default_factory=dict)
+    kept_step: int = 0
+    kept_loss: float = inf
     lowest_loss: float = inf
     validation: dict[str, float] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
@@ -53,8 +53,8 @@ class State:
     _FACTS = (
         *(
             "step",
-            "best_step",
-            "best_loss",
+            "kept_step",
+            "kept_loss",
             "lowest_loss",
             "validation",
             "warnings",
@@ -125,16 +125,16 @@ class State:
         """Tokens trained on per second of `step_seconds`."""
         return self.tokens / max(self.step_seconds, 1e-9)
 
-    def keep_best(self, loss: float, scores: dict[str, float], verdict: Verdict) -> None:
-        """Keeps the values, averaged, and their scores and verdict as the best so far."""
-        self.best = {name: value.clone() for name, value in self.averaged.items()}
-        self.best_step, self.best_loss, self.validation = self.step, loss, scores
+    def keep(self, loss: float, scores: dict[str, float], verdict: Verdict) -> None:
+        """Keeps the values, averaged, with their scores and verdict, in place of what was kept before."""
+        self.kept = {name: value.clone() for name, value in self.averaged.items()}
+        self.kept_step, self.kept_loss, self.validation = self.step, loss, scores
         self.warnings, self.useful = list(verdict.warnings), verdict.useful
 
     def save(self, path: Path, fingerprint: str) -> None:
         """Writes the checkpoint."""
         tensors = {f"value.{name}": value.detach() for name, value in self.values.items()}
-        tensors |= {f"best.{name}": value for name, value in self.best.items()}
+        tensors |= {f"kept.{name}": value for name, value in self.kept.items()}
         tensors |= {f"mean.{name}": mean for name, mean in self._means.items()}
         for name, leaf in self.leaves.items():
             tensors |= {f"{moment}.{name}": self.optimizer.state[leaf][moment] for moment in self._MOMENTS}
@@ -147,7 +147,7 @@ class State:
         if loaded is None or loaded[1].get("fingerprint") != fingerprint:
             return False
         tensors, facts = loaded
-        shapes = {f"{kind}.{name}": value.shape for name, value in self.values.items() for kind in ("value", "best")}
+        shapes = {f"{kind}.{name}": value.shape for name, value in self.values.items() for kind in ("value", "kept")}
         shapes |= {f"mean.{name}": mean.shape for name, mean in self._means.items()}
         shapes |= {f"{moment}.{name}": leaf.shape for name, leaf in self.leaves.items() for moment in self._MOMENTS}
         if {name: tensor.shape for name, tensor in tensors.items()} != shapes or not facts.keys() >= set(self._FACTS):
@@ -157,7 +157,7 @@ class State:
         for name, value in self.values.items():
             with torch.no_grad():
                 value.copy_(tensors[f"value.{name}"])
-            self.best[name] = tensors[f"best.{name}"].to(value.device)
+            self.kept[name] = tensors[f"kept.{name}"].to(value.device)
         self._means = {name: tensors[f"mean.{name}"].to(mean.device) for name, mean in self._means.items()}
         for name, leaf in self.leaves.items():
             moments = {moment: tensors[f"{moment}.{name}"].to(leaf.device) for moment in self._MOMENTS}
