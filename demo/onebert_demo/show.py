@@ -54,11 +54,12 @@ def progress(title: str) -> Iterator[Callable[[str], None]]:
 
 def trained(methods: dict[str, str], records: dict[str, Json]) -> None:
     """Prints a table with a row for each trained delta."""
-    rows = _table("task", "method", "trained", "of base", "accuracy", "file", "seconds")
+    rows = _table("task", "method", "kept", "trained", "of base", "accuracy", "file", "seconds")
     for name, r in records.items():
         share, accuracy = f"{r['percent']:.2f} %", f"{r['test']['accuracy']:.3f}"
         size, seconds = f"{r['file_bytes'] / 1000:.0f} kB", f"{r['seconds']:.1f}"
-        rows.add_row(name, methods[name], f"{r['delta_parameters']:,}", share, accuracy, size, seconds)
+        kept = "head alone" if r["contest"]["kept"] == "alone" else "delta"
+        rows.add_row(name, methods[name], kept, f"{r['delta_parameters']:,}", share, accuracy, size, seconds)
     out.print(rows)
 
 

@@ -5,15 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from onebert_store.errors import NotFinite
 from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT
 from onebert_store.file.format import dumps
-from onebert_training.commands.showing import show_trained
 from onebert_training.contest.contest import started_checkpoint, train_kept
 from onebert_training.contest.few import make_run
 from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.lead import lead_of
 from onebert_training.fit.loop import train
-from onebert_training.fit.record import make_record
 from onebert_training.fit.run import Measurement, Run
 from onebert_training.fit.settings import Settings
 
@@ -44,10 +43,9 @@ def test_what_validation_prefers_is_kept_and_said(base, any_data):
     kept = train_kept(run_of(base, any_data))
     scores = kept.facts["validation"]
     assert set(scores) == {"fresh", "head", "alone"}
-    (lasted,) = (name for name, steps in kept.facts["steps"].items() if steps == 24)
-    assert kept.facts["kept"] == lasted or scores[kept.facts["kept"]] > scores[lasted]
+    assert kept.facts["kept"] == "fresh" or scores[kept.facts["kept"]] > scores["fresh"]
     assert kept.result.validation[kept.result.metric] == scores[kept.facts["kept"]]
-    assert sorted(kept.facts["steps"].values()) == [2, 24]
+    assert kept.facts["steps"] == {"fresh": 24, "head": 2}
     assert all(f"{score:.4f}" in kept.line for score in scores.values())
 
 
@@ -96,17 +94,18 @@ def test_of_few_rows_what_was_trained_is_kept_where_the_head_alone_is_no_better(
     assert [progress.step for one, progress in seen if one.held_out.size] == list(range(1, 81))
 
 
-def test_neither_run_stops_before_the_look(base, data):
-    kept = train_kept(run_of(base, data, epochs=40, patience=1))
-    assert min(kept.facts["steps"].values()) == 24  # a tenth of 240, with an evaluation at every second step
-
-
 def test_the_runs_are_those_of_the_same_settings_alone(base, data):
     """Up to rounding: what a run scores beside another it scores alone."""
     kept = train_kept(run_of(base, data))
-    (lasted,) = (name for name, steps in kept.facts["steps"].items() if steps == 24)
-    alone = train(run_of(base, data, start=lasted))
-    assert alone.validation["accuracy"] == pytest.approx(kept.facts["validation"][lasted], abs=0.051)  # one row of 20
+    for start, changes in (("fresh", {}), ("head", {"max_steps": 2})):
+        alone = train(run_of(base, data, start=start, **changes))
+        assert alone.steps == kept.facts["steps"][start]
+        assert alone.validation["accuracy"] == pytest.approx(kept.facts["validation"][start], abs=0.051)  # of 20 rows
+
+
+def test_a_run_that_is_no_longer_finite_is_said_although_the_head_is(base, data):
+    with pytest.raises(NotFinite, match="smaller learning rate"):
+        train_kept(run_of(base, data, learning_rate=1e38, head_learning_rate=1e38))
 
 
 def test_the_head_alone_is_kept_where_training_comes_to_nothing(base, data):
@@ -129,15 +128,6 @@ def test_the_time_is_that_of_all_that_was_trained(base, data):
     kept = train_kept(run_of(base, data, learning_rate=1e-9, max_steps=1), report)
     assert kept.facts["kept"] == "alone"
     assert kept.result.seconds >= spent[0] > 0
-
-
-def test_a_run_that_went_no_further_did_not_stop_early(base, data, capsys):
-    run = run_of(base, data)
-    kept = train_kept(run)
-    facts = {"kept": "head", "validation": {}, "steps": {"fresh": run.steps, "head": 2}}
-    record = make_record(run, replace(kept.result, steps=2, kept_step=2), 1, contest=facts)
-    show_trained(record | {"out": "tone.safetensors"}, patience=8)
-    assert "2 of 24, step 2 kept; the other run went on alone" in capsys.readouterr().out
 
 
 def test_a_start_that_is_asked_for_is_all_there_is(base, data):

@@ -119,8 +119,6 @@ def show_trained(record: Mapping[str, Any], patience: int) -> None:
     steps = f"{record['steps']:,} of {record['planned_steps']:,}, step {record['best_step']:,} kept"
     if not record["planned_steps"]:
         steps = "none: the head is exact"
-    elif record["contest"] and record["steps"] < max(record["contest"]["steps"].values()):
-        steps += "; the other run went on alone"
     elif record["steps"] < record["planned_steps"]:
         steps += f"; stopped early: {patience} evaluations without a better metric or loss"
     table.add_row("steps", steps)

@@ -1,12 +1,12 @@
-"""The contest of `onebert train`: a fresh head, one that starts exact, and the exact head alone; validation decides.
+"""The contest of `onebert train`: a fresh head, a short run from the exact one, and that alone; validation decides.
 
-The two runs share every pass of the frozen weights for a tenth of the steps, then one goes on alone
+The short run shares every pass of the frozen weights with the first tenth of the fresh one's steps
 (docs/decisions/0045-contest.md).
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import inf, nan
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,13 @@ from onebert_training.fit.run import Measurement, Run
 from onebert_training.fit.state import State
 from onebert_training.heads.exact import ExactHead
 
-SHARE = 10  # the two runs are beside each other for this part of the planned steps
+SHARE = 10  # the run that starts from the exact head has this part of the planned steps
 
-_WORDS = {"fresh": "trained from a fresh head", "head": "trained from the exact head", "alone": "the exact head alone"}
+_WORDS = {
+    "fresh": "trained from a fresh head",
+    "head": "trained from the exact head for {steps:,} steps",
+    "alone": "the exact head alone",
+}
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,8 @@ class Kept:
     """What a training keeps.
 
     Attributes:
-        run: the run that the result is of: the one that was asked for, the same from an exact head, or that head alone.
+        run: the run that the result is of: the one that was asked for, a short one from an exact head, or that head
+            alone.
         result: its result.
         facts: what was compared, for the record; None where nothing was.
     """
@@ -44,12 +49,11 @@ class Kept:
         if self.facts is None:
             return None
         metric, scores = self.result.metric, self.facts["validation"]
-        beside = ", ".join(
-            f"{_WORDS[name]} {score:.4f}" for name, score in scores.items() if name != self.facts["kept"]
-        )
+        words = {name: _WORDS[name].format(steps=self.facts["steps"].get(name)) for name in scores}
         kept, folds = self.facts["kept"], self.result.folds
+        beside = ", ".join(f"{words[name]} {score:.4f}" for name, score in scores.items() if name != kept)
         where = f"in {folds} folds" if folds else "on validation"
-        return f"kept: {_WORDS[kept]}, {metric} {scores[kept]:.4f} {where}; {beside}"
+        return f"kept: {words[kept]}, {metric} {scores[kept]:.4f} {where}; {beside}"
 
 
 def started_checkpoint(path: Path) -> Path:
@@ -62,7 +66,7 @@ def train_kept(run: Run, report: Report = ignore, checkpoint_file: Path | None =
 
     Args:
         run: the run; with a `start` of its own, or where no exact head can stand beside it, it is trained alone.
-        report: called with the progress of the run; where the other one leads, from then on with that one's.
+        report: called with the progress of the run.
         checkpoint_file: of the run; that of the run from the exact head stands beside it.
 
     Raises:
@@ -74,9 +78,9 @@ def train_kept(run: Run, report: Report = ignore, checkpoint_file: Path | None =
         return Kept(run, train_judged(run, report, checkpoint_file))
     if not run.validates:
         return _preferred_by_folds(run, report, checkpoint_file)
-    trained, lasted = _train_side_by_side(run, report, checkpoint_file)
+    trained = _train_beside(run, report, checkpoint_file)
     candidates = {name: one for name, one in trained.items() if one.state.kept} | {"alone": _alone(run, head)}
-    kept = _preferred(candidates, lasted)
+    kept = _preferred(candidates)
     winner = candidates[kept]
     report(winner.run, Progress(winner.state.step, run.steps, testing=True))
     others = sum(one.state.seconds for one in trained.values() if one is not winner)
@@ -104,74 +108,56 @@ def _preferred_by_folds(run: Run, report: Report, checkpoint_file: Path | None) 
     return Kept(alone, replace(result, seconds=result.seconds + trained.seconds), facts)
 
 
-def _train_side_by_side(run: Run, report: Report, checkpoint_file: Path | None) -> tuple[dict[str, Active], str]:
-    """Trains both runs for a tenth of the steps and the better one to its end; a run of few steps is trained alone.
+def _train_beside(run: Run, report: Report, checkpoint_file: Path | None) -> dict[str, Active]:
+    """Trains the run, and a short one from the exact head beside its first steps, if it has enough of these.
 
     Returns:
-        The runs by where their heads start, and the name of the one that lasted.
+        Both runs by where their heads start.
+
+    Raises:
+        NotFinite: the loss of the run that was asked for is no longer a number.
     """
-    look = run.steps // SHARE if run.plan.shares_base else 0
-    runs = {"fresh": run}
-    if look:
-        runs["head"] = Run(run.inputs, replace(run.settings, start="head"), run.task)
-    active = _resumed(runs, look, report, checkpoint_file)
-    # Patience waits for the look: a head that starts exact may be at its best before the fresh one has begun to learn.
-    while waiting := [one for one in active.values() if one.error is None and one.state.step < look]:
-        _advance(waiting, report)
-    leader = _leader(active, look)
-    if leader.run is not run and leader.state.step == look:
-        # Its patience begins here: a head that starts exact has its lowest loss early, and its best score may be later.
-        leader.state.stale, leader.state.lowest_loss = 0, inf
-        report(leader.run, Progress(look, run.steps, note="the run that starts from the exact head goes on alone"))
-    while not leader.is_done:
-        _advance([leader], report)
-    if leader.error is not None:
-        raise leader.error
-    return active, next(name for name, one in active.items() if one is leader)
+    runs, short = {"fresh": run}, run.steps // SHARE
+    if short and run.plan.shares_base:
+        runs["head"] = Run(run.inputs, replace(run.settings, start="head", max_steps=short), run.task)
+    active = _resumed(runs, short, report, checkpoint_file)
+    while waiting := [one for one in active.values() if not one.is_done]:
+        _advance(waiting, run, report)
+    if (error := active["fresh"].error) is not None:
+        raise error
+    return active
 
 
-def _resumed(runs: Mapping[str, Run], look: int, report: Report, checkpoint_file: Path | None) -> dict[str, Active]:
+def _resumed(runs: Mapping[str, Run], short: int, report: Report, checkpoint_file: Path | None) -> dict[str, Active]:
     """Both runs where their checkpoints stand, if these are of one moment; else at their start."""
     files = {"fresh": checkpoint_file, "head": checkpoint_file and started_checkpoint(checkpoint_file)}
 
     def started(resume: bool) -> dict[str, Active]:
+        # The fresh run is measured, and so has a checkpoint, when the other one ends.
         return {
-            name: Active.start(one, ignore, files[name] if resume else None, look=look) for name, one in runs.items()
+            name: Active.start(one, ignore, files[name] if resume else None, look=short) for name, one in runs.items()
         }
 
     there = any(file is not None and file.exists() for file in files.values())
     active = started(resume=there)
     steps = [one.state.step for one in active.values()]
     if there:
-        whole = min(steps) > 0 and (max(steps) == min(steps) or min(steps) == look)
+        whole = min(steps) > 0 and (max(steps) == min(steps) or steps[1] == short)
         if not whole:
             active = started(resume=False)
-        note = f"continued at step {max(steps)}" if whole else "started anew: the checkpoint is not of this run"
-        report(runs["fresh"], Progress(max(steps) if whole else 0, runs["fresh"].steps, note=note))
+        note = f"continued at step {steps[0]}" if whole else "started anew: the checkpoint is not of this run"
+        report(runs["fresh"], Progress(steps[0] if whole else 0, runs["fresh"].steps, note=note))
     for name, one in active.items():
         one.checkpoint_file = files[name]
     return active
 
 
-def _advance(active: Sequence[Active], report: Report) -> None:
-    """One step of each; the first's progress is reported, when the checkpoints of all are written."""
-    reported: list[tuple[Run, Progress]] = []
-    advance(active, lambda run, progress: reported.append((run, progress)))
-    for run, progress in reported:
-        if run is active[0].run:
-            report(run, progress)
-
-
-def _leader(active: Mapping[str, Active], look: int) -> Active:
-    """The run that goes on alone: the fresh one, unless the other is clearly ahead at the look."""
-    fresh, started = active["fresh"], active.get("head")
-    if started is None or started.error is not None or fresh.state.step > look:
-        return fresh
-    if fresh.error is not None or started.state.step > look:
-        return started
-    one, other = (run.run.evaluate(run.state.averaged, "validation") for run in (started, fresh))
-    lead, error = lead_of(fresh.run, one, other)
-    return started if lead > error else fresh
+def _advance(active: Sequence[Active], run: Run, report: Report) -> None:
+    """One step of each; the progress of one run is reported, when the checkpoints of all are written."""
+    reported: list[Progress] = []
+    advance(active, lambda one, progress: reported.append(progress) if one is run else None)
+    for progress in reported:
+        report(run, progress)
 
 
 def _alone(run: Run, head: ExactHead) -> Active:
@@ -183,13 +169,13 @@ def _alone(run: Run, head: ExactHead) -> Active:
     return Active(alone, state, None)
 
 
-def _preferred(candidates: Mapping[str, Active], lasted: str) -> str:
-    """The name of the run that lasted, or of what is ahead of it on validation by more than a standard error.
+def _preferred(candidates: Mapping[str, Active]) -> str:
+    """The name of the fresh run, or of what is ahead of it on validation by more than a standard error.
 
     What was trained for a tenth of the steps, and a head whose strength these rows have chosen, are ahead by luck as
     easily as an early evaluation is (docs/decisions/0053-keeping-the-last.md).
     """
     answers = {name: one.run.evaluate(one.state.kept, "validation") for name, one in candidates.items()}
-    leads = {name: lead_of(candidates[lasted].run, one, answers[lasted]) for name, one in answers.items()}
+    leads = {name: lead_of(candidates["fresh"].run, one, answers["fresh"]) for name, one in answers.items()}
     ahead = [name for name, (lead, error) in leads.items() if lead > error]
-    return max(ahead, key=lambda name: leads[name][0], default=lasted)
+    return max(ahead, key=lambda name: leads[name][0], default="fresh")
