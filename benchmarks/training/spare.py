@@ -10,7 +10,7 @@ its settings are named as in a recipe, and what it does not name is the default.
 import argparse
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -61,8 +61,14 @@ def main() -> None:
 
 
 def setting(text: str) -> tuple[str, Any]:
-    """Reads `learning_rate=1e-3` as a name and a number; what is no JSON is text."""
+    """Reads `learning_rate=1e-3` as a name and a number; what is no JSON is text.
+
+    Raises:
+        argparse.ArgumentTypeError: no setting has that name.
+    """
     name, _, value = text.partition("=")
+    if name not in (known := [field.name for field in fields(Settings)]):
+        raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(known)}")
     try:
         return name, json.loads(value)
     except ValueError:
@@ -84,7 +90,9 @@ def scores(runs: Sequence[Run]) -> list[str]:
     for run, result in train_together(runs, len(runs), ignore, lambda _: None):
         if isinstance(result, OneBertError):
             raise result
-        curves.append([100 * entry["validation"][run.metric] for entry in result.history])
+        # An exact head takes no step, and has no history.
+        measured = [entry["validation"] for entry in result.history] or [result.validation]
+        curves.append([100 * one[run.metric] for one in measured])
     epochs = list(zip(*curves, strict=True))
     return [f"{mean(epoch):.1f}" for epoch in epochs[:-1]] + [
         f"{mean(epochs[-1]):.1f} ({min(epochs[-1]):.1f}–{max(epochs[-1]):.1f})"
