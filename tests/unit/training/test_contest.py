@@ -103,6 +103,13 @@ def test_the_runs_are_those_of_the_same_settings_alone(base, data):
         assert alone.validation["accuracy"] == pytest.approx(kept.facts["validation"][start], abs=0.051)  # of 20 rows
 
 
+def test_an_early_lead_does_not_end_the_run_that_was_asked_for(base, data):
+    """A run that learns nothing is behind after a tenth of its steps, and is trained to its end all the same."""
+    kept = train_kept(run_of(base, data, learning_rate=1e-9, head_learning_rate=1e-9))
+    assert kept.facts["validation"]["head"] > kept.facts["validation"]["fresh"]
+    assert kept.facts["steps"] == {"fresh": 24, "head": 2}
+
+
 def test_a_run_that_is_no_longer_finite_is_said_although_the_head_is(base, data):
     with pytest.raises(NotFinite, match="smaller learning rate"):
         train_kept(run_of(base, data, learning_rate=1e38, head_learning_rate=1e38))
