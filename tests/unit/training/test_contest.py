@@ -4,12 +4,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from onebert_store.errors import NotFinite
 from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT
 from onebert_store.file.format import dumps
+from onebert_store.tables.columns import Columns
 from onebert_training.contest.contest import started_checkpoint, train_kept
 from onebert_training.contest.few import make_run
+from onebert_training.data.dataset import load_dataset
 from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.lead import lead_of
 from onebert_training.fit.loop import train
@@ -192,6 +195,61 @@ def test_an_interrupted_contest_ends_in_the_same_bytes(base, data, tmp_path, at)
     assert notes[0] == f"continued at step {at}"
     assert again.facts == whole.facts
     assert dumps(again.result.delta) == dumps(whole.result.delta)
+
+
+@pytest.fixture
+def sure_heads_overflow(monkeypatch):
+    """A loss that is no number where a training step's logits are sure, as those of an exact head are from the start.
+
+    Logits that overflow by themselves would have to do so in the one run of two that have equal rates.
+    """
+    whole = torch.nn.functional.cross_entropy
+
+    def overflowing(logits, *args, **kwargs):
+        sure = logits.requires_grad and float(logits.detach().abs().max()) > 1
+        return whole(logits, *args, **kwargs) * (float("nan") if sure else 1)
+
+    monkeypatch.setattr(torch.nn.functional, "cross_entropy", overflowing)
+
+
+@pytest.mark.parametrize("at", [1, 9])
+def test_a_short_run_that_is_no_longer_finite_is_left_out_for_good(base, data, tmp_path, sure_heads_overflow, at):
+    changes = {"epochs": 10, "evals_per_epoch": 6, "learning_rate": 1e-9, "head_learning_rate": 1e-9}
+    whole = train_kept(run_of(base, data, **changes))
+    assert set(whole.facts["validation"]) == {"fresh", "alone"}
+    assert whole.facts["steps"] == {"fresh": 60, "head": 1}
+    assert whole.facts["ended"].startswith("the loss is no longer a number at step 1")
+    assert f"the run from the exact head is left out: {whole.facts['ended']}" in whole.line
+    file, notes = tmp_path / "tone.checkpoint", []
+
+    def interrupt(run, progress):
+        if progress.step == at:
+            raise InterruptedRunError
+
+    with pytest.raises(InterruptedRunError):
+        train_kept(run_of(base, data, **changes), interrupt, file)
+    again = train_kept(run_of(base, data, **changes), lambda _, progress: notes.append(progress.note), file)
+    assert notes[0] == f"continued at step {at}"
+    assert again.facts == whole.facts
+    assert dumps(again.result.delta) == dumps(whole.result.delta)
+
+
+@pytest.fixture
+def many_numbers(tmp_path):
+    """More rows than a short run would fit a head on, with numbers that no head gives exactly."""
+    draw = np.random.default_rng(0)
+    for split, count in (("train", 400), ("validation", 60)):
+        rows = [f"the parcel {i} {split},{i % 7 + draw.normal():.4f}" for i in range(count)]
+        (tmp_path / f"{split}.csv").write_text("\n".join(["text,label", *rows]) + "\n")
+    return load_dataset(str(tmp_path), Columns(), "regression")
+
+
+def test_the_short_run_starts_from_the_head_that_is_compared(base, many_numbers):
+    settings = {"epochs": 6, "batch_size": 32, "learning_rate": 1e-30, "head_learning_rate": 1e-30}
+    run = run_of(base, many_numbers, method="frozen", **settings)
+    kept = train_kept(run)
+    assert run.yardsticks.rows == 400 > 0.2 * 32 * kept.facts["steps"]["head"]
+    assert kept.facts["validation"]["head"] == pytest.approx(kept.facts["validation"]["alone"], abs=1e-6)
 
 
 def test_checkpoints_of_two_moments_are_not_continued(base, data, tmp_path):

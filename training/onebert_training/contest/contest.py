@@ -10,14 +10,17 @@ from math import nan
 from pathlib import Path
 from typing import Any
 
+from onebert_store.errors import NotFinite
 from onebert_training.contest.contrastive import ContrastiveRun
 from onebert_training.contest.few import train_judged
+from onebert_training.fit import checkpoint
 from onebert_training.fit.lead import lead_of
 from onebert_training.fit.loop import Active, Progress, Report, advance, ignore
 from onebert_training.fit.result import Result, finish
 from onebert_training.fit.run import Measurement, Run
 from onebert_training.fit.state import State
 from onebert_training.heads.exact import ExactHead
+from onebert_training.heads.yardsticks import Yardsticks
 
 SHARE = 10  # the run that starts from the exact head has this part of the planned steps
 
@@ -53,7 +56,25 @@ class Kept:
         kept, folds = self.facts["kept"], self.result.folds
         beside = ", ".join(f"{words[name]} {score:.4f}" for name, score in scores.items() if name != kept)
         where = f"in {folds} folds" if folds else "on validation"
-        return f"kept: {words[kept]}, {metric} {scores[kept]:.4f} {where}; {beside}"
+        ended = self.facts.get("ended")
+        left_out = f"; the run from the exact head is left out: {ended}" if ended else ""
+        return f"kept: {words[kept]}, {metric} {scores[kept]:.4f} {where}; {beside}{left_out}"
+
+
+class _FromHead(Run):
+    """A run that starts from the very head that another run is measured beside.
+
+    By its own few steps it would fit one on fewer rows.
+    """
+
+    def __init__(self, other: Run, steps: int) -> None:
+        super().__init__(other.inputs, replace(other.settings, start="head", max_steps=steps), other.task)
+        self._other = other
+
+    @property
+    def yardsticks(self) -> Yardsticks:
+        """Those of the other run."""
+        return self._other.yardsticks
 
 
 def started_checkpoint(path: Path) -> Path:
@@ -79,7 +100,7 @@ def train_kept(run: Run, report: Report = ignore, checkpoint_file: Path | None =
     if not run.validates:
         return _preferred_by_folds(run, report, checkpoint_file)
     trained = _train_beside(run, report, checkpoint_file)
-    candidates = {name: one for name, one in trained.items() if one.state.kept} | {"alone": _alone(run, head)}
+    candidates = {name: one for name, one in trained.items() if one.error is None} | {"alone": _alone(run, head)}
     kept = _preferred(candidates)
     winner = candidates[kept]
     report(winner.run, Progress(winner.state.step, run.steps, testing=True))
@@ -88,7 +109,9 @@ def train_kept(run: Run, report: Report = ignore, checkpoint_file: Path | None =
     result = replace(result, seconds=result.seconds + others)
     scores = {name: one.state.validation[run.metric] for name, one in candidates.items()}
     steps = {name: one.state.step for name, one in trained.items()}
-    return Kept(winner.run, result, {"kept": kept, "validation": scores, "steps": steps})
+    ended = trained["head"].error if "head" in trained else None
+    facts = {"kept": kept, "validation": scores, "steps": steps, **({"ended": ended.detail} if ended else {})}
+    return Kept(winner.run, result, facts)
 
 
 def _preferred_by_folds(run: Run, report: Report, checkpoint_file: Path | None) -> Kept:
@@ -119,7 +142,7 @@ def _train_beside(run: Run, report: Report, checkpoint_file: Path | None) -> dic
     """
     runs, short = {"fresh": run}, run.steps // SHARE
     if short and run.plan.shares_base:
-        runs["head"] = Run(run.inputs, replace(run.settings, start="head", max_steps=short), run.task)
+        runs["head"] = _FromHead(run, short)
     active = _resumed(runs, short, report, checkpoint_file)
     while waiting := [one for one in active.values() if not one.is_done]:
         _advance(waiting, run, report)
@@ -134,21 +157,31 @@ def _resumed(runs: Mapping[str, Run], short: int, report: Report, checkpoint_fil
 
     def started(resume: bool) -> dict[str, Active]:
         # The fresh run is measured, and so has a checkpoint, when the other one ends.
-        return {
-            name: Active.start(one, ignore, files[name] if resume else None, look=short) for name, one in runs.items()
-        }
+        return {name: _started(one, files[name] if resume else None, short) for name, one in runs.items()}
 
     there = any(file is not None and file.exists() for file in files.values())
     active = started(resume=there)
-    steps = [one.state.step for one in active.values()]
     if there:
-        whole = min(steps) > 0 and (max(steps) == min(steps) or steps[1] == short)
+        fresh, other = active["fresh"], active.get("head", active["fresh"])
+        # One that goes no further has taken its steps beside the other's, if that has taken as many.
+        ended = other.is_done and other.state.step <= fresh.state.step
+        whole = other.state.step > 0 and (ended or other.state.step == fresh.state.step)
         if not whole:
             active = started(resume=False)
-        note = f"continued at step {steps[0]}" if whole else "started anew: the checkpoint is not of this run"
-        report(runs["fresh"], Progress(steps[0] if whole else 0, runs["fresh"].steps, note=note))
+        step = fresh.state.step if whole else 0
+        note = f"continued at step {step}" if whole else "started anew: the checkpoint is not of this run"
+        report(runs["fresh"], Progress(step, runs["fresh"].steps, note=note))
     for name, one in active.items():
         one.checkpoint_file = files[name]
+    return active
+
+
+def _started(run: Run, file: Path | None, look: int) -> Active:
+    """A run at its start, where its checkpoint stands, or at its end, if its loss was no longer a number."""
+    active = Active.start(run, ignore, file, look=look)
+    found = None if file is None else checkpoint.load(file)
+    if found is not None and found[1].get("fingerprint") == run.fingerprint and "ended" in found[1]:
+        active.state.step, active.error = found[1]["step"], NotFinite(found[1]["ended"])
     return active
 
 
@@ -156,6 +189,11 @@ def _advance(active: Sequence[Active], run: Run, report: Report) -> None:
     """One step of each; the progress of one run is reported, when the checkpoints of all are written."""
     reported: list[Progress] = []
     advance(active, lambda one, progress: reported.append(progress) if one is run else None)
+    for one in active:
+        if one.run is not run and one.error is not None and one.checkpoint_file is not None:
+            # In place of a checkpoint, so that the run is left out when the other one continues, too.
+            facts = {"fingerprint": one.run.fingerprint, "step": one.state.step, "ended": one.error.detail}
+            checkpoint.save(one.checkpoint_file, {}, facts)
     for progress in reported:
         report(run, progress)
 
