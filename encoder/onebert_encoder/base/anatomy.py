@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from onebert_store.errors import UnsupportedBase
+from onebert_store.file.strict_json import shown
 
 LINEAR = ("q", "k", "v", "m1", "m2", "m3")
 NORMS = ("LN1", "LN2")
@@ -160,7 +161,7 @@ def family_of(model_type: str) -> Family:
         return FAMILIES[model_type]
     except KeyError:
         supported = ", ".join(FAMILIES)
-        raise UnsupportedBase(f"architecture {model_type!r} is not supported; supported: {supported}") from None
+        raise UnsupportedBase(f"architecture {shown(model_type)!r} is not supported; supported: {supported}") from None
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,9 @@ ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "silu": F.silu,
 }
 
+# What a size may be at most. Layers are named one by one before the first one is missed in the weights.
+_MOST, _MOST_LAYERS = 2**31 - 1, 1000
+
 
 @dataclass(frozen=True)
 class EncoderConfig:
@@ -66,24 +69,39 @@ def read_config(folder: Path) -> tuple[EncoderConfig, Family]:
     if raw.get("position_embedding_type", "absolute") != "absolute":
         raise UnsupportedBase("it has relative positions; only absolute ones are supported")
     if not _names_outputs(raw.get("id2label")):
-        raise UnsupportedBase(
-            f"id2label in its config.json is not names by numbers: {shown(json.dumps(raw['id2label']))}"
-        )
+        raise _unlike("id2label", "names by numbers", raw["id2label"])
+    _check_sizes(raw, family)
     try:
         theirs: Any = AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
         config = _our_config(theirs, model_type, family)
-    except Exception as error:  # whatever a third party's validation raises
-        raise UnsupportedBase(f"its config.json cannot be read: {type(error).__name__}") from None
+    except Exception as error:  # whatever a third party raises; its own wrapping says less than what is inside
+        why = shown(str(error.__cause__ or error), 200)
+        raise UnsupportedBase(f"its config.json cannot be read; transformers says: {why}") from None
     if config.activation not in ACTIVATIONS:
-        raise UnsupportedBase(f"its activation {config.activation!r} is not one of {', '.join(ACTIVATIONS)}")
-    if config.num_heads < 1 or config.hidden_size % config.num_heads:
+        raise UnsupportedBase(f"its activation {shown(config.activation)!r} is not one of {', '.join(ACTIVATIONS)}")
+    if config.hidden_size % config.num_heads:
         raise UnsupportedBase("its hidden size is not a multiple of its number of heads")
+    if not 0 <= config.first_position < config.max_positions:
+        raise UnsupportedBase(f"its pad_token_id {config.padding_id} leaves no positions for tokens")
     return config, family
 
 
 def _names_outputs(found: Any) -> bool:
     """Whether transformers can read what is found as the names of a classifier's outputs."""
     return found is None or (isinstance(found, dict) and all(key.isdecimal() for key in found))
+
+
+def _check_sizes(raw: Mapping[str, Any], family: Family) -> None:
+    """Refuses sizes that are no sizes; transformers has a default for one that is not there."""
+    ours = ("hidden_size", "embedding_size", "num_layers", "num_heads", "intermediate_size")
+    for name in (*(family.config[size] for size in ours), "vocab_size", "max_position_embeddings"):
+        found, most = raw.get(name, 1), _MOST_LAYERS if name == family.config["num_layers"] else _MOST
+        if type(found) is not int or not 1 <= found <= most:
+            raise _unlike(name, f"a whole number of 1 to {most}", found)
+
+
+def _unlike(name: str, wanted: str, found: Any) -> UnsupportedBase:
+    return UnsupportedBase(f"{name} in its config.json is not {wanted}: {shown(json.dumps(found))}")
 
 
 def _our_config(theirs: Any, model_type: str, family: Family) -> EncoderConfig:

@@ -283,7 +283,7 @@ def with_tensor(name, change):
             with_json("config.json", id2label={"0": "a", "1": "b", "2": "c", "5": "d"}),
             "id2label in config.json names 0, 1, 2, 5, and the classifier has the outputs 0 to 3; give the labels",
         ),
-        (with_json("config.json", num_attention_heads=0), "not a multiple of its number of heads"),
+        (with_json("config.json", num_attention_heads=0), "num_attention_heads in its config.json is not"),
         (lambda folder: (folder / "tokenizer.json").write_text("{"), "imported: its tokenizer cannot be read"),
         (lambda folder: (folder / "model.safetensors").unlink(), "imported: it has no model.safetensors"),
         (with_tensor("classifier.weight", lambda old: torch.full_like(old, 3e38)), "of the checkpoint is not a finite"),

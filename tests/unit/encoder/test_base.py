@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,10 +66,33 @@ def test_weights_of_another_shape_than_the_configuration_are_refused(folder: Pat
         load_base(str(folder))
 
 
-@pytest.mark.parametrize("change", [{"hidden_size": "x"}, {"num_attention_heads": 5}, {"hidden_act": "unheard_of"}])
-def test_a_configuration_that_makes_no_sense_is_one_clear_error(folder: Path, change: dict[str, object]) -> None:
+@pytest.mark.parametrize(
+    ("family", "change", "why"),
+    [
+        ("bert", {"hidden_size": "x"}, 'hidden_size in its config.json is not a whole number of 1 to 2147483647: "x"'),
+        ("bert", {"intermediate_size": None}, "intermediate_size in its config.json is not a whole number"),
+        ("bert", {"vocab_size": True}, "vocab_size in its config.json is not a whole number"),
+        ("distilbert", {"n_layers": 0}, "n_layers in its config.json is not a whole number of 1 to 1000: 0"),
+        ("bert", {"num_hidden_layers": 10**9}, "num_hidden_layers in its config.json is not a whole number of 1 to"),
+        ("electra", {"embedding_size": -16}, "embedding_size in its config.json is not a whole number"),
+        ("bert", {"num_attention_heads": 5}, "its hidden size is not a multiple of its number of heads"),
+        ("bert", {"hidden_act": "unheard_of"}, "its activation 'unheard_of' is not one of gelu, "),
+        (
+            "bert",
+            {"layer_norm_eps": "tiny"},
+            "cannot be read; transformers says: Field 'layer_norm_eps' expected float, got str",
+        ),
+        ("bert", {"num_labels": "x"}, "transformers says: 'str' object cannot be interpreted as an integer"),
+        ("roberta", {"pad_token_id": -5}, "its pad_token_id -5 leaves no positions for tokens"),
+        ("roberta", {"pad_token_id": 100}, "its pad_token_id 100 leaves no positions for tokens"),
+    ],
+)
+def test_a_configuration_that_makes_no_sense_is_one_line_that_says_why(
+    tmp_path: Path, family: str, change: dict[str, object], why: str
+) -> None:
+    folder = shutil.copytree(tiny_base(family), tmp_path / "base")
     edit_config(folder, **change)
-    with pytest.raises(UnsupportedBase, match=r"^base "):
+    with pytest.raises(UnsupportedBase, match=rf"^base [^\n]*{re.escape(why)}[^\n]*$"):
         load_base(str(folder))
 
 
