@@ -75,7 +75,7 @@ def predict(found: Scored, outputs: Outputs) -> Prediction:
     selected = None
     if found.selected is not None:
         order = np.argsort(-found.scores, kind="stable") if ranks else np.arange(len(found.scores))
-        selected = [outputs.labels[i] for i in order.tolist() if found.selected[i]]
+        selected = [outputs.labels[i] for i in order[found.selected[order]].tolist()]
     abstained = None if found.abstained is None else bool(found.abstained)
     energy = None if found.energy is None else float(found.energy)
     best = int(found.scores.argmax()) if ranks else 0

@@ -31,6 +31,7 @@ class Asked:
         window: how long texts are read.
         whole: whether a text that would be cut is read in windows, where neither `window` nor the task says in which.
         energy: whether the answer says its energy.
+        only_scores: whether nobody reads more of the answer than its scores: no label is held against its threshold.
     """
 
     top_k: int | None = None
@@ -39,6 +40,7 @@ class Asked:
     window: AskedWindow | None = None
     whole: bool = False
     energy: bool = False
+    only_scores: bool = False
 
 
 PLAIN = Asked()

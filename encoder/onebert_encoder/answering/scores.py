@@ -60,7 +60,7 @@ def score(logits: Array, outputs: Outputs, asked: Asked = PLAIN, reduce: Reduce 
         reduce: how the windows of a text become one.
     """
     own = own_activation(outputs)
-    plain = asked.activation is None and asked.threshold is None and not asked.energy
+    plain = asked.activation is None and asked.threshold is None and not (asked.energy or asked.only_scores)
     if plain and outputs.decision is None and reduce is None:
         scores = ACTIVATE[own](logits)
         return Scored(scores, scores > DEFAULT_THRESHOLD[own] if outputs.task_type == "multi_label" else None)
@@ -69,6 +69,8 @@ def score(logits: Array, outputs: Outputs, asked: Asked = PLAIN, reduce: Reduce 
     decided = scores = reduce(ACTIVATE[own](scaled))
     if asked.activation is not None and asked.activation != own:
         scores = reduce(ACTIVATE[asked.activation](logits if asked.activation == "none" else scaled))
+    if asked.only_scores:
+        return Scored(scores)
     selected = None
     if asked.threshold is not None:
         selected = scores > asked.threshold

@@ -94,7 +94,7 @@ class TextExplainer:
         """What the answer owes to each word: how much less its score is without."""
         words = self.words(text)
         whole, *left = self.answers([text, *(without(text, one) for one in words)])
-        return explain_by_occlusion(whole, words, left)
+        return explain_by_occlusion(whole, words, [float(one.scores[whole.best]) for one in left])
 
     def by_gradient(self, text: Text) -> Explanation:
         """What the answer owes to each word, to first order: gradient × input, summed over the word's tokens."""

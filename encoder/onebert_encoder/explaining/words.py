@@ -103,15 +103,15 @@ def can_go(text: Text, stretch: Stretch) -> bool:
     return bool((left if isinstance(left, str) else left[stretch.half]).strip())
 
 
-def explain_by_occlusion(whole: Prediction, stretches: Sequence[Stretch], left: Sequence[Prediction]) -> Explanation:
+def explain_by_occlusion(whole: Prediction, stretches: Sequence[Stretch], left: Sequence[float]) -> Explanation:
     """How much less the score of the answer's label is without each stretch.
 
     Args:
         whole: the answer to the whole input.
         stretches: those that were left out.
-        left: the answer without each of them.
+        left: the score of the answer's label without each of them.
     """
-    effects = [whole.score - float(one.scores[whole.best]) for one in left]
+    effects = [whole.score - score for score in left]
     return explanation("occlusion", whole.label, stretches, effects)
 
 

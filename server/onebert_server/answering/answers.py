@@ -214,29 +214,39 @@ class Answerer:
         inputs = await self._tokenizing.split(context.principal.name, texts, whole=windows)
         work = partial(leave_out, texts, inputs, readings, facts, self._tokenizer)
         questions = await self._here_or_beside(_PIECE_IN_NUMBERS * sum(sum(one.lengths) for one in inputs), work)
-        left = iter(await self._without(context, facts, wanted.asked, questions))
+        left = await self._without(context, facts, wanted.asked, whole, questions)
         explained = [
-            Explained(one, explain_by_occlusion(answer, question.stretches, [next(left) for _ in question.stretches]))
-            for one, answer, question in zip(answered, whole, questions, strict=True)
+            Explained(one, explain_by_occlusion(answer, question.stretches, scores))
+            for one, answer, question, scores in zip(answered, whole, questions, left, strict=True)
         ]
         numbers = len(texts) * (len(facts.labels) + _ANSWER_IN_NUMBERS)
         return await self._here_or_beside(numbers, lambda: render(iter(explained)))
 
     async def _without(
-        self, context: Context, facts: Facts, asked: Asked, questions: Sequence[LeftOut]
-    ) -> list[Prediction]:
-        """The answers to all that is asked without words, by the version that has answered."""
+        self,
+        context: Context,
+        facts: Facts,
+        asked: Asked,
+        whole: Sequence[Prediction],
+        questions: Sequence[LeftOut],
+    ) -> list[list[float]]:
+        """By question, the score of its answer's label without each of the words, by the version that has answered."""
         texts = [text for one in questions for text in one.texts]
         if not texts:
-            return []
+            return [[] for _ in questions]
+        best = [answer.best for answer, one in zip(whole, questions, strict=True) for _ in one.texts]
         # Of this, quotas count the tokens and no request, and metrics of tasks see nothing: nobody has asked it.
         observed = Observed(span=context.observed.span)
-        wanted = Wanted([facts.ref] * len(texts), asked=replace(asked, top_k=1))
-        read = lambda answered: [prediction_of(one.read(), facts) for one in answered]  # noqa: E731
-        left = await self.answer(replace(context, counted=True, observed=observed), wanted, texts, read)
+        wanted = Wanted([facts.ref] * len(texts), asked=replace(asked, top_k=1, only_scores=True))
+
+        def read(answered: Iterator[Answered]) -> list[float]:
+            both = zip(answered, best, strict=True)
+            return [float(prediction_of(one.read(), facts).scores[label]) for one, label in both]
+
+        found = iter(await self.answer(replace(context, counted=True, observed=observed), wanted, texts, read))
         context.observed.add(observed.seconds)
         context.observed.tokens += observed.tokens
-        return left
+        return [[next(found) for _ in one.texts] for one in questions]
 
     async def _here_or_beside(self, numbers: int, work: Callable[[], T]) -> T:
         """Reads so many numbers here, or in a worker thread where they are many."""

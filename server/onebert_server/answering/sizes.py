@@ -82,4 +82,4 @@ def _answer_bytes(facts: Facts, tokens: int, asked: Asked) -> int:
     # Every label over its threshold is listed, too, whatever `top_k` is.
     selects = facts.task_type == "multi_label" or asked.threshold is not None
     selects = selects or (facts.decision is not None and facts.decision.thresholds is not None)
-    return _RESULT + scores + (facts.label_bytes if selects else 0)
+    return _RESULT + scores + (facts.label_bytes if selects and not asked.only_scores else 0)

@@ -7,8 +7,15 @@ import pytest
 from scipy.special import expit
 
 import onebert
-from onebert_server.limits import MAX_EXPLAINED, MAX_EXPLAINED_CHARACTERS, MAX_LEFT_OUT, MIN_LEFT_OUT
+from onebert_server.limits import (
+    MAX_ANSWER_BYTES,
+    MAX_EXPLAINED,
+    MAX_EXPLAINED_CHARACTERS,
+    MAX_LEFT_OUT,
+    MIN_LEFT_OUT,
+)
 from onebert_store.errors import InvalidInput, TooLarge
+from onebert_store.file.manifest import MAX_LABELS
 from servers import MAX_LENGTH, Task, layouts
 
 pytestmark = layouts
@@ -158,6 +165,24 @@ def test_an_explanation_costs_no_more_than_is_bounded(client, tasks):
         ask(client, "tone", [long, f"my {long}", f"our {long}"])
     with pytest.raises(InvalidInput, match="explain"):
         client.send("POST", "/v1/classify", json={"items": [{"task": "tone", "text": TEXT}], "explain": True})
+
+
+def test_labels_that_nobody_is_shown_do_not_count(client):
+    """Of a text without a word the answer's label alone is read, however many labels a task has."""
+    labels = [f"{number} {'long ' * 16}".strip() for number in range(MAX_LABELS)]
+    assert sum(map(len, labels)) * MAX_LEFT_OUT > MAX_ANSWER_BYTES
+    client.push("wide", Task("frozen", labels=labels, seed=8, task_type="multi_label").file)
+    words = [WORDS[at % len(WORDS)] for at in range(MAX_LEFT_OUT)]
+    [result] = ask(client, "wide", " ".join(words), top_k=1, window={})
+    assert len(shown(result["explanation"])) == MAX_LEFT_OUT
+
+
+def test_the_openapi_document_has_what_is_answered(client, tasks):
+    schemas = client.send("GET", "/openapi.json").json()["components"]["schemas"]
+    [result] = ask(client, "tone", TEXT)
+    assert result["explanation"].keys() == schemas["Explanation"]["properties"].keys()
+    assert schemas["Explanation"]["properties"]["method"]["const"] == result["explanation"]["method"]
+    assert result["explanation"]["words"][0].keys() == schemas["WordEffect"]["properties"].keys()
 
 
 def test_explanations_beside_each_other_are_those_of_each_alone(client, tasks):

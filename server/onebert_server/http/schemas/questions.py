@@ -1,11 +1,11 @@
 """Questions and their answers: texts for one task, for many, or for every task."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, Discriminator, Field, Tag, model_validator
 
 from onebert_encoder.answering.results import FoundSpan, Labeled
-from onebert_encoder.explaining.words import Explanation
+from onebert_encoder.explaining.words import WordEffect
 from onebert_encoder.text.tokens import Text as Input
 from onebert_server.http.schemas.common import REF, Ref, RequestBody
 from onebert_server.limits import MAX_EXPLAINED, MAX_FANOUT, MAX_ITEMS, MAX_LEFT_OUT, MAX_REQUEST_TIMEOUT, MAX_TEXT
@@ -165,6 +165,21 @@ class FanoutRequest(TextPair, Together):
     """One input for many tasks; `["*"]` means the live version of every task that takes it, and has what is asked."""
 
     tasks: Annotated[list[RefOrAll], Field(min_length=1, max_length=MAX_FANOUT)]
+
+
+class Explanation(BaseModel):
+    """Which words an answer is owed to: each effect is the score of `label` less that score without the words."""
+
+    method: Literal["occlusion"]
+    label: Annotated[str, Field(description="whose score is explained: the answer's")]
+    words: Annotated[
+        list[WordEffect],
+        Field(
+            max_length=MAX_LEFT_OUT,
+            description="in the order of the text, neighbors together where there are more; none where nothing is left "
+            "of a text without its only word",
+        ),
+    ]
 
 
 class Result(BaseModel):
