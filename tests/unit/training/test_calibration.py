@@ -74,6 +74,17 @@ def test_a_temperature_is_seldom_taken_where_there_is_nothing_to_gain():
     assert taken <= 10
 
 
+@pytest.mark.parametrize("margin", [2.0, 12.0])
+def test_rows_that_are_all_answered_rightly_name_no_temperature(margin):
+    """By them alone the lowest temperature is the best, and every later wrong answer would have a probability of 1."""
+    _, gold = drawn(60, 5)
+    logits = margin * gold + np.random.default_rng(6).normal(0, 0.1, gold.shape)
+    assert (logits.argmax(axis=1) == gold.argmax(axis=1)).all()
+    found = calibrate(logits, gold, manifest(), [])
+    assert (found.decision, found.facts["temperature"]["taken"]) == ({}, False)
+    assert any("answered rightly" in note for note in found.notes)
+
+
 def test_thresholds_for_a_rate_of_false_alarms_are_a_plain_count():
     rows = judged(230, 3)
     for rate in (0.01, 0.05, 0.3):

@@ -132,6 +132,8 @@ def _fit_temperature(
     bound = [name for name in ("thresholds", "abstain") if name in found.decision and name not in refitted]
     if fitted.gains and bound:
         found.notes.append(f"the temperature stays: the {' and '.join(bound)} of the delta are for it; give --target")
+    if not fitted.is_bounded:
+        found.notes.append("the temperature stays: the rows name none, as where all of them are answered rightly")
     taken = fitted.gains and not bound
     if taken:
         found.decision["temperature"] = fitted.temperature

@@ -28,17 +28,20 @@ class FittedTemperature:
         before: mean negative log likelihood of a row by the temperature that the delta has.
         after: the same where each row is judged by a temperature that was fitted on other rows.
         error: standard error of the difference of the two.
+        is_bounded: whether it is better than the ends of what is tried. Rows that are all answered rightly would have
+            it ever lower, and their answers ever surer.
     """
 
     temperature: float
     before: float
     after: float
     error: float
+    is_bounded: bool
 
     @property
     def gains(self) -> bool:
         """Whether rows that a temperature was not fitted on gain by more than the standard error."""
-        return self.before - self.after > self.error
+        return self.is_bounded and self.before - self.after > self.error
 
 
 def losses(logits: Floats, gold: Flags, activation: Activation, temperature: float) -> Floats:
@@ -75,7 +78,9 @@ def fit_temperature(logits: Floats, gold: Flags, activation: Activation, current
         after[held] = losses(logits[held], gold[held], activation, found)
     gain = before - after
     error = float(gain.std(ddof=1) / np.sqrt(len(gain)))
-    return FittedTemperature(_best(logits, gold, activation), float(before.mean()), float(after.mean()), error)
+    best = _best(logits, gold, activation)
+    least, *ends = (losses(logits, gold, activation, one).mean() for one in (best, _LEAST, _MOST))
+    return FittedTemperature(best, float(before.mean()), float(after.mean()), error, bool(least < min(ends)))
 
 
 def _best(logits: Floats, gold: Flags, activation: Activation) -> float:
