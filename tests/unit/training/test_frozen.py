@@ -111,6 +111,8 @@ def test_rows_that_were_held_out_are_fitted_on_and_cross_validated(base, data):
     result = train(run)
     assert result.delta.tensors[HEAD_WEIGHT] == pytest.approx(head.weight, abs=1e-4)
     assert result.validation == solved.answers.scores
+    # And nobody takes them for scores on the rows that were held out.
+    assert (result.folds, result.delta.manifest.training["folds"]) == (5, 5)
 
 
 def test_a_fold_has_every_label():

@@ -42,11 +42,8 @@ def train_judged(run: Run, report: Report = ignore, checkpoint_file: Path | None
         InvalidManifest: a metric is NaN or infinite.
     """
     result = train(run, report, checkpoint_file)
-    if run.validates:
-        return result
-    if run.plan.exact:  # It was cross-validated when it was found, in the same folds.
-        return with_folds(result, result.validation, len(fold_runs(run)))
-    return judge(run, result, report)
+    # An exact head was cross-validated when it was found, in the same folds.
+    return result if run.validates or run.plan.exact else judge(run, result, report)
 
 
 def judge(run: Run, result: Result, report: Report = ignore) -> Result:

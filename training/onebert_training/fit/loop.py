@@ -163,6 +163,7 @@ class Active:
             return
         state.values = run.with_head(state.values, solved.head)
         state.keep(solved.answers.loss, solved.answers.scores, solved.verdict)
+        state.folds = solved.answers.folds
         state.seconds = time.perf_counter() - started
 
     @property

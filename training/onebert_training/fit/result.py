@@ -102,6 +102,7 @@ def finish(run: Run, state: State, resumed_at: int) -> Result:
         resumed_at=resumed_at,
         seconds=state.seconds + time.perf_counter() - started,
         tokens_per_second=state.tokens_per_second,
+        folds=state.folds,
     )
 
 
@@ -125,6 +126,7 @@ def make_delta(run: Run, state: State, tensors: Mapping[str, Tensor], test: Mapp
         "steps": state.step,
         "best_step": state.kept_step,
         **({"validation": state.validation} if state.validation else {}),
+        **({"folds": state.folds} if state.folds else {}),
         **({"test": test} if test is not None else {}),
     }
     base = run.inputs.exact_base

@@ -25,6 +25,7 @@ class State:
         averaged_steps: over how many steps the leaves are averaged; at most 1 averages nothing.
         kept: the values of the evaluation on the validation split that is kept, with `kept_step` and `kept_loss`.
         warnings, useful: the verdict on that evaluation.
+        folds: how many folds of the training rows `validation` is of; 0 where it is of the validation split.
         stale: number of evaluations since the metric or the loss last got better.
         losses: sum and number of the training losses since the last evaluation.
         history: one entry per evaluation.
@@ -43,6 +44,7 @@ class State:
     validation: dict[str, float] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     useful: bool = True
+    folds: int = 0
     stale: int = 0
     losses: list[float] = field(default_factory=lambda: [0.0, 0.0])
     history: list[dict[str, Any]] = field(default_factory=list)

@@ -1,7 +1,7 @@
 """A split as heads see it, heads measured on it, and the choice of one by a metric or by cross-validation."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -55,12 +55,17 @@ class Seen:
 
 @dataclass(frozen=True)
 class Answers:
-    """Logits for all examples of a split, with their metrics and loss."""
+    """Logits for all examples of a split, with their metrics and loss.
+
+    Attributes:
+        folds: of how many folds the answers are, each by a head that was fitted on the others; 0: one head gave all.
+    """
 
     strength: float
     logits: Sequence[Logits]
     scores: dict[str, float]
     loss: float
+    folds: int = 0
 
 
 def measure(objective: Objective, seen: Seen, strength: float, logits: Sequence[Logits]) -> Answers:
@@ -107,6 +112,7 @@ def cross_validated(objective: Objective, task_type: TaskType, seen: Seen, metri
         for place, head in enumerate(seen.take(np.flatnonzero(fold != one)).heads(objective)):
             for i in out.tolist():
                 logits[place][i] = _logits(objective, head, seen, i)
-    return best_of(
+    best = best_of(
         [measure(objective, seen, strength, rows) for strength, rows in zip(STRENGTHS, logits, strict=True)], metric
     )
+    return replace(best, folds=len(np.unique(fold)))
