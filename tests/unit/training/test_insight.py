@@ -183,6 +183,18 @@ def test_few_numbers_and_a_word_among_numbers_stay_values():
     assert list(group([*range(40), "none"]))[-1] == f"({41 - MAX_VALUES} other values)"
 
 
+def test_values_that_are_shown_alike_stay_apart():
+    address = "https://example.org/" + "a" * 80
+    cells = [f"{address}/{'xyz'[row % 3]}" for row in range(30)]
+    assert sorted(map(len, group(cells).values())) == [10, 10, 10]
+    assert all(len({cells[row] for row in rows}) == 1 for rows in group(cells).values())
+    assert sorted(map(len, group(["(empty)", "", None, "web"]).values())) == [1, 1, 2]
+    seconds = [1_700_000_000 + row for row in range(100)]
+    found = group(seconds)
+    assert sorted(row for rows in found.values() for row in rows.tolist()) == list(range(100))
+    assert next(iter(found)) == "1700000000 to 1700000019"
+
+
 def test_a_column_that_is_not_there_is_one_line():
     with pytest.raises(InvalidSettings, match=r"^--slice: no column Chanel \(the columns are channel\)$"):
         slice_by(Table({"channel": ["web"]}), "Chanel", Measure("accuracy", np.ones(1), np.ones(1)))

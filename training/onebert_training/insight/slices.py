@@ -1,7 +1,8 @@
 """A metric on the rows that share a value of a column."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, count
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from onebert_training.insight.intervals import Interval, bootstrap, wilson
 MAX_VALUES = 20
 BINS = 5  # of numbers with more different values than that
 EMPTY = "(empty)"
+_WHOLE = 2**53  # up to which a float holds every whole number
 
 
 @dataclass(frozen=True)
@@ -76,17 +78,26 @@ def cells_of(table: Table, column: str) -> Sequence[Any]:
 def group(cells: Sequence[Any]) -> Mapping[str, NDArray[np.int64]]:
     """Row indices by value: bins of numbers in their order, else the most frequent first, the rare ones together."""
     numbers = [_number(cell) for cell in cells]
-    filled = [number for number, cell in zip(numbers, cells, strict=True) if _text(cell) != EMPTY]
+    filled = [number for number, cell in zip(numbers, cells, strict=True) if _text(cell)]
     if filled and None not in filled and len(set(filled)) > BINS:
         return _bins(np.array([np.nan if number is None else number for number in numbers]))
     found: dict[str, list[int]] = {}
     for row, cell in enumerate(cells):
         found.setdefault(_text(cell), []).append(row)
     ranked = sorted(found.items(), key=lambda one: -len(one[1]))
-    groups = {value: np.array(rows) for value, rows in ranked[:MAX_VALUES]}
+    groups = [(shown(value) or EMPTY, np.array(rows)) for value, rows in ranked[:MAX_VALUES]]
     if rest := ranked[MAX_VALUES:]:
-        groups[f"({len(rest):,} other values)"] = np.array([row for _, rows in rest for row in rows])
-    return groups
+        groups.append((f"({len(rest):,} other values)", np.array([row for _, rows in rest for row in rows])))
+    return _told_apart(groups)
+
+
+def _told_apart(groups: Iterable[tuple[str, NDArray[np.int64]]]) -> dict[str, NDArray[np.int64]]:
+    """Groups by their names; where different values are cut or rounded to one name, the later ones get a number."""
+    found: dict[str, NDArray[np.int64]] = {}
+    for name, rows in groups:
+        numbered = (f"{name} ({number})" for number in count(2))
+        found[next(one for one in chain([name], numbered) if one not in found)] = rows
+    return found
 
 
 def _bins(numbers: NDArray[np.float64]) -> dict[str, NDArray[np.int64]]:
@@ -94,15 +105,20 @@ def _bins(numbers: NDArray[np.float64]) -> dict[str, NDArray[np.int64]]:
     # Equal quantiles are one edge: a value is never in two bins.
     edges = np.unique(np.quantile(there, np.linspace(0, 1, BINS + 1)[1:-1], method="inverted_cdf"))
     place = np.searchsorted(edges, numbers)
-    found = {}
+    found = []
     for i in range(len(edges) + 1):
         rows = np.flatnonzero((place == i) & ~np.isnan(numbers))
         if len(rows):
-            low, high = numbers[rows].min(), numbers[rows].max()
-            found[f"{low:.6g}" if low == high else f"{low:.6g} to {high:.6g}"] = rows
+            low, high = _digits(numbers[rows].min()), _digits(numbers[rows].max())
+            found.append((low if low == high else f"{low} to {high}", rows))
     if len(there) < len(numbers):
-        found[EMPTY] = np.flatnonzero(np.isnan(numbers))
-    return found
+        found.append((EMPTY, np.flatnonzero(np.isnan(numbers))))
+    return _told_apart(found)
+
+
+def _digits(number: float) -> str:
+    """A number as people read it; of a whole one, as a date in seconds, every digit."""
+    return f"{number:.0f}" if number == round(number) and abs(number) < _WHOLE else f"{number:.6g}"
 
 
 def _number(cell: Any) -> float | None:
@@ -114,5 +130,4 @@ def _number(cell: Any) -> float | None:
 
 
 def _text(cell: Any) -> str:
-    text = "" if cell is None else str(cell).strip()
-    return shown(text) or EMPTY
+    return "" if cell is None else str(cell).strip()
