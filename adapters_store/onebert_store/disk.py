@@ -3,7 +3,7 @@
 import errno
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -42,6 +42,11 @@ def sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def is_read(path: Path, sources: Iterable[Path]) -> bool:
+    """Whether a file that is to be written is one of those that are read, under whatever name."""
+    return path.exists() and any(one.exists() and path.samefile(one) for one in sources)
 
 
 def write_whole(path: Path, data: bytes) -> None:

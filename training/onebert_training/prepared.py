@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from onebert_store.disk import is_read
 from onebert_store.errors import InvalidSettings
 from onebert_store.file.delta import ADAPTER_DOWN
 from onebert_store.file.format import save
@@ -130,6 +131,8 @@ def prepare(
     check_name(task)
     if out is not None:
         _check_out(out)
+    if out is not None and isinstance(data, str) and is_read(out, [Path(data)]):
+        raise InvalidSettings("--out is the file that is read")
     with busy(f"reading {data if isinstance(data, str) else data.name}"):
         dataset = load_asked(data, reading, keep_few=True)
     with busy("loading the base"):

@@ -135,12 +135,12 @@ def _say_cut(count: int) -> None:
 
 def _write(client: "Client", ref: str, file: Path, out: Path, reading: Any, wanted: Mapping[str, Any]) -> None:
     from onebert_server.cli.answers import AnswersFile  # noqa: PLC0415
-    from onebert_store.disk import written_whole  # noqa: PLC0415
+    from onebert_store.disk import is_read, written_whole  # noqa: PLC0415
     from onebert_store.tables.writers import WRITERS  # noqa: PLC0415
 
     if out.suffix.lower() not in WRITERS:
         raise typer.BadParameter(f"--out ends in one of {', '.join(WRITERS)}")
-    if out.exists() and out.samefile(file):
+    if is_read(out, [file]):
         raise typer.BadParameter("--out is the file that is read")
     with rows_of(file, *reading) as rows, written_whole(out) as made, console.progress() as bar:
         answers = AnswersFile(made, out.name, ref.partition("@")[0], rows)

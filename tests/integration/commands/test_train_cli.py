@@ -461,6 +461,16 @@ def test_errors_are_one_line_and_leave_no_file(onebert, folder, tmp_path, monkey
     assert list(tmp_path.iterdir()) == []
 
 
+def test_data_is_not_written_over(onebert, tmp_path):
+    rows = tmp_path / "rows.csv"
+    rows.write_text("text,label\na good parcel,praise\na bad parcel,complaint\n")
+    before = rows.read_bytes()
+    asked = ("--task", "tone", "--data", rows, "--out", rows, "--method", "head", "--base", tiny_base())
+    status, printed, progress = onebert("train", *asked)
+    assert (status, printed, progress) == (1, "", "error: --out is the file that is read\n")
+    assert rows.read_bytes() == before
+
+
 def test_a_multi_label_task_is_measured_by_its_own_thresholds(onebert, tmp_path):
     """By what a server would answer: labels over the delta's thresholds, of the activation and temperature it has."""
     spec = load_base(str(tiny_base())).spec

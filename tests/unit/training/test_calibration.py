@@ -268,6 +268,17 @@ def task(tmp_path):
     return tmp_path, texts, gold
 
 
+def test_no_file_that_is_read_is_written_over(task):
+    folder, _, _ = task
+    rows = (folder / "rows.jsonl").read_bytes()
+    app = typer.Typer()
+    app.command()(command)
+    asked = [folder / "tone.safetensors", "--data", folder / "rows.jsonl", "--out", folder / "rows.jsonl"]
+    done = CliRunner().invoke(app, list(map(str, asked)))
+    assert (type(done.exception), str(done.exception)) == (InvalidSettings, "--out is a file that is read")
+    assert (folder / "rows.jsonl").read_bytes() == rows
+
+
 def test_the_new_file_has_equal_tensors_and_answers_as_the_command_says(task):
     folder, texts, gold = task
     before, out = folder / "tone.safetensors", folder / "tone-calibrated.safetensors"

@@ -9,6 +9,7 @@ import numpy as np
 from onebert_encoder.base.base import Base
 from onebert_encoder.text.tokens import Text
 from onebert_store.command import console
+from onebert_store.disk import is_read
 from onebert_store.errors import InvalidSettings
 from onebert_store.file.delta import Delta, check
 from onebert_store.file.format import load, save
@@ -49,6 +50,8 @@ def run_calibrate(
     out = out or file.with_name(f"{file.stem}-calibrated.safetensors")
     if not out.parent.is_dir() or out.is_dir():
         raise InvalidSettings(f"--out {out} is no file that could be written")
+    if is_read(out, [Path(one) for one in (data, unknown) if one is not None]):
+        raise InvalidSettings("--out is a file that is read")
     read = read_source(data, reading.encoding)
     if split is None and "validation" in read.tables:
         split = "validation"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from onebert_store.command import console
-from onebert_store.disk import write_whole
+from onebert_store.disk import is_read, write_whole
 from onebert_store.errors import InvalidSettings
 from onebert_store.file.delta import check
 from onebert_store.file.format import load
@@ -79,5 +79,5 @@ def _check_files(read: Sequence[Path], report: Path | None, predictions: Path | 
             raise InvalidSettings(f"{option}: there is no folder {path.parent}")
         if path.is_dir():
             raise InvalidSettings(f"{option}: {path} is a folder")
-        if path.exists() and any(one.exists() and path.samefile(one) for one in read):
+        if is_read(path, read):
             raise InvalidSettings(f"{option} is a file that is read")
