@@ -30,7 +30,7 @@ MAX_LEFT_OUT = 64
 # Of long inputs fewer, but at least so many: fewer still would say little.
 MIN_LEFT_OUT = 8
 # Characters of one request's inputs without these stretches, together: as much as the largest body holds. Of inputs
-# that are longer, fewer stretches are left out.
+# that are longer, or are read in more than MAX_SEQUENCES windows together, fewer stretches are left out.
 MAX_EXPLAINED_CHARACTERS = 2**20
 
 # Seconds that a request may be given.

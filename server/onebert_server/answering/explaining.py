@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from onebert_encoder.answering.results import Prediction
 from onebert_encoder.explaining.words import Stretch, can_go, joined, without, words_of
 from onebert_encoder.text.tokens import Pieces, Text, Tokenizer
 from onebert_server.answering.plan import Reading
-from onebert_server.limits import MAX_EXPLAINED_CHARACTERS, MAX_LEFT_OUT, MIN_LEFT_OUT
+from onebert_server.limits import MAX_EXPLAINED_CHARACTERS, MAX_LEFT_OUT, MAX_SEQUENCES, MIN_LEFT_OUT
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import InvalidInput, TooLarge
 
@@ -32,10 +34,10 @@ def leave_out(
         tokenizer: the base's.
 
     Raises:
-        TooLarge: the texts are too long together.
+        TooLarge: the texts are too long together, or are read in too many windows.
     """
     words = [_words(*one, facts, tokenizer) for one in zip(inputs, readings, strict=True)]
-    most = _most(texts, [len(one) for one in words])
+    most = _most(texts, readings, [len(one) for one in words])
     stretches = [
         [one for one in joined(own, most) if can_go(text, one)] for text, own in zip(texts, words, strict=True)
     ]
@@ -50,16 +52,17 @@ def _words(pieces: Pieces, reading: Reading, facts: Facts, tokenizer: Tokenizer)
     return [] if alignment is None else words_of(alignment)
 
 
-def _most(texts: Sequence[Text], words: Sequence[int]) -> int:
+def _most(texts: Sequence[Text], readings: Sequence[Reading], words: Sequence[int]) -> int:
     """The most stretches of an input that may be left out, for all that is asked to stay within bounds."""
-    sizes = [len(text if isinstance(text, str) else "".join(text)) for text in texts]
+    characters = [len(text if isinstance(text, str) else "".join(text)) for text in texts]
+    sequences = [reading.windows or 1 for reading in readings]
     for most in range(MAX_LEFT_OUT, MIN_LEFT_OUT - 1, -1):
-        asked = sum(min(most, count) * size for count, size in zip(words, sizes, strict=True))
-        if asked <= MAX_EXPLAINED_CHARACTERS:
+        times = np.minimum(words, most)
+        if times @ characters <= MAX_EXPLAINED_CHARACTERS and times @ sequences <= MAX_SEQUENCES:
             return most
     raise TooLarge(
-        f"the inputs, each {MIN_LEFT_OUT} times, are over {MAX_EXPLAINED_CHARACTERS} characters; "
-        "ask to explain fewer, or shorter ones"
+        f"the inputs, each {MIN_LEFT_OUT} times, are over {MAX_EXPLAINED_CHARACTERS} characters, or are read in over "
+        f"{MAX_SEQUENCES} sequences; ask to explain fewer, or shorter ones"
     )
 
 

@@ -12,6 +12,7 @@ from onebert_server.limits import (
     MAX_EXPLAINED,
     MAX_EXPLAINED_CHARACTERS,
     MAX_LEFT_OUT,
+    MAX_SEQUENCES,
     MIN_LEFT_OUT,
 )
 from onebert_store.errors import InvalidInput, TooLarge
@@ -138,6 +139,17 @@ def test_of_long_texts_more_words_go_together(client, tasks):
     read = " ".join(document.split()[: MAX_LENGTH - 2])
     assert " ".join(document[start:end] for _, start, end in shown(few)) == read
     assert len(shown(words)) == len(WORDS)
+
+
+def test_of_a_text_of_many_windows_more_words_go_together(client, tasks):
+    text = " ".join(WORDS[at % len(WORDS)] for at in range(1300))
+    [result] = ask(client, "windows", text)
+    assert result["windows"] * MAX_LEFT_OUT > MAX_SEQUENCES
+    found = shown(result["explanation"])
+    assert MIN_LEFT_OUT <= len(found) <= MAX_SEQUENCES // result["windows"]
+    assert " ".join(text[start:end] for _, start, end in found) == text
+    with pytest.raises(TooLarge, match="ask to explain fewer"):
+        ask(client, "windows", [f"{word} {text}" for word in WORDS])
 
 
 def test_a_text_of_one_word_has_nothing_to_leave_out(client, tasks):
