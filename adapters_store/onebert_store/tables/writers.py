@@ -106,16 +106,10 @@ WRITERS: Mapping[str, Callable[[BinaryIO, Sequence[str], Mapping[str, Any]], Wri
 }
 
 
-def _cell(cell: Any) -> Any:
-    return (
-        _json(cell)
-        if isinstance(cell, dict | list)
-        else cell
-        if isinstance(cell, str)
-        else ""
-        if cell is None
-        else str(cell)
-    )
+def _cell(cell: Any) -> str:
+    if cell is None:
+        return ""
+    return _json(cell) if isinstance(cell, dict | list) else str(cell)
 
 
 def _json(value: Any) -> str:
