@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from scipy.stats import binomtest
 from sklearn.metrics import f1_score
 from torch.nn import functional as F
 
@@ -146,3 +147,12 @@ def test_the_interval_of_a_metric_has_the_metric_in_it(base):
         low, high = interval_of(metric, found, objective, split, [], logits)
         assert low < scores[metric] < high
         assert high - low < 0.25
+
+
+def test_the_accuracy_of_sets_of_labels_has_the_interval_of_a_share(base):
+    made, gold = manifest(base, "multi_label", ["x", "y"]), np.tile([[1, 0], [0, 1]], (15, 1)).astype(np.float32)
+    logits = list((2 * gold - 1).astype(np.float32))
+    split, objective = Split(("t",) * 30, gold), OBJECTIVES["multi_label"](["x", "y"])
+    found = interval_of("accuracy", read_answers(made, split, [], logits), objective, split, [], logits)
+    expected = binomtest(30, 30).proportion_ci(method="wilson")
+    assert found == pytest.approx((expected.low, expected.high))

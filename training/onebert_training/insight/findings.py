@@ -13,7 +13,7 @@ from onebert_store.tables.table import Table
 from onebert_training.data.examples import Split
 from onebert_training.insight.answers import Answers
 from onebert_training.insight.classes import MATRIX_LABELS, Counts, confusion_matrix, top_pairs
-from onebert_training.insight.intervals import Interval, bootstrap
+from onebert_training.insight.intervals import Interval, bootstrap, wilson
 from onebert_training.insight.reliability import BINS, calibration_curve, expected_calibration_error
 from onebert_training.insight.slices import measured, slice_by
 from onebert_training.tasks.objective import Logits, Objective
@@ -77,6 +77,9 @@ def interval_of(
         return measured(answers.measure, np.arange(len(split)))[1]
     if not isinstance(split.gold, np.ndarray):
         return None
+    if metric == "accuracy":  # of a multi_label task, where answers that are right as a whole count
+        right = round(objective.evaluate(split, [], logits)[metric] * len(split))
+        return Interval(*map(float, wilson(right, len(split))))
     stacked = np.stack(logits)
     return bootstrap(len(split), lambda rows: objective.evaluate(split.take(rows), [], list(stacked[rows]))[metric])
 

@@ -55,12 +55,13 @@ def bootstrap(
         seed: draws them.
 
     Returns:
-        The interval; NaN to NaN where nothing was measured.
+        The interval; NaN to NaN where nothing was measured, or the same by every draw, as where all rows are answered
+        rightly: they do not say how far other rows would be from that.
     """
     draw = np.random.default_rng(seed)
     found = np.array([measure(draw.integers(0, rows, rows)) for _ in range(times)])
     found = found[~np.isnan(found)]
-    if not len(found):
+    if not len(found) or np.ptp(found) == 0:
         return Interval(float("nan"), float("nan"))
     outside = (1 - CONFIDENCE) / 2
     low, high = np.quantile(found, [outside, 1 - outside])

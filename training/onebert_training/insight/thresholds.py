@@ -67,7 +67,7 @@ def highest_precision(judged: Judged) -> Floats:
 
 def _promised(judged: Judged) -> tuple[Floats, Floats]:
     """Scores from the highest, and the precision that a threshold under each would promise; 0 within equal scores."""
-    order = np.argsort(-judged.scores, axis=0, kind="stable")
+    order = np.argsort(-judged.scores, axis=0)
     ordered = np.take_along_axis(judged.scores, order, axis=0)
     hits = np.take_along_axis(judged.right, order, axis=0).cumsum(axis=0)
     count = np.arange(1, len(judged) + 1)[:, None]
