@@ -24,7 +24,8 @@ ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "silu": F.silu,
 }
 
-# What a size may be at most. Layers are named one by one before the first one is missed in the weights.
+# What a size may be at most. Of layers fewer: the parameters of all of them are named before they are looked for in the
+# weights, and names of a thousand million layers take all memory.
 _MOST, _MOST_LAYERS = 2**31 - 1, 1000
 
 

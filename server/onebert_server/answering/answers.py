@@ -209,15 +209,15 @@ class Answerer:
         """
         answered = await self.answer(context, wanted, texts, list)
         facts, readings = answered[0].facts, [one.read() for one in answered]
-        whole = [prediction_of(reading, facts) for reading in readings]
+        predictions = [prediction_of(reading, facts) for reading in readings]
         windows = any(reading.windows is not None for reading in readings)
         inputs = await self._tokenizing.split(context.principal.name, texts, whole=windows)
         work = partial(leave_out, texts, inputs, readings, facts, self._tokenizer)
         questions = await self._here_or_beside(_PIECE_IN_NUMBERS * sum(sum(one.lengths) for one in inputs), work)
-        left = await self._without(context, facts, wanted.asked, whole, questions)
+        left = await self._without(context, facts, wanted.asked, predictions, questions)
         explained = [
-            Explained(one, explain_by_occlusion(answer, question.stretches, scores))
-            for one, answer, question, scores in zip(answered, whole, questions, left, strict=True)
+            Explained(one, explain_by_occlusion(prediction, question.stretches, scores))
+            for one, prediction, question, scores in zip(answered, predictions, questions, left, strict=True)
         ]
         numbers = len(texts) * (len(facts.labels) + _ANSWER_IN_NUMBERS)
         return await self._here_or_beside(numbers, lambda: render(iter(explained)))
@@ -227,14 +227,14 @@ class Answerer:
         context: Context,
         facts: Facts,
         asked: Asked,
-        whole: Sequence[Prediction],
+        predictions: Sequence[Prediction],
         questions: Sequence[LeftOut],
     ) -> list[list[float]]:
         """By question, the score of its answer's label without each of the words, by the version that has answered."""
         texts = [text for one in questions for text in one.texts]
         if not texts:
             return [[] for _ in questions]
-        best = [answer.best for answer, one in zip(whole, questions, strict=True) for _ in one.texts]
+        best = [answer.best for answer, one in zip(predictions, questions, strict=True) for _ in one.texts]
         # Of this, quotas count the tokens and no request, and metrics of tasks see nothing: nobody has asked it.
         observed = Observed(span=context.observed.span)
         wanted = Wanted([facts.ref] * len(texts), asked=replace(asked, top_k=1, only_scores=True))
