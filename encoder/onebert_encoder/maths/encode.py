@@ -101,11 +101,11 @@ class Pass:
         return x if weights.W_e is None else weights.W_e(x)
 
     def project(self, linear: Linear, x: Tensor, layer: int, site: str) -> Tensor:
-        """x (W + BA + S)ᵀ, each span of tokens with the low-rank and sparse differences of its own row."""
+        """x Wᵀ, and what the branches of each token's row add to it."""
         return self._add_branches(linear(x), x, layer, site)
 
     def activate(self, linear: Linear, x: Tensor, b: Tensor, layer: int) -> Tensor:
-        """The activation of x (W + BA + S)ᵀ, scaled, + b; at once by the kernels where no row changes the map."""
+        """The activation of `project`, scaled, + b; at once by the kernels where no row changes the map."""
         if (layer, "m2") in self.gathered.branches or "m2" in self.gathered.scales:
             z = self.scale(self.project(linear, x, layer, "m2"), layer, "m2")
             return self.kernels.add_activate(z, b, self.stage)
