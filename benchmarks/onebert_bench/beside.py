@@ -1,8 +1,8 @@
 """What people do instead of `onebert train` on the same base: each scores the test rows of a data set.
 
 Those with gradients have the rate that is usual for what they train, and one of their own for the head, which is new;
-they keep the epoch that validates best. They compute in bfloat16 where `onebert train` does, with weights and AdamW's
-state in float32, as `Trainer` does with `bf16=True`.
+they keep the epoch that validates best. They compute in bfloat16, with weights and AdamW's state in float32, as
+`Trainer` does with `bf16=True`; `onebert train` computes in float32 unless `--dtype` says otherwise.
 """
 
 import copy

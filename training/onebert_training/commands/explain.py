@@ -26,7 +26,7 @@ from onebert_training.data.options import ReadOptions
 from onebert_training.data.splitting import SPLIT_SEED, subset
 from onebert_training.device import load_on
 from onebert_training.fit.features import BATCH_TOKENS, token_batches
-from onebert_training.tasks.metrics import choose_metric
+from onebert_training.insight.evaluated import deciding_metric
 from onebert_training.tasks.objective import Logits, Objective
 from onebert_training.tasks.objectives import OBJECTIVES
 
@@ -125,18 +125,17 @@ def explain_data(
     """Shows what each layer and symbol of a delta does for labeled rows."""
     loaded = _load(file, base, dtype, device)
     manifest = loaded.delta.manifest
-    name, examples, metric, *_ = load_split(
+    labeled = load_split(
         data, reading.columns, manifest.task_type, manifest.labels, split, reading.encoding, reading.drop_unlabeled
     )
-    examples = subset(examples, manifest.task_type, most, SPLIT_SEED)
+    name, examples = labeled.name, subset(labeled.split, manifest.task_type, most, SPLIT_SEED)
     objective = OBJECTIVES[manifest.task_type](manifest.labels)
     tokens = loaded.base.tokenizer.encode(examples.texts, manifest.max_length, align=manifest.per_token)
     with console.busy(f"computing {len(examples):,} rows without each of {len(loaded.removed) - 1} parts"):
         logits = _logits(loaded, tokens)
     losses = _losses(objective, objective.targets(examples, tokens), logits)
     scores = [objective.evaluate(examples, tokens, each) for each in logits]
-    recorded = manifest.training.get("metric")
-    decides = str(recorded) if recorded in objective.metrics else choose_metric(objective.metrics, metric)
+    decides = deciding_metric(manifest, objective, labeled)
     parts = [
         _part(removed) | {"loss": loss - losses[0], decides: score[decides] - scores[0][decides]}
         for removed, loss, score in zip(loaded.removed, losses, scores, strict=True)

@@ -143,32 +143,47 @@ def load_dataset(
     rows_there = len(splits["train"])
     splits["train"] = subset(splits["train"], task_type, train_rows, split_seed)
     check_variety(splits["train"], task_type)
-    held_out = False
-    if "validation" in splits:
-        whole = splits["validation"]
-        splits["validation"] = subset(whole, task_type, validation_rows, split_seed)
-        if len(splits["validation"]) < len(whole):
-            notes.append(f"{len(splits['validation']):,} of {len(whole):,} validation rows are used")
-    elif keep_few and len(splits["train"]) < TOO_FEW_TO_SPARE and validation_share is None and validation_rows is None:
-        check_divisible(splits["train"], task_type)
-        notes.append(
-            f"no validation split, and {len(splits['train'])} training rows are too few to spare any: "
-            "all are trained on, and the last step is kept"
-        )
+    keeps_few = keep_few and validation_share is None and validation_rows is None
+    held_out = "validation" not in splits and not (keeps_few and len(splits["train"]) < TOO_FEW_TO_SPARE)
+    if held_out:
+        splits, said = _with_held_out(splits, task_type, validation_share, validation_rows, split_seed)
     else:
-        held_out, rows = True, len(splits["train"])
-        share = validation_share or 1 / HELD_OUT
-        splits["train"], kept = hold_out(splits["train"], task_type, share, validation_rows, split_seed)
-        # Splits stand in the order of SPLITS, because the digest depends on it.
-        splits = {name: split for name in SPLITS if (split := {**splits, "validation": kept}.get(name)) is not None}
-        why = "no validation split" if validation_share is None else "by the share asked for"
-        notes.append(f"{why}: {len(kept)} of {rows} training rows are held out for it")
-        check_variety(splits["train"], task_type, len(kept))
+        splits, said = _with_own_validation(splits, task_type, validation_rows, split_seed)
+    notes += said
     notes += shortages(splits, task_type, labels)
     if train_rows is not None and rows_there < train_rows:
         notes.append(f"only {rows_there:,} training rows are there, not {train_rows:,}")
     notes += [*read_as, *label_doubts(task_type, labels, guessed, splits["train"]), *doubts]
     return Dataset(read.name, task_type, labels, read.metric, splits, tuple(notes), held_out)
+
+
+def _with_held_out(
+    splits: Mapping[str, Split], task_type: TaskType, share: float | None, most: int | None, seed: int
+) -> tuple[dict[str, Split], list[str]]:
+    """The splits with a validation split of training rows, and notes."""
+    rows = len(splits["train"])
+    train, kept = hold_out(splits["train"], task_type, share or 1 / HELD_OUT, most, seed)
+    check_variety(train, task_type, len(kept))
+    found = {**splits, "train": train, "validation": kept}
+    why = "no validation split" if share is None else "by the share asked for"
+    # Splits stand in the order of SPLITS, because the digest depends on it.
+    return {name: found[name] for name in SPLITS if name in found}, [
+        f"{why}: {len(kept)} of {rows} training rows are held out for it"
+    ]
+
+
+def _with_own_validation(
+    splits: Mapping[str, Split], task_type: TaskType, most: int | None, seed: int
+) -> tuple[dict[str, Split], list[str]]:
+    """The splits with at most so many validation rows, or without such a split where there is none, and notes."""
+    if "validation" not in splits:
+        check_divisible(splits["train"], task_type)
+        few = f"no validation split, and {len(splits['train'])} training rows are too few to spare any"
+        return dict(splits), [f"{few}: all are trained on, and the last step is kept"]
+    whole = splits["validation"]
+    used = subset(whole, task_type, most, seed)
+    notes = [f"{len(used):,} of {len(whole):,} validation rows are used"] if len(used) < len(whole) else []
+    return {**splits, "validation": used}, notes
 
 
 def load_asked(source: str | Source, asked: DataOptions, keep_few: bool = False) -> Dataset:

@@ -65,9 +65,7 @@ def evaluate_delta(
     counted = _selected(logits, manifest) if manifest.task_type == "multi_label" else logits
     scores = objective.evaluate(examples, tokens, counted)
     seconds = time.perf_counter() - started
-    # The file may name the metric that decided in training; if this task type has that metric, it decides here, too.
-    recorded = manifest.training.get("metric")
-    decides = str(recorded) if recorded in objective.metrics else objective.decides(examples, labeled.metric)
+    decides = deciding_metric(manifest, objective, labeled)
     verdict = objective.judge(examples, tokens, counted, scores, decides)
     answers = read_answers(manifest, examples, tokens, logits)
     interval = interval_of(decides, answers, objective, examples, tokens, counted)
@@ -94,6 +92,12 @@ def evaluate_delta(
         "unknown": _unknown(base, delta, logits, unknown),
     }
     return Evaluated(record, answers)
+
+
+def deciding_metric(manifest: Manifest, objective: Objective, labeled: Labeled) -> str:
+    """The metric that decided in training, if the file names one that this task type has; else that of the rows."""
+    recorded = manifest.training.get("metric")
+    return str(recorded) if recorded in objective.metrics else objective.decides(labeled.split, labeled.metric)
 
 
 def _unknown(base: Base, delta: Delta, known: Sequence[Logits], texts: Sequence[Text]) -> dict[str, Any] | None:
