@@ -27,7 +27,7 @@ from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Settings
 from onebert_training.interop.folders import check_free
 from onebert_training.interop.merged import merge, write_checkpoint
-from onebert_training.methods.grammar import AUTO
+from onebert_training.methods.grammar import AUTO, HEAD
 
 Busy = Callable[[str], AbstractContextManager[None]]
 
@@ -134,7 +134,7 @@ def prepare(
     if out is not None and isinstance(data, str) and is_read(out, [Path(data)]):
         raise InvalidSettings("--out is the file that is read")
     with busy(f"reading {data if isinstance(data, str) else data.name}"):
-        dataset = load_asked(data, reading, keep_few=True)
+        dataset = load_asked(data, reading, keep_few=True, keep_all=settings.method == HEAD)
     with busy("loading the base"):
         loaded = load_on(base, dtype, device)
     with busy(f"tokenizing {sum(map(len, dataset.splits.values())):,} rows"):

@@ -292,6 +292,18 @@ def test_the_head_alone_is_one_command_and_no_step(onebert, folder, tmp_path):
     assert measured["metrics"] == record["test"]
 
 
+def test_the_head_alone_has_all_rows_of_one_file_and_one_score(onebert, tmp_path):
+    rows = "".join(f"the parcel was {('good', 'bad')[i % 2]} {i},{('praise', 'blame')[i % 2]}\n" for i in range(300))
+    (tmp_path / "tone.csv").write_text(f"text,label\n{rows}")
+    out = tmp_path / "tone.safetensors"
+    status, printed, progress = onebert(*train_arguments(tmp_path / "tone.csv", out, "--method", "head"))
+    assert status == 0, progress
+    assert "held out" not in progress
+    assert "note: no validation split: all 300 training rows are fitted on" in progress
+    (score,) = re.findall(r"an exact head alone on the frozen base: accuracy ([\d.]+) in 5 folds", progress)
+    assert re.search(rf"^5 folds +accuracy {score}", printed, re.MULTILINE)
+
+
 def test_what_is_no_better_than_a_constant_is_not_recommended(onebert, folder, tmp_path):
     short = ("--method", "frozen", "--max-steps", "1", "--lr", "1e-9", "--start", "fresh")
     status, printed, _ = onebert(*train_arguments(folder, tmp_path / "tone.safetensors", *short))

@@ -92,7 +92,9 @@ def shortages(splits: Mapping[str, Split], task_type: TaskType, labels: Sequence
     if task_type == "token" and "O" in labels and not is_bio(labels):
         notes.append("the tags are not all O, B-x or I-x: words are measured, not entities")
     if "test" not in splits:
-        notes.append("no test split: the validation metric is the final one")
+        notes.append(
+            f"no test split: the score {'on validation' if 'validation' in splits else 'of the folds'} is the final one"
+        )
     return notes
 
 

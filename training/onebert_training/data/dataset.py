@@ -95,6 +95,7 @@ def load_dataset(
     encoding: str | None = None,
     drop_unlabeled: bool = False,
     keep_few: bool = False,
+    keep_all: bool = False,
 ) -> Dataset:
     """Loads data for training: a validation split is held out where there is none.
 
@@ -113,6 +114,7 @@ def load_dataset(
         encoding: of text files without a byte order mark; None finds it.
         drop_unlabeled: leave out rows without a label, which else are refused.
         keep_few: hold nothing out of fewer than `TOO_FEW_TO_SPARE` training rows, unless a share or a number is given.
+        keep_all: as `keep_few`, of any number of rows: for what is measured in folds of them and not by a split.
 
     Raises:
         InvalidData: one sentence on what is wrong, with line numbers where it is about rows.
@@ -143,8 +145,9 @@ def load_dataset(
     rows_there = len(splits["train"])
     splits["train"] = subset(splits["train"], task_type, train_rows, split_seed)
     check_variety(splits["train"], task_type)
-    keeps_few = keep_few and validation_share is None and validation_rows is None
-    held_out = "validation" not in splits and not (keeps_few and len(splits["train"]) < TOO_FEW_TO_SPARE)
+    spares_none = keep_all or (keep_few and len(splits["train"]) < TOO_FEW_TO_SPARE)
+    asked = validation_share is not None or validation_rows is not None
+    held_out = "validation" not in splits and (asked or not spares_none)
     if held_out:
         splits, said = _with_held_out(splits, task_type, validation_share, validation_rows, split_seed)
     else:
@@ -178,15 +181,20 @@ def _with_own_validation(
     """The splits with at most so many validation rows, or without such a split where there is none, and notes."""
     if "validation" not in splits:
         check_divisible(splits["train"], task_type)
-        few = f"no validation split, and {len(splits['train'])} training rows are too few to spare any"
-        return dict(splits), [f"{few}: all are trained on, and the last step is kept"]
+        rows = len(splits["train"])
+        few = f"no validation split, and {rows} training rows are too few to spare any"
+        if rows < TOO_FEW_TO_SPARE:
+            return dict(splits), [f"{few}: all are trained on, and the last step is kept"]
+        return dict(splits), [
+            f"no validation split: all {rows:,} training rows are fitted on, and folds of them measured"
+        ]
     whole = splits["validation"]
     used = subset(whole, task_type, most, seed)
     notes = [f"{len(used):,} of {len(whole):,} validation rows are used"] if len(used) < len(whole) else []
     return {**splits, "validation": used}, notes
 
 
-def load_asked(source: str | Source, asked: DataOptions, keep_few: bool = False) -> Dataset:
+def load_asked(source: str | Source, asked: DataOptions, keep_few: bool = False, keep_all: bool = False) -> Dataset:
     """Loads data for training with a user's options; see `load_dataset`."""
     return load_dataset(
         source,
@@ -198,6 +206,7 @@ def load_asked(source: str | Source, asked: DataOptions, keep_few: bool = False)
         encoding=asked.encoding,
         drop_unlabeled=asked.drop_unlabeled,
         keep_few=keep_few,
+        keep_all=keep_all,
     )
 
 

@@ -59,7 +59,7 @@ def check_divisible(train: Split, task_type: TaskType) -> None:
         InvalidData: all have the same text, or in a span task the same context.
     """
     if len({_key(train, row, task_type) for row in range(len(train))}) == 1:
-        raise InvalidData("all training rows have the same text, so no validation split can be held out")
+        raise InvalidData("all training rows have the same text, so none can be held out to measure by")
 
 
 def hold_out(train: Split, task_type: TaskType, share: float, most: int | None, seed: int) -> tuple[Split, Split]:

@@ -137,7 +137,7 @@ class Frozen:
                 if "test" in measured:
                     scores["test"] = answers_of(objective, head, self.see("test", pooling)).scores
                 exact = Yardstick("an exact head alone on the frozen base", scores)
-            folds = 0 if "validation" in self._data.splits else FOLDS
+            folds = 0 if "validation" in self._data.splits else answers.folds if answers else FOLDS
             rows, seconds = len(train.examples) if train else 0, time.perf_counter() - started
             self._found[key] = Yardsticks(constant, exact, head, answers, rows, seconds, folds)
         return self._found[key]

@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping
 from onebert_store.errors import InvalidMethod
 
 AUTO = "auto"  # stands in place of a method where one is to be chosen
+HEAD = "head"  # the method that is an exact head alone
 ALL = "all"  # stands in place of all targets
 
 
