@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 from onebert_store.errors import InvalidData
+from onebert_store.file.delta import listed
 from onebert_store.file.manifest import TaskType
 from onebert_store.tables.columns import (
     ANSWER_COLUMN,
@@ -71,7 +72,7 @@ class LabelNames:
         """
         found = self.in_cell(cell, task_type)
         if unknown := [name for name in found if name not in labels]:
-            raise BadRow(f"the label {unknown[0][:40]!r} is not one of the {len(labels)} known")
+            raise BadRow(f"the label {unknown[0][:40]!r} is not one of the {len(labels)} known ({listed(labels)})")
         return found
 
     def _name(self, cell: Any) -> str:

@@ -82,7 +82,7 @@ def test_everything_is_said_at_once(tmp_path):
         ("train.csv", 46): "the text is empty or not a text",
         ("train.csv", 47): "there is no label (--drop-unlabeled leaves such rows out)",
         ("train.csv", 48): "3 cells under 2 columns",
-        ("test.csv", 5): "the label 'unknown' is not one of the 3 known",
+        ("test.csv", 5): "the label 'unknown' is not one of the 3 known (a, b, c)",
     }
     assert found["bad"]["rows"] == 5
     shown = run(tmp_path).stdout
@@ -96,7 +96,7 @@ def test_everything_is_said_at_once(tmp_path):
 
 def test_who_has_one_text_with_two_labels_is_told_how_to_find_wrong_ones(tmp_path):
     torn = write(tmp_path / "torn.csv", [*GOOD, "twice the same,a", "twice the same,b"])
-    assert run(torn).stdout.rstrip().endswith("next: the same with --labels lists rows whose label is probably wrong")
+    assert run(torn).stdout.rstrip().endswith("next: the same with --labels lists rows whose label may be wrong")
     assert "--labels" not in run(write(tmp_path / "good.csv", GOOD)).stdout
 
 
@@ -105,6 +105,13 @@ def test_many_bad_rows_are_counted_and_some_listed(tmp_path):
     assert found["bad"]["rows"] == 1100
     assert len(found["bad"]["first"]) == MAX_LISTED
     assert "bad: and 100 more rows" in run(tmp_path / "a.csv").stdout
+
+
+def test_nothing_is_counted_of_rows_that_are_all_bad(tmp_path):
+    shown = run(write(tmp_path / "a.csv", [",a", ",b"])).stdout
+    assert "bad: a.csv lines 2-3: the text is empty" in shown
+    assert "more than 0" not in shown
+    assert "(0)" not in shown
 
 
 def test_bad_rows_are_listed_by_file_and_what_is_wrong(tmp_path):

@@ -96,7 +96,7 @@ def _show(facts: Mapping[str, Any]) -> None:
     if facts["trainable"]:
         _say("`onebert train` takes this data")
     if facts["trainable"] and _has_doubtful_labels(facts):
-        _say("next: the same with --labels lists rows whose label is probably wrong")
+        _say("next: the same with --labels lists rows whose label may be wrong")
 
 
 def _has_doubtful_labels(facts: Mapping[str, Any]) -> bool:
@@ -116,15 +116,15 @@ def _show_lengths(splits: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
         sizes = [f"{tokens[key]:,}" if tokens else "" for key in ("median", "p90", "p99", "longest", "cut")]
         table.add_row(name, f"{facts['rows'][name]:,}", *sizes)
     console.out.print(table)
-    longest = next((split["tokens"]["max_length"] for split in splits.values() if split["tokens"]), 0)
-    _say(f"(lengths in tokens; cut: texts of more than {longest})")
+    if longest := next((split["tokens"]["max_length"] for split in splits.values() if split["tokens"]), 0):
+        _say(f"(lengths in tokens; cut: texts of more than {longest})")
 
 
 def _show_labels(splits: Mapping[str, Any]) -> None:
     if numbers := splits["train"].get("numbers"):
         _say("numbers: " + ", ".join(f"{name} {value}" for name, value in numbers.items()))
     counts = splits["train"].get("labels", {})
-    if not counts:
+    if not any(counts.values()):
         return
     table = console.table("label", *splits, numbers=[*splits])
     for name in sorted(counts, key=lambda name: -counts[name])[:_LABELS]:

@@ -177,7 +177,9 @@ def _of_lengths(lengths: np.ndarray[Any, np.dtype[np.int64]], max_length: int) -
 
 
 def _few(labels: Mapping[str, int]) -> dict[str, int]:
-    """Those labels that are hardly there, the rarest first."""
+    """Those labels that are hardly there, the rarest first; none where no row could be read."""
+    if not any(labels.values()):
+        return {}
     return {name: count for name, count in sorted(labels.items(), key=lambda one: one[1]) if count < FEW_ROWS}
 
 
