@@ -80,7 +80,7 @@ def check(
     labels: Annotated[
         bool,
         typer.Option(
-            "--labels", help="Also list rows whose label is probably wrong; the base reads every text once for it."
+            "--labels", help="Also list rows whose label may be wrong; the base reads every text once for it."
         ),
     ] = False,
     base: BaseName = None,

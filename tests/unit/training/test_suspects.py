@@ -126,7 +126,10 @@ def test_the_command_names_suspects_by_file_and_line(tmp_path):
         ("test.csv", 9): ("praise", "complaint"),
     }
     shown = ask(tmp_path).stdout
-    assert f"labels that are probably wrong: {found['rows']} of 100 rows" in shown
+    assert f"labels to look at: {found['rows']} of 100 rows" in shown
+    assert 0.9 < found["answered"] <= 0.97  # three of 100 are wrong, and may mislead a few others
+    assert f"{found['answered']:.1%}".replace("%", " %") + " of all labels are what these rows answer" in shown
+    assert shown.index("ratio: ") < shown.index("next: read them from the top")
     assert "train.csv line 33" in shown
 
 

@@ -1,4 +1,4 @@
-"""What `onebert check --labels` adds: rows whose label is probably wrong, with where they stand."""
+"""What `onebert check --labels` adds: rows whose label may be wrong, with where they stand."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,6 +9,7 @@ import torch
 from onebert_store.command import console
 from onebert_store.errors import InvalidSettings
 from onebert_store.file.strict_json import shown
+from onebert_training.commands.showing import percent
 from onebert_training.data.examination import MAX_LISTED, Examined
 from onebert_training.data.examples import Split
 from onebert_training.device import load_on
@@ -21,7 +22,7 @@ _TEXT = 80  # characters of a text in a table
 
 
 def suspects_of(found: Examined, max_length: int, base: str | None, device: str | None) -> dict[str, Any]:
-    """Rows of all splits whose label is probably wrong, the surest first, as JSON.
+    """Rows of all splits whose label may be wrong, the surest first, and how many labels are answered, as JSON.
 
     Args:
         found: data that training takes.
@@ -44,7 +45,8 @@ def suspects_of(found: Examined, max_length: int, base: str | None, device: str 
         features = Inputs(loaded, loaded.tokenizer.encode(texts, max_length)).features(loaded.config.num_layers, "mean")
         vectors = torch.cat(features.take(range(len(texts)))).cpu().numpy()
     with console.busy("comparing labels"):
-        suspects = find_suspects(out_of_fold(labels, vectors, Split(tuple(texts), gold)), gold)
+        probabilities = out_of_fold(labels, vectors, Split(tuple(texts), gold))
+        suspects = find_suspects(probabilities, gold)
     first = [
         {
             "file": places[one.row].file,
@@ -56,14 +58,13 @@ def suspects_of(found: Examined, max_length: int, base: str | None, device: str 
         }
         for one in suspects[:MAX_LISTED]
     ]
-    return {"rows": len(suspects), "of": len(texts), "first": first}
+    answered = round(float(np.mean(probabilities.argmax(axis=1) == gold)), 4)
+    return {"rows": len(suspects), "of": len(texts), "answered": answered, "first": first}
 
 
 def show_suspects(facts: Mapping[str, Any]) -> None:
     """Shows the surest ones as a table."""
-    console.out.print(
-        f"labels that are probably wrong: {facts['rows']:,} of {facts['of']:,} rows, the surest first", soft_wrap=True
-    )
+    _say(f"labels to look at: {facts['rows']:,} of {facts['of']:,} rows, those first that are the surest of another")
     if not facts["rows"]:
         return
     table = console.table("where", "text", "label", "suggested", "ratio", numbers=["ratio"])
@@ -74,4 +75,13 @@ def show_suspects(facts: Mapping[str, Any]) -> None:
         table.add_row(f"{one['file']} {unit} {one[unit]}", shown(text, _TEXT), *names, f"{one['ratio']:.3f}")
     console.out.print(table)
     if facts["rows"] > _SHOWN:
-        console.out.print(f"and {facts['rows'] - _SHOWN:,} more; --json has the first {MAX_LISTED:,}", soft_wrap=True)
+        _say(f"and {facts['rows'] - _SHOWN:,} more; --json has the first {MAX_LISTED:,}")
+    _say("(ratio: how probable the label is beside the suggested one, by rows with other texts)")
+    _say(
+        f"{percent(facts['answered'])} of all labels are what these rows answer: the fewer, the more suspects are right"
+    )
+    _say("next: read them from the top, and mend the file where the label is wrong")
+
+
+def _say(line: str) -> None:
+    console.out.print(line, soft_wrap=True)
