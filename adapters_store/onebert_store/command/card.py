@@ -12,7 +12,7 @@ from huggingface_hub import EvalResult, ModelCardData
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
-from onebert_store.command.inspection import flat
+from onebert_store.command.inspection import flat, measured_on
 from onebert_store.command.markdown import plain, table
 from onebert_store.errors import InvalidInput
 from onebert_store.file.delta import SPARSE_INDEX, Delta
@@ -52,7 +52,7 @@ _HUB_METRICS: Mapping[str, str] = {
 _SPLITS = ("validation", "test")
 _YARDSTICKS = {"constant": "an answer that never changes", "head": "an exact head alone on the frozen base"}
 # Entries of `training` that have a section of their own.
-_ELSEWHERE = ("task", "data", "metric", "yardsticks", "warnings", *_SPLITS)
+_ELSEWHERE = ("task", "data", "metric", "yardsticks", "warnings", "folds", *_SPLITS)
 
 
 def render_card(delta: Delta, file: str, file_bytes: int, task: str | None = None) -> str:
@@ -109,7 +109,7 @@ class _Facts:
                     task_type=_PIPELINES[self.manifest.task_type],
                     dataset_type=shown(name),
                     dataset_name=shown(name),
-                    dataset_split=split,
+                    dataset_split=measured_on(self.training, split),
                     metric_type=shown(_HUB_METRICS.get(metric, metric)),
                     metric_name=shown(metric),
                     metric_value=value,
@@ -204,7 +204,7 @@ class _Facts:
             [f"{plain(str(self.metric))} of {words}", *(_score(found, split) for split in splits)]
             for words, found in self.yardsticks()
         ]
-        return table(("", *splits), rows)
+        return table(("", *(measured_on(self.training, split) for split in splits)), rows)
 
     def yardsticks(self) -> Iterator[tuple[str, dict[str, float]]]:
         """What the deciding metric is without training, by split."""

@@ -1,7 +1,7 @@
 """What `onebert inspect` says about a delta file: facts as JSON values, and the tables that show them."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from math import sqrt
 from pathlib import Path
@@ -130,6 +130,12 @@ def _lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("parameters", f"{parameters['delta']:,} in the delta, {parameters['head']:,} in the head"),
         ("golden", f"{facts['golden']} sequences"),
     ]
+
+
+def measured_on(training: Mapping[str, Any], split: str) -> str:
+    """Which rows the scores of a split are of, by what a manifest says: without a validation split those of folds."""
+    folds = training.get("folds")
+    return f"{folds} folds" if split == "validation" and isinstance(folds, int) and folds > 0 else split
 
 
 def flat(value: dict[str, Any], before: str = "", exact: bool = False) -> Iterator[tuple[str, str]]:

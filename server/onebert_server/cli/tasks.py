@@ -181,6 +181,8 @@ def _manifest(client: "Client", task: str, version: int) -> dict[str, Any]:
 
 
 def _training(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    from onebert_store.command.inspection import measured_on  # noqa: PLC0415
+
     # A file may be written by hand, so that nothing of what it says of its training is taken for granted.
     said = manifest.get("training")
     facts: dict[str, Any] = dict(said) if isinstance(said, Mapping) else {}
@@ -191,7 +193,7 @@ def _training(manifest: Mapping[str, Any]) -> dict[str, Any]:
     for split in ("test", "validation"):
         scores = facts.get(split)
         if isinstance(metric, str) and isinstance(scores, Mapping) and isinstance(scores.get(metric), int | float):
-            return known | {"metric": metric, "split": split, "score": float(scores[metric])}
+            return known | {"metric": metric, "split": measured_on(facts, split), "score": float(scores[metric])}
     return known
 
 

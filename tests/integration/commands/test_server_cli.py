@@ -434,6 +434,14 @@ def test_what_the_trainer_measured_is_shown(onebert, file):
     assert described["versions"][0]["training"]["score"] == 0.8816
 
 
+def test_scores_of_folds_are_called_that(onebert, file):
+    training = {"metric": "accuracy", "validation": {"accuracy": 0.8125}, "folds": 5, "data": {"name": "reviews"}}
+    onebert("push", file(seed=46, training=training), "--task", "folded")
+    out = onebert("tasks", "folded")
+    assert "5 folds accuracy" in out
+    assert "validation" not in out
+
+
 def test_promote_says_what_two_scores_do_not_share(onebert, file):
     for seed, (split, digest) in enumerate((("test", "a"), ("test", "a"), ("test", "b"), ("validation", "c")), 40):
         training = {"metric": "accuracy", split: {"accuracy": 0.9}, "data": {"name": "reviews", "digest": digest}}

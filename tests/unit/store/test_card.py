@@ -115,6 +115,15 @@ def test_the_page_says_what_the_file_says():
     assert "none of them fits" not in cells
 
 
+def test_scores_of_folds_are_not_called_those_of_a_validation_split():
+    few = {name: value for name, value in TRAINING.items() if name != "test"} | {"folds": 5}
+    card, page = card_of(make_delta(training=few))
+    assert {one.dataset_split for one in card.data.eval_results} == {"5 folds"}
+    cells = " / ".join(page.cells)
+    assert " / 5 folds / accuracy (decides) / 0.8500 / " in cells
+    assert " / validation / accuracy" not in cells
+
+
 def test_numbers_that_decide_are_those_of_the_file():
     """A threshold of 1 lets nothing through, and one that rounds to it does."""
     decision = {"temperature": 1.2345678, "thresholds": {"no": 1.0, "yes": 0.99996}, "abstain": {"below": 0.123456}}
