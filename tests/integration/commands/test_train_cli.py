@@ -302,6 +302,9 @@ def test_the_head_alone_has_all_rows_of_one_file_and_one_score(onebert, tmp_path
     assert "note: no validation split: all 300 training rows are fitted on" in progress
     (score,) = re.findall(r"an exact head alone on the frozen base: accuracy ([\d.]+) in 5 folds", progress)
     assert re.search(rf"^5 folds +accuracy {score}", printed, re.MULTILINE)
+    assert "is replaced" not in progress
+    _, _, progress = onebert(*train_arguments(tmp_path / "tone.csv", out, "--method", "head"))
+    assert f"note: {out} is there, and is replaced when the training is done" in progress
 
 
 def test_what_is_no_better_than_a_constant_is_not_recommended(onebert, folder, tmp_path):

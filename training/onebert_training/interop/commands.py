@@ -64,6 +64,9 @@ def run_import(
         "file_bytes": out.stat().st_size,
     }
     _show(record | (_agreed(found) if found else {}), as_json)
+    if not as_json:
+        named = "" if "task" in manifest.training else " --task NAME"
+        console.out.print(f"next: onebert push {out}{named}", soft_wrap=True)
 
 
 def _folder_of(source: str) -> Path:
