@@ -31,6 +31,9 @@ def server(tmp_path_factory):
         for name in ("topic", "tone-of-mail", "anger"):
             registry.add(name, loads(Task(seed=4).file))
         registry.add("topic", loads(decided.file))
+        for threshold in (0.999991, 0.999998):
+            own = {"thresholds": {"label 1": threshold}, "temperature": 1.25}
+            registry.add("anger", loads(Task(seed=4, format=2, decision=own).file))
     with Server(folder) as running:
         yield running
 
@@ -90,6 +93,13 @@ def test_what_neither_version_says_does_not_differ(page, server):
     page.get_by_label("Show what is the same, too").check()
     expect(table.get_by_role("rowheader", name="max length")).to_be_visible()
     expect(table.get_by_role("rowheader", name="decision")).to_have_text(["decision positives"])
+
+
+def test_thresholds_that_are_nearly_the_same_differ(page, server):
+    page.goto(f"{server.url}/#/tasks/anger?version=3&beside=2")
+    table = page.get_by_role("region", name="Facts of both").get_by_role("table")
+    expect(table.get_by_role("row", name="decision thresholds label 1 0.999998 0.999991")).to_be_visible()
+    expect(table.get_by_role("rowheader", name="decision")).to_have_text(["decision thresholds label 1"])
 
 
 def test_promoting_and_rolling_back_ask_first(page, server):

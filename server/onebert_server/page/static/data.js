@@ -50,17 +50,20 @@ export function measured(manifest) {
   return null;
 }
 
-/** Nested values as `[name, text]`: `data` and in it `rows` is `data rows`; what is null is left out. */
-export function flat(value, before = "") {
+/**
+ * Nested values as `[name, text]`: `data` and in it `rows` is `data rows`; what is null is left out. Numbers that decide
+ * are wanted exact: a threshold of 0.999998 lets answers through, one of 1 none.
+ */
+export function flat(value, exact = false, before = "") {
   return Object.entries(value ?? {}).flatMap(([key, item]) => {
     const name = `${before} ${key}`.trim().replaceAll("_", " ");
     if (item === null) return [];
-    if (Array.isArray(item)) return [[name, item.map(worded).join(", ")]];
-    return typeof item === "object" ? flat(item, name) : [[name, worded(item)]];
+    if (Array.isArray(item)) return [[name, item.map((one) => worded(one, exact)).join(", ")]];
+    return typeof item === "object" ? flat(item, exact, name) : [[name, worded(item, exact)]];
   });
 }
 
-function worded(value) {
-  if (typeof value === "number" && !Number.isInteger(value)) return String(Number(value.toPrecision(5)));
+function worded(value, exact) {
+  if (typeof value === "number" && !Number.isInteger(value) && !exact) return String(Number(value.toPrecision(5)));
   return typeof value === "string" ? value : JSON.stringify(value);
 }

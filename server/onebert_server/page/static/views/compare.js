@@ -55,7 +55,7 @@ async function described(task, at) {
   const { labels, golden, training, ...rest } = await manifestOf(task.name, at, digest);
   return [
     ["made", date(created_at)], ["size", bytes(size)], ["digest", `${digest.slice(0, 19)}…`], ["labels", labels.join(", ")],
-    ...flat(rest), ...flat(training),
+    ...flat(rest, true), ...flat(training),
   ];
 }
 
