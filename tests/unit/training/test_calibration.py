@@ -227,7 +227,18 @@ def test_labels_that_keep_no_promise_are_never_selected():
     logits[:, 2] = np.random.default_rng(0).normal(size=400) - 3
     found = calibrate(logits, gold, manifest(), targets_of(["precision=0.9"]))
     assert found.decision["thresholds"]["c"] == 1.0
-    assert found.notes == ["no threshold of these labels keeps precision=0.9, and they are never selected: 'c'"]
+    (note,) = found.notes
+    assert note.startswith("no threshold of these labels keeps precision=0.9, and they are never selected: 'c' (")
+    order = np.argsort(-softmax(logits / found.decision.get("temperature", 1.0), axis=1)[:, 2])
+    best = max(np.cumsum(gold[order, 2]) / (np.arange(400) + 2))
+    assert note.endswith(f"(the highest precision that one promises is {best:.3g})")
+
+
+def test_a_label_that_nearly_all_rows_have_is_said_to_lack_rows_without_it():
+    logits, gold = drawn(400, 12)
+    gold[:] = np.eye(3, dtype=bool)[np.where(np.arange(400) < 330, 0, 1)]
+    found = calibrate(logits, gold, manifest(), targets_of(["fpr=0.01"]))
+    assert found.notes[-1].endswith("they are never selected: 'a' (70 rows without it, and 99 are needed)")
 
 
 def test_targets_and_tasks_that_are_none_are_refused():

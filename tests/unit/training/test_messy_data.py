@@ -170,6 +170,12 @@ def test_two_spellings_of_a_label_are_noted(tmp_path):
     assert "the labels 'Off', 'off' differ in case or spaces alone" in data.notes
 
 
+def test_a_label_that_reads_as_if_there_were_none_is_noted(tmp_path):
+    data = load(write(tmp_path / "a.csv", lines([(f"t{i}", ("yes", "none", "NaN")[i % 3]) for i in range(40)])))
+    assert data.labels == ("NaN", "none", "yes")
+    assert "the label 'NaN' reads as if there were none; only empty cells are taken for that" in data.notes
+
+
 def test_repeated_and_contradicting_rows_are_noted(tmp_path):
     rows = [*ROWS, *ROWS[:4], ("text number 1", "spam")]
     notes = load(write(tmp_path / "a.csv", lines(rows))).notes

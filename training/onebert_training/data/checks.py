@@ -16,6 +16,7 @@ from onebert_store.tables.table import Table
 from onebert_training.data.examples import Split
 
 MAX_SHOWN = 5  # labels that a note names
+MISSING = ("nan", "null", "n/a", "#n/a")  # what programs write for no value; "none" and "na" may be answers
 
 
 def _seen(split: Split, task_type: TaskType) -> set[int]:
@@ -115,6 +116,10 @@ def label_doubts(task_type: TaskType, labels: Sequence[str], guessed: bool, trai
         notes += [
             f"the labels {listed(names)} differ in case or spaces alone" for names in alike.values() if len(names) > 1
         ]
+        if missing := [name for name in labels if name.strip().casefold() in MISSING]:
+            notes.append(
+                f"the label {listed(missing)} reads as if there were none; only empty cells are taken for that"
+            )
     if guessed and task_type == "single_label" and len(labels) > 2 and all(map(is_number, labels)):
         notes.append(
             f"the labels are numbers and taken as {len(labels)} classes; --task-type regression takes them as numbers"

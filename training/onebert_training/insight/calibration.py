@@ -161,8 +161,9 @@ def _fit_thresholds(found: Calibrated, judged: Judged, manifest: Manifest, targe
     if never.all():
         raise InvalidData(_why_none(judged, target))
     if never.any():
-        names = [label for label, none in zip(manifest.labels, never.tolist(), strict=True) if none]
-        found.notes.append(f"no threshold of these labels keeps {target}, and they are never selected: {listed(names)}")
+        which = np.flatnonzero(never).tolist()
+        names = listed((manifest.labels[i] for i in which), [_why_not(judged, target, i) for i in which])
+        found.notes.append(f"no threshold of these labels keeps {target}, and they are never selected: {names}")
     found.decision["thresholds"] = {
         label: NEVER if none else float(number)
         for label, number, none in zip(manifest.labels, chosen.tolist(), never.tolist(), strict=True)
@@ -182,6 +183,14 @@ def _fit_thresholds(found: Calibrated, judged: Judged, manifest: Manifest, targe
         "labels": [one | rates for one, rates in zip(labels, each[:-1], strict=True)],
         "all": each[-1],
     }
+
+
+def _why_not(judged: Judged, target: Target, label: int) -> str:
+    having = int(judged.right[:, label].sum())
+    rows, what = (len(judged) - having, "without it") if target.kind == "fpr" else (having, "with it")
+    if rows < target.rows:
+        return f"{rows:,} rows {what}, and {target.rows:,} are needed"
+    return f"the highest precision that one promises is {thresholds.highest_precision(judged)[label]:.3g}"
 
 
 def _why_none(judged: Judged, target: Target) -> str:
