@@ -33,7 +33,8 @@ Unknown = Annotated[
     typer.Option(
         "--unknown",
         metavar="DATA",
-        help="Texts that none of the labels is for: how well they are told from the others.",
+        help="Texts that none of the labels is for: how well they are told from the others. Column as of --data, "
+        "else found by name.",
         show_default=False,
         rich_help_panel=DATA.title,
     ),

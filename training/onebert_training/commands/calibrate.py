@@ -58,7 +58,7 @@ def run_calibrate(
     name, examples, *_ = load_split(
         read, reading.columns, manifest.task_type, manifest.labels, split, drop_unlabeled=reading.drop_unlabeled
     )
-    others = None if unknown is None else load_texts(unknown, reading.columns, reading.encoding)[1]
+    others = None if unknown is None else load_texts(unknown, reading.columns, reading.encoding, else_by_name=True)[1]
     with console.busy("loading the base"):
         loaded = load_on(base, dtype, device)
     check(delta, loaded.spec)

@@ -49,7 +49,7 @@ def run_evaluate(
     labeled = load_split(
         data, reading.columns, manifest.task_type, manifest.labels, split, reading.encoding, reading.drop_unlabeled
     )
-    others = () if unknown is None else load_texts(unknown, reading.columns, reading.encoding)[1]
+    others = () if unknown is None else load_texts(unknown, reading.columns, reading.encoding, else_by_name=True)[1]
     if predictions is not None:
         require_new_names(labeled.table, file.stem)
     with console.busy(f"evaluating {len(labeled.split):,} rows"):

@@ -6,7 +6,7 @@ from onebert_encoder.answering.answer import TASK_TYPES
 from onebert_encoder.text.tokens import Text
 from onebert_store.errors import InvalidData
 from onebert_store.file.manifest import TaskType
-from onebert_store.tables.columns import Columns, require_texts
+from onebert_store.tables.columns import Columns, find_texts, require_texts
 from onebert_store.tables.tables import choose_split, read_source
 from onebert_training.data.words import words_of
 
@@ -14,7 +14,11 @@ NO_TEXT = "the text is empty or not a text"
 
 
 def load_texts(
-    source: str, columns: Columns, encoding: str | None, task_type: TaskType = "single_label"
+    source: str,
+    columns: Columns,
+    encoding: str | None,
+    task_type: TaskType = "single_label",
+    else_by_name: bool = False,
 ) -> tuple[str, list[Text]]:
     """The name of the data, and its texts or pairs; of a folder the test split's, else validation's, else training's.
 
@@ -23,6 +27,7 @@ def load_texts(
         columns: where the texts are; else found by name.
         encoding: of text files without a byte order mark; None finds it.
         task_type: of a token task a cell may hold a list of words.
+        else_by_name: of a file without the named columns those that are found by name: `columns` are of other data.
 
     Raises:
         InvalidData: there are none, a row has no text, or the task takes no such texts.
@@ -30,6 +35,8 @@ def load_texts(
     """
     read = read_source(source, encoding)
     table = read.tables[choose_split(read, None)]
+    if else_by_name and find_texts(table, columns) is None:
+        columns = Columns()
     cells = [table[name] for name in require_texts(table, columns)]
     if not TASK_TYPES[task_type].takes(pair=len(cells) == 2):
         raise InvalidData(f"a {task_type} task takes {TASK_TYPES[task_type].question}; say which columns hold that")
