@@ -9,7 +9,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from onebert_encoder.answering.scores import softmax
 from onebert_training.data.examples import Split
 from onebert_training.data.splitting import SPLIT_SEED, fold_of
-from onebert_training.heads.exact import fit_heads
+from onebert_training.heads.exact import ExactHead, fit_heads
 from onebert_training.heads.seen import FOLDS
 from onebert_training.target_scale import TargetScale
 from onebert_training.tasks.objectives import SingleLabel
@@ -38,16 +38,28 @@ def out_of_fold(labels: Sequence[str], vectors: Vectors, examples: Split) -> Flo
     """
     objective, gold = SingleLabel(labels), examples.gold
     fold = fold_of(examples, "single_label", FOLDS, SPLIT_SEED)
-    found = np.zeros((len(_STRENGTHS), len(gold), len(labels)))
-    near = np.zeros(found.shape[1:])
-    for held in (fold == one for one in np.unique(fold)):
-        heads = fit_heads(objective, vectors[~held], gold[~held], _STRENGTHS)
-        for place, head in enumerate(heads):
-            found[place, held] = softmax(head.logits(vectors[held], TargetScale()).astype(np.float64))
-        near[held] = _of_neighbours(vectors[~held], gold[~held], vectors[held], len(labels))
-    likelihood = np.log(np.maximum(found[:, np.arange(len(gold)), gold], np.finfo(np.float64).tiny)).sum(axis=1)
-    mean: Floats = (found[likelihood.argmax()] + near) / 2
-    return mean
+    folds = [fold == one for one in np.unique(fold)]
+    heads = [fit_heads(objective, vectors[~held], gold[~held], _STRENGTHS) for held in folds]
+    # The probabilities of one strength at a time: those of all take several times the memory.
+    likelihood = np.zeros(len(_STRENGTHS))
+    for held, fitted in zip(folds, heads, strict=True):
+        likelihood += [_log_likelihood(_of_head(head, vectors[held]), gold[held]) for head in fitted]
+    found = np.zeros((len(gold), len(labels)))
+    for held, fitted in zip(folds, heads, strict=True):
+        near = _of_neighbours(vectors[~held], gold[~held], vectors[held], len(labels))
+        found[held] = (_of_head(fitted[likelihood.argmax()], vectors[held]) + near) / 2
+    return found
+
+
+def _of_head(head: ExactHead, asked: Vectors) -> Floats:
+    """[rows, labels], the probabilities that a head gives."""
+    return softmax(head.logits(asked, TargetScale()).astype(np.float64))
+
+
+def _log_likelihood(probabilities: Floats, gold: Indices) -> float:
+    """Of the labels that rows have, all together."""
+    own = probabilities[np.arange(len(gold)), gold]
+    return float(np.log(np.maximum(own, np.finfo(np.float64).tiny)).sum())
 
 
 def _of_neighbours(known: Vectors, gold: Indices, asked: Vectors, labels: int) -> Floats:
