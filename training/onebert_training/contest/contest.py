@@ -26,7 +26,7 @@ SHARE = 10  # the run that starts from the exact head has this part of the plann
 
 _WORDS = {
     "fresh": "trained from a fresh head",
-    "head": "trained from the exact head for {steps:,} steps",
+    "head": "trained from the exact head for {steps}",
     "alone": "the exact head alone",
 }
 
@@ -52,7 +52,8 @@ class Kept:
         if self.facts is None:
             return None
         metric, scores = self.result.metric, self.facts["validation"]
-        words = {name: _WORDS[name].format(steps=self.facts["steps"].get(name)) for name in scores}
+        steps = {name: f"{number:,} step{'s' * (number != 1)}" for name, number in self.facts["steps"].items()}
+        words = {name: _WORDS[name].format(steps=steps.get(name)) for name in scores}
         kept, folds = self.facts["kept"], self.result.folds
         beside = ", ".join(f"{words[name]} {score:.4f}" for name, score in scores.items() if name != kept)
         where = f"in {folds} folds" if folds else "on validation"

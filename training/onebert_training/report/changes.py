@@ -62,8 +62,7 @@ def _map(
         for place, layer in enumerate(layers):
             value = change.get((symbol, layer))
             look = 'class="untrained"' if value is None else f'class="cell" fill-opacity="{(value / top) ** 0.5:.3f}"'
-            where = "outside the layers" if layer is None else f"layer {layer}"
-            says = f"{symbol}, {where}: {'not trained' if value is None else f'{value:.3g}'}"
+            says = f"{symbol}, {_where(layer)}: {'not trained' if value is None else f'{value:.3g}'}"
             parts.append(
                 f'<rect {look} x="{_LEFT + wide * place:.1f}" y="{y}" width="{wide - 1:.1f}" height="{_LINE - 1}">'
                 f"<title>{written(says)}</title></rect>"
@@ -74,8 +73,12 @@ def _map(
         parts.append(text(_LEFT + wide * (place + 0.5), bottom + 13, "–" if layer is None else str(layer), "middle"))
     parts.append(text(0, bottom + 30, f"layer; the strongest is {top:.3g}"))
     largest = max(change, key=lambda vector: change[vector])
-    says = f"{title}: the largest change is {change[largest]:.3g}, of {largest[0]} in layer {largest[1]}"
+    says = f"{title}: the largest change is {change[largest]:.3g}, of {largest[0]}, {_where(largest[1])}"
     return Panel(340, bottom + 36, says, "".join(parts))
+
+
+def _where(layer: int | None) -> str:
+    return "outside the layers" if layer is None else f"layer {layer}"
 
 
 def _order(symbol: str) -> tuple[int, str]:
