@@ -10,6 +10,7 @@ from typing import Any, BinaryIO, Protocol
 from onebert_store.errors import InvalidData
 
 _ROWS = 4096  # of a row group
+_ENCODE = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=str).encode
 
 
 class Writer(Protocol):
@@ -53,7 +54,7 @@ class JsonWriter:
 
     def add(self, row: Mapping[str, Any]) -> None:
         """See Writer."""
-        line = _json({name: _finite(row.get(name)) for name in self._columns})
+        line = _json({name: row.get(name) for name in self._columns})
         self._file.write(line.encode(errors="replace") + b"\n")
 
     def end(self) -> None:
@@ -113,11 +114,23 @@ def _cell(cell: Any) -> str:
 
 
 def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, default=str)
+    try:
+        return _ENCODE(value)
+    except ValueError:
+        return _ENCODE(_finite(value))
 
 
-def _finite(cell: Any) -> Any:
-    return None if isinstance(cell, float) and not math.isfinite(cell) else cell
+def _finite(value: Any) -> Any:
+    """A value with null for numbers that JSON lacks, wherever they stand in it; few rows have any."""
+    match value:
+        case float():
+            return value if math.isfinite(value) else None
+        case list():
+            return [_finite(one) for one in value]
+        case dict():
+            return {name: _finite(one) for name, one in value.items()}
+        case _:
+            return value
 
 
 def _clean(text: str) -> str:

@@ -119,6 +119,25 @@ def test_types_of_parquet_stay(write, tmp_path):
     assert rows[0]["by"] == {"name": "n", "age": 3}
 
 
+@pytest.mark.parametrize("out", ["b.jsonl", "b.csv"])
+def test_numbers_that_json_lacks_are_null(write, tmp_path, out):
+    rows = {"text": ["order 1 is late"], "vector": [[0.5, np.nan, -np.inf]], "of": [{"share": np.nan}], "one": [np.nan]}
+    pyarrow.parquet.write_table(pyarrow.table(rows), tmp_path / "a.parquet")
+    write(tmp_path / "a.parquet", tmp_path / out)
+
+    def refuse(name):
+        raise AssertionError(f"{name} is not JSON")
+
+    if out.endswith(".csv"):
+        [row] = read_rows(tmp_path / out)
+        found = [json.loads(row[name], parse_constant=refuse) for name in ("vector", "of")]
+    else:
+        row = json.loads((tmp_path / out).read_text(), parse_constant=refuse)
+        assert row["one"] is None
+        found = [row["vector"], row["of"]]
+    assert found == [[0.5, None, None], {"share": None}]
+
+
 def test_rows_that_cannot_be_answered_say_why_and_end_nothing(write, tmp_path):
     lines = [
         "[]",
