@@ -81,6 +81,7 @@ class _Facts:
         data = self.training.get("data")
         self.data: Mapping[str, Any] = data if isinstance(data, dict) else {}
         self.metric = self.training.get("metric")
+        self.pairs = self.manifest.task_type != "span" and self.data.get("pairs") is True
 
     def front_matter(self) -> ModelCardData:
         """What the Hub reads; no license, which no delta file knows."""
@@ -124,6 +125,8 @@ class _Facts:
     def sections(self) -> Iterator[str]:
         """The body below the title."""
         base, answers = plain(self.manifest.base.name), _ANSWERS[self.manifest.task_type]
+        if self.pairs:
+            answers = answers.replace("a text", "a pair of texts")
         yield f"A OneBERT delta: with the frozen encoder {base}, which many tasks share, it answers {answers}."
         yield from self.section("What it is", table(("", ""), self.identity()))
         yield from self.section("How to use it", self.usage())
@@ -158,7 +161,9 @@ class _Facts:
     def usage(self) -> str:
         """The commands, as whoever has the file gives them."""
         base, task = self.manifest.base.name, shlex.quote(shown(self.task))
-        asked = '--pair "the question" "the context"' if self.manifest.task_type == "span" else '"a text"'
+        asked = '--pair "a text" "another text"' if self.pairs else '"a text"'
+        if self.manifest.task_type == "span":
+            asked = '--pair "the question" "the context"'
         commands = (
             f"onebert serve --base {shlex.quote(shown(base, 256))}",
             f"onebert push {shlex.quote(shown(self.file, 256))} --task {task}",

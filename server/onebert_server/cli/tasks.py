@@ -60,7 +60,9 @@ def push(
     if moved:
         print_move(moved)
     elif live == pushed.version:
-        console.out.print(f"it is live: `onebert classify {name}` asks it", soft_wrap=True)
+        data = delta.manifest.training.get("data")
+        pair = " --pair" * (isinstance(data, Mapping) and data.get("pairs") is True)
+        console.out.print(f"it is live: `onebert classify {name}{pair}` asks it", soft_wrap=True)
     else:
         console.out.print(f"next: onebert promote {name} {pushed.version}  (live is {live or 'no version'})")
 

@@ -124,6 +124,15 @@ def test_scores_of_folds_are_not_called_those_of_a_validation_split():
     assert " / validation / accuracy" not in cells
 
 
+def test_a_task_on_pairs_is_asked_for_pairs():
+    of_pairs = {**TRAINING, "data": {"name": "questions", "pairs": True}}
+    card, _ = card_of(make_delta(training=of_pairs))
+    assert 'onebert classify tone --pair "a text" "another text"' in card.text
+    assert "one label of a pair of texts" in card.text
+    card, _ = card_of(make_delta(training=TRAINING))
+    assert 'onebert classify tone "a text"' in card.text
+
+
 def test_numbers_that_decide_are_those_of_the_file():
     """A threshold of 1 lets nothing through, and one that rounds to it does."""
     decision = {"temperature": 1.2345678, "thresholds": {"no": 1.0, "yes": 0.99996}, "abstain": {"below": 0.123456}}

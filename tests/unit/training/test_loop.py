@@ -514,6 +514,9 @@ def test_the_manifest_says_where_the_delta_comes_from(base, data):
     assert training["task"] == "tone"
     assert training["data"]["digest"] == data.digest
     assert training["data"]["rows"] == {"train": 48, "validation": 20, "test": 12}
+    assert "pairs" not in training["data"]
+    pairs = {name: replace(one, texts=tuple((text, "and") for text in one.texts)) for name, one in data.splits.items()}
+    assert run_of(base, replace(data, splits=pairs)).provenance()["data"]["pairs"] is True
     assert (training["seed"], training["steps"], training["learning_rate"]) == (5, 3, 2e-2)
     assert training["validation"] == result.validation
     assert training["test"] == result.test
