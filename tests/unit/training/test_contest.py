@@ -277,3 +277,23 @@ def test_a_lead_and_its_error(base, data):
     assert error == pytest.approx(np.std([1] * 5 + [0] * 15, ddof=1) / np.sqrt(20))
     assert lead_of(run, measured(wrong), measured(right))[0] == pytest.approx(-5 / 20)
     assert lead_of(run, measured(right), measured(right)) == (0.0, 0.0)
+
+
+def test_a_lead_of_tags_and_of_answers_in_a_context_is_that_of_their_metrics(base, tags, questions):
+    draw = np.random.default_rng(0)
+    for found in (tags, questions):
+        run = run_of(base, found)
+        split, tokens = found.splits["validation"], run.inputs.splits["validation"].tokens
+        sides = [[draw.normal(size=(len(text), len(found.labels))).astype(np.float32) for text in tokens] for _ in "ab"]
+        scores = [run.objective.evaluate(split, tokens, logits)[run.metric] for logits in sides]
+        lead, error = lead_of(run, *(Measurement("validation", {}, 0.0, logits) for logits in sides))
+        assert lead == pytest.approx(scores[0] - scores[1])
+        # Of 20 examples each is a block: the jackknife over examples.
+        assert len(split) == 20
+        left_out = []
+        for row in range(20):
+            rest = np.delete(np.arange(20), row)
+            part, own = split.take(rest), [tokens[i] for i in rest]
+            one, other = (run.objective.evaluate(part, own, [logits[i] for i in rest])[run.metric] for logits in sides)
+            left_out.append(one - other)
+        assert error == pytest.approx(np.sqrt(19 * np.var(left_out)))

@@ -23,12 +23,11 @@ def lead_of(run: Run, one: Measurement, other: Measurement) -> tuple[float, floa
         other: measured on the same split.
     """
     examples, tokens = run.data.splits[one.split], run.inputs.splits[one.split].tokens
+    sides = [run.objective.read(examples, tokens, side.logits) for side in (one, other)]
 
     def lead(rows: np.ndarray) -> float:
-        part, own = examples.take(rows), [tokens[i] for i in rows]
-        scores = [
-            run.objective.evaluate(part, own, [side.logits[i] for i in rows])[run.metric] for side in (one, other)
-        ]
+        part = examples.take(rows)
+        scores = [run.objective.score(part, [side[i] for i in rows])[run.metric] for side in sides]
         return (scores[1] - scores[0]) if run.metric in LOWER_IS_BETTER else scores[0] - scores[1]
 
     order = np.random.default_rng(SPLIT_SEED).permutation(len(examples))

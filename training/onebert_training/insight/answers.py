@@ -186,7 +186,7 @@ def _regression(asked: Asked) -> Answers:
 
 def _token(asked: Asked) -> Answers:
     labels, split = asked.manifest.labels, asked.split
-    predicted = TokenLabel(labels).predicted(split, asked.tokens, asked.logits)
+    predicted = TokenLabel(labels).read(split, asked.tokens, asked.logits)
     gold, answered = np.concatenate(split.gold), np.concatenate(predicted)
     names = [[[labels[i] if i >= 0 else "O" for i in tags] for tags in side] for side in (split.gold, predicted)]
     by_word = [_confidence(asked, i) for i in range(len(split))]

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -120,10 +120,15 @@ class Objective(ABC):
             NotFinite: a logit is NaN or infinite.
         """
         metrics.check_finite(logits)
-        return self._score(split, tokens, logits)
+        return self.score(split, self.read(split, tokens, logits))
+
+    def read(self, split: Split, tokens: Sequence[Tokens], logits: Sequence[Logits]) -> Sequence[Any]:
+        """What `score` takes of each example: its logits, or in a per-token task the answer that stands in them."""
+        return logits
 
     @abstractmethod
-    def _score(self, split: Split, tokens: Sequence[Tokens], logits: Sequence[Logits]) -> dict[str, float]: ...
+    def score(self, split: Split, answers: Sequence[Any]) -> dict[str, float]:
+        """Every metric of what `read` gives; where parts of a split are measured often, that is read once."""
 
     def decides(self, train: Split, wanted: str | None) -> str:
         """The deciding metric: `wanted`, else macro F1 where labels are uneven, else the first.
@@ -171,7 +176,7 @@ class Objective(ABC):
         """The answer that never changes and is best by a metric, with its metrics; None if the task type has none."""
         best: tuple[Constant, dict[str, float]] | None = None
         for constant in self.constants(split):
-            scores = self._score(split, tokens, self.always(constant, tokens, len(split)))
+            scores = self.score(split, self.read(split, tokens, self.always(constant, tokens, len(split))))
             if best is None or metrics.is_better(metric, scores[metric], best[1][metric]):
                 best = constant, scores
         return best

@@ -55,8 +55,8 @@ class SingleLabel(PerText):
         # over all batches is that over the training rows.
         return F.cross_entropy(outputs, gold, self.class_weight.to(outputs.device), reduction="sum") / len(gold)
 
-    def _score(self, split: Split, tokens: Sequence[Tokens], logits: Sequence[Logits]) -> dict[str, float]:
-        return metrics.score_single_label(split.gold, np.stack(logits))
+    def score(self, split: Split, answers: Sequence[Logits]) -> dict[str, float]:  # noqa: D102
+        return metrics.score_single_label(split.gold, np.stack(answers))
 
     def unevenness(self, train: Split) -> str | None:  # noqa: D102
         return unevenness(self.label_counts(train), self.labels, self.unit)
@@ -94,8 +94,8 @@ class MultiLabel(PerText):
         """[2, labels]: each label is a task of its own, off or on."""
         return balanced(np.stack([len(train) - counts, counts], axis=1)).T.copy()
 
-    def _score(self, split: Split, tokens: Sequence[Tokens], logits: Sequence[Logits]) -> dict[str, float]:
-        return metrics.score_multi_label(split.gold, np.stack(logits))
+    def score(self, split: Split, answers: Sequence[Logits]) -> dict[str, float]:  # noqa: D102
+        return metrics.score_multi_label(split.gold, np.stack(answers))
 
     def constants(self, split: Split) -> list[Constant]:
         """The best set of labels by each metric: of the commonest labels so many, all of them, the commonest set."""
@@ -140,8 +140,8 @@ class Regression(PerText):
     def _loss(self, outputs: Tensor, gold: Tensor) -> Tensor:
         return F.mse_loss(outputs[:, 0] / self.target_scale.spread, gold / self.target_scale.spread)
 
-    def _score(self, split: Split, tokens: Sequence[Tokens], logits: Sequence[Logits]) -> dict[str, float]:
-        return metrics.score_regression(split.gold, np.stack(logits))
+    def score(self, split: Split, answers: Sequence[Logits]) -> dict[str, float]:  # noqa: D102
+        return metrics.score_regression(split.gold, np.stack(answers))
 
     def constants(self, split: Split) -> list[Constant]:
         """Mean and median, which are the best numbers by squared and by absolute error."""
@@ -182,10 +182,10 @@ class TokenLabel(Objective):
         total = F.cross_entropy(outputs, gold, weight, ignore_index=NO_TARGET, reduction="sum")
         return total / (gold != NO_TARGET).sum().clamp(min=1)
 
-    def _score(self, split: Split, tokens: Sequence[Tokens], logits: Sequence[Logits]) -> dict[str, float]:
-        return metrics.score_tags(split.gold, self.predicted(split, tokens, logits), self.labels)
+    def score(self, split: Split, answers: Sequence[Sequence[int]]) -> dict[str, float]:  # noqa: D102
+        return metrics.score_tags(split.gold, answers, self.labels)
 
-    def predicted(self, split: Split, tokens: Sequence[Tokens], logits: Sequence[Logits]) -> list[list[int]]:
+    def read(self, split: Split, tokens: Sequence[Tokens], logits: Sequence[Logits]) -> list[list[int]]:
         """For every text the label index of every word; of words that are cut off `O`, or -1 where there is none."""
         found = []
         for words, text, values in zip(split.words, tokens, logits, strict=True):
@@ -216,7 +216,7 @@ class TokenLabel(Objective):
     def answered(  # noqa: D102
         self, split: Split, tokens: Sequence[Tokens], logits: Sequence[Logits]
     ) -> NDArray[np.bool_]:
-        tags = np.concatenate(self.predicted(split, tokens, logits))
+        tags = np.concatenate(self.read(split, tokens, logits))
         return np.bincount(tags[tags >= 0], minlength=len(self.labels)) > 0
 
 
@@ -253,8 +253,12 @@ class AnswerSpan(Objective):
         total = F.cross_entropy(outputs, gold[:, :2], ignore_index=NO_TARGET, reduction="sum")
         return total / (gold[:, :2] != NO_TARGET).sum().clamp(min=1)
 
-    def _score(self, split: Split, tokens: Sequence[Tokens], logits: Sequence[Logits]) -> dict[str, float]:
-        return score_answers(split.gold, list(map(self._answer, split.texts, tokens, logits)))
+    def score(self, split: Split, answers: Sequence[str]) -> dict[str, float]:  # noqa: D102
+        return score_answers(split.gold, answers)
+
+    def read(self, split: Split, tokens: Sequence[Tokens], logits: Sequence[Logits]) -> list[str]:
+        """For every question the text of its answer."""
+        return list(map(self._answer, split.texts, tokens, logits))
 
     def _answer(self, text: Any, pair: Tokens, logits: Logits) -> str:
         """The text of the answer, found as a server finds it."""
