@@ -12,7 +12,7 @@ from onebert_server.answering import sizes
 from onebert_server.answering.backend import Wanted
 from onebert_server.answering.plan import Planned, Reading, Sequences
 from onebert_server.front_ends import desk
-from onebert_store.errors import AnswerNotFinite, InvalidInput, OneBertError, TaskNotFound, TooLarge
+from onebert_store.errors import AnswerNotFinite, InvalidInput, OneBertError, TaskNotFound, TooLarge, VersionNotFound
 from parts import assert_like, context
 
 
@@ -244,4 +244,36 @@ def test_a_front_end_keeps_as_many_versions_as_its_bound_allows(parts, monkeypat
 
     asyncio.run(ask())
     parts.engine.close(60)
+    assert parts.unpinned()
+
+
+def test_a_version_that_goes_before_its_answer_is_explained_is_not_found(parts):
+    """A batch holds the engine until the version is gone; its answer is computed all the same, and no more of it."""
+
+    async def explained():
+        async with parts.answerer() as answerer:
+            parts.batches.opened.clear()
+            running = asyncio.create_task(answerer.answer(context(), Wanted(["tags"]), ["it is late"], list))
+            await asyncio.to_thread(parts.batches.entered.wait, 60)
+            asking = asyncio.create_task(answerer.answer_explained(context(), Wanted(["good"]), ["it is late"], list))
+            while parts.engine.waiting_sequences < 1:
+                await asyncio.sleep(0)
+            parts.directory.retire("good", 1)
+            parts.batches.opened.set()
+            await running
+            await asking
+
+    with pytest.raises(OneBertError) as refused:
+        asyncio.run(explained())
+    assert refused.value.code in (TaskNotFound.code, VersionNotFound.code)
+    assert parts.unpinned()
+
+
+def test_an_explanation_pins_nothing_for_good(parts):
+    async def explained():
+        async with parts.answerer() as answerer:
+            return await answerer.answer_explained(context(), Wanted(["short"]), ["it is late"], list)
+
+    [one] = asyncio.run(explained())
+    assert len(one.explanation.words) == 3
     assert parts.unpinned()
