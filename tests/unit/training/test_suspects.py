@@ -128,7 +128,8 @@ def test_the_command_names_suspects_by_file_and_line(tmp_path):
     shown = ask(tmp_path).stdout
     assert f"labels to look at: {found['rows']} of 100 rows" in shown
     assert 0.9 < found["answered"] <= 0.97  # three of 100 are wrong, and may mislead a few others
-    assert f"{found['answered']:.1%}".replace("%", " %") + " of all labels are what these rows answer" in shown
+    own = f"{100 * found['answered']:.1f} %"
+    assert f"for {own} of all rows they suggest the row's own label" in shown
     assert shown.index("ratio: ") < shown.index("next: read them from the top")
     assert "train.csv line 33" in shown
 

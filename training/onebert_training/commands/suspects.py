@@ -76,10 +76,9 @@ def show_suspects(facts: Mapping[str, Any]) -> None:
     console.out.print(table)
     if facts["rows"] > _SHOWN:
         _say(f"and {facts['rows'] - _SHOWN:,} more; --json has the first {MAX_LISTED:,}")
-    _say("(ratio: how probable the label is beside the suggested one, by rows with other texts)")
-    _say(
-        f"{percent(facts['answered'])} of all labels are what these rows answer: the fewer, the more suspects are right"
-    )
+    _say("(rows with other texts suggest; ratio: how probable the label is beside the suggested one)")
+    own = percent(facts["answered"])
+    _say(f"for {own} of all rows they suggest the row's own label: the fewer, the more of the labels above are right")
     _say("next: read them from the top, and mend the file where the label is wrong")
 
 
