@@ -140,6 +140,14 @@ def test_the_time_is_that_of_all_that_was_trained(base, data):
     assert kept.result.seconds >= spent[0] > 0
 
 
+def test_why_the_highest_score_is_not_kept_is_said(base, data):
+    kept = train_kept(run_of(base, data))
+    why = "a lead within its standard error does not count"
+    for alone, said in ((0.75, False), (0.85, True)):
+        facts = {"kept": "fresh", "validation": {"fresh": 0.8, "alone": alone}, "steps": {"fresh": 24}}
+        assert (why in replace(kept, facts=facts).line) == said
+
+
 def test_a_start_that_is_asked_for_is_all_there_is(base, data):
     for start in ("fresh", "head"):
         run = run_of(base, data, start=start)

@@ -21,6 +21,7 @@ from onebert_training.fit.run import Measurement, Run
 from onebert_training.fit.state import State
 from onebert_training.heads.exact import ExactHead
 from onebert_training.heads.yardsticks import Yardsticks
+from onebert_training.tasks.metrics import is_better
 
 SHARE = 10  # the run that starts from the exact head has this part of the planned steps
 
@@ -57,6 +58,8 @@ class Kept:
         kept, folds = self.facts["kept"], self.result.folds
         beside = ", ".join(f"{words[name]} {score:.4f}" for name, score in scores.items() if name != kept)
         where = f"in {folds} folds" if folds else "on validation"
+        if any(is_better(metric, score, scores[kept]) for score in scores.values()):
+            beside += " (a lead within its standard error does not count)"
         ended = self.facts.get("ended")
         left_out = f"; the run from the exact head is left out: {ended}" if ended else ""
         return f"kept: {words[kept]}, {metric} {scores[kept]:.4f} {where}; {beside}{left_out}"
