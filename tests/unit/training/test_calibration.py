@@ -307,7 +307,9 @@ def test_the_new_file_has_equal_tensors_and_answers_as_the_command_says(task):
     assert two.manifest.training["calibration"]["of"] == one.digest
     assert two.manifest.training["calibration"]["thresholds"]["target"] == "fpr=0.1"
     assert two.manifest.decision.temperature == pytest.approx(0.25, rel=0.3)  # labels were drawn at that
-    assert found["notes"] == ["the delta was trained on data of this name; rows that it learned from promise too much"]
+    (note,) = found["notes"]
+    assert note.startswith("the delta was trained on data of this name; rows that it learned from promise too much")
+    assert note.endswith("calibrate on others before you push it")
 
     answers = onebert.load(out, base=str(tiny_base()), device="cpu").classify(texts)
     selected = np.array([[name in one.labels for name in two.manifest.labels] for one in answers])

@@ -92,7 +92,10 @@ def _doubts(manifest: Manifest, data: str, split: str) -> list[str]:
     trained = manifest.training.get("data")
     doubts = []
     if split in ("all", "train") and isinstance(trained, Mapping) and trained.get("name") == data:
-        doubts.append("the delta was trained on data of this name; rows that it learned from promise too much")
+        doubts.append(
+            "the delta was trained on data of this name; rows that it learned from promise too much: "
+            "if these are those, calibrate on others before you push it"
+        )
     if manifest.decision is not None and manifest.decision.window is not None:
         doubts.append("a server reads long texts in windows, and here their beginning is read")
     return doubts
