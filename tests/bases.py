@@ -172,9 +172,21 @@ class Reference:
         self.model.get_submodule(module).register_forward_hook(lambda _, __, y: y + gelu(y @ D.T + c) @ U.T + u)
 
     @torch.no_grad()
-    def logits(self, input_ids: list[int], type_ids: list[int] | None = None) -> Tensor:
-        """[labels], or [tokens, labels] without pooling, for one sequence, alone, unpadded."""
+    def logits(self, input_ids: list[int], type_ids: list[int] | None = None, second: int = 0) -> Tensor:
+        """[labels], or [tokens, labels] without pooling, for one sequence, alone, unpadded.
+
+        With siamese pooling the second text begins at `second`, and each is a sequence of its own.
+        """
+        if self.pooling == "siamese":
+            return self.differentiable_siamese_logits(input_ids[:second], input_ids[second:])
         return self.differentiable_logits(input_ids, type_ids)
+
+    def differentiable_siamese_logits(self, *both: list[int]) -> Tensor:
+        """[labels] of two sequences, with a gradient to the model's parameters."""
+        means = [self.model(input_ids=torch.tensor([ids])).last_hidden_state[0].mean(0) for ids in both]
+        u, v = (mean / mean.norm() for mean in means)
+        read = torch.cat([0.3 * u, 0.3 * v, abs(u - v), u * v, torch.dot(u, v)[None]]) * len(u) ** 0.5
+        return read @ self.tensors["head.weight"].T + self.tensors["head.bias"]
 
     def differentiable_logits(self, input_ids: list[int], type_ids: list[int] | None = None) -> Tensor:
         """The same, with a gradient to the model's parameters."""
@@ -240,9 +252,10 @@ def far_delta(spec: Any, kind: str, pooling: str, labels: int, seed: int) -> dic
     for name in spec.modules:
         if kind not in ("spafit", "everything") or layer_of(name) >= half:
             tensors |= _far_branches(spec, name, kind, rng)
-    tensors["head.weight"] = rng.normal(0, 0.3, (labels, h)).astype(np.float32)
+    width = 4 * h + 1 if pooling == "siamese" else h
+    tensors["head.weight"] = rng.normal(0, 0.3, (labels, width)).astype(np.float32)
     tensors["head.bias"] = rng.normal(0, 0.3, labels).astype(np.float32)
-    if kind == "everything":
+    if kind == "everything" and pooling != "siamese":
         tensors["head.dense.weight"] = rng.normal(0, 0.3, (h, h)).astype(np.float32)
         tensors["head.dense.bias"] = rng.normal(0, 0.3, h).astype(np.float32)
     return tensors

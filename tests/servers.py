@@ -142,6 +142,9 @@ class Task:
 
     def logits(self, text, text_pair=None) -> np.ndarray:
         options = {"truncation": True, "max_length": self.manifest["max_length"], "return_token_type_ids": True}
+        if self.manifest["pooling"] == "siamese":
+            one, other = (tokenizer()(half, **options)["input_ids"] for half in (text, text_pair))
+            return self.reference.logits(one + other, second=len(one)).numpy().astype(np.float64)
         encoded = tokenizer()(text, text_pair, **options)
         return self.reference.logits(encoded["input_ids"], encoded["token_type_ids"]).numpy().astype(np.float64)
 
@@ -153,7 +156,11 @@ class Task:
     def with_golden(self, shift=0.0) -> "Task":
         """The same task with golden logits from the plain model; `shift` makes them wrong."""
         sequences = [[5, 9, 40, 3], [7] * 20, [11, 60, 100]]
-        logits = [(self.reference.logits(ids, [0] * len(ids)).double() + shift).flatten().tolist() for ids in sequences]
+        logits = [
+            # Of a task on pairs the first half, and what is odd, is the first text.
+            (self.reference.logits(ids, [0] * len(ids), second=-(-len(ids) // 2)).double() + shift).flatten().tolist()
+            for ids in sequences
+        ]
         self.manifest["golden"] = {"input_ids": sequences, "logits": logits}
         return self
 

@@ -24,7 +24,7 @@ SPEC = BaseSpec(
     vocab_size=50,
     max_length=16,
     num_parameters=1000,
-    poolings=("cls", "mean", "pooler"),
+    poolings=("cls", "mean", "siamese", "pooler"),
     parameters={
         **{QUERY.format(i) + ".bias": (4,) for i in range(2)},
         **{MIDDLE.format(i) + ".bias": (8,) for i in range(2)},

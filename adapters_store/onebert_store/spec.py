@@ -14,7 +14,7 @@ class BaseSpec:
         model_type: the Hugging Face architecture name.
         max_length: longest sequence in tokens, special tokens included.
         vocab_size: number of token ids.
-        poolings: those of `cls`, `mean`, `pooler` that the base can do.
+        poolings: those of `cls`, `mean`, `siamese`, `pooler` that the base can do.
         parameters: bias and LayerNorm parameters that `delta.<name>` may add to, with shapes.
         modules: linear modules that `lora_A.<name>` and `lora_B.<name>` may change, with (out, in).
         symbols: the papers' symbol of each parameter and of each module's weight, e.g. `b_q`, `W_q`.

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import torch
 
-from onebert_encoder.answering.answer import TASK_TYPES, answer
+from onebert_encoder.answering.answer import answer, kind_of
 from onebert_encoder.answering.asked import Asked
 from onebert_encoder.answering.results import fields_of
 from onebert_encoder.answering.windows import WindowLogits, answer_windows, window_of
@@ -47,6 +47,7 @@ class Classifier:
         self.digest = delta.digest
         self.manifest = delta.manifest
         self._window = window_of(delta.manifest, delta.manifest.max_length)
+        self._tokenizer = base.tokenizer.reading(delta.manifest.pooling)
         with torch.no_grad():
             self._row = fold(base, to_tensors(delta, base), delta.manifest.pooling)
 
@@ -105,7 +106,7 @@ class Classifier:
             return []
         manifest = self.manifest
         pieces, cuts = self._cut(texts)
-        tokenizer = self.base.tokenizer
+        tokenizer = self._tokenizer
         tokens = [
             [tokenizer.cut(one, kept, manifest.per_token) for kept in of_text]
             for one, of_text in zip(pieces, cuts, strict=True)
@@ -123,7 +124,7 @@ class Classifier:
 
     def _cut(self, texts: list[Input]) -> tuple[list[Pieces], list[Sequence[Cut]]]:
         """What is read of each text: its beginning, or where the task says so all of it, in windows."""
-        most, tokenizer, window = self.manifest.max_length, self.base.tokenizer, self._window
+        most, tokenizer, window = self.manifest.max_length, self._tokenizer, self._window
         if window is None:
             pieces = tokenizer.split(texts, most)
             return pieces, [(tokenizer.fit(one, most),) for one in pieces]
@@ -143,7 +144,7 @@ class Classifier:
         ]
         found = answer_windows(windows, manifest, text, window.reduction, asked)
         whole = tuple((0, length) for length in pieces.lengths)
-        count, truncated = self.base.tokenizer.measure(pieces, whole)
+        count, truncated = self._tokenizer.measure(pieces, whole)
         return {**fields_of(found, asked.top_k), "tokens": count, "truncated": truncated, "windows": len(windows)}
 
     def _check(self, text: Input, number: int) -> None:
@@ -151,7 +152,7 @@ class Classifier:
         whole = isinstance(text, str) or len(texts) == 2
         if not whole or not all(isinstance(each, str) and each.strip() for each in texts):
             raise InvalidInput(f"input {number} is not a text, or a tuple of two, that is not blank")
-        kind = TASK_TYPES[self.manifest.task_type]
+        kind = kind_of(self.manifest)
         if not kind.takes(isinstance(text, tuple)):
             raise InvalidInput(f"input {number}: a {self.manifest.task_type} task takes {kind.question}")
         try:

@@ -10,6 +10,7 @@ from onebert_store.disk import is_read
 from onebert_store.errors import InvalidSettings
 from onebert_store.file.delta import ADAPTER_DOWN
 from onebert_store.file.format import save
+from onebert_store.file.manifest import SIAMESE
 from onebert_store.registry.names import check_name
 from onebert_store.tables.tables import Source
 from onebert_training.contest.auto import Choice, Comparison, choice_file, choose, make_comparison
@@ -180,3 +181,7 @@ def _check_result(run: Run, out: Path) -> None:
     check_free(out)
     if any(trainable.prefix == ADAPTER_DOWN for trainable in run.plan.trainables):
         raise InvalidSettings(f"{run.method.text} gives neither a delta nor a checkpoint that could be written")
+    if run.pooling == SIAMESE:
+        raise InvalidSettings(
+            f"{run.method.text} gives a checkpoint, and none compares two texts: not with --pooling siamese"
+        )

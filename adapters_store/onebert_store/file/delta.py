@@ -9,7 +9,7 @@ import numpy as np
 
 from onebert_store.errors import BaseMismatch, InvalidManifest, NotFinite, TensorMismatch
 from onebert_store.file.canonical import Array, canonical_bytes
-from onebert_store.file.manifest import Manifest
+from onebert_store.file.manifest import SIAMESE, Manifest, head_width
 from onebert_store.file.strict_json import shown
 from onebert_store.spec import BaseSpec
 
@@ -148,8 +148,9 @@ def _check_indices(tensors: Mapping[str, Array], spec: BaseSpec) -> None:
 
 def _head_shapes(delta: Delta, spec: BaseSpec) -> Shapes:
     h, C = spec.hidden_size, len(delta.manifest.labels)
-    shapes: Shapes = {HEAD_WEIGHT: (C, h), HEAD_BIAS: (C,)}
-    if delta.tensors.keys() & {HEAD_DENSE_WEIGHT, HEAD_DENSE_BIAS}:
+    pooling = delta.manifest.pooling
+    shapes: Shapes = {HEAD_WEIGHT: (C, head_width(pooling, h)), HEAD_BIAS: (C,)}
+    if pooling != SIAMESE and delta.tensors.keys() & {HEAD_DENSE_WEIGHT, HEAD_DENSE_BIAS}:
         shapes |= {HEAD_DENSE_WEIGHT: (h, h), HEAD_DENSE_BIAS: (h,)}
     return shapes
 

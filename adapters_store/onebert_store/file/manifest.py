@@ -19,7 +19,10 @@ MAX_GOLDEN_TOKENS = 512
 MAX_TOKEN = 2**31 - 1
 
 TaskType = Literal["single_label", "multi_label", "regression", "token", "span"]
-Pooling = Literal["cls", "mean", "pooler", "none"]
+Pooling = Literal["cls", "mean", "pooler", "siamese", "none"]
+
+SIAMESE: Pooling = "siamese"
+"""Of a task on pairs whose texts are encoded each on its own: the head compares the means of both."""
 
 PER_TOKEN: frozenset[TaskType] = frozenset({"token", "span"})
 """Task types whose head reads every token, by `pooling: "none"`."""
@@ -115,6 +118,8 @@ class Manifest(Strict):
     def _golden_fits(self) -> "Manifest":
         if self.golden is None:
             return self
+        if self.pooling == SIAMESE and any(len(ids) < 2 for ids in self.golden.input_ids):
+            raise ValueError("a golden sequence of a task on pairs has at least two tokens, one of each text")
         for ids, logits in zip(self.golden.input_ids, self.golden.logits, strict=True):
             if len(logits) != len(self.labels) * (len(ids) if self.per_token else 1):
                 raise ValueError(f"golden logits do not have one number per {'token and ' * self.per_token}label")
@@ -124,6 +129,11 @@ class Manifest(Strict):
 def format_for(decision: Decision | None) -> int:
     """The lowest format that holds a manifest: each content has one, and so one digest."""
     return PLAIN_FORMAT if decision is None else FORMAT
+
+
+def head_width(pooling: Pooling, hidden_size: int) -> int:
+    """How many numbers a head reads: of two texts u, v, |u - v|, u * v and their cosine."""
+    return 4 * hidden_size + 1 if pooling == SIAMESE else hidden_size
 
 
 def parse_manifest(data: Any) -> Manifest:

@@ -15,7 +15,7 @@ from onebert_encoder.text.tokens import Text, Tokens
 from onebert_store.disk import write_whole
 from onebert_store.file.delta import HEAD_WEIGHT, Delta
 from onebert_store.file.format import dumps
-from onebert_store.file.manifest import parse_manifest
+from onebert_store.file.manifest import Pooling, parse_manifest
 from onebert_training.methods.methods import parse_method
 from onebert_training.target_scale import TargetScale
 
@@ -86,7 +86,7 @@ class Workload:
     def _delta(self, method: str, seed: int) -> Delta:
         """A random delta. The head of a frozen encoder reads the mean, as is usual; all others read BERT's pooler."""
         base, text = self.base, METHODS[method][self.base.config.num_layers]
-        pooling = "mean" if method == "frozen" else "pooler"
+        pooling: Pooling = "mean" if method == "frozen" else "pooler"
         plan = parse_method(text).plan(base.anatomy, pooling, base.spec.num_parameters)
         generator = torch.Generator().manual_seed(seed)
         with torch.no_grad():

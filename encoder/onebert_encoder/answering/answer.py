@@ -1,7 +1,8 @@
 """From logits to answers: what each task type reads out of them, and what it may be asked."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from onebert_encoder.answering.scores import ACTIVATE, Array, Outputs, Scored, o
 from onebert_encoder.answering.stretches import MAX_ANSWERS, find_spans, find_words, is_bio, join_entities
 from onebert_encoder.text.tokens import Alignment, Text
 from onebert_store.file.decision import ABSTAINING, ACTIVATIONS, REDUCTIONS, THRESHOLDS
-from onebert_store.file.manifest import TaskType
+from onebert_store.file.manifest import SIAMESE, Pooling, TaskType
 
 
 @dataclass(frozen=True)
@@ -168,3 +169,19 @@ TASK_TYPES: Mapping[TaskType, TaskKind] = {
         TaskKind("span", _span, takes_text=False, question="a question as text and its context as text_pair"),
     )
 }
+
+
+class Reader(Protocol):
+    """What decides which inputs a task takes; a manifest has it."""
+
+    @property
+    def task_type(self) -> TaskType: ...  # noqa: D102
+
+    @property
+    def pooling(self) -> Pooling: ...  # noqa: D102
+
+
+def kind_of(task: Reader) -> TaskKind:
+    """What a task may be asked: as its task type, but only pairs where it compares two texts."""
+    kind = TASK_TYPES[task.task_type]
+    return replace(kind, takes_text=False, question="a pair of texts") if task.pooling == SIAMESE else kind

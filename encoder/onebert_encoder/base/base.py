@@ -18,6 +18,7 @@ from onebert_encoder.compute.linear import Linear, make_linear
 from onebert_encoder.compute.quantized import Int8Linear
 from onebert_encoder.text.tokens import Tokenizer
 from onebert_store.errors import UnsupportedBase
+from onebert_store.file.manifest import SIAMESE
 from onebert_store.spec import BaseSpec
 
 __all__ = ["DEFAULT_BASE", "Base", "load_base", "load_tokenizer"]
@@ -242,7 +243,7 @@ def _load(folder: Path, name: str, dtype: torch.dtype, device: str, batch_invari
         vocab_size=config.vocab_size,
         max_length=config.max_length,
         num_parameters=sum(tensor.numel() for tensor in params.values()),
-        poolings=("cls", "mean", "pooler") if anatomy.has_pooler else ("cls", "mean"),
+        poolings=("cls", "mean", SIAMESE, *(("pooler",) if anatomy.has_pooler else ())),
         parameters={parameter.name: parameter.shape for parameter in anatomy.parameters},
         modules={module.name: module.shape for module in anatomy.modules},
         symbols={

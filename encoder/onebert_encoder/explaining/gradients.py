@@ -45,11 +45,8 @@ def gradient_times_input(
         logits = compute_logits(own, stack_rows(own, [row]), batch)
         total = torch.stack([_evidence(*one, task_type) for one in zip(logits, labels, strict=True)]).sum()
         [gradient] = torch.autograd.grad(total, [embedded.x])
-    x, by_input = embedded.x.detach().double(), []
-    for start, one in zip(batch.first.tolist(), tokens, strict=True):
-        of = slice(start, start + len(one))
-        by_input.append(((x[of] - x[of].mean(dim=0)) * gradient[of].double()).sum(dim=1).cpu().numpy())
-    return by_input
+    both = zip(batch.of_inputs(embedded.x.detach().double()), batch.of_inputs(gradient.double()), strict=True)
+    return [((x - x.mean(dim=0)) * own).sum(dim=1).cpu().numpy() for x, own in both]
 
 
 class _Embedded:

@@ -47,6 +47,7 @@ class TextExplainer:
         if manifest.per_token:
             raise InvalidInput(f"this is a {manifest.task_type} task, whose answers are not explained by words")
         self._base, self._row, self._outputs = base, row, manifest
+        self._tokenizer = base.tokenizer.reading(manifest.pooling)
         self._rows = stack_rows(base, [row])
 
     @classmethod
@@ -66,7 +67,7 @@ class TextExplainer:
         Raises:
             AnswerNotFinite: one is NaN or infinite.
         """
-        tokens = self._base.tokenizer.encode(texts, self._outputs.max_length)
+        tokens = self._tokenizer.encode(texts, self._outputs.max_length)
         found: list[Prediction] = []
         for start in range(0, len(tokens), _TEXTS):
             part = tokens[start : start + _TEXTS]
@@ -80,14 +81,14 @@ class TextExplainer:
 
     def read(self, text: Text) -> tuple[int, int]:
         """How many tokens of a text are read, and how many it has; both with special tokens."""
-        tokenizer, most = self._base.tokenizer, self._outputs.max_length
+        tokenizer, most = self._tokenizer, self._outputs.max_length
         [pieces] = tokenizer.split([text], most)
         whole = tuple((0, length) for length in pieces.lengths)
         return tokenizer.measure(pieces, tokenizer.fit(pieces, most))[0], tokenizer.measure(pieces, whole)[0]
 
     def words(self, text: Text) -> list[Stretch]:
         """The words of a text that are read and can be left out."""
-        [tokens] = self._base.tokenizer.encode([text], self._outputs.max_length, align=True)
+        [tokens] = self._tokenizer.encode([text], self._outputs.max_length, align=True)
         return [] if tokens.alignment is None else [one for one in words_of(tokens.alignment) if can_go(text, one)]
 
     def by_occlusion(self, text: Text) -> Explanation:
@@ -99,7 +100,7 @@ class TextExplainer:
     def by_gradient(self, text: Text) -> Explanation:
         """What the answer owes to each word, to first order: gradient × input, summed over the word's tokens."""
         words, [whole] = self.words(text), self.answers([text])
-        tokens = self._base.tokenizer.encode([text], self._outputs.max_length)
+        tokens = self._tokenizer.encode([text], self._outputs.max_length)
         [by_token] = gradient_times_input(self._base, self._row, tokens, [whole.best], self._outputs.task_type)
         effects = [float(np.sum(by_token[list(one.tokens)])) for one in words]
         return explanation("gradient_times_input", whole.label, words, effects)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import chain, pairwise, starmap
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from onebert_encoder.base.base import Base
@@ -31,6 +32,9 @@ BASE_ROW = 0
 class Batch:
     """Packed tokens of many sequences, each with its row.
 
+    An input is one sequence, or two where the texts of a pair are encoded each on its own: neighbors in the caller's
+    order.
+
     Attributes:
         word: [tokens], token ids of the first stage.
         position: [tokens], index into the base's table of position plus segment embeddings.
@@ -39,6 +43,7 @@ class Batch:
         first: [sequences], index of each sequence's first token in the last stage, in the caller's order.
         lengths: [sequences], tokens of each sequence, in the caller's order. Like `first` it is a numpy array: heads
             work out from both what a GPU has to read.
+        inputs: of each input, which sequence is its first.
         apart: whether heads and branches are computed for each sequence alone, so that a text has the same bits in
             every batch.
     """
@@ -49,6 +54,7 @@ class Batch:
     rows: list[int]
     first: Array
     lengths: Array
+    inputs: list[int]
     apart: bool
 
     @property
@@ -56,6 +62,16 @@ class Batch:
         """[sequences], which sequence of the last stage answers each input, in the caller's order."""
         places: Array = np.searchsorted(self.stages[-1].edges.numpy(), self.first, side="right") - 1
         return places
+
+    def of_inputs(self, x: Tensor) -> list[Tensor]:
+        """The tokens of each input [its tokens, h], of both texts where they are two sequences."""
+        spans = list(zip(self.first.tolist(), self.lengths.tolist(), strict=True))
+        sequences = [x[start : start + length] for start, length in spans]
+        ends = [*self.inputs[1:], len(sequences)]
+        return [
+            sequences[low] if high - low == 1 else torch.cat(sequences[low:high])
+            for low, high in zip(self.inputs, ends, strict=True)
+        ]
 
     @property
     def computed_tokens(self) -> float:
@@ -83,12 +99,18 @@ def pack(
     Args:
         base: gives positions, dtype and device.
         tokens: the inputs; the same object several times is one text that several tasks share.
-        rows: index into `Rows` of each sequence.
-        diverges_at: for each sequence the lowest layer at which its row differs from row `BASE_ROW`; None
+        rows: index into `Rows` of each input.
+        diverges_at: for each input the lowest layer at which its row differs from row `BASE_ROW`; None
             shares nothing.
         layers: the layers to run; None is all. A batch that begins above layer 0 starts from activations.
     """
     layers = range(base.config.num_layers) if layers is None else layers
+    counts = [len(one.sequences) for one in tokens]
+    inputs = (np.cumsum(counts) - counts).tolist()
+    if len(inputs) != sum(counts):
+        rows = np.repeat(rows, counts).tolist()
+        diverges_at = None if diverges_at is None else np.repeat(diverges_at, counts).tolist()
+        tokens = [part for one in tokens for part in one.sequences]
     shared_until = _shared_until(tokens, diverges_at)
     texts = {id(text): text for text in tokens}
     lows = sorted({layers.start, *(layer for layer in shared_until if layer in layers)})
@@ -116,6 +138,7 @@ def pack(
         rows=list(rows),
         first=np.array([layout.start_of[key] for key in keys]),
         lengths=np.array([len(text) for text in tokens]),
+        inputs=inputs,
         apart=base.batch_invariant,
     )
 

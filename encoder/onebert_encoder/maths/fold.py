@@ -41,6 +41,7 @@ from onebert_store.file.delta import (
     SPARSE_VALUE,
     Delta,
 )
+from onebert_store.file.manifest import SIAMESE
 
 # The shared matrix products of a layer, to which a task's branches may add, and the maps that each one computes.
 SITES: Mapping[str, tuple[str, ...]] = {"qkv": ("q", "k", "v"), "m1": ("m1",), "m2": ("m2",), "m3": ("m3",)}
@@ -60,7 +61,7 @@ def fold(base: Base, tensors: Mapping[str, Tensor], pooling: str = "mean") -> Ro
     Args:
         base: the frozen encoder.
         tensors: named as in the delta file; without `head.weight` the row has no head.
-        pooling: `cls`, `mean`, `pooler` or `none`.
+        pooling: that of the delta's manifest.
     """
     return _Folding(base, tensors).row(pooling)
 
@@ -221,6 +222,9 @@ class _Folding:
         """The head, with the last LayerNorm's bias `prev` moved into its first map; None for the bare encoder."""
         if HEAD_WEIGHT not in self.tensors:
             return None
+        if pooling == SIAMESE:
+            # Lengths of vectors and differences without a sign are not linear: no bias can be moved through them.
+            return Head(pooling, (), self.tensors[HEAD_WEIGHT], self.tensors[HEAD_BIAS], prev)
         maps = []
         if pooling == "pooler":
             maps.append((self.base.param("W_p"), self.param("b_p")))

@@ -218,7 +218,7 @@ class _StaticInputs:
         gathered = Gathered(gains, dict(zip(kind.scaled, scales, strict=True)), room)
         rows = np.zeros(sequences, dtype=np.int64)
         stage = Stage(layers, None, filling, row_of_token, [], edges, rows, lengths, base.dtype)
-        return cls(Batch(word, position, [stage], [], rows, lengths, base.batch_invariant), gathered)
+        return cls(Batch(word, position, [stage], [], rows, lengths, [], base.batch_invariant), gathered)
 
     def load(self, batch: Batch, gathered: Gathered) -> None:
         """Copies a batch into these inputs, on the device: indices of tokens in one launch."""

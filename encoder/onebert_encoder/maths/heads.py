@@ -1,5 +1,6 @@
 """Pooling and classifiers: every sequence's own head, whatever it reads and how many labels it has, in one batch."""
 
+import math
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
@@ -12,10 +13,15 @@ from torch.nn import functional as F
 from onebert_encoder.layout.upload import Array, upload
 from onebert_encoder.maths.batch import Batch
 from onebert_encoder.maths.rows import Head
+from onebert_store.file.manifest import SIAMESE
 
 # While the copies have at most this many numbers in all, the classifier's weight is copied for every sequence, so that
 # one batched product computes all; beyond (many labels, many sequences) each task has its own product.
 _STACKED_NUMBERS = 2**22
+
+# What the texts of a pair are worth to a penalized head beside what they have in common: which of two sentences comes
+# first says little of most tasks, and has half of the numbers.
+ALONE = 0.3
 
 
 class HeadKernels(Protocol):
@@ -34,27 +40,38 @@ class HeadKernels(Protocol):
         ...
 
 
-def classify(heads: Sequence[Head], batch: Batch, x: Tensor, fast: HeadKernels | None = None) -> list[Tensor]:
-    """Logits of every sequence, float32.
+def classify(
+    heads: Sequence[Head],
+    batch: Batch,
+    x: Tensor,
+    fast: HeadKernels | None = None,
+    inputs: Sequence[int] | None = None,
+) -> list[Tensor]:
+    """Logits of the inputs of a batch, or of some of them, float32.
 
     Args:
-        heads: the head of each sequence, in the caller's order.
+        heads: the head of each sequence of the batch, in the caller's order.
         batch: the batch that `x` was encoded from.
         x: [tokens, h] from `encode`.
         fast: pools and classifies; None leaves it to PyTorch.
+        inputs: of each input that is wanted, which sequence is its first; None is all inputs.
 
     Returns:
-        One tensor per sequence, in the caller's order: [labels], or [length, labels] where the head reads every token.
+        One tensor per input, in their order: [labels], or [length, labels] where the head reads every token.
     """
-    per_token = [i for i, head in enumerate(heads) if head.pooling == "none"]
-    if not per_token:
-        return _classify_sequences(heads, batch.first, batch.lengths, x, batch.apart, fast)
-    logits = dict(zip(per_token, _classify_tokens(heads, batch, x, per_token), strict=True))
-    pooled = [i for i, head in enumerate(heads) if head.pooling != "none"]
+    inputs = batch.inputs if inputs is None else inputs
+    per_token = [i for i in inputs if heads[i].pooling == "none"]
+    pairs = [i for i in inputs if heads[i].pooling == SIAMESE]
+    pooled = [i for i in inputs if heads[i].pooling not in ("none", SIAMESE)]
+    logits: dict[int, Tensor] = {}
+    if per_token:
+        logits |= zip(per_token, _classify_tokens(heads, batch, x, per_token), strict=True)
+    if pairs:
+        logits |= zip(pairs, _classify_pairs(heads, batch, x, pairs), strict=True)
     if pooled:
         own, spans = [heads[i] for i in pooled], (batch.first[pooled], batch.lengths[pooled])
         logits |= zip(pooled, _classify_sequences(own, *spans, x, batch.apart, fast), strict=True)
-    return [logits[i] for i in range(len(heads))]
+    return [logits[i] for i in inputs]
 
 
 def _classify_tokens(heads: Sequence[Head], batch: Batch, x: Tensor, chosen: Sequence[int]) -> Iterator[Tensor]:
@@ -86,11 +103,45 @@ def _classify_sequences(
         pooled = _tanh_layer(heads, pooled, depth, apart)
     if fast is not None and all(head.weight.is_contiguous() and head.bias.is_contiguous() for head in heads):
         return fast.classify(reading, pooled)
-    logits: list[Tensor] = [pooled] * len(heads)
+    return _by_labels(heads, pooled, apart)
+
+
+def _by_labels(heads: Sequence[Head], read: Tensor, apart: bool) -> list[Tensor]:
+    """Logits [labels] from what each classifier reads, `read` [inputs, width]: one product for equally many labels."""
+    logits: list[Tensor] = [read] * len(heads)
     for members in _groups((len(head.bias) for head in heads), apart):
-        for i, row in zip(members, _linear([heads[i] for i in members], pooled[_index(members, x)]), strict=True):
+        for i, row in zip(members, _linear([heads[i] for i in members], read[_index(members, read)]), strict=True):
             logits[i] = row
     return logits
+
+
+def _classify_pairs(heads: Sequence[Head], batch: Batch, x: Tensor, chosen: Sequence[int]) -> list[Tensor]:
+    """Logits [labels] of each chosen pair, whose texts are the chosen sequence and the next one."""
+    own, both = [heads[i] for i in chosen], [*chosen, *(i + 1 for i in chosen)]
+    means = pool(batch.first[both], batch.lengths[both], x, [True] * len(both))
+    shift = torch.stack([head.shift for head in own if head.shift is not None])
+    u, v = (half + shift for half in means.split(len(own)))
+    return _by_labels(own, compare(u, v), batch.apart)
+
+
+def compare(u: Tensor, v: Tensor) -> Tensor:
+    """What a head reads of two texts that were encoded each on its own.
+
+    To u, v and |u - v| of Sentence-BERT (Reimers and Gurevych 2019, section 3) come the products u * v and their sum,
+    the cosine, all of vectors of length 1. Their units are such that a penalized head takes the cosine first and the
+    texts themselves last.
+
+    Args:
+        u: [pairs, h] float32, the mean over the tokens of each first text.
+        v: [pairs, h] float32, of each second text.
+
+    Returns:
+        [pairs, 4h + 1] float32.
+    """
+    u, v = F.normalize(u, dim=1), F.normalize(v, dim=1)
+    product = u * v
+    parts = (ALONE * u, ALONE * v, (u - v).abs(), product, product.sum(dim=1, keepdim=True))
+    return torch.cat(parts, dim=1) * math.sqrt(u.shape[1])
 
 
 def pool(first: Array, lengths: Array, x: Tensor, mean: Sequence[bool]) -> Tensor:

@@ -51,7 +51,7 @@ def relative_error(base: Base, exact: Base) -> float:
 
 
 def _vectors(base: Base) -> torch.Tensor:
-    tokens = golden_tokens(base, base.config.max_length, per_token=False)
+    tokens = golden_tokens(base, base.config.max_length, pooling="mean")
     with torch.inference_mode():
         batch = pack(base, tokens, [0] * len(tokens))
         x = encode(base, stack_rows(base, [fold(base, {})]), batch).float()

@@ -1,7 +1,6 @@
 """From rows and tokens to logits; golden logits, which show that a file is folded and computed as its trainer did."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -16,7 +15,7 @@ from onebert_encoder.maths.graphs import Graphs
 from onebert_encoder.maths.heads import classify
 from onebert_encoder.maths.rows import Head, Row, Rows, stack_rows
 from onebert_encoder.text.tokens import Tokens
-from onebert_store.file.manifest import Golden
+from onebert_store.file.manifest import SIAMESE, Golden
 
 # Tokens of the golden sequences. A per-token task, which has logits for every token, has no third sequence: its logits
 # would make the file's header large.
@@ -37,12 +36,12 @@ def compute_logits(
     activations: Tensor | None = None,
     graphs: Graphs | None = None,
 ) -> list[Tensor]:
-    """Logits of every sequence: gather, encode, classify.
+    """Logits of every input: gather, encode, classify.
 
     The arguments are those of `encode`. With `graphs` the encoder runs on recordings, without dropout or activations.
 
     Returns:
-        One float32 tensor per sequence, in the caller's order: [labels], or [length, labels] for a per-token task.
+        One float32 tensor per input, in the caller's order: [labels], or [length, labels] for a per-token task.
 
     Raises:
         ValueError: a sequence's row has no head, like the bare base's.
@@ -51,11 +50,10 @@ def compute_logits(
     forward = None if graphs or activations is not None else choose_forward(base, dropout)
     if forward is not None:
         x, logits = forward.classify(rows, batch, heads)
-        rest = [i for i in range(len(heads)) if i not in logits]
+        rest = [i for i in batch.inputs if i not in logits]
         if rest:
-            others = replace(batch, first=batch.first[rest], lengths=batch.lengths[rest])
-            logits |= zip(rest, classify([heads[i] for i in rest], others, x), strict=True)
-        return [logits[i] for i in range(len(heads))]
+            logits |= zip(rest, classify(heads, batch, x, inputs=rest), strict=True)
+        return [logits[i] for i in batch.inputs]
     x = graphs.encode(rows, batch) if graphs else encode(base, rows, batch, dropout, activations)
     return classify(heads, batch, x, choose_heads(base))
 
@@ -67,29 +65,29 @@ def _head(rows: Rows, row: int) -> Head:
     return head
 
 
-def golden_tokens(base: Base, max_length: int, per_token: bool) -> list[Tokens]:
+def golden_tokens(base: Base, max_length: int, pooling: str) -> list[Tokens]:
     """Random token sequences from a fixed seed: nobody's text, and the same for all deltas of a base.
 
     Args:
         base: gives the vocabulary.
         max_length: in tokens; longer sequences are cut to it.
-        per_token: whether the task has logits for every token.
+        pooling: of the task; with `none` it has logits for every token.
     """
     generator = np.random.default_rng(_GOLDEN_SEED)
     lengths = [min(length, max_length) for length in _GOLDEN_LENGTHS]
     drawn = [generator.integers(0, base.config.vocab_size, length).tolist() for length in lengths]
-    return [tokens_of_ids(ids) for ids in (drawn[:-1] if per_token else drawn)]
+    return [tokens_of_ids(ids, pooling) for ids in (drawn[:-1] if pooling == "none" else drawn)]
 
 
-def tokens_of_ids(ids: Sequence[int]) -> Tokens:
-    """Token ids as one segment."""
-    return Tokens(list(ids), [0] * len(ids))
+def tokens_of_ids(ids: Sequence[int], pooling: str = "mean") -> Tokens:
+    """Token ids as one segment; for a task that compares two texts, as two of half the length, the first no shorter."""
+    return Tokens(list(ids), [0] * len(ids), second=-(-len(ids) // 2) if pooling == SIAMESE else 0)
 
 
 def compute_golden(base: Base, row: Row, max_length: int) -> Golden:
     """The golden sequences with this base's logits for them; the base should compute in float32."""
     rows = stack_rows(base, [row])
-    tokens = golden_tokens(base, max_length, per_token=_head(rows, 0).pooling == "none")
+    tokens = golden_tokens(base, max_length, _head(rows, 0).pooling)
     with torch.inference_mode():
         logits = compute_logits(base, rows, pack(base, tokens, [0] * len(tokens)))
     return Golden(input_ids=[text.input_ids for text in tokens], logits=[row.flatten().tolist() for row in logits])

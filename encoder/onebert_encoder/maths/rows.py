@@ -22,20 +22,24 @@ class Head:
     """What reads the encoder's last layer: zero or more tanh layers on the pooled vector, then the classifier.
 
     Attributes:
-        pooling: `mean` reads the mean over tokens, `none` every token by itself, `cls` and `pooler` the first token.
+        pooling: `mean` reads the mean over tokens, `none` every token by itself, `cls` and `pooler` the first token,
+            `siamese` the means of both texts of a pair.
         dense: (W [h, h], b [h]) of each tanh layer; the base's pooler is the first where the task uses it.
-        weight: [labels, h], float32.
+        weight: [labels, h], float32; of two texts [labels, 4h + 1].
         bias: [labels], float32.
+        shift: [h], float32, what the means of both texts lack, the bias of the last LayerNorm; else None, since any
+            other head has it in its first bias.
     """
 
     pooling: str
     dense: tuple[tuple[Tensor, Tensor], ...]
     weight: Tensor
     bias: Tensor
+    shift: Tensor | None = None
 
     @cached_property
     def native(self) -> tuple[int, ...] | None:
-        """What compiled code reads of a head; None where its tensors lie otherwise, or PyTorch's product is faster.
+        """What compiled code reads of a head; None where its tensors lie otherwise, or PyTorch's products are used.
 
         The addresses of `weight` and `bias`, the number of labels, what is read, and the address and length of a list
         of the tanh layers' addresses.
@@ -44,7 +48,7 @@ class Head:
         if not all(one.is_contiguous() and one.dtype == torch.float32 for one in tensors):
             return None
         # A tanh layer on every token is a product of matrices, which the call would do vector by vector.
-        if self.pooling == "none" and self.dense:
+        if self.pooling not in POOLED or (self.pooling == "none" and self.dense):
             return None
         addresses = array("q", [one.data_ptr() for layer in self.dense for one in layer])
         # Of threads that come here together the first decides: the list that C++ reads must be the one that is kept.
@@ -52,10 +56,16 @@ class Head:
         labels, pooled = self.bias.shape[0], POOLED[self.pooling]
         return self.weight.data_ptr(), self.bias.data_ptr(), labels, pooled, dense, len(self.dense)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the classifier, and of what stands before it but for tanh layers, which may be the base's."""
+        return sum(one.nbytes for one in (self.weight, self.bias, self.shift) if one is not None)
+
     def copied(self) -> "Head":
         """A copy in memory of its own, except for the matrices of the tanh layers, which may be the base's."""
         dense = tuple((W, b.clone()) for W, b in self.dense)
-        return replace(self, dense=dense, weight=self.weight.clone(), bias=self.bias.clone())
+        shift = None if self.shift is None else self.shift.clone()
+        return replace(self, dense=dense, weight=self.weight.clone(), bias=self.bias.clone(), shift=shift)
 
 
 @dataclass(frozen=True)

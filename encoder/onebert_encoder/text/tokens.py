@@ -3,11 +3,13 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple, Protocol
 
 import tokenizers
 
 from onebert_store.errors import InvalidInput
+from onebert_store.file.manifest import SIAMESE
 
 Text = str | tuple[str, str]
 Span = tuple[int, int]
@@ -43,15 +45,25 @@ class Tokens:
         type_ids: segment of each token, 0 or 1.
         truncated: whether the text was longer than `max_length`.
         alignment: where the tokens lie in the text, if that was asked for.
+        second: where the second text of a pair begins whose texts are encoded each on its own; 0 for one sequence.
     """
 
     input_ids: list[int]
     type_ids: list[int]
     truncated: bool = False
     alignment: Alignment | None = None
+    second: int = 0
 
     def __len__(self) -> int:
         return len(self.input_ids)
+
+    @cached_property
+    def sequences(self) -> tuple["Tokens", ...]:
+        """What the encoder reads: this input, or each text of a pair whose texts are encoded each on its own."""
+        if not self.second:
+            return (self,)
+        parts = (slice(self.second), slice(self.second, None))
+        return tuple(Tokens(self.input_ids[part], self.type_ids[part]) for part in parts)
 
 
 class Placed(Protocol):
@@ -109,14 +121,29 @@ class Tokenizer:
 
     A text is split once (`split`) and then cut to the length of each task (`fit`, `cut`). Cutting needs neither the
     text nor the library's own truncation, a setting that all threads would share.
+
+    Args:
+        backend: the library's tokenizer.
+        has_types: whether the base tells segments apart.
+        apart: whether each text of a pair is a sequence of its own.
     """
 
-    def __init__(self, backend: tokenizers.Tokenizer, has_types: bool) -> None:
+    def __init__(self, backend: tokenizers.Tokenizer, has_types: bool, apart: bool = False) -> None:
         self._backend = backend
         self._backend.no_truncation()
         self._backend.no_padding()
-        self._has_types = has_types
-        self._templates = [_template(backend.encode(_PROBE)), _template(backend.encode(_PROBE, _PROBE))]
+        self._has_types, self._apart = has_types, apart
+        single = _template(backend.encode(_PROBE))
+        pair = _twice(single) if apart else _template(backend.encode(_PROBE, _PROBE))
+        self._templates = [single, pair]
+
+    def reading(self, pooling: str) -> "Tokenizer":
+        """The tokenizer of tasks with a pooling: pieces from `split` of one are good for any."""
+        return self._siamese if pooling == SIAMESE else self
+
+    @cached_property
+    def _siamese(self) -> "Tokenizer":
+        return Tokenizer(self._backend, self._has_types, apart=True)
 
     def dumps(self) -> str:
         """The tokenizer as JSON, for a process that tokenizes but has no base."""
@@ -163,13 +190,38 @@ class Tokenizer:
     def fit(self, pieces: Pieces, max_length: int) -> Cut:
         """The beginning of an input that fits into `max_length` tokens; a pair loses from its longer half first.
 
+        Where each text of a pair is a sequence of its own, each may have `max_length` tokens.
+
         Raises:
-            InvalidInput: not even the special tokens fit.
+            InvalidInput: not even the special tokens fit, or a single text is where a pair should be.
         """
-        room = max_length - self._templates[len(pieces.lengths) - 1].size
+        room = self._room(len(pieces.lengths), max_length)
         if room < 0:
             raise InvalidInput(f"{max_length} tokens hold not even the special tokens of such an input")
+        if self._apart:
+            return tuple((0, min(length, room)) for length in pieces.lengths)
         return tuple((0, kept) for kept in longest_first(pieces.lengths, room))
+
+    def room_behind(self, before: Sequence[int], max_length: int) -> int:
+        """Pieces of the last text of an input that fit, where the text before it is kept whole; negative if none do.
+
+        Args:
+            before: pieces of the text before it; nothing where there is none.
+            max_length: of a sequence, special tokens included.
+
+        Raises:
+            InvalidInput: a single text is where a pair should be.
+        """
+        room = self._room(len(before) + 1, max_length)
+        if self._apart:
+            return room if max(before) <= room else -1
+        return room - sum(before)
+
+    def _room(self, halves: int, max_length: int) -> int:
+        """Pieces that fit into a sequence beside its special tokens."""
+        if self._apart and halves == 1:
+            raise InvalidInput("this task compares two texts: it takes a pair, not a single text")
+        return max_length - self._templates[0 if self._apart else halves - 1].size
 
     def cut(self, pieces: Pieces, kept: Cut, align: bool = False) -> Tokens:
         """The tokens of the pieces that are kept, with special tokens.
@@ -186,11 +238,8 @@ class Tokenizer:
             input_ids += template.ids[half + 1]
         type_ids = self._type_ids(template, kept) if self._has_types else [0] * len(input_ids)
         alignment = _alignment(pieces.sources, kept, [len(ids) for ids in template.ids]) if align else None
-        return Tokens(input_ids, type_ids, self.measure(pieces, kept)[1], alignment)
-
-    def specials(self, halves: int) -> int:
-        """How many special tokens stand around one text, or around the two of a pair."""
-        return self._templates[halves - 1].size
+        second = self._templates[0].size + kept[0][1] - kept[0][0] if self._apart else 0
+        return Tokens(input_ids, type_ids, self.measure(pieces, kept)[1], alignment, second)
 
     def measure(self, pieces: Pieces, kept: Cut) -> tuple[int, bool]:
         """How many tokens `cut` would give, and whether it would leave pieces out."""
@@ -215,13 +264,14 @@ class CutOnce:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        self._made: dict[tuple[int, Cut], Tokens] = {}
+        self._made: dict[tuple[int, Cut, Tokenizer], Tokens] = {}
 
-    def of(self, pieces: Pieces, kept: Cut) -> Tokens:
-        """The tokens of the pieces that are kept."""
-        key = id(pieces), kept
+    def of(self, pieces: Pieces, kept: Cut, pooling: str) -> Tokens:
+        """The tokens of the pieces that are kept, for tasks with a pooling."""
+        tokenizer = self._tokenizer.reading(pooling)
+        key = id(pieces), kept, tokenizer
         if key not in self._made:
-            self._made[key] = self._tokenizer.cut(pieces, kept)
+            self._made[key] = tokenizer.cut(pieces, kept)
         return self._made[key]
 
 
@@ -261,6 +311,13 @@ def _template(probe: tokenizers.Encoding) -> _Template:
             ids.append([])
             types.append([])
     return _Template(ids, types, half_types, sum(map(len, ids)))
+
+
+def _twice(single: _Template) -> _Template:
+    """The special tokens of a pair of which each text is a sequence of its own."""
+    (before, after), (type_before, type_after) = single.ids, single.types
+    types = [type_before, type_after + type_before, type_after]
+    return _Template([before, after + before, after], types, 2 * single.half_types, 2 * single.size)
 
 
 def _alignment(sources: Sequence[Source], kept: Cut, specials: Sequence[int]) -> Alignment:

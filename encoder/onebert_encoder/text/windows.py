@@ -13,17 +13,17 @@ def window_cuts(tokenizer: Tokenizer, pieces: Pieces, tokens: int, overlap: int)
     They begin where those of Hugging Face tokenizers do (`stride` is `overlap`): each but the last is full.
 
     Args:
-        tokenizer: of the pieces.
+        tokenizer: of the task.
         pieces: an input.
         tokens: of a window, special tokens and the first text of a pair included.
         overlap: tokens that a window shares with the one before it.
 
     Raises:
-        InvalidInput: beside special tokens and the first text there is no room to go on.
+        InvalidInput: beside special tokens and the first text there is no room to go on, or the task takes pairs alone.
         TooLarge: there would be more than `MAX_WINDOWS`.
     """
     *whole, length = pieces.lengths
-    room = tokens - tokenizer.specials(len(pieces.lengths)) - sum(whole)
+    room = tokenizer.room_behind(whole, tokens)
     if length > room and room <= overlap:
         before = "the special tokens and the first text of the pair" if whole else "the special tokens"
         raise InvalidInput(f"a window of {tokens} tokens has no room beside {before} and the overlap of {overlap}")

@@ -5,7 +5,7 @@ import time
 from collections.abc import Awaitable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from onebert_encoder.answering.answer import TASK_TYPES
+from onebert_encoder.answering.answer import kind_of
 from onebert_encoder.answering.asked import Asked
 from onebert_encoder.answering.scores import Logits
 from onebert_encoder.text.tokens import CutOnce, Pieces, Tokenizer
@@ -186,14 +186,14 @@ class Admission:
         if why := refusal(version.facts, asked, pair=len(pieces.ids) > 1):
             raise InvalidInput(why)
         planned = self._plan.expand(pieces, version, self._tokenizer, asked)
-        items = [Item(tokens.of(pieces, one.kept), one.slot) for one in planned]
+        items = [Item(tokens.of(pieces, one.kept, version.facts.pooling), one.slot) for one in planned]
         size.add(version.facts, [len(item.tokens) for item in items])
         return _Expanded(version, number, planned, items)
 
 
 def refusal(facts: Facts, asked: Asked, pair: bool) -> str | None:
     """Why a version does not take such an input, or has nothing that is asked; None where it answers."""
-    kind = TASK_TYPES[facts.task_type]
+    kind = kind_of(facts)
     what = f"{facts.ref} is a {facts.task_type} task and"
     if not kind.takes(pair):
         return f"{what} takes {kind.question}"

@@ -46,7 +46,7 @@ def leave_out(
 
 def _words(pieces: Pieces, reading: Reading, facts: Facts, tokenizer: Tokenizer) -> list[Stretch]:
     """The words of an input that were read."""
-    whole = tuple((0, length) for length in pieces.lengths)
+    whole, tokenizer = tuple((0, length) for length in pieces.lengths), tokenizer.reading(facts.pooling)
     kept = tokenizer.fit(pieces, facts.max_length) if reading.windows is None else whole
     alignment = tokenizer.cut(pieces, kept, align=True).alignment
     return [] if alignment is None else words_of(alignment)

@@ -85,6 +85,7 @@ class Sequences:
     def expand(self, pieces: Pieces, version: Version, tokenizer: Tokenizer, asked: Asked) -> Sequence[Planned]:
         """See Plan."""
         facts = version.facts
+        tokenizer = tokenizer.reading(facts.pooling)
         window = window_of(facts, facts.max_length, asked)
         if window is None:
             kept = tokenizer.fit(pieces, facts.max_length)
@@ -99,6 +100,7 @@ class Sequences:
     def reduce(self, question: Question, computed: Sequence[Computed], tokenizer: Tokenizer) -> Reading:
         """See Plan."""
         facts, pieces = question.facts, question.pieces
+        tokenizer = tokenizer.reading(facts.pooling)
         if computed[0].role == WINDOW:
             return _reduce_windows(question, computed, tokenizer)
         [only] = computed

@@ -136,7 +136,7 @@ class Bank:
         size += sum(self._scales[place].row_bytes for place in row.scales)
         size += sum(branch.nbytes for found in branches.values() for branch in found)
         if row.head is not None:
-            size += row.head.weight.nbytes + row.head.bias.nbytes + _own_dense_bytes(row.head, self._base)
+            size += row.head.nbytes + _own_dense_bytes(row.head, self._base)
         return size
 
     def _forget(self, slot: int) -> None:

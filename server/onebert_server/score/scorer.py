@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow
 import torch
 
-from onebert_encoder.answering.answer import TASK_TYPES
+from onebert_encoder.answering.answer import kind_of
 from onebert_encoder.answering.windows import window_of
 from onebert_encoder.base.base import Base
 from onebert_encoder.maths.fold import fold, to_tensors
@@ -30,6 +30,7 @@ from onebert_server.versions.residency.proof import Proof
 from onebert_store.errors import InvalidInput, OneBertError
 from onebert_store.file import decision
 from onebert_store.file.delta import check
+from onebert_store.file.manifest import Pooling
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,10 +100,9 @@ class Scorer:
         """Tokenizes a window's texts, and lays out its batches; computes nothing."""
         number = {text: i for i, text in enumerate(dict.fromkeys(t for t in window.rows.texts if t is not None))}
         texts = list(number)
-        tokenizer = self.base.tokenizer
-        pieces = tokenizer.split(texts, self._longest, placed=self._placed)
+        pieces = self.base.tokenizer.split(texts, self._longest, placed=self._placed)
         manifests = [task.delta.manifest for task in self._tasks]
-        keys = [(one.max_length, window_of(one, one.max_length)) for one in manifests]
+        keys = [(one.pooling, one.max_length, window_of(one, one.max_length)) for one in manifests]
         read = {key: self._read(pieces, *key) for key in set(keys)}
         kept = [read[key][0] for key in keys]
         return Prepared(
@@ -118,10 +118,10 @@ class Scorer:
         )
 
     def _read(
-        self, pieces: Sequence[Pieces], max_length: int, window: decision.Window | None
+        self, pieces: Sequence[Pieces], pooling: Pooling, max_length: int, window: decision.Window | None
     ) -> tuple[list[Sequence[Cut]], list[bool], dict[int, str]]:
         """What is kept of each text, whether that is less than all of it, and which texts cannot be read so."""
-        tokenizer, refused = self.base.tokenizer, dict[int, str]()
+        tokenizer, refused = self.base.tokenizer.reading(pooling), dict[int, str]()
         fitted = [tokenizer.fit(one, max_length) for one in pieces]
         if window is None:
             short = [tokenizer.measure(*one)[1] for one in zip(pieces, fitted, strict=True)]
@@ -176,12 +176,13 @@ class Scorer:
     def _batches(self, pieces: Sequence[Pieces], kept: Sequence[Sequence[Sequence[Cut]]]) -> list[list[Asked]]:
         """Texts by length; the tasks of a text side by side, so that they share what is equal for them."""
         cuts = CutOnce(self.base.tokenizer)
+        poolings = [task.delta.manifest.pooling for task in self._tasks]
         starts = [first_places(of_task) for of_task in kept]
         batches: list[list[Asked]] = [[]]
         room = self._batch_tokens
         for text in sorted(range(len(pieces)), key=lambda text: sum(map(len, pieces[text].ids))):
             asked = [
-                Asked(Item(cuts.of(pieces[text], one), slot), task, starts[task][text] + place)
+                Asked(Item(cuts.of(pieces[text], one, poolings[task]), slot), task, starts[task][text] + place)
                 for task, slot in enumerate(self._slots)
                 for place, one in enumerate(kept[task][text])
             ]
@@ -237,6 +238,6 @@ def require_takes(tasks: Sequence[ScoredTask], pair: bool) -> None:
         InvalidInput: names the task, and what it takes.
     """
     for task in tasks:
-        kind = TASK_TYPES[task.delta.manifest.task_type]
+        kind = kind_of(task.delta.manifest)
         if not kind.takes(pair):
             raise InvalidInput(f"{task.name} is a {task.delta.manifest.task_type} task and takes {kind.question}")

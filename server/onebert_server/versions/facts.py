@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from onebert_store.file.decision import Decision
-from onebert_store.file.manifest import PER_TOKEN, TaskType
+from onebert_store.file.manifest import PER_TOKEN, Pooling, TaskType
 
 if TYPE_CHECKING:
     # A front end knows facts, and not the registry.
@@ -22,6 +22,7 @@ class Facts:
         task_type: how its logits are read.
         labels: names of the outputs.
         max_length: tokens that an input is cut to.
+        pooling: what its head reads.
         decision: how answers are read from its logits where the task type's own way is not meant.
     """
 
@@ -31,6 +32,7 @@ class Facts:
     task_type: TaskType
     labels: list[str]
     max_length: int
+    pooling: Pooling
     decision: Decision | None = None
 
     @classmethod
@@ -39,8 +41,8 @@ class Facts:
         manifest = record.manifest
         # Names that many versions share are one object.
         labels = [sys.intern(label) for label in manifest.labels]
-        kind, most = manifest.task_type, manifest.max_length
-        return cls(record.task, record.version, record.digest, kind, labels, most, manifest.decision)
+        reads = manifest.task_type, labels, manifest.max_length, manifest.pooling, manifest.decision
+        return cls(record.task, record.version, record.digest, *reads)
 
     @cached_property
     def ref(self) -> str:

@@ -33,7 +33,7 @@ def overflowing(client):
     size = spec().hidden_size
     pooled = Task("frozen", labels=size)
     pooled.tensors |= {"head.weight": np.eye(size, dtype=np.float32), "head.bias": np.zeros(size, np.float32)}
-    probes = golden_tokens(load_base(str(tiny_base())), MAX_LENGTH, per_token=False)
+    probes = golden_tokens(load_base(str(tiny_base())), MAX_LENGTH, "mean")
     seen = np.stack([pooled.reference.logits(one.input_ids, one.type_ids).numpy().ravel() for one in probes])
     here = pooled.logits(TEXT).ravel()
     across = here - np.linalg.pinv(seen) @ (seen @ here)

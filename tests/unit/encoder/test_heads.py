@@ -22,6 +22,7 @@ TOLERANCE = 1e-4
 TASKS = [
     *(("none", kind) for kind in ("bitfit", "frozen", "spafit", "layernorm", "lora")),
     *(("mean", "bitfit"), ("cls", "frozen"), ("mean", "spafit"), ("cls", "lora")),
+    *(("siamese", "bitfit"), ("siamese", "frozen"), ("siamese", "everything")),
 ]
 
 
@@ -60,13 +61,21 @@ def random_texts(family: str, count: int, seed: int) -> list[Tokens]:
     return [Tokens(rng.integers(5, base(family).config.vocab_size, n).tolist(), [0] * n) for n in lengths]
 
 
+@cache
+def in_two(text: Tokens) -> Tokens:
+    """The same tokens as a pair whose texts are encoded each on its own; one token becomes two."""
+    ids = text.input_ids if len(text) > 1 else text.input_ids * 2
+    return Tokens(ids, [0] * len(ids), second=1 + len(ids) // 3)
+
+
 def check(family: str, texts: list[Tokens], rows: list[int], share: bool) -> None:
     z = zoo(family)
+    texts = [in_two(one) if TASKS[row - 1][0] == "siamese" else one for one, row in zip(texts, rows, strict=True)]
     parts = [z.parts[row] for row in rows] if share else None
     with torch.inference_mode():
         ours = compute_logits(base(family), z.rows, pack(base(family), texts, rows, parts))
     for text, row, logits in zip(texts, rows, ours, strict=True):
-        wanted = z.references[row - 1].logits(text.input_ids, text.type_ids)
+        wanted = z.references[row - 1].logits(text.input_ids, text.type_ids, text.second)
         assert wanted.dim() == 1 + (TASKS[row - 1][0] == "none")
         assert logits.dtype == torch.float32
         torch.testing.assert_close(logits, wanted, rtol=0, atol=TOLERANCE)
@@ -88,17 +97,25 @@ def test_logits_of_texts_that_go_to_many_tasks_are_the_plain_models(family: str)
     check(family, [texts[0]] * len(only_tokens), only_tokens, share=True)
 
 
-def test_gradients_of_a_token_task_are_the_plain_models() -> None:
-    values = far_delta(base().spec, "bitfit", "none", labels=3, seed=4)
+@pytest.mark.parametrize("pooling", ["none", "siamese"])
+def test_gradients_of_tokens_and_of_pairs_are_the_plain_models(pooling: str) -> None:
+    values = far_delta(base().spec, "bitfit", pooling, labels=3, seed=4)
     leaves = {name: torch.from_numpy(value).requires_grad_() for name, value in values.items()}
     texts = random_texts("bert", 5, seed=3)
-    ours = compute_logits(base(), stack_rows(base(), [fold(base(), leaves, "none")]), pack(base(), texts, [0] * 5))
+    if pooling == "siamese":
+        texts = [in_two(text) for text in texts]
+    ours = compute_logits(base(), stack_rows(base(), [fold(base(), leaves, pooling)]), pack(base(), texts, [0] * 5))
     weights = [torch.randn(logits.shape, generator=torch.Generator().manual_seed(5)) for logits in ours]
     torch.stack([(w * logits).sum() for w, logits in zip(weights, ours, strict=True)]).sum().backward()
-    reference = Reference(tiny_base("bert"), values, "none")
+    reference = Reference(tiny_base("bert"), values, pooling)
     for tensor in reference.tensors.values():
         tensor.requires_grad_()
-    theirs = [reference.differentiable_logits(text.input_ids, text.type_ids) for text in texts]
+    theirs = [
+        reference.differentiable_siamese_logits(text.input_ids[: text.second], text.input_ids[text.second :])
+        if text.second
+        else reference.differentiable_logits(text.input_ids, text.type_ids)
+        for text in texts
+    ]
     torch.stack([(w * logits).sum() for w, logits in zip(weights, theirs, strict=True)]).sum().backward()
     own = dict(reference.model.named_parameters())
     for name, leaf in leaves.items():
@@ -119,7 +136,7 @@ def test_many_labels_and_many_tasks_take_one_product_a_task_with_the_same_answer
     pooled = torch.randn(30, 32, generator=generator)
     batch = pack(base(), [Tokens([5], [0])] * 30, [1] * 30)
     for some in (chosen[:6], chosen):
-        logits = classify(some, replace(batch, first=np.arange(len(some))), pooled)
+        logits = classify(some, replace(batch, first=np.arange(len(some)), inputs=list(range(len(some)))), pooled)
         for head, x, got in zip(some, pooled, logits, strict=False):
             torch.testing.assert_close(got, head.weight @ x + head.bias, rtol=0, atol=1e-4)
 

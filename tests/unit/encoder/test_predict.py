@@ -17,7 +17,7 @@ def base() -> Base:
 
 
 def test_golden_sequences_are_fixed_and_fit_the_task() -> None:
-    first, second = golden_tokens(base(), 32, per_token=False), golden_tokens(base(), 32, per_token=False)
+    first, second = golden_tokens(base(), 32, "mean"), golden_tokens(base(), 32, "mean")
     assert [text.input_ids for text in first] == [text.input_ids for text in second]
     assert max(map(len, first)) == 32
     assert max(max(text.input_ids) for text in first) < base().config.vocab_size

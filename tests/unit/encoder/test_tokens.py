@@ -108,6 +108,32 @@ def test_tokens_lie_where_hugging_face_says(family: str, text: Any, max_length: 
         end[half] = stop
 
 
+@given(family=st.sampled_from(["bert", "roberta"]), pair=st.tuples(spaced, spaced), max_length=st.integers(5, 40))
+def test_texts_of_a_siamese_pair_are_each_what_hugging_face_makes_of_it_alone(
+    family: str, pair: tuple[str, str], max_length: int
+) -> None:
+    ours, theirs = both(family)
+    tokens = ours.reading("siamese").encode([pair], max_length, align=True)[0]
+    whole = [theirs(half)["input_ids"] for half in pair]
+    cut = [theirs(half, truncation=True, max_length=max_length)["input_ids"] for half in pair]
+    assert [one.input_ids for one in tokens.sequences] == cut
+    assert tokens.input_ids == [token for half in cut for token in half]
+    assert tokens.type_ids == [0] * len(tokens)
+    assert tokens.truncated == (whole != cut)
+    assert tokens.alignment is not None
+    assert len(tokens.alignment.offsets) == len(tokens)
+    for (start, end), half in zip(tokens.alignment.offsets, tokens.alignment.sequences, strict=True):
+        assert start == end or pair[half or 0][start:end].strip() == pair[half or 0][start:end]
+    # Tokens of the second text say so.
+    assert {half for half in tokens.alignment.sequences[: tokens.second] if half is not None} <= {0}
+    assert {half for half in tokens.alignment.sequences[tokens.second :] if half is not None} <= {1}
+
+
+def test_a_single_text_is_no_siamese_pair() -> None:
+    with pytest.raises(InvalidInput, match="takes a pair, not a single text"):
+        both("bert")[0].reading("siamese").encode(["good"], 20)
+
+
 def test_alignment_is_made_only_where_it_is_asked_for() -> None:
     ours, _ = both("bert")
     text = "the refund of a parcel"

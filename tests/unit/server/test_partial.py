@@ -118,7 +118,7 @@ def test_a_request_that_ends_before_its_questions_begin_holds_no_version(parts):
 
 
 def test_a_question_that_is_too_large_takes_no_room_from_those_after_it():
-    facts = Facts("tags", 1, "digest", "token", [f"label {i}" for i in range(512)], 512)
+    facts = Facts("tags", 1, "digest", "token", [f"label {i}" for i in range(512)], 512, "none")
     size = AnswerSize(PLAIN)
     with pytest.raises(TooLarge):
         size.add(facts, [512] * 100)

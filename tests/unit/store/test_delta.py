@@ -28,12 +28,25 @@ def with_tensors(**shapes):
         ({}, {"lora_A." + MIDDLE.format(1): (4, 4), "lora_B." + MIDDLE.format(1): (8, 4)}),
         ({}, {"head.dense.weight": (4, 4), "head.dense.bias": (4,)}),
         ({"pooling": "pooler"}, {"delta.pooler.dense.bias": (4,)}),
+        ({"pooling": "siamese"}, {"head.weight": (2, 17)}),
         ({"golden": {"input_ids": [[0, 49], [1] * 16], "logits": [[0.0, 0.5]] * 2}}, {}),
     ],
-    ids=["full", "no-delta", "no-lora", "highest-rank", "dense", "pooler", "golden"],
+    ids=["full", "no-delta", "no-lora", "highest-rank", "dense", "pooler", "siamese", "golden"],
 )
 def test_what_fits_is_accepted(changes, tensors):
     check(tiny_delta.make_delta(tensors=with_tensors(**tensors), **changes), SPEC)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "message"),
+    [
+        ({}, r"head.weight is \[2, 4\], not \[2, 17\]"),
+        ({"head.weight": (2, 17), "head.dense.weight": (4, 4), "head.dense.bias": (4,)}, "not tensors of this base"),
+    ],
+)
+def test_a_head_on_pairs_reads_four_times_the_width_and_one(tensors, message):
+    with pytest.raises(TensorMismatch, match=message):
+        check(tiny_delta.make_delta(tensors=with_tensors(**tensors), pooling="siamese"), SPEC)
 
 
 @pytest.mark.parametrize(

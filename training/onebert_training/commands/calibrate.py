@@ -22,7 +22,7 @@ from onebert_training.data.examples import Split
 from onebert_training.data.options import ReadOptions
 from onebert_training.data.texts import load_texts
 from onebert_training.device import load_on
-from onebert_training.fit.evaluation import predict_delta
+from onebert_training.fit.evaluation import predict_delta, tokenize
 from onebert_training.insight.calibration import Calibrated, calibrate, check_task, targets_of
 from onebert_training.insight.intervals import CONFIDENCE, Flags, Floats
 
@@ -103,8 +103,7 @@ def _doubts(manifest: Manifest, data: str, split: str) -> list[str]:
 
 def _logits(base: Base, delta: Delta, texts: Sequence[Text]) -> Floats:
     """[texts, labels]."""
-    tokens = base.tokenizer.encode(texts, delta.manifest.max_length)
-    return np.stack(predict_delta(base, delta, tokens)).astype(np.float64)
+    return np.stack(predict_delta(base, delta, tokenize(base, delta.manifest, texts))).astype(np.float64)
 
 
 def _gold(examples: Split, labels: int) -> Flags:

@@ -25,6 +25,7 @@ from onebert_training.data.dataset import load_split
 from onebert_training.data.options import ReadOptions
 from onebert_training.data.splitting import SPLIT_SEED, subset
 from onebert_training.device import load_on
+from onebert_training.fit.evaluation import tokenize
 from onebert_training.fit.features import BATCH_TOKENS, token_batches
 from onebert_training.insight.evaluated import deciding_metric
 from onebert_training.tasks.objective import Logits, Objective
@@ -100,7 +101,7 @@ def explain_text(
 def _removed_for_text(loaded: Loaded, text: Text, whole: Prediction) -> list[dict[str, Any]]:
     """What the score of the answer's label loses without each part of the delta."""
     manifest = loaded.delta.manifest
-    tokens = loaded.base.tokenizer.encode([text], manifest.max_length)
+    tokens = tokenize(loaded.base, manifest, [text])
     found = []
     for removed, [logits] in zip(loaded.removed, loaded.rows.logits(tokens), strict=True):
         if not logits.isfinite().all():
@@ -130,7 +131,7 @@ def explain_data(
     )
     name, examples = labeled.name, subset(labeled.split, manifest.task_type, most, SPLIT_SEED)
     objective = OBJECTIVES[manifest.task_type](manifest.labels)
-    tokens = loaded.base.tokenizer.encode(examples.texts, manifest.max_length, align=manifest.per_token)
+    tokens = tokenize(loaded.base, manifest, examples.texts)
     with console.busy(f"computing {len(examples):,} rows without each of {len(loaded.removed) - 1} parts"):
         logits = _logits(loaded, tokens)
     losses = _losses(objective, objective.targets(examples, tokens), logits)

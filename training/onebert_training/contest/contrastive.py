@@ -19,6 +19,7 @@ from onebert_encoder.base.base import Base
 from onebert_encoder.maths.fold import fold
 from onebert_encoder.maths.rows import Row
 from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT
+from onebert_store.file.manifest import head_width
 from onebert_training.fit.run import Run
 
 TEMPERATURE = 0.1
@@ -43,7 +44,7 @@ class ContrastiveRun(Run):
 
     def _identity(self) -> dict[str, Tensor]:
         """A head that gives what it reads."""
-        size, device = self.base.spec.hidden_size, self.base.device
+        size, device = head_width(self.pooling, self.base.spec.hidden_size), self.base.device
         return {HEAD_WEIGHT: torch.eye(size, device=device), HEAD_BIAS: torch.zeros(size, device=device)}
 
     def batch_at(self, step: int) -> NDArray[np.int64]:
@@ -66,7 +67,7 @@ class ContrastiveRun(Run):
 
     def loss(self, logits: Sequence[Tensor], rows: Sequence[int]) -> Tensor:
         """The mean cross-entropy of some rows, and the contrast of their vectors."""
-        size = self.base.spec.hidden_size
+        size = head_width(self.pooling, self.base.spec.hidden_size)
         outputs = torch.stack(list(logits))
         gold = torch.stack([self.targets["train"][row] for row in rows]).to(outputs.device)
         # Batches have the labels alike already: class weights would count rare ones twice.

@@ -47,6 +47,11 @@ class Dataset:
     notes: tuple[str, ...] = ()
     held_out: bool = False
 
+    @property
+    def has_pairs(self) -> bool:
+        """Whether an example is two texts."""
+        return not isinstance(self.splits["train"].texts[0], str)
+
     @cached_property
     def digest(self) -> str:
         """`sha256:…` over task type, labels and every example of every split."""

@@ -12,8 +12,9 @@ from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.fold import fold, to_tensors
 from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import Row, stack_rows
-from onebert_encoder.text.tokens import Tokens
+from onebert_encoder.text.tokens import Text, Tokens
 from onebert_store.file.delta import Delta
+from onebert_store.file.manifest import Manifest
 from onebert_training.fit.features import Features, Inputs, token_batches
 from onebert_training.tasks.metrics import check_finite
 
@@ -39,6 +40,12 @@ def predict(base: Base, row: Row, features: Features, inputs: Sequence[int] | No
             activations = joined(features.take(chosen))
             logits.update(zip(chosen, compute_logits(base, rows, batch, activations=activations), strict=True))
         return [logits[i].cpu().numpy() for i in asked]
+
+
+def tokenize(base: Base, manifest: Manifest, texts: Sequence[Text]) -> list[Tokens]:
+    """The tokens of inputs as a delta reads them; for a task that answers with offsets, with their places."""
+    tokenizer = base.tokenizer.reading(manifest.pooling)
+    return tokenizer.encode(texts, manifest.max_length, align=manifest.per_token)
 
 
 def predict_delta(base: Base, delta: Delta, tokens: Sequence[Tokens]) -> list[Logits]:

@@ -15,9 +15,9 @@ from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.encode import encode
 from onebert_encoder.maths.fold import fold
 from onebert_encoder.maths.heads import pool
-from onebert_encoder.maths.predict import tokens_of_ids
 from onebert_encoder.maths.rows import stack_rows
 from onebert_encoder.text.tokens import Tokens
+from onebert_store.file.manifest import SIAMESE
 
 BATCH_TOKENS = 4096  # more is not faster on a CPU
 MAX_KEPT_BYTES = 1 << 30
@@ -51,7 +51,7 @@ class Features:
     together, and an interrupted run, which asks for its examples in another order, must get the same bits.
 
     Attributes:
-        tokens: the sequences that enter layer `low`; above the last layer each text is pooled into one token.
+        tokens: the inputs that enter layer `low`; above the last layer each sequence is pooled into one token.
         low: the layer that is entered; 0 means the embeddings, which need no activations.
         seconds: time spent on activations that were kept, which is spent once for each example.
     """
@@ -59,7 +59,7 @@ class Features:
     def __init__(self, base: Base, tokens: Sequence[Tokens], low: int, pooling: str) -> None:
         self._base, self._texts, self.low = base, tokens, low
         self._pooling = pooling if pooling not in ("", "none") else None
-        self.tokens = [tokens_of_ids([0]) for _ in tokens] if self._pooling else tokens
+        self.tokens = [_pooled(text) for text in tokens] if self._pooling else tokens
         self._ends = np.cumsum([len(text) for text in self.tokens])
         self._bare = stack_rows(base, [fold(base, {})]) if low else None
         size = int(self._ends[-1]) * base.config.hidden_size * (4 if self._pooling else base.dtype.itemsize)
@@ -107,10 +107,16 @@ class Features:
         batch = pack(self._base, texts, [0] * len(texts), layers=range(self.low))
         x = encode(self._base, self._bare, batch)
         if self._pooling:
-            pooled = pool(batch.first, batch.lengths, x, [self._pooling == "mean"] * len(texts))
-            return list(torch.split(pooled, 1))
-        starts = batch.first.tolist()
-        return [x[start : start + len(text)] for start, text in zip(starts, texts, strict=True)]
+            mean = [self._pooling in ("mean", SIAMESE)] * len(batch.lengths)
+            pooled = pool(batch.first, batch.lengths, x, mean)
+            return list(torch.split(pooled, [len(text.sequences) for text in texts]))
+        return batch.of_inputs(x)
+
+
+def _pooled(text: Tokens) -> Tokens:
+    """What stands for a text that is pooled already: one token of each sequence."""
+    count = len(text.sequences)
+    return Tokens([0] * count, [0] * count, second=count - 1)
 
 
 def token_batches(order: Sequence[int], tokens: Sequence[Tokens], most: int = BATCH_TOKENS) -> list[list[int]]:

@@ -13,7 +13,7 @@ from onebert_encoder.base.base import Base
 from onebert_encoder.maths.fold import fold
 from onebert_store.errors import NotFinite
 from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT
-from onebert_store.file.manifest import Pooling
+from onebert_store.file.manifest import Pooling, head_width
 from onebert_training.data.dataset import Dataset
 from onebert_training.data.splitting import SPLIT_SEED, even_order
 from onebert_training.fit.evaluation import predict
@@ -80,7 +80,7 @@ class Frozen:
         return Seen(self._data.splits[split], self._splits[split].tokens, self._targets[split], ())
 
     def _with_vectors(self, seen: Seen, inputs: Inputs, pooling: Pooling) -> Seen:
-        size, device = self._base.spec.hidden_size, self._base.device
+        size, device = head_width(pooling, self._base.spec.hidden_size), self._base.device
         # A head that hands on what it reads: with the base's pooler that is the pooler's output.
         bare = {HEAD_WEIGHT: torch.eye(size, device=device), HEAD_BIAS: torch.zeros(size, device=device)}
         features = inputs.features(self._base.config.num_layers, pooling)

@@ -6,7 +6,7 @@ import torch
 
 from onebert_encoder.base.base import Base
 from onebert_store.errors import InvalidData
-from onebert_store.file.manifest import PER_TOKEN
+from onebert_store.file.manifest import PER_TOKEN, SIAMESE, Pooling
 from onebert_training.data.dataset import Dataset
 from onebert_training.fit.features import Inputs
 from onebert_training.fit.frozen import Frozen
@@ -21,24 +21,40 @@ class TaskInputs:
         base: gives the tokenizer and the lower layers.
         data: the examples.
         max_length: in tokens; at most the base's own.
+        siamese: whether each text of a pair is encoded on its own.
 
     Attributes:
         objective: targets, loss and metrics.
-        targets: by split, the tensors that the loss compares logits with.
     """
 
-    def __init__(self, base: Base, data: Dataset, max_length: int) -> None:
-        self.base, self.data = base, data
+    def __init__(self, base: Base, data: Dataset, max_length: int, siamese: bool = False) -> None:
+        self.base, self.data, self.siamese = base, data, siamese
         self.max_length, self._asked_length = min(max_length, base.spec.max_length), max_length
-        per_token = data.task_type in PER_TOKEN
-        self.splits = {
-            name: Inputs(base, base.tokenizer.encode(split.texts, self.max_length, align=per_token))
-            for name, split in data.splits.items()
-        }
         self.objective = OBJECTIVES[data.task_type](data.labels, data.splits["train"])
-        self.targets = {
-            name: self.objective.targets(split, self.splits[name].tokens) for name, split in data.splits.items()
+
+    @cached_property
+    def splits(self) -> dict[str, Inputs]:
+        """The tokens of each split."""
+        tokenizer = self.base.tokenizer.reading(SIAMESE) if self.siamese else self.base.tokenizer
+        per_token = self.data.task_type in PER_TOKEN
+        return {
+            name: Inputs(self.base, tokenizer.encode(split.texts, self.max_length, align=per_token))
+            for name, split in self.data.splits.items()
         }
+
+    @cached_property
+    def targets(self) -> dict[str, list[torch.Tensor]]:
+        """By split, the tensors that the loss compares logits with."""
+        splits = self.data.splits.items()
+        return {name: self.objective.targets(split, self.splits[name].tokens) for name, split in splits}
+
+    def reading(self, pooling: Pooling) -> "TaskInputs":
+        """The same data as runs with a pooling read it."""
+        return self._apart if pooling == SIAMESE else self
+
+    @cached_property
+    def _apart(self) -> "TaskInputs":
+        return self if self.siamese else TaskInputs(self.base, self.data, self._asked_length, siamese=True)
 
     def check_targets(self) -> None:
         """Refuses data if cutting inputs to `max_length` has left a split without any target.

@@ -20,7 +20,15 @@ from onebert_store.errors import InvalidSettings, TooLarge
 from onebert_store.file.decision import Decision
 from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT, SPARSE_VALUE
 from onebert_store.file.format import MAX_FILE_BYTES, MAX_HEADER_BYTES
-from onebert_store.file.manifest import PER_TOKEN, Manifest, Pooling, format_for, parse_manifest
+from onebert_store.file.manifest import (
+    PER_TOKEN,
+    SIAMESE,
+    Manifest,
+    Pooling,
+    format_for,
+    head_width,
+    parse_manifest,
+)
 from onebert_store.file.strict_json import shown
 from onebert_training.data.checks import listed
 from onebert_training.fit.evaluation import Logits, predict
@@ -64,14 +72,15 @@ class Run:
     def __init__(
         self, inputs: TaskInputs, settings: Settings, task: str, rows: NDArray[np.int64] | None = None
     ) -> None:
-        self.inputs, self.settings, self.task = inputs, settings, task
+        self.settings, self.task = settings, task
         self.base, self.data = inputs.base, inputs.data
         data, spec = self.data, self.base.spec
-        self.pooling = self._pooling()
         self.method = parse_method(settings.method)
+        self.pooling = self._pooling(of_exact_head=self.method.exact or settings.start == "head")
+        self.inputs = inputs = inputs.reading(self.pooling)
         self.plan: Plan = self.method.plan(self.base.anatomy, self.pooling, spec.num_parameters)
         self.delta_parameters = self.plan.num_parameters
-        self.head_parameters = len(data.labels) * (spec.hidden_size + 1)
+        self.head_parameters = len(data.labels) * (head_width(self.pooling, spec.hidden_size) + 1)
         self.percent = 100 * self.delta_parameters / spec.num_parameters
         self.objective = inputs.objective if settings.class_weight is None else inputs.weighted
         self.targets = inputs.targets
@@ -96,13 +105,19 @@ class Run:
         """The same run on some of its training rows."""
         return type(self)(self.inputs, self.settings, self.task, rows)
 
-    def _pooling(self) -> Pooling:
-        """What the head reads; a pooling that the task type or the base has not is refused."""
+    def _pooling(self, of_exact_head: bool) -> Pooling:
+        """What the head reads; a pooling that the task type or the base has not is refused.
+
+        Of a pair the frozen base says most where it reads each text on its own (docs/decisions/0054-pairs.md).
+        """
         kind = self.data.task_type
-        pooling: Pooling = self.settings.pooling or ("none" if kind in PER_TOKEN else "mean")
+        usual: Pooling = SIAMESE if of_exact_head and self.data.has_pairs else "mean"
+        pooling: Pooling = self.settings.pooling or ("none" if kind in PER_TOKEN else usual)
         possible = ("none",) if kind in PER_TOKEN else self.base.spec.poolings
         if pooling not in possible:
             raise InvalidSettings(f"the pooling of a {kind} task here is {' or '.join(possible)}, not {pooling}")
+        if pooling == SIAMESE and not self.data.has_pairs:
+            raise InvalidSettings("siamese pooling compares the two texts of a pair, and this data has single texts")
         return pooling
 
     def _require_exact_head(self) -> None:
@@ -172,7 +187,8 @@ class Run:
             NotFinite: the base's vectors are not finite numbers.
         """
         most = int(YARDSTICK_SHARE * self.schedule.steps * self.settings.batch_size)
-        return self.inputs.frozen.yardsticks(self.objective, self.pooling, self.metric, most)
+        pooling = self._pooling(of_exact_head=True)
+        return self.inputs.reading(pooling).frozen.yardsticks(self.objective, pooling, self.metric, most)
 
     def features(self, split: str) -> Features:
         """What the lowest trained layer reads of a split."""

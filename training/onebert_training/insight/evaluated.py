@@ -14,7 +14,7 @@ from onebert_store.errors import InvalidInput
 from onebert_store.file.delta import Delta
 from onebert_store.file.manifest import Manifest
 from onebert_training.data.dataset import Labeled, digest_of
-from onebert_training.fit.evaluation import Logits, predict_delta
+from onebert_training.fit.evaluation import Logits, predict_delta, tokenize
 from onebert_training.insight.abstaining import has_probabilities, unknown_facts
 from onebert_training.insight.answers import Answers, read_answers
 from onebert_training.insight.findings import findings, interval_of
@@ -60,7 +60,7 @@ def evaluate_delta(
         raise InvalidInput("unknown texts are told apart by single_label and multi_label tasks with probabilities")
     objective = OBJECTIVES[manifest.task_type](manifest.labels)
     started = time.perf_counter()
-    tokens = base.tokenizer.encode(examples.texts, manifest.max_length, align=manifest.per_token)
+    tokens = tokenize(base, manifest, examples.texts)
     logits = predict_delta(base, delta, tokens)
     counted = _selected(logits, manifest) if manifest.task_type == "multi_label" else logits
     scores = objective.evaluate(examples, tokens, counted)
@@ -104,7 +104,7 @@ def _unknown(base: Base, delta: Delta, known: Sequence[Logits], texts: Sequence[
     """How well texts that no label is for are told from those with the logits `known`; None where there are none."""
     if not texts:
         return None
-    others = predict_delta(base, delta, base.tokenizer.encode(texts, delta.manifest.max_length))
+    others = predict_delta(base, delta, tokenize(base, delta.manifest, texts))
     here, away = (np.stack(one).astype(np.float64) for one in (known, others))
     return unknown_facts(here, away, delta.manifest)
 

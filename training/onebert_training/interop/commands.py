@@ -12,7 +12,7 @@ from onebert_store.command import console
 from onebert_store.errors import BaseNotFound, InvalidInput, InvalidSettings
 from onebert_store.file.delta import check
 from onebert_store.file.format import load, save
-from onebert_store.file.manifest import TaskType
+from onebert_store.file.manifest import SIAMESE, TaskType
 from onebert_training.interop.checkpoint.importing import Imported, import_checkpoint
 from onebert_training.interop.checkpoint.options import CheckpointOptions
 from onebert_training.interop.decided import left_to_callers, without_temperature
@@ -122,6 +122,10 @@ def run_export(
     if onnx is not None:
         require_onnx()
     delta = load(file)
+    if delta.manifest.pooling == SIAMESE:
+        raise InvalidInput(
+            "no class of Hugging Face's libraries compares two texts as this task does: onebert serve does"
+        )
     record: dict[str, Any] = {"out": str(folder), "digest": delta.digest}
     with console.busy("loading the base and converting"):
         loaded = load_base(base)

@@ -6,6 +6,7 @@ from difflib import get_close_matches
 
 from onebert_encoder.base.anatomy import Anatomy
 from onebert_store.errors import InvalidMethod
+from onebert_store.file.manifest import Pooling
 from onebert_training.methods import rules
 from onebert_training.methods.grammar import AUTO, plain
 from onebert_training.methods.plan import Plan
@@ -28,7 +29,12 @@ class Method:
     text: str
     terms: tuple[Term, ...]
 
-    def plan(self, anatomy: Anatomy, pooling: str, num_parameters: int) -> Plan:
+    @property
+    def exact(self) -> bool:
+        """Whether the head is found exactly, without a step."""
+        return any(term.exact for term in self.terms)
+
+    def plan(self, anatomy: Anatomy, pooling: Pooling, num_parameters: int) -> Plan:
         """Applies the rules to a base.
 
         The default learning rate is the smallest of the terms'. Above a hidden size of 384 it falls in proportion to
@@ -36,7 +42,7 @@ class Method:
 
         Args:
             anatomy: the base's parts.
-            pooling: with `pooler` the pooler's bias can be trained.
+            pooling: what the head reads; with `pooler` the pooler's bias can be trained.
             num_parameters: parameters of the base, of which a share such as `0.1%` is taken.
 
         Raises:
@@ -53,8 +59,9 @@ class Method:
             trainables=tuple(trainable for _, trainables, _ in made for trainable in trainables),
             weights=next((weights for _, _, weights in made if weights), None),
             reinit=any(term.reinit for term in self.terms),
+            pooling=pooling,
             learning_rate=min(term.learning_rate for term in self.terms),
-            exact=any(term.exact for term in self.terms),
+            exact=self.exact,
         )
         if plan.trains_head_alone:
             return plan

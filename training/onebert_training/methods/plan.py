@@ -10,6 +10,7 @@ from torch import Tensor
 from onebert_encoder.base.anatomy import Module, Parameter
 from onebert_encoder.base.base import Base
 from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT, POOLER_SYMBOL
+from onebert_store.file.manifest import Pooling, head_width
 from onebert_training.methods.rules import HEAD_LEARNING_RATE
 from onebert_training.methods.trainables import Tensors, Trainable
 from onebert_training.methods.weights import Weights, reinitialized
@@ -27,6 +28,7 @@ class Plan:
         trainables: differences that a delta holds and `fold` reads.
         weights: a method's change of the base's own weights; None for most methods.
         reinit: whether the base starts with random weights instead of pretrained ones.
+        pooling: what the head reads.
         learning_rate: a good default for what this method trains at the base's width.
         exact: whether the head is found exactly, without a step.
     """
@@ -35,6 +37,7 @@ class Plan:
     trainables: tuple[Trainable, ...]
     weights: Weights | None
     reinit: bool
+    pooling: Pooling
     learning_rate: float
     exact: bool = False
 
@@ -104,7 +107,8 @@ class Plan:
             leaves |= trainable.init(params, generator)
         if self.weights:
             leaves |= self.weights.start(params, generator)
-        leaves[HEAD_WEIGHT] = torch.empty(num_labels, base.spec.hidden_size).normal_(0, 0.02, generator=generator)
+        width = head_width(self.pooling, base.spec.hidden_size)
+        leaves[HEAD_WEIGHT] = torch.empty(num_labels, width).normal_(0, 0.02, generator=generator)
         leaves[HEAD_BIAS] = torch.zeros(num_labels)
         constants = {f"{FRESH}{name}": value.to(base.device) for name, value in fresh.items()}
         return constants | {

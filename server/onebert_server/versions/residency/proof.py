@@ -38,10 +38,10 @@ class Proof:
         """The proof of a delta on a base, in its precision."""
         manifest, golden = delta.manifest, delta.manifest.golden
         if golden is None:
-            return cls(golden_tokens(base, manifest.max_length, manifest.per_token), None, 0.0)
+            return cls(golden_tokens(base, manifest.max_length, manifest.pooling), None, 0.0)
         bias = delta.tensors[HEAD_BIAS].astype(np.float64).tolist()
         tolerance = golden_tolerance(base.precision, golden.logits, bias)
-        return cls([tokens_of_ids(ids) for ids in golden.input_ids], golden, tolerance)
+        return cls([tokens_of_ids(ids, manifest.pooling) for ids in golden.input_ids], golden, tolerance)
 
     def begin(self, engine: Engine, slot: int) -> Future[list[Logits]]:
         """Puts the sequences into the engine's queue, where they are let in whatever waits.
