@@ -1,0 +1,121 @@
+"""Trainings on pairs: what each head reads, whose answers are the plain model's, and what is compared with what."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bases import Reference, tiny_base
+from onebert_encoder.maths.fold import fold, to_tensors
+from onebert_store.errors import InvalidInput, InvalidSettings
+from onebert_store.file.format import save
+from onebert_store.tables.columns import Columns
+from onebert_training.contest.contest import train_kept
+from onebert_training.contest.few import make_run, train_judged
+from onebert_training.data.dataset import load_dataset
+from onebert_training.data.options import DataOptions
+from onebert_training.fit.evaluation import predict, predict_delta, tokenize
+from onebert_training.fit.inputs import TaskInputs
+from onebert_training.fit.loop import train
+from onebert_training.fit.run import Run
+from onebert_training.fit.settings import Settings
+from onebert_training.interop.commands import run_export
+from onebert_training.prepared import prepare
+
+QUICK = Settings(epochs=4, batch_size=8, learning_rate=5e-3)
+SIZES = {"train": 48, "validation": 20, "test": 12}
+
+
+@pytest.fixture(scope="module")
+def pair_folder(tmp_path_factory):
+    """Pairs of praise or complaint, of which it is asked whether both are the same."""
+    path = tmp_path_factory.mktemp("pairs")
+    for split, count in SIZES.items():
+        rows = []
+        for i in range(count):
+            one, other = ("good", "bad")[i % 2], ("good", "bad")[i // 2 % 2]
+            rows.append(f"the parcel was very {one} {i},my order of {i} was {other},{'yes' if one == other else 'no'}")
+        (path / f"{split}.csv").write_text("\n".join(["text,text_pair,label", *rows]) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def pairs(pair_folder):
+    return load_dataset(str(pair_folder), Columns())
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory, pair_folder):
+    """Two dozen pairs, all of which are trained on."""
+    path = tmp_path_factory.mktemp("few")
+    rows = (pair_folder / "train.csv").read_text().splitlines()[:25]
+    (path / "train.csv").write_text("\n".join(rows) + "\n")
+    return load_dataset(str(path), Columns(), keep_few=True)
+
+
+def run_of(base, data, **changes):
+    return Run(TaskInputs(base, data, 40), replace(QUICK, **changes), "same")
+
+
+@pytest.mark.parametrize("method", ["bitfit", "spafit:0-1-II,r=2", "lora-xs:r=2", "frozen", "head"])
+def test_a_siamese_file_answers_as_the_plain_model(base, pairs, method):
+    run = run_of(base, pairs, method=method, pooling="siamese", epochs=1)
+    delta = train(run).delta
+    assert delta.manifest.pooling == "siamese"
+    reference = Reference(tiny_base("bert"), delta.tensors, "siamese")
+    texts = pairs.splits["test"].texts
+    logits = predict_delta(base, delta, tokenize(base, delta.manifest, texts))
+    above = predict(base, fold(base, to_tensors(delta, base), "siamese"), run.features("test"))
+    for (text, other), got, entered_above in zip(texts, logits, above, strict=True):
+        one, two = (base.tokenizer.encode([half], 40)[0].input_ids for half in (text, other))
+        wanted = reference.logits(one + two, second=len(one)).numpy()
+        # Sums of another order, through three layers and a norm: as in tests/integration/exactness.
+        np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-4)
+        np.testing.assert_allclose(entered_above, wanted, rtol=0, atol=1e-4)
+
+
+def test_trained_heads_read_pairs_as_one_text_and_exact_ones_read_each_alone(base, pairs):
+    read = {
+        (method, start): run_of(base, pairs, method=method, start=start).pooling
+        for method, start in (("bitfit", None), ("bitfit", "fresh"), ("bitfit", "head"), ("head", None))
+    }
+    assert list(read.values()) == ["mean", "mean", "siamese", "siamese"]
+    assert run_of(base, pairs, method="head", pooling="mean").pooling == "mean"
+    head = run_of(base, pairs, method="bitfit").yardsticks.head
+    assert head.weight.shape == (2, 4 * base.spec.hidden_size + 1)
+    assert np.array_equal(head.weight, run_of(base, pairs, method="head").yardsticks.head.weight)
+
+
+def test_a_run_on_both_as_one_text_is_compared_with_the_exact_head_on_each(base, pairs):
+    kept = train_kept(run_of(base, pairs))
+    assert set(kept.facts["validation"]) == {"fresh", "head", "alone"}
+    alone = train(run_of(base, pairs, method="head"))
+    measured = run_of(base, pairs, method="head").yardsticks.answers.scores
+    assert kept.facts["validation"]["alone"] == measured[kept.result.metric]
+    poolings = {"fresh": "mean", "head": "siamese", "alone": "siamese"}
+    assert kept.result.delta.manifest.pooling == poolings[kept.facts["kept"]]
+    assert alone.delta.manifest.pooling == "siamese"
+
+
+@pytest.mark.parametrize("pooling", [None, "siamese"])
+def test_few_pairs_are_trained_and_judged_in_folds(base, few, pooling):
+    run = make_run(TaskInputs(base, few, 40), replace(QUICK, max_steps=20, pooling=pooling), "same")
+    result = train_judged(run)
+    assert result.folds > 1
+    assert len(result.held_out) == 24
+    assert all(np.isfinite(logits).all() for logits in result.held_out)
+    assert result.delta.manifest.pooling == (pooling or "mean")
+
+
+def test_single_texts_are_not_compared(base, data):
+    with pytest.raises(InvalidSettings, match="siamese pooling compares the two texts of a pair"):
+        run_of(base, data, pooling="siamese")
+
+
+def test_what_no_checkpoint_can_hold_is_refused_before_training_and_at_export(base, pair_folder, pairs, tmp_path):
+    settings = replace(QUICK, method="full", pooling="siamese")
+    with pytest.raises(InvalidSettings, match="none compares two texts"):
+        prepare("same", str(pair_folder), DataOptions(), settings, base=str(tiny_base("bert")), out=tmp_path / "out")
+    save(tmp_path / "same.safetensors", train(run_of(base, pairs, method="head")).delta)
+    with pytest.raises(InvalidInput, match="compares two texts"):
+        run_export(tmp_path / "same.safetensors", None, None, None, str(tiny_base("bert")), as_json=True)
