@@ -45,7 +45,10 @@ class Settings:
     ] = DEFAULT_METHOD
     pooling: Annotated[
         Pooling | None,
-        Doc("What the head reads: the first token (cls), the mean of all, the base's pooler; else mean."),
+        Doc(
+            "What the head reads: the first token (cls), the mean of all, the base's pooler, both texts of a pair on "
+            "their own (siamese); else mean."
+        ),
         METHOD,
     ] = None
     positive: Annotated[
