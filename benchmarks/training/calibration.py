@@ -8,25 +8,22 @@ times; the first halves fill the columns of promises, the share of all is behind
 """
 
 import argparse
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from onebert_bench.pages import markdown_table, write_section
 from onebert_encoder.answering.scores import softmax
 from onebert_encoder.base.base import Base, load_base
-from onebert_encoder.text.tokens import Text
 from onebert_store.errors import InvalidData
 from onebert_store.file.manifest import Manifest, parse_manifest
 from onebert_store.tables.columns import Columns
 from onebert_training.data.dataset import load_dataset
-from onebert_training.fit.features import Inputs
+from onebert_training.fit.frozen import frozen_vectors
 from onebert_training.heads.exact import ExactHead, fit_heads
 from onebert_training.insight.calibration import Target, calibrate
 from onebert_training.insight.intervals import Flags, Floats, Judged
@@ -150,15 +147,10 @@ def task_of(base: Base, folder: Path) -> Task:
     texts = [text for split in others for text in split.texts]
     gold = np.concatenate([split.gold for split in others])
     chosen = np.random.default_rng(0).permutation(len(texts))[:MOST]
-    fitted = vectors_of(base, train.texts), train.gold
-    return Task(manifest, fitted, vectors_of(base, [texts[row] for row in chosen.tolist()]), gold[chosen])
-
-
-def vectors_of(base: Base, texts: Sequence[Text]) -> Vectors:
-    """[texts, h], what a head reads of the frozen base."""
-    features = Inputs(base, base.tokenizer.encode(texts, MAX_LENGTH)).features(base.config.num_layers, "mean")
-    found: Vectors = torch.cat(features.take(range(len(texts)))).numpy()
-    return found
+    fitted = frozen_vectors(base, train.texts, MAX_LENGTH), train.gold
+    return Task(
+        manifest, fitted, frozen_vectors(base, [texts[row] for row in chosen.tolist()], MAX_LENGTH), gold[chosen]
+    )
 
 
 def halves(rows: int, draw: int) -> tuple[Indices, Indices]:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from onebert_bench.pages import markdown_table, write_section
@@ -22,7 +21,7 @@ from onebert_encoder.base.base import Base, load_base
 from onebert_store.tables.columns import Columns
 from onebert_training.data.dataset import load_dataset
 from onebert_training.data.examples import Split
-from onebert_training.fit.features import Inputs
+from onebert_training.fit.frozen import frozen_vectors
 from onebert_training.insight.out_of_fold import Floats, Indices, out_of_fold
 from onebert_training.insight.suspects import find_suspects
 
@@ -108,9 +107,7 @@ def task_of(base: Base, folder: Path, rows: int) -> Task:
     """So many training rows of a set with their vectors."""
     data = load_dataset(str(folder), Columns(), train_rows=rows)
     train = data.splits["train"]
-    tokens = base.tokenizer.encode(train.texts, MAX_LENGTH)
-    features = Inputs(base, tokens).features(base.config.num_layers, "mean")
-    return Task(data.labels, torch.cat(features.take(range(len(tokens)))).numpy(), train)
+    return Task(data.labels, frozen_vectors(base, train.texts, MAX_LENGTH), train)
 
 
 def measured(task: Task, seeds: int) -> list[str]:

@@ -16,7 +16,7 @@ from onebert_encoder.base.source import DEFAULT_BASE, find_base, read_weights
 from onebert_encoder.base.subspaces import Subspaces
 from onebert_encoder.compute.linear import Linear, make_linear
 from onebert_encoder.compute.quantized import Int8Linear
-from onebert_encoder.text.tokens import Tokenizer
+from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_store.errors import UnsupportedBase
 from onebert_store.file.manifest import SIAMESE
 from onebert_store.spec import BaseSpec

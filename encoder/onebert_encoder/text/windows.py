@@ -1,6 +1,7 @@
 """Windows: a text that is too long for one sequence, as sequences that overlap."""
 
-from onebert_encoder.text.tokens import Cut, Pieces, Tokenizer
+from onebert_encoder.text.tokenizer import Tokenizer
+from onebert_encoder.text.tokens import Cut, Pieces
 from onebert_store.errors import InvalidInput, TooLarge
 
 MAX_WINDOWS = 256

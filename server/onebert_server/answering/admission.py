@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from onebert_encoder.answering.answer import kind_of
 from onebert_encoder.answering.asked import Asked
 from onebert_encoder.answering.scores import Logits
-from onebert_encoder.text.tokens import CutOnce, Pieces, Tokenizer
+from onebert_encoder.text.tokenizer import CutOnce, Tokenizer
+from onebert_encoder.text.tokens import Pieces
 from onebert_server.access.context import Context
 from onebert_server.access.principal import Action, Principal
 from onebert_server.answering.arrivals import Arrivals

@@ -13,7 +13,8 @@ import numpy as np
 from onebert_encoder.answering.asked import Asked
 from onebert_encoder.answering.results import Prediction
 from onebert_encoder.explaining.words import Explanation, explain_by_occlusion
-from onebert_encoder.text.tokens import Pieces, Text, Tokenizer
+from onebert_encoder.text.tokenizer import Tokenizer
+from onebert_encoder.text.tokens import Pieces, Text
 from onebert_server.access.context import Context
 from onebert_server.access.principal import Action
 from onebert_server.answering.backend import Backend, Missed, Result, Wanted

@@ -7,7 +7,8 @@ import numpy as np
 
 from onebert_encoder.answering.results import Prediction
 from onebert_encoder.explaining.words import Stretch, can_go, joined, without, words_of
-from onebert_encoder.text.tokens import Pieces, Text, Tokenizer
+from onebert_encoder.text.tokenizer import Tokenizer
+from onebert_encoder.text.tokens import Pieces, Text
 from onebert_server.answering.plan import Reading
 from onebert_server.limits import MAX_EXPLAINED_CHARACTERS, MAX_LEFT_OUT, MAX_SEQUENCES, MIN_LEFT_OUT
 from onebert_server.versions.facts import Facts

@@ -13,7 +13,8 @@ from onebert_encoder.answering.asked import Asked
 from onebert_encoder.answering.results import Answer
 from onebert_encoder.answering.scores import Logits
 from onebert_encoder.answering.windows import WindowLogits, answer_windows, whole_window, window_of
-from onebert_encoder.text.tokens import Cut, Pieces, Text, Tokenizer
+from onebert_encoder.text.tokenizer import Tokenizer
+from onebert_encoder.text.tokens import Cut, Pieces, Text
 from onebert_encoder.text.windows import window_cuts
 from onebert_server.versions.facts import Facts
 from onebert_server.versions.version import Version

@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 
-from onebert_encoder.text.tokens import Pieces, Text, Tokenizer
+from onebert_encoder.text.tokenizer import Tokenizer
+from onebert_encoder.text.tokens import Pieces, Text
 from onebert_server.limits import MAX_CHARACTERS, MAX_TEXT
 from onebert_server.permits import Permits
 from onebert_server.turns import Places

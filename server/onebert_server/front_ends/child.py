@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import uvicorn
 
-from onebert_encoder.text.tokens import Tokenizer
+from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_server.access.keys import KeyRing
 from onebert_server.answering.answers import WORKERS, Answerer
 from onebert_server.edge import Edge

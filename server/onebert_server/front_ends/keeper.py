@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 from starlette.types import ASGIApp
 
-from onebert_encoder.text.tokens import Tokenizer
+from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_server.access.keys import KeyRing
 from onebert_server.answering.backend import Backend
 from onebert_server.front_ends import wire

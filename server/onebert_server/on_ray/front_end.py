@@ -19,7 +19,7 @@ from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 from starlette.middleware import Middleware
 
-from onebert_encoder.text.tokens import Tokenizer
+from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_server.access.keys import KeyRing
 from onebert_server.access.principal import Action
 from onebert_server.answering.answers import WORKERS, Answerer

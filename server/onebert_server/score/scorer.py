@@ -15,7 +15,8 @@ from onebert_encoder.answering.answer import kind_of
 from onebert_encoder.answering.windows import window_of
 from onebert_encoder.base.base import Base
 from onebert_encoder.maths.fold import fold, to_tensors
-from onebert_encoder.text.tokens import Cut, CutOnce, Pieces, Text
+from onebert_encoder.text.tokenizer import CutOnce
+from onebert_encoder.text.tokens import Cut, Pieces, Text
 from onebert_encoder.text.windows import window_cuts
 from onebert_server.engine.bank import Bank
 from onebert_server.engine.passes import Passes

@@ -12,7 +12,8 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from bases import tiny_base
 from onebert_encoder.base.base import load_base
-from onebert_encoder.text.tokens import Pieces, Tokenizer
+from onebert_encoder.text.tokenizer import Tokenizer
+from onebert_encoder.text.tokens import Pieces
 from onebert_store.errors import InvalidInput
 
 texts = st.text(max_size=40)

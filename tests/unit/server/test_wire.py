@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from bases import tiny_base
 from onebert_encoder.answering.asked import Asked
 from onebert_encoder.base.base import load_base
-from onebert_encoder.text.tokens import Tokenizer
+from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_server.access.principal import Scope
 from onebert_server.front_ends import wire
 from onebert_server.front_ends.channel import Channel, framed

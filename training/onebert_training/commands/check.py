@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from onebert_encoder.base.base import load_tokenizer
-from onebert_encoder.text.tokens import Text, Tokenizer
+from onebert_encoder.text.tokenizer import Tokenizer
+from onebert_encoder.text.tokens import Text
 from onebert_store.command import console
 from onebert_store.errors import InvalidData
 from onebert_store.file.strict_json import shown

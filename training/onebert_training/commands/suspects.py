@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import torch
 
 from onebert_store.command import console
 from onebert_store.errors import InvalidSettings
@@ -13,7 +12,7 @@ from onebert_training.commands.showing import percent
 from onebert_training.data.examination import MAX_LISTED, Examined
 from onebert_training.data.examples import Split
 from onebert_training.device import load_on
-from onebert_training.fit.features import Inputs
+from onebert_training.fit.frozen import frozen_vectors
 from onebert_training.insight.out_of_fold import out_of_fold
 from onebert_training.insight.suspects import find_suspects
 
@@ -42,8 +41,7 @@ def suspects_of(found: Examined, max_length: int, base: str | None, device: str 
     with console.busy("loading the base"):
         loaded = load_on(base, "float32", device)
     with console.busy(f"reading {len(texts):,} texts"):
-        features = Inputs(loaded, loaded.tokenizer.encode(texts, max_length)).features(loaded.config.num_layers, "mean")
-        vectors = torch.cat(features.take(range(len(texts)))).cpu().numpy()
+        vectors = frozen_vectors(loaded, texts, max_length)
     with console.busy("comparing labels"):
         probabilities = out_of_fold(labels, vectors, Split(tuple(texts), gold))
         suspects = find_suspects(probabilities, gold)

@@ -11,14 +11,15 @@ from torch import Tensor
 
 from onebert_encoder.base.base import Base
 from onebert_encoder.maths.fold import fold
+from onebert_encoder.text.tokens import Text
 from onebert_store.errors import NotFinite
 from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT
-from onebert_store.file.manifest import Pooling, head_width
+from onebert_store.file.manifest import SIAMESE, Pooling, head_width
 from onebert_training.data.dataset import Dataset
 from onebert_training.data.splitting import SPLIT_SEED, even_order
 from onebert_training.fit.evaluation import predict
 from onebert_training.fit.features import Inputs
-from onebert_training.heads.exact import ExactHead, has_exact_head, stands_for_word
+from onebert_training.heads.exact import ExactHead, Vectors, has_exact_head, stands_for_word
 from onebert_training.heads.seen import FOLDS, Answers, Seen, answers_of, best_of, cross_validated
 from onebert_training.heads.yardsticks import Yardstick, Yardsticks, constant_yardstick
 from onebert_training.tasks.objective import Objective, Verdict
@@ -80,13 +81,7 @@ class Frozen:
         return Seen(self._data.splits[split], self._splits[split].tokens, self._targets[split], ())
 
     def _with_vectors(self, seen: Seen, inputs: Inputs, pooling: Pooling) -> Seen:
-        size, device = head_width(pooling, self._base.spec.hidden_size), self._base.device
-        # A head that hands on what it reads: with the base's pooler that is the pooler's output.
-        bare = {HEAD_WEIGHT: torch.eye(size, device=device), HEAD_BIAS: torch.zeros(size, device=device)}
-        features = inputs.features(self._base.config.num_layers, pooling)
-        vectors = predict(self._base, fold(self._base, bare, pooling), features)
-        if not all(np.isfinite(one).all() for one in vectors):
-            raise NotFinite("the base's vectors are not finite numbers")
+        vectors = _vectors_of(self._base, inputs, pooling)
         if self._data.task_type == "token":
             vectors = [one[stands_for_word(target)] for one, target in zip(vectors, seen.targets, strict=True)]
         return replace(seen, vectors=vectors)
@@ -176,3 +171,24 @@ class Frozen:
             answers = answers_of(objective, head, judged)
         verdict = objective.judge(judged.examples, judged.tokens, answers.logits, answers.scores, metric)
         return Solved(head, answers, verdict)
+
+
+def frozen_vectors(base: Base, texts: Sequence[Text], max_length: int) -> Vectors:
+    """[texts, width], what an exact head reads of texts on the frozen base, of pairs each text on its own.
+
+    Raises:
+        NotFinite: one is NaN or infinite.
+    """
+    pooling: Pooling = "mean" if isinstance(texts[0], str) else SIAMESE
+    tokens = base.tokenizer.reading(pooling).encode(texts, max_length)
+    return np.stack(_vectors_of(base, Inputs(base, tokens), pooling))
+
+
+def _vectors_of(base: Base, inputs: Inputs, pooling: Pooling) -> list[Vectors]:
+    size, device = head_width(pooling, base.spec.hidden_size), base.device
+    # A head that hands on what it reads: with the base's pooler that is the pooler's output.
+    bare = {HEAD_WEIGHT: torch.eye(size, device=device), HEAD_BIAS: torch.zeros(size, device=device)}
+    vectors = predict(base, fold(base, bare, pooling), inputs.features(base.config.num_layers, pooling))
+    if not all(np.isfinite(one).all() for one in vectors):
+        raise NotFinite("the base's vectors are not finite numbers")
+    return vectors

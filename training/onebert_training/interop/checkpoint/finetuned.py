@@ -15,7 +15,7 @@ from onebert_encoder.base.base import TOKENIZER_FILES, Base, read_tokenizer
 from onebert_encoder.base.config import EncoderConfig, read_config
 from onebert_encoder.base.digest import config_form
 from onebert_encoder.base.source import read_weights
-from onebert_encoder.text.tokens import Tokenizer
+from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_store.errors import InvalidInput, NotFinite, TensorMismatch, UnsupportedBase
 from onebert_store.file.delta import listed
 from onebert_store.file.strict_json import shown

@@ -1,0 +1,282 @@
+"""Text to token ids by the base's tokenizer; a text is split once and cut to any task's length afterwards."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import tokenizers
+
+from onebert_encoder.text.tokens import Alignment, Cut, Pieces, Placed, Source, Span, Text, Tokens
+from onebert_store.errors import InvalidInput
+from onebert_store.file.manifest import SIAMESE
+
+# Any text that every tokenizer splits into tokens: encoded once, it shows where the special tokens stand around it.
+_PROBE = "a 1."
+
+
+class _Beginning(NamedTuple):
+    """Spans and words of the beginning of a long half, whose whole encoding would take too much memory."""
+
+    offsets: list[Span]
+    word_ids: list[int | None]
+
+
+@dataclass(frozen=True)
+class _Template:
+    """The special tokens before, between and after the halves, with their segments, and the segments of the halves."""
+
+    ids: list[list[int]]
+    types: list[list[int]]
+    half_types: list[int]
+    size: int
+
+
+class Tokenizer:
+    """The base's tokenizer; may be used by several threads at once.
+
+    A text is split once (`split`) and then cut to the length of each task (`fit`, `cut`). Cutting needs neither the
+    text nor the library's own truncation, a setting that all threads would share.
+
+    Args:
+        backend: the library's tokenizer.
+        has_types: whether the base tells segments apart.
+        apart: whether each text of a pair is a sequence of its own.
+    """
+
+    def __init__(self, backend: tokenizers.Tokenizer, has_types: bool, apart: bool = False) -> None:
+        self._backend = backend
+        self._backend.no_truncation()
+        self._backend.no_padding()
+        self._has_types, self._apart = has_types, apart
+        single = _template(backend.encode(_PROBE))
+        pair = _twice(single) if apart else _template(backend.encode(_PROBE, _PROBE))
+        self._templates = [single, pair]
+
+    def reading(self, pooling: str) -> "Tokenizer":
+        """The tokenizer of tasks with a pooling: pieces from `split` of one are good for any."""
+        return self._siamese if pooling == SIAMESE else self
+
+    @cached_property
+    def _siamese(self) -> "Tokenizer":
+        return Tokenizer(self._backend, self._has_types, apart=True)
+
+    def dumps(self) -> str:
+        """The tokenizer as JSON, for a process that tokenizes but has no base."""
+        return json.dumps({"tokenizer": self._backend.to_str(), "has_types": self._has_types})
+
+    @classmethod
+    def loads(cls, text: str) -> "Tokenizer":
+        """The tokenizer that `dumps` wrote."""
+        stored = json.loads(text)
+        return cls(tokenizers.Tokenizer.from_str(stored["tokenizer"]), stored["has_types"])
+
+    def encode(self, texts: Sequence[Text], max_length: int, align: bool = False) -> list[Tokens]:
+        """Tokenizes texts or pairs, cut to `max_length` tokens (a pair loses from its longer half first).
+
+        Args:
+            texts: texts or pairs.
+            max_length: in tokens, special tokens included.
+            align: whether to say where each token lies in its text.
+
+        Raises:
+            InvalidInput: not even the special tokens fit.
+        """
+        return [self.cut(pieces, self.fit(pieces, max_length), align) for pieces in self.split(texts, max_length)]
+
+    def split(self, texts: Sequence[Text], most: int, placed: bool = True) -> list[Pieces]:
+        """Splits texts or pairs into pieces, ready to be cut to any length up to `most` tokens.
+
+        Args:
+            texts: texts or pairs.
+            most: pieces of each half that are kept.
+            placed: whether their places in the text are kept, too, for `cut` to align them; without it is quicker.
+        """
+        halves = [half for text in texts for half in _halves(text)]
+        if not placed:
+            bare = iter(self._backend.encode_batch_fast(halves, add_special_tokens=False))
+            return [_bare_pieces([next(bare).ids for _ in _halves(text)], most) for text in texts]
+        if len(halves) == 1:
+            # As a batch it would be handed to other threads, and Python's lock with it, which costs more than the text.
+            [half] = halves
+            return [_pieces(halves, [self._backend.encode(half, add_special_tokens=False)], most)]
+        encodings = iter(self._backend.encode_batch(halves, add_special_tokens=False))
+        return [_pieces(_halves(text), [next(encodings) for _ in _halves(text)], most) for text in texts]
+
+    def fit(self, pieces: Pieces, max_length: int) -> Cut:
+        """The beginning of an input that fits into `max_length` tokens; a pair loses from its longer half first.
+
+        Where each text of a pair is a sequence of its own, each may have `max_length` tokens.
+
+        Raises:
+            InvalidInput: not even the special tokens fit, or a single text is where a pair should be.
+        """
+        room = self._room(len(pieces.lengths), max_length)
+        if room < 0:
+            raise InvalidInput(f"{max_length} tokens hold not even the special tokens of such an input")
+        if self._apart:
+            return tuple((0, min(length, room)) for length in pieces.lengths)
+        return tuple((0, kept) for kept in longest_first(pieces.lengths, room))
+
+    def room_behind(self, before: Sequence[int], max_length: int) -> int:
+        """Pieces of the last text of an input that fit, where the text before it is kept whole; negative if none do.
+
+        Args:
+            before: pieces of the text before it; nothing where there is none.
+            max_length: of a sequence, special tokens included.
+
+        Raises:
+            InvalidInput: a single text is where a pair should be.
+        """
+        room = self._room(len(before) + 1, max_length)
+        if self._apart:
+            return room if max(before) <= room else -1
+        return room - sum(before)
+
+    def _room(self, halves: int, max_length: int) -> int:
+        """Pieces that fit into a sequence beside its special tokens."""
+        if self._apart and halves == 1:
+            raise InvalidInput("this task compares two texts: it takes a pair, not a single text")
+        return max_length - self._templates[0 if self._apart else halves - 1].size
+
+    def cut(self, pieces: Pieces, kept: Cut, align: bool = False) -> Tokens:
+        """The tokens of the pieces that are kept, with special tokens.
+
+        Args:
+            pieces: from `split`; without `align` they may come from another process, which does not send the text.
+            kept: from `fit`, or any other range of each half's pieces.
+            align: whether to say where each token lies in its text.
+        """
+        template = self._templates[len(pieces.ids) - 1]
+        input_ids = [*template.ids[0]]
+        for half, (start, stop) in enumerate(kept):
+            input_ids += pieces.ids[half][start:stop]
+            input_ids += template.ids[half + 1]
+        type_ids = self._type_ids(template, kept) if self._has_types else [0] * len(input_ids)
+        alignment = _alignment(pieces.sources, kept, [len(ids) for ids in template.ids]) if align else None
+        second = self._templates[0].size + kept[0][1] - kept[0][0] if self._apart else 0
+        return Tokens(input_ids, type_ids, self.measure(pieces, kept)[1], alignment, second)
+
+    def measure(self, pieces: Pieces, kept: Cut) -> tuple[int, bool]:
+        """How many tokens `cut` would give, and whether it would leave pieces out."""
+        count = 0
+        for start, stop in kept:
+            count += stop - start
+        return count + self._templates[len(pieces.ids) - 1].size, count < sum(pieces.lengths)
+
+    def _type_ids(self, template: "_Template", kept: Cut) -> list[int]:
+        types = [*template.types[0]]
+        for half, (start, stop) in enumerate(kept):
+            types += [template.half_types[half]] * (stop - start)
+            types += template.types[half + 1]
+        return types
+
+
+class CutOnce:
+    """Cuts every input once to every length: packing shares layers of sequences whose tokens are one object.
+
+    The pieces are known by their identity, so they must be kept as long as this object is used.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._made: dict[tuple[int, Cut, Tokenizer], Tokens] = {}
+
+    def of(self, pieces: Pieces, kept: Cut, pooling: str) -> Tokens:
+        """The tokens of the pieces that are kept, for tasks with a pooling."""
+        tokenizer = self._tokenizer.reading(pooling)
+        key = id(pieces), kept, tokenizer
+        if key not in self._made:
+            self._made[key] = tokenizer.cut(pieces, kept)
+        return self._made[key]
+
+
+def _halves(text: Text) -> Sequence[str]:
+    return (text,) if isinstance(text, str) else text
+
+
+def _pieces(halves: Sequence[str], encodings: Sequence[tokenizers.Encoding], most: int) -> Pieces:
+    return Pieces(
+        tuple(encoding.ids[:most] for encoding in encodings),
+        tuple(len(encoding) for encoding in encodings),
+        tuple(Source(half, _placed(encoding, most)) for half, encoding in zip(halves, encodings, strict=True)),
+    )
+
+
+def _bare_pieces(ids: Sequence[list[int]], most: int) -> Pieces:
+    return Pieces(tuple(half[:most] for half in ids), tuple(map(len, ids)))
+
+
+def _placed(encoding: tokenizers.Encoding, most: int) -> Placed:
+    if len(encoding) <= most:
+        return encoding
+    return _Beginning(encoding.offsets[:most], encoding.word_ids[:most])
+
+
+def _template(probe: tokenizers.Encoding) -> _Template:
+    """Reads from the encoded probe, one text or a pair, where the special tokens stand."""
+    ids: list[list[int]] = [[]]
+    types: list[list[int]] = [[]]
+    half_types: list[int] = []
+    for token, kind, half in zip(probe.ids, probe.type_ids, probe.sequence_ids, strict=True):
+        if half is None:
+            ids[-1].append(token)
+            types[-1].append(kind)
+        elif half == len(half_types):
+            half_types.append(kind)
+            ids.append([])
+            types.append([])
+    return _Template(ids, types, half_types, sum(map(len, ids)))
+
+
+def _twice(single: _Template) -> _Template:
+    """The special tokens of a pair of which each text is a sequence of its own."""
+    (before, after), (type_before, type_after) = single.ids, single.types
+    types = [type_before, type_after + type_before, type_after]
+    return _Template([before, after + before, after], types, 2 * single.half_types, 2 * single.size)
+
+
+def _alignment(sources: Sequence[Source], kept: Cut, specials: Sequence[int]) -> Alignment:
+    """Where the kept tokens lie in the text; whitespace, which some tokenizers include in a token, is taken off.
+
+    Args:
+        sources: the text of each half.
+        kept: the range of pieces of each half.
+        specials: how many special tokens stand before, between and after the halves.
+    """
+    found = Alignment([], [], [])
+
+    def skip(count: int) -> None:
+        found.offsets.extend([(0, 0)] * count)
+        found.words.extend([None] * count)
+        found.sequences.extend([None] * count)
+
+    skip(specials[0])
+    for half, (source, (first, last)) in enumerate(zip(sources, kept, strict=True)):
+        end = 0
+        for start, stop in source.placed.offsets[first:last]:
+            piece = source.half[start:stop]
+            inner = piece.strip()
+            begin = start + piece.index(inner) if inner else end
+            end = begin + len(inner)
+            found.offsets.append((begin, end))
+        found.words.extend(source.placed.word_ids[first:last])
+        found.sequences.extend([half] * (last - first))
+        skip(specials[half + 1])
+    return found
+
+
+def longest_first(lengths: Sequence[int], room: int) -> list[int]:
+    """How many tokens to keep of one or two sequences so that they fit into `room`: the longer one is cut first.
+
+    The last token of an odd room goes to the half that was longer (to the second when they were equal), as the
+    `longest_first` strategy of Hugging Face tokenizers does.
+    """
+    if len(lengths) == 1 or sum(lengths) <= room:
+        return [min(length, room) for length in lengths]
+    shorter = min(lengths)
+    kept = min(shorter, room // 2)
+    if lengths[0] > lengths[1]:
+        return [room - kept, kept]
+    return [kept, room - kept]
