@@ -224,7 +224,7 @@ class Run:
                 "name": self.data.name,
                 "digest": self.data.digest,
                 "rows": {name: len(split) for name, split in self.data.splits.items()},
-                **({} if isinstance(self.data.splits["train"].texts[0], str) else {"pairs": True}),
+                **({"pairs": True} if self.data.has_pairs else {}),
             },
             "seed": self.settings.seed,
             "learning_rate": self.learning_rate,
