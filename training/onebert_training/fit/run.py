@@ -113,11 +113,12 @@ class Run:
         kind = self.data.task_type
         usual: Pooling = SIAMESE if of_exact_head and self.data.has_pairs else "mean"
         pooling: Pooling = self.settings.pooling or ("none" if kind in PER_TOKEN else usual)
-        possible = ("none",) if kind in PER_TOKEN else self.base.spec.poolings
-        if pooling not in possible:
-            raise InvalidSettings(f"the pooling of a {kind} task here is {' or '.join(possible)}, not {pooling}")
         if pooling == SIAMESE and not self.data.has_pairs:
             raise InvalidSettings("siamese pooling compares the two texts of a pair, and this data has single texts")
+        poolings = [one for one in self.base.spec.poolings if one != SIAMESE or self.data.has_pairs]
+        possible = ["none"] if kind in PER_TOKEN else poolings
+        if pooling not in possible:
+            raise InvalidSettings(f"the pooling of a {kind} task here is {' or '.join(possible)}, not {pooling}")
         return pooling
 
     def _require_exact_head(self) -> None:
