@@ -24,6 +24,8 @@ from transformers import (
 )
 from transformers.utils import logging
 
+from onebert_encoder.text.tokens import Tokens
+
 WORDS = """
 the a of to and in is it you that he was for on are with as his they be at one have this from or had by not
 but what all were when we there can an your which their said if do will each about how up out them then she
@@ -208,6 +210,18 @@ class Reference:
         if "head.dense.weight" in self.tensors:
             x = torch.tanh(x @ self.tensors["head.dense.weight"].T + self.tensors["head.dense.bias"])
         return x @ self.tensors["head.weight"].T + self.tensors["head.bias"]
+
+
+def as_read(text: Tokens, pooling: str) -> Tokens:
+    """Random tokens as a task with a pooling reads them: with siamese pooling as a pair, the same one every time."""
+    return _in_two(text) if pooling == "siamese" else text
+
+
+@cache
+def _in_two(text: Tokens) -> Tokens:
+    """A pair whose second text begins behind a third of the tokens; one token becomes two."""
+    ids = text.input_ids if len(text) > 1 else text.input_ids * 2
+    return Tokens(ids, [0] * len(ids), second=1 + len(ids) // 3)
 
 
 def singular_difference(weight: np.ndarray, R: Tensor) -> Tensor:

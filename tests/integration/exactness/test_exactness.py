@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bases import FAMILIES, Reference, far_delta, tiny_base, torch_tensors
+from bases import FAMILIES, Reference, as_read, far_delta, tiny_base, torch_tensors
 from onebert_encoder.base.base import Base, load_base
 from onebert_encoder.base.source import DEFAULT_BASE, find_base
 from onebert_encoder.maths.batch import pack
@@ -44,11 +44,13 @@ class Zoo:
         return range(1, len(self.references) + 1)
 
     def reference(self, row: int, text: Tokens) -> Tensor:
-        return self.references[row - 1].logits(text.input_ids, text.type_ids)
+        text = as_read(text, self.references[row - 1].pooling)
+        return self.references[row - 1].logits(text.input_ids, text.type_ids, text.second)
 
     def answers(self, texts: list[Tokens], rows: list[int], share: bool = False, plain: bool = False) -> list[Tensor]:
         """With the fast kernels where this machine has some, or with the plain ones, which gradients need."""
         parts = [self.parts[row] for row in rows] if share else None
+        texts = [as_read(text, self.references[row - 1].pooling) for text, row in zip(texts, rows, strict=True)]
         with torch.enable_grad() if plain else torch.inference_mode():
             return compute_logits(self.base, self.rows, pack(self.base, texts, rows, parts))
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from bases import far_delta, tiny_base, torch_tensors
+from bases import as_read, far_delta, tiny_base, torch_tensors
 from onebert_encoder.base.base import Base, load_base
 from onebert_encoder.compute import linear
 from onebert_encoder.compute.linear import PlainLinear
@@ -34,7 +34,7 @@ pytestmark = [needs_kernels, pytest.mark.usefixtures("two_threads")]
 
 @cache
 def zoo(dtype: torch.dtype) -> tuple[Base, Rows, list[int]]:
-    """Tasks of every kind and pooling; row 0 is the bare base."""
+    """Tasks of every kind and pooling, and the layers at which they leave the base; row 0 is the bare base."""
     base = load_base(str(tiny_base("bert")), dtype=dtype, batch_invariant=True)
     assert answering_kernels(base).batch_invariant
     bare = fold(base, {})
@@ -48,6 +48,8 @@ def zoo(dtype: torch.dtype) -> tuple[Base, Rows, list[int]]:
 
 def answers(dtype: torch.dtype, texts: list[Tokens], rows: list[int], share: bool = False) -> list[Tensor]:
     base, stacked, parts = zoo(dtype)
+    heads = [stacked.heads[row] for row in rows]
+    texts = [as_read(text, head.pooling) if head else text for text, head in zip(texts, heads, strict=True)]
     with torch.inference_mode():
         return compute_logits(base, stacked, pack(base, texts, rows, [parts[row] for row in rows] if share else None))
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from bases import Reference, far_delta, tiny_base, torch_tensors
+from bases import Reference, as_read, far_delta, tiny_base, torch_tensors
 from onebert_encoder.base.base import load_base
 from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.encode import encode
@@ -85,15 +85,19 @@ def test_heads_of_every_kind_in_one_batch_equal_the_plain_models() -> None:
         references.append(Reference(tiny_base("bert"), tensors, pooling))
         on_device = {name: value.to(DEVICE) for name, value in torch_tensors(tensors).items()}
         rows.append(fold(base, on_device, pooling))
-    texts = [Tokens(list(range(5, 5 + n)), [0] * n) for n in (3, 40, 17, 1, 33)]
-    batch = pack(base, texts, [1, 2, 3, 4, 5])
-    heads = [row.head for row in rows[1:] if row.head]
+    texts = [
+        as_read(Tokens(list(range(5, 5 + n)), [0] * n), reference.pooling)
+        for n, reference in zip((3, 40, 17, 1, 33, 8), references, strict=True)
+    ]
+    batch = pack(base, texts, range(1, len(rows)))
+    found = [rows[row].head for row in batch.rows]
+    heads = [head for head in found if head]
     last = heads[-1]
     for own in (heads, [*heads[:-1], Head(last.pooling, last.dense, last.weight.T.contiguous().T, last.bias)]):
         with torch.inference_mode():
             logits = classify(own, batch, encode(base, stack_rows(base, rows), batch), GpuHeads())
         for got, reference, text in zip(logits, references, texts, strict=True):
-            want = reference.logits(text.input_ids, text.type_ids)
+            want = reference.logits(text.input_ids, text.type_ids, text.second)
             torch.testing.assert_close(got.cpu(), want, rtol=0, atol=1e-4)
 
 

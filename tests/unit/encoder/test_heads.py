@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bases import Reference, far_delta, tiny_base
+from bases import Reference, as_read, far_delta, tiny_base
 from onebert_encoder.base.base import Base, load_base
 from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.fold import fold
@@ -61,16 +61,9 @@ def random_texts(family: str, count: int, seed: int) -> list[Tokens]:
     return [Tokens(rng.integers(5, base(family).config.vocab_size, n).tolist(), [0] * n) for n in lengths]
 
 
-@cache
-def in_two(text: Tokens) -> Tokens:
-    """The same tokens as a pair whose texts are encoded each on its own; one token becomes two."""
-    ids = text.input_ids if len(text) > 1 else text.input_ids * 2
-    return Tokens(ids, [0] * len(ids), second=1 + len(ids) // 3)
-
-
 def check(family: str, texts: list[Tokens], rows: list[int], share: bool) -> None:
     z = zoo(family)
-    texts = [in_two(one) if TASKS[row - 1][0] == "siamese" else one for one, row in zip(texts, rows, strict=True)]
+    texts = [as_read(text, TASKS[row - 1][0]) for text, row in zip(texts, rows, strict=True)]
     parts = [z.parts[row] for row in rows] if share else None
     with torch.inference_mode():
         ours = compute_logits(base(family), z.rows, pack(base(family), texts, rows, parts))
@@ -101,9 +94,7 @@ def test_logits_of_texts_that_go_to_many_tasks_are_the_plain_models(family: str)
 def test_gradients_of_tokens_and_of_pairs_are_the_plain_models(pooling: str) -> None:
     values = far_delta(base().spec, "bitfit", pooling, labels=3, seed=4)
     leaves = {name: torch.from_numpy(value).requires_grad_() for name, value in values.items()}
-    texts = random_texts("bert", 5, seed=3)
-    if pooling == "siamese":
-        texts = [in_two(text) for text in texts]
+    texts = [as_read(text, pooling) for text in random_texts("bert", 5, seed=3)]
     ours = compute_logits(base(), stack_rows(base(), [fold(base(), leaves, pooling)]), pack(base(), texts, [0] * 5))
     weights = [torch.randn(logits.shape, generator=torch.Generator().manual_seed(5)) for logits in ours]
     torch.stack([(w * logits).sum() for w, logits in zip(weights, ours, strict=True)]).sum().backward()
