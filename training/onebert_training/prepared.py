@@ -16,6 +16,7 @@ from onebert_store.tables.tables import Source
 from onebert_training.contest.auto import Choice, Comparison, choice_file, choose, make_comparison
 from onebert_training.contest.contest import Kept, started_checkpoint
 from onebert_training.contest.few import make_run
+from onebert_training.contest.pairs import read_pairs
 from onebert_training.data.dataset import load_asked
 from onebert_training.data.options import DataOptions
 from onebert_training.device import load_on
@@ -141,6 +142,7 @@ def prepare(
     with busy(f"tokenizing {sum(map(len, dataset.splits.values())):,} rows"):
         inputs = TaskInputs(loaded, dataset, settings.max_length)
         inputs.check_targets()
+        settings = read_pairs(inputs, settings, task)
         comparison = make_comparison(inputs, settings, task) if settings.method == AUTO else None
         run = comparison.runs[0] if comparison else make_run(inputs, settings, task)
     out = out or Path(f"{task}.safetensors" if run.plan.servable else task)

@@ -12,6 +12,7 @@ from onebert_store.file.format import save
 from onebert_store.tables.columns import Columns
 from onebert_training.contest.contest import train_kept
 from onebert_training.contest.few import make_run, train_judged
+from onebert_training.contest.pairs import read_pairs
 from onebert_training.data.dataset import load_dataset
 from onebert_training.data.options import DataOptions
 from onebert_training.fit.evaluation import predict, predict_delta, tokenize
@@ -95,6 +96,41 @@ def test_a_run_on_both_as_one_text_is_compared_with_the_exact_head_on_each(base,
     poolings = {"fresh": "mean", "head": "siamese", "alone": "siamese"}
     assert kept.result.delta.manifest.pooling == poolings[kept.facts["kept"]]
     assert alone.delta.manifest.pooling == "siamese"
+
+
+def scores_of(base, data, pooling):
+    run = run_of(base, data, method="head", pooling=pooling)
+    return run.yardsticks.answers.scores[run.metric]
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_few_pairs_are_read_as_the_exact_head_answers_better(base, pairs, turned):
+    """One set where that is each text on its own, and one whose labels are a word's, which both readings find."""
+    data = pairs
+    if turned:
+        by_first = {
+            name: replace(split, gold=np.array(["good" in text for text, _ in split.texts], dtype=np.int64))
+            for name, split in pairs.splits.items()
+        }
+        data = replace(pairs, splits=by_first)
+    asked = replace(QUICK, method="bitfit")
+    settings = read_pairs(TaskInputs(base, data, 40), asked, "same")
+    one, apart = (scores_of(base, data, pooling) for pooling in ("mean", "siamese"))
+    assert (apart > one) is not turned
+    assert settings == (replace(asked, pooling="siamese") if apart > one else asked)
+    (note,) = (note for note in Run(TaskInputs(base, data, 40), settings, "same").notes if "of a pair" in note)
+    assert ("each text of a pair is read on its own" in note) == (apart > one)
+
+
+def test_nothing_is_chosen_for_whom_has_chosen_or_has_many_pairs_or_none(base, pairs, data, monkeypatch):
+    inputs = TaskInputs(base, pairs, 40)
+    chosen = read_pairs(inputs, QUICK, "same")
+    assert replace(chosen, pooling=None) == QUICK
+    for settings in (replace(QUICK, pooling="mean"), replace(QUICK, pooling="siamese"), replace(QUICK, method="full")):
+        assert read_pairs(inputs, settings, "same") is settings
+    assert read_pairs(TaskInputs(base, data, 40), QUICK, "tone") is QUICK
+    monkeypatch.setattr("onebert_training.contest.pairs.FEW", len(pairs.splits["train"]))
+    assert read_pairs(inputs, QUICK, "same") is QUICK
 
 
 @pytest.mark.parametrize("pooling", [None, "siamese"])

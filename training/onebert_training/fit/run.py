@@ -91,7 +91,7 @@ class Run:
         self.manifest = self._manifest()
         if self.plan.servable and 4 * self._file_numbers() > MAX_FILE_BYTES - MAX_HEADER_BYTES:
             raise TooLarge(f"the delta would be over the {MAX_FILE_BYTES >> 20} MiB of a file")
-        self.notes = (*data.notes, *inputs.notes(), *self._of_metric())
+        self.notes = (*data.notes, *inputs.notes(), *self._of_metric(), *self._of_pairs())
         everyone = np.arange(len(data.splits["train"]))
         self.rows = everyone if rows is None else rows
         self.held_out = np.setdiff1d(everyone, self.rows)
@@ -156,6 +156,14 @@ class Run:
             return []
         usual = self.objective.metrics[0]
         return [f"the labels are uneven, {why}: {self.metric} decides, not {usual}; --metric says otherwise"]
+
+    def _of_pairs(self) -> list[str]:
+        """A note on how pairs are read, which depends on their number where nobody says it."""
+        if not self.data.has_pairs or self.data.task_type in PER_TOKEN or self.plan.exact:
+            return []
+        if self.pooling == SIAMESE:
+            return ["each text of a pair is read on its own; --pooling mean reads both as one"]
+        return ["both texts of a pair are read as one; --pooling siamese reads each on its own"]
 
     def _file_numbers(self) -> int:
         """How many numbers the delta file will have; a sparse difference has an index beside every value."""

@@ -1,0 +1,42 @@
+"""How few pairs are read where nobody says: as one text, or each text on its own."""
+
+from dataclasses import replace
+
+from onebert_store.file.manifest import PER_TOKEN, SIAMESE
+from onebert_training.fit.inputs import TaskInputs
+from onebert_training.fit.run import Run
+from onebert_training.fit.settings import Settings
+from onebert_training.methods.grammar import AUTO
+from onebert_training.methods.methods import parse_method
+from onebert_training.tasks.metrics import is_better
+
+FEW = 1000
+"""Training pairs from which on a training learns more of both texts as one (docs/decisions/0054-pairs.md)."""
+
+
+def read_pairs(inputs: TaskInputs, settings: Settings, task: str) -> Settings:
+    """The settings, with siamese pooling where few pairs are to be trained on and the frozen base answers better so.
+
+    Raises:
+        OneBertError: as `Run`.
+        NotFinite: the base's vectors are not finite numbers.
+    """
+    kind, pairs = inputs.data.task_type, len(inputs.data.splits["train"])
+    open_to_both = inputs.data.has_pairs and kind not in PER_TOKEN and settings.pooling is None
+    if not open_to_both or pairs >= FEW or not _gives_a_delta(settings, inputs):
+        return settings
+    as_one, apart = (
+        Run(inputs, replace(settings, method="head", pooling=pooling, time_budget=None), task)
+        for pooling in ("mean", SIAMESE)
+    )
+    one, two = (run.yardsticks.answers for run in (as_one, apart))
+    ahead = one and two and is_better(apart.metric, two.scores[apart.metric], one.scores[apart.metric])
+    return replace(settings, pooling=SIAMESE) if ahead else settings
+
+
+def _gives_a_delta(settings: Settings, inputs: TaskInputs) -> bool:
+    """Whether the method's result is a delta, as all are that `auto` compares: no checkpoint can compare two texts."""
+    if settings.method == AUTO:
+        return True
+    base = inputs.base
+    return parse_method(settings.method).plan(base.anatomy, "mean", base.spec.num_parameters).servable
