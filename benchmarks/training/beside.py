@@ -34,8 +34,8 @@ from onebert_training.data.examples import Split
 from onebert_training.data.splitting import SPLIT_SEED, subset
 from onebert_training.tasks.objectives import OBJECTIVES
 
-LOOKED_AT = ("trec6", "sst2", "banking77", "tweet_emotion", "cola", "mrpc", "stsb")
-UNTOUCHED = ("rte", "wnli", "snli_small", "sms_spam", "snips_intent", "imdb", "suzuki_yield")
+LOOKED_AT = ("trec6", "sst2", "banking77", "tweet_emotion", "cola", "mrpc", "stsb", "snli_small")
+UNTOUCHED = ("rte", "wnli", "sms_spam", "snips_intent", "imdb", "suzuki_yield")
 TRAIN_ROWS, TEST_ROWS, VALIDATION_SHARE = 3000, 1000, 0.1
 ONEBERT_SIDE = "onebert"
 
