@@ -145,7 +145,7 @@ def _train_beside(run: Run, report: Report, checkpoint_file: Path | None) -> dic
         NotFinite: the loss of the run that was asked for is no longer a number.
     """
     runs, short = {"fresh": run}, run.steps // SHARE
-    if short and run.plan.shares_base:
+    if short:
         runs["head"] = _FromHead(run, short)
     active = _resumed(runs, short, report, checkpoint_file)
     while waiting := [one for one in active.values() if not one.is_done]:

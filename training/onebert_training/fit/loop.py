@@ -101,7 +101,7 @@ def train_together(
         waiting = deque(together)
         active: list[Active] = []
         while waiting or active:
-            while waiting and len(active) < (width if together[0].plan.shares_base else 1):
+            while waiting and len(active) < width:
                 run = waiting.popleft()
                 try:
                     active.append(Active.start(run, report, checkpoint_of(run)))
@@ -116,10 +116,13 @@ def train_together(
 
 
 def groups(runs: Sequence[Run]) -> list[list[Run]]:
-    """Groups runs that can step together: those that share the base and enter it at the same layer."""
+    """Groups runs that can step together: those that share the base and enter it at the same layer.
 
-    def kind(run: Run) -> tuple[int, bool, int]:
-        return id(run.base), run.plan.shares_base, run.plan.lowest_layer
+    A run that changes the base's weights is a group of its own.
+    """
+
+    def kind(run: Run) -> tuple[int, int, int]:
+        return id(run.base), 0 if run.plan.shares_base else id(run), run.plan.lowest_layer
 
     return [list(together) for _, together in groupby(sorted(runs, key=kind), key=kind)]
 
@@ -217,15 +220,19 @@ class Active:
 
 
 def advance(active: Sequence[Active], report: Report) -> None:
-    """Makes one step of every run and shares the time among them."""
+    """Makes one step of every run, in one batch where they can step together, and shares the time among them."""
     # Runs on the same data share their features, whose time must be counted only once.
     features = {id(shared): shared for shared in (one.run.features("train") for one in active)}.values()
     started, before = time.perf_counter(), sum(one.seconds for one in features)
-    losses = take_step([(one.run, one.state) for one in active])
+    states = {one.run: one.state for one in active}
+    found = {}
+    for together in groups(list(states)):
+        losses = take_step([(run, states[run]) for run in together])
+        found |= dict(zip(together, losses, strict=True))
     seconds = (time.perf_counter() - started) / len(active)
     once = (sum(one.seconds for one in features) - before) / len(active)
-    for one, loss in zip(active, losses, strict=True):
-        one.stepped(loss, seconds, once, report)
+    for one in active:
+        one.stepped(found[one.run], seconds, once, report)
 
 
 def take_step(active: Sequence[tuple[Run, State]]) -> list[float]:

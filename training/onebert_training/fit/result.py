@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from onebert_encoder.base.base import Base
-from onebert_encoder.maths.fold import fold
+from onebert_encoder.maths.fold import fold, to_tensors
 from onebert_encoder.maths.predict import compute_golden
 from onebert_store.errors import NotFinite
 from onebert_store.file.delta import Delta, check
@@ -83,12 +83,12 @@ def finish(run: Run, state: State, resumed_at: int) -> Result:
     tested = run.evaluate(state.kept, "test") if whole and "test" in run.data.splits else None
     test = tested.scores if tested else None
     on_train = run.evaluate(state.kept, "train").scores if whole and run.settings.measure_train else None
+    delta = make_delta(run, state, test) if run.plan.servable else None
     with torch.no_grad():
-        servable = run.plan.servable
-        differences = run.tensors(state.kept) if servable else run.row_tensors(state.kept)
+        differences = to_tensors(delta, run.base) if delta else run.row_tensors(state.kept)
     return Result(
-        delta=make_delta(run, state, differences, test) if servable else None,
-        base=run.base if servable else run.view(state.kept, training=False),
+        delta=delta,
+        base=run.base if delta else run.view(state.kept, training=False),
         differences=differences,
         metric=run.metric,
         validation=state.validation,
@@ -114,7 +114,7 @@ def _verdict(run: Run, state: State, tested: Measurement | None) -> Verdict:
     return replace(verdict, warnings=(*unseen, *verdict.warnings))
 
 
-def make_delta(run: Run, state: State, tensors: Mapping[str, Tensor], test: Mapping[str, float] | None) -> Delta:
+def make_delta(run: Run, state: State, test: Mapping[str, float] | None) -> Delta:
     """The delta of a run that is done.
 
     Raises:
@@ -130,20 +130,19 @@ def make_delta(run: Run, state: State, tensors: Mapping[str, Tensor], test: Mapp
         **({"test": test} if test is not None else {}),
     }
     base = run.inputs.exact_base
-    try:
-        with torch.no_grad():
-            golden = compute_golden(base, fold(base, tensors, run.pooling), run.inputs.max_length)
-    except ValidationError:
-        raise NotFinite(f"the answers are no longer numbers; {SMALLER}") from None
+    with torch.no_grad():
+        plain = Delta(run.manifest, to_arrays(run.tensors(state.kept)))
+        try:
+            golden = compute_golden(base, fold(base, to_tensors(plain, base), run.pooling), run.inputs.max_length)
+        except ValidationError:
+            raise NotFinite(f"the answers are no longer numbers; {SMALLER}") from None
     manifest = parse_manifest({**run.manifest.model_dump(), "training": training, "golden": golden.model_dump()})
-    delta = Delta(manifest, to_arrays(tensors))
+    delta = Delta(manifest, plain.tensors)
     check(delta, run.base.spec)
     return delta
 
 
 def to_arrays(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Tensors in the file's types: float32, indices int32."""
-    return {
-        name: tensor.cpu().numpy().astype("float32" if tensor.is_floating_point() else "int32")
-        for name, tensor in tensors.items()
-    }
+    """Tensors in the file's types: float32 or half precision as they are, indices int32."""
+    arrays = {name: tensor.cpu().numpy() for name, tensor in tensors.items()}
+    return {name: array.astype("int32") if array.dtype.kind == "i" else array for name, array in arrays.items()}

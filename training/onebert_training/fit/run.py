@@ -51,7 +51,7 @@ class Run:
 
     Args:
         inputs: the tokenized data, with a `train` split, and `validation` and `test` where there are such. The forward
-            pass computes in the dtype of its base; the delta is always float32.
+            pass computes in the dtype of its base; what is trained is always float32.
         settings: the user's settings.
         task: the task's name, for the manifest.
         rows: the training rows to train on; None is all. The others are held out, and answered at the end.

@@ -50,6 +50,9 @@ class Method:
                 parameters for the share; or two terms train the same parameters.
         """
         subject = Subject(anatomy, pooling, num_parameters)
+        change = [term.text for term in self.terms if term.weights]
+        if len(change) > 1:
+            raise InvalidMethod(f"{change[0]} and {change[1]} both change the base's own weights; only one can")
         made = [(term, tuple(term.trainables(subject)), term.weights and term.weights(subject)) for term in self.terms]
         _refuse_overlap(
             [(term.text, piece) for term, trainables, weights in made for piece in (*trainables, weights) if piece]
@@ -114,6 +117,11 @@ METHODS: Mapping[str, Entry] = {
         "lora-xs[:r=16,targets=q,v,o,m3[,k,m2]|all]",
         "r by r matrices between the leading singular directions of the base's weights",
         rules.lora_xs,
+    ),
+    "svd": Entry(
+        "svd[:r=8,targets=q,k,v,o,m2,m3|all]",
+        "whole matrices, of which the delta has the low-rank part that says most",
+        rules.svd,
     ),
     "spafit": Entry(
         "spafit:N1-N2-I|II[,r=8,alpha=16]",

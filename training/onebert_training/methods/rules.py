@@ -28,6 +28,7 @@ from onebert_training.methods.trainables import (
     Shape,
     Trainable,
 )
+from onebert_training.methods.truncated import Truncated
 from onebert_training.methods.weights import Full, Pruned
 
 GAINS = tuple(f"g_{part}" for part in NORMS)
@@ -137,6 +138,19 @@ def lora_xs(arguments: str) -> Term:
         return [Cores(subject.modules({TARGETS[key] for key in targets}), rank)]
 
     return Term(f"lora-xs:r={rank},targets={','.join(targets)}", LEARNING_RATE, trainables)
+
+
+def svd(arguments: str) -> Term:
+    """Whole maps, cut to low rank at every evaluation; the rate is that of full fine-tuning."""
+    options = read_options("svd", arguments, ("r", "targets"))
+    rank, _ = read_rank_alpha(options)
+    targets = read_targets("svd", options, ",".join(TARGETS), TARGETS)
+
+    def weights(subject: Subject) -> Truncated:
+        _check_rank(subject, rank)
+        return Truncated(subject.modules({TARGETS[key] for key in targets}), rank)
+
+    return Term(f"svd:r={rank},targets={','.join(targets)}", FULL_LEARNING_RATE, weights=weights)
 
 
 def spafit(arguments: str) -> Term:

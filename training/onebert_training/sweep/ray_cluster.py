@@ -100,8 +100,7 @@ def _divide(job_sets: Sequence[JobSet], loaded: Base, width: int, slots: int) ->
         runs = make_sample_runs(loaded, job_set)
         job_of = {id(run): job for run, job in zip(runs, job_set.jobs, strict=True)}
         for together in groups(runs):
-            most = width if together[0].plan.shares_base else 1
-            parts = ceil(len(together) / most)
+            parts = ceil(len(together) / width)
             for part in (together[i::parts] for i in range(parts)):
                 jobs = [job_of[id(run)] for run in part]
                 cost = len(job_set.dataset.splits["train"]) * sum(run.schedule.epochs for run in part)

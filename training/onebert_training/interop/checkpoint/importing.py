@@ -14,7 +14,7 @@ from onebert_training.data.texts import load_texts
 from onebert_training.interop.checkpoint.agreement import Agreement
 from onebert_training.interop.checkpoint.differences import LeftOut, changed_matrices, changed_tables, exact_tensors
 from onebert_training.interop.checkpoint.finetuned import FineTuned, read_finetuned
-from onebert_training.interop.checkpoint.low_rank import Parts, factorize
+from onebert_training.methods.low_rank import Parts, factorize
 from onebert_training.interop.checkpoint.options import CheckpointOptions
 from onebert_training.interop.checkpoint.search import Probe, fewest
 from onebert_training.interop.heads import kind_of, label_names, task_type_of

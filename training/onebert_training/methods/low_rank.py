@@ -1,4 +1,4 @@
-"""What a checkpoint changes in the base's matrices, as parts of rank one: the ones that matter most come first.
+"""Changes of the base's matrices as parts of rank one: the ones that matter most come first.
 
 The parts are those of the singular value decomposition. All matrices share one threshold, on what a part explains of
 its matrix's difference for each number that it takes.
@@ -19,6 +19,7 @@ from onebert_store.file.delta import LORA_A, LORA_B
 _ROUNDING = 1e-6
 # Half precision rounds by 0.05 %, far less than what is left out, and halves the file.
 _DTYPE = np.float16
+BYTES = _DTYPE().itemsize  # of a number in the file
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class Parts:
             rank = len(one.gain[:max_rank])
             owners += [owner] * rank
             gains += one.gain[:rank].tolist()
-            sizes += [_DTYPE().itemsize * (one.A.shape[1] + one.B.shape[0])] * rank
+            sizes += [BYTES * (one.A.shape[1] + one.B.shape[0])] * rank
         order = np.argsort(-np.array(gains), kind="stable")
         self._owners = np.array(owners, dtype=np.int64)[order]
         self._ends = np.cumsum(np.array(sizes, dtype=np.int64)[order])

@@ -1,0 +1,74 @@
+"""Whole matrices trained, of which the file has the leading singular parts (docs/decisions/0055-truncated.md)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from onebert_encoder.base.anatomy import Module
+from onebert_store.file.delta import LORA_A, LORA_B
+from onebert_training.methods.low_rank import BYTES, Parts, factorize
+from onebert_training.methods.trainables import Tensors
+
+WHOLE = "whole."
+
+
+@dataclass(frozen=True)
+class Truncated:
+    """A difference of every number of some linear maps, cut to a mean rank of `rank` by the singular value decomposition.
+
+    Gradient descent finds better differences of whole matrices than of their factors, and what it finds is nearly of
+    low rank. One threshold for all maps says which parts stay: where a map changes more, more of them do. Training
+    steps compute with whole differences, evaluations with the numbers that the file would have at that moment.
+    """
+
+    sites: tuple[Module, ...]
+    rank: int
+    prefix: ClassVar[str] = LORA_A
+    servable: ClassVar[bool] = True
+    averages: ClassVar[bool] = True
+
+    @property
+    def num_parameters(self) -> int:
+        """Numbers that the file has at most, those of factors of that rank."""
+        return sum(self.rank * sum(site.shape) for site in self.sites)
+
+    def start(self, params: Mapping[str, Tensor], generator: torch.Generator) -> Tensors:
+        """Zeros."""
+        return {f"{WHOLE}{site.name}": torch.zeros(site.shape) for site in self.sites}
+
+    def changed(self, params: Mapping[str, Tensor], values: Mapping[str, Tensor], training: bool) -> Tensors:
+        """In training W plus the difference; otherwise W plus B A as the file has them.
+
+        Raises:
+            NotFinite: differences without finite singular values.
+        """
+        if training:
+            changes = {site.name: values[f"{WHOLE}{site.name}"] for site in self.sites}
+        else:
+            kept = {name: tensor.float() for name, tensor in self.tensors(values).items()}
+            changed = [site.name for site in self.sites if f"{LORA_A}{site.name}" in kept]
+            changes = {name: kept[f"{LORA_B}{name}"] @ kept[f"{LORA_A}{name}"] for name in changed}
+        return {f"{name}.weight": params[f"{name}.weight"] + change for name, change in changes.items()}
+
+    def penalty(self, values: Mapping[str, Tensor]) -> float:
+        """No penalty."""
+        return 0.0
+
+    def advance(self, step: int, steps: int, values: Mapping[str, Tensor]) -> None:
+        """Nothing changes."""
+
+    @torch.no_grad()
+    def tensors(self, values: Mapping[str, Tensor]) -> Tensors:
+        """A and B of each map in half precision; a map that hardly changed has none.
+
+        Raises:
+            NotFinite: differences without finite singular values.
+        """
+        wholes = {site.name: values[f"{WHOLE}{site.name}"] for site in self.sites}
+        parts = Parts({name: factorize(whole.cpu()) for name, whole in wholes.items()}, None)
+        kept = parts.tensors(parts.most(BYTES * self.num_parameters))
+        device = wholes[self.sites[0].name].device
+        return {name: torch.from_numpy(array).to(device) for name, array in kept.items()}
