@@ -306,7 +306,7 @@ def _far_branches(spec: Any, name: str, kind: str, rng: np.random.Generator) -> 
 def torch_tensors(values: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
     """What `fold` reads: float32, places as int64."""
     return {
-        name: torch.from_numpy(value.astype(np.int64) if name.startswith("sparse_index") else value)
+        name: torch.from_numpy(value.astype(np.int64) if name.startswith("sparse_index") else value.astype(np.float32))
         for name, value in values.items()
     }
 

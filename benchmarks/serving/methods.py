@@ -10,7 +10,6 @@ docs/training.md.
 import argparse
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,11 +18,12 @@ from onebert_bench.timing import interleaved_ms
 from onebert_bench.workload import bitfit_delta, sentences, tokenized
 from onebert_encoder.base.base import Base, load_base
 from onebert_encoder.maths.batch import pack
-from onebert_encoder.maths.fold import fold
+from onebert_encoder.maths.fold import fold, to_tensors
 from onebert_encoder.maths.predict import compute_logits
 from onebert_server.engine.bank import Bank
 from onebert_store.file.delta import Delta
 from onebert_store.file.format import dumps
+from onebert_training.fit.result import to_arrays
 from onebert_training.fit.settings import DEFAULT_METHOD
 from onebert_training.methods.methods import parse_method
 from onebert_training.target_scale import TargetScale
@@ -58,7 +58,7 @@ def main() -> None:
     weights, asked = {}, {}
     for method in METHODS:
         bank = Bank(base)
-        slots = [bank.install(fold(base, drawn(base, method, seed))) for seed in range(TASKS)]
+        slots = [bank.install(fold(base, to_tensors(file(base, method, seed), base))) for seed in range(TASKS)]
         weights[method] = bank.size_at(slots[0])
         batch = pack(base, tokens, [slots[i % TASKS] for i in range(SEQUENCES)])
         asked[method] = lambda rows=bank.rows, batch=batch: compute_logits(base, rows, batch)
@@ -90,12 +90,12 @@ def drawn(base: Base, method: str, seed: int) -> dict[str, Tensor]:
         else value
         for name, value in plan.init(base, 2, seed).items()
     }
-    return plan.row_tensors(values, TargetScale(0.0, 1.0))
+    return plan.tensors(values, TargetScale(0.0, 1.0))
 
 
-def file(base: Base, method: str) -> Delta:
+def file(base: Base, method: str, seed: int = 0) -> Delta:
     """The same task as a delta file has it."""
-    tensors = {name: np.asarray(tensor) for name, tensor in drawn(base, method, 0).items()}
+    tensors = to_arrays(drawn(base, method, seed))
     return Delta(bitfit_delta(base, 0).manifest.model_copy(update={"method": method}), tensors)
 
 

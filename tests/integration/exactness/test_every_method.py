@@ -28,7 +28,7 @@ SERVABLE = (
     *("frozen", "head", "bitfit", "bitfit:-bq,-bm2", "init-bias", "random-bias:0.5%", "layernorm", "gamma"),
     *("random:0.5%", "random-rows:1%", "random-cols:1%", "lora:II,r=3", "spafit:0-1-II,r=2", "adapter:5", "ia3"),
     *("diff-pruning:0.5%", "ia3:-k", "red", "lora-xs:r=3,targets=q,v,m2,m3"),
-    "lora:r=2,targets=o,m2,m3",
+    *("svd:r=2", "lora:r=2,targets=o,m2,m3"),
     "bitfit+gamma+lora:r=2+random:0.2%+ia3:k,o,m2,inner,m3",
 )
 FAMILIES = ("bert", "roberta", "electra")
@@ -69,8 +69,11 @@ def trained(base, data, method, pooling, seed):
         "adapter_down": 3,
         "adapter_up": 3,
     }
+    # Whole matrices, whose parts are in half precision, have come far in these steps.
     return delta.manifest.pooling, {
-        name: (tensor * carried.get(name.partition(".")[0], 1)).astype(tensor.dtype)
+        name: tensor
+        if tensor.dtype == np.float16
+        else tensor * tensor.dtype.type(carried.get(name.partition(".")[0], 1))
         for name, tensor in delta.tensors.items()
     }
 

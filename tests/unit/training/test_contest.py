@@ -175,9 +175,15 @@ def test_what_changes_the_base_is_trained_alone(base, data, method):
     assert kept.result.delta is None
 
 
-def test_what_steps_alone_is_still_beside_the_head_alone(base, data):
-    kept = train_kept(run_of(base, data, method="diff-pruning:0.5%", max_steps=12))
-    assert set(kept.facts["validation"]) == {"fresh", "alone"}
+@pytest.mark.parametrize("method", ["diff-pruning:0.5%", "bitfit+svd:r=2"])
+def test_what_steps_alone_has_its_short_run_beside_it(base, data, method):
+    kept = train_kept(run_of(base, data, method=method, max_steps=20))
+    assert set(kept.facts["validation"]) == {"fresh", "head", "alone"}
+    assert kept.facts["steps"] == {"fresh": 20, "head": 2}
+
+
+def test_a_run_of_few_steps_is_beside_the_head_alone(base, data):
+    assert set(train_kept(run_of(base, data, max_steps=9)).facts["validation"]) == {"fresh", "alone"}
 
 
 def test_an_answer_in_a_text_has_no_contest(base, questions):

@@ -156,6 +156,7 @@ def test_random_weights_are_those_of_the_layers(method):
         ("random-rows:0.09%", 86 * 768 + 11 * 3072, "0.09"),  # 97 of the 82,944 rows, three in 27 of them long
         ("random-cols:0.09%", 86 * 768 + 11 * 3072, "0.09"),
         ("diff-pruning:0.5%", 547_411, "0.50"),
+        ("svd:r=8", 12 * 8 * (4 * 2 * 768 + 2 * (768 + 3072)), "1.21"),  # as many as LoRA's of that rank
         ("full", 109_482_240, "100.00"),
     ],
 )
@@ -305,6 +306,8 @@ def test_the_rate_of_the_head_does_not_fall_with_the_width(anatomy):
         ("adapter:064", "adapter:64"),
         ("lora-xs", "lora-xs:r=16,targets=q,v,o,m3"),
         ("lora-xs:targets=m2,q,r=4", "lora-xs:r=4,targets=q,m2"),
+        ("svd", "svd:r=16,targets=q,k,v,o,m2,m3"),
+        ("svd:targets=m2,q,r=4", "svd:r=4,targets=q,m2"),
         ("lora-xs:r=4,targets= all", "lora-xs:r=4,targets=q,k,v,o,m2,m3"),
         ("ia3:inner,v,k", "ia3"),
         ("ia3:-k,-v,-m2", "ia3:o,inner,m3"),
@@ -355,6 +358,8 @@ def test_text_is_canonical(text, canonical):
         "lora-xs:r=0",
         "lora-xs:alpha=3",
         "lora-xs:targets=q,z",
+        "svd:alpha=3",
+        "svd:targets=z",
         "random",
         "random:0.1",
         "random:0%",
@@ -401,6 +406,9 @@ def test_wrong_text_is_refused_in_one_line(text):
         ("adapter:2+gamma:gLN1", "mean", "both train gLN1"),
         ("random:1%+random-rows:5%", "mean", "both train Wq"),
         ("random:1%+diff-pruning:1%", "mean", "both train Wq"),
+        ("lora:r=2+svd:r=2", "mean", "both train Wq, Wk, Wv"),
+        ("svd:r=9", "mean", "at most the hidden size of the base, 8"),
+        ("svd:r=2+diff-pruning:1%", "mean", "both change the base's own weights"),
     ],
 )
 def test_a_method_that_the_base_cannot_take_is_refused(text, pooling, because):

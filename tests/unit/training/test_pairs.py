@@ -58,7 +58,7 @@ def run_of(base, data, **changes):
     return Run(TaskInputs(base, data, 40), replace(QUICK, **changes), "same")
 
 
-@pytest.mark.parametrize("method", ["bitfit", "spafit:0-1-II,r=2", "lora-xs:r=2", "frozen", "head"])
+@pytest.mark.parametrize("method", ["bitfit", "spafit:0-1-II,r=2", "lora-xs:r=2", "svd:r=2", "frozen", "head"])
 def test_a_siamese_file_answers_as_the_plain_model(base, pairs, method):
     run = run_of(base, pairs, method=method, pooling="siamese", epochs=1)
     delta = train(run).delta

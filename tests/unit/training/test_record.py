@@ -126,7 +126,7 @@ def test_the_change_is_the_mean_difference_of_every_trained_vector(base, data, m
     assert got == pytest.approx(wanted)
 
 
-@pytest.mark.parametrize("method", ["bitfit", "random:0.2%", "diff-pruning:0.5%", "full", "reinit+bitfit"])
+@pytest.mark.parametrize("method", ["bitfit", "random:0.2%", "diff-pruning:0.5%", "svd", "full", "reinit+bitfit"])
 def test_the_report_reads_every_record(base, data, tmp_path, method):
     _, result, record, content = recorded(base, data, method=method, max_steps=4)
     (tmp_path / "run.json").write_text(json.dumps(record))

@@ -19,6 +19,7 @@ from onebert_store.file.delta import LORA_A, LORA_B
 _ROUNDING = 1e-6
 # Half precision rounds by 0.05 %, far less than what is left out, and halves the file.
 _DTYPE = np.float16
+_NONE = "a difference of two matrices has no finite singular values"
 BYTES = _DTYPE().itemsize  # of a number in the file
 
 
@@ -46,7 +47,9 @@ def factorize(difference: Tensor) -> Factors:
     try:
         U, S, Vt = torch.linalg.svd(difference, full_matrices=False)
     except RuntimeError:  # PyTorch's LinAlgError, which it does not export
-        raise NotFinite("a difference of two matrices has no finite singular values") from None
+        raise NotFinite(_NONE) from None
+    if not S.isfinite().all():  # of infinity, which some builds decompose
+        raise NotFinite(_NONE)
     rank = int((_ROUNDING * S[0] < S).sum())
     # Half of the size on either side: of a model that answers anything, far from the ends of half precision.
     root = S[:rank].sqrt()

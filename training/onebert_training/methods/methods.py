@@ -119,7 +119,7 @@ METHODS: Mapping[str, Entry] = {
         rules.lora_xs,
     ),
     "svd": Entry(
-        "svd[:r=8,targets=q,k,v,o,m2,m3|all]",
+        "svd[:r=16,targets=q,k,v,o,m2,m3|all]",
         "whole matrices, of which the delta has the low-rank part that says most",
         rules.svd,
     ),

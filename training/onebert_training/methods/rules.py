@@ -143,7 +143,7 @@ def lora_xs(arguments: str) -> Term:
 def svd(arguments: str) -> Term:
     """Whole maps, cut to low rank at every evaluation; the rate is that of full fine-tuning."""
     options = read_options("svd", arguments, ("r", "targets"))
-    rank, _ = read_rank_alpha(options)
+    rank, _ = read_rank_alpha(options, default=16)
     targets = read_targets("svd", options, ",".join(TARGETS), TARGETS)
 
     def weights(subject: Subject) -> Truncated:
