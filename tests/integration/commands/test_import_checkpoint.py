@@ -16,8 +16,8 @@ from bases import tiny_base, write_base
 from onebert_encoder.base.base import load_base
 from onebert_store.file.format import load
 from onebert_training.interop.checkpoint.agreement import Agreement, concordance
-from onebert_training.methods.low_rank import Parts, factorize
 from onebert_training.interop.checkpoint.search import fewest
+from onebert_training.methods.low_rank import Parts, factorize
 from peft_models import delta_logits, model_logits
 
 THINGS = ["screen", "refund", "water", "people", "time", "invoice", "password", "use", "order", "parcel"]

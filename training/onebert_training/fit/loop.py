@@ -225,7 +225,7 @@ def advance(active: Sequence[Active], report: Report) -> None:
     features = {id(shared): shared for shared in (one.run.features("train") for one in active)}.values()
     started, before = time.perf_counter(), sum(one.seconds for one in features)
     states = {one.run: one.state for one in active}
-    found = {}
+    found: dict[Run, float] = {}
     for together in groups(list(states)):
         losses = take_step([(run, states[run]) for run in together])
         found |= dict(zip(together, losses, strict=True))

@@ -13,7 +13,7 @@ from onebert_training.methods.grammar import AUTO
 from onebert_training.options import METHOD, STEPS, Flag, Parser
 
 MAX_SEED = 2**31 - 1
-DEFAULT_METHOD = "bitfit+lora:targets=all"  # docs/decisions/0052-default-method.md
+DEFAULT_METHOD = "bitfit+gamma+svd"  # docs/decisions/0055-truncated.md
 # Epochs where the user says nothing. Without a validation split the last step is kept, and few rows are few steps
 # (docs/decisions/0044-few-rows.md).
 EPOCHS, UNVALIDATED_EPOCHS, LEAST_STEPS = 6, 20, 200

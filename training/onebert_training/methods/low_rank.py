@@ -39,23 +39,32 @@ class Factors:
 
 
 def factorize(difference: Tensor) -> Factors:
-    """The parts of one difference [out, in].
+    """The parts of one difference [out, in], computed in its dtype.
+
+    They come from the eigenvectors of the smaller Gram matrix, in a third of the time of a decomposition of the
+    difference itself. So float32 tells singular values apart down to some 3e-4 of the largest, float64 all that matter.
 
     Raises:
         NotFinite: the numbers are too large for a decomposition.
     """
+    wide = difference.shape[0] < difference.shape[1]
+    tall = difference.T if wide else difference
     try:
-        U, S, Vt = torch.linalg.svd(difference, full_matrices=False)
+        vectors = torch.linalg.eigh(tall.T @ tall).eigenvectors.flip(1)  # the largest come last
     except RuntimeError:  # PyTorch's LinAlgError, which it does not export
         raise NotFinite(_NONE) from None
+    images = tall @ vectors
+    S = images.norm(dim=0)
     if not S.isfinite().all():  # of infinity, which some builds decompose
         raise NotFinite(_NONE)
-    rank = int((_ROUNDING * S[0] < S).sum())
+    rank = int((_ROUNDING * S.max() < S).sum())
     # Half of the size on either side: of a model that answers anything, far from the ends of half precision.
     root = S[:rank].sqrt()
     if not (root < np.finfo(_DTYPE).max).all():
         raise NotFinite("a difference of two matrices is too large for half precision")
-    return Factors(root[:, None] * Vt[:rank], U[:, :rank] * root, S[:rank] ** 2 / sum(difference.shape))
+    inner, outer = root[:, None] * vectors.T[:rank], images[:, :rank] / root
+    A, B = (outer.T, inner.T) if wide else (inner, outer)
+    return Factors(A, B, S[:rank] ** 2 / sum(difference.shape))
 
 
 class Parts:
@@ -97,6 +106,6 @@ class Parts:
         ranks = np.bincount(self._owners[:count], minlength=len(self._factors)).tolist()
         for (module, one), rank in zip(self._factors.items(), ranks, strict=True):
             if rank:
-                found[LORA_A + module] = one.A[:rank].numpy().astype(_DTYPE)
+                found[LORA_A + module] = one.A[:rank].contiguous().numpy().astype(_DTYPE)
                 found[LORA_B + module] = one.B[:, :rank].contiguous().numpy().astype(_DTYPE)
         return found

@@ -134,7 +134,7 @@ class Plan:
         return out
 
     def tensors(self, values: Mapping[str, Tensor], scale: TargetScale) -> Tensors:
-        """The tensors of the delta file, for a plan that is `servable`: float32 or half precision, and int64 indices."""
+        """The tensors of the delta file, of a `servable` plan: float32 or half precision, indices int64."""
         return self.row_tensors(values, scale) | (self.weights.tensors(values) if self.weights else {})
 
     def penalty(self, values: Mapping[str, Tensor]) -> Tensor | float:

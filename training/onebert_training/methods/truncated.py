@@ -17,11 +17,11 @@ WHOLE = "whole."
 
 @dataclass(frozen=True)
 class Truncated:
-    """A difference of every number of some linear maps, cut to a mean rank of `rank` by the singular value decomposition.
+    """A difference of every number of some linear maps, cut to a mean rank of `rank`.
 
     Gradient descent finds better differences of whole matrices than of their factors, and what it finds is nearly of
-    low rank. One threshold for all maps says which parts stay: where a map changes more, more of them do. Training
-    steps compute with whole differences, evaluations with the numbers that the file would have at that moment.
+    low rank. One threshold for all maps says which singular parts stay: where a map changes more, more of them do.
+    Training steps compute with whole differences, evaluations with the numbers that the file would have at that moment.
     """
 
     sites: tuple[Module, ...]

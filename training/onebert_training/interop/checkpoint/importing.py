@@ -14,11 +14,11 @@ from onebert_training.data.texts import load_texts
 from onebert_training.interop.checkpoint.agreement import Agreement
 from onebert_training.interop.checkpoint.differences import LeftOut, changed_matrices, changed_tables, exact_tensors
 from onebert_training.interop.checkpoint.finetuned import FineTuned, read_finetuned
-from onebert_training.methods.low_rank import Parts, factorize
 from onebert_training.interop.checkpoint.options import CheckpointOptions
 from onebert_training.interop.checkpoint.search import Probe, fewest
 from onebert_training.interop.heads import kind_of, label_names, task_type_of
 from onebert_training.interop.made import with_golden
+from onebert_training.methods.low_rank import Parts, factorize
 
 # More would make the agreement hardly surer, and every probe slower.
 _MOST_TEXTS = 2000
@@ -80,7 +80,7 @@ def import_checkpoint(
     check(Delta(manifest, exact), base.spec)
     data, texts = _texts(asked, manifest.task_type)
     changed = changed_matrices(checkpoint.params, base)
-    parts = Parts({name: factorize(difference) for name, difference in changed.items()}, asked.max_rank)
+    parts = Parts({name: factorize(difference.double()) for name, difference in changed.items()}, asked.max_rank)
     probe = Probe(checkpoint, base, manifest, texts, lambda count: {**exact, **parts.tensors(count)})
     room = MAX_FILE_BYTES - MAX_HEADER_BYTES - sum(tensor.nbytes for tensor in exact.values())
     most = min(len(parts), parts.most(room))
