@@ -1,5 +1,8 @@
 """How many threads one thread of this process computes with."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 
 
@@ -12,3 +15,18 @@ def compute_with(threads: int) -> None:
     """
     torch.get_num_threads()
     torch.set_num_threads(threads)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Lets the calling thread compute alone in the block.
+
+    For decompositions of small matrices: LAPACK divides each of many short steps among the threads, and where cores are
+    busy that waiting took 4 seconds for what one thread does in 8 ms.
+    """
+    threads = torch.get_num_threads()
+    compute_with(1)
+    try:
+        yield
+    finally:
+        compute_with(threads)

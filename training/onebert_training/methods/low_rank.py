@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from onebert_encoder.compute.threads import one_thread
 from onebert_store.errors import NotFinite
 from onebert_store.file.canonical import Array
 from onebert_store.file.delta import LORA_A, LORA_B
@@ -50,7 +51,8 @@ def factorize(difference: Tensor) -> Factors:
     wide = difference.shape[0] < difference.shape[1]
     tall = difference.T if wide else difference
     try:
-        vectors = torch.linalg.eigh(tall.T @ tall).eigenvectors.flip(1)  # the largest come last
+        with one_thread():
+            vectors = torch.linalg.eigh(tall.T @ tall).eigenvectors.flip(1)  # the largest come last
     except RuntimeError:  # PyTorch's LinAlgError, which it does not export
         raise NotFinite(_NONE) from None
     images = tall @ vectors
