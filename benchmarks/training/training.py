@@ -36,7 +36,7 @@ from onebert_training.fit import features
 from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.loop import take_step
 from onebert_training.fit.run import Run
-from onebert_training.fit.settings import DEFAULT_METHOD, Settings
+from onebert_training.fit.settings import Settings
 from onebert_training.fit.state import CLIP, State
 from onebert_training.methods.plan import Plan
 
@@ -48,7 +48,7 @@ TOGETHER = (2, 4, 16)
 # What is trained by peft on the other side.
 PEFT = {
     "lora:r=8": peft.LoraConfig(r=8, lora_alpha=16, target_modules=["query", "key", "value"]),
-    DEFAULT_METHOD: peft.LoraConfig(r=8, lora_alpha=16, target_modules=r"encoder.*(query|key|value|dense)", bias="all"),
+    "bitfit+lora:targets=all": peft.LoraConfig(r=8, lora_alpha=16, target_modules=r"encoder.*(query|key|value|dense)", bias="all"),
 }
 
 Step = Callable[[], int]
