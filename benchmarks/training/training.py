@@ -45,11 +45,12 @@ ROWS = 400
 MEMORY_STEPS = 20
 TOGETHER = (2, 4, 16)
 
-_EVERY_MAP = r"encoder.*(query|key|value|dense)"
 # What is trained by peft on the other side.
 PEFT = {
     "lora:r=8": peft.LoraConfig(r=8, lora_alpha=16, target_modules=["query", "key", "value"]),
-    "bitfit+lora:targets=all": peft.LoraConfig(r=8, lora_alpha=16, target_modules=_EVERY_MAP, bias="all"),
+    "bitfit+lora:targets=all": peft.LoraConfig(
+        r=8, lora_alpha=16, target_modules=r"encoder.*(query|key|value|dense)", bias="all"
+    ),
 }
 
 Step = Callable[[], int]
