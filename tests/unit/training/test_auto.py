@@ -151,7 +151,7 @@ def test_a_task_without_an_exact_head_leaves_it_out_and_keeps_one_method(base, q
         "layernorm",
         "bitfit",
         "spafit",
-        "bitfit+lora",
+        "bitfit+gamma",
     ]
     assert choose(comparison).run in comparison.runs
     (kept,) = (s for s in choose(replace(comparison, budget=1e-6)).facts["methods"].values() if not s["left"])

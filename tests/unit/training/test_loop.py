@@ -348,7 +348,8 @@ def test_the_last_evaluation_is_kept_unless_an_earlier_one_is_really_better(base
     if task_type == "regression":
         data = retyped(data, task_type)
     metric, luck = ("accuracy", 2.0) if task_type == "single_label" else ("mae", -1.0)
-    run = run_of(base, data, epochs=8, keep=keep, averaging=0, metric=metric)
+    settings = {"method": "bitfit+lora:targets=all", "epochs": 8, "averaging": 0}
+    run = run_of(base, data, keep=keep, metric=metric, **settings)
     active = Active.start(run, ignore, None)
     while active.state.step < run.steps - 1:
         advance([active], ignore)
@@ -500,7 +501,7 @@ def test_no_two_seeds_and_no_two_steps_have_one_dropout(base, data):
 
 def test_a_bfloat16_run_records_float32_logits(data):
     base = load_base(str(tiny_base("bert")), dtype=torch.bfloat16)
-    delta = train(run_of(base, data, max_steps=3)).delta
+    delta = train(run_of(base, data, method="bitfit+lora:r=2", max_steps=3)).delta
     assert {tensor.dtype for tensor in delta.tensors.values()} == {np.dtype(np.float32)}
     model = reference(delta)
     for ids, recorded in zip(delta.manifest.golden.input_ids, delta.manifest.golden.logits, strict=True):

@@ -111,7 +111,7 @@ def train_together(
             for one in done:
                 active.remove(one)
                 yield one.run, one.finish(report)
-            if not done:
+            if active and not done:
                 advance(active, report)
 
 
