@@ -39,6 +39,8 @@ METHODS = (
     "ia3:k,v,o,m2,inner,m3",
     "lora:r=8",
     "adapter:16",
+    "bitfit+lora:targets=all",
+    "bitfit+gamma+svd:r=8",
     DEFAULT_METHOD,
 )
 SEQUENCES, TASKS = 64, 16

@@ -21,8 +21,8 @@ def compute_with(threads: int) -> None:
 def one_thread() -> Iterator[None]:
     """Lets the calling thread compute alone in the block.
 
-    For decompositions of small matrices: LAPACK divides each of many short steps among the threads, and where cores are
-    busy that waiting took 4 seconds for what one thread does in 8 ms.
+    For decompositions of small matrices: LAPACK divides each of many short steps among its threads, which wait for each
+    other after every one. On two busy cores the eigenvectors of 384 x 384 numbers took 4 seconds so, and 8 ms alone.
     """
     threads = torch.get_num_threads()
     compute_with(1)

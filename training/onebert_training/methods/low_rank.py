@@ -20,7 +20,7 @@ from onebert_store.file.delta import LORA_A, LORA_B
 _ROUNDING = 1e-6
 # Half precision rounds by 0.05 %, far less than what is left out, and halves the file.
 _DTYPE = np.float16
-_NONE = "a difference of two matrices has no finite singular values"
+_NO_PARTS = "a difference of two matrices has no finite singular values"
 BYTES = _DTYPE().itemsize  # of a number in the file
 
 
@@ -54,11 +54,11 @@ def factorize(difference: Tensor) -> Factors:
         with one_thread():
             vectors = torch.linalg.eigh(tall.T @ tall).eigenvectors.flip(1)  # the largest come last
     except RuntimeError:  # PyTorch's LinAlgError, which it does not export
-        raise NotFinite(_NONE) from None
+        raise NotFinite(_NO_PARTS) from None
     images = tall @ vectors
     S = images.norm(dim=0)
     if not S.isfinite().all():  # of infinity, which some builds decompose
-        raise NotFinite(_NONE)
+        raise NotFinite(_NO_PARTS)
     rank = int((_ROUNDING * S.max() < S).sum())
     # Half of the size on either side: of a model that answers anything, far from the ends of half precision.
     root = S[:rank].sqrt()
