@@ -130,7 +130,9 @@ def test_few_rows_get_enough_steps_and_many_twenty_epochs(base, few, rows, steps
     assert run_of(base, data, epochs=3).steps == 3 * run.schedule.steps_per_epoch
 
 
-@pytest.mark.parametrize(("rows", "epochs", "steps", "every"), [(12, 200, 200, 9), (48, 67, 201, 9), (640, 6, 240, 10)])
+@pytest.mark.parametrize(
+    ("rows", "epochs", "steps", "every"), [(12, 200, 200, 17), (48, 67, 201, 17), (640, 6, 240, 20)]
+)
 def test_few_rows_get_enough_steps_beside_a_validation_split_too(base, data, rows, epochs, steps, every):
     chosen = np.resize(np.arange(48), rows)
     data = replace(data, splits={**data.splits, "train": data.splits["train"].take(chosen)})
@@ -140,9 +142,9 @@ def test_few_rows_get_enough_steps_beside_a_validation_split_too(base, data, row
     asked = run_of(base, data, epochs=30)
     assert (asked.steps, asked.schedule.eval_every) == (
         30 * run.schedule.steps_per_epoch,
-        ceil(run.schedule.steps_per_epoch / 4),
+        ceil(run.schedule.steps_per_epoch / 2),
     )
-    assert run_of(base, data, epochs=None, max_steps=9).schedule.eval_every == ceil(run.schedule.steps_per_epoch / 4)
+    assert run_of(base, data, epochs=None, max_steps=9).schedule.eval_every == ceil(run.schedule.steps_per_epoch / 2)
 
 
 def test_a_run_that_validates_nothing_continues_to_the_same_bytes(base, few, tmp_path):

@@ -234,7 +234,7 @@ def test_an_interrupted_run_continues_to_the_same_bytes(base, data, tmp_path, me
     if task_type == "regression":
         data = retyped(data, "regression")
     # 12 steps an epoch, an evaluation after every third; the mean is over six steps where there is one.
-    settings = {"method": method, "batch_size": 4, "averaging": averaging}
+    settings = {"method": method, "batch_size": 4, "averaging": averaging, "evals_per_epoch": 4}
     whole = dumps(train(run_of(base, data, **settings)).delta)
     file = tmp_path / "checkpoint"
 
@@ -280,6 +280,26 @@ def test_later_steps_leave_what_was_kept_as_it_was(base, data, averaging):
     advance([active], ignore)
     assert any(not torch.equal(value, kept[name]) for name, value in active.state.averaged.items())
     assert all(torch.equal(active.state.kept[name], value) for name, value in kept.items())
+
+
+@pytest.mark.parametrize("averaging", [0, 0.5])
+@pytest.mark.parametrize("kept_step", [2, 3])
+def test_a_checkpoint_restores_what_is_kept_of_its_own_step_or_of_an_earlier_one(
+    base, data, tmp_path, averaging, kept_step
+):
+    run, file = run_of(base, data, max_steps=6, averaging=averaging), tmp_path / "checkpoint"
+    state = Active.start(run, ignore, None).state
+    for _ in range(3):
+        take_step([(run, state)])
+        if state.step == kept_step:
+            state.keep(0.25, {"accuracy": 0.5}, Verdict())
+    state.save(file, run.fingerprint)
+    restored = Active.start(run, ignore, file).state
+    assert (restored.step, restored.kept_step, restored.validation) == (3, kept_step, {"accuracy": 0.5})
+    assert restored.kept.keys() == state.kept.keys()
+    assert all(torch.equal(restored.kept[name], value) for name, value in state.kept.items())
+    take_step([(run, restored)])
+    assert all(torch.equal(restored.kept[name], value) for name, value in state.kept.items())
 
 
 @pytest.mark.parametrize(("method", "averaging"), [("bitfit", 0.0), ("diff-pruning:0.5%", 0.5)])

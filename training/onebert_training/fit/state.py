@@ -134,9 +134,10 @@ class State:
         self.warnings, self.useful = list(verdict.warnings), verdict.useful
 
     def save(self, path: Path, fingerprint: str) -> None:
-        """Writes the checkpoint."""
+        """Writes the checkpoint; what is kept is left out where it is what the evaluation of this step has kept."""
         tensors = {f"value.{name}": value.detach() for name, value in self.values.items()}
-        tensors |= {f"kept.{name}": value for name, value in self.kept.items()}
+        if self.kept_step != self.step:
+            tensors |= {f"kept.{name}": value for name, value in self.kept.items()}
         tensors |= {f"mean.{name}": mean for name, mean in self._means.items()}
         for name, leaf in self.leaves.items():
             tensors |= {f"{moment}.{name}": self.optimizer.state[leaf][moment] for moment in self._MOMENTS}
@@ -149,7 +150,8 @@ class State:
         if loaded is None or loaded[1].get("fingerprint") != fingerprint:
             return False
         tensors, facts = loaded
-        shapes = {f"{kind}.{name}": value.shape for name, value in self.values.items() for kind in ("value", "kept")}
+        kinds = ("value",) if facts.get("kept_step") == facts.get("step") else ("value", "kept")
+        shapes = {f"{kind}.{name}": value.shape for name, value in self.values.items() for kind in kinds}
         shapes |= {f"mean.{name}": mean.shape for name, mean in self._means.items()}
         shapes |= {f"{moment}.{name}": leaf.shape for name, leaf in self.leaves.items() for moment in self._MOMENTS}
         if {name: tensor.shape for name, tensor in tensors.items()} != shapes or not facts.keys() >= set(self._FACTS):
@@ -159,8 +161,9 @@ class State:
         for name, value in self.values.items():
             with torch.no_grad():
                 value.copy_(tensors[f"value.{name}"])
-            self.kept[name] = tensors[f"kept.{name}"].to(value.device)
         self._means = {name: tensors[f"mean.{name}"].to(mean.device) for name, mean in self._means.items()}
+        for name, value in self.averaged.items():
+            self.kept[name] = tensors.get(f"kept.{name}", value).to(value.device, copy=True)
         for name, leaf in self.leaves.items():
             moments = {moment: tensors[f"{moment}.{name}"].to(leaf.device) for moment in self._MOMENTS}
             self.optimizer.state[leaf] = {"step": torch.tensor(float(self.step), device=leaf.device), **moments}
