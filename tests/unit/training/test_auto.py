@@ -57,7 +57,7 @@ def right_apart(run):
     if run.plan.exact:
         logits = run.yardsticks.answers.logits
     elif run.validates:
-        logits = run.logits(last_values(run), "validation")
+        logits = run.logits(run.model(last_values(run)), "validation")
     else:
         answered = {}
         for fold in fold_runs(run):

@@ -158,7 +158,7 @@ def test_a_start_that_is_asked_for_is_all_there_is(base, data):
 
 def test_a_run_that_starts_from_the_exact_head_starts_there(base, data):
     run = run_of(base, data, start="head")
-    assert run.evaluate(run.init_values(), "validation").scores == run.yardsticks.exact.scores["validation"]
+    assert run.evaluate(run.model(run.init_values()), "validation").scores == run.yardsticks.exact.scores["validation"]
     assert run.fingerprint != run_of(base, data, start="fresh").fingerprint
 
 

@@ -76,7 +76,7 @@ def test_logits_and_losses_are_those_from_the_first_layer_on(data, method, pooli
     tolerance = 1e-5 if dtype == torch.float32 else 0.05
     np.testing.assert_allclose(np.stack(logits), np.stack(wanted), rtol=0, atol=tolerance)
     loss = run.objective.loss(list(map(torch.from_numpy, wanted)), run.targets["test"]).item()
-    assert run.evaluate(values, "test").loss == pytest.approx(loss, abs=tolerance)
+    assert run.evaluate(run.model(values), "test").loss == pytest.approx(loss, abs=tolerance)
 
 
 @pytest.mark.parametrize("method", ["frozen", "spafit:0-1-I,r=2", "bitfit"])

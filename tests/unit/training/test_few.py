@@ -64,12 +64,12 @@ def test_a_row_out_of_fold_is_answered_as_by_a_run_on_a_data_set_without_it(base
     parts = {"train": train_split.take(runs[1].rows), "test": train_split.take(held_out)}
     alone = run_of(base, replace(few, splits=parts), method="layernorm")
     result = train(alone)
-    wanted = np.stack(alone.logits(_values(alone), "test"))
+    wanted = np.stack(alone.logits(alone.model(_values(alone)), "test"))
     got = np.stack([logits[row] for row in held_out])
     # As in test_together.py: rounding differs with the neighbors in a batch, and Adam magnifies a little of it.
     np.testing.assert_allclose(got, wanted, rtol=0, atol=0.02 * np.abs(wanted).max())
     assert result.steps == runs[1].steps
-    untrained = np.stack(alone.logits(alone.init_values(), "test"))
+    untrained = np.stack(alone.logits(alone.model(alone.init_values()), "test"))
     assert np.abs(untrained - wanted).max() > 0.2 * np.abs(wanted).max()
 
 

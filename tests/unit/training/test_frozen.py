@@ -55,7 +55,7 @@ def test_the_yardsticks_are_what_their_answers_score(base, data):
         gold = data.splits[split].gold
         commonest = np.bincount(data.splits["train"].gold).argmax()
         assert found.constant.scores[split]["accuracy"] == np.mean(gold == commonest)
-        measured = run.evaluate(run.with_head(run.init_values(), found.head), split)
+        measured = run.evaluate(run.model(run.with_head(run.init_values(), found.head)), split)
         assert measured.scores == found.exact.scores[split]
     assert found.answers.scores == found.exact.scores["validation"]
 
@@ -88,7 +88,7 @@ def test_a_validation_split_of_the_data_is_not_fitted_on(base, data):
     (head,) = fit_heads(run.objective, *labeled_vectors(seen.vectors, seen.targets), [run.yardsticks.head.strength])
     result = train(run)
     assert result.delta.tensors[HEAD_WEIGHT] == pytest.approx(head.weight, abs=1e-4)
-    assert result.validation == run.evaluate(run.with_head(run.init_values(), head), "validation").scores
+    assert result.validation == run.evaluate(run.model(run.with_head(run.init_values(), head)), "validation").scores
 
 
 def test_rows_that_were_held_out_are_fitted_on_and_cross_validated(base, data):
@@ -147,7 +147,7 @@ def test_of_words_those_are_kept_that_a_head_is_fitted_on_and_measured_by(base, 
     found = run.yardsticks
     assert found.exact.scores["validation"]["token_accuracy"] > 0.9
     for split, scores in found.exact.scores.items():
-        assert run.evaluate(run.with_head(run.init_values(), found.head), split).scores == scores
+        assert run.evaluate(run.model(run.with_head(run.init_values(), found.head)), split).scores == scores
 
 
 def test_more_rows_than_a_yardstick_reads_are_drawn_and_the_head_is_fitted_on_all(base, tags, monkeypatch):

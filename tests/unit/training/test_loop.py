@@ -112,8 +112,11 @@ def test_the_delta_is_what_the_method_names_and_the_base_stays(base, data, metho
     # The key's bias cancels in the softmax: counted by the papers, never moved.
     moved = {name: tensor - ("scale." in name) for name, tensor in values.items() if "key.bias" not in name}
     assert all(np.any(tensor) for tensor in moved.values())
-    if "random-bias" in method or "svd" in method:  # singular parts have sizes that need not fill the file's
+    if "random-bias" in method:
         assert sum(map(np.count_nonzero, moved.values())) <= run.delta_parameters
+    elif "svd" in method:  # all singular parts that fit: less than one is missing
+        missing = run.delta_parameters - sum(tensor.size for tensor in values.values())
+        assert 0 <= missing < max(sum(site.shape) for site in run.plan.weights.sites)
     else:
         assert sum(tensor.size for tensor in values.values()) == run.delta_parameters
 
@@ -167,7 +170,7 @@ def test_a_step_has_the_gradient_of_the_plain_model(base_without_dropout, data, 
     plain = Reference(tiny_base("bert"), {}, "mean").model
     own = dict(plain.named_parameters())
     with torch.no_grad():
-        for name, tensor in run.view(state.values, training=True).params.items():
+        for name, tensor in run.view(state.values).params.items():
             own[name].copy_(tensor)
     weight = state.leaves["head.weight"].detach().clone()
     chosen = run.batch_at(0)
@@ -267,7 +270,7 @@ def test_what_is_kept_is_the_mean_of_the_last_steps(base, data):
         expected = sum(share * one[name] for share, one in zip(shares, taken, strict=True))
         torch.testing.assert_close(mean, expected, rtol=1e-5, atol=1e-7)
     assert (active.state.averaged["head.weight"] - taken[-1]["head.weight"]).abs().max() > 1e-4
-    assert run.evaluate(active.state.kept, "validation").scores == active.state.validation
+    assert run.evaluate(run.model(active.state.kept), "validation").scores == active.state.validation
 
 
 @pytest.mark.parametrize("averaging", [0, 0.5])
@@ -571,6 +574,18 @@ def test_what_is_no_number_at_the_end_is_one_line(base, data):
         finish(run, state, 0)
 
 
+@pytest.mark.parametrize("size", [1e10, 1e30, math.inf])  # beyond half precision, its square beyond float32, no number
+def test_whole_matrices_that_no_file_can_hold_end_in_the_same_line(base, data, size):
+    run = run_of(base, data, method="svd:r=2")
+    state = State(run.init_values())
+    state.kept = {name: value.detach().clone() for name, value in state.values.items()}
+    for name, value in state.kept.items():
+        if name.startswith("whole."):
+            value.fill_(size)
+    with pytest.raises(NotFinite, match=r"^the answers are no longer numbers; try a smaller learning rate$"):
+        finish(run, state, 0)
+
+
 def test_what_cannot_be_trained_is_refused_before_the_first_step(base, data):
     with pytest.raises(InvalidMethod):
         run_of(base, data, method="spafit:1-2-I")
@@ -591,6 +606,17 @@ def test_a_file_over_the_limit_is_refused_before_the_first_step(base, data, meth
     monkeypatch.setattr("onebert_training.fit.run.MAX_FILE_BYTES", MAX_HEADER_BYTES + room - 1)
     with pytest.raises(TooLarge, match="MiB of a file"):
         run_of(base, data, method=method)
+
+
+def test_of_a_file_in_half_precision_twice_as_many_numbers_fit(base, data, monkeypatch):
+    run = run_of(base, data, method="svd:r=2", max_steps=4)
+    room = 2 * run.delta_parameters + 4 * run.head_parameters
+    assert sum(tensor.nbytes for tensor in train(run).delta.tensors.values()) <= room
+    monkeypatch.setattr("onebert_training.fit.run.MAX_FILE_BYTES", MAX_HEADER_BYTES + room)
+    run_of(base, data, method="svd:r=2")
+    monkeypatch.setattr("onebert_training.fit.run.MAX_FILE_BYTES", MAX_HEADER_BYTES + room - 1)
+    with pytest.raises(TooLarge, match="MiB of a file"):
+        run_of(base, data, method="svd:r=2")
 
 
 def test_a_base_without_pooler_refuses_its_pooling(data):

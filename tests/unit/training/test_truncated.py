@@ -4,11 +4,15 @@ import numpy as np
 import pytest
 import torch
 
-from onebert_encoder.maths.batch import pack
-from onebert_encoder.maths.fold import fold
-from onebert_encoder.maths.predict import compute_logits
-from onebert_encoder.maths.rows import stack_rows
+from bases import tiny_base
+from onebert_encoder.base.base import load_base
 from onebert_store.errors import NotFinite
+from onebert_store.file.delta import Delta
+from onebert_training.fit.evaluation import predict, predict_delta
+from onebert_training.fit.inputs import TaskInputs
+from onebert_training.fit.result import to_arrays
+from onebert_training.fit.run import Run
+from onebert_training.fit.settings import Settings
 from onebert_training.methods.methods import parse_method
 from onebert_training.target_scale import TargetScale
 
@@ -75,27 +79,26 @@ def test_the_file_holds_half_precision(base):
     assert {dtypes[name] for name in dtypes if not name.startswith("lora_")} == {torch.float32}
 
 
-def answer(base, tensors):
-    tokens = base.tokenizer.encode(["the parcel was late, thanks"], 16)
-    return compute_logits(base, stack_rows(base, [fold(base, tensors)]), pack(base, tokens, [0]))[0]
-
-
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("method", [f"svd:r={RANK}", f"bitfit+gamma+svd:r={RANK},targets=q,m3"])
-def test_evaluations_measure_what_is_served(base, method):
-    plan = plan_of(base, method)
-    values = trained(base, plan)
-    view = plan.view(base, values, training=False)
-    served = {name: tensor.float() for name, tensor in plan.tensors(values, SCALE).items()}
-    measured = answer(view, plan.row_tensors(values, SCALE))
-    assert torch.allclose(answer(base, served), measured, atol=1e-5)
-    step = answer(plan.view(base, values, training=True), plan.row_tensors(values, SCALE))
-    assert not torch.allclose(step, measured, atol=1e-3)  # what is cut off is seen in training alone
+def test_evaluations_measure_what_is_served(data, method, dtype):
+    base = load_base(str(tiny_base("bert")), dtype=dtype)
+    run = Run(TaskInputs(base, data, 40), Settings(method=method), "tone")
+    values = trained(base, run.plan)
+    model = run.model(values)
+    file = Delta(run.manifest, to_arrays(model.tensors))
+    served = np.stack(predict_delta(base, file, run.inputs.splits["test"].tokens))
+    np.testing.assert_array_equal(np.stack(run.logits(model, "test")), served)
+    with torch.no_grad():
+        view = run.view(values)
+        step = predict(view, run.fold(view, values), run.features("test"))
+    assert np.abs(np.stack(step) - served).max() > 1e-3  # what is cut off is seen in training alone
 
 
 def test_training_computes_with_whole_differences(base):
     plan = plan_of(base, f"svd:r={RANK},targets=o")
     values = trained(base, plan)
-    view = plan.view(base, values, training=True)
+    view = plan.view(base, values)
     changed = {name for name, value in view.params.items() if not torch.equal(value, base.params[name])}
     assert changed == {f"{module.name}.weight" for module in base.anatomy.modules if module.symbol == "W_m1"}
     for name in changed:

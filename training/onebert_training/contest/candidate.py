@@ -74,11 +74,11 @@ class Candidate:
     def _answers(self) -> Measurement:
         if self.run.validates:
             ((one, state),) = self.sides
-            return one.evaluate(state.averaged, "validation")
+            return one.evaluate(one.model(state.averaged), "validation")
         found: dict[int, Logits] = {}
         for one, state in self.sides:
             rows = one.held_out.tolist()
-            found |= zip(rows, one.logits(state.averaged, "train", rows), strict=True)
+            found |= zip(rows, one.logits(one.model(state.averaged), "train", rows), strict=True)
         return measured(self.run, [found[row] for row in range(len(found))])
 
     def price(self) -> float:

@@ -1,7 +1,7 @@
 """The contest of `onebert train`: a fresh head, a short run from the exact one, and that alone; validation decides.
 
-The short run shares every pass of the frozen weights with the first tenth of the fresh one's steps
-(docs/decisions/0045-contest.md).
+The short run takes its steps beside the first tenth of the fresh one's, and shares their passes of weights that both
+leave as they are (docs/decisions/0045-contest.md).
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from onebert_training.contest.contrastive import ContrastiveRun
 from onebert_training.contest.few import train_judged
 from onebert_training.fit import checkpoint
 from onebert_training.fit.lead import lead_of
-from onebert_training.fit.loop import Active, Progress, Report, advance, ignore
+from onebert_training.fit.loop import Active, Progress, Report, advance, ignore, kept_measurement
 from onebert_training.fit.result import Result, finish
 from onebert_training.fit.run import Measurement, Run
 from onebert_training.fit.state import State
@@ -206,8 +206,8 @@ def _alone(run: Run, head: ExactHead) -> Active:
     """The exact head as a run that is done."""
     alone = Run(run.inputs, replace(run.settings, method="head"), run.task)
     state = State(alone.with_head(alone.init_values(), head))
-    measured = alone.evaluate(state.averaged, "validation")
-    state.keep(measured.loss, measured.scores, alone.judge(measured))
+    measured = alone.evaluate(alone.model(state.averaged), "validation")
+    state.keep(measured.loss, measured.scores, alone.judge(measured), measured)
     return Active(alone, state, None)
 
 
@@ -217,7 +217,7 @@ def _preferred(candidates: Mapping[str, Active]) -> str:
     What was trained for a tenth of the steps, and a head whose strength these rows have chosen, are ahead by luck as
     easily as an early evaluation is (docs/decisions/0053-keeping-the-last.md).
     """
-    answers = {name: one.run.evaluate(one.state.kept, "validation") for name, one in candidates.items()}
+    answers = {name: kept_measurement(one.run, one.state) for name, one in candidates.items()}
     leads = {name: lead_of(candidates["fresh"].run, one, answers["fresh"]) for name, one in answers.items()}
     ahead = [name for name, (lead, error) in leads.items() if lead > error]
     return max(ahead, key=lambda name: leads[name][0], default="fresh")

@@ -1,4 +1,4 @@
-"""Folds: a run again on parts of its rows, in one batch, so that each row is answered by one that never saw it."""
+"""Folds: a run again on parts of its rows, so that each row is answered by one that never saw it."""
 
 from collections.abc import Sequence
 from math import nan

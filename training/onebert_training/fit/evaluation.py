@@ -1,6 +1,7 @@
 """Computes the logits of many inputs for one row, or one delta, without dropout, in batches of similar lengths."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,19 @@ from onebert_training.fit.features import Features, Inputs, token_batches
 from onebert_training.tasks.metrics import check_finite
 
 Logits = np.ndarray[Any, np.dtype[np.float32]]
+
+
+@dataclass(frozen=True)
+class Model:
+    """What answers without dropout: a base, and the row that is folded on it.
+
+    Attributes:
+        tensors: of the delta file that it is; None where the base itself was changed.
+    """
+
+    base: Base
+    row: Row
+    tensors: Mapping[str, Tensor] | None
 
 
 def predict(base: Base, row: Row, features: Features, inputs: Sequence[int] | None = None) -> list[Logits]:

@@ -9,7 +9,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -98,33 +97,39 @@ def train_together(
         A run with its result, or with the error that ended it.
     """
     for together in groups(runs):
-        waiting = deque(together)
-        active: list[Active] = []
-        while waiting or active:
-            while waiting and len(active) < width:
-                run = waiting.popleft()
-                try:
-                    active.append(Active.start(run, report, checkpoint_of(run)))
-                except OneBertError as error:  # of a start at the exact head: the base's vectors are no numbers
-                    yield run, error
-            done = [one for one in active if one.is_done]
-            for one in done:
-                active.remove(one)
-                yield one.run, one.finish(report)
-            if active and not done:
-                advance(active, report)
+        yield from _train_group(deque(together), width, report, checkpoint_of)
+
+
+def _train_group(
+    waiting: deque[Run], width: int, report: Report, checkpoint_of: Callable[[Run], Path | None]
+) -> Iterator[tuple[Run, Result | OneBertError]]:
+    """Trains runs that can step together; nothing of them is in memory when it has ended."""
+    active: list[Active] = []
+    while waiting or active:
+        while waiting and len(active) < width:
+            run = waiting.popleft()
+            try:
+                active.append(Active.start(run, report, checkpoint_of(run)))
+            except OneBertError as error:  # of a start at the exact head: the base's vectors are no numbers
+                yield run, error
+        done = [one for one in active if one.is_done]
+        for one in done:
+            active.remove(one)
+            yield one.run, one.finish(report)
+        if active and not done:
+            advance(active, report)
 
 
 def groups(runs: Sequence[Run]) -> list[list[Run]]:
-    """Groups runs that can step together: those that share the base and enter it at the same layer.
+    """Groups runs that can step together, in the order of the first of each: they share the base and where they enter.
 
     A run that changes the base's weights is a group of its own.
     """
-
-    def kind(run: Run) -> tuple[int, int, int]:
-        return id(run.base), 0 if run.plan.shares_base else id(run), run.plan.lowest_layer
-
-    return [list(together) for _, together in groupby(sorted(runs, key=kind), key=kind)]
+    found: dict[tuple[int, int | None, int], list[Run]] = {}
+    for run in runs:
+        alone = None if run.plan.shares_base else id(run)
+        found.setdefault((id(run.base), alone, run.plan.lowest_layer), []).append(run)
+    return list(found.values())
 
 
 @dataclass(eq=False)
@@ -272,7 +277,7 @@ def compute_losses(active: Sequence[tuple[Run, State]]) -> list[Tensor]:
     generators = [run.generator_at(state.step) for run, state in active]
     config = first.base.config
     dropout = Dropout(config.hidden_dropout, config.attention_dropout, generators)
-    view = first.view(state.values, training=True)
+    view = first.view(state.values)
     rows = stack_rows(view, [run.fold_to_train(view, state.values) for run, state in active])
     batch = pack(view, tokens, row_of, layers=first.features("train").layers)
     logits = iter(compute_logits(view, rows, batch, dropout, joined(activations)))
@@ -293,7 +298,7 @@ def validate(run: Run, state: State) -> dict[str, float]:
         NotFinite: a logit is NaN or infinite.
     """
     try:
-        measured = run.evaluate(state.averaged, "validation")
+        measured = run.evaluate(run.model(state.averaged), "validation")
     except NotFinite:
         raise NotFinite(f"the answers are no longer numbers at step {state.step}; {SMALLER}") from None
     scores, loss = measured.scores, measured.loss
@@ -302,7 +307,7 @@ def validate(run: Run, state: State) -> dict[str, float]:
     state.stale = 0 if is_better(run.metric, score, best) or loss < state.lowest_loss else state.stale + 1
     state.lowest_loss = min(loss, state.lowest_loss)
     if is_preferred(run.metric, score, loss, best, state.kept_loss) or _settles(run, state, measured):
-        state.keep(loss, scores, run.judge(measured))
+        state.keep(loss, scores, run.judge(measured), measured)
     write_down(run, state, validation=scores, validation_loss=loss)
     return scores
 
@@ -311,8 +316,13 @@ def _settles(run: Run, state: State, measured: Measurement) -> bool:
     """Whether `measured` is of the last step, and the best evaluation not really ahead of it."""
     if state.step < run.steps or run.settings.keep == "best":
         return False
-    lead, error = lead_of(run, run.evaluate(state.kept, measured.split), measured)
+    lead, error = lead_of(run, kept_measurement(run, state), measured)
     return lead <= error
+
+
+def kept_measurement(run: Run, state: State) -> Measurement:
+    """What is kept, measured on the validation split: anew only where an interrupted run went on."""
+    return state.measured or run.evaluate(run.model(state.kept), "validation")
 
 
 def keep_unvalidated(run: Run, state: State) -> None:

@@ -16,12 +16,13 @@ from onebert_store.errors import NotFinite
 from onebert_store.file.delta import Delta, check
 from onebert_store.file.manifest import parse_manifest
 from onebert_training.fit.doubts import unseen_labels
-from onebert_training.fit.evaluation import Logits
+from onebert_training.fit.evaluation import Logits, Model
 from onebert_training.fit.run import Measurement, Run
 from onebert_training.fit.state import State
 from onebert_training.tasks.objective import Verdict
 
 SMALLER = "try a smaller learning rate"
+NO_NUMBERS = f"the answers are no longer numbers; {SMALLER}"
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Result:
     """The result of a run.
 
     Attributes:
-        delta: the kept evaluation's tensors with provenance and golden logits; None if the method changes the base.
+        delta: the kept evaluation's tensors with provenance and golden logits; None if the result is a changed base.
         base: the base that the result runs on: the run's, or the one that the method has made of it.
         differences: the kept evaluation's differences from `base`, and its head, by the names of the delta file.
         metric: name of the deciding metric in `validation`, `test` and `train`.
@@ -75,27 +76,31 @@ def finish(run: Run, state: State, resumed_at: int) -> Result:
     """Evaluates the kept values on the test split and makes the delta; of a run that holds rows out, on these alone.
 
     Raises:
-        NotFinite: a logit of the kept values is NaN or infinite.
+        NotFinite: the kept values give no delta, or one of their logits is NaN or infinite.
         InvalidManifest: a metric is NaN or infinite.
     """
     started = time.perf_counter()
     whole = not run.held_out.size
-    tested = run.evaluate(state.kept, "test") if whole and "test" in run.data.splits else None
+    try:
+        model = run.model(state.kept)
+    except NotFinite:
+        raise NotFinite(NO_NUMBERS) from None
+    tested = run.evaluate(model, "test") if whole and "test" in run.data.splits else None
     test = tested.scores if tested else None
-    on_train = run.evaluate(state.kept, "train").scores if whole and run.settings.measure_train else None
-    delta = make_delta(run, state, test) if run.plan.servable else None
+    on_train = run.evaluate(model, "train").scores if whole and run.settings.measure_train else None
+    delta = None if model.tensors is None else make_delta(run, state, model.tensors, test)
     with torch.no_grad():
         differences = to_tensors(delta, run.base) if delta else run.row_tensors(state.kept)
     return Result(
         delta=delta,
-        base=run.base if delta else run.view(state.kept, training=False),
+        base=model.base,
         differences=differences,
         metric=run.metric,
         validation=state.validation,
         test=test,
         train=on_train,
-        held_out=() if whole else run.logits(state.kept, "train", run.held_out.tolist()),
-        verdict=_verdict(run, state, tested) if whole else Verdict(),
+        held_out=() if whole else run.logits(model, "train", run.held_out.tolist()),
+        verdict=_verdict(run, state, model, tested) if whole else Verdict(),
         history=state.history,
         steps=state.step,
         kept_step=state.kept_step,
@@ -106,16 +111,22 @@ def finish(run: Run, state: State, resumed_at: int) -> Result:
     )
 
 
-def _verdict(run: Run, state: State, tested: Measurement | None) -> Verdict:
+def _verdict(run: Run, state: State, model: Model, tested: Measurement | None) -> Verdict:
     """Doubts about the kept values: about their scores, and about labels that the measured split lacks."""
     verdict = run.judge(tested) if tested else Verdict(tuple(state.warnings), state.useful)
     measured = next((name for name in ("test", "validation") if name in run.data.splits), None)
-    unseen = unseen_labels(run, state.kept, measured) if measured else ()
+    unseen = unseen_labels(run, model, measured) if measured else ()
     return replace(verdict, warnings=(*unseen, *verdict.warnings))
 
 
-def make_delta(run: Run, state: State, test: Mapping[str, float] | None) -> Delta:
+def make_delta(run: Run, state: State, tensors: Mapping[str, Tensor], test: Mapping[str, float] | None) -> Delta:
     """The delta of a run that is done.
+
+    Args:
+        run: the run.
+        state: its state at the end.
+        tensors: those of the file, of what is kept.
+        test: metrics of the test split.
 
     Raises:
         NotFinite: a golden logit is NaN or infinite.
@@ -131,11 +142,11 @@ def make_delta(run: Run, state: State, test: Mapping[str, float] | None) -> Delt
     }
     base = run.inputs.exact_base
     with torch.no_grad():
-        plain = Delta(run.manifest, to_arrays(run.tensors(state.kept)))
+        plain = Delta(run.manifest, to_arrays(tensors))
         try:
             golden = compute_golden(base, fold(base, to_tensors(plain, base), run.pooling), run.inputs.max_length)
         except ValidationError:
-            raise NotFinite(f"the answers are no longer numbers; {SMALLER}") from None
+            raise NotFinite(NO_NUMBERS) from None
     manifest = parse_manifest({**run.manifest.model_dump(), "training": training, "golden": golden.model_dump()})
     delta = Delta(manifest, plain.tensors)
     check(delta, run.base.spec)

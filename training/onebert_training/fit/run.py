@@ -31,7 +31,7 @@ from onebert_store.file.manifest import (
 )
 from onebert_store.file.strict_json import shown
 from onebert_training.data.checks import listed
-from onebert_training.fit.evaluation import Logits, predict
+from onebert_training.fit.evaluation import Logits, Model, predict
 from onebert_training.fit.features import Features
 from onebert_training.fit.frozen import YARDSTICK_SHARE
 from onebert_training.fit.inputs import TaskInputs
@@ -41,8 +41,6 @@ from onebert_training.heads.exact import ExactHead, has_exact_head
 from onebert_training.heads.yardsticks import Yardsticks
 from onebert_training.methods.methods import parse_method
 from onebert_training.methods.plan import Plan
-from onebert_training.methods.trainables import Trainable
-from onebert_training.methods.weights import Weights
 from onebert_training.tasks.objective import Verdict
 
 
@@ -89,7 +87,7 @@ class Run:
         rates = self.plan.learning_rates(settings.learning_rate, settings.head_learning_rate)
         self.head_learning_rate, self.learning_rate = rates
         self.manifest = self._manifest()
-        if self.plan.servable and 4 * self._file_numbers() > MAX_FILE_BYTES - MAX_HEADER_BYTES:
+        if self.plan.servable and self._file_bytes() > MAX_FILE_BYTES - MAX_HEADER_BYTES:
             raise TooLarge(f"the delta would be over the {MAX_FILE_BYTES >> 20} MiB of a file")
         self.notes = (*data.notes, *inputs.notes(), *self._of_metric(), *self._of_pairs())
         everyone = np.arange(len(data.splits["train"]))
@@ -165,14 +163,11 @@ class Run:
             return ["each text of a pair is read on its own; --pooling mean reads both as one"]
         return ["both texts of a pair are read as one; --pooling siamese reads each on its own"]
 
-    def _file_numbers(self) -> int:
-        """How many numbers the delta file will have; a sparse difference has an index beside every value."""
-        trained: list[Trainable | Weights] = [
-            *self.plan.trainables,
-            *([self.plan.weights] if self.plan.weights else []),
-        ]
-        indices = sum(one.num_parameters for one in trained if one.prefix == SPARSE_VALUE)
-        return self.delta_parameters + self.head_parameters + indices
+    def _file_bytes(self) -> int:
+        """How many bytes the tensors of the delta file will have; a sparse difference has an index beside a value."""
+        trained = sum(one.num_parameters * (2 if one.prefix == SPARSE_VALUE else 1) for one in self.plan.trainables)
+        of_weights = self.plan.weights.num_bytes if self.plan.weights else 0
+        return 4 * (trained + self.head_parameters) + of_weights
 
     @cached_property
     def fingerprint(self) -> str:
@@ -271,12 +266,16 @@ class Run:
         own = {HEAD_WEIGHT: torch.tensor(head.weight), HEAD_BIAS: torch.tensor(head.bias)}
         return {**values, **{name: one.to(self.base.device).requires_grad_() for name, one in own.items()}}
 
-    def view(self, values: Mapping[str, Tensor], training: bool) -> Base:
-        """The base that the run computes on: the shared one, unless its method changes weights."""
-        return self.plan.view(self.base, values, training)
+    def view(self, values: Mapping[str, Tensor]) -> Base:
+        """The base that a training step computes on: the shared one, unless its method changes weights."""
+        return self.plan.view(self.base, values)
 
     def tensors(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The tensors of the delta file, for a method whose result is a delta."""
+        """The tensors of the delta file, for a method whose result is a delta.
+
+        Raises:
+            NotFinite: the values give none.
+        """
         return self.plan.tensors(values, self.objective.target_scale)
 
     def row_tensors(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -295,15 +294,31 @@ class Run:
         """The loss of a step, [] float32, from the logits of some training rows; differentiable."""
         return self.objective.loss(logits, [self.targets["train"][i] for i in rows])
 
-    def logits(self, values: Mapping[str, Tensor], split: str, rows: Sequence[int] | None = None) -> list[Logits]:
-        """The logits of a split, or of some of its rows, without dropout."""
-        with torch.no_grad():
-            view = self.view(values, training=False)
-            return predict(view, self.fold(view, values), self.features(split), rows)
+    @torch.no_grad()
+    def model(self, values: Mapping[str, Tensor]) -> Model:
+        """What the values are as a result: the delta on the shared base, as it would be served, or a base of its own.
 
-    def evaluate(self, values: Mapping[str, Tensor], split: str) -> "Measurement":
-        """Metrics and loss on a split, without dropout."""
-        logits = self.logits(values, split)
+        Raises:
+            NotFinite: the values give no delta.
+        """
+        if not self.plan.servable:
+            view = self.view(values)
+            return Model(view, self.fold(view, values), None)
+        tensors = self.tensors(values)
+        numbers = {name: one.float() if one.is_floating_point() else one for name, one in tensors.items()}
+        return Model(self.base, fold(self.base, numbers, self.pooling), tensors)
+
+    def logits(self, model: Model, split: str, rows: Sequence[int] | None = None) -> list[Logits]:
+        """The logits of a split, or of some of its rows, without dropout."""
+        return predict(model.base, model.row, self.features(split), rows)
+
+    def evaluate(self, model: Model, split: str) -> "Measurement":
+        """Metrics and loss on a split, without dropout.
+
+        Raises:
+            NotFinite: a logit is NaN or infinite.
+        """
+        logits = self.logits(model, split)
         with torch.no_grad():
             loss = self.objective.loss(list(map(torch.from_numpy, logits)), self.targets[split]).item()
         examples, tokens = self.data.splits[split], self.inputs.splits[split].tokens

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT
 from onebert_training.fit import checkpoint
+from onebert_training.fit.run import Measurement
 from onebert_training.tasks.objective import Verdict
 
 CLIP = 1.0
@@ -25,6 +26,7 @@ class State:
         averaged_steps: over how many steps the leaves are averaged; at most 1 averages nothing.
         kept: the values of the evaluation on the validation split that is kept, with `kept_step` and `kept_loss`.
         warnings, useful: the verdict on that evaluation.
+        measured: that evaluation itself, on the validation split, where this process made it; no checkpoint has it.
         folds: how many folds of the training rows `validation` is of; 0 where it is of the validation split.
         stale: number of evaluations since the metric or the loss last got better.
         losses: sum and number of the training losses since the last evaluation.
@@ -44,6 +46,7 @@ class State:
     validation: dict[str, float] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     useful: bool = True
+    measured: Measurement | None = None
     folds: int = 0
     stale: int = 0
     losses: list[float] = field(default_factory=lambda: [0.0, 0.0])
@@ -127,11 +130,13 @@ class State:
         """Tokens trained on per second of `step_seconds`."""
         return self.tokens / max(self.step_seconds, 1e-9)
 
-    def keep(self, loss: float, scores: dict[str, float], verdict: Verdict) -> None:
+    def keep(
+        self, loss: float, scores: dict[str, float], verdict: Verdict, measured: Measurement | None = None
+    ) -> None:
         """Keeps the values, averaged, with their scores and verdict, in place of what was kept before."""
         self.kept = {name: value.clone() for name, value in self.averaged.items()}
         self.kept_step, self.kept_loss, self.validation = self.step, loss, scores
-        self.warnings, self.useful = list(verdict.warnings), verdict.useful
+        self.warnings, self.useful, self.measured = list(verdict.warnings), verdict.useful, measured
 
     def save(self, path: Path, fingerprint: str) -> None:
         """Writes the checkpoint; what is kept is left out where it is what the evaluation of this step has kept."""

@@ -16,7 +16,7 @@ from onebert_store.errors import NotFinite
 from onebert_store.file.canonical import Array
 from onebert_store.file.delta import LORA_A, LORA_B
 
-# Smaller singular values, relative to the largest, are rounding.
+# Singular values that are smaller than this, relative to the largest, are rounding in any dtype.
 _ROUNDING = 1e-6
 # Half precision rounds by 0.05 %, far less than what is left out, and halves the file.
 _DTYPE = np.float16
@@ -43,23 +43,26 @@ def factorize(difference: Tensor) -> Factors:
     """The parts of one difference [out, in], computed in its dtype.
 
     They come from the eigenvectors of the smaller Gram matrix, in a third of the time of a decomposition of the
-    difference itself. So float32 tells singular values apart down to some 3e-4 of the largest, float64 all that matter.
+    difference itself. Parts whose singular value is under the square root of the dtype's precision, relative to the
+    largest, would be rounding and are left out; half precision hides them beside the others anyway.
 
     Raises:
         NotFinite: the numbers are too large for a decomposition.
     """
     wide = difference.shape[0] < difference.shape[1]
     tall = difference.T if wide else difference
+    gram = tall.T @ tall
     try:
         with one_thread():
-            vectors = torch.linalg.eigh(tall.T @ tall).eigenvectors.flip(1)  # the largest come last
+            vectors = torch.linalg.eigh(gram).eigenvectors.flip(1)  # the largest come last
     except RuntimeError:  # PyTorch's LinAlgError, which it does not export
         raise NotFinite(_NO_PARTS) from None
     images = tall @ vectors
     S = images.norm(dim=0)
     if not S.isfinite().all():  # of infinity, which some builds decompose
         raise NotFinite(_NO_PARTS)
-    rank = int((_ROUNDING * S.max() < S).sum())
+    rounding = max(_ROUNDING, torch.finfo(S.dtype).eps ** 0.5)
+    rank = int((rounding * S.max() < S).sum())
     # Half of the size on either side: of a model that answers anything, far from the ends of half precision.
     root = S[:rank].sqrt()
     if not (root < np.finfo(_DTYPE).max).all():

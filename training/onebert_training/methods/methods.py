@@ -47,7 +47,7 @@ class Method:
 
         Raises:
             InvalidMethod: the base lacks a named part, has too few layers, is narrower than the rank or has too few
-                parameters for the share; or two terms train the same parameters.
+                parameters for the share; or two terms train the same parameters, or both change the base's own weights.
         """
         subject = Subject(anatomy, pooling, num_parameters)
         change = [term.text for term in self.terms if term.weights]

@@ -115,13 +115,13 @@ class Plan:
             name: value.to(base.device).requires_grad_(value.is_floating_point()) for name, value in leaves.items()
         }
 
-    def view(self, base: Base, values: Mapping[str, Tensor], training: bool) -> Base:
-        """The base to encode with: in a training step, with a method's noise; otherwise as the result will compute."""
+    def view(self, base: Base, values: Mapping[str, Tensor]) -> Base:
+        """The base that a training step encodes with; and if the result is no delta, the one that the method made."""
         if self.shares_base:
             return base
         changed = {name.removeprefix(FRESH): value for name, value in values.items() if name.startswith(FRESH)}
         if self.weights:
-            changed |= self.weights.changed({**base.params, **changed}, values, training)
+            changed |= self.weights.changed({**base.params, **changed}, values)
         return base.with_params(changed)
 
     def row_tensors(self, values: Mapping[str, Tensor], scale: TargetScale) -> Tensors:
@@ -134,7 +134,11 @@ class Plan:
         return out
 
     def tensors(self, values: Mapping[str, Tensor], scale: TargetScale) -> Tensors:
-        """The tensors of the delta file, of a `servable` plan: float32 or half precision, indices int64."""
+        """The tensors of the delta file, of a `servable` plan: float32 or half precision, indices int64.
+
+        Raises:
+            NotFinite: the values give none.
+        """
         return self.row_tensors(values, scale) | (self.weights.tensors(values) if self.weights else {})
 
     def penalty(self, values: Mapping[str, Tensor]) -> Tensor | float:

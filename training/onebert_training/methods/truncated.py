@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from onebert_encoder.base.anatomy import Module
-from onebert_store.file.delta import LORA_A, LORA_B
+from onebert_store.file.delta import LORA_A
 from onebert_training.methods.low_rank import BYTES, Parts, factorize
 from onebert_training.methods.trainables import Tensors
 
@@ -21,7 +21,7 @@ class Truncated:
 
     Gradient descent finds better differences of whole matrices than of their factors, and what it finds is nearly of
     low rank. One threshold for all maps says which singular parts stay: where a map changes more, more of them do.
-    Training steps compute with whole differences, evaluations with the numbers that the file would have at that moment.
+    Only training steps compute with whole differences.
     """
 
     sites: tuple[Module, ...]
@@ -35,23 +35,19 @@ class Truncated:
         """Numbers that the file has at most, those of factors of that rank."""
         return sum(self.rank * sum(site.shape) for site in self.sites)
 
+    @property
+    def num_bytes(self) -> int:
+        """Two bytes a number."""
+        return BYTES * self.num_parameters
+
     def start(self, params: Mapping[str, Tensor], generator: torch.Generator) -> Tensors:
         """Zeros."""
         return {f"{WHOLE}{site.name}": torch.zeros(site.shape) for site in self.sites}
 
-    def changed(self, params: Mapping[str, Tensor], values: Mapping[str, Tensor], training: bool) -> Tensors:
-        """In training W plus the difference; otherwise W plus B A as the file has them.
-
-        Raises:
-            NotFinite: differences without finite singular values.
-        """
-        if training:
-            changes = {site.name: values[f"{WHOLE}{site.name}"] for site in self.sites}
-        else:
-            kept = {name: tensor.float() for name, tensor in self.tensors(values).items()}
-            changed = [site.name for site in self.sites if f"{LORA_A}{site.name}" in kept]
-            changes = {name: kept[f"{LORA_B}{name}"] @ kept[f"{LORA_A}{name}"] for name in changed}
-        return {f"{name}.weight": params[f"{name}.weight"] + change for name, change in changes.items()}
+    def changed(self, params: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> Tensors:
+        """W plus the difference."""
+        weights = {site.name: f"{site.name}.weight" for site in self.sites}
+        return {weight: params[weight] + values[f"{WHOLE}{name}"] for name, weight in weights.items()}
 
     def penalty(self, values: Mapping[str, Tensor]) -> float:
         """No penalty."""
@@ -69,6 +65,6 @@ class Truncated:
         """
         wholes = {site.name: values[f"{WHOLE}{site.name}"] for site in self.sites}
         parts = Parts({name: factorize(whole.cpu()) for name, whole in wholes.items()}, None)
-        kept = parts.tensors(parts.most(BYTES * self.num_parameters))
+        kept = parts.tensors(parts.most(self.num_bytes))
         device = wholes[self.sites[0].name].device
         return {name: torch.from_numpy(array).to(device) for name, array in kept.items()}

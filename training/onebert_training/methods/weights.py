@@ -48,16 +48,19 @@ class Weights(Protocol):
     def num_parameters(self) -> int:
         """Trained numbers that remain at the end."""
 
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of its tensors in the delta file, at most."""
+
     def start(self, params: Mapping[str, Tensor], generator: torch.Generator) -> Tensors:
         """Float32 leaves and int64 constants at the start, on the CPU; they do not change the base's results."""
 
-    def changed(self, params: Mapping[str, Tensor], values: Mapping[str, Tensor], training: bool) -> Tensors:
-        """The parameters that the leaves change, by name; differentiable.
+    def changed(self, params: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> Tensors:
+        """The parameters that the leaves change, by name, with the noise of a training step; differentiable.
 
         Args:
             params: the base's parameters, by name.
             values: leaves and constants, by their names in `start`.
-            training: whether for a training step, with the method's noise; otherwise as the result will be.
         """
 
     def penalty(self, values: Mapping[str, Tensor]) -> Tensor | float:
@@ -67,7 +70,11 @@ class Weights(Protocol):
         """Called before and after every step with the number of steps done; may change values in place."""
 
     def tensors(self, values: Mapping[str, Tensor]) -> Tensors:
-        """Its tensors in the delta file."""
+        """Its tensors in the delta file, by which the result is evaluated, too, where it can be a delta.
+
+        Raises:
+            NotFinite: the values give none.
+        """
 
 
 @dataclass(frozen=True)
@@ -80,12 +87,13 @@ class Full:
     prefix: ClassVar[str] = "full."
     servable: ClassVar[bool] = False
     averages: ClassVar[bool] = True
+    num_bytes: ClassVar[int] = 0
 
     def start(self, params: Mapping[str, Tensor], generator: torch.Generator) -> Tensors:
         """The base's own values."""
         return {f"{self.prefix}{name}": params[name].cpu().clone() for name in self.names}
 
-    def changed(self, params: Mapping[str, Tensor], values: Mapping[str, Tensor], training: bool) -> Tensors:
+    def changed(self, params: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> Tensors:
         """The leaves themselves."""
         return {name: values[f"{self.prefix}{name}"] for name in self.names}
 
@@ -108,8 +116,7 @@ class Pruned:
     In the first half of the steps the gates are hard concrete (Louizos et al. 2018, equations 10 to 13), with a penalty
     on open gates. Then the `count` largest |z w| of all maps stay, the others become zero, and training goes on with
     these indices: their gates' leaves are set to plus infinity and all others to minus infinity, where neither noise
-    nor the optimizer moves them, so a checkpoint's leaves show that the choice is made. Evaluations always measure the
-    tensors that the file would have at that moment.
+    nor the optimizer moves them, so a checkpoint's leaves show that the choice is made.
     """
 
     sites: tuple[Module, ...]
@@ -123,6 +130,11 @@ class Pruned:
         """Trained numbers that remain at the end."""
         return self.count
 
+    @property
+    def num_bytes(self) -> int:
+        """A value and an index of four bytes each."""
+        return 8 * self.count
+
     def start(self, params: Mapping[str, Tensor], generator: torch.Generator) -> Tensors:
         """Differences of zero behind open gates."""
         values = {NOISE: torch.tensor([int(torch.randint(2**31, (), generator=generator)), 0])}
@@ -131,15 +143,12 @@ class Pruned:
             values[f"gate.{site.name}"] = torch.full(site.shape, OPEN / GATE_SPEED)
         return values
 
-    def changed(self, params: Mapping[str, Tensor], values: Mapping[str, Tensor], training: bool) -> Tensors:
-        """In training W + z w with noisy gates; otherwise W plus the `count` largest z w without noise."""
-        if training:
-            seed, step = values[NOISE].tolist()
-            # PyTorch's generator on CPU reads only 32 bits of a seed, so seed and step are added.
-            noise = torch.Generator(values[NOISE].device).manual_seed(seed + step)
-            changes = {name: gate(values[f"gate.{name}"], noise) * values[f"pruned.{name}"] for name in self._names}
-        else:
-            changes = self._kept(values)
+    def changed(self, params: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> Tensors:
+        """W + z w with noisy gates."""
+        seed, step = values[NOISE].tolist()
+        # PyTorch's generator on CPU reads only 32 bits of a seed, so seed and step are added.
+        noise = torch.Generator(values[NOISE].device).manual_seed(seed + step)
+        changes = {name: gate(values[f"gate.{name}"], noise) * values[f"pruned.{name}"] for name in self._names}
         return {f"{name}.weight": params[f"{name}.weight"] + change for name, change in changes.items()}
 
     def penalty(self, values: Mapping[str, Tensor]) -> Tensor | float:
