@@ -1,5 +1,6 @@
 """The commands about what is served: `push`, `tasks` and `promote`."""
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -61,10 +62,15 @@ def push(
         print_move(moved)
     elif live == pushed.version:
         data = delta.manifest.training.get("data")
-        pair = " --pair" * (isinstance(data, Mapping) and data.get("pairs") is True)
-        console.out.print(f"it is live: `onebert classify {name}{pair}` asks it", soft_wrap=True)
+        texts = '--pair "a text" "another"' if isinstance(data, Mapping) and data.get("pairs") is True else '"a text"'
+        console.out.print(f"it is live: `onebert classify {name} {texts}{_at(url)}` asks it", soft_wrap=True)
     else:
-        console.out.print(f"next: onebert promote {name} {pushed.version}  (live is {live or 'no version'})")
+        console.out.print(f"next: onebert promote {name} {pushed.version}{_at(url)}  (live is {live or 'no version'})")
+
+
+def _at(url: str) -> str:
+    """How a command is told a server that it would not ask by itself."""
+    return "" if url == (os.environ.get("ONEBERT_URL") or URL) else f" --url {url}"
 
 
 def tasks(

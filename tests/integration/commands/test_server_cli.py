@@ -385,7 +385,7 @@ def test_push_refuses_without_a_task_and_what_the_server_refuses(server, file):
 def test_push_says_what_is_live(onebert, server, file):
     """Also after a task was deleted, where the next version is live although it is not the first."""
     first, second = file(seed=22), file(seed=23)
-    assert "it is live: `onebert classify again` asks it" in onebert("push", first, "--task", "again")
+    assert 'it is live: `onebert classify again "a text"` asks it' in onebert("push", first, "--task", "again")
     assert "next: onebert promote again 2  (live is 1)" in onebert("push", second, "--task", "again")
     assert "deleted with 2 versions" in onebert("delete", "again", "--all")
     out = onebert("push", first, "--task", "again")
@@ -394,7 +394,12 @@ def test_push_says_what_is_live(onebert, server, file):
     assert "promote" not in out
     assert onebert("delete", "again", "--all").endswith("deleted with 1 version\n")
     pairs = file(seed=47, training={"data": {"name": "questions", "pairs": True}})
-    assert "it is live: `onebert classify same --pair` asks it" in onebert("push", pairs, "--task", "same")
+    assert 'it is live: `onebert classify same --pair "a text" "another"` asks it' in onebert(
+        "push", pairs, "--task", "same"
+    )
+    # Where the command would ask another server, what it says to type next names this one.
+    other = run_onebert("push", first, "--task", "elsewhere", "--url", server.url, url="http://127.0.0.1:1")
+    assert f'`onebert classify elsewhere "a text" --url {server.url}` asks it' in other.stdout
 
 
 def test_delete_an_alias_and_a_version(onebert, server, file):

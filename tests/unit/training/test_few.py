@@ -164,6 +164,20 @@ def test_a_run_that_validates_nothing_continues_to_the_same_bytes(base, few, tmp
     assert fold.fingerprint != run_of(base, few).fingerprint
 
 
+@pytest.mark.parametrize(("method", "order"), [("bitfit", ""), ("svd:r=2", ", one after the other,")])
+def test_the_progress_of_folds_never_stands_still(base, few, method, order):
+    run = run_of(base, few, method=method, batch_size=4, epochs=4)
+    seen = []
+    train_judged(run, lambda _, progress: seen.append(progress))
+    (begun,) = (at for at, progress in enumerate(seen) if progress.note)
+    assert seen[begun].note.startswith(f"5 more runs on parts of the rows{order} measure")
+    steps = [progress.step for progress in seen[begun + 1 :]]
+    last = sum(fold.steps for fold in fold_runs(run)) // 5
+    assert steps == sorted(steps)
+    assert set(steps) == set(range(last + 1))
+    assert {progress.steps for progress in seen[begun + 1 :]} == {last}
+
+
 def test_the_scores_of_folds_stand_where_those_of_a_validation_split_would(base, few):
     notes = []
     run = run_of(base, few, batch_size=4, epochs=10)
@@ -173,7 +187,8 @@ def test_the_scores_of_folds_stand_where_those_of_a_validation_split_would(base,
     assert result.validation["accuracy"] == pytest.approx(accuracy)
     assert accuracy >= 0.8
     assert result.folds == 5
-    assert notes == ["5 more runs on parts of the rows measure how rows are answered that were not trained on"]
+    (note,) = notes
+    assert note.endswith("measure how rows are answered that were not trained on")
     training = loads(dumps(result.delta)).manifest.training
     assert (training["validation"], training["folds"]) == (dict(result.validation), 5)
     record = make_record(run, result, None)

@@ -34,7 +34,7 @@ def train_judged(run: Run, report: Report = ignore, checkpoint_file: Path | None
 
     Args:
         run: the run.
-        report: called after every step of the run, and then of the first of its folds.
+        report: called after every step of the run, and then of its folds, with the mean of their steps.
         checkpoint_file: as for `train`; folds that were interrupted begin anew.
 
     Raises:
@@ -49,14 +49,18 @@ def train_judged(run: Run, report: Report = ignore, checkpoint_file: Path | None
 def judge(run: Run, result: Result, report: Report = ignore) -> Result:
     """The result with the scores of its run's folds: each row is answered by a run that was not trained on it."""
     started, folds = time.perf_counter(), fold_runs(run)
-    note = f"{len(folds)} more runs on parts of the rows measure how rows are answered that were not trained on"
+    apart = "" if run.plan.shares_base else ", one after the other,"
+    note = f"{len(folds)} more runs on parts of the rows{apart} measure how rows are answered that were not trained on"
     report(run, Progress(result.steps, run.steps, note=note))
+    steps, planned = dict.fromkeys(folds, 0), sum(fold.steps for fold in folds)
 
-    def of_first(fold: Run, progress: Progress) -> None:
-        if fold is folds[0] and not progress.testing:
-            report(fold, progress)
+    def of_all(fold: Run, progress: Progress) -> None:
+        steps[fold] = progress.step
+        if not progress.testing:
+            done = sum(steps.values()) // len(folds)
+            report(fold, replace(progress, step=done, steps=planned // len(folds)))
 
-    found = measured(run, out_of_fold(folds, of_first))
+    found = measured(run, out_of_fold(folds, of_all))
     return replace(
         with_folds(result, found.scores, len(folds)),
         held_out=found.logits,

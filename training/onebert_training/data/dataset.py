@@ -189,7 +189,7 @@ def _with_own_validation(
         rows = len(splits["train"])
         few = f"no validation split, and {rows} training rows are too few to spare any"
         if rows < TOO_FEW_TO_SPARE:
-            return dict(splits), [f"{few}: all are trained on, and the last step is kept"]
+            return dict(splits), [f"{few}: all are trained on, and folds of them measured"]
         return dict(splits), [
             f"no validation split: all {rows:,} training rows are fitted on, and folds of them measured"
         ]

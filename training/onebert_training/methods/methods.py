@@ -159,7 +159,8 @@ def parse_method(text: str) -> Method:
         if name not in METHODS:
             near = get_close_matches(name[:40], METHODS, 1)
             meant = f"is {near[0]} meant? " if near else ""
-            raise InvalidMethod(f"there is no method {name[:40]!r}; {meant}methods are {', '.join(METHODS)}")
+            known = f"{', '.join(METHODS)}, and in `onebert train` {AUTO}"
+            raise InvalidMethod(f"there is no method {name[:40]!r}; {meant}methods are {known}")
         if name in terms:
             raise InvalidMethod(f"{name} is there twice")
         terms[name] = METHODS[name].parse(arguments.strip())
