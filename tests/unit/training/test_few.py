@@ -119,7 +119,7 @@ def test_the_last_step_is_kept_where_nothing_validates(base, few):
     assert "validation" not in result.delta.manifest.training
 
 
-@pytest.mark.parametrize(("rows", "steps"), [(12, 200), (60, 200), (250, 320)])
+@pytest.mark.parametrize(("rows", "steps"), [(12, 100), (60, 100), (250, 320)])
 def test_few_rows_get_enough_steps_and_many_twenty_epochs(base, few, rows, steps):
     train_split = few.splits["train"]
     chosen = np.resize(np.arange(len(train_split)), rows)
@@ -130,9 +130,7 @@ def test_few_rows_get_enough_steps_and_many_twenty_epochs(base, few, rows, steps
     assert run_of(base, data, epochs=3).steps == 3 * run.schedule.steps_per_epoch
 
 
-@pytest.mark.parametrize(
-    ("rows", "epochs", "steps", "every"), [(12, 200, 200, 17), (48, 67, 201, 17), (640, 6, 240, 20)]
-)
+@pytest.mark.parametrize(("rows", "epochs", "steps", "every"), [(12, 100, 100, 9), (48, 34, 102, 9), (640, 6, 240, 20)])
 def test_few_rows_get_enough_steps_beside_a_validation_split_too(base, data, rows, epochs, steps, every):
     chosen = np.resize(np.arange(48), rows)
     data = replace(data, splits={**data.splits, "train": data.splits["train"].take(chosen)})

@@ -16,7 +16,7 @@ MAX_SEED = 2**31 - 1
 DEFAULT_METHOD = "bitfit+gamma+svd"  # docs/decisions/0055-truncated.md
 # Epochs where the user says nothing. Without a validation split the last step is kept, and few rows are few steps
 # (docs/decisions/0044-few-rows.md).
-EPOCHS, UNVALIDATED_EPOCHS, LEAST_STEPS = 6, 20, 200
+EPOCHS, UNVALIDATED_EPOCHS, LEAST_STEPS = 6, 20, 100
 AVERAGING = 0.03  # docs/decisions/0051-averaging.md
 
 
