@@ -77,6 +77,11 @@ class PreparedRun:
         choice = choose(self.comparison, report, choice_file(self.checkpoint))
         return replace(self, run=choice.run, comparison=None, choice=choice)
 
+    def forget(self) -> None:
+        """Removes the files that a training continues from."""
+        for file in (self.checkpoint, started_checkpoint(self.checkpoint), choice_file(self.checkpoint)):
+            file.unlink(missing_ok=True)
+
     def finish(self, kept: Kept) -> tuple[dict[str, Any], list[str]]:
         """Writes what the training has kept.
 
@@ -94,8 +99,7 @@ class PreparedRun:
         }
         result = kept.result.with_provenance(said)
         notes = write_result(run, result, self.out, self.base)
-        for file in (self.checkpoint, started_checkpoint(self.checkpoint), choice_file(self.checkpoint)):
-            file.unlink(missing_ok=True)
+        self.forget()
         files = [self.out, *self.out.rglob("*")]
         size = sum(file.stat().st_size for file in files if file.is_file())
         record = make_record(run, result, size, self.train_rows, yardsticks=yardsticks, contest=kept.facts)

@@ -178,6 +178,14 @@ def test_a_checkpoint_is_written_beside_nothing_else(onebert, folder, tmp_path, 
     assert progress == "error: tone exists; name a new or an empty folder\n"
 
 
+def test_a_training_that_fails_leaves_nothing_behind(onebert, folder, tmp_path):
+    asked = ("--epochs", "20", "--lr", "1e38", "--head-lr", "1e38")
+    status, _, said = onebert(*train_arguments(folder, tmp_path / "tone.safetensors", *asked))
+    assert status == 1
+    assert said.endswith("try a smaller learning rate\n")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_checkpoint_is_not_a_delta_to_evaluate(onebert, folder, tmp_path):
     out = tmp_path / "tone"
     assert onebert(*train_arguments(folder, out, "--method", "full", "--max-steps", "1"))[0] == 0

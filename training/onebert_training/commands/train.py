@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from onebert_store.command import console
+from onebert_store.errors import NotFinite
 from onebert_training.commands.showing import choose_shown, next_step, say, show_trained, summary, train_shown
 from onebert_training.data.options import DataOptions
 from onebert_training.fit.settings import Settings
@@ -27,6 +28,9 @@ def run_train(
     except KeyboardInterrupt:
         if job.checkpoint.exists():
             say("interrupted; the same command continues from the last evaluation")
+        raise
+    except NotFinite:
+        job.forget()  # what went wrong once goes wrong again
         raise
     record, notes = job.finish(kept)
     for note in notes:
