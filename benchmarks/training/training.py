@@ -1,6 +1,7 @@
 """Writes the training table of docs/results.md: one run beside the same run with Hugging Face's model.
 
-    python benchmarks/training/training.py [--data FOLDER] [--steps 12] [--threads N] [--device cpu] [--dtype float32]
+    GOMP_SPINCOUNT=2000 python benchmarks/training/training.py     # the setting of the `onebert` command
+        [--data FOLDER] [--steps 12] [--threads N] [--device cpu] [--dtype float32]
 
 Method, rows, order, steps and dtype are the same. One side is the Hugging Face model on padded batches with
 `requires_grad` flags, and with `peft` for LoRA; the other is the step of `onebert train`. They take turns step by step
@@ -10,7 +11,6 @@ in one process; peak memory is measured in a process of its own for each.
 import argparse
 import gc
 import json
-import resource
 import subprocess
 import sys
 import time
@@ -36,7 +36,7 @@ from onebert_training.fit import features
 from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.loop import take_step
 from onebert_training.fit.run import Run
-from onebert_training.fit.settings import Settings
+from onebert_training.fit.settings import DEFAULT_METHOD, Settings
 from onebert_training.fit.state import CLIP, State
 from onebert_training.methods.plan import Plan
 
@@ -45,7 +45,8 @@ ROWS = 400
 MEMORY_STEPS = 20
 TOGETHER = (2, 4, 16)
 
-# What is trained by peft on the other side.
+# What is trained on the other side: parameters whose names have this in them, or what peft adds.
+FLAGS = {"bitfit": "bias", "layernorm": "LayerNorm", DEFAULT_METHOD: "encoder.layer", "full": ""}
 PEFT = {
     "lora:r=8": peft.LoraConfig(r=8, lora_alpha=16, target_modules=["query", "key", "value"]),
     "bitfit+lora:targets=all": peft.LoraConfig(
@@ -73,7 +74,7 @@ def main() -> None:
         print(json.dumps(peak_memory(SIDES[side](inputs_of(asked), method))))
         return
     inputs = inputs_of(asked)
-    lines = [compare(inputs, method, asked) for method in ("bitfit", "layernorm", *PEFT, "full")]
+    lines = [compare(inputs, method, asked) for method in (*FLAGS, *PEFT)]
     header = ["method", "ours, tokens/s", "theirs, tokens/s", "ratio", "ours, peak MB", "theirs, peak MB"]
     print(table := markdown_table(header, lines))
     facts = [*cached(inputs, asked.steps), *frozen(inputs)]
@@ -188,9 +189,8 @@ def hugging_face(inputs: TaskInputs, method: str) -> Step:
     if method in PEFT:
         model = peft.get_peft_model(model, PEFT[method])
     else:
-        trained = {"bitfit": "bias", "layernorm": "LayerNorm", "full": ""}[method]
         for name, parameter in model.named_parameters():
-            parameter.requires_grad_(trained in name and "pooler" not in name)
+            parameter.requires_grad_(FLAGS[method] in name and "pooler" not in name)
     head = torch.nn.Linear(inputs.base.config.hidden_size, len(inputs.data.labels)).to(device)
     parameters = [p for p in [*model.parameters(), *head.parameters()] if p.requires_grad]
     optimizer = torch.optim.AdamW(parameters, lr=run.learning_rate, weight_decay=0.0)
@@ -257,7 +257,9 @@ def peak_memory(step: Step) -> float:
         step()
     if torch.cuda.is_available():
         return torch.cuda.max_memory_allocated() / 1e6
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+    # The kernel's own peak of this program; `ru_maxrss` would be that of its parent, where that is larger.
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    return int(status.partition("VmHWM:")[2].split()[0]) * 1024 / 1e6
 
 
 if __name__ == "__main__":
