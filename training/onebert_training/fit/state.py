@@ -98,7 +98,7 @@ class State:
         for one in numbers:
             one.mul_(scale)
         for (name, leaf), grad in zip(self.leaves.items(), grads, strict=True):
-            leaf.grad = self._as_dense(name, grad) if grad.is_sparse else grad
+            leaf.grad = self._as_dense(name, grad) if grad.is_sparse else _laid_out_as(leaf, grad)
         for group, learning_rate in zip(self.optimizer.param_groups, learning_rates, strict=True):
             group["lr"] = learning_rate
         self.optimizer.step()
@@ -173,3 +173,8 @@ class State:
             moments = {moment: tensors[f"{moment}.{name}"].to(leaf.device) for moment in self._MOMENTS}
             self.optimizer.state[leaf] = {"step": torch.tensor(float(self.step), device=leaf.device), **moments}
         return True
+
+
+def _laid_out_as(leaf: Tensor, grad: Tensor) -> Tensor:
+    """The gradient, in memory as the leaf is: the fused optimizer pairs their numbers by place and reads no strides."""
+    return grad if grad.stride() == leaf.stride() else torch.empty_like(leaf).copy_(grad)
