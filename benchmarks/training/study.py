@@ -1,13 +1,15 @@
 """Writes docs/study.md from recorded runs: tables, pictures, and the papers' claims beside what was found.
 
-    onebert sweep training/recipes/study.toml --data FOLDER --out RUNS --dtype bfloat16
-    python benchmarks/training/study.py RUNS
+    onebert sweep training/recipes/study.toml --data FOLDER --out RUNS
+    onebert sweep training/recipes/study-thin.toml --data FOLDER --out THIN
+    python benchmarks/training/study.py RUNS THIN
 
 A claim compares two methods, seed by seed, on every data set that has both. The difference on a data set is the mean
 over its seeds; the claim's difference is the mean over the data sets, its error two standard errors of that mean.
 """
 
 import argparse
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import sqrt
@@ -22,6 +24,9 @@ from onebert_training.report.tables import Results, collect, results_markdown
 
 PAGE = Path(__file__).parents[2] / "docs" / "study.md"
 PICTURES = PAGE.with_suffix("")
+
+# The experiment that a section of the page tells of, by the end of the section's name: the recipes' names.
+EXPERIMENTS = {"": "study", "-thin": "study-thin"}
 
 Score = Callable[[Record], float | None]
 
@@ -147,10 +152,14 @@ def main() -> None:
     """Reads the runs and writes the page and its pictures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("runs", type=Path, nargs="+", help="folders of records")
-    records = load_records(parser.parse_args().runs)
+    every = load_records(parser.parse_args().runs)
+    by_section = {end: [one for one in every if one.experiment == name] for end, name in EXPERIMENTS.items()}
+    for end, own in by_section.items():
+        if own:
+            write_section(PAGE, f"about{end}", about(own))
+            write_section(PAGE, f"table{end}", results_markdown(own))
+    records = by_section[""]
     (results,) = collect(records)
-    write_section(PAGE, "about", about(records))
-    write_section(PAGE, "table", results_markdown(records))
     lines = [claim.check(results) for claim in CLAIMS]
     write_section(PAGE, "claims", markdown_table(["paper", "claim", "found, in percentage points", "verdict"], lines))
     PICTURES.mkdir(exist_ok=True)
@@ -175,10 +184,21 @@ def about(records: list[Record]) -> str:
     names = sorted({record.data_name for record in records})
     rows = {record.data_name: record.rows for record in records}
     seeds = ", ".join(map(str, sorted({record.seed for record in records})))
-    head = f"{len(records)} runs on `{first.base}`, {first.dtype}, seeds {seeds}; rows of each split:"
+    head = f"{len(records)} runs on `{first.base}`, {dtypes(records)}, seeds {seeds}; rows of each split:"
     splits = ("train", "validation", "test")
     table = markdown_table(["data", *splits], [[n, *(rows[n].get(split, "–") for split in splits)] for n in names])
     return f"{head}\n\n{table}"
+
+
+def dtypes(records: list[Record]) -> str:
+    """In which data types runs computed: `float32`; of several, the methods of each but the commonest."""
+    counts = Counter(record.dtype for record in records)
+    (common, _), *others = counts.most_common()
+    parts = [common]
+    for dtype in (name for name, _ in others):
+        methods = sorted({record.method for record in records if record.dtype == dtype})
+        parts.append(f"{dtype} for {', '.join(f'`{method}`' for method in methods)}")
+    return ", ".join(parts)
 
 
 if __name__ == "__main__":
