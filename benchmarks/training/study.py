@@ -174,8 +174,8 @@ def main() -> None:
     changes = [picture for picture in draw(bitfit) if "-change-" in picture.name]
     for column, picture in zip(bitfit.columns, changes, strict=True):
         (PICTURES / f"change-{column.data}.svg").write_text(picture.file(), encoding="utf-8")
-    lines = [f"![{column.data}](study/change-{column.data}.svg)" for column in bitfit.columns]
-    write_section(PAGE, "change", "\n".join(lines))
+    shown = [f"![{column.data}](study/change-{column.data}.svg)" for column in bitfit.columns]
+    write_section(PAGE, "change", "\n".join(shown))
 
 
 def about(records: list[Record]) -> str:
