@@ -208,7 +208,9 @@ def test_the_table_says_what_to_do_next(onebert, folder, tmp_path):
 def test_few_rows_are_all_trained_on_and_folds_give_the_scores(onebert, folder, tmp_path):
     data, out = tmp_path / "few.csv", tmp_path / "tone.safetensors"
     data.write_text((folder / "train.csv").read_text())
-    status, printed, progress = onebert(*train_arguments(data, out, "--method", "bitfit+lora:targets=all", "--json"))
+    status, printed, progress = onebert(
+        *train_arguments(data, out, "--method", "bitfit+lora:targets=all", "--lr", "3e-3", "--json")
+    )
     assert status == 0, progress
     record = json.loads(printed)
     assert (record["rows"], record["folds"], record["steps"]) == ({"train": 48}, 5, 18)
