@@ -22,7 +22,7 @@ from onebert_store.tables.columns import Columns
 from onebert_training.data.dataset import load_dataset
 from onebert_training.data.examples import Split
 from onebert_training.fit.frozen import frozen_vectors
-from onebert_training.insight.out_of_fold import Floats, Indices, out_of_fold
+from onebert_training.insight.out_of_fold import Floats, Indices, folds_of, out_of_fold
 from onebert_training.insight.suspects import find_suspects
 
 PAGE = Path(__file__).parents[2] / "docs" / "results.md"
@@ -53,12 +53,13 @@ class Task:
 
     def answers(self, gold: Indices) -> Floats:
         """[rows, labels], out-of-fold probabilities where the rows have these labels."""
-        return out_of_fold(self.labels, self.vectors, Split(self.rows.texts, gold))
+        examples = Split(self.rows.texts, gold)
+        return out_of_fold(self.labels, self.vectors, examples, folds_of(examples))
 
     def look(self, changed: Indices, gold: Indices) -> Found:
         """Looks for rows that were changed, among these labels."""
         probabilities = self.answers(gold)
-        suspects = find_suspects(probabilities, gold)
+        suspects = find_suspects(probabilities, gold, folds_of(Split(self.rows.texts, gold)))
         found = np.isin([one.row for one in suspects], changed)
         right = float((probabilities.argmax(axis=1) == self.rows.gold).mean())
         n = len(changed)

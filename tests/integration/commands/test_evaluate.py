@@ -11,6 +11,7 @@ import onebert as api
 from bases import tiny_base
 from insight_records import HOSTILE, delta_of
 from onebert_encoder.base.base import load_base
+from onebert_store.file.delta import Delta
 from onebert_store.file.format import save
 from written import read_rows
 
@@ -111,6 +112,23 @@ def test_without_options_the_score_stands_beside_the_answer_that_never_changes(e
     assert status == 0
     assert "always " in printed
     assert "calibration" in printed
+
+
+def test_rows_that_it_may_have_learned_from_and_texts_that_are_cut_are_said(onebert, base, rows, tmp_path):
+    made = delta_of(base, "single_label", LABELS)
+    manifest = made.manifest.model_copy(update={"max_length": 5, "training": {"data": {"name": "mine"}}})
+    save(tmp_path / "tone.safetensors", Delta(manifest, made.tensors))
+    (tmp_path / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    common = (tmp_path / "tone.safetensors", "--base", tiny_base(), "--device", "cpu", "--json", "--data")
+    for command, told in (("evaluate", "warnings"), ("calibrate", "notes")):
+        status, printed, error = onebert(command, *common, tmp_path / "mine.jsonl")
+        assert status == 0, error
+        said = " ".join(json.loads(printed)[told])
+        assert "trained on data of this name" in said
+        assert "of 90 texts the beginning is read, 5 tokens" in said
+    (tmp_path / "mine.jsonl").rename(tmp_path / "others.jsonl")
+    status, printed, error = onebert("evaluate", *common, tmp_path / "others.jsonl")
+    assert "trained on data of this name" not in printed
 
 
 def test_texts_of_no_label_are_told_from_the_rows(evaluate, rows, tmp_path):

@@ -15,10 +15,12 @@ from transformers import AutoTokenizer
 from bases import tiny_base, write_base
 from onebert_encoder.base.base import load_base
 from onebert_store.file.format import load
-from onebert_training.interop.checkpoint.agreement import Agreement, concordance
+from onebert_store.file.manifest import parse_manifest
+from onebert_training.interop.checkpoint.agreement import Agreement, Answered, compare, concordance
 from onebert_training.interop.checkpoint.search import fewest
 from onebert_training.methods.low_rank import Parts, factorize
 from peft_models import delta_logits, model_logits
+from tiny_delta import manifest_dict
 
 THINGS = ["screen", "refund", "water", "people", "time", "invoice", "password", "use", "order", "parcel"]
 WORDS = ["great", "broken", "late", "long"]
@@ -388,6 +390,15 @@ def test_one_threshold_spends_numbers_where_they_bring_most():
     assert max(Parts(factors, 3).ranks(6)) == 3
     # Half precision: 2 bytes for each of the 16 + 24 numbers of a part.
     assert parts.most(4 * 2 * (16 + 24)) == 4
+
+
+def test_of_several_numbers_the_one_that_agrees_least_counts():
+    """Numbers of quite different sizes: that they differ from each other is no agreement of two models."""
+    theirs = np.random.default_rng(0).normal(size=(50, 3)) + np.array([0, 50, 100])
+    ours = np.where(np.arange(3) == 1, 50.0, theirs)
+    manifest = parse_manifest(manifest_dict(task_type="regression", labels=["a", "b", "c"]))
+    found = compare(manifest, ["text"] * 50, Answered([], list(theirs)), Answered([], list(ours)))
+    assert found.share == pytest.approx(0, abs=1e-9)
 
 
 def test_concordance_is_one_only_for_the_same_numbers():

@@ -18,7 +18,7 @@ from onebert_store.file.delta import Delta
 from onebert_store.file.format import load, save
 from onebert_store.file.manifest import parse_manifest
 from onebert_training.cli import calibrate as command
-from onebert_training.insight.abstaining import answered, auroc, lowest_sureness, separation
+from onebert_training.insight.abstaining import answered, lowest_sureness, separation
 from onebert_training.insight.calibration import calibrate, targets_of
 from onebert_training.insight.intervals import Judged, interval_on_new_rows
 from onebert_training.insight.temperature import fit_temperature, losses
@@ -83,6 +83,14 @@ def test_rows_that_are_all_answered_rightly_name_no_temperature(margin):
     found = calibrate(logits, gold, manifest(), [])
     assert (found.decision, found.facts["temperature"]["taken"]) == ({}, False)
     assert any("answered rightly" in note for note in found.notes)
+    assert found.facts["auroc_right"] == {"probability": None, "energy": None}
+
+
+def test_logits_that_say_nothing_name_no_temperature_either():
+    _, gold = drawn(400, 5)
+    found = calibrate(np.random.default_rng(6).normal(0, 3, gold.shape), gold, manifest(), [])
+    assert (found.decision, found.facts["temperature"]["taken"]) == ({}, False)
+    assert any("say nothing" in note for note in found.notes)
 
 
 def test_thresholds_for_a_rate_of_false_alarms_are_a_plain_count():
@@ -134,21 +142,23 @@ def test_rates_are_counted_for_each_label_and_all_together():
 
 
 @pytest.mark.parametrize(
-    ("fit", "of"),
-    [
-        (lambda rows: thresholds_for_fpr(rows, 0.05), 3),
-        (lambda rows: thresholds_for_precision(rows, 0.8), 7),
-    ],
+    "fit",
+    [lambda rows: thresholds_for_fpr(rows, 0.05), lambda rows: thresholds_for_precision(rows, 0.8)],
     ids=["fpr", "precision"],
 )
-def test_rates_on_as_many_new_rows_lie_in_their_intervals(fit, of):
-    """Of 60 calibrations 95 of 100 are promised: fewer than 51 inside would be chance once in 500 times."""
-    inside = 0
+def test_rates_on_as_many_new_rows_lie_in_their_intervals(fit):
+    """Every rate, whether the thresholds aim at it or not.
+
+    Of 60 calibrations 95 of 100 are promised: fewer than 51 inside would be chance once in 500 times. Intervals of few
+    events by the bootstrap are somewhat narrow: 48 are asked of one label, of which a hundred rows are.
+    """
+    inside = np.zeros(12)
     for seed in range(60):
         low, high = interval_on_new_rows(judged(300, seed), fit, rates)
-        new = rates(fit(judged(300, seed)), judged(300, 1000 + seed))[of]
-        inside += low[of] <= new <= high[of]
-    assert inside >= 51
+        new = rates(fit(judged(300, seed)), judged(300, 1000 + seed))
+        inside += (low <= new) & (new <= high)
+    assert (inside >= 48).all()
+    assert (inside[3::4] >= 51).all()
 
 
 def test_coverage_is_kept_and_its_interval_too():
@@ -172,6 +182,25 @@ def test_coverage_is_kept_and_its_interval_too():
     assert lowest_sureness(np.arange(9.0), 0.9) == 0.0
 
 
+def test_coverage_of_texts_that_many_rows_have_lies_in_its_interval():
+    """A third of all texts is one and the same, as of a form: they are answered together, or none of them is."""
+    inside = 0
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+
+        def drawn_once(rng=rng):
+            scores = np.where(rng.uniform(size=300) < 1 / 3, 0.0, rng.normal(size=300))
+            return Judged(scores[:, None], np.ones((300, 1), dtype=bool))
+
+        def fit(one):
+            return lowest_sureness(one.scores[:, 0], 0.5)
+
+        rows = drawn_once()
+        low, high = interval_on_new_rows(rows, fit, answered)
+        inside += low[0] <= answered(fit(rows), drawn_once())[0] <= high[0]
+    assert inside >= 51
+
+
 def test_known_and_unknown_texts_are_told_apart_as_scikit_learn_counts():
     rng = np.random.default_rng(7)
     known, unknown = rng.normal(1, 1, 199), rng.normal(0, 1, 80)
@@ -179,7 +208,6 @@ def test_known_and_unknown_texts_are_told_apart_as_scikit_learn_counts():
     truth = np.repeat([1, 0], [199, 80])
     assert found.auroc == pytest.approx(roc_auc_score(truth, np.concatenate([known, unknown])))
     assert found.let_through == (unknown >= np.sort(known)[9]).mean()  # 10 of 199 and one may be refused
-    assert auroc(known, known[:0]) == 0.5
 
 
 def test_energy_is_taken_where_it_tells_unknown_texts_better():
@@ -309,7 +337,7 @@ def test_the_new_file_has_equal_tensors_and_answers_as_the_command_says(task):
     assert two.manifest.decision.temperature == pytest.approx(0.25, rel=0.3)  # labels were drawn at that
     (note,) = found["notes"]
     assert note.startswith("the delta was trained on data of this name; rows that it learned from promise too much")
-    assert note.endswith("calibrate on others before you push it")
+    assert note.endswith("take others before you rely on it")
 
     answers = onebert.load(out, base=str(tiny_base()), device="cpu").classify(texts)
     selected = np.array([[name in one.labels for name in two.manifest.labels] for one in answers])

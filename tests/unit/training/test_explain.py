@@ -116,6 +116,20 @@ def test_parts_of_a_delta_on_labeled_rows(made, tmp_path):
     assert facts(explain, file, "--data", data, "--rows", 4)["rows"] == 4
 
 
+def test_parts_are_measured_by_the_thresholds_and_the_temperature_that_a_server_decides_by(made, tmp_path):
+    data = tmp_path / "rows.jsonl"
+    data.write_text("".join(json.dumps({"text": text, "labels": [label]}) + "\n" for text, label in ROWS * 4))
+    metrics = []
+    for decision in ({}, {"thresholds": {"label 0": 0.99999, "label 1": 0.99999}}, {"temperature": 3.0}):
+        more = {"format": 2, "decision": decision} if decision else {}
+        file, _ = made(task_type="multi_label", **more)
+        found, whole = facts(explain, file, "--data", data), facts(evaluate, file, "--data", data)
+        assert found["micro_f1"] == whole["metrics"]["micro_f1"]
+        metrics.append((found["micro_f1"], found["loss"]))
+    assert metrics[1] == (0.0, metrics[0][1])
+    assert metrics[2][1] != pytest.approx(metrics[0][1], rel=0.01)
+
+
 def test_a_token_task_has_parts_and_no_words(made, tmp_path):
     file, _ = made(pooling="none", task_type="token")
     assert "token task" in str(run(explain, file, TEXT).exception)

@@ -49,6 +49,17 @@ def test_multi_label():
     assert scores == pytest.approx({"micro_f1": 4 / 6, "macro_f1": 0.5, "accuracy": 1 / 3})
 
 
+def test_macro_f1_of_several_labels_is_the_mean_of_those_that_rows_or_answers_have():
+    """As of labels of which a text has one: a fourth label that no row has, and no answer, is not a failure."""
+    gold = np.eye(4)[[0, 1, 2, 1]]
+    one, several = (
+        evaluate(task, rows, gold * 2 - 1) for task, rows in (("single_label", [0, 1, 2, 1]), ("multi_label", gold))
+    )
+    assert one["macro_f1"] == several["macro_f1"] == 1.0
+    wrong = np.where(np.arange(4) == 3, 1.0, gold * 2 - 1)
+    assert evaluate("multi_label", gold, wrong)["macro_f1"] == 0.75
+
+
 @pytest.mark.parametrize(
     ("gold", "on", "f1"),
     [

@@ -186,6 +186,12 @@ def test_a_run_that_is_there_twice_counts_once():
     assert len(best(found, "bitfit", "rte").runs) == 2
     assert found.repeated == 1
     assert "1 records repeat a run" in render([(found, [])])
+    assert "saw the same rows" not in render([(found, [])])
+
+
+def test_a_run_on_rows_that_were_mended_is_left_out_and_said():
+    (found,) = results(make(seed=0), make(seed=0) | {"data": {"name": "rte", "digest": "sha256:1"}})
+    assert "not all runs on rte saw the same rows" in render([(found, [])])
 
 
 def test_gap_is_how_much_better_training_rows_score():

@@ -12,8 +12,14 @@ from bases import tiny_base
 from onebert_store.errors import InvalidSettings
 from onebert_training.cli import check
 from onebert_training.data.examples import Split
-from onebert_training.insight.out_of_fold import out_of_fold
+from onebert_training.insight.out_of_fold import folds_of, out_of_fold
 from onebert_training.insight.suspects import find_suspects
+
+
+def of_texts(texts, gold):
+    """Rows, and their folds."""
+    examples = Split(tuple(texts), gold)
+    return examples, folds_of(examples)
 
 
 def test_as_many_rows_are_suspect_as_the_confident_joint_counts_those_first_that_are_surest_of_another():
@@ -32,7 +38,7 @@ def test_as_many_rows_are_suspect_as_the_confident_joint_counts_those_first_that
     wrong = round(joint.sum() - np.trace(joint))
     others = [row for row in range(300) if probabilities[row].argmax() != gold[row]]
     assert 20 < wrong < len(others)
-    found = find_suspects(probabilities, gold)
+    found = find_suspects(probabilities, gold, np.arange(300) % 5)
     ratio = {row: probabilities[row, gold[row]] / probabilities[row].max() for row in others}
     assert [one.row for one in found] == sorted(others, key=ratio.__getitem__)[:wrong]
     for one in found:
@@ -42,7 +48,7 @@ def test_as_many_rows_are_suspect_as_the_confident_joint_counts_those_first_that
 
 def test_labels_that_no_row_doubts_have_no_suspects():
     sure = np.eye(3)[[0, 1, 2, 1]] * 0.7 + 0.1
-    assert find_suspects(sure, np.array([0, 1, 2, 1])) == []
+    assert find_suspects(sure, np.array([0, 1, 2, 1]), np.arange(4)) == []
 
 
 def test_a_row_is_answered_by_texts_that_are_almost_the_same():
@@ -51,7 +57,7 @@ def test_a_row_is_answered_by_texts_that_are_almost_the_same():
     of_group = rng.integers(0, 2, 60)
     vectors = np.repeat(rng.normal(size=(60, 8)), 10, axis=0) + 0.05 * rng.normal(size=(600, 8))
     gold = np.repeat(of_group, 10)
-    found = out_of_fold(["a", "b"], vectors.astype(np.float32), Split(tuple(map(str, range(600))), gold))
+    found = out_of_fold(["a", "b"], vectors.astype(np.float32), *of_texts(map(str, range(600)), gold))
     head = LogisticRegression().fit(vectors, gold).score(vectors, gold)
     assert head < 0.75
     assert (found.argmax(axis=1) == gold).mean() > 0.95
@@ -65,12 +71,12 @@ def test_no_row_is_answered_by_a_head_that_saw_its_text():
     gold = rng.integers(0, 2, 200)
     gold[100:] = gold[:100]
     texts = [f"text {row % 100}" for row in range(200)]
-    found = out_of_fold(["a", "b"], vectors, Split(tuple(texts), gold))
+    found = out_of_fold(["a", "b"], vectors, *of_texts(texts, gold))
     np.testing.assert_allclose(found.sum(axis=1), 1.0)
     np.testing.assert_array_equal(found[:100], found[100:])
     # Of 100 fair coins: four standard deviations around one half.
     assert 0.3 < (found[:100].argmax(axis=1) == gold[:100]).mean() < 0.7
-    apart = out_of_fold(["a", "b"], vectors, Split(tuple(f"text {row}" for row in range(200)), gold))
+    apart = out_of_fold(["a", "b"], vectors, *of_texts((f"text {row}" for row in range(200)), gold))
     assert (apart.argmax(axis=1) == gold).mean() > 0.8  # most twins are then on the other side
 
 
@@ -80,23 +86,26 @@ def test_changed_labels_are_found_first():
     vectors = (np.eye(3)[truth] * 4 + rng.normal(size=(600, 3))).astype(np.float32)
     gold = truth.copy()
     gold[:30] = (gold[:30] + 1) % 3
-    examples = Split(tuple(map(str, range(600))), gold)
-    found = find_suspects(out_of_fold(["a", "b", "c"], vectors, examples), gold)
+    examples, folds = of_texts(map(str, range(600)), gold)
+    found = find_suspects(out_of_fold(["a", "b", "c"], vectors, examples, folds), gold, folds)
     assert sum(one.row < 30 for one in found) >= 25
     assert all(one.row < 30 for one in found[:20])
     assert all(one.suggested == truth[one.row] for one in found if one.row < 30)
 
 
-def test_the_only_row_of_a_label_is_no_suspect():
-    """No fold without it has seen its label, so that all of them are sure of another one."""
+def test_rows_whose_label_no_other_text_has_are_no_suspects():
+    """No fold without them has seen their label, so that all of them are sure of another one."""
     rng = np.random.default_rng(5)
     truth = rng.integers(0, 2, 100)
     vectors = (np.eye(2)[truth] * 4 + rng.normal(size=(100, 2))).astype(np.float32)
     gold = truth.copy()
     gold[7], gold[8] = 2, 1 - gold[8]
-    found = find_suspects(out_of_fold(["a", "b", "c"], vectors, Split(tuple(map(str, range(100))), gold)), gold)
+    gold[20:24], vectors[20:24] = 3, vectors[20]
+    texts = ["the same text" if 20 <= row < 24 else str(row) for row in range(100)]
+    examples, folds = of_texts(texts, gold)
+    found = find_suspects(out_of_fold(["a", "b", "c", "d"], vectors, examples, folds), gold, folds)
     assert found[0].row == 8
-    assert 7 not in [one.row for one in found]
+    assert not {7, 20, 21, 22, 23} & {one.row for one in found}
 
 
 def ask(*arguments):

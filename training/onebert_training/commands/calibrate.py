@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from onebert_encoder.base.base import Base
-from onebert_encoder.text.tokens import Text
+from onebert_encoder.text.tokens import Tokens
 from onebert_store.command import console
 from onebert_store.disk import is_read
 from onebert_store.errors import InvalidSettings
 from onebert_store.file.delta import Delta, check
 from onebert_store.file.format import load, save
-from onebert_store.file.manifest import Manifest, format_for, parse_manifest
+from onebert_store.file.manifest import format_for, parse_manifest
 from onebert_store.file.strict_json import shown
 from onebert_store.tables.tables import read_source
 from onebert_training.commands.showing import percent, unknown_rows
@@ -24,6 +24,7 @@ from onebert_training.data.texts import load_texts
 from onebert_training.device import load_on
 from onebert_training.fit.evaluation import predict_delta, tokenize
 from onebert_training.insight.calibration import Calibrated, calibrate, check_task, targets_of
+from onebert_training.insight.doubts import trained_on, unread
 from onebert_training.insight.intervals import CONFIDENCE, Flags, Floats
 
 MOST_LABELS = 20  # that a table shows
@@ -63,11 +64,12 @@ def run_calibrate(
         loaded = load_on(base, dtype, device)
     check(delta, loaded.spec)
     with console.busy(f"asking {len(examples) + len(others or ()):,} texts"):
-        logits = _logits(loaded, delta, examples.texts)
-        away = None if others is None else _logits(loaded, delta, others)
+        tokens = tokenize(loaded, manifest, examples.texts)
+        logits = _logits(loaded, delta, tokens)
+        away = None if others is None else _logits(loaded, delta, tokenize(loaded, manifest, others))
     with console.busy("calibrating"):
         found = calibrate(logits, _gold(examples, len(manifest.labels)), manifest, wanted, away)
-    found.notes += _doubts(manifest, read.name, name)
+    found.notes += [*trained_on(manifest, read.name, name), *unread(tokens, manifest)]
     digest = Dataset(read.name, manifest.task_type, tuple(manifest.labels), None, {name: examples}).digest
     facts = {"data": {"name": read.name, "digest": digest}, "split": name, "rows": len(examples), **found.facts}
     made = _decided(delta, found, facts)
@@ -87,23 +89,9 @@ def run_calibrate(
         _show(record)
 
 
-def _doubts(manifest: Manifest, data: str, split: str) -> list[str]:
-    """Why these rows may say too little of what a server will be asked."""
-    trained = manifest.training.get("data")
-    doubts = []
-    if split in ("all", "train") and isinstance(trained, Mapping) and trained.get("name") == data:
-        doubts.append(
-            "the delta was trained on data of this name; rows that it learned from promise too much: "
-            "if these are those, calibrate on others before you push it"
-        )
-    if manifest.decision is not None and manifest.decision.window is not None:
-        doubts.append("a server reads long texts in windows, and here their beginning is read")
-    return doubts
-
-
-def _logits(base: Base, delta: Delta, texts: Sequence[Text]) -> Floats:
+def _logits(base: Base, delta: Delta, tokens: Sequence[Tokens]) -> Floats:
     """[texts, labels]."""
-    return np.stack(predict_delta(base, delta, tokenize(base, delta.manifest, texts))).astype(np.float64)
+    return np.stack(predict_delta(base, delta, tokens)).astype(np.float64)
 
 
 def _gold(examples: Split, labels: int) -> Flags:
@@ -142,7 +130,9 @@ def _show(record: Mapping[str, Any]) -> None:
         table.add_row("temperature", _temperature(fitted))
     table.add_row("right", f"{percent(record['right'])} of all answers")
     wrong = record["auroc_right"]
-    table.add_row("right or wrong", f"AUROC by probability {wrong['probability']:.3f}, by energy {wrong['energy']:.3f}")
+    if wrong["probability"] is not None:
+        said = f"AUROC by probability {wrong['probability']:.3f}, by energy {wrong['energy']:.3f}"
+        table.add_row("right or wrong", said)
     if unknown := record.get("unknown"):
         for row in unknown_rows(unknown):
             table.add_row(*row)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from onebert_encoder.answering.answer import answer
 from onebert_encoder.answering.results import Prediction
+from onebert_encoder.answering.scores import tempered
 from onebert_encoder.base.base import Base
 from onebert_encoder.explaining.layers import Removed, RemovedRows, removals
 from onebert_encoder.explaining.texts import TextExplainer
@@ -27,7 +28,7 @@ from onebert_training.data.splitting import SPLIT_SEED, subset
 from onebert_training.device import load_on
 from onebert_training.fit.evaluation import tokenize
 from onebert_training.fit.features import BATCH_TOKENS, token_batches
-from onebert_training.insight.evaluated import deciding_metric
+from onebert_training.insight.evaluated import decided, deciding_metric
 from onebert_training.tasks.objective import Logits, Objective
 from onebert_training.tasks.objectives import OBJECTIVES
 
@@ -134,8 +135,9 @@ def explain_data(
     tokens = tokenize(loaded.base, manifest, examples.texts)
     with console.busy(f"computing {len(examples):,} rows without each of {len(loaded.removed) - 1} parts"):
         logits = _logits(loaded, tokens)
-    losses = _losses(objective, objective.targets(examples, tokens), logits)
-    scores = [objective.evaluate(examples, tokens, each) for each in logits]
+    divided = [[tempered(one, manifest.decision).astype(np.float32) for one in each] for each in logits]
+    losses = _losses(objective, objective.targets(examples, tokens), divided)
+    scores = [objective.evaluate(examples, tokens, decided(each, manifest)) for each in logits]
     decides = deciding_metric(manifest, objective, labeled)
     parts = [
         _part(removed) | {"loss": loss - losses[0], decides: score[decides] - scores[0][decides]}

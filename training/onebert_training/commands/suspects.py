@@ -13,7 +13,7 @@ from onebert_training.data.examination import MAX_LISTED, Examined
 from onebert_training.data.examples import Split
 from onebert_training.device import load_on
 from onebert_training.fit.frozen import frozen_vectors
-from onebert_training.insight.out_of_fold import out_of_fold
+from onebert_training.insight.out_of_fold import folds_of, out_of_fold
 from onebert_training.insight.suspects import find_suspects
 
 _SHOWN = 20  # that a table shows
@@ -43,8 +43,10 @@ def suspects_of(found: Examined, max_length: int, base: str | None, device: str 
     with console.busy(f"reading {len(texts):,} texts"):
         vectors = frozen_vectors(loaded, texts, max_length)
     with console.busy("comparing labels"):
-        probabilities = out_of_fold(labels, vectors, Split(tuple(texts), gold))
-        suspects = find_suspects(probabilities, gold)
+        examples = Split(tuple(texts), gold)
+        folds = folds_of(examples)
+        probabilities = out_of_fold(labels, vectors, examples, folds)
+        suspects = find_suspects(probabilities, gold, folds)
     first = [
         {
             "file": places[one.row].file,

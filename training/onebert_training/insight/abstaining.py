@@ -57,9 +57,7 @@ def unknown_facts(known: Floats, unknown: Floats, manifest: Manifest) -> dict[st
 
 
 def auroc(sure: Floats, other: Floats) -> float:
-    """The probability that one of `sure` is above one of `other`, equal ones half; one half where one has none."""
-    if not len(sure) or not len(other):
-        return 0.5
+    """The probability that one of `sure` is above one of `other`, equal ones half; there is one of each at least."""
     known = np.concatenate([np.ones(len(sure)), np.zeros(len(other))])
     return float(roc_auc_score(known, np.concatenate([sure, other])))
 

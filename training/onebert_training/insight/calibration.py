@@ -133,7 +133,8 @@ def _fit_temperature(
     if fitted.gains and bound:
         found.notes.append(f"the temperature stays: the {' and '.join(bound)} of the delta are for it; give --target")
     if not fitted.is_bounded:
-        found.notes.append("the temperature stays: the rows name none, as where all of them are answered rightly")
+        why = "all of them are answered rightly" if fitted.temperature < 1 else "the logits say nothing of them"
+        found.notes.append(f"the temperature stays: the rows name none, as where {why}")
     taken = fitted.gains and not bound
     if taken:
         found.decision["temperature"] = fitted.temperature
@@ -169,7 +170,12 @@ def _fit_thresholds(found: Calibrated, judged: Judged, manifest: Manifest, targe
         for label, number, none in zip(manifest.labels, chosen.tolist(), never.tolist(), strict=True)
     }
     here = thresholds.as_rates(thresholds.rates(chosen, judged))
-    low, high = map(thresholds.as_rates, interval_on_new_rows(judged, fit, thresholds.rates))
+    # In other draws a label that is never selected may have a threshold, which is not the one of this file.
+    selected = np.append(~never, True)
+    low, high = (
+        thresholds.Rates(*(np.where(selected, rate, np.nan) for rate in thresholds.as_rates(end)))
+        for end in interval_on_new_rows(judged, fit, thresholds.rates)
+    )
     each = [
         {name: _rate(getattr(here, name)[i], getattr(low, name)[i], getattr(high, name)[i]) for name in here._fields}
         for i in range(len(manifest.labels) + 1)
@@ -210,16 +216,17 @@ def _fit_abstaining(
     scored = score(logits, outputs)
     right = _right(scored.scores, scored.selected, gold, manifest)
     sure = abstaining.sureness(logits, outputs)
-    wrong = {name: abstaining.auroc(each[right], each[~right]) for name, each in sure.items()}
+    mixed = right.any() and not right.all()
+    wrong = {name: abstaining.auroc(each[right], each[~right]) if mixed else None for name, each in sure.items()}
     found.facts["right"] = float(right.mean())
     found.facts["auroc_right"] = wrong
-    told = wrong
+    told: Mapping[str, float | None] = wrong
     if unknown is not None:
         apart = found.facts["unknown"] = abstaining.unknown_facts(logits, unknown, outputs)
         told = {name: apart[name]["auroc"] for name in sure}
     if target is None:
         return
-    by = "energy" if told["energy"] > told["probability"] else "probability"
+    by = "energy" if (told["energy"] or 0) > (told["probability"] or 0) else "probability"
     judged = Judged(sure[by][:, None], right[:, None])
 
     def fit(rows: Judged) -> float | None:

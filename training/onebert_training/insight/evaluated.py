@@ -17,6 +17,7 @@ from onebert_training.data.dataset import Labeled, digest_of
 from onebert_training.fit.evaluation import Logits, predict_delta, tokenize
 from onebert_training.insight.abstaining import has_probabilities, unknown_facts
 from onebert_training.insight.answers import Answers, read_answers
+from onebert_training.insight.doubts import trained_on, unread
 from onebert_training.insight.findings import findings, interval_of
 from onebert_training.insight.slices import cells_of
 from onebert_training.tasks.objective import Objective
@@ -62,7 +63,7 @@ def evaluate_delta(
     started = time.perf_counter()
     tokens = tokenize(base, manifest, examples.texts)
     logits = predict_delta(base, delta, tokens)
-    counted = _selected(logits, manifest) if manifest.task_type == "multi_label" else logits
+    counted = decided(logits, manifest)
     scores = objective.evaluate(examples, tokens, counted)
     seconds = time.perf_counter() - started
     decides = deciding_metric(manifest, objective, labeled)
@@ -84,7 +85,7 @@ def evaluate_delta(
         "metrics": scores,
         "interval": list(interval) if interval is not None and np.isfinite(interval).all() else None,
         "yardsticks": _yardsticks(objective, labeled, tokens, manifest, decides),
-        "warnings": [*verdict.warnings, *_unread(tokens, manifest)],
+        "warnings": [*verdict.warnings, *trained_on(manifest, labeled.source, labeled.name), *unread(tokens, manifest)],
         "useful": verdict.useful,
         "seconds": round(seconds, 3),
         "tokens_per_second": round(sum(map(len, tokens)) / seconds),
@@ -127,16 +128,12 @@ def _yardsticks(
     return found
 
 
-def _selected(logits: Sequence[Logits], manifest: Manifest) -> list[Logits]:
-    """[labels] for every text, above 0 where a server's answer has the label: by the delta's own thresholds."""
+def decided(logits: Sequence[Logits], manifest: Manifest) -> Sequence[Logits]:
+    """What a metric counts of logits: of a multi_label task [labels] that are above 0 where a server's answer has them.
+
+    A server goes by the delta's own thresholds; of other tasks the logits are what counts.
+    """
+    if manifest.task_type != "multi_label":
+        return logits
     selected = np.asarray(score(np.stack(logits).astype(np.float64), manifest).selected, dtype=bool)
     return list(np.where(selected, np.float32(1), np.float32(-1)))
-
-
-def _unread(tokens: Sequence[Tokens], manifest: Manifest) -> list[str]:
-    """Says of how many texts a server reads more than their beginning."""
-    window = None if manifest.decision is None else manifest.decision.window
-    longer = sum(one.truncated or (window is not None and len(one) > window.tokens) for one in tokens)
-    if window is None or not longer:
-        return []
-    return [f"{longer:,} texts are longer than a window: a server reads them whole, and here their beginning is read"]

@@ -1,6 +1,6 @@
 """Where a measured share or metric lies with 95 % confidence, and the rates of a choice on as many new rows."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
@@ -89,8 +89,9 @@ def interval_on_new_rows(
 ) -> Floats:
     """[2, rates], between which the rates on as many new rows lie in `CONFIDENCE` of all cases; NaN: there is none.
 
-    Rows are drawn from these twice: what is fitted on the first draw is measured on the second. So the intervals hold
-    both what the choice of a threshold owes to chance and what the rows that it is measured on do.
+    Two things are measured again and again, and the wider interval counts. What is chosen anew on rows that are drawn
+    from these, on others: so a rate varies that the choice aims at. And what these rows chose, on rows that are drawn
+    from a draw: so a rate varies that it does not aim at, of which these rows are an estimate, and new rows another.
 
     Args:
         judged: the rows.
@@ -98,17 +99,30 @@ def interval_on_new_rows(
         measure: rates, [rates], of what was chosen.
     """
     # Only the order of scores counts. A drawn row takes a random place around its rank: in a draw with rows twice many
-    # scores would be equal, which new rows are not, and the share over one of them would come out too small.
+    # scores would be equal, which new rows are not, and the share over one of them would come out too small. Scores
+    # that several rows have, as one text has in each of them, stay equal: new rows will have them, too.
     ranks = stats.rankdata(judged.scores, axis=0)
-    rng = np.random.default_rng(0)
+    single = stats.rankdata(judged.scores, "min", axis=0) == stats.rankdata(judged.scores, "max", axis=0)
+    rng, chosen = np.random.default_rng(0), fit(Judged(ranks, judged.right))
 
     def draw() -> Judged:
         rows = rng.integers(len(judged), size=len(judged))
-        return Judged(ranks[rows] + rng.uniform(-0.5, 0.5, ranks.shape), judged.right[rows])
+        return Judged(ranks[rows] + single[rows] * rng.uniform(-0.5, 0.5, ranks.shape), judged.right[rows])
 
-    rates = np.array([measure(fit(draw()), draw()) for _ in range(RESAMPLES_OF_CHOICES)])
-    ends = np.full((2, rates.shape[1]), np.nan)
-    there = ~np.isnan(rates).all(axis=0)
+    def redraw() -> Judged:
+        rows = rng.integers(len(judged), size=len(judged))[rng.integers(len(judged), size=len(judged))]
+        return Judged(ranks[rows], judged.right[rows])
+
+    anew = _ends([measure(fit(draw()), draw()) for _ in range(RESAMPLES_OF_CHOICES)])
+    kept = _ends([measure(chosen, redraw()) for _ in range(RESAMPLES_OF_CHOICES)])
+    return np.stack([np.fmin(anew[0], kept[0]), np.fmax(anew[1], kept[1])])
+
+
+def _ends(rates: Sequence[Floats]) -> Floats:
+    """[2, rates], the ends of the middle `CONFIDENCE` of each rate; NaN where it was never there."""
+    found = np.array(rates)
+    ends = np.full((2, found.shape[1]), np.nan)
+    there = ~np.isnan(found).all(axis=0)
     tail = 100 * (1 - CONFIDENCE) / 2
-    ends[:, there] = np.nanpercentile(rates[:, there], [tail, 100 - tail], axis=0)
+    ends[:, there] = np.nanpercentile(found[:, there], [tail, 100 - tail], axis=0)
     return ends

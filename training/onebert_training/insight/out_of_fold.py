@@ -25,7 +25,12 @@ Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 
-def out_of_fold(labels: Sequence[str], vectors: Vectors, examples: Split) -> Floats:
+def folds_of(examples: Split) -> Indices:
+    """[rows], the fold of each row of a single_label task; rows with one text are in one fold."""
+    return fold_of(examples, "single_label", FOLDS, SPLIT_SEED)
+
+
+def out_of_fold(labels: Sequence[str], vectors: Vectors, examples: Split, fold: Indices) -> Floats:
     """[rows, labels] probabilities of each row, the mean of two that know only rows with other texts.
 
     One is an exact head, of the strength by which the labels of all rows are the most probable. The other are the
@@ -35,9 +40,9 @@ def out_of_fold(labels: Sequence[str], vectors: Vectors, examples: Split) -> Flo
         labels: names of the labels.
         vectors: [rows, h], what a head reads.
         examples: the rows, of a single_label task.
+        fold: their folds, as `folds_of` finds them.
     """
     objective, gold = SingleLabel(labels), examples.gold
-    fold = fold_of(examples, "single_label", FOLDS, SPLIT_SEED)
     folds = [fold == one for one in np.unique(fold)]
     heads = [fit_heads(objective, vectors[~held], gold[~held], _STRENGTHS) for held in folds]
     # The probabilities of one strength at a time: those of all take several times the memory.

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from itertools import chain, count
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ from onebert_store.errors import InvalidSettings
 from onebert_store.file.strict_json import shown
 from onebert_store.tables.columns import named
 from onebert_store.tables.table import Table
+from onebert_training.data.checks import MISSING
 from onebert_training.insight.answers import Measure
 from onebert_training.insight.intervals import Interval, bootstrap, wilson
 
@@ -78,7 +81,7 @@ def cells_of(table: Table, column: str) -> Sequence[Any]:
 def group(cells: Sequence[Any]) -> Mapping[str, NDArray[np.int64]]:
     """Row indices by value: bins of numbers in their order, else the most frequent first, the rare ones together."""
     numbers = [_number(cell) for cell in cells]
-    filled = [number for number, cell in zip(numbers, cells, strict=True) if _text(cell)]
+    filled = [number for number, cell in zip(numbers, cells, strict=True) if not _is_missing(cell)]
     if filled and None not in filled and len(set(filled)) > BINS:
         return _bins(np.array([np.nan if number is None else number for number in numbers]))
     found: dict[str, list[int]] = {}
@@ -123,7 +126,7 @@ def _digits(number: float) -> str:
 
 def _number(cell: Any) -> float | None:
     try:
-        value = float(cell) if isinstance(cell, str | int | float) and not isinstance(cell, bool) else np.nan
+        value = float(cell) if isinstance(cell, str | Real | Decimal) and not isinstance(cell, bool) else np.nan
     except (ValueError, OverflowError):
         return None
     return value if np.isfinite(value) else None
@@ -131,3 +134,9 @@ def _number(cell: Any) -> float | None:
 
 def _text(cell: Any) -> str:
     return "" if cell is None else str(cell).strip()
+
+
+def _is_missing(cell: Any) -> bool:
+    """Whether a cell among numbers has none: it is empty, or what programs write for no value."""
+    text = _text(cell)
+    return not text or text.casefold() in MISSING

@@ -26,18 +26,21 @@ class Suspect:
     ratio: float
 
 
-def find_suspects(probabilities: Floats, gold: Indices) -> list[Suspect]:
+def find_suspects(probabilities: Floats, gold: Indices, folds: Indices) -> list[Suspect]:
     """Rows of which another label than theirs is the most probable, the surest first, as many as are probably wrong.
 
     How many that are, rows tell that are confidently of a label (`wrong_labels`). Which, the ratio of two probabilities
-    tells: where labels are many, their difference is small for rows that no label fits, too. The only row of a label is
-    no suspect: nothing without it knows the label.
+    tells: where labels are many, their difference is small for rows that no label fits, too. A row whose label no other
+    fold has is no suspect: what answered it does not know the label.
 
     Args:
         probabilities: [rows, labels], by models that were not trained on the row.
         gold: [rows], the labels that the rows have.
+        folds: [rows], each was answered by what was trained on the rows of the other folds.
     """
-    judged = np.bincount(gold)[gold] > 1
+    in_fold = np.zeros((gold.max() + 1, folds.max() + 1), dtype=np.int64)
+    np.add.at(in_fold, (gold, folds), 1)
+    judged = in_fold.sum(axis=1)[gold] > in_fold[gold, folds]
     best = probabilities.argmax(axis=1)
     ratio = probabilities[np.arange(len(gold)), gold] / probabilities.max(axis=1)
     other = np.flatnonzero(judged & (best != gold))

@@ -71,7 +71,7 @@ def _scores(record: Record) -> str:
         for one in others
         for value in [one["metrics"][metric]]
     ]
-    compared = table([("on the same rows", ""), ("", ""), (unit(metric), "")], rows)
+    compared = table([("beside yardsticks", ""), ("", ""), (unit(metric), "")], rows)
     more = [[th(name), td(said(name, value))] for name, value in scores.items() if name != metric]
     note = f'<p class="note">With its 95 % interval{_by(metric)}.</p>' if record["interval"] else ""
     return (
@@ -247,7 +247,9 @@ def _row(row: Record) -> str:
         facts = f"{wrong}<span>{row['wrong']} words wrong</span>"
     else:
         facts = f"<span>right {_tags(row['gold'], '')}</span>"
-        facts += f"<span>answered {_tags(row['answer'], '' if row['gold'] == row['answer'] else ' bad')}</span>"
+        # Of an answer in a context several texts may be right.
+        right = row["answer"] == row["gold"] or (isinstance(row["gold"], list) and row["answer"] in row["gold"])
+        facts += f"<span>answered {_tags(row['answer'], '' if right else ' bad')}</span>"
     score = f'<span class="quiet">probability {row["score"]:.3g}</span>' if row["score"] is not None else ""
     return (
         f'<li class="card"><p>{escape(row["text"])}</p>{pair}<div class="facts">{facts}{score}'

@@ -49,12 +49,8 @@ def _section(results: Results, pictures: Iterable[Picture]) -> str:
     note = f"{len(runs)} runs" + (f" of {', '.join(experiments)}" if experiments else "")
     if results.repeated:
         note += f"; {results.repeated} records repeat a run with the same settings and seed and are left out"
-    digests: dict[tuple[str, str], set[str]] = {}
-    for run in runs:
-        key = (run.data_name, str(sorted(run.rows.items())))
-        digests.setdefault(key, set()).add(run.data.digest if run.data else "")
-    if doubtful := sorted({name for (name, _), found in digests.items() if len(found) > 1}):
-        note += f"; not all runs on {', '.join(doubtful)} saw the same rows (their digests differ)"
+    if results.mixed:
+        note += f"; not all runs on {', '.join(results.mixed)} saw the same rows (their digests differ)"
     return (
         f'<section><h2>{escape(results.base)}</h2><p class="note">{escape(note)}.</p>'
         f"<h3>Results</h3>{_results(results)}"

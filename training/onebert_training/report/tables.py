@@ -80,6 +80,7 @@ class Results:
         tried: (method, column) -> a trial for every configuration.
         best: (method, column) -> the trial whose validation mean is best.
         repeated: records left out because another is the same run.
+        mixed: names of data of which not all records, those left out among them, saw the same rows.
     """
 
     base: str
@@ -88,6 +89,7 @@ class Results:
     tried: Mapping[tuple[str, Column], tuple[Trial, ...]]
     best: Mapping[tuple[str, Column], Trial]
     repeated: int
+    mixed: tuple[str, ...]
 
     @property
     def has_average(self) -> bool:
@@ -257,7 +259,17 @@ def _of_base(base: str, records: Sequence[Record]) -> Results:
         tried=tried,
         best={key: _choose(found) for key, found in tried.items()},
         repeated=len(records) - sum(len(trial.runs) for found in tried.values() for trial in found),
+        mixed=_mixed(records),
     )
+
+
+def _mixed(records: Sequence[Record]) -> tuple[str, ...]:
+    """Names of data with as many rows, and yet other ones: a run on these may be left out as the repeat of another."""
+    digests: dict[tuple[str, str], set[str]] = {}
+    for record in records:
+        key = (record.data_name, str(sorted(record.rows.items())))
+        digests.setdefault(key, set()).add(record.data.digest if record.data else "")
+    return tuple(sorted({name for (name, _), found in digests.items() if len(found) > 1}))
 
 
 def _configuration(record: Record, names: Sequence[str]) -> dict[str, object]:

@@ -99,13 +99,19 @@ def score_single_label(gold: NDArray[np.generic], logits: NDArray[np.floating]) 
 
 
 def score_multi_label(gold: NDArray[np.generic], logits: NDArray[np.floating]) -> dict[str, float]:
-    """Metrics for gold zeros and ones [n, labels] and logits [n, labels]; the answer has the labels above 0."""
+    """Metrics for gold zeros and ones [n, labels] and logits [n, labels]; the answer has the labels above 0.
+
+    Macro F1 is the mean over the labels that a row or an answer has, as in the other task types: a label that is
+    rightly never answered is no failure.
+    """
     on = logits > 0
     # scikit-learn would take a single column for two classes and count "off" as a class, too.
     labels = [1] if on.shape[1] == 1 else None
+    there = (gold.astype(bool) | on).any(axis=0)
+    each = f1_score(gold, on, labels=labels, average=None, zero_division=0)
     return {
         "micro_f1": float(f1_score(gold, on, labels=labels, average="micro", zero_division=0)),
-        "macro_f1": float(f1_score(gold, on, labels=labels, average="macro", zero_division=0)),
+        "macro_f1": float(each[there].mean()) if there.any() else 0.0,
         "accuracy": float(accuracy_score(gold, on)),
     }
 

@@ -26,7 +26,7 @@ class Agreement:
 
     Attributes:
         share: of the texts (of a token task: the words) with the same answer; of a regression the concordance
-            correlation (Lin 1989), which is 1 only where the numbers are the same.
+            correlation (Lin 1989), which is 1 only where the numbers are the same; of several numbers the lowest.
         largest: largest difference of two probabilities; of a regression, of two numbers.
         mean: mean absolute difference, the same.
     """
@@ -43,7 +43,8 @@ def compare(manifest: Manifest, texts: Sequence[Text], theirs: Answered, ours: A
     apart = [np.abs(a - b).ravel() for a, b in scores if a.shape == b.shape]
     differences = np.concatenate(apart) if apart else np.zeros(1)
     if manifest.task_type == "regression":
-        share = concordance(np.stack(theirs.logits), np.stack(ours.logits))
+        outputs = zip(np.stack(theirs.logits).T, np.stack(ours.logits).T, strict=True)
+        share = min(concordance(*pair) for pair in outputs)
     else:
         answers = (_answers(manifest, texts, one) for one in (theirs, ours))
         same = np.concatenate([_same(*pair) for pair in zip(*answers, strict=True)])

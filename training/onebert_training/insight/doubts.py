@@ -1,0 +1,44 @@
+"""What rows that a delta is measured on cannot say of it: they may be what it learned from, or be cut."""
+
+from collections.abc import Mapping, Sequence
+
+from onebert_encoder.text.tokens import Tokens
+from onebert_store.file.manifest import Manifest
+
+
+def trained_on(manifest: Manifest, data: str, split: str) -> list[str]:
+    """Says where rows may be those that a delta learned from: all rows, or `train`, of data with the name of its data.
+
+    Args:
+        manifest: of the delta.
+        data: name of the rows' source.
+        split: name of the split that they are.
+    """
+    trained = manifest.training.get("data")
+    if split not in ("all", "train") or not isinstance(trained, Mapping) or trained.get("name") != data:
+        return []
+    return [
+        "the delta was trained on data of this name; rows that it learned from promise too much: "
+        "if these are those, take others before you rely on it"
+    ]
+
+
+def unread(tokens: Sequence[Tokens], manifest: Manifest) -> list[str]:
+    """Says of how many texts only the beginning is read here, and where a server reads more of them.
+
+    Args:
+        tokens: of the texts, cut at the delta's length.
+        manifest: of the delta.
+    """
+    window = None if manifest.decision is None else manifest.decision.window
+    longer = sum(one.truncated or (window is not None and len(one) > window.tokens) for one in tokens)
+    if not longer:
+        return []
+    if window is not None:
+        return [
+            f"{longer:,} texts are longer than a window: a server reads them whole, and here their beginning is read"
+        ]
+    return [
+        f"of {longer:,} texts the beginning is read, {manifest.max_length} tokens, as a server does; "
+        "clients that cannot be told of a cut get the answer of all windows, which is surer"
+    ]
