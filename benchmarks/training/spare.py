@@ -81,7 +81,8 @@ def spare(folder: Path, rows: int) -> Dataset:
     train = whole.splits["train"]
     order = np.random.default_rng(0).permutation(len(train))
     trained, measured = (np.sort(some) for some in (order[:rows], order[rows : rows + MEASURED]))
-    return replace(whole, splits={"train": train.take(trained), "validation": train.take(measured)})
+    splits = {"train": train.take(trained), "validation": train.take(measured)}
+    return replace(whole, splits=splits, held_out=False)  # what is measured, no head is fitted on
 
 
 def scores(runs: Sequence[Run]) -> list[str]:

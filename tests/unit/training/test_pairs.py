@@ -54,6 +54,14 @@ def few(tmp_path_factory, pair_folder):
     return load_dataset(str(path), Columns(), keep_few=True)
 
 
+def test_inputs_are_read_as_asked_from_either_reading(base, pairs):
+    whole = TaskInputs(base, pairs, 40)
+    apart = whole.reading("siamese")
+    assert apart.siamese
+    for inputs in (whole, apart):
+        assert (inputs.reading("mean"), inputs.reading("siamese")) == (whole, apart)
+
+
 def run_of(base, data, **changes):
     return Run(TaskInputs(base, data, 40), replace(QUICK, **changes), "same")
 

@@ -189,6 +189,14 @@ def test_a_run_that_is_there_twice_counts_once():
     assert "saw the same rows" not in render([(found, [])])
 
 
+def test_runs_by_steps_of_before_do_not_stand_beside_those_of_today():
+    old = [make(seed=seed, score=0.9) for seed in (0, 1, 2)]
+    (found,) = results(*old, make(seed=0, score=0.6, revision=2), make(seed=1, score=0.7, revision=2), make("full"))
+    assert [run.score for run in best(found, "bitfit", "rte").runs] == [0.6, 0.7]
+    assert len(best(found, "full", "rte").runs) == 1
+    assert "3 records are of runs that were trained by steps of before" in render([(found, [])])
+
+
 def test_a_run_on_rows_that_were_mended_is_left_out_and_said():
     (found,) = results(make(seed=0), make(seed=0) | {"data": {"name": "rte", "digest": "sha256:1"}})
     assert "not all runs on rte saw the same rows" in render([(found, [])])

@@ -1,6 +1,7 @@
 """The state of a run: what a step does to every leaf, beside PyTorch's plain optimizer."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 import torch
@@ -42,3 +43,9 @@ def test_steps_are_those_of_the_plain_optimizer(base, data, method):
         for name, leaf in state.leaves.items():
             # Both compute Adam's formula in float32; its quotient is of order 1, so rounding is some 1e-7 of the rate.
             torch.testing.assert_close(leaf.detach(), twins[name], rtol=1e-5, atol=1e-6, msg=name)
+        # A gradient that is scaled in place is scaled once.
+        spans = sorted((leaf.grad.data_ptr(), leaf.grad.nbytes) for leaf in state.leaves.values())
+        assert all(begin + size <= after for (begin, size), (after, _) in pairwise(spans))
+    # What is measured has no noise of a step: neither dropout nor the gates of pruning.
+    first, again = (run.evaluate(run.model(state.averaged), "validation") for _ in range(2))
+    assert first.loss == again.loss

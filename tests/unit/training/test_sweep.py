@@ -16,14 +16,23 @@ import pytest
 from bases import tiny_base
 from onebert_encoder.base.base import load_base
 from onebert_store.command.process import ONEBERT
+from onebert_store.errors import InvalidData
 from onebert_store.file.format import load
 from onebert_store.tables.columns import Columns
 from onebert_training.data.dataset import load_dataset
 from onebert_training.data.options import DataOptions
+from onebert_training.fit import run as run_module
+from onebert_training.fit.evaluation import predict_delta, tokenize
+from onebert_training.fit.inputs import TaskInputs
+from onebert_training.fit.loop import train
+from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Settings
+from onebert_training.methods import rules
 from onebert_training.report.tables import results_markdown
+from onebert_training.sweep import jobs as jobs_module
 from onebert_training.sweep.jobs import Outcome, RunsFolder, name_job
 from onebert_training.sweep.recipe import RunRequest
+from onebert_training.sweep.work import make_job_sets, make_runs, make_sample_runs
 
 # Rates that a random base of 32 units learns by; 1e30 does not stay finite.
 RECIPE = """
@@ -325,6 +334,55 @@ def test_names_tell_rows_bases_and_dtypes_apart_but_not_places(data, folder):
     assert len({name, *(name_job(REQUEST, *other).name for other in others)}) == 4
     moved = replace(REQUEST, source="elsewhere/tone", experiment="other")
     assert name_job(moved, data, specs[0], "float32").name == name
+
+
+def test_a_name_and_a_checkpoint_are_of_the_default_rates_and_the_steps_of_today(base, data, monkeypatch):
+    """What was trained by other rates, or by steps that were mended since, is no result of the same settings."""
+    request = replace(REQUEST, settings=replace(SETTINGS, method="lora:r=2"))
+
+    def names():
+        run = Run(TaskInputs(base, data, 40), request.settings, "tone")
+        return name_job(request, data, base.spec, "float32").name, run.fingerprint
+
+    found = [names()]
+    with monkeypatch.context() as patched:
+        patched.setattr(rules, "LORA_LEARNING_RATE", 2e-3)
+        found.append(names())
+    for module in (jobs_module, run_module):
+        monkeypatch.setattr(module, "REVISION", 1)
+    found.append(names())
+    assert all(len(set(one)) == 3 for one in zip(*found, strict=True))
+
+
+def test_what_decides_is_in_the_fingerprint(base, data):
+    runs = [Run(TaskInputs(base, replace(data, metric=metric), 40), SETTINGS, "tone") for metric in (None, "matthews")]
+    assert runs[0].fingerprint != runs[1].fingerprint
+
+
+def test_a_head_alone_learns_from_the_rows_of_every_other_method_of_a_recipe(base, folder, tmp_path):
+    """Of one file a share is held out; `onebert train` would fit it on all rows, and score it in folds."""
+    shutil.copy(folder / "train.csv", tmp_path / "train.csv")
+    reading = DataOptions(validation_share=0.25)
+    request = RunRequest("s", "tone", str(tmp_path), replace(SETTINGS, method="head"), reading)
+    (job_set,) = make_job_sets([request], base.spec, "float32")
+    (run,) = make_runs(base, job_set)
+    result = train(run)
+    assert result.folds == 0
+    examples = job_set.dataset.splits["validation"]
+    logits = predict_delta(base, result.delta, tokenize(base, result.delta.manifest, examples.texts))
+    assert result.validation == run.objective.evaluate(examples, [], logits)
+
+
+def test_a_set_whose_answers_are_all_cut_is_refused_before_any_run(base, tmp_path):
+    before = "the parcel is very late and the box of it is bad, my "
+    answers = {"text": ["order"], "answer_start": [len(before)]}
+    rows = [{"question": "what?", "context": f"{before}order {i}", "answers": answers} for i in range(40)]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    reading = DataOptions(validation_share=0.25)
+    request = RunRequest("s", "asked", str(tmp_path), replace(SETTINGS, max_length=8), reading)
+    (job_set,) = make_job_sets([request], base.spec, "float32")
+    with pytest.raises(InvalidData, match=r": train split: the inputs are cut before every answer"):
+        make_sample_runs(base, job_set)
 
 
 def test_failed_runs_are_not_tried_again_and_lost_ones_are(data, tmp_path):

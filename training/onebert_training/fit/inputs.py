@@ -29,6 +29,7 @@ class TaskInputs:
 
     def __init__(self, base: Base, data: Dataset, max_length: int, siamese: bool = False) -> None:
         self.base, self.data, self.siamese = base, data, siamese
+        self._other: TaskInputs | None = None
         self.max_length, self._asked_length = min(max_length, base.spec.max_length), max_length
         self.objective = OBJECTIVES[data.task_type](data.labels, data.splits["train"])
 
@@ -50,11 +51,12 @@ class TaskInputs:
 
     def reading(self, pooling: Pooling) -> "TaskInputs":
         """The same data as runs with a pooling read it."""
-        return self._apart if pooling == SIAMESE else self
-
-    @cached_property
-    def _apart(self) -> "TaskInputs":
-        return self if self.siamese else TaskInputs(self.base, self.data, self._asked_length, siamese=True)
+        if (pooling == SIAMESE) == self.siamese:
+            return self
+        if self._other is None:
+            self._other = TaskInputs(self.base, self.data, self._asked_length, not self.siamese)
+            self._other._other = self
+        return self._other
 
     def check_targets(self) -> None:
         """Refuses data if cutting inputs to `max_length` has left a split without any target.

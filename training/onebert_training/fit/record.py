@@ -12,6 +12,7 @@ from onebert_store.file.changes import changes
 from onebert_store.file.delta import DELTA, OUTPUT_SCALE, SCALE
 from onebert_training.fit.result import Result, to_arrays
 from onebert_training.fit.run import Run
+from onebert_training.fit.settings import REVISION
 from onebert_training.heads.yardsticks import Yardsticks
 
 
@@ -63,6 +64,7 @@ def make_record(
         "data": {"name": run.data.name, "digest": run.data.digest},
         "experiment": experiment,
         "fingerprint": run.fingerprint,
+        "revision": REVISION,
         "steps": result.steps,
         "planned_steps": run.steps,
         "best_step": result.kept_step,

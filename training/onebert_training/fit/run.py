@@ -36,7 +36,7 @@ from onebert_training.fit.features import Features
 from onebert_training.fit.frozen import YARDSTICK_SHARE
 from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.schedule import Schedule
-from onebert_training.fit.settings import Settings
+from onebert_training.fit.settings import REVISION, Settings
 from onebert_training.heads.exact import ExactHead, has_exact_head
 from onebert_training.heads.yardsticks import Yardsticks
 from onebert_training.methods.methods import parse_method
@@ -173,7 +173,8 @@ class Run:
     def fingerprint(self) -> str:
         """A text that is equal for equal runs; a checkpoint is used only if its fingerprint is the run's."""
         decides = [
-            *(asdict(self.settings), self.task, self.data.digest, self.base.spec.digest, str(self.base.dtype)),
+            *(REVISION, asdict(self.settings), self.learning_rate, self.head_learning_rate, self.metric),
+            *(self.task, self.data.digest, self.base.spec.digest, str(self.base.dtype)),
             *(self.base.device.type, torch.__version__, version("onebert"), self.held_out.tolist()),
         ]
         return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()

@@ -13,6 +13,9 @@ from onebert_training.methods.grammar import AUTO
 from onebert_training.options import METHOD, STEPS, Flag, Parser
 
 MAX_SEED = 2**31 - 1
+# Counts changes of what equal settings train: no run goes on from what earlier steps made, and no report mixes both.
+# 2: every number moves by its own gradient (docs/decisions/0056-layout-of-gradients.md).
+REVISION = 2
 DEFAULT_METHOD = "bitfit+gamma+svd"  # docs/decisions/0055-truncated.md
 # Epochs where the user says nothing. Without a validation split the last step is kept, and few rows are few steps
 # (docs/decisions/0044-few-rows.md).
@@ -37,7 +40,8 @@ class Settings:
     """The settings of one training run.
 
     Raises:
-        InvalidSettings: a learning rate or a budget is not a number above 0, or the method needs no choice.
+        InvalidSettings: a learning rate or a budget is not a number above 0, the averaging is no share, or the method
+            needs no choice.
     """
 
     method: Annotated[
@@ -125,6 +129,8 @@ class Settings:
         for rate, flag in ((self.learning_rate, "--lr"), (self.head_learning_rate, "--head-lr")):
             if isinstance(rate, float | int) and not 0 < rate < inf:
                 raise InvalidSettings(f"the learning rate ({flag}) is a number above 0")
+        if not 0 <= self.averaging < 1:
+            raise InvalidSettings("--averaging is a share of the steps, at least 0 and below 1")
         if self.time_budget is not None and not 0 < self.time_budget < inf:
             raise InvalidSettings("--time-budget is a number of seconds above 0")
         if self.time_budget is not None and self.method != AUTO:

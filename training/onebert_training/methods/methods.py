@@ -169,6 +169,8 @@ def parse_method(text: str) -> Method:
         raise InvalidMethod("reinit is written reinit+METHOD; by itself it trains nothing")
     if len(trained) < len(terms) and any(term.exact for term in trained):
         raise InvalidMethod("head is found on the base as it is; reinit takes a method that trains by steps")
+    if len(trained) < len(terms) and (kept := next((term for term in trained if term.pretrained), None)):
+        raise InvalidMethod(f"{kept.text} keeps a part of what pretraining gave; reinit takes a method without one")
     if len(trained) > 1 and (alone := next((term for term in trained if term.alone), None)):
         raise InvalidMethod(
             f"nothing adds to {alone.text}, which trains {METHODS[alone.text].trains.partition(';')[0]}"

@@ -138,7 +138,7 @@ def lora_xs(arguments: str) -> Term:
         _check_rank(subject, rank)
         return [Cores(subject.modules({TARGETS[key] for key in targets}), rank)]
 
-    return Term(f"lora-xs:r={rank},targets={','.join(targets)}", LEARNING_RATE, trainables)
+    return Term(f"lora-xs:r={rank},targets={','.join(targets)}", LEARNING_RATE, trainables, pretrained=True)
 
 
 def svd(arguments: str) -> Term:
@@ -151,7 +151,7 @@ def svd(arguments: str) -> Term:
         _check_rank(subject, rank)
         return Truncated(subject.modules({TARGETS[key] for key in targets}), rank)
 
-    return Term(f"svd:r={rank},targets={','.join(targets)}", FULL_LEARNING_RATE, weights=weights)
+    return Term(f"svd:r={rank},targets={','.join(targets)}", FULL_LEARNING_RATE, weights=weights, pretrained=True)
 
 
 def spafit(arguments: str) -> Term:
@@ -226,7 +226,7 @@ def diff_pruning(arguments: str) -> Term:
         modules = subject.anatomy.modules
         return Pruned(modules, subject.count(share, _size(modules), "the layers' weights"))
 
-    return Term(f"diff-pruning:{share:g}%", WEIGHTS_LEARNING_RATE, weights=weights)
+    return Term(f"diff-pruning:{share:g}%", WEIGHTS_LEARNING_RATE, weights=weights, pretrained=True)
 
 
 def full(arguments: str) -> Term:

@@ -62,6 +62,7 @@ class Term:
         reinit: whether it is `reinit`, which only lets the base start with random weights.
         alone: whether no other term than `reinit` can be added.
         exact: whether nothing is trained by steps: the head is found exactly.
+        pretrained: whether it is a difference from pretrained weights, which means nothing where they are random.
     """
 
     text: str
@@ -71,3 +72,4 @@ class Term:
     reinit: bool = False
     alone: bool = False
     exact: bool = False
+    pretrained: bool = False

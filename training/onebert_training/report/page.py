@@ -49,6 +49,8 @@ def _section(results: Results, pictures: Iterable[Picture]) -> str:
     note = f"{len(runs)} runs" + (f" of {', '.join(experiments)}" if experiments else "")
     if results.repeated:
         note += f"; {results.repeated} records repeat a run with the same settings and seed and are left out"
+    if results.outdated:
+        note += f"; {results.outdated} records are of runs that were trained by steps of before, and are left out"
     if results.mixed:
         note += f"; not all runs on {', '.join(results.mixed)} saw the same rows (their digests differ)"
     return (

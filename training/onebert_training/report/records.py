@@ -71,6 +71,7 @@ class Record(_Shown):
     file_bytes: Count | None = None
     seconds: float | None = None
     dtype: str = "float32"
+    revision: Count = 1
     settings: Mapping[str, str | int | float | bool | None] = {}
     data: Data | None = None
     best_step: Count | None = None

@@ -80,6 +80,7 @@ class Results:
         tried: (method, column) -> a trial for every configuration.
         best: (method, column) -> the trial whose validation mean is best.
         repeated: records left out because another is the same run.
+        outdated: records left out because the same method has later ones on the same data, trained by other steps.
         mixed: names of data of which not all records, those left out among them, saw the same rows.
     """
 
@@ -89,6 +90,7 @@ class Results:
     tried: Mapping[tuple[str, Column], tuple[Trial, ...]]
     best: Mapping[tuple[str, Column], Trial]
     repeated: int
+    outdated: int
     mixed: tuple[str, ...]
 
     @property
@@ -243,10 +245,10 @@ def _code_text(text: str) -> str:
 def _of_base(base: str, records: Sequence[Record]) -> Results:
     trials: dict[tuple[str, Column], dict[tuple[tuple[str, object], ...], dict[int, Record]]] = {}
     names = sorted({name for record in records for name in record.settings} - _NOT_CONFIGURATION)
+    every, records = records, _of_latest_revision(records)
     for record in records:
-        column = Column(record.data_name, record.rows.get("train", 0), record.metric, record.split)
         configuration = tuple(_configuration(record, names).items())
-        trials.setdefault((record.method, column), {}).setdefault(configuration, {}).setdefault(record.seed, record)
+        trials.setdefault(_place(record), {}).setdefault(configuration, {}).setdefault(record.seed, record)
     tried = {
         key: tuple(Trial(key[1], dict(configuration), tuple(runs.values())) for configuration, runs in found.items())
         for key, found in trials.items()
@@ -259,8 +261,22 @@ def _of_base(base: str, records: Sequence[Record]) -> Results:
         tried=tried,
         best={key: _choose(found) for key, found in tried.items()},
         repeated=len(records) - sum(len(trial.runs) for found in tried.values() for trial in found),
+        outdated=len(every) - len(records),
         mixed=_mixed(records),
     )
+
+
+def _place(record: Record) -> tuple[str, Column]:
+    """Where a record stands in the table."""
+    return record.method, Column(record.data_name, record.rows.get("train", 0), record.metric, record.split)
+
+
+def _of_latest_revision(records: Sequence[Record]) -> list[Record]:
+    """Of each place of the table the records of the latest way to take steps."""
+    latest: dict[tuple[str, Column], int] = {}
+    for record in records:
+        latest[_place(record)] = max(record.revision, latest.get(_place(record), 0))
+    return [record for record in records if record.revision == latest[_place(record)]]
 
 
 def _mixed(records: Sequence[Record]) -> tuple[str, ...]:

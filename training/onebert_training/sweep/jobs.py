@@ -11,6 +11,9 @@ from typing import Any
 from onebert_store.disk import write_whole
 from onebert_store.spec import BaseSpec
 from onebert_training.data.dataset import Dataset
+from onebert_training.fit.settings import REVISION
+from onebert_training.methods.methods import parse_method
+from onebert_training.methods.rules import HEAD_LEARNING_RATE
 from onebert_training.report.records import EVALUATED, PLANNED
 from onebert_training.sweep.recipe import RunRequest
 
@@ -44,14 +47,19 @@ class Outcome:
 
 
 def name_job(request: RunRequest, dataset: Dataset, spec: BaseSpec, dtype: str) -> Job:
-    """Names a request by everything that its result depends on."""
+    """Names a request by everything that its result depends on, default rates and the way that steps are taken too.
+
+    Raises:
+        InvalidMethod: see `parse_method`.
+    """
     settings, reading = request.settings, request.reading
     # The result depends on the data's content, not on its path or how it was read, nor on the experiment's name.
     asked = {
         **{"data": request.data, "settings": asdict(settings)},
         **{"train_rows": reading.train_rows, "validation_share": reading.validation_share},
     }
-    decides = [asked, dataset.digest, dataset.metric, spec.digest, dtype]
+    rates = [HEAD_LEARNING_RATE, *(term.learning_rate for term in parse_method(settings.method).terms)]
+    decides = [asked, rates, REVISION, dataset.digest, dataset.metric, spec.digest, dtype]
     digest = hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
     rate = "" if settings.learning_rate is None else f"-lr{settings.learning_rate:g}"
     rows = "" if reading.train_rows is None else f"-n{reading.train_rows}"

@@ -9,6 +9,7 @@ import numpy as np
 from onebert_encoder.base.base import Base
 from onebert_store.errors import InvalidData, OneBertError
 from onebert_store.file.format import dumps
+from onebert_store.file.manifest import PER_TOKEN
 from onebert_store.spec import BaseSpec
 from onebert_training.data.dataset import Dataset, load_asked
 from onebert_training.data.options import DataOptions
@@ -49,7 +50,8 @@ def make_job_sets(requests: Iterable[RunRequest], spec: BaseSpec, dtype: str) ->
     job_sets = []
     for (source, reading), lengths in by_rows.items():
         try:
-            dataset = load_asked(source, reading)
+            # Every method of a recipe learns from the same rows and is measured on the same others, the head alone too.
+            dataset = replace(load_asked(source, reading), held_out=False)
         except InvalidData as error:
             name = next(iter(lengths.values()))[0].data
             raise InvalidData(f"{name}: {error.detail}") from None
@@ -64,9 +66,7 @@ def make_runs(base: Base, job_set: JobSet) -> list[Run]:
     Raises:
         InvalidMethod, InvalidSettings, InvalidData, InvalidManifest, TooLarge: a job is refused; see `Run`.
     """
-    inputs = TaskInputs(base, job_set.dataset, job_set.max_length)
-    inputs.check_targets()
-    return _make_runs(inputs, job_set)
+    return _make_runs(TaskInputs(base, job_set.dataset, job_set.max_length), job_set)
 
 
 def _make_runs(inputs: TaskInputs, job_set: JobSet) -> list[Run]:
@@ -74,7 +74,7 @@ def _make_runs(inputs: TaskInputs, job_set: JobSet) -> list[Run]:
 
 
 def make_sample_runs(base: Base, job_set: JobSet) -> list[Run]:
-    """The same runs on a few rows, to find out at once whether a job will be refused.
+    """The same runs on a few rows, to find out at once whether a job will be refused, or all of its rows are of no use.
 
     Raises:
         InvalidMethod, InvalidSettings, InvalidData, InvalidManifest, TooLarge: a job is refused; see `Run`.
@@ -84,6 +84,8 @@ def make_sample_runs(base: Base, job_set: JobSet) -> list[Run]:
     }
     sample = replace(job_set.dataset, splits=splits)
     try:
+        if job_set.dataset.task_type in PER_TOKEN:
+            TaskInputs(base, job_set.dataset, job_set.max_length).check_targets()
         return _make_runs(TaskInputs(base, sample, job_set.max_length), job_set)
     except OneBertError as error:
         raise type(error)(f"{job_set.dataset.name}: {error.detail}") from None
