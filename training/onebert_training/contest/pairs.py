@@ -15,7 +15,10 @@ FEW = 1000
 
 
 def read_pairs(inputs: TaskInputs, settings: Settings, task: str) -> Settings:
-    """The settings, with siamese pooling where few pairs are to be trained on and the frozen base answers better so.
+    """The settings; of few pairs to train on with the pooling by which the frozen base answers better.
+
+    It is said for the method and the exact heads beside it alike: what is trained is never compared with a head that
+    reads pairs in the worse way.
 
     Raises:
         OneBertError: as `Run`.
@@ -30,8 +33,10 @@ def read_pairs(inputs: TaskInputs, settings: Settings, task: str) -> Settings:
         for pooling in ("mean", SIAMESE)
     )
     one, two = (run.yardsticks.answers for run in (as_one, apart))
-    ahead = one and two and is_better(apart.metric, two.scores[apart.metric], one.scores[apart.metric])
-    return replace(settings, pooling=SIAMESE) if ahead else settings
+    if one is None or two is None:
+        return settings
+    ahead = is_better(apart.metric, two.scores[apart.metric], one.scores[apart.metric])
+    return replace(settings, pooling=SIAMESE if ahead else "mean")
 
 
 def _gives_a_delta(settings: Settings, inputs: TaskInputs) -> bool:

@@ -1,11 +1,13 @@
 """Chooses rows to train and to validate on, at random but the same for every run on the data."""
 
 from collections import Counter
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
-from onebert_encoder.text.tokens import Text
 from onebert_store.errors import InvalidData
 from onebert_store.file.manifest import TaskType
 from onebert_training.data.examples import Split
@@ -28,10 +30,31 @@ def even_order(split: Split, task_type: TaskType, seed: int) -> NDArray[np.int64
     return order[np.argsort(progress, kind="stable")]
 
 
-def _key(split: Split, row: int, task_type: TaskType) -> Text:
-    """What rows on the two sides of a division must not share: in a span task many questions have one context."""
-    text = split.texts[row]
-    return text[1] if task_type == "span" else text
+def _keys(split: Split, task_type: TaskType) -> list[Hashable]:
+    """What rows on the two sides of a division must not share, by row.
+
+    It is the text; of a span task the context, which many questions have; of pairs the group of those that have a text
+    in common, as three hypotheses have their premise. Where one such group is more than a tenth of the rows, as where
+    many texts are compared with the same few, it is the pair, whichever of its texts comes first.
+    """
+    pairs = [text for text in split.texts if not isinstance(text, str)]
+    if not pairs:
+        return list(split.texts)
+    if task_type == "span":
+        return [context for _, context in pairs]
+    groups = _groups(pairs)
+    if np.bincount(groups).max() <= max(2, len(split) // HELD_OUT):
+        return list(map(int, groups))
+    return [tuple(sorted(pair)) for pair in pairs]
+
+
+def _groups(pairs: Sequence[tuple[str, str]]) -> NDArray[np.int64]:
+    """[pairs], the number of the group that each is in: those that have a text in common, or are linked by such."""
+    number: dict[str, int] = {}
+    one, other = np.array([[number.setdefault(text, len(number)) for text in pair] for pair in pairs]).T
+    links = coo_array((np.ones(len(pairs), dtype=np.int8), (one, other)), shape=(len(number), len(number)))
+    found: NDArray[np.int64] = connected_components(links, directed=False)[1][one].astype(np.int64)
+    return found
 
 
 def subset(train: Split, task_type: TaskType, rows: int | None, seed: int) -> Split:
@@ -42,14 +65,14 @@ def subset(train: Split, task_type: TaskType, rows: int | None, seed: int) -> Sp
 
 
 def fold_of(split: Split, task_type: TaskType, folds: int, seed: int) -> NDArray[np.int64]:
-    """[rows], the fold of each row for cross-validation: even over the labels, and the same for equal texts.
+    """[rows], the fold of each row for cross-validation: even over the labels, and the same for texts as `_keys` has.
 
     There are fewer folds where there are fewer different texts.
     """
-    order = even_order(split, task_type, seed).tolist()
-    places = {key: place for place, key in enumerate(dict.fromkeys(_key(split, i, task_type) for i in order))}
+    keys, order = _keys(split, task_type), even_order(split, task_type, seed).tolist()
+    places = {key: place for place, key in enumerate(dict.fromkeys(keys[i] for i in order))}
     folds = min(folds, len(places))
-    return np.array([places[_key(split, i, task_type)] * folds // len(places) for i in range(len(split))])
+    return np.array([places[key] * folds // len(places) for key in keys])
 
 
 def check_divisible(train: Split, task_type: TaskType) -> None:
@@ -58,12 +81,12 @@ def check_divisible(train: Split, task_type: TaskType) -> None:
     Raises:
         InvalidData: all have the same text, or in a span task the same context.
     """
-    if len({_key(train, row, task_type) for row in range(len(train))}) == 1:
+    if len(set(_keys(train, task_type))) == 1:
         raise InvalidData("all training rows have the same text, so none can be held out to measure by")
 
 
 def hold_out(train: Split, task_type: TaskType, share: float, most: int | None, seed: int) -> tuple[Split, Split]:
-    """Divides rows into training rows and validation rows; equal texts are never in both.
+    """Divides rows into training rows and validation rows; a text is not in both (of pairs see `_keys`).
 
     Args:
         train: all rows.
@@ -78,11 +101,12 @@ def hold_out(train: Split, task_type: TaskType, share: float, most: int | None, 
     if len(train) < HELD_OUT:
         raise InvalidData(f"without a validation split at least {HELD_OUT} training rows are needed")
     order = even_order(train, task_type, seed)
-    keys = [_key(train, i, task_type) for i in order.tolist()]
+    by_row = _keys(train, task_type)
+    keys = [by_row[i] for i in order.tolist()]
     sizes = Counter(keys)
     check_divisible(train, task_type)
     room = max(1, min(int(len(train) * share + 1e-9), most or len(train)))
-    held_out = set[Text]()
+    held_out = set[Hashable]()
     for key in reversed(keys):
         if sizes[key] <= room and key not in held_out:
             held_out.add(key)
