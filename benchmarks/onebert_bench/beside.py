@@ -1,8 +1,9 @@
 """What people do instead of `onebert train` on the same base: each scores the test rows of a data set.
 
 Those with gradients have the rate that is usual for what they train, and one of their own for the head, which is new;
-they keep the epoch that validates best. They compute in bfloat16, with weights and AdamW's state in float32, as
-`Trainer` does with `bf16=True`; `onebert train` computes in float32 unless `--dtype` says otherwise.
+they keep the epoch that validates best. Batches have texts of similar lengths, as with `Trainer`'s `group_by_length`.
+They compute in bfloat16 where the processor multiplies it, with weights and AdamW's state in float32, as `Trainer` does
+with `bf16=True`; `onebert train` computes in float32 unless `--dtype` says otherwise.
 """
 
 import copy
@@ -21,6 +22,7 @@ from torch.nn import functional as F
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 from onebert_encoder.base.source import DEFAULT_BASE, find_base
+from onebert_encoder.maths.precision import fast_dtype
 from onebert_encoder.text.tokens import Text
 from onebert_training.data.dataset import Dataset
 from onebert_training.fit.settings import Settings
@@ -37,6 +39,8 @@ Model = Any
 HEAD_RATE = 3e-3
 WARM_UP = 0.1
 BATCH = 16
+# Of so many batches in a row, drawn at random, the texts are sorted by length, as `Trainer` does.
+SORTED = 50
 AT_ONCE = 64
 FOLDS = 5
 # Strengths of regularization that the validation rows choose from.
@@ -106,9 +110,10 @@ def hugging_face(recipe: Recipe, dataset: Dataset, seed: int) -> Scores:
     )
     best: Scores | None = None
     kept: Mapping[str, Any] = {}
+    lengths = torch.tensor([len(ids) for part in _parts(train.texts) for ids in _tokens(part, padding=False).input_ids])
     for _ in range(recipe.epochs):
         model.train()
-        for rows in torch.randperm(len(train)).split(BATCH):
+        for rows in _batches(lengths):
             loss = _loss(dataset, _logits(model, [train.texts[i] for i in rows.tolist()]), rows)
             optimizer.zero_grad()
             torch.autograd.backward(loss)
@@ -183,6 +188,15 @@ def _decisions(model: Any, features: Array) -> list[Array]:
     return list(found if found.ndim > 1 else np.stack([np.zeros_like(found), found], axis=1))
 
 
+def _batches(lengths: torch.Tensor) -> Iterator[torch.Tensor]:
+    """The rows of each batch of an epoch: drawn at random, those of one batch of similar lengths."""
+    batches: list[torch.Tensor] = []
+    for rows in torch.randperm(len(lengths)).split(SORTED * BATCH):
+        batches += rows[lengths[rows].argsort()].split(BATCH)
+    for place in torch.randperm(len(batches)).tolist():
+        yield batches[place]
+
+
 def _loss(dataset: Dataset, logits: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     wanted = torch.as_tensor(dataset.splits["train"].gold)[rows]
     if dataset.task_type == "regression":
@@ -193,7 +207,8 @@ def _loss(dataset: Dataset, logits: torch.Tensor, rows: torch.Tensor) -> torch.T
 
 def _logits(model: Model, texts: Sequence[Text]) -> torch.Tensor:
     """[texts, labels] float32."""
-    with torch.autocast("cpu", torch.bfloat16):
+    dtype = fast_dtype("cpu")
+    with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
         logits: torch.Tensor = model(**_tokens(texts)).logits
     return logits.float()
 
@@ -254,10 +269,11 @@ def _tokenizer() -> Any:
     return AutoTokenizer.from_pretrained(find_base(DEFAULT_BASE))
 
 
-def _tokens(texts: Sequence[Text]) -> Any:
+def _tokens(texts: Sequence[Text], padding: bool = True) -> Any:
     halves = [texts] if isinstance(texts[0], str) else [[text[half] for text in texts] for half in (0, 1)]
     length = Settings().max_length
-    return _tokenizer()(*map(list, halves), padding=True, truncation=True, max_length=length, return_tensors="pt")
+    kind = "pt" if padding else None
+    return _tokenizer()(*map(list, halves), padding=padding, truncation=True, max_length=length, return_tensors=kind)
 
 
 def _parts(texts: Sequence[Text]) -> Iterator[Sequence[Text]]:

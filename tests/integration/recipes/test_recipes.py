@@ -89,5 +89,5 @@ def test_label_studio(tmp_path):
 def test_every_method_that_is_recommended_is_one():
     page = (ROOT / "docs/recipes/which-method.md").read_text()
     named = set(re.findall(r"--method ([\w:=,+]+)", page))
-    assert named == {"frozen", "bitfit", "layernorm", "full"} <= set(METHODS)
+    assert named == {"head", "bitfit", "layernorm", "full"} <= set(METHODS)
     assert f"`{DEFAULT_METHOD}`" in page
