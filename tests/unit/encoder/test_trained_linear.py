@@ -23,7 +23,7 @@ pytestmark = [needs_kernels, pytest.mark.usefixtures("two_threads")]
 
 @pytest.fixture(autouse=True)
 def held_back(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """As on a processor of another vendor than MKL's."""
+    """As on a processor with AVX-512 that is not Intel's."""
     monkeypatch.setattr(trained, "mkl_is_held_back", lambda: True)
     trained.load_trained.cache_clear()
     yield
@@ -83,7 +83,20 @@ def test_a_changed_base_has_the_gradient_of_pytorchs_products(monkeypatch: pytes
             torch.testing.assert_close(own, theirs, rtol=1e-4, atol=1e-3)
 
 
-def test_on_intels_processors_mkl_multiplies(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("vendor", "flags", "left_out"),
+    [
+        ("AuthenticAMD", "sse2 avx avx2 fma avx512f avx512bw avx512_bf16", True),  # Zen 4
+        ("AuthenticAMD", "sse2 avx avx2 fma bmi2", False),  # Zen 3
+        ("GenuineIntel", "sse2 avx avx2 fma avx512f avx512bw", False),
+    ],
+)
+def test_mkl_leaves_out_avx512_of_other_vendors_alone(vendor: str, flags: str, left_out: bool) -> None:
+    cpuinfo = f"processor\t: 0\nvendor_id\t: {vendor}\nmodel name\t: of a test\nflags\t\t: {flags}\n"
+    assert trained.leaves_out(cpuinfo) == left_out
+
+
+def test_where_mkl_is_not_held_back_it_multiplies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trained, "mkl_is_held_back", lambda: False)
     trained.load_trained.cache_clear()
     assert trained.load_trained("cpu", torch.float32) is None
