@@ -130,7 +130,9 @@ def test_few_rows_get_enough_steps_and_many_twenty_epochs(base, few, rows, steps
     assert run_of(base, data, epochs=3).steps == 3 * run.schedule.steps_per_epoch
 
 
-@pytest.mark.parametrize(("rows", "epochs", "steps", "every"), [(12, 100, 100, 9), (48, 34, 102, 9), (640, 6, 240, 20)])
+@pytest.mark.parametrize(
+    ("rows", "epochs", "steps", "every"), [(12, 100, 100, 17), (48, 34, 102, 17), (640, 6, 240, 40)]
+)
 def test_few_rows_get_enough_steps_beside_a_validation_split_too(base, data, rows, epochs, steps, every):
     chosen = np.resize(np.arange(48), rows)
     data = replace(data, splits={**data.splits, "train": data.splits["train"].take(chosen)})

@@ -7,7 +7,6 @@ from typing import Self
 from onebert_training.fit.settings import EPOCHS, LEAST_STEPS, UNVALIDATED_EPOCHS, Settings
 
 WARMUP = 0.06
-SAVED = 20  # how often a run that validates nothing writes down its loss, and its checkpoint
 
 
 @dataclass(frozen=True)
@@ -41,13 +40,13 @@ class Schedule:
         least = EPOCHS if validates else UNVALIDATED_EPOCHS
         epochs = settings.epochs or max(least, ceil(LEAST_STEPS / steps_per_epoch))
         steps = min(epochs * steps_per_epoch, settings.max_steps or 2**62)
+        looks = EPOCHS * settings.evals_per_epoch
         if not validates:
-            return cls(steps_per_epoch, epochs, steps, ceil(steps / SAVED), 0)
+            return cls(steps_per_epoch, epochs, steps, ceil(steps / looks), 0)
         # Where few rows have more epochs than usual, these are evaluated as often as the usual ones would be.
         usual = EPOCHS * steps_per_epoch
         planned = usual if settings.epochs else max(usual, steps)
-        eval_every = ceil(planned / (EPOCHS * settings.evals_per_epoch))
-        return cls(steps_per_epoch, epochs, steps, eval_every, settings.patience)
+        return cls(steps_per_epoch, epochs, steps, ceil(planned / looks), settings.patience)
 
     def share_at(self, step: int) -> float:
         """The share of its peak that a learning rate has in a step: linear warm-up, then linear decay to zero."""

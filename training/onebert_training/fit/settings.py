@@ -109,7 +109,7 @@ class Settings:
         Ge(1),
         Doc("Evaluations on the validation split per epoch; of few rows as many as six epochs have."),
         STEPS,
-    ] = 2
+    ] = 1
     patience: Annotated[
         int, Ge(0), Doc("Stop after so many evaluations without a better metric or loss; 0 never stops."), STEPS
     ] = 0
