@@ -2,7 +2,6 @@
 
 from collections import Counter
 from dataclasses import replace
-from math import ceil
 
 import numpy as np
 import pytest
@@ -140,11 +139,10 @@ def test_few_rows_get_enough_steps_beside_a_validation_split_too(base, data, row
     assert (run.schedule.epochs, run.steps, run.schedule.eval_every) == (epochs, steps, every)
     # What a user asks for is as it is.
     asked = run_of(base, data, epochs=30)
-    assert (asked.steps, asked.schedule.eval_every) == (
-        30 * run.schedule.steps_per_epoch,
-        ceil(run.schedule.steps_per_epoch / 2),
-    )
-    assert run_of(base, data, epochs=None, max_steps=9).schedule.eval_every == ceil(run.schedule.steps_per_epoch / 2)
+    each = run.schedule.steps_per_epoch
+    assert (asked.steps, asked.schedule.eval_every) == (30 * each, each)
+    short = run_of(base, data, epochs=None, max_steps=9)
+    assert short.schedule.eval_every == max(each, 2)  # six times in nine steps, where an epoch is one step
 
 
 def test_a_run_that_validates_nothing_continues_to_the_same_bytes(base, few, tmp_path):
