@@ -130,7 +130,7 @@ def test_few_rows_get_enough_steps_and_many_twenty_epochs(base, few, rows, steps
 
 
 @pytest.mark.parametrize(
-    ("rows", "epochs", "steps", "every"), [(12, 100, 100, 17), (48, 34, 102, 17), (640, 6, 240, 40)]
+    ("rows", "epochs", "steps", "every"), [(12, 100, 100, 25), (48, 34, 102, 26), (640, 4, 160, 40)]
 )
 def test_few_rows_get_enough_steps_beside_a_validation_split_too(base, data, rows, epochs, steps, every):
     chosen = np.resize(np.arange(48), rows)
@@ -142,7 +142,7 @@ def test_few_rows_get_enough_steps_beside_a_validation_split_too(base, data, row
     each = run.schedule.steps_per_epoch
     assert (asked.steps, asked.schedule.eval_every) == (30 * each, each)
     short = run_of(base, data, epochs=None, max_steps=9)
-    assert short.schedule.eval_every == max(each, 2)  # six times in nine steps, where an epoch is one step
+    assert short.schedule.eval_every == max(each, 3)  # four times in nine steps, where an epoch is one step
 
 
 def test_a_run_that_validates_nothing_continues_to_the_same_bytes(base, few, tmp_path):

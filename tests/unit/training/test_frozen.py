@@ -202,16 +202,16 @@ class Counted(list):
 
 @pytest.mark.parametrize(
     ("changes", "texts"),
-    # A fifth of the texts of all steps; at least 300; all where steps pay for them, and where no step is planned.
+    # A quarter of the texts of all steps; at least 300; all where steps pay for them, and where no step is planned.
     [
-        ({"max_steps": 125, "batch_size": 16}, 400),
+        ({"max_steps": 100, "batch_size": 16}, 400),
         ({"max_steps": 3}, 300),
-        ({"epochs": 2}, 384),
-        ({"epochs": 6}, 960),
+        ({"epochs": 2}, 480),
+        ({"epochs": 5}, 960),
         ({"method": "head"}, 960),
     ],
 )
-def test_what_is_read_before_the_first_step_is_a_fifth_of_what_the_steps_read(base, data, changes, texts):
+def test_what_is_read_before_the_first_step_is_a_quarter_of_what_the_steps_read(base, data, changes, texts):
     split = data.splits["train"]
     many = Split(tuple(f"{text} {i}" for i in range(20) for text in split.texts), np.tile(split.gold, 20))
     inputs = TaskInputs(base, replace(data, splits={**data.splits, "train": many}), 40)

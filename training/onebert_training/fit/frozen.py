@@ -28,10 +28,10 @@ from onebert_training.tasks.objective import Objective, Verdict
 # yardstick may, and no longer change much in a head of some thousand numbers.
 MOST_VECTORS = 20_000
 
-# Training rows that yardsticks may read, by those that all steps of a run do. A step of a method that enters at the
-# first layer costs two forward passes of its texts or more, and a yardstick costs one: a tenth of such a training at
-# most (docs/decisions/0045-contest.md). They read `LEAST_TEXTS` rows in any case.
-YARDSTICK_SHARE, LEAST_TEXTS = 0.2, 300
+# Training rows that yardsticks may read, by those that all steps of a run do: each once in four epochs. A step that
+# trains whole matrices costs three forward passes of its texts, and a yardstick costs one: a twelfth of such a training
+# (docs/decisions/0045-contest.md). They read `LEAST_TEXTS` rows in any case.
+YARDSTICK_SHARE, LEAST_TEXTS = 0.25, 300
 
 
 @dataclass(frozen=True)

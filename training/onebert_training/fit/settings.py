@@ -17,9 +17,9 @@ MAX_SEED = 2**31 - 1
 # 2: every number moves by its own gradient (docs/decisions/0056-layout-of-gradients.md).
 REVISION = 2
 DEFAULT_METHOD = "bitfit+gamma+svd"  # docs/decisions/0055-truncated.md
-# Epochs where the user says nothing. Without a validation split the last step is kept, and few rows are few steps
-# (docs/decisions/0044-few-rows.md).
-EPOCHS, UNVALIDATED_EPOCHS, LEAST_STEPS = 6, 20, 100
+# Epochs where the user says nothing (docs/decisions/0057-four-epochs.md). Without a validation split the last step is
+# kept, and few rows are few steps (docs/decisions/0044-few-rows.md).
+EPOCHS, UNVALIDATED_EPOCHS, LEAST_STEPS = 4, 20, 100
 AVERAGING = 0.03  # docs/decisions/0051-averaging.md
 
 
@@ -73,7 +73,7 @@ class Settings:
     ] = None
     max_length: Annotated[int, Ge(3), Doc("Longest input in tokens; the rest is cut off."), METHOD] = 128
     epochs: Annotated[
-        int | None, Ge(1), Doc("Passes over the training rows, at most; else 6, and more over few rows."), STEPS
+        int | None, Ge(1), Doc("Passes over the training rows, at most; else 4, and more over few rows."), STEPS
     ] = None
     max_steps: Annotated[int | None, Ge(1), Doc("Optimizer steps, at most."), STEPS] = None
     batch_size: Annotated[int, Ge(1), Doc("Training rows per step."), STEPS] = 16
@@ -107,7 +107,7 @@ class Settings:
     evals_per_epoch: Annotated[
         int,
         Ge(1),
-        Doc("Evaluations on the validation split per epoch; of few rows as many as six epochs have."),
+        Doc("Evaluations on the validation split per epoch; of few rows as many as four epochs have."),
         STEPS,
     ] = 1
     patience: Annotated[
