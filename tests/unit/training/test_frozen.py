@@ -85,10 +85,20 @@ def test_the_head_alone_repeats_to_the_byte_and_takes_no_step(base, data):
 def test_a_validation_split_of_the_data_is_not_fitted_on(base, data):
     run = run_of(base, data)
     seen = run.inputs.frozen.see("train", "mean")
-    (head,) = fit_heads(run.objective, *labeled_vectors(seen.vectors, seen.targets), [run.yardsticks.head.strength])
+    heads = fit_heads(run.objective, *labeled_vectors(seen.vectors, seen.targets))
+    head = heads[STRENGTHS.index(run.yardsticks.head.strength)]
     result = train(run)
-    assert result.delta.tensors[HEAD_WEIGHT] == pytest.approx(head.weight, abs=1e-4)
+    assert result.delta.tensors[HEAD_WEIGHT].tolist() == head.weight.tolist()
     assert result.validation == run.evaluate(run.model(run.with_head(run.init_values(), head)), "validation").scores
+
+
+@pytest.mark.parametrize("validates", [True, False])
+def test_the_head_alone_is_the_yardstick_that_was_printed(base, data, validates):
+    splits = data.splits if validates else {"train": data.splits["train"]}
+    run = run_of(base, replace(data, splits=splits))
+    result = train(run)
+    assert result.delta.tensors[HEAD_WEIGHT].tolist() == run.yardsticks.head.weight.tolist()
+    assert result.validation == run.yardsticks.exact.scores["validation"]
 
 
 def test_rows_that_were_held_out_are_fitted_on_and_cross_validated(base, data):

@@ -40,7 +40,7 @@ def penalized(objective, vectors, gold, strength, weight, bias):
     return gold.size * objective.loss(rows, targets) + strength / 2 * (weight**2).sum()
 
 
-@pytest.mark.parametrize("strength", [3.0, 0.1])
+@pytest.mark.parametrize("strength", [3.0, 0.1, 0.01])
 @pytest.mark.parametrize(
     ("task_type", "labels", "weighted"),
     [
@@ -76,12 +76,12 @@ def test_it_is_the_minimum_that_another_optimizer_finds(task_type, labels, weigh
     optimizer.step(closure)
     found = [one.detach() for one in found]
     least, reached = (float(penalized(objective, scaled, gold, strength, *one)) for one in (found, ours))
-    # scikit-learn ends at a gradient of 1e-4; what is lost by it is of second order.
+    # The fit ends at a gradient of 1e-5; what is lost by it is of second order.
     assert reached == pytest.approx(least, rel=1e-4)
     outputs = [scaled @ weight.double().T + bias.double() for weight, bias in (found, ours)]
     if task_type in ("single_label", "token"):
         outputs = [one.softmax(dim=1) for one in outputs]
-    torch.testing.assert_close(*outputs, rtol=0.02, atol=0.02)
+    torch.testing.assert_close(*outputs, rtol=0.01, atol=0.01)
 
 
 @pytest.mark.parametrize("labels", [2, 4])
@@ -113,6 +113,17 @@ def test_the_heads_are_in_the_order_of_the_strengths_and_grow_as_these_fall():
     norms = [float(np.linalg.norm(head.weight)) for head in heads]
     assert norms == sorted(norms)
     assert all(head.weight.dtype == head.bias.dtype == np.float32 for head in heads)
+
+
+def test_a_head_does_not_show_where_its_fit_began():
+    rng = np.random.default_rng(0)
+    vectors = (rng.normal(size=(400, 64)) * np.linspace(3, 0.1, 64)).astype(np.float32)
+    gold = (vectors @ rng.normal(size=(64, 4)) + 4 * rng.normal(size=(400, 4))).argmax(axis=1)
+    objective = OBJECTIVES["single_label"](tuple("abcd"), Split(("text",) * 400, gold))
+    heads = fit_heads(objective, vectors, gold)[-1], *fit_heads(objective, vectors, gold, STRENGTHS[-1:])
+    warm, cold = (torch.from_numpy(head.logits(vectors, objective.target_scale)).softmax(dim=1) for head in heads)
+    # At ten times the tolerance of the fit they are 0.03 apart.
+    torch.testing.assert_close(warm, cold, rtol=0, atol=0.01)
 
 
 @pytest.mark.parametrize("present", [[2], [0, 2], [0, 2, 3]])

@@ -74,9 +74,10 @@ def train_shown(run: Run, checkpoint: Path) -> Kept:
 def _where(run: Run, progress: Progress) -> str:
     if progress.testing:
         return "measuring the test split"
-    epoch = f"epoch {progress.step / run.schedule.steps_per_epoch:.1f}"
-    loss = "" if progress.loss is None else f", loss {progress.loss:.4f}"
-    return epoch + loss
+    at = f"epoch {progress.step / run.schedule.steps_per_epoch:.1f}"
+    if progress.folds:
+        at = f"in {progress.folds} folds"
+    return at if progress.loss is None else f"{at}, loss {progress.loss:.4f}"
 
 
 def _line(run: Run, progress: Progress) -> str:

@@ -1,7 +1,7 @@
 """Few rows: all of them are trained on, also by contrast, and folds of them say how good what came of it is."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,25 +41,36 @@ def train_judged(run: Run, report: Report = ignore, checkpoint_file: Path | None
         NotFinite: the loss is no longer a number.
         InvalidManifest: a metric is NaN or infinite.
     """
+    # An exact head is cross-validated when it is found, in the same folds.
+    folds = [] if run.validates or run.plan.exact else fold_runs(run)
+    if folds:
+        report(run, Progress(0, run.steps, note=_announcement(run, folds)))
     result = train(run, report, checkpoint_file)
-    # An exact head was cross-validated when it was found, in the same folds.
-    return result if run.validates or run.plan.exact else judge(run, result, report)
+    return _judge(run, folds, result, report) if folds else result
 
 
-def judge(run: Run, result: Result, report: Report = ignore) -> Result:
+def _announcement(run: Run, folds: Sequence[Run]) -> str:
+    """What is trained after a run, in a sentence for the user."""
+    mean = sum(fold.steps for fold in folds) // len(folds)
+    apart = "at once" if run.plan.shares_base else "one after the other"
+    return (
+        f"{run.steps:,} steps on all rows, and then {len(folds)} runs of about {mean:,} on parts of them, {apart}, "
+        "which measure how rows are answered that were not trained on; --validation-rows holds rows out instead"
+    )
+
+
+def _judge(run: Run, folds: Sequence[Run], result: Result, report: Report) -> Result:
     """The result with the scores of its run's folds: each row is answered by a run that was not trained on it."""
-    started, folds = time.perf_counter(), fold_runs(run)
-    apart = "" if run.plan.shares_base else ", one after the other,"
-    note = f"{len(folds)} more runs on parts of the rows{apart} measure how rows are answered that were not trained on"
-    report(run, Progress(result.steps, run.steps, note=note))
+    started = time.perf_counter()
     steps, planned = dict.fromkeys(folds, 0), sum(fold.steps for fold in folds)
 
     def of_all(fold: Run, progress: Progress) -> None:
         steps[fold] = progress.step
         if not progress.testing:
             done = sum(steps.values()) // len(folds)
-            report(fold, replace(progress, step=done, steps=planned // len(folds)))
+            report(fold, replace(progress, step=done, steps=planned // len(folds), folds=len(folds)))
 
+    report(run, Progress(0, planned // len(folds), folds=len(folds)))
     found = measured(run, out_of_fold(folds, of_all))
     return replace(
         with_folds(result, found.scores, len(folds)),

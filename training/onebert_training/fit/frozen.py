@@ -49,6 +49,20 @@ class Solved:
     verdict: Verdict
 
 
+@dataclass(frozen=True)
+class Fitted:
+    """The exact head of the strength that does best.
+
+    Attributes:
+        rows: what it is fitted on: the training split, or some of it.
+        answers: of the validation split; without one, of `rows`, each by a head that was fitted without it.
+    """
+
+    rows: Seen
+    head: ExactHead
+    answers: Answers
+
+
 class Frozen:
     """The frozen base's vectors for one data set, and what is found on them, computed once for all runs.
 
@@ -64,6 +78,7 @@ class Frozen:
     ) -> None:
         self._base, self._data, self._splits, self._targets = base, data, splits, targets
         self._seen: dict[tuple[str, str], Seen] = {}
+        self._fitted: dict[tuple[Objective, str, str, int], Fitted] = {}
         self._found: dict[tuple[Objective, str, str, int], Yardsticks] = {}
 
     def see(self, split: str, pooling: Pooling) -> Seen:
@@ -124,18 +139,26 @@ class Frozen:
             measured = {"validation": self._bare("train")} | {name: self._bare(name) for name in self._data.splits}
             del measured["train"]
             constant = constant_yardstick(objective, self._bare("train"), measured, metric)
-            head, answers, exact, train = None, None, None, None
+            fitted, exact = None, None
             if has_exact_head(objective):
-                train = self._see_some(pooling, most)
-                head, answers = self._best_head(objective, pooling, metric, train)
-                scores = {"validation": answers.scores}
+                fitted = self._fit(objective, pooling, metric, most)
+                scores = {"validation": fitted.answers.scores}
                 if "test" in measured:
-                    scores["test"] = answers_of(objective, head, self.see("test", pooling)).scores
+                    scores["test"] = answers_of(objective, fitted.head, self.see("test", pooling)).scores
                 exact = Yardstick("an exact head alone on the frozen base", scores)
-            folds = 0 if "validation" in self._data.splits else answers.folds if answers else FOLDS
-            rows, seconds = len(train.examples) if train else 0, time.perf_counter() - started
+            folds = 0 if "validation" in self._data.splits else fitted.answers.folds if fitted else FOLDS
+            rows, seconds = len(fitted.rows.examples) if fitted else 0, time.perf_counter() - started
+            head, answers = (fitted.head, fitted.answers) if fitted else (None, None)
             self._found[key] = Yardsticks(constant, exact, head, answers, rows, seconds, folds)
         return self._found[key]
+
+    def _fit(self, objective: Objective, pooling: Pooling, metric: str, most: int) -> Fitted:
+        """The best exact head on at most so many training rows, found once."""
+        key = (objective, pooling, metric, most)
+        if key not in self._fitted:
+            train = self._see_some(pooling, most)
+            self._fitted[key] = Fitted(train, *self._best_head(objective, pooling, metric, train))
+        return self._fitted[key]
 
     def _best_head(self, objective: Objective, pooling: Pooling, metric: str, train: Seen) -> tuple[ExactHead, Answers]:
         if "validation" not in self._data.splits:
@@ -159,16 +182,17 @@ class Frozen:
         train = self.see("train", pooling)
         if self._data.held_out:
             train = train.joined(self.see("validation", pooling))
-        if self._data.held_out or "validation" not in self._data.splits:
             some = self._some(train, len(train.targets))
             judged = train if some is None else train.take(some)
             answers = cross_validated(objective, self._data.task_type, judged, metric)
             (head,) = train.heads(objective, [answers.strength])
         else:
-            judged = self.see("validation", pooling)
-            best, _ = self._best_head(objective, pooling, metric, self._see_some(pooling, len(train.targets)))
-            (head,) = train.heads(objective, [best.strength])
-            answers = answers_of(objective, head, judged)
+            fitted = self._fit(objective, pooling, metric, len(train.targets))
+            head, answers, validates = fitted.head, fitted.answers, "validation" in self._data.splits
+            judged = self.see("validation", pooling) if validates else fitted.rows
+            if fitted.rows is not train:
+                (head,) = train.heads(objective, [answers.strength])
+                answers = answers_of(objective, head, judged) if validates else answers
         verdict = objective.judge(judged.examples, judged.tokens, answers.logits, answers.scores, metric)
         return Solved(head, answers, verdict)
 

@@ -41,6 +41,7 @@ class Progress:
         tokens_per_second: mean over all steps so far.
         note: a sentence for the user.
         testing: all steps are done, and the test split is being measured.
+        folds: over how many folds of the run the steps are the mean; 0: they are those of the run itself.
     """
 
     step: int
@@ -51,6 +52,7 @@ class Progress:
     tokens_per_second: float = 0.0
     note: str | None = None
     testing: bool = False
+    folds: int = 0
 
 
 Report = Callable[[Run, Progress], None]

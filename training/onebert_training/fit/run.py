@@ -191,7 +191,8 @@ class Run:
         Raises:
             NotFinite: the base's vectors are not finite numbers.
         """
-        most = int(YARDSTICK_SHARE * self.schedule.steps * self.settings.batch_size)
+        share = int(YARDSTICK_SHARE * self.schedule.steps * self.settings.batch_size)
+        most = len(self.rows) if self.plan.exact else share
         pooling = self._pooling(of_exact_head=True)
         return self.inputs.reading(pooling).frozen.yardsticks(self.objective, pooling, self.metric, most)
 

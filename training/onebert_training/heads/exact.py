@@ -21,7 +21,9 @@ STRENGTHS = (10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
 # of them is at least that, and this one gets a probability of 2e-9 at most.
 NEVER = -20.0
 
-_ITERATIONS = 200
+# Heads of small strengths are far from their minimum at scikit-learn's tolerance of 1e-4: a tenth of the probabilities
+# of another path to the same head would differ by more than 0.05 (docs/decisions/0045-contest.md).
+_TOLERANCE, _ITERATIONS = 1e-5, 1000
 
 Vectors = NDArray[np.float32]
 Maps = Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]
@@ -157,7 +159,7 @@ def _ridge(objective: Objective, features: Vectors, gold: NDArray[np.generic], s
 
 def _logistic_regression(objective: Objective) -> LogisticRegression:
     weight = None if objective.class_weight is None else "balanced"
-    return LogisticRegression(max_iter=_ITERATIONS, warm_start=True, class_weight=weight)
+    return LogisticRegression(tol=_TOLERANCE, max_iter=_ITERATIONS, warm_start=True, class_weight=weight)
 
 
 def _solve(model: LogisticRegression, strength: float, features: Vectors, gold: NDArray[np.generic]) -> None:
