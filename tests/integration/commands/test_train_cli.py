@@ -215,7 +215,9 @@ def test_few_rows_are_all_trained_on_and_folds_give_the_scores(onebert, folder, 
     record = json.loads(printed)
     assert (record["rows"], record["folds"], record["steps"]) == ({"train": 48}, 5, 18)
     assert "note: no validation split, and 48 training rows are too few to spare any: all are trained on" in progress
-    assert "note: 18 steps on all rows, and then 5 runs of about 15 on parts of them, at once, which measure" in progress
+    assert (
+        "note: 18 steps on all rows, and then 5 runs of about 15 on parts of them, at once, which measure" in progress
+    )
     constant, head = (record["yardsticks"][name]["validation"]["accuracy"] for name in ("constant", "head"))
     assert re.search(rf"yardstick: always answering .*: accuracy {constant:.4f} on the training rows\n", progress)
     assert f"yardstick: an exact head alone on the frozen base: accuracy {head:.4f} in 5 folds\n" in progress
@@ -322,8 +324,28 @@ def test_what_is_no_better_than_a_constant_is_not_recommended(onebert, folder, t
     status, printed, _ = onebert(*train_arguments(folder, tmp_path / "tone.safetensors", *short))
     assert status == 0
     assert "next: onebert push" not in printed
-    assert "next: more rows, another --metric or method: it is no better than always answering" in printed
+    remedies = "--class-weight balanced where labels are uneven, more rows or another --method"
+    assert f"next: {remedies}: it is no better than always answering" in printed
     assert printed.rstrip().endswith("; onebert check --labels looks for wrong labels")
+
+
+def test_a_delta_that_nothing_was_measured_beside_is_looked_at_first(onebert, tmp_path):
+    rows = [
+        {
+            "question": "what came?",
+            "context": f"a letter came {i}",
+            "answers": {"text": ["a letter"], "answer_start": [0]},
+        }
+        for i in range(24)
+    ]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    out = tmp_path / "span.safetensors"
+    data = tmp_path / "train.jsonl"
+    short = ("--method", "bitfit", "--max-steps", "2", "--task-type", "span")
+    status, printed, progress = onebert(*train_arguments(data, out, *short))
+    assert status == 0, progress
+    look = f"next: onebert evaluate {out} --data DATA --report report.html shows its answers, since a span task has no"
+    assert look in printed
 
 
 @pytest.mark.parametrize("with_test", [True, False])

@@ -91,20 +91,40 @@ def _rate(progress: Progress) -> str:
 
 def next_step(run: Run, record: Mapping[str, Any], yardsticks: Yardsticks) -> str:
     """What to do with a delta: publish it, or where a yardstick is no worse, what may help."""
-    push = f"next: onebert push {record['out']} --task {record['task']}"
+    push = f"onebert push {record['out']} --task {record['task']}"
     split, metric = ("test" if record["test"] else "validation"), record["metric"]
     score = record[split][metric]
+    if yardsticks.constant is None and yardsticks.exact is None:
+        look = f"onebert evaluate {record['out']} --data DATA --report report.html"
+        kind = record["task_type"]
+        return f"next: {look} shows its answers, since a {kind} task has no yardstick; where these are good, {push}"
     better = yardsticks.winner(split, metric, score)
     if run.plan.exact and better is not yardsticks.constant:
-        return f"{push}; it is the head alone, on the frozen base"
+        return f"next: {push}; it is the head alone, on the frozen base"
     if better is None:
-        return push
+        return f"next: {push}"
     where = f"in {record['folds']} folds" if split == "validation" and record["folds"] else f"on {split}"
     beside = f"{metric} {score:.4f} {where} beside {better.scores[split][metric]:.4f}"
     if better is yardsticks.exact:
-        return f"next: --method head, since {better.name} is better ({beside}); or more rows"
-    wrong = "; onebert check --labels looks for wrong labels" if run.data.task_type == "single_label" else ""
-    return f"next: more rows, another --metric or method: it is no better than {better.name} ({beside}){wrong}"
+        near = ", within the lead's standard error" if split == "validation" and _stays_behind(record) else ""
+        return f"next: --method head, since {better.name} is better ({beside}{near}); or more rows"
+    return f"next: {_remedies(run)}: it is no better than {better.name} ({beside}){_look(run)}"
+
+
+def _stays_behind(record: Mapping[str, Any]) -> bool:
+    """Whether the exact head was ahead on validation, but by too little to be kept."""
+    return record["contest"] is not None and record["contest"]["kept"] != "alone"
+
+
+def _remedies(run: Run) -> str:
+    """What may help a delta that is no better than a constant answer."""
+    counts = run.objective.label_counts(run.data.splits["train"])
+    unweighted = counts is not None and run.settings.class_weight is None
+    return ("--class-weight balanced where labels are uneven, " if unweighted else "") + "more rows or another --method"
+
+
+def _look(run: Run) -> str:
+    return "; onebert check --labels looks for wrong labels" if run.data.task_type == "single_label" else ""
 
 
 def show_trained(record: Mapping[str, Any], patience: int) -> None:
