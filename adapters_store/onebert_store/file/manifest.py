@@ -1,6 +1,6 @@
 """The manifest of a delta file: one JSON object that says what the tensors are for."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints, ValidationError, model_validator
@@ -85,14 +85,7 @@ class Manifest(Strict):
 
     @model_validator(mode="after")
     def _labels_fit(self) -> "Manifest":
-        if len(set(self.labels)) != len(self.labels):
-            raise ValueError("labels are not distinct")
-        if len(self.labels) < MIN_LABELS.get(self.task_type, 1):
-            raise ValueError(f"a {self.task_type} task has at least two labels")
-        if self.task_type == "token" and len(self.labels) > MAX_TAGS:
-            raise ValueError(f"a token task has at most {MAX_TAGS} labels")
-        if self.task_type == "span" and self.labels != SPAN_LABELS:
-            raise ValueError("the labels of a span task are start and end")
+        check_labels(self.task_type, self.labels)
         return self
 
     @model_validator(mode="after")
@@ -124,6 +117,22 @@ class Manifest(Strict):
             if len(logits) != len(self.labels) * (len(ids) if self.per_token else 1):
                 raise ValueError(f"golden logits do not have one number per {'token and ' * self.per_token}label")
         return self
+
+
+def check_labels(task_type: TaskType, labels: Sequence[str]) -> None:
+    """Refuses labels that do not fit together, or not the task type.
+
+    Raises:
+        ValueError: one sentence, which names no label.
+    """
+    if len(set(labels)) != len(labels):
+        raise ValueError("labels are not distinct")
+    if len(labels) < MIN_LABELS.get(task_type, 1):
+        raise ValueError(f"a {task_type} task has at least two labels")
+    if task_type == "token" and len(labels) > MAX_TAGS:
+        raise ValueError(f"a token task has at most {MAX_TAGS} labels")
+    if task_type == "span" and list(labels) != SPAN_LABELS:
+        raise ValueError("the labels of a span task are start and end")
 
 
 def format_for(decision: Decision | None) -> int:

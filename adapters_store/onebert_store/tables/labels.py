@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 from onebert_store.errors import InvalidData
 from onebert_store.file.delta import listed
+from onebert_store.file.fields import line_fault
 from onebert_store.file.manifest import TaskType
 from onebert_store.tables.columns import (
     ANSWER_COLUMN,
@@ -55,7 +56,8 @@ class LabelNames:
         """The labels that a cell names; of a multi_label task it may name none.
 
         Raises:
-            BadRow: an index is that of no label, or there is no label, or several columns do not say one.
+            BadRow: an index is that of no label, or there is no label, or no file can hold it, or several columns do
+                not say one.
             InvalidData: cells can be names or indices.
         """
         if isinstance(cell, _BadCell):
@@ -81,7 +83,11 @@ class LabelNames:
             raise BadRow(NO_LABEL)
         if self.by_index is None:
             raise InvalidData(AMBIGUOUS)
-        if self.listed is None or (spelled in self.listed and not self.by_index):
+        if self.listed is None:
+            if fault := line_fault(spelled):
+                raise BadRow(f"the label {fault}")
+            return spelled
+        if spelled in self.listed and not self.by_index:
             return spelled
         if (index := index_of(spelled, self.listed)) is not None:
             return self.listed[index]

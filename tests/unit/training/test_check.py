@@ -94,6 +94,12 @@ def test_everything_is_said_at_once(tmp_path):
     assert "refused: " in shown
 
 
+def test_a_label_that_no_file_can_hold_is_refused(tmp_path):
+    shown = run(write(tmp_path / "a.csv", [*GOOD, 'my order is lost,"bad; awful\nlines"']))
+    assert shown.exit_code == 1
+    assert "refused: a.csv line 42: the label has a line break or another control character" in shown.stdout
+
+
 def test_who_has_one_text_with_two_labels_is_told_how_to_find_wrong_ones(tmp_path):
     torn = write(tmp_path / "torn.csv", [*GOOD, "twice the same,a", "twice the same,b"])
     assert run(torn).stdout.rstrip().endswith("next: the same with --labels lists rows whose label may be wrong")

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from onebert_encoder.answering.stretches import is_bio
 from onebert_encoder.text.tokens import Text
 from onebert_store.errors import InvalidData
-from onebert_store.file.manifest import TaskType
+from onebert_store.file.fields import line_fault
+from onebert_store.file.manifest import MAX_LABELS, TaskType, check_labels
 from onebert_store.tables.table import Table
 from onebert_training.data.examples import Split
 
@@ -31,6 +32,22 @@ def _seen(split: Split, task_type: TaskType) -> set[int]:
 def _counts(split: Split, labels: int) -> NDArray[np.int64]:
     """[labels], how many rows of a single_label split have each label."""
     return np.bincount(split.gold, minlength=labels)
+
+
+def check_names(labels: Sequence[str], task_type: TaskType) -> None:
+    """Refuses labels that no manifest could hold; those that cells name are refused with their rows already.
+
+    Raises:
+        InvalidData: says why.
+    """
+    if faults := [fault for fault in map(line_fault, labels) if fault]:
+        raise InvalidData(f"the name of a label {faults[0]}")
+    if len(labels) > MAX_LABELS:
+        raise InvalidData(f"there are {len(labels):,} labels; a task has at most {MAX_LABELS}")
+    try:
+        check_labels(task_type, labels)
+    except ValueError as error:
+        raise InvalidData(str(error)) from None
 
 
 def check_seen(splits: Mapping[str, Split], task_type: TaskType, labels: Sequence[str]) -> None:

@@ -19,7 +19,7 @@ from onebert_store.tables.labels import (
 )
 from onebert_store.tables.table import Table
 from onebert_store.tables.tables import SPLITS, Source, choose_split, read_source
-from onebert_training.data.checks import check_seen, check_variety, label_doubts, repetitions, shortages
+from onebert_training.data.checks import check_names, check_seen, check_variety, label_doubts, repetitions, shortages
 from onebert_training.data.examples import Cells, Split
 from onebert_training.data.options import DataOptions
 from onebert_training.data.splitting import HELD_OUT, SPLIT_SEED, TOO_FEW_TO_SPARE, check_divisible, hold_out, subset
@@ -150,6 +150,7 @@ def load_dataset(
     rows_there = len(splits["train"])
     splits["train"] = subset(splits["train"], task_type, train_rows, split_seed)
     check_variety(splits["train"], task_type)
+    check_names(labels, task_type)
     spares_none = keep_all or (keep_few and len(splits["train"]) < TOO_FEW_TO_SPARE)
     asked = validation_share is not None or validation_rows is not None
     held_out = "validation" not in splits and (asked or not spares_none)

@@ -107,8 +107,7 @@ class Cells:
                 found.update(self.names.in_cell(cell, task_type))
         if len(found) > MAX_LABELS:
             raise InvalidData(f"the labels have {len(found)} different values; a task has at most {MAX_LABELS}")
-        # int() raises an error on thousands of digits, so such labels are sorted as texts.
-        if all(name.isdecimal() and len(name) < 1000 for name in found):
+        if all(map(str.isdecimal, found)):
             return tuple(sorted(found, key=lambda name: (int(name), name)))
         return tuple(sorted(found))
 
