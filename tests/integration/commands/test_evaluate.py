@@ -131,6 +131,37 @@ def test_rows_that_it_may_have_learned_from_and_texts_that_are_cut_are_said(oneb
     assert "trained on data of this name" not in printed
 
 
+def test_rows_that_it_was_calibrated_on_are_said(onebert, base, rows, tmp_path):
+    save(tmp_path / "tone.safetensors", delta_of(base, "single_label", LABELS))
+    lines = [json.dumps(row) + "\n" for row in rows]
+    for folder, name, found in (
+        ("a", "mine", lines),
+        ("a", "copy", lines),
+        ("b", "mine", lines[9:]),
+        ("b", "x", lines[9:]),
+    ):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder / f"{name}.jsonl").write_text("".join(found))
+    common = ("--base", tiny_base(), "--device", "cpu", "--json", "--data")
+    asked = ("--target", "coverage=0.5")
+    status, _, error = onebert(
+        "calibrate", tmp_path / "tone.safetensors", *asked, *common, tmp_path / "a" / "mine.jsonl"
+    )
+    assert status == 0, error
+    for name, says in (
+        ("a/mine", "calibrated on these very rows"),
+        ("a/copy", "calibrated on these very rows"),
+        ("b/mine", "calibrated on data of this name"),
+        ("b/x", None),
+    ):
+        _, printed, _ = onebert(
+            "evaluate", tmp_path / "tone-calibrated.safetensors", *common, tmp_path / f"{name}.jsonl"
+        )
+        said = [one for one in json.loads(printed)["warnings"] if "calibrated on" in one]
+        assert len(said) == (says is not None)
+        assert says is None or says in said[0]
+
+
 def test_texts_of_no_label_are_told_from_the_rows(evaluate, rows, tmp_path):
     others = [f"? ! {i % 7} . -" for i in range(40)]
     (tmp_path / "others.csv").write_text("text\n" + "\n".join(others) + "\n")

@@ -23,6 +23,31 @@ def trained_on(manifest: Manifest, data: str, split: str) -> list[str]:
     ]
 
 
+def calibrated_on(manifest: Manifest, data: str, split: str, digest: str) -> list[str]:
+    """Says where rows are those that a delta was calibrated on, by their digest, or may be, by the names of their data.
+
+    Args:
+        manifest: of the delta.
+        data: name of the rows' source.
+        split: name of the split that they are.
+        digest: of the rows, as `digest_of` makes it of this split alone.
+    """
+    calibration = manifest.training.get("calibration")
+    known = calibration.get("data") if isinstance(calibration, Mapping) else None
+    if not isinstance(calibration, Mapping) or not isinstance(known, Mapping):
+        return []
+    too_much = "promise too much of its temperature, thresholds and rule to abstain"
+    if known.get("digest") == digest:
+        return [f"the delta was calibrated on these very rows, which {too_much}: take others before you rely on it"]
+    may_be = split == calibration.get("split") or "all" in (split, calibration.get("split"))
+    if known.get("name") != data or not may_be:
+        return []
+    return [
+        f"the delta was calibrated on data of this name; rows that it was calibrated on {too_much}: if these are "
+        "those, take others before you rely on it"
+    ]
+
+
 def unread(tokens: Sequence[Tokens], manifest: Manifest) -> list[str]:
     """Says of how many texts only the beginning is read here, and where a server reads more of them.
 

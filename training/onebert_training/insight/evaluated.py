@@ -17,7 +17,7 @@ from onebert_training.data.dataset import Labeled, digest_of
 from onebert_training.fit.evaluation import Logits, predict_delta, tokenize
 from onebert_training.insight.abstaining import has_probabilities, unknown_facts
 from onebert_training.insight.answers import Answers, read_answers
-from onebert_training.insight.doubts import trained_on, unread
+from onebert_training.insight.doubts import calibrated_on, trained_on, unread
 from onebert_training.insight.findings import findings, interval_of
 from onebert_training.insight.slices import cells_of
 from onebert_training.tasks.objective import Objective
@@ -70,22 +70,25 @@ def evaluate_delta(
     verdict = objective.judge(examples, tokens, counted, scores, decides)
     answers = read_answers(manifest, examples, tokens, logits)
     interval = interval_of(decides, answers, objective, examples, tokens, counted)
+    digest = digest_of(manifest.task_type, manifest.labels, {labeled.name: examples})
+    doubts = [
+        *trained_on(manifest, labeled.source, labeled.name),
+        *calibrated_on(manifest, labeled.source, labeled.name, digest),
+        *unread(tokens, manifest),
+    ]
     record = {
         "digest": delta.digest,
         "task_type": manifest.task_type,
         "method": manifest.method,
         "base": base.spec.name,
-        "data": {
-            "name": labeled.source,
-            "digest": digest_of(manifest.task_type, manifest.labels, {labeled.name: examples}),
-        },
+        "data": {"name": labeled.source, "digest": digest},
         "split": labeled.name,
         "rows": len(examples),
         "metric": decides,
         "metrics": scores,
         "interval": list(interval) if interval is not None and np.isfinite(interval).all() else None,
         "yardsticks": _yardsticks(objective, labeled, tokens, manifest, decides),
-        "warnings": [*verdict.warnings, *trained_on(manifest, labeled.source, labeled.name), *unread(tokens, manifest)],
+        "warnings": [*verdict.warnings, *doubts],
         "useful": verdict.useful,
         "seconds": round(seconds, 3),
         "tokens_per_second": round(sum(map(len, tokens)) / seconds),
