@@ -162,6 +162,26 @@ def test_rows_that_it_was_calibrated_on_are_said(onebert, base, rows, tmp_path):
         assert says is None or says in said[0]
 
 
+def test_what_a_file_decides_by_is_said_with_the_share_that_is_answered(evaluate, base, rows, tmp_path):
+    out = tmp_path / "out.jsonl"
+    status, printed, error = evaluate("--predictions", out)
+    assert status == 0, error
+    assert "answered" not in printed
+    below = float(np.median([row["tone_score"] for row in read_rows(out)]))
+    decision = {"temperature": 1.0, "thresholds": {"good": 0.75, "bad": 0.5}, "abstain": {"below": below}}
+    save(tmp_path / "tone.safetensors", delta_of(base, "single_label", LABELS, decision))
+    status, printed, error = evaluate("--predictions", out)
+    assert status == 0, error
+    answered = [row for row in read_rows(out) if not row["tone_abstained"]]
+    assert 0 < len(answered) < len(rows)
+    right = np.mean([row["tone_gold"] == row["tone_answer"] for row in answered])
+    said = [" ".join(line.split()) for line in printed.splitlines()]
+    assert "temperature 1" in said
+    assert "thresholds bad 0.5, good 0.75" in said
+    assert f"abstains below {below:.6g}" in said
+    assert f"answered {100 * len(answered) / len(rows):.1f} % of the rows, of these accuracy {right:.4f}" in said
+
+
 def test_texts_of_no_label_are_told_from_the_rows(evaluate, rows, tmp_path):
     others = [f"? ! {i % 7} . -" for i in range(40)]
     (tmp_path / "others.csv").write_text("text\n" + "\n".join(others) + "\n")

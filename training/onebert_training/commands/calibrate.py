@@ -16,7 +16,7 @@ from onebert_store.file.format import load, save
 from onebert_store.file.manifest import format_for, parse_manifest
 from onebert_store.file.strict_json import shown
 from onebert_store.tables.tables import read_source
-from onebert_training.commands.showing import percent, unknown_rows
+from onebert_training.commands.showing import abstaining_rule, percent, unknown_rows
 from onebert_training.data.dataset import Dataset, load_split
 from onebert_training.data.examples import Split
 from onebert_training.data.options import ReadOptions
@@ -137,8 +137,7 @@ def _show(record: Mapping[str, Any]) -> None:
         for row in unknown_rows(unknown):
             table.add_row(*row)
     if abstain := record.get("abstain"):
-        rule = f"energy over {abstain['energy']:.4f}" if "energy" in abstain else f"below {abstain['below']:.4f}"
-        table.add_row(f"abstain, {abstain['target']}", rule)
+        table.add_row(f"abstain, {abstain['target']}", abstaining_rule(abstain))
         table.add_row("answered", _rate(abstain["coverage"]))
         table.add_row("right of these", _rate(abstain["right"]))
     console.out.print(f"{record['split']}: {record['rows']:,} rows", soft_wrap=True)

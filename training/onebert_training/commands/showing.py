@@ -13,6 +13,8 @@ from onebert_training.heads.yardsticks import Yardsticks
 from onebert_training.insight.abstaining import REFUSED
 from onebert_training.prepared import PreparedRun
 
+_THRESHOLDS = 8  # that a line shows
+
 
 def say(line: str) -> None:
     """Prints a line on standard error."""
@@ -162,13 +164,35 @@ def show_evaluated(record: Mapping[str, Any]) -> None:
     if (found := record["calibration"]) is not None:
         said = f"confidence {found['confidence']:.4f}, right {found['right']:.4f}, ECE {found['ece']:.4f}"
         table.add_row("calibration", said)
-    for row in unknown_rows(record["unknown"] or {}):
+    for row in [*_decided_rows(record), *unknown_rows(record["unknown"] or {})]:
         table.add_row(*row)
     table.add_row("time", f"{record['seconds']:.1f} s, {record['tokens_per_second']:,} tokens/s")
     table.add_row("digest", record["digest"])
     _show(f"{record['split']}: {record['rows']:,} rows", table, record["warnings"])
     for one in record["slices"]:
         _show_slice(one)
+
+
+def _decided_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """By what the file decides its answers, and how many rows it answers so, a line each; none where nothing is so."""
+    decision, lines = record["decision"] or {}, []
+    if "temperature" in decision:
+        lines.append(("temperature", f"{decision['temperature']:.6g}"))
+    if thresholds := decision.get("thresholds"):
+        named = [f"{shown(label, 40)} {over:.6g}" for label, over in list(thresholds.items())[:_THRESHOLDS]]
+        more = f" and {len(thresholds) - _THRESHOLDS:,} more" if len(thresholds) > _THRESHOLDS else ""
+        lines.append(("thresholds", ", ".join(named) + more))
+    if (found := record["abstained"]) is not None:
+        score, answered = found["score_of_the_rest"], record["rows"] - found["rows"]
+        right = "" if score is None else f", of these {found['metric']} {score:.4f}"
+        lines.append(("abstains", abstaining_rule(decision["abstain"])))
+        lines.append(("answered", f"{percent(answered / record['rows'])} of the rows{right}"))
+    return lines
+
+
+def abstaining_rule(abstain: Mapping[str, Any]) -> str:
+    """When a task says that it does not know."""
+    return f"energy over {abstain['energy']:.6g}" if "energy" in abstain else f"below {abstain['below']:.6g}"
 
 
 def unknown_rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:

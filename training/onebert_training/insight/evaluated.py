@@ -84,6 +84,7 @@ def evaluate_delta(
         "data": {"name": labeled.source, "digest": digest},
         "split": labeled.name,
         "rows": len(examples),
+        "decision": manifest.decision and manifest.decision.model_dump(exclude_none=True),
         "metric": decides,
         "metrics": scores,
         "interval": list(interval) if interval is not None and np.isfinite(interval).all() else None,
