@@ -212,6 +212,21 @@ def test_what_stands_above_a_table_is_one_line(tmp_path):
         assert title in lines
 
 
+def test_inspect_names_every_part_of_a_calibration(tmp_path):
+    rates = {name: {"here": 0.95078, "low": 0.8643, "high": 1.0} for name in ("fpr", "precision", "recall")}
+    said = {"thresholds": {"target": "precision=0.95", "all": rates}, "temperature": {"nll": {"before": 0.35}}}
+    save(tmp_path / "x", make_delta(training={"calibration": said}))
+    done = onebert("inspect", tmp_path / "x")
+    lines = {" ".join(line.split()) for line in done.stdout.splitlines()}
+    for line in (
+        "calibration thresholds target precision=0.95",
+        "calibration thresholds all precision 0.9508 (new rows: 0.8643 to 1)",
+        "calibration temperature nll before 0.35",
+    ):
+        assert line in lines
+    assert "…" not in done.stdout
+
+
 def test_inspect_as_json(delta_file):
     done = onebert("inspect", "--json", delta_file)
     facts = json.loads(done.stdout)

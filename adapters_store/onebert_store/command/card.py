@@ -52,7 +52,7 @@ _HUB_METRICS: Mapping[str, str] = {
 _SPLITS = ("validation", "test")
 _YARDSTICKS = {"constant": "an answer that never changes", "head": "an exact head alone on the frozen base"}
 # Entries of `training` that have a section of their own.
-_ELSEWHERE = ("task", "data", "metric", "yardsticks", "warnings", "folds", *_SPLITS)
+_ELSEWHERE = ("task", "data", "metric", "yardsticks", "warnings", "folds", "calibration", *_SPLITS)
 
 
 def render_card(delta: Delta, file: str, file_bytes: int, task: str | None = None) -> str:
@@ -81,6 +81,8 @@ class _Facts:
         data = self.training.get("data")
         self.data: Mapping[str, Any] = data if isinstance(data, dict) else {}
         self.metric = self.training.get("metric")
+        calibration = self.training.get("calibration")
+        self.calibration: Mapping[str, Any] = calibration if isinstance(calibration, dict) else {}
         self.pairs = self.manifest.task_type != "span" and self.data.get("pairs") is True
 
     def front_matter(self) -> ModelCardData:
@@ -138,6 +140,7 @@ class _Facts:
         decision = self.manifest.decision
         rest = decision.model_dump(exclude_none=True, exclude={"thresholds", "positives"}) if decision else {}
         yield from self.section("How answers are decided", _pairs(rest, exact=True))
+        yield from self.section("Calibration", _pairs(self.calibration))
         yield from self.section("Limitations", "\n".join(f"- {line}" for line in self.limitations()))
 
     def section(self, title: str, body: str) -> Iterator[str]:
@@ -219,6 +222,12 @@ class _Facts:
             if isinstance(found, dict):
                 yield words, {key: value for key, value in found.items() if _is_number(value)}
 
+    def is_calibrated(self) -> bool:
+        """Whether there is a temperature, or a calibration has found that none is better than that of the file."""
+        decision, said = self.manifest.decision, self.calibration.get("temperature")
+        fitted = isinstance(said, dict) and said.get("calibrated") is True
+        return fitted or (decision is not None and decision.temperature is not None)
+
     def limitations(self) -> Iterator[str]:
         """What a user should know, as far as the file says it."""
         manifest, decision = self.manifest, self.manifest.decision
@@ -227,7 +236,7 @@ class _Facts:
             yield f"Of a text of over {manifest.max_length} tokens the end is not read, unless windows are asked for."
         if manifest.task_type in ("single_label", "token") and (decision is None or decision.abstain is None):
             yield "It answers one of its labels, also to texts that none of them fits."
-        if manifest.task_type != "regression" and (decision is None or decision.temperature is None):
+        if manifest.task_type != "regression" and not self.is_calibrated():
             yield "Nothing in the file says that its probabilities are calibrated."
         if not any(self.scores(split) for split in _SPLITS):
             yield "The file holds no scores."

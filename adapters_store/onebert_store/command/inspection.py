@@ -20,6 +20,9 @@ from onebert_store.file.strict_json import shown
 MAX_LABELS_SHOWN = 12
 MAX_ROWS_SHOWN = 60
 
+# What a calibration says of a rate: on its own rows, and between which it lies on new ones.
+_RATE = {"here", "low", "high"}
+
 _IN_WORDS = {
     "added": "vector added",
     "low-rank": "low-rank matrix added",
@@ -139,7 +142,7 @@ def measured_on(training: Mapping[str, Any], split: str) -> str:
 
 
 def flat(value: dict[str, Any], before: str = "", exact: bool = False) -> Iterator[tuple[str, str]]:
-    """Nested objects as one row for each value: `data` and in it `digest` is `data digest`.
+    """Nested objects as one row for each value, or rate with its interval: `data` and in it `digest` is `data digest`.
 
     Args:
         value: the outer object.
@@ -149,7 +152,10 @@ def flat(value: dict[str, Any], before: str = "", exact: bool = False) -> Iterat
     """
     for key, item in value.items():
         name = f"{before} {key}".strip().replace("_", " ")
-        if isinstance(item, dict) and item:
+        if isinstance(item, dict) and item.keys() == _RATE:
+            here, low, high = (_in_words(item[part], exact) for part in ("here", "low", "high"))
+            yield name, here if item["low"] is None else f"{here} (new rows: {low} to {high})"
+        elif isinstance(item, dict) and item:
             yield from flat(item, name, exact)
         else:
             yield name, _in_words(item, exact)

@@ -115,6 +115,35 @@ def test_the_page_says_what_the_file_says():
     assert "none of them fits" not in cells
 
 
+RATE = {"here": 0.02504, "low": 0.0, "high": 0.0917}
+CALIBRATION = {
+    "of": "sha256:" + "ab" * 32,
+    "data": {"name": "may", "digest": "sha256:" + "ef" * 32},
+    "split": "all",
+    "rows": 120,
+    "temperature": {"before": 1.0, "fitted": 1.02, "taken": False, "calibrated": True},
+    "thresholds": {"target": "fpr=0.05", "all": {"fpr": RATE, "precision": {"here": None, "low": None, "high": None}}},
+}
+
+
+def test_a_calibration_is_a_section_with_its_target_and_intervals():
+    decision = {"thresholds": {"yes": 0.7}}
+    calibrated = make_delta(training={**TRAINING, "calibration": CALIBRATION}, format=2, decision=decision)
+    _, page = card_of(calibrated)
+    assert "Calibration" in page.headings
+    cells = " / ".join(page.cells)
+    assert " / thresholds target / fpr=0.05 / " in cells
+    assert " / thresholds all fpr / 0.02504 (new rows: 0 to 0.0917) / " in cells
+    assert " / thresholds all precision / – / " in cells
+    assert " / rows / 120 / " in cells
+    # The temperature was looked for, and the one that there is kept.
+    assert "probabilities are calibrated" not in cells
+    for said in ({**CALIBRATION["temperature"], "calibrated": False}, None, "1.02"):
+        training = {**TRAINING, "calibration": {**CALIBRATION, "temperature": said}}
+        _, page = card_of(make_delta(training=training, format=2, decision=decision))
+        assert "Nothing in the file says that its probabilities are calibrated." in page.cells
+
+
 def test_scores_of_folds_are_not_called_those_of_a_validation_split():
     few = {name: value for name, value in TRAINING.items() if name != "test"} | {"folds": 5}
     card, page = card_of(make_delta(training=few))

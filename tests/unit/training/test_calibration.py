@@ -90,6 +90,7 @@ def test_logits_that_say_nothing_name_no_temperature_either():
     _, gold = drawn(400, 5)
     found = calibrate(np.random.default_rng(6).normal(0, 3, gold.shape), gold, manifest(), [])
     assert (found.decision, found.facts["temperature"]["taken"]) == ({}, False)
+    assert not found.facts["temperature"]["calibrated"]
     assert any("say nothing" in note for note in found.notes)
 
 
@@ -229,6 +230,7 @@ def test_what_a_delta_decides_already_stays():
     assert found.decision == own
     assert not found.facts["temperature"]["taken"]
     assert "thresholds of the delta are for it" in found.notes[0]
+    assert not found.facts["temperature"]["calibrated"]
     found = calibrate(logits * 4, gold, manifest(**own), targets_of(["fpr=0.05"]))
     assert found.decision.keys() == {*own, "temperature"}
     assert found.decision["thresholds"].keys() == {"a", "b", "c"}
@@ -334,6 +336,7 @@ def test_the_new_file_has_equal_tensors_and_answers_as_the_command_says(task):
     )
     assert two.manifest.training["calibration"]["of"] == one.digest
     assert two.manifest.training["calibration"]["thresholds"]["target"] == "fpr=0.1"
+    assert two.manifest.training["calibration"]["temperature"] == found["temperature"]
     assert two.manifest.decision.temperature == pytest.approx(0.25, rel=0.3)  # labels were drawn at that
     (note,) = found["notes"]
     assert note.startswith("the delta was trained on data of this name; rows that it learned from promise too much")

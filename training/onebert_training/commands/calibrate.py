@@ -113,7 +113,7 @@ def _decided(delta: Delta, found: Calibrated, facts: Mapping[str, Any]) -> Delta
     if decision == manifest.decision:
         return None
     why = {"of": delta.digest, **{name: facts[name] for name in ("data", "split", "rows")}}
-    for name in ("thresholds", "abstain"):
+    for name in ("temperature", "thresholds", "abstain"):
         if name in facts:
             why[name] = {key: value for key, value in facts[name].items() if key != "labels"}
     changed = {

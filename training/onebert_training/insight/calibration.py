@@ -142,6 +142,8 @@ def _fit_temperature(
         "before": current,
         "fitted": fitted.temperature,
         "taken": taken,
+        # Whether rows that it was not fitted on know no better temperature than the one that is decided now.
+        "calibrated": fitted.is_bounded and taken == fitted.gains,
         "nll": {"before": fitted.before, "after": fitted.after, "error": fitted.error},
     }
 
