@@ -108,6 +108,14 @@ def test_rows_whose_label_no_other_text_has_are_no_suspects():
     assert not {7, 20, 21, 22, 23} & {one.row for one in found}
 
 
+def test_many_labels_of_few_rows_are_no_warning():
+    """Warnings are errors in tests, and of scikit-learn they would stand on the terminal of a user."""
+    vectors = np.random.default_rng(6).normal(size=(40, 8)).astype(np.float32)
+    gold = np.arange(40) % 39
+    found = out_of_fold([str(label) for label in range(39)], vectors, *of_texts(map(str, range(40)), gold))
+    np.testing.assert_allclose(found.sum(axis=1), 1.0)
+
+
 def ask(*arguments):
     app = typer.Typer()
     app.command()(check)

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -157,6 +158,14 @@ def _ridge(objective: Objective, features: Vectors, gold: NDArray[np.generic], s
         yield model.coef_[None], np.array([model.intercept_])
 
 
+@contextmanager
+def undoubted_labels() -> Iterator[None]:
+    """Within it scikit-learn does not warn that many labels of few rows may be numbers."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The number of unique classes is greater", UserWarning)
+        yield
+
+
 def _logistic_regression(objective: Objective) -> LogisticRegression:
     weight = None if objective.class_weight is None else "balanced"
     return LogisticRegression(tol=_TOLERANCE, max_iter=_ITERATIONS, warm_start=True, class_weight=weight)
@@ -164,11 +173,9 @@ def _logistic_regression(objective: Objective) -> LogisticRegression:
 
 def _solve(model: LogisticRegression, strength: float, features: Vectors, gold: NDArray[np.generic]) -> None:
     """Fits the model from where it stands."""
-    with warnings.catch_warnings():
+    with undoubted_labels():
         # A fit that ends early is a little more penalized than was asked, and validation judges it.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        # scikit-learn doubts that these are labels where more than half of the rows have one of their own.
-        warnings.filterwarnings("ignore", "The number of unique classes is greater", UserWarning)
         model.set_params(C=1 / strength).fit(features, gold)
 
 

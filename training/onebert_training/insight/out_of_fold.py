@@ -9,7 +9,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from onebert_encoder.answering.scores import softmax
 from onebert_training.data.examples import Split
 from onebert_training.data.splitting import SPLIT_SEED, fold_of
-from onebert_training.heads.exact import ExactHead, fit_heads
+from onebert_training.heads.exact import ExactHead, fit_heads, undoubted_labels
 from onebert_training.heads.seen import FOLDS
 from onebert_training.target_scale import TargetScale
 from onebert_training.tasks.objectives import SingleLabel
@@ -76,7 +76,9 @@ def _of_neighbours(known: Vectors, gold: Indices, asked: Vectors, labels: int) -
     mean = known.mean(axis=0)
     classifier = KNeighborsClassifier(
         min(_NEIGHBOURS, len(rows)), weights=_fading, algorithm="brute", metric="sqeuclidean"
-    ).fit(_unit(known[rows] - mean), gold[rows])
+    )
+    with undoubted_labels():
+        classifier.fit(_unit(known[rows] - mean), gold[rows])
     found = np.zeros((len(asked), labels))
     found[:, classifier.classes_] = classifier.predict_proba(_unit(asked - mean))
     return found
