@@ -34,7 +34,7 @@ Unknown = Annotated[
         "--unknown",
         metavar="DATA",
         help="Texts that none of the labels is for: how well they are told from the others. Column as of --data, "
-        "else found by name.",
+        "else found by name; a .txt file has a text per line.",
         show_default=False,
         rich_help_panel=DATA.title,
     ),

@@ -17,6 +17,7 @@ from onebert_store.tables.text.csv_rows import CsvRows
 from onebert_store.tables.text.delimiter import find_delimiter
 from onebert_store.tables.text.encoding import find_encoding, first_undecodable, open_text
 from onebert_store.tables.text.json_rows import NO_OBJECT, JsonRows, json_lines
+from onebert_store.tables.text.lines import numbered_lines
 
 
 class Record(NamedTuple):
@@ -63,6 +64,9 @@ class Records(Iterator[Record]):
         return next(self.rows)
 
 
+_Reader = Callable[[File, str | None, ExitStack], Records]
+
+
 def extension_of(name: str) -> str:
     """The ending of a file's name that says how it is read; empty where the name has no known ending."""
     return next((extension for extension in READERS if name.lower().endswith(extension)), "")
@@ -81,12 +85,12 @@ def open_records(file: File, encoding: str | None = None) -> Iterator[Records]:
             the line where there is one.
         InvalidSettings: there is no such encoding.
     """
-    extension = extension_of(file.name)
-    if not extension:
-        raise InvalidData(f"{file.name}: the name ends in one of {', '.join(READERS)}")
+    read = _reader_of(file)
+    if read is None:
+        raise InvalidData(f"{file.name}: the name ends in one of {', '.join([*READERS, *_LINES])}")
     with ExitStack() as opened:
         try:
-            records = READERS[extension](file, encoding, opened)
+            records = read(file, encoding, opened)
         except _BROKEN as error:
             raise _unreadable(error, file, encoding) from None
         records.rows = _typed(records.rows, file, records)
@@ -112,7 +116,7 @@ _BROKEN = (OSError, EOFError, UnicodeError, zlib.error, pyarrow.ArrowException)
 
 
 def _unreadable(error: Exception, file: File, encoding: str | None, place: str = "") -> InvalidData:
-    if isinstance(error, UnicodeDecodeError) and READERS[extension_of(file.name)] in (_csv, _json):
+    if isinstance(error, UnicodeDecodeError) and _reader_of(file) in (_csv, _json, _lines):
         spelled = encoding or error.encoding
         if line := first_undecodable(file, spelled):
             return InvalidData(f"{file.name} line {line} is not readable as {spelled}")
@@ -164,7 +168,7 @@ def _sheet(file: File, asked: str | None, opened: ExitStack) -> Records:
     return Records(file.name, "row", tuple(rows.header), _with_names(rows, rows.header, short=True), notes=notes)
 
 
-def _batches(open_batches: Callable[[File, ExitStack], Any]) -> Callable[[File, str | None, ExitStack], Records]:
+def _batches(open_batches: Callable[[File, ExitStack], Any]) -> _Reader:
     def read(file: File, asked: str | None, opened: ExitStack) -> Records:
         schema, batches = open_batches(file, opened)
         if len(set(schema.names)) != len(schema.names):
@@ -176,10 +180,27 @@ def _batches(open_batches: Callable[[File, ExitStack], Any]) -> Callable[[File, 
     return read
 
 
-READERS: Mapping[str, Callable[[File, str | None, ExitStack], Records]] = {
+def _lines(file: File, asked: str | None, opened: ExitStack) -> Records:
+    """A text per line, in a column `text`."""
+    encoding = find_encoding(file, asked)
+    lines = numbered_lines(opened.enter_context(open_text(file, encoding.name)), file.name)
+    rows = (Record(number, {"text": line.rstrip("\r\n")}) for number, line in lines)
+    notes = (encoding.doubt,) if encoding.doubt else ()
+    return Records(file.name, "line", ("text",), rows, encoding.name, notes=notes)
+
+
+READERS: Mapping[str, _Reader] = {
     **dict.fromkeys((".csv", ".csv.gz", ".tsv", ".tsv.gz"), _csv),
     **dict.fromkeys((".jsonl", ".jsonl.gz", ".json", ".json.gz"), _json),
     ".xlsx": _sheet,
     ".parquet": _batches(parquet_batches),
     ".arrow": _batches(arrow_batches),
 }
+
+# Read where a file is named; in a folder they are not looked for, since people keep notes beside their tables.
+_LINES: Mapping[str, _Reader] = dict.fromkeys((".txt", ".txt.gz"), _lines)
+
+
+def _reader_of(file: File) -> _Reader | None:
+    found = READERS.get(extension_of(file.name))
+    return found or next((read for ending, read in _LINES.items() if file.name.lower().endswith(ending)), None)

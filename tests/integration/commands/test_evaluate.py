@@ -202,6 +202,11 @@ def test_texts_of_no_label_are_told_from_the_rows(evaluate, rows, tmp_path):
     assert status == 0, error
     assert f"unknown by energy AUROC {found['energy']['auroc']:.3f}, " in " ".join(printed.split())
     assert "Texts of no label" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    # A text per line needs no column.
+    (tmp_path / "others.txt").write_text("\n\n".join(others) + "\n")
+    status, printed, error = evaluate("--unknown", tmp_path / "others.txt", "--json", "--text", "text")
+    assert status == 0, error
+    assert json.loads(printed)["unknown"] == found
     # The columns that are named are those of the labeled rows; other texts need not have them.
     (tmp_path / "others.csv").write_text("Text\n" + "\n".join(others) + "\n")
     named_rows = (tmp_path / "rows.jsonl").read_text().replace('"text"', '"Customer message"')

@@ -221,3 +221,12 @@ def test_blank_rows_before_the_header_are_no_header(before, delimiter):
 def test_a_file_of_blank_rows_has_no_rows():
     with pytest.raises(InvalidData, match=r"a\.csv has no rows"):
         read_file(file("a.csv", b"\n,,\n\n"))
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "cp1252"])
+@pytest.mark.parametrize("name", ["a.txt", "a.TXT.gz"])
+def test_a_text_file_has_a_text_per_line(name, encoding):
+    content = 'das Päckchen, "spät"; \r\n \r\n{"text": 1}\nende'.encode(encoding)
+    found = read_file(file(name, gzip.compress(content) if name.endswith("gz") else content))
+    assert dict(found) == {"text": ['das Päckchen, "spät"; ', '{"text": 1}', "ende"]}
+    assert [found.places[row].number for row in range(3)] == [1, 3, 4]

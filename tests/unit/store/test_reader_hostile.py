@@ -267,7 +267,7 @@ def test_all_bad_rows_are_taken_note_of_and_the_good_ones_kept():
 
 
 @given(
-    name=st.sampled_from([f"a{ending}" for ending in READERS]),
+    name=st.sampled_from([f"a{ending}" for ending in (*READERS, ".txt", ".txt.gz")]),
     content=st.binary(max_size=200),
     good=st.sampled_from([b"", b"text,label\na,b\n", b'[{"text": "a"}]', workbook(), parquet()]),
     cut=st.integers(0, 6000),

@@ -3,12 +3,12 @@
 import json
 from collections.abc import Iterator, Mapping
 from io import TextIOWrapper
-from itertools import chain, count, islice
+from itertools import chain, islice
 from typing import Any
 
 from onebert_store.errors import InvalidData
 from onebert_store.tables.places import places_in
-from onebert_store.tables.text.lines import MAX_ROW_CHARACTERS, Lines, LongRow
+from onebert_store.tables.text.lines import MAX_ROW_CHARACTERS, numbered_lines
 
 MAX_WHOLE = 2**28  # characters of a file with one object, which is held whole
 
@@ -35,17 +35,7 @@ def json_lines(stream: TextIOWrapper, name: str) -> Iterator[tuple[int, dict[str
     Raises:
         InvalidData: a line is longer than any row may be.
     """
-    lines = Lines(stream)
-    for number in count(1):
-        lines.begin_row()
-        try:
-            line = next(lines, None)
-        except LongRow:
-            raise InvalidData(f"{name} line {number} has more than {MAX_ROW_CHARACTERS:,} characters") from None
-        if line is None:
-            return
-        if line.strip():
-            yield number, _object(line)
+    return ((number, _object(line)) for number, line in numbered_lines(stream, name))
 
 
 def _object(line: str) -> dict[str, Any] | None:

@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator
 from io import TextIOWrapper
+from itertools import count
+
+from onebert_store.errors import InvalidData
 
 MAX_ROW_CHARACTERS = 2**26
 
@@ -36,3 +39,22 @@ class Lines(Iterator[str]):
         if not line:
             raise StopIteration
         return line
+
+
+def numbered_lines(stream: TextIOWrapper, name: str) -> Iterator[tuple[int, str]]:
+    """Numbers and lines of a text in which each line is a row, blank lines left out.
+
+    Raises:
+        InvalidData: a line is longer than any row may be.
+    """
+    lines = Lines(stream)
+    for number in count(1):
+        lines.begin_row()
+        try:
+            line = next(lines, None)
+        except LongRow:
+            raise InvalidData(f"{name} line {number} has more than {MAX_ROW_CHARACTERS:,} characters") from None
+        if line is None:
+            return
+        if line.strip():
+            yield number, line
