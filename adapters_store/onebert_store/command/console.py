@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
@@ -74,6 +75,17 @@ def facts() -> Table:
 def print_error(detail: str) -> None:
     """One line on standard error."""
     typer.echo(f"error: {' '.join(detail.split())}", err=True)
+
+
+def note_replaced(out: Path, when: str) -> None:
+    """Says, before anything slow, that a file is there that will be written over.
+
+    Args:
+        out: the file to write.
+        when: it is replaced, as a clause.
+    """
+    if out.exists():
+        err.print(f"note: {out} is there, and is replaced {when}", soft_wrap=True)
 
 
 @contextmanager

@@ -41,7 +41,9 @@ def test_an_adapter_comes_in_and_goes_out_again(onebert, adapter, tmp_path):
     assert record["labels"] == list(delta.manifest.labels) == ["bad", "fair", "good"]
     assert (record["method"], record["pooling"], record["max_length"]) == ("peft:lora", "pooler", 66)
 
-    status, printed, _ = onebert("import", adapter, *base, "--out", out, "--labels", "bad, fair,good")
+    assert "is replaced" not in error
+    status, printed, error = onebert("import", adapter, *base, "--out", out, "--labels", "bad, fair,good")
+    assert f"note: {out} is there, and is replaced when the import is done" in error
     assert printed.splitlines()[-1] == f"next: onebert push {out} --task NAME"
 
     status, printed, _ = onebert("export", out, *base, "--peft", tmp_path / "peft", "--json")

@@ -280,12 +280,16 @@ def test_targets_and_tasks_that_are_none_are_refused():
             calibrate(*drawn(20, 0), one, [])
 
 
-def ask(*arguments):
+def invoke(*arguments):
     app = typer.Typer()
     app.command()(command)
     done = CliRunner().invoke(app, [*map(str, arguments), "--base", str(tiny_base()), "--device", "cpu"])
     assert done.exception is None, done.exception
-    return done.stdout
+    return done
+
+
+def ask(*arguments):
+    return invoke(*arguments).stdout
 
 
 @pytest.fixture
@@ -356,6 +360,14 @@ def test_the_new_file_has_equal_tensors_and_answers_as_the_command_says(task):
     shown = ask(*common)
     assert "Thresholds for fpr=0.1" in shown
     assert f"next: onebert push {out}" in shown.replace("\n", "")
+
+
+def test_a_file_that_is_replaced_is_said(task):
+    folder, *_ = task
+    common = (folder / "tone.safetensors", "--data", folder / "rows.jsonl")
+    assert "is replaced" not in invoke(*common).stderr
+    said = " ".join(invoke(*common, "--target", "fpr=0.1").stderr.split())
+    assert f"note: {folder / 'tone-calibrated.safetensors'} is there, and is replaced where" in said
 
 
 def test_nothing_is_written_where_nothing_is_better(task):

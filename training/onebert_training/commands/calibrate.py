@@ -53,6 +53,7 @@ def run_calibrate(
         raise InvalidSettings(f"--out {out} is no file that could be written")
     if is_read(out, [Path(one) for one in (data, unknown) if one is not None]):
         raise InvalidSettings("--out is a file that is read")
+    console.note_replaced(out, "where the calibration decides anything new")
     read = read_source(data, reading.encoding)
     if split is None and "validation" in read.tables:
         split = "validation"

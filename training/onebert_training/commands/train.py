@@ -52,8 +52,7 @@ def _begun(job: PreparedRun) -> PreparedRun:
         say(summary(run))
     for note in run.notes:
         say(f"note: {note}")
-    if job.out.exists():
-        say(f"note: {job.out} is there, and is replaced when the training is done")
+    console.note_replaced(job.out, "when the training is done")
     with console.busy("measuring the yardsticks"):
         yardsticks = run.yardsticks
     for line in yardsticks.lines(run.metric):

@@ -39,6 +39,7 @@ def run_import(
     """Converts a PEFT folder or a fine-tuned checkpoint into a delta file and shows a summary."""
     if out.is_dir() or not out.parent.is_dir():
         raise InvalidSettings(f"--out {out} is a folder or lies in none; it names the file to write")
+    console.note_replaced(out, "when the import is done")
     folder = _folder_of(source)
     whole = _is_checkpoint(folder, asked)
     names = [label.strip() for label in labels.split(",")] if labels is not None else None
