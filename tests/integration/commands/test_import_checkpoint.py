@@ -316,7 +316,10 @@ def test_a_length_that_is_none_is_not_taken_from_a_tokenizer(onebert, tuned, dat
     [
         ('{"text": "late"}\n{"text": "\\ud800"}\n', "line 2: the text is empty or not a text"),
         ('{"text": "late"}\n{"text": 5}\n', "line 2: the text is empty or not a text"),
-        ('{"text": "late"}\n', "there is no second text to compare answers on"),
+        (
+            '{"text": "late"}\n',
+            "--data has one text, and the answers of the model and of its delta are compared on two at least; give",
+        ),
     ],
 )
 def test_texts_that_cannot_be_compared_on_are_refused_in_one_line(onebert, tuned, tmp_path, content, words):

@@ -1,6 +1,7 @@
 """Temperatures, thresholds, abstaining: beside plain loops, and by what they promise of rows that were not seen."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -240,16 +241,30 @@ def test_what_a_delta_decides_already_stays():
 @pytest.mark.parametrize(
     ("rows", "target", "said"),
     [
-        (50, "fpr=0.01", r"at least 99 rows without a label; here are \d+, which can promise 0\.0[23]"),
-        (50, "precision=0.99", r"at least 99 rows with it; here are \d+"),
-        (3000, "precision=0.9985", "the highest precision that one does is 0.9"),
-        (50, "coverage=0.99", "at least 99 rows; here are 50, which can promise 0.98"),
+        (
+            50,
+            "fpr=0.01",
+            r"a label that at least 99 rows do not have, and here none is absent from more than \d+: give",
+        ),
+        (50, "precision=0.99", r"needs a label that at least 99 rows have, and here none has more than \d+: give more"),
+        (3000, "precision=0.9985", "the highest precision that these rows promise is 0.9"),
+        (50, "coverage=0.99", "at least 99 rows, and here are 50: give more rows, or ask for coverage=0.9803 or less"),
     ],
 )
 def test_what_rows_cannot_promise_is_refused_with_what_they_can(rows, target, said):
     logits, gold = drawn(rows, 11)
     with pytest.raises(InvalidData, match=said):
         calibrate(logits, gold, manifest(), targets_of([target]))
+
+
+@pytest.mark.parametrize("rows", [30, 49, 50, 77])
+@pytest.mark.parametrize("target", ["fpr=0.001", "coverage=0.999"])
+def test_what_a_refusal_tells_to_ask_for_can_be_promised(rows, target):
+    logits, gold = drawn(rows, 11)
+    with pytest.raises(InvalidData) as caught:
+        calibrate(logits, gold, manifest(), targets_of([target]))
+    other = re.search(r"or ask for (\w+=[\d.]+) or (more|less)$", caught.value.detail)[1]
+    assert calibrate(logits, gold, manifest(), targets_of([other])).decision
 
 
 def test_labels_that_keep_no_promise_are_never_selected():

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import ceil
+from math import ceil, floor
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -205,10 +205,38 @@ def _why_none(judged: Judged, target: Target) -> str:
     having = judged.right.sum(axis=0)
     most = int((len(judged) - having if target.kind == "fpr" else having).max())
     if most < target.rows:
-        which, best = ("without a label", 1 / (most + 1)) if target.kind == "fpr" else ("with it", most / (most + 1))
-        return f"{target} takes at least {target.rows:,} rows {which}; here are {most:,}, which can promise {best:.3g}"
-    best = float(thresholds.highest_precision(judged).max())
-    return f"no threshold of any label promises {target}; the highest precision that one does is {best:.3g}"
+        if target.kind == "fpr":
+            needs, there = "a label that at least {rows:,} rows do not have", f"none is absent from more than {most:,}"
+        else:
+            needs, there = "a label that at least {rows:,} rows have", f"none has more than {most:,}"
+        return _too_few(target, needs.format(rows=target.rows), there, most)
+    best = _down(float(thresholds.highest_precision(judged).max()))
+    return (
+        f"no threshold of any label keeps --target {target}: the highest precision that these rows promise is "
+        f"{best:g}; ask for that or less, or calibrate a delta that is right more often"
+    )
+
+
+def _too_few(target: Target, needs: str, there: str, rows: int) -> str:
+    """Says that rows are too few for a target, and what so many can promise.
+
+    Args:
+        target: what was asked for.
+        needs: what it takes, in words.
+        there: what there is, in words.
+        rows: how many rows that are.
+    """
+    # Rounded to the side that can be promised.
+    best = 1 - _down(1 - 1 / (rows + 1)) if target.kind == "fpr" else _down(rows / (rows + 1))
+    other = (
+        f", or ask for {target.kind}={best:g} or {'more' if target.kind == 'fpr' else 'less'}" if 0 < best < 1 else ""
+    )
+    return f"--target {target} needs {needs}, and here {there}: give more rows{other}"
+
+
+def _down(share: float) -> float:
+    """A share to four digits, never above it."""
+    return floor(share * 10_000) / 10_000
 
 
 def _fit_abstaining(
@@ -236,10 +264,7 @@ def _fit_abstaining(
 
     cut = fit(judged)
     if cut is None:
-        best = len(judged) / (len(judged) + 1)
-        raise InvalidData(
-            f"{target} takes at least {target.rows:,} rows; here are {len(judged):,}, which can promise {best:.3g}"
-        )
+        raise InvalidData(_too_few(target, f"at least {target.rows:,} rows", f"are {len(judged):,}", len(judged)))
     found.decision["abstain"] = {"energy": -cut} if by == "energy" else {"below": cut}
     here = abstaining.answered(cut, judged)
     low, high = interval_on_new_rows(judged, fit, abstaining.answered)

@@ -107,7 +107,10 @@ def _texts(asked: CheckpointOptions, task_type: TaskType) -> tuple[str, list[Tex
     """The name of the data, and at most `_MOST_TEXTS` of its texts, evenly taken."""
     name, texts = load_texts(str(asked.data), asked.columns, asked.encoding, task_type)
     if len(texts) < 2:
-        raise InvalidData("there is no second text to compare answers on")
+        raise InvalidData(
+            "--data has one text, and the answers of the model and of its delta are compared on two at least; "
+            "give more texts like those that the task is for"
+        )
     return name, texts[:: -(-len(texts) // _MOST_TEXTS)]
 
 
