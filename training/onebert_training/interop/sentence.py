@@ -1,12 +1,17 @@
-"""Writes a head that no Hugging Face class has as modules of sentence-transformers, which load without code of ours."""
+"""A head that no Hugging Face class has, written as modules of sentence-transformers, and read again from them."""
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from onebert_encoder.base.source import read_weights
+from onebert_store.errors import InvalidInput, MalformedFile
+from onebert_store.file import strict_json
 from onebert_training.interop.folders import write_json, write_tensors
 from onebert_training.interop.heads import Layer
 
 LOADS_WITH = "SentenceTransformer"
+MODULES = "modules.json"
 
 # Names that every version of sentence-transformers reads.
 _MODULE = "sentence_transformers.models."
@@ -28,7 +33,7 @@ def write_modules(folder: Path, layers: Sequence[Layer], mean: bool, max_length:
         {"idx": place, "name": str(place), "path": path, "type": _MODULE + name}
         for place, (name, path) in enumerate(zip(names, paths, strict=True))
     ]
-    write_json(folder / "modules.json", modules)
+    write_json(folder / MODULES, modules)
     write_json(folder / "sentence_bert_config.json", {"max_seq_length": max_length, "do_lower_case": False})
     for path in paths[1:]:
         (folder / path).mkdir()
@@ -44,3 +49,47 @@ def write_modules(folder: Path, layers: Sequence[Layer], mean: bool, max_length:
         write_json(folder / path / "config.json", config | {"activation_function": _ACTIVATIONS[layer.tanh]})
         tensors = {"linear.weight": layer.weight, "linear.bias": layer.bias}
         write_tensors(folder / path / "model.safetensors", tensors)
+
+
+def read_modules(folder: Path) -> tuple[str, list[Layer]]:
+    """The head of a folder as `write_modules` leaves it.
+
+    Returns:
+        What the head reads, `mean` or `cls`, and its layers.
+
+    Raises:
+        InvalidInput: other modules than an encoder, a pooling, and one or two linear maps.
+        MalformedFile: a file of a module is damaged.
+        UnsupportedBase: the weights of a module cannot be read.
+    """
+    listed = _read_json(folder / MODULES)
+    modules = [module for module in listed if isinstance(module, dict)] if isinstance(listed, list) else []
+    kinds = [str(module.get("type")).rpartition(".")[2] for module in modules]
+    paths = [str(module.get("path")) for module in modules]
+    if kinds[:2] != ["Transformer", "Pooling"] or kinds[2:] not in (["Dense"], ["Dense", "Dense"]):
+        raise InvalidInput(f"the checkpoint has no classifier: its modules are {', '.join(kinds) or 'none'}")
+    if any(Path(path).name != path for path in paths[1:]):
+        raise MalformedFile(f"{MODULES}: a path leads out of the folder")
+    pooling = _read_json(folder / paths[1] / "config.json")
+    modes = [name.removeprefix("pooling_mode_") for name, on in pooling.items() if "_mode_" in name and on is True]
+    if modes not in (["mean_tokens"], ["cls_token"]):
+        raise InvalidInput(f"a delta's head reads no {' and '.join(modes) or 'pooling of no kind'}")
+    layers = [_read_layer(folder / path) for path in paths[2:]]
+    if [layer.tanh for layer in layers] != [*(True for _ in layers[1:]), False]:
+        raise InvalidInput("a delta's head is a linear map, or one behind a tanh layer")
+    return modes[0].partition("_")[0], layers
+
+
+def _read_layer(folder: Path) -> Layer:
+    activation, found = _read_json(folder / "config.json").get("activation_function"), read_weights(folder, "linear.")
+    tanh = next((on for on, name in _ACTIVATIONS.items() if name == activation), None)
+    if tanh is None or not {"weight", "bias"} <= found.keys():
+        raise InvalidInput(f"a delta's head cannot hold the layer {folder.name}")
+    return Layer(found["weight"], found["bias"], tanh)
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return strict_json.parse(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise MalformedFile(f"{path.name} of {path.parent.name} cannot be read: {error}") from None

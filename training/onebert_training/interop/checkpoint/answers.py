@@ -6,12 +6,39 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
+from torch.nn.functional import linear
+from transformers.modeling_outputs import SequenceClassifierOutput
 
 from onebert_encoder.answering.scores import Array
 from onebert_encoder.text.tokens import Tokens
 from onebert_store.errors import NotFinite
+from onebert_training.interop.heads import Layer
 
 _BATCH_TOKENS = 4096
+
+
+class WithHead(torch.nn.Module):
+    """A plain encoder and the layers of a head behind it, called as a model of transformers for sequences is.
+
+    Args:
+        encoder: the model of transformers.
+        pooling: what the head reads: the `mean` of all tokens, else the first.
+        layers: of the head.
+    """
+
+    def __init__(self, encoder: Any, pooling: str, layers: Sequence[Layer]) -> None:
+        super().__init__()
+        self.encoder, self.config, self.pooling, self.layers = encoder, encoder.config, pooling, layers
+
+    def forward(self, **inputs: Tensor) -> SequenceClassifierOutput:
+        """The logits of texts of one length, none of them padded."""
+        hidden = self.encoder(**inputs).last_hidden_state
+        vectors = hidden.mean(dim=1) if self.pooling == "mean" else hidden[:, 0]
+        for layer in self.layers:
+            vectors = linear(vectors, layer.weight, layer.bias)
+            vectors = vectors.tanh() if layer.tanh else vectors
+        return SequenceClassifierOutput(logits=vectors)
 
 
 @torch.inference_mode()

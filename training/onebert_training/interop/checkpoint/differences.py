@@ -39,13 +39,14 @@ def exact_tensors(checkpoint: FineTuned, base: Base) -> tuple[dict[str, Array], 
 
     A pooler of its own becomes the head's tanh layer on the first token; what equals the base's is left out.
     """
-    theirs, pooling = checkpoint.params, "none"
+    theirs, pooling = checkpoint.params, checkpoint.pooling
     found = {HEAD_WEIGHT: theirs[f"{checkpoint.linear}.weight"], HEAD_BIAS: theirs[f"{checkpoint.linear}.bias"]}
     if checkpoint.dense is not None:
         weight, bias = theirs[f"{checkpoint.dense}.weight"], theirs[f"{checkpoint.dense}.bias"]
         of_base = base.params.get(f"{checkpoint.dense}.weight")
-        pooling = "pooler" if of_base is not None and torch.equal(weight, of_base) else "cls"
-        if pooling == "cls":
+        if of_base is not None and torch.equal(weight, of_base):
+            pooling = "pooler"
+        else:
             found |= {HEAD_DENSE_WEIGHT: weight, HEAD_DENSE_BIAS: bias}
     for name in base.spec.parameters:
         if pooling == "pooler" or not name.startswith(POOLER):

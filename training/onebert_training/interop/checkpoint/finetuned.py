@@ -1,8 +1,8 @@
 """Reads a fine-tuned Hugging Face checkpoint: its weights, its model as transformers computes it, and its labels."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,12 @@ from onebert_encoder.base.digest import config_form
 from onebert_encoder.base.source import read_weights
 from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_store.errors import InvalidInput, NotFinite, TensorMismatch, UnsupportedBase
-from onebert_store.file.delta import listed
+from onebert_store.file.delta import HEAD_BIAS, HEAD_DENSE_BIAS, HEAD_DENSE_WEIGHT, HEAD_WEIGHT, listed
 from onebert_store.file.strict_json import shown
-from onebert_training.interop.heads import AUTO_CLASSES, POOLER, Kind, layout_of
+from onebert_training.interop.checkpoint.answers import WithHead
+from onebert_training.interop.heads import AUTO_CLASSES, POOLER, Kind, Layer, layout_of
 from onebert_training.interop.merged import CLASS_NAMES
+from onebert_training.interop.sentence import MODULES, read_modules
 
 # A tokenizer that knows no limit says a number like 1e30.
 _NO_LIMIT = 1 << 20
@@ -33,7 +35,8 @@ class FineTuned:
     Attributes:
         kind: of its head.
         linear: module of the head's last map, without prefix.
-        dense: module of the tanh layer on the first token before it; None where the head reads every token.
+        dense: module of the tanh layer before it; None where there is none.
+        pooling: what the head reads, by a delta's name.
         model: as transformers computes it, in float32.
         params: every parameter in float32, by its Hugging Face name without prefix.
         tokenizer: its own; the base's where it has none.
@@ -45,6 +48,7 @@ class FineTuned:
     kind: Kind
     linear: str
     dense: str | None
+    pooling: str
     model: Any
     params: Mapping[str, Tensor]
     tokenizer: Tokenizer
@@ -53,11 +57,23 @@ class FineTuned:
     weight_bytes: int
 
 
+@dataclass(frozen=True)
+class _Head:
+    """Where a checkpoint's head is; `layers` and `params` are those of modules beside a plain encoder."""
+
+    kind: Kind
+    linear: str
+    dense: str | None
+    pooling: str
+    layers: Sequence[Layer] = ()
+    params: Mapping[str, Tensor] = field(default_factory=dict)
+
+
 def read_finetuned(folder: Path, base: Base) -> FineTuned:
     """Reads a checkpoint that was fine-tuned from the base, or from a model of the same shapes.
 
     Args:
-        folder: as `save_pretrained` leaves it, with safetensors weights.
+        folder: as `save_pretrained` or `onebert train --method full` leaves it, with safetensors weights.
         base: what the delta will be for.
 
     Raises:
@@ -70,20 +86,22 @@ def read_finetuned(folder: Path, base: Base) -> FineTuned:
         _require_same(config, base)
         params = read_weights(folder, family.prefix)
         tokenizer, max_length = _tokenizer(folder, config, base)
+        theirs = transformers.AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+        head = _head(folder, config.model_type, theirs.architectures, family.prefix)
     except UnsupportedBase as error:
         raise InvalidInput(f"the checkpoint cannot be imported: {error.detail}") from None
-    theirs = transformers.AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
-    layout = layout_of(config.model_type, _kind(config.model_type, theirs.architectures))
-    dense = None if layout.dense is None else layout.dense.removeprefix(family.prefix)
-    _require_parameters(params, base, layout.linear, dense)
-    count = len(params[f"{layout.linear}.bias"])
+    params |= head.params
+    _require_parameters(params, base, head.linear, head.dense)
+    count = len(params[f"{head.linear}.bias"])
     if len(theirs.id2label) != count:  # transformers makes the classifier by it
         raise InvalidInput(f"id2label in config.json names {len(theirs.id2label)} outputs; the classifier has {count}")
+    model = _load(folder, "AutoModel" if head.layers else AUTO_CLASSES[head.kind])
     return FineTuned(
-        kind=layout.kind,
-        linear=layout.linear,
-        dense=dense,
-        model=_load(folder, AUTO_CLASSES[layout.kind]),
+        kind=head.kind,
+        linear=head.linear,
+        dense=head.dense,
+        pooling=head.pooling,
+        model=WithHead(model, head.pooling, head.layers) if head.layers else model,
         params=params,
         tokenizer=tokenizer,
         max_length=max_length,
@@ -102,14 +120,28 @@ def _require_same(config: EncoderConfig, base: Base) -> None:
         raise InvalidInput(f"the checkpoint has another architecture than the base {base.spec.name}: {said}")
 
 
-def _kind(model_type: str, architectures: Any) -> Kind:
-    architectures = [str(one) for one in architectures] if isinstance(architectures, list) else []
+def _head(folder: Path, model_type: str, architectures: Any, prefix: str) -> _Head:
+    """The head of the class that the configuration names; of a plain encoder the modules beside it."""
+    named = [str(one) for one in architectures] if isinstance(architectures, list) else []
     classes: dict[Kind, str] = {kind: CLASS_NAMES[auto][model_type] for kind, auto in AUTO_CLASSES.items()}
-    found = next((kind for kind, name in classes.items() if name in architectures), None)
-    if found is None:
-        said = ", ".join(shown(name) for name in architectures) or "no class"
-        raise InvalidInput(f"the checkpoint is for {said}; what is imported is {', '.join(classes.values())}")
-    return found
+    kind = next((kind for kind, name in classes.items() if name in named), None)
+    if kind is not None:
+        layout = layout_of(model_type, kind)
+        dense = None if layout.dense is None else layout.dense.removeprefix(prefix)
+        return _Head(kind, layout.linear, dense, "none" if dense is None else "cls")
+    if (folder / MODULES).is_file():
+        return _head_of_modules(*read_modules(folder))
+    said = ", ".join(shown(name) for name in named) or "no class"
+    raise InvalidInput(f"the checkpoint is for {said}; what is imported is {', '.join(classes.values())}")
+
+
+def _head_of_modules(pooling: str, layers: Sequence[Layer]) -> _Head:
+    last = layers[-1]
+    params = {HEAD_WEIGHT: last.weight, HEAD_BIAS: last.bias}
+    if len(layers) == 1:
+        return _Head("sequence", "head", None, pooling, layers, params)
+    params |= {HEAD_DENSE_WEIGHT: layers[0].weight, HEAD_DENSE_BIAS: layers[0].bias}
+    return _Head("sequence", "head", "head.dense", pooling, layers, params)
 
 
 def _require_parameters(params: Mapping[str, Tensor], base: Base, linear: str, dense: str | None) -> None:

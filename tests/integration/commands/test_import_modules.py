@@ -1,0 +1,122 @@
+"""`onebert import` of what `onebert train --method full` writes where no class of transformers has the task's head."""
+
+import csv
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+from sentence_transformers import SentenceTransformer
+
+from bases import manifest_for, tiny_base
+from onebert_encoder.base.base import load_base
+from onebert_store.file.format import load
+from onebert_store.file.manifest import parse_manifest
+from onebert_training.interop.merged import write_checkpoint
+from peft_models import delta_logits
+
+TEXTS = [f"the {thing} was {word}" for thing in ("screen", "water", "order", "time") for word in ("great", "late")]
+LABELS = ["late" if "late" in text else "fine" for text in TEXTS]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    for split in ("train", "validation"):
+        with (folder / f"{split}.csv").open("w", newline="") as file:
+            csv.writer(file).writerows([["text", "label"], *zip(TEXTS, LABELS, strict=True)])
+    return folder
+
+
+def trained(onebert, data, folder, family="bert", pooling="mean"):
+    status, _, error = onebert(
+        *("train", "--task", "tone", "--data", data, "--base", tiny_base(family), "--device", "cpu", "--out", folder),
+        *(
+            "--method",
+            "full",
+            "--pooling",
+            pooling,
+            "--lr",
+            "1e-4",
+            "--head-lr",
+            "0.05",
+            "--max-steps",
+            "20",
+            "--batch-size",
+            "8",
+        ),
+    )
+    assert status == 0, error
+    return folder
+
+
+@pytest.mark.parametrize(("family", "pooling"), [("bert", "mean"), ("bert", "cls"), ("distilbert", "mean")])
+def test_what_full_training_writes_is_imported_with_its_head(onebert, data, tmp_path, family, pooling):
+    folder, out = trained(onebert, data, tmp_path / "tone", family, pooling), tmp_path / "tone.safetensors"
+    # The embeddings of a tiny random base, which are left out, are as small as the steps of an optimizer.
+    asked = ("--base", tiny_base(family), "--data", data, "--out", out, "--agree", "0.8")
+    status, _, error = onebert("import", folder, *asked)
+    assert status == 0, error
+    delta, base = load(out), load_base(str(tiny_base(family)))
+    assert (sorted(delta.manifest.labels), delta.manifest.task_type) == (["fine", "late"], "single_label")
+    ours = np.stack(delta_logits(base, delta, base.tokenizer.encode(TEXTS, delta.manifest.max_length)))
+    theirs = SentenceTransformer(str(folder), device="cpu", local_files_only=True).encode(TEXTS)
+    written = load_file(folder / "2_Dense" / "model.safetensors")
+    assert np.array_equal(delta.tensors["head.weight"], written["linear.weight"])
+    assert delta.manifest.pooling == pooling
+    assert (theirs.argmax(-1) == ours.argmax(-1)).mean() >= 0.8
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_modules_of_changed_biases_and_two_layers_are_exact(onebert, data, tmp_path, pooling):
+    base, folder, out = load_base(str(tiny_base("distilbert"))), tmp_path / "tone", tmp_path / "tone.safetensors"
+    torch.manual_seed(0)
+    size = base.spec.hidden_size
+    shapes = {"weight": (2, size), "bias": (2,), "dense.weight": (size, size), "dense.bias": (size,)}
+    head = {f"head.{name}": torch.randn(shape) for name, shape in shapes.items()}
+    params = {name: one + torch.randn_like(one) if one.dim() == 1 else one for name, one in base.params.items()}
+    manifest = parse_manifest(manifest_for(base.spec, pooling))
+    write_checkpoint(folder, str(tiny_base("distilbert")), params, head, manifest)
+    status, _, error = onebert("import", folder, "--base", tiny_base("distilbert"), "--data", data, "--out", out)
+    assert status == 0, error
+    delta = load(out)
+    theirs = SentenceTransformer(str(folder), device="cpu", local_files_only=True).encode(TEXTS)
+    ours = delta_logits(base, delta, base.tokenizer.encode(TEXTS, delta.manifest.max_length))
+    assert np.abs(np.stack(ours) - theirs).max() < 1e-3 * np.abs(theirs).max()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The bare base with a head of zeros."""
+    folder, base = tmp_path_factory.mktemp("whole") / "tone", load_base(str(tiny_base()))
+    head = {"head.weight": torch.zeros(2, base.spec.hidden_size), "head.bias": torch.zeros(2)}
+    write_checkpoint(folder, str(tiny_base()), base.params, head, parse_manifest(manifest_for(base.spec)))
+    return folder
+
+
+def changed(folder, name, **values):
+    path = folder / name
+    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda f: (f / "modules.json").unlink(), "the checkpoint is for BertModel; what is imported is"),
+        (lambda f: (f / "modules.json").write_text("[1]"), "has no classifier: its modules are none"),
+        (lambda f: (f / "modules.json").write_text("{"), "modules.json of tone cannot be read"),
+        (lambda f: (f / "2_Dense" / "model.safetensors").unlink(), "imported: it has no model.safetensors"),
+        (lambda f: changed(f, "1_Pooling/config.json", pooling_mode_max_tokens=True), "mean_tokens and max_tokens"),
+        (lambda f: changed(f, "2_Dense/config.json", activation_function="torch.nn.GELU"), "cannot hold the layer"),
+    ],
+)
+def test_modules_that_are_no_head_are_refused_in_one_line(onebert, data, whole, tmp_path, damage, words):
+    folder = shutil.copytree(whole, tmp_path / "tone")
+    damage(folder)
+    status, printed, error = onebert(
+        *("import", folder, "--base", tiny_base(), "--data", data, "--out", tmp_path / "x.safetensors")
+    )
+    assert (status, printed, error.count("\n")) == (1, "", 1), error
+    assert words in error
