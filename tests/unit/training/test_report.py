@@ -5,6 +5,7 @@ import re
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
+from urllib.parse import unquote
 from xml.etree import ElementTree
 
 import numpy as np
@@ -244,6 +245,20 @@ def test_page_needs_no_network_and_shows_names_as_they_are():
     assert page.tags.count("svg") == 4  # scores, and one of each curve
     assert page.addresses == ["runs/evaluated/a%27b.html"]
     assert page.texts.count(HOSTILE) > 1
+
+
+def test_page_says_the_data_of_its_runs_and_links_to_their_files(onebert, tmp_path):
+    runs = tmp_path / "runs & more"
+    write(runs, make(out="a.safetensors"), make(data="cola", seed=1, out="b.safetensors"))
+    (runs / "a.safetensors").touch()
+    status, _, error = onebert("report", runs, "--out", tmp_path / "report")
+    assert status == 0, error
+    page = Page((tmp_path / "report" / "report.html").read_text())
+    assert page.addresses == [f"../runs%20%26%20more/{name}" for name in ("0.json", "a.safetensors", "1.json")]
+    for address in page.addresses:
+        assert (tmp_path / "report" / unquote(address)).is_file()
+    assert page.texts.count("sha256:0") == 2
+    assert {"cola, ", "rte, "} <= set(page.texts)
 
 
 def test_a_picture_is_an_xml_file_whatever_is_in_a_name():

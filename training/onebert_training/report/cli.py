@@ -22,7 +22,13 @@ def report(
     from onebert_store.command import console  # noqa: PLC0415
     from onebert_training.report.figures import draw  # noqa: PLC0415
     from onebert_training.report.page import render  # noqa: PLC0415
-    from onebert_training.report.records import load_records, missing, page_of  # noqa: PLC0415
+    from onebert_training.report.records import (  # noqa: PLC0415
+        delta_of,
+        load_records,
+        missing,
+        page_of,
+        record_files,
+    )
     from onebert_training.report.tables import choose, collect, results_markdown  # noqa: PLC0415
 
     records = load_records(runs)
@@ -39,5 +45,9 @@ def report(
             (out / f"{number:02}-{picture.name}.svg").write_text(picture.file(), encoding="utf-8")
         best = [(run, page) for results, _ in sections for run in choose(results) if (page := page_of(run, runs))]
         links = [(f"{run.data_name}, {run.metric}: {run.method}", os.path.relpath(page, out)) for run, page in best]
-        (out / "report.html").write_text(render(sections, links), encoding="utf-8")
+        files = [
+            tuple(os.path.relpath(one, out) for one in (file, delta_of(record, file)) if one)
+            for file, record in zip(record_files(runs), records, strict=True)
+        ]
+        (out / "report.html").write_text(render(sections, links, files), encoding="utf-8")
     console.out.print(f"{len(records)} runs, {len(pictures)} pictures: {out / 'report.html'}", soft_wrap=True)

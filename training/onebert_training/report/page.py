@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from html import escape
+from pathlib import PurePath
 from statistics import fmean
 from urllib.parse import quote
 
@@ -19,28 +20,51 @@ from onebert_training.report.tables import (
 )
 
 
-def render(sections: Sequence[tuple[Results, Sequence[Picture]]], evaluated: Sequence[tuple[str, str]] = ()) -> str:
+def render(
+    sections: Sequence[tuple[Results, Sequence[Picture]]],
+    evaluated: Sequence[tuple[str, str]] = (),
+    files: Sequence[Sequence[str]] = (),
+) -> str:
     """One HTML page: a section for each base.
 
     Args:
         sections: results with their pictures.
         evaluated: pages of single deltas: what each is of, and its path from this page.
+        files: of each run, by their paths from this page: the record and, where there is one, the delta.
     """
     body = "".join(_section(results, pictures) for results, pictures in sections)
-    return document("OneBERT report", f"<h1>OneBERT report</h1>{_pages(evaluated)}{body}{_made()}")
+    made_of = _made([results for results, _ in sections], files)
+    return document("OneBERT report", f"<h1>OneBERT report</h1>{_pages(evaluated)}{body}{made_of}")
 
 
 def _pages(evaluated: Sequence[tuple[str, str]]) -> str:
     """Links to the pages of the deltas to publish."""
     if not evaluated:
         return ""
-    links = "".join(f'<li><a href="{escape(quote(file))}">{escape(name)}</a></li>' for name, file in evaluated)
+    links = "".join(f"<li>{_link(file, name)}</li>" for name, file in evaluated)
     return f"<section><h2>The best deltas</h2><ul>{links}</ul></section>"
 
 
-def _made() -> str:
-    facts = "".join(f"<dt>{name}</dt><dd>{value}</dd>" for name, value in made_facts(made()))
-    return f"<section><h2>How this was made</h2><dl>{facts}</dl></section>"
+def _made(found: Iterable[Results], files: Sequence[Sequence[str]]) -> str:
+    """Everything that it takes to make the page again."""
+    runs = [run for results in found for method in results.methods for run in results.runs_of(method)]
+    data = sorted({(run.data.name, run.data.digest) for run in runs if run.data})
+    facts = made_facts(made())
+    facts += [("Data", f"{escape(name)}, <code>{escape(digest or 'no digest')}</code>") for name, digest in data]
+    listed = "".join(f"<dt>{name}</dt><dd>{value}</dd>" for name, value in facts)
+    return f"<section><h2>How this was made</h2><dl>{listed}</dl>{_files(files)}</section>"
+
+
+def _files(files: Sequence[Sequence[str]]) -> str:
+    """Links to the records, and to the deltas beside them."""
+    if not files:
+        return ""
+    links = "".join(f"<li>{', '.join(_link(path, PurePath(path).name) for path in one)}</li>" for one in files)
+    return f"<details><summary>Records and deltas</summary><ul>{links}</ul></details>"
+
+
+def _link(path: str, name: str) -> str:
+    return f'<a href="{escape(quote(path))}">{escape(name)}</a>'
 
 
 def _section(results: Results, pictures: Iterable[Picture]) -> str:

@@ -101,6 +101,21 @@ class Record(_Shown):
         return (self.validation if self.test is None else self.test)[self.metric]
 
 
+def record_files(paths: Iterable[Path]) -> list[Path]:
+    """The files that `load_records` reads, in its order.
+
+    Raises:
+        InvalidInput: no file is there.
+    """
+    files: list[Path] = []
+    for path in paths:
+        found = sorted(path.glob("*.json")) if path.is_dir() else [path]
+        if not found:
+            raise InvalidInput(f"{path.name} holds no record (.json)")
+        files += found
+    return list(dict.fromkeys(files))
+
+
 def load_records(paths: Iterable[Path]) -> list[Record]:
     """Reads records, those of a folder in the order of their names.
 
@@ -110,13 +125,7 @@ def load_records(paths: Iterable[Path]) -> list[Record]:
     Raises:
         InvalidInput: no file is there, or one is not a record; the message names it.
     """
-    files: list[Path] = []
-    for path in paths:
-        found = sorted(path.glob("*.json")) if path.is_dir() else [path]
-        if not found:
-            raise InvalidInput(f"{path.name} holds no record (.json)")
-        files += found
-    return [_read(path) for path in dict.fromkeys(files)]
+    return [_read(path) for path in record_files(paths)]
 
 
 def missing(paths: Iterable[Path]) -> list[str]:
@@ -137,6 +146,12 @@ def missing(paths: Iterable[Path]) -> list[str]:
                 is_are = "is" if lacking == 1 else "are"
                 said.append(f"{lacking} of the {len(names)} runs of {file.stem} {is_are} missing")
     return said
+
+
+def delta_of(record: Record, file: Path) -> Path | None:
+    """The delta file of a run, if it lies beside the record's file."""
+    delta = file.with_name(Path(record.out).name) if record.out else file
+    return delta if record.out and delta.is_file() else None
 
 
 def page_of(record: Record, paths: Iterable[Path]) -> Path | None:
