@@ -114,6 +114,22 @@ def test_without_options_the_score_stands_beside_the_answer_that_never_changes(e
     assert "calibration" in printed
 
 
+def test_the_head_of_the_training_stands_with_the_rows_that_it_was_measured_on(onebert, base, rows, tmp_path):
+    """Those of the split at that time, which may be a share of another one; now there are 90."""
+    made = delta_of(base, "single_label", LABELS)
+    said = {"data": {"name": "mine", "rows": {"validation": 100}}, "metric": "accuracy"}
+    training = said | {"yardsticks": {"head": {"validation": 0.25}}}
+    save(tmp_path / "x.safetensors", Delta(made.manifest.model_copy(update={"training": training}), made.tensors))
+    (tmp_path / "mine").mkdir()
+    for split in ("train", "validation"):
+        (tmp_path / "mine" / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    common = ("--data", tmp_path / "mine", "--base", tiny_base(), "--device", "cpu", "--json")
+    status, printed, error = onebert("evaluate", tmp_path / "x.safetensors", *common)
+    assert status == 0, error
+    head = {"name": "head alone, in training (validation, 100 rows)", "metrics": {"accuracy": 0.25}}
+    assert json.loads(printed)["yardsticks"][-1] == head
+
+
 def test_rows_that_it_may_have_learned_from_and_texts_that_are_cut_are_said(onebert, base, rows, tmp_path):
     made = delta_of(base, "single_label", LABELS)
     manifest = made.manifest.model_copy(update={"max_length": 5, "training": {"data": {"name": "mine"}}})

@@ -124,11 +124,16 @@ def _yardsticks(
     said: Any = manifest.training
     for key in ("yardsticks", "head", labeled.name):
         said = said.get(key) if isinstance(said, dict) else None
-    data = manifest.training.get("data")
-    same = isinstance(data, dict) and data.get("name") == labeled.source
+    recorded = manifest.training.get("data")
+    data = recorded if isinstance(recorded, dict) else {}
+    same = data.get("name") == labeled.source
     # The file names it for the metric that decided in training, and for the splits of its own data.
     if same and manifest.training.get("metric") == metric and isinstance(said, int | float) and np.isfinite(said):
-        found.append({"name": "head alone, in training", "metrics": {metric: float(said)}})
+        # The split of that time may have had other rows, such as a share that the training held out.
+        rows = data.get("rows")
+        count = rows.get(labeled.name) if isinstance(rows, dict) else None
+        where = f" ({labeled.name}, {count:,} rows)" if isinstance(count, int) else ""
+        found.append({"name": f"head alone, in training{where}", "metrics": {metric: float(said)}})
     return found
 
 
