@@ -104,14 +104,14 @@ def options_markdown(*groups: Any) -> str:
         for field, _, annotated in annotated_fields(group):
             default = "" if field.default in (None, False, MISSING) else f"`{field.default}`"
             sentence = _sentence(annotated).replace("|", r"\|")
-            lines.append(f"| `{_flag(field, annotated)}` | `{field.name}` | {default} | {sentence} |")
+            lines.append(f"| `{flag_of(field, annotated)}` | `{field.name}` | {default} | {sentence} |")
     return "\n".join(lines) + "\n"
 
 
 def fields_by_option(*groups: Any) -> dict[str, str]:
     """The name of an option as Python writes it (`lr` of `--lr`) -> its field, where the two differ."""
     named = {
-        _flag(field, annotated).removeprefix("--").replace("-", "_"): field.name
+        flag_of(field, annotated).removeprefix("--").replace("-", "_"): field.name
         for group in groups
         for field, _, annotated in annotated_fields(group)
     }
@@ -130,7 +130,7 @@ def _options(group: Any) -> Iterator[Parameter]:
         choices = [name for one in get_args(hint) if get_origin(one) is Literal and not parse for name in get_args(one)]
         sentence = escape(_sentence(annotated) + (f" One of {', '.join(choices)}." if choices else ""))
         option = typer.Option(
-            _flag(field, annotated), help=sentence, metavar=metavar, rich_help_panel=panel, parser=parse, **bounds
+            flag_of(field, annotated), help=sentence, metavar=metavar, rich_help_panel=panel, parser=parse, **bounds
         )
         kind = str | None if parse else hint
         yield Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=Annotated[kind, option])
@@ -140,7 +140,8 @@ def _is_annotated(hint: Any) -> bool:
     return get_origin(hint) is Annotated
 
 
-def _flag(field: Field[Any], annotated: tuple[Any, ...]) -> str:
+def flag_of(field: Field[Any], annotated: tuple[Any, ...]) -> str:
+    """The name of a field's option."""
     named = next((one.name for one in annotated if isinstance(one, Flag)), None)
     return named or f"--{field.name.replace('_', '-')}"
 

@@ -26,7 +26,7 @@ from onebert_training.fit.loop import Report, ignore
 from onebert_training.fit.record import make_record
 from onebert_training.fit.result import Result
 from onebert_training.fit.run import Run
-from onebert_training.fit.settings import Settings
+from onebert_training.fit.settings import Settings, refuse_steps
 from onebert_training.interop.folders import check_free
 from onebert_training.interop.merged import merge, write_checkpoint
 from onebert_training.methods.grammar import AUTO, HEAD
@@ -135,6 +135,7 @@ def prepare(
         OneBertError: a name, an option, the data or the base is refused; nothing is written.
     """
     check_name(task)
+    refuse_steps(settings)
     if out is not None:
         _check_out(out)
     if out is not None and isinstance(data, str) and is_read(out, [Path(data)]):

@@ -66,6 +66,12 @@ def train_arguments(folder, out, *more):
     ]
 
 
+def head_arguments(folder, out, *more):
+    """The exact head takes no option of steps."""
+    asked = ("--method", "head", "--base", tiny_base(), "--out", out, "--device", "cpu")
+    return ["train", "--task", "tone", "--data", folder, *asked, *more]
+
+
 def test_train_prints_a_record_that_the_file_and_evaluate_confirm(onebert, folder, tmp_path):
     out = tmp_path / "tone.safetensors"
     status, printed, progress = onebert(
@@ -228,7 +234,7 @@ def test_few_rows_are_all_trained_on_and_folds_give_the_scores(onebert, folder, 
     assert onebert("report", tmp_path / "record.json", "--out", tmp_path / "report")[0] == 0
     status, printed, _ = onebert(*train_arguments(data, out))
     assert re.search(r"5 folds +accuracy \d", printed)
-    status, printed, progress = onebert(*train_arguments(data, out, "--method", "head", "--json"))
+    status, printed, progress = onebert(*head_arguments(data, out, "--json"))
     assert status == 0, progress
     assert json.loads(printed)["validation"]["accuracy"] == head  # the yardstick's five folds are its own
 
@@ -287,35 +293,53 @@ def test_auto_chooses_says_what_was_compared_and_trains_that(onebert, folder, tm
 
 
 def test_the_head_alone_is_one_command_and_no_step(onebert, folder, tmp_path):
-    out, alone = tmp_path / "tone.safetensors", ("--method", "head")
-    status, printed, progress = onebert(*train_arguments(folder, out, *alone))
+    out = tmp_path / "tone.safetensors"
+    status, printed, progress = onebert(*head_arguments(folder, out))
     assert status == 0, progress
     assert f"next: onebert push {out} --task tone; it is the head alone, on the frozen base" in printed
     assert "none: the head is exact" in printed
     assert "tokens/s" not in printed
     first = out.read_bytes()
-    record = json.loads(onebert(*train_arguments(folder, out, *alone, "--json"))[1])
+    record = json.loads(onebert(*head_arguments(folder, out, "--json"))[1])
     assert out.read_bytes() == first
     assert (record["steps"], record["delta_parameters"], record["history"]) == (0, 0, [])
     assert record["test"] == record["yardsticks"]["head"]["test"]
+    strength = record["yardsticks"]["head"]["strength"]
+    training = load(out).manifest.training
+    assert record["strength"] == training["strength"] == strength
+    never = {"learning_rate", "head_learning_rate", "batch_size", "epochs", "dropout", "steps", "best_step"}
+    assert not never & (training.keys() | record["settings"].keys())
+    for command in ("inspect", "card"):
+        status, printed, error = onebert(command, out)
+        assert status == 0, error
+        assert re.search(rf"strength\W+{strength:g}\b", printed)
+        assert "batch size" not in printed
     measured = json.loads(
         onebert("evaluate", out, "--data", folder, "--base", tiny_base(), "--device", "cpu", "--json")[1]
     )
     assert measured["metrics"] == record["test"]
 
 
+def test_options_of_steps_are_refused_beside_the_exact_head(onebert, folder, tmp_path):
+    asked = ("--epochs", "3", "--lr", "0.1", "--head-lr", "same", "--batch-size", "8", "--seed", "1")
+    status, printed, error = onebert(*head_arguments(folder, tmp_path / "tone.safetensors", *asked))
+    assert (status, printed) == (1, "")
+    said = "--method head is found exactly, without a step: leave out --epochs, --batch-size, --lr, --head-lr"
+    assert error == f"error: {said}\n"
+
+
 def test_the_head_alone_has_all_rows_of_one_file_and_one_score(onebert, tmp_path):
     rows = "".join(f"the parcel was {('good', 'bad')[i % 2]} {i},{('praise', 'blame')[i % 2]}\n" for i in range(300))
     (tmp_path / "tone.csv").write_text(f"text,label\n{rows}")
     out = tmp_path / "tone.safetensors"
-    status, printed, progress = onebert(*train_arguments(tmp_path / "tone.csv", out, "--method", "head"))
+    status, printed, progress = onebert(*head_arguments(tmp_path / "tone.csv", out))
     assert status == 0, progress
     assert "held out" not in progress
     assert "note: no validation split: all 300 training rows are fitted on" in progress
     (score,) = re.findall(r"an exact head alone on the frozen base: accuracy ([\d.]+) in 5 folds", progress)
     assert re.search(rf"^5 folds +accuracy {score}", printed, re.MULTILINE)
     assert "is replaced" not in progress
-    _, _, progress = onebert(*train_arguments(tmp_path / "tone.csv", out, "--method", "head"))
+    _, _, progress = onebert(*head_arguments(tmp_path / "tone.csv", out))
     assert f"note: {out} is there, and is replaced when the training is done" in progress
 
 

@@ -122,6 +122,8 @@ def test_the_head_alone_is_kept_where_training_comes_to_nothing(base, data):
     kept = train_kept(run_of(base, data, learning_rate=1e-9, max_steps=1))
     assert kept.facts["kept"] == "alone"
     assert kept.run.method.text == "head"
+    strengths = (kept.result.strength, kept.result.delta.manifest.training["strength"])
+    assert strengths == (kept.run.yardsticks.head.strength,) * 2
     assert set(kept.result.delta.tensors) == {HEAD_WEIGHT, HEAD_BIAS}
     assert kept.result.delta.manifest.method == "head"
     assert kept.result.validation == kept.run.yardsticks.exact.scores["validation"]

@@ -162,6 +162,16 @@ def test_a_record_without_a_rate_of_the_head_had_one_rate():
     assert shown == ["learning_rate 0.001, head_learning_rate same", "learning_rate 0.001, head_learning_rate 0.003"]
 
 
+def test_an_exact_head_has_a_strength_and_no_settings_of_steps():
+    head = {"learning_rate": None, "settings": {"method": "head", "seed": 0, "train_rows": None}}
+    found = results(
+        make(), make("head", strength=0.3) | head, make("head", seed=1, strength=1.0, history=history()) | head
+    )
+    page = Page(render([(one, draw(one)) for one in found]))
+    assert "strength 0.3 to 1 (2 seeds)" in page.texts
+    assert "lr 0.001 (1 seed)" in page.texts
+
+
 def test_of_an_error_the_lowest_is_best_and_stays_in_its_unit():
     (found,) = results(
         make(lr=1e-4, metric="mae", validation=0.2, score=0.25), make(lr=1e-3, metric="mae", validation=0.1, score=0.15)

@@ -173,7 +173,7 @@ class Active:
             return
         state.values = run.with_head(state.values, solved.head)
         state.keep(solved.answers.loss, solved.answers.scores, solved.verdict)
-        state.folds = solved.answers.folds
+        state.folds, state.strength = solved.answers.folds, solved.head.strength
         state.seconds = time.perf_counter() - started
 
     @property

@@ -12,7 +12,7 @@ from onebert_store.file.changes import changes
 from onebert_store.file.delta import DELTA, OUTPUT_SCALE, SCALE
 from onebert_training.fit.result import Result, to_arrays
 from onebert_training.fit.run import Run
-from onebert_training.fit.settings import REVISION
+from onebert_training.fit.settings import OF_STEPS, REVISION
 from onebert_training.heads.yardsticks import Yardsticks
 
 
@@ -50,17 +50,13 @@ def make_record(
         "delta_parameters": run.delta_parameters,
         "head_parameters": run.head_parameters,
         "percent": round(run.percent, 4),
-        "learning_rate": run.learning_rate,
-        "head_learning_rate": run.head_learning_rate,
+        "learning_rate": None if run.plan.exact else run.learning_rate,
+        "head_learning_rate": None if run.plan.exact else run.head_learning_rate,
+        "strength": result.strength,
         "start": run.start,
         "contrastive": run.contrastive,
         "seed": run.settings.seed,
-        "settings": {
-            **asdict(run.settings),
-            "epochs": run.schedule.epochs,
-            "pooling": run.pooling,
-            "train_rows": train_rows,
-        },
+        "settings": _settings(run) | {"train_rows": train_rows},
         "data": {"name": run.data.name, "digest": run.data.digest},
         "experiment": experiment,
         "fingerprint": run.fingerprint,
@@ -85,6 +81,12 @@ def make_record(
         "change": changed_vectors(run.base, to_arrays(result.differences)),
         "digest": result.delta.digest if result.delta else None,
     }
+
+
+def _settings(run: Run) -> dict[str, Any]:
+    """The settings with what a default was; of an exact head without those of steps."""
+    said = {**asdict(run.settings), "epochs": run.schedule.epochs, "pooling": run.pooling}
+    return {name: value for name, value in said.items() if not (run.plan.exact and name in OF_STEPS)}
 
 
 def _losses(run: Run, result: Result, yardsticks: Yardsticks | None) -> list[str]:

@@ -38,6 +38,7 @@ class Result:
         test, train: metrics of these splits; None where there is no such split, it was not asked for, or the run held
             rows out.
         folds: how many folds `validation` is of; 0 where it is of a validation split.
+        strength: of an exact head; None of what was trained by steps.
         held_out: the logits of the training rows that the run held out (`Run.held_out`); of one with folds, those that
             its folds held out, which is every row.
         verdict: doubts about the scores of the test split, or of validation where there is no test split.
@@ -62,6 +63,7 @@ class Result:
     seconds: float
     tokens_per_second: float
     folds: int = 0
+    strength: float | None = None
 
     def with_provenance(self, facts: Mapping[str, Any]) -> "Result":
         """The same result, whose delta says more about its training."""
@@ -108,6 +110,7 @@ def finish(run: Run, state: State, resumed_at: int) -> Result:
         seconds=state.seconds + time.perf_counter() - started,
         tokens_per_second=state.tokens_per_second,
         folds=state.folds,
+        strength=_strength(run, state),
     )
 
 
@@ -117,6 +120,17 @@ def _verdict(run: Run, state: State, model: Model, tested: Measurement | None) -
     measured = next((name for name in ("test", "validation") if name in run.data.splits), None)
     unseen = unseen_labels(run, model, measured) if measured else ()
     return replace(verdict, warnings=(*unseen, *verdict.warnings))
+
+
+def _strength(run: Run, state: State) -> float | None:
+    """The strength of an exact head: of the one that was found, or of the yardstick that a contest has kept."""
+    head = run.yardsticks.head if run.plan.exact and state.strength is None else None
+    return state.strength if head is None else head.strength
+
+
+def _steps(run: Run, state: State) -> dict[str, float]:
+    epochs = round(state.step / run.schedule.steps_per_epoch, 3)
+    return {"epochs": epochs, "steps": state.step, "best_step": state.kept_step}
 
 
 def make_delta(run: Run, state: State, tensors: Mapping[str, Tensor], test: Mapping[str, float] | None) -> Delta:
@@ -133,9 +147,7 @@ def make_delta(run: Run, state: State, tensors: Mapping[str, Tensor], test: Mapp
     """
     training = {
         **run.provenance(),
-        "epochs": round(state.step / run.schedule.steps_per_epoch, 3),
-        "steps": state.step,
-        "best_step": state.kept_step,
+        **({"strength": _strength(run, state)} if run.plan.exact else _steps(run, state)),
         **({"validation": state.validation} if state.validation else {}),
         **({"folds": state.folds} if state.folds else {}),
         **({"test": test} if test is not None else {}),

@@ -223,7 +223,6 @@ class Run:
 
     def provenance(self) -> dict[str, Any]:
         """What the manifest says about the training, as far as it is known before the first step."""
-        config = self.base.config
         return {
             "task": self.task,
             "data": {
@@ -233,9 +232,7 @@ class Run:
                 **({"pairs": True} if self.data.has_pairs else {}),
             },
             "seed": self.settings.seed,
-            "learning_rate": self.learning_rate,
-            "head_learning_rate": self.head_learning_rate,
-            "batch_size": self.settings.batch_size,
+            **({} if self.plan.exact else self._of_steps()),
             **({"class_weight": self.settings.class_weight} if self.settings.class_weight else {}),
             **({"start": self.start} if self.start else {}),
             **({"contrastive": True} if self.contrastive else {}),
@@ -245,9 +242,18 @@ class Run:
                 "head": self.head_parameters,
                 "percent": round(self.percent, 4),
             },
-            "dropout": {"hidden": config.hidden_dropout, "attention": config.attention_dropout},
             "dtype": str(self.base.dtype).removeprefix("torch."),
             "onebert": version("onebert"),
+        }
+
+    def _of_steps(self) -> dict[str, Any]:
+        """What only a run that takes steps has."""
+        config = self.base.config
+        return {
+            "learning_rate": self.learning_rate,
+            "head_learning_rate": self.head_learning_rate,
+            "batch_size": self.settings.batch_size,
+            "dropout": {"hidden": config.hidden_dropout, "attention": config.attention_dropout},
         }
 
     def init_values(self) -> dict[str, Tensor]:

@@ -9,8 +9,8 @@ from typing_extensions import Doc
 
 from onebert_store.errors import InvalidSettings
 from onebert_store.file.manifest import Pooling
-from onebert_training.methods.grammar import AUTO
-from onebert_training.options import METHOD, STEPS, Flag, Parser
+from onebert_training.methods.grammar import AUTO, HEAD
+from onebert_training.options import METHOD, STEPS, Flag, Parser, annotated_fields, flag_of
 
 MAX_SEED = 2**31 - 1
 # Counts changes of what equal settings train: no run goes on from what earlier steps made, and no report mixes both.
@@ -135,3 +135,26 @@ class Settings:
             raise InvalidSettings("--time-budget is a number of seconds above 0")
         if self.time_budget is not None and self.method != AUTO:
             raise InvalidSettings(f"--time-budget is for --method {AUTO}, which chooses a method")
+
+
+# What an exact head reads of the settings of steps: the metric chooses its strength, the seed names the run.
+_OF_EVERY_METHOD = ("seed", "metric", "measure_train")
+OF_STEPS = {
+    field.name: flag_of(field, annotated)
+    for field, _, annotated in annotated_fields(Settings)
+    if STEPS in annotated and field.name not in _OF_EVERY_METHOD
+}
+"""Settings of steps, which an exact head has not -> their options."""
+
+
+def refuse_steps(settings: Settings) -> None:
+    """Refuses what is asked of the steps of an exact head, which takes none.
+
+    Raises:
+        InvalidSettings: a setting of steps is not the default.
+    """
+    usual = Settings()
+    if settings.method == HEAD and (
+        asked := [flag for name, flag in OF_STEPS.items() if getattr(settings, name) != getattr(usual, name)]
+    ):
+        raise InvalidSettings(f"--method {HEAD} is found exactly, without a step: leave out {', '.join(asked)}")

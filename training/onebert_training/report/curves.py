@@ -56,7 +56,8 @@ def _panels(column: Column, trials: Mapping[str, Trial]) -> list[Panel]:
     for method, trial in trials.items():
         for label, _ in drawn:
             kept = [run.best_step for run in _with_history(trial)]
-            title = f"{short(method)}, lr {trial.runs[0].learning_rate:g}"
+            rate = trial.runs[0].learning_rate
+            title = short(method) if rate is None else f"{short(method)}, lr {rate:g}"
             if any(traces[method, label]):
                 panels.append(draw_seeds(traces[method, label], kept, epochs, heights[label], title, label))
     return panels

@@ -132,7 +132,7 @@ def _chosen(results: Results) -> str:
         for column in results.columns:
             trial = results.best.get((method, column))
             seeds = f" ({len(trial.runs)} seed{'s' * (len(trial.runs) > 1)})" if trial else ""
-            row.append(td(_settings(trial, names) + seeds if trial else "–"))
+            row.append(td(_found(trial, names) + seeds if trial else "–"))
         rows.append(row)
     return table([("method", ""), *headings(results)], rows, f"settings on {results.base}")
 
@@ -147,7 +147,7 @@ def _all_tried(results: Results) -> str:
         found: dict[str, dict[object, Trial]] = {}
         for column in results.columns:
             for trial in results.tried.get((method, column), ()):
-                found.setdefault(_settings(trial, names), {})[column] = trial
+                found.setdefault(_settings(trial, names) or "–", {})[column] = trial
         for text, by_column in found.items():
             trials = [by_column.get(column) for column in results.columns]
             rows.append([th(method), td(text), *(td(format_trial(trial) if trial else "–") for trial in trials)])
@@ -158,6 +158,12 @@ def _all_tried(results: Results) -> str:
 
 def _settings(trial: Trial, names: Sequence[str]) -> str:
     return format_configuration(trial.configuration, names).replace("learning_rate ", "lr ")
+
+
+def _found(trial: Trial, names: Sequence[str]) -> str:
+    """The settings, and the strength that an exact head was found with."""
+    strengths = " to ".join(f"{one:g}" for one in dict.fromkeys(trial.strengths[:1] + trial.strengths[-1:]))
+    return ", ".join(filter(None, (_settings(trial, names), f"strength {strengths}" * bool(strengths))))
 
 
 def _range(numbers: Sequence[int]) -> str:

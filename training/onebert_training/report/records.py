@@ -65,8 +65,9 @@ class Record(_Shown):
     delta_parameters: Count
     head_parameters: Count = 0
     percent: float
-    learning_rate: float
+    learning_rate: float | None
     head_learning_rate: float | None = None
+    strength: float | None = None
     seed: int
     file_bytes: Count | None = None
     seconds: float | None = None

@@ -60,6 +60,11 @@ class Trial:
         return [scaled(self.column, run.score) for run in self.runs]
 
     @property
+    def strengths(self) -> list[float]:
+        """The different strengths of exact heads, rising; of what was trained by steps none."""
+        return sorted({run.strength for run in self.runs if run.strength is not None})
+
+    @property
     def gaps(self) -> list[float]:
         """Generalization gaps: how much better the training rows score than the measured ones."""
         scores = [(run.train[run.metric], run.score) for run in self.runs if run.train is not None]
@@ -159,9 +164,11 @@ def format_trial(trial: Trial) -> str:
 
 
 def format_configuration(configuration: Mapping[str, object], names: Sequence[str]) -> str:
-    """`learning_rate 0.0005, batch_size 8`."""
+    """`learning_rate 0.0005, batch_size 8`; nothing of what the configuration has not."""
     return ", ".join(
-        f"{name} {f'{value:g}' if isinstance(value := configuration.get(name), float) else value}" for name in names
+        f"{name} {f'{value:g}' if isinstance(value := configuration[name], float) else value}"
+        for name in names
+        if name in configuration
     )
 
 
@@ -290,6 +297,8 @@ def _mixed(records: Sequence[Record]) -> tuple[str, ...]:
 
 def _configuration(record: Record, names: Sequence[str]) -> dict[str, object]:
     """The settings of these names; a record that is older than a setting was made as if it were not set."""
+    if record.strength is not None:  # an exact head, which has no settings of steps
+        return {"dtype": record.dtype, **{name: record.settings[name] for name in names if name in record.settings}}
     # Records that name no rate of the head are of runs that had one rate for everything.
     own = record.head_learning_rate not in (None, record.learning_rate)
     rates = {
