@@ -97,10 +97,12 @@ class ResultTable:
 
 
 def _owed(result: "TaskResult", asked: Asked) -> str:
-    """The words that matter most to an answer, with their effects."""
+    """The words that matter most to an answer, with their effects; of a pair those of the second text say so."""
     halves = _halves(asked)
     words = sorted(result.explanation.words if result.explanation else (), key=lambda one: -abs(one.effect))
-    return ", ".join(f"{shown(halves[one.field][one.start : one.end])} {one.effect:+.3f}" for one in words[:OWED])
+    said = ((halves[one.field][one.start : one.end], one) for one in words[:OWED])
+    of = {"text_pair": " (second text)"}
+    return ", ".join(f"{shown(word)}{of.get(one.field, '')} {one.effect:+z.3f}" for word, one in said)
 
 
 def _said(value: Any) -> str:

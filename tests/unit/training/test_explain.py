@@ -79,6 +79,46 @@ def test_words_and_parts_of_one_text(made):
     assert "removed" not in facts(explain, file, TEXT)
 
 
+def test_words_of_a_pair_say_their_text_and_those_left_out_are_counted(made):
+    file, _ = made()
+    printed = run(explain, file, TEXT, f"{TEXT} now and then").stdout
+    rows = [line.split()[:2] for line in printed.splitlines()]
+    found = [row for row in rows if row and row[0] in ("first", "second")]
+    assert len(found) == 12
+    assert {which for which, _ in found} == {"first", "second"}
+    words = {"first": TEXT.split(), "second": [*TEXT.split(), "now", "and", "then"]}
+    assert all(word in words[which] for which, word in found)
+    assert "and 3 more, which --json has\n" in printed
+    alone = run(explain, file, TEXT).stdout
+    assert "first" not in alone
+    assert "more, which" not in alone
+
+
+def test_of_a_single_word_a_line_stands_in_place_of_an_empty_table(made):
+    file, _ = made()
+    said = "can be left out: of what was read nothing would be left\n"
+    printed = run(explain, file, "late").stdout
+    assert f"no word of the text {said}" in printed
+    assert "gradient" not in printed
+    assert facts(explain, file, "late")["explanations"][0]["words"] == []
+    of_pair = run(explain, file, "late order", "late").stdout
+    assert f"no word of the second text {said}" in of_pair
+    assert of_pair.count("first") == 2
+
+
+def test_what_rounds_to_nothing_has_no_minus(tmp_path):
+    """A head that hardly reads its text: all effects are about nothing, of either sign."""
+    spec = load_base(str(tiny_base())).spec
+    tensors = far_delta(spec, "bitfit", "mean", 2, 6)
+    tensors["head.weight"] = tensors["head.weight"] * np.float32(1e-7)
+    save(tmp_path / "a.safetensors", Delta(parse_manifest(manifest_for(spec, "mean", 2)), tensors))
+    effects = [one["effect"] for one in facts(explain, tmp_path / "a.safetensors", TEXT)["explanations"][1]["words"]]
+    assert min(effects) < 0
+    printed = run(explain, tmp_path / "a.safetensors", TEXT).stdout
+    assert "+0.0000" in printed
+    assert "-0.0000" not in printed
+
+
 def test_how_much_of_a_long_text_is_explained_is_said(made):
     """The special tokens stand around the words, of which each is a token."""
     window = {"tokens": 8, "overlap": 2, "reduction": "mean"}

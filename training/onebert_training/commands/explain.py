@@ -1,6 +1,6 @@
 """What `onebert explain` does: which words an answer is owed to, and which layers and symbols of a delta."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +15,7 @@ from onebert_encoder.answering.scores import tempered
 from onebert_encoder.base.base import Base
 from onebert_encoder.explaining.layers import Removed, RemovedRows, removals
 from onebert_encoder.explaining.texts import TextExplainer
+from onebert_encoder.explaining.words import Explanation
 from onebert_encoder.maths.fold import to_tensors
 from onebert_encoder.text.tokens import Text, Tokens
 from onebert_store.command import console
@@ -88,15 +89,36 @@ def explain_text(
         decision = loaded.delta.manifest.decision
         server = "; a server reads all, in windows" if decision and decision.window else ""
         console.out.print(f"{read} of {tokens} tokens were read, and are what this is about{server}", soft_wrap=True)
-    table = console.table("word", "score less without it", "gradient × input")
-    both = sorted(zip(*(one.words for one in ways), strict=True), key=lambda pair: -abs(pair[0].effect))
-    for left, gradient in both[:_SHOWN]:
-        table.add_row(
-            shown(halves[left.field][left.start : left.end]), f"{left.effect:+.4f}", f"{gradient.effect:+.4f}"
-        )
-    console.out.print(table)
+    _show_words(halves, *ways)
     if layers:
         _show_removed(record["removed"], {"score": "score less without it"})
+
+
+def _show_words(halves: Mapping[str, str], occlusion: Explanation, gradient: Explanation) -> None:
+    """A table of words, those that matter most first; of a pair with the text that each is from."""
+    both = sorted(zip(occlusion.words, gradient.words, strict=True), key=lambda pair: -abs(pair[0].effect))
+    which = {"text": ["first"], "text_pair": ["second"]} if len(halves) > 1 else {"text": []}
+    for field in halves.keys() - {left.field for left, _ in both}:
+        name = " ".join(["the", *which[field], "text"])
+        said = f"no word of {name} can be left out: of what was read nothing would be left"
+        console.out.print(said, soft_wrap=True)
+    if not both:
+        return
+    table = console.table(*["text"] * (len(halves) > 1), "word", "score less without it", "gradient × input")
+    for left, inner in both[:_SHOWN]:
+        word = shown(halves[left.field][left.start : left.end])
+        table.add_row(*which[left.field], word, _signed(left.effect), _signed(inner.effect))
+    console.out.print(table)
+    _say_more(len(both) - _SHOWN)
+
+
+def _signed(effect: float) -> str:
+    return f"{effect:+z.4f}"  # what rounds to nothing has no minus
+
+
+def _say_more(count: int) -> None:
+    if count > 0:
+        console.out.print(f"and {count:,} more, which --json has", soft_wrap=True)
 
 
 def _removed_for_text(loaded: Loaded, text: Text, whole: Prediction) -> list[dict[str, Any]]:
@@ -203,5 +225,6 @@ def _show_removed(parts: Sequence[dict[str, Any]], columns: dict[str, str]) -> N
     table = console.table("without", *columns.values())
     order = sorted(parts, key=lambda part: (part["kind"] != "base", -abs(part[first])))
     for part in order[: 1 + _SHOWN]:
-        table.add_row(_named(part), *(f"{part[name]:+.4f}" for name in columns))
+        table.add_row(_named(part), *(_signed(part[name]) for name in columns))
     console.out.print(table)
+    _say_more(len(order) - 1 - _SHOWN)
