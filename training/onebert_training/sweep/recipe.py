@@ -58,7 +58,7 @@ class Recipe(BaseModel):
     `settings`, `grid`, one of `group`, then `task` of the run's data. Lists multiply.
 
     Attributes:
-        paper: the paper, and the table or figure of it that the recipe repeats.
+        paper: the paper, and the table or figure of it that the recipe repeats; for readers only.
         bases: the bases that the paper used; for readers only.
         settings: one value for every run.
         grid: lists of values.
@@ -70,7 +70,7 @@ class Recipe(BaseModel):
     model_config = STRICT
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
-    paper: str
+    paper: str | None = None
     description: str
     bases: list[str] = []
     validation_share: Annotated[float, Field(gt=0, lt=1)] | None = None
