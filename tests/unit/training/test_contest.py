@@ -119,11 +119,12 @@ def test_a_run_that_is_no_longer_finite_is_said_although_the_head_is(base, data)
 
 
 def test_the_head_alone_is_kept_where_training_comes_to_nothing(base, data):
-    kept = train_kept(run_of(base, data, learning_rate=1e-9, max_steps=1))
+    run = run_of(base, data, learning_rate=1e-9, max_steps=1)
+    kept = train_kept(run)
     assert kept.facts["kept"] == "alone"
     assert kept.run.method.text == "head"
     strengths = (kept.result.strength, kept.result.delta.manifest.training["strength"])
-    assert strengths == (kept.run.yardsticks.head.strength,) * 2
+    assert strengths == (run.yardsticks.head.strength,) * 2
     assert set(kept.result.delta.tensors) == {HEAD_WEIGHT, HEAD_BIAS}
     assert kept.result.delta.manifest.method == "head"
     assert kept.result.validation == kept.run.yardsticks.exact.scores["validation"]

@@ -206,6 +206,7 @@ def _alone(run: Run, head: ExactHead) -> Active:
     """The exact head as a run that is done."""
     alone = Run(run.inputs, replace(run.settings, method="head"), run.task)
     state = State(alone.with_head(alone.init_values(), head))
+    state.strength = head.strength
     measured = alone.evaluate(alone.model(state.averaged), "validation")
     state.keep(measured.loss, measured.scores, alone.judge(measured), measured)
     return Active(alone, state, None)

@@ -110,7 +110,7 @@ def finish(run: Run, state: State, resumed_at: int) -> Result:
         seconds=state.seconds + time.perf_counter() - started,
         tokens_per_second=state.tokens_per_second,
         folds=state.folds,
-        strength=_strength(run, state),
+        strength=state.strength,
     )
 
 
@@ -120,12 +120,6 @@ def _verdict(run: Run, state: State, model: Model, tested: Measurement | None) -
     measured = next((name for name in ("test", "validation") if name in run.data.splits), None)
     unseen = unseen_labels(run, model, measured) if measured else ()
     return replace(verdict, warnings=(*unseen, *verdict.warnings))
-
-
-def _strength(run: Run, state: State) -> float | None:
-    """The strength of an exact head: of the one that was found, or of the yardstick that a contest has kept."""
-    head = run.yardsticks.head if run.plan.exact and state.strength is None else None
-    return state.strength if head is None else head.strength
 
 
 def _steps(run: Run, state: State) -> dict[str, float]:
@@ -147,7 +141,7 @@ def make_delta(run: Run, state: State, tensors: Mapping[str, Tensor], test: Mapp
     """
     training = {
         **run.provenance(),
-        **({"strength": _strength(run, state)} if run.plan.exact else _steps(run, state)),
+        **({"strength": state.strength} if run.plan.exact else _steps(run, state)),
         **({"validation": state.validation} if state.validation else {}),
         **({"folds": state.folds} if state.folds else {}),
         **({"test": test} if test is not None else {}),

@@ -28,7 +28,7 @@ class State:
         warnings, useful: the verdict on that evaluation.
         measured: that evaluation itself, on the validation split, where this process made it; no checkpoint has it.
         folds: how many folds of the training rows `validation` is of; 0 where it is of the validation split.
-        strength: of an exact head that was found here.
+        strength: of an exact head; None of what takes steps.
         stale: number of evaluations since the metric or the loss last got better.
         losses: sum and number of the training losses since the last evaluation.
         history: one entry per evaluation.
