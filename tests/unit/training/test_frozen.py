@@ -99,6 +99,7 @@ def test_the_head_alone_is_the_yardstick_that_was_printed(base, data, validates)
     result = train(run)
     assert result.delta.tensors[HEAD_WEIGHT].tolist() == run.yardsticks.head.weight.tolist()
     assert result.validation == run.yardsticks.exact.scores["validation"]
+    assert result.seconds > run.yardsticks.seconds > 0  # the time that it took is that of finding it
 
 
 def test_rows_that_were_held_out_are_fitted_on_and_cross_validated(base, data):

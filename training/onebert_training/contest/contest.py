@@ -218,7 +218,9 @@ def _preferred(candidates: Mapping[str, Active]) -> str:
     What was trained for a tenth of the steps, and a head whose strength these rows have chosen, are ahead by luck as
     easily as an early evaluation is (docs/decisions/0053-keeping-the-last.md).
     """
+    run = candidates["fresh"].run
     answers = {name: kept_measurement(one.run, one.state) for name, one in candidates.items()}
-    leads = {name: lead_of(candidates["fresh"].run, one, answers["fresh"]) for name, one in answers.items()}
+    fresh = answers.pop("fresh")
+    leads = {name: lead_of(run, one, fresh) for name, one in answers.items()}
     ahead = [name for name, (lead, error) in leads.items() if lead > error]
     return max(ahead, key=lambda name: leads[name][0], default="fresh")

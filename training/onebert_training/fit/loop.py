@@ -174,7 +174,8 @@ class Active:
         state.values = run.with_head(state.values, solved.head)
         state.keep(solved.answers.loss, solved.answers.scores, solved.verdict)
         state.folds, state.strength = solved.answers.folds, solved.head.strength
-        state.seconds = time.perf_counter() - started
+        # The head was found, and its time spent, when it was measured as a yardstick.
+        state.seconds = run.yardsticks.seconds + time.perf_counter() - started
 
     @property
     def is_done(self) -> bool:
