@@ -222,11 +222,15 @@ class _Facts:
             if isinstance(found, dict):
                 yield words, {key: value for key, value in found.items() if _is_number(value)}
 
-    def is_calibrated(self) -> bool:
-        """Whether there is a temperature, or a calibration has found that none is better than that of the file."""
+    def of_calibration(self) -> Iterator[str]:
+        """What is to be known of probabilities without a temperature."""
         decision, said = self.manifest.decision, self.calibration.get("temperature")
-        fitted = isinstance(said, dict) and said.get("calibrated") is True
-        return fitted or (decision is not None and decision.temperature is not None)
+        if self.manifest.task_type == "regression" or (decision is not None and decision.temperature is not None):
+            return
+        if isinstance(said, dict) and said.get("calibrated") is True:
+            yield "Its probabilities are uncorrected: on the rows of its calibration no temperature was better."
+        else:
+            yield "Nothing in the file says that its probabilities are calibrated."
 
     def limitations(self) -> Iterator[str]:
         """What a user should know, as far as the file says it."""
@@ -236,8 +240,7 @@ class _Facts:
             yield f"Of a text of over {manifest.max_length} tokens the end is not read, unless windows are asked for."
         if manifest.task_type in ("single_label", "token") and (decision is None or decision.abstain is None):
             yield "It answers one of its labels, also to texts that none of them fits."
-        if manifest.task_type != "regression" and not self.is_calibrated():
-            yield "Nothing in the file says that its probabilities are calibrated."
+        yield from self.of_calibration()
         if not any(self.scores(split) for split in _SPLITS):
             yield "The file holds no scores."
         warnings = self.training.get("warnings")

@@ -1,6 +1,7 @@
 """What the models of a manifest share: strictness, and fields that several of them have."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
@@ -17,8 +18,12 @@ _FAULTS: Mapping[str, str] = {
 }
 
 
+@lru_cache(maxsize=2**16)
 def line_fault(text: str) -> str | None:
-    """What is wrong with a text that no manifest holds as a `Line`, for behind its name; None of one that it holds."""
+    """What is wrong with a text that no manifest holds as a `Line`, for behind its name; None of one that it holds.
+
+    The answers are kept, since the cells of millions of rows name the same few labels.
+    """
     try:
         _LINE.validate_python(text)
     except ValidationError as error:

@@ -68,7 +68,7 @@ _Reader = Callable[[File, str | None, ExitStack], Records]
 
 
 def extension_of(name: str) -> str:
-    """The ending of a file's name that says how it is read; empty where the name has no known ending."""
+    """The ending of a file's name that says how its table is read; empty where the name has no known ending."""
     return next((extension for extension in READERS if name.lower().endswith(extension)), "")
 
 

@@ -176,6 +176,13 @@ def test_rows_that_it_was_calibrated_on_are_said(onebert, base, rows, tmp_path):
         said = [one for one in json.loads(printed)["warnings"] if "calibrated on" in one]
         assert len(said) == (says is not None)
         assert says is None or says in said[0]
+    # The split of a folder is the same rows when its file is named.
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "validation.jsonl").write_text("".join(lines))
+    assert onebert("calibrate", tmp_path / "tone.safetensors", *asked, *common, tmp_path / "c")[0] == 0
+    calibrated, file = tmp_path / "tone-calibrated.safetensors", tmp_path / "c" / "validation.jsonl"
+    _, printed, _ = onebert("evaluate", calibrated, *common, file)
+    assert any("calibrated on these very rows" in one for one in json.loads(printed)["warnings"])
 
 
 def test_what_a_file_decides_by_is_said_with_the_share_that_is_answered(evaluate, base, rows, tmp_path):

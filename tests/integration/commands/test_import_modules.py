@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 from sentence_transformers import SentenceTransformer
 
 from bases import manifest_for, tiny_base
@@ -101,6 +101,17 @@ def changed(folder, name, **values):
     path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
 
 
+def listed(folder, place, path):
+    modules = json.loads((folder / "modules.json").read_text())
+    modules[place]["path"] = path
+    (folder / "modules.json").write_text(json.dumps(modules))
+
+
+def weighed(folder, **tensors):
+    path = folder / "2_Dense" / "model.safetensors"
+    save_file(load_file(path) | {f"linear.{name}": one for name, one in tensors.items()}, path)
+
+
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
@@ -108,6 +119,16 @@ def changed(folder, name, **values):
         (lambda f: (f / "modules.json").write_text("[1]"), "has no classifier: its modules are none"),
         (lambda f: (f / "modules.json").write_text("{"), "modules.json of tone cannot be read"),
         (lambda f: (f / "2_Dense" / "model.safetensors").unlink(), "imported: it has no model.safetensors"),
+        (lambda f: listed(f, 1, ".."), "a path leads out of the folder"),
+        (lambda f: listed(f, 2, ""), "a path leads out of the folder"),
+        (lambda f: (f / "1_Pooling" / "config.json").write_text("[]"), "config.json of 1_Pooling is not a JSON object"),
+        (lambda f: (f / "2_Dense" / "config.json").write_text("[]"), "config.json of 2_Dense is not a JSON object"),
+        (lambda f: weighed(f, bias=np.zeros((), "f")), "the weight and the bias of 2_Dense do not fit together"),
+        (
+            lambda f: weighed(f, weight=np.zeros(64, np.float32)),
+            "the weight and the bias of 2_Dense do not fit together",
+        ),
+        (lambda f: changed(f, "1_Pooling/config.json", pooling_mode_mean_tokens=False), "and not nothing"),
         (lambda f: changed(f, "1_Pooling/config.json", pooling_mode_max_tokens=True), "mean_tokens and max_tokens"),
         (lambda f: changed(f, "2_Dense/config.json", activation_function="torch.nn.GELU"), "cannot hold the layer"),
     ],

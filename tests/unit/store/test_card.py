@@ -138,6 +138,7 @@ def test_a_calibration_is_a_section_with_its_target_and_intervals():
     assert " / rows / 120 / " in cells
     # The temperature was looked for, and the one that there is kept.
     assert "probabilities are calibrated" not in cells
+    assert "on the rows of its calibration no temperature was better" in cells
     for said in ({**CALIBRATION["temperature"], "calibrated": False}, None, "1.02"):
         training = {**TRAINING, "calibration": {**CALIBRATION, "temperature": said}}
         _, page = card_of(make_delta(training=training, format=2, decision=decision))

@@ -321,7 +321,7 @@ def test_a_label_that_a_file_can_hold_is_taken(tmp_path, label):
 @pytest.mark.parametrize(
     ("listed", "message"),
     [
-        (["a\nb", "c"], "the name of a label has a line break"),
+        (["a\nb", "c"], r"the name of the label a\?b has a line break"),
         (["a", "b", "b"], "labels are not distinct"),
         ([str(i) + "th" for i in range(4097)], "4,097 labels; a task has at most 4096"),
     ],

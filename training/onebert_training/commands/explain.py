@@ -98,7 +98,7 @@ def _show_words(halves: Mapping[str, str], occlusion: Explanation, gradient: Exp
     """A table of words, those that matter most first; of a pair with the text that each is from."""
     both = sorted(zip(occlusion.words, gradient.words, strict=True), key=lambda pair: -abs(pair[0].effect))
     which = {"text": ["first"], "text_pair": ["second"]} if len(halves) > 1 else {"text": []}
-    for field in halves.keys() - {left.field for left, _ in both}:
+    for field in [one for one in halves if one not in {left.field for left, _ in both}]:
         name = " ".join(["the", *which[field], "text"])
         said = f"no word of {name} can be left out: of what was read nothing would be left"
         console.out.print(said, soft_wrap=True)

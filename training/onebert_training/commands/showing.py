@@ -68,7 +68,8 @@ def train_shown(run: Run, checkpoint: Path) -> Kept:
                     say(_line(run, progress))
             kept = "" if best is None or progress.testing else f", best {best:.4f}"
             doing = _where(run, progress) + kept + _rate(progress)
-            bar.update(drawn, completed=progress.step, description=doing, refresh=progress.validation is not None)
+            looks = progress.validation is not None
+            bar.update(drawn, completed=progress.step, total=progress.steps, description=doing, refresh=looks)
 
         return train_kept(run, report, checkpoint)
 
@@ -174,7 +175,7 @@ def show_evaluated(record: Mapping[str, Any]) -> None:
 
 
 def _decided_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """By what the file decides its answers, and how many rows it answers so, a line each; none where nothing is so."""
+    """The file's temperature, thresholds and rule to abstain, and how many rows it answers by that; none of nothing."""
     decision, lines = record["decision"] or {}, []
     if "temperature" in decision:
         lines.append(("temperature", f"{decision['temperature']:.6g}"))

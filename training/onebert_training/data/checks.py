@@ -13,6 +13,7 @@ from onebert_encoder.text.tokens import Text
 from onebert_store.errors import InvalidData
 from onebert_store.file.fields import line_fault
 from onebert_store.file.manifest import MAX_LABELS, TaskType, check_labels
+from onebert_store.file.strict_json import shown
 from onebert_store.tables.table import Table
 from onebert_training.data.examples import Split
 
@@ -40,8 +41,9 @@ def check_names(labels: Sequence[str], task_type: TaskType) -> None:
     Raises:
         InvalidData: says why.
     """
-    if faults := [fault for fault in map(line_fault, labels) if fault]:
-        raise InvalidData(f"the name of a label {faults[0]}")
+    for label in labels:
+        if fault := line_fault(label):
+            raise InvalidData(f"the name of the label {shown(label, 40)} {fault}")
     if len(labels) > MAX_LABELS:
         raise InvalidData(f"there are {len(labels):,} labels; a task has at most {MAX_LABELS}")
     try:

@@ -42,11 +42,13 @@ class Solved:
         answers: of the validation split; or where that was taken from the training rows, of all these rows, each by a
             head that was fitted without it.
         verdict: doubts about these answers.
+        seconds: that finding it took, also where that was when it was measured as a yardstick.
     """
 
     head: ExactHead
     answers: Answers
     verdict: Verdict
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -56,11 +58,13 @@ class Fitted:
     Attributes:
         rows: what it is fitted on: the training split, or some of it.
         answers: of the validation split; without one, of `rows`, each by a head that was fitted without it.
+        seconds: that finding it took.
     """
 
     rows: Seen
     head: ExactHead
     answers: Answers
+    seconds: float
 
 
 class Frozen:
@@ -156,8 +160,10 @@ class Frozen:
         """The best exact head on at most so many training rows, found once."""
         key = (objective, pooling, metric, most)
         if key not in self._fitted:
+            started = time.perf_counter()
             train = self._see_some(pooling, most)
-            self._fitted[key] = Fitted(train, *self._best_head(objective, pooling, metric, train))
+            head, answers = self._best_head(objective, pooling, metric, train)
+            self._fitted[key] = Fitted(train, head, answers, time.perf_counter() - started)
         return self._fitted[key]
 
     def _best_head(self, objective: Objective, pooling: Pooling, metric: str, train: Seen) -> tuple[ExactHead, Answers]:
@@ -179,22 +185,24 @@ class Frozen:
         Raises:
             NotFinite: the base's vectors are not finite numbers.
         """
-        train = self.see("train", pooling)
+        started = time.perf_counter()
         if self._data.held_out:
-            train = train.joined(self.see("validation", pooling))
+            train = self.see("train", pooling).joined(self.see("validation", pooling))
             some = self._some(train, len(train.targets))
             judged = train if some is None else train.take(some)
             answers = cross_validated(objective, self._data.task_type, judged, metric)
             (head,) = train.heads(objective, [answers.strength])
         else:
-            fitted = self._fit(objective, pooling, metric, len(train.targets))
+            fitted = self._fit(objective, pooling, metric, len(self._targets["train"]))
+            # As if it had been found just now.
+            started = time.perf_counter() - fitted.seconds
             head, answers, validates = fitted.head, fitted.answers, "validation" in self._data.splits
             judged = self.see("validation", pooling) if validates else fitted.rows
-            if fitted.rows is not train:
+            if fitted.rows is not (train := self.see("train", pooling)):
                 (head,) = train.heads(objective, [answers.strength])
                 answers = answers_of(objective, head, judged) if validates else answers
         verdict = objective.judge(judged.examples, judged.tokens, answers.logits, answers.scores, metric)
-        return Solved(head, answers, verdict)
+        return Solved(head, answers, verdict, time.perf_counter() - started)
 
 
 def frozen_vectors(base: Base, texts: Sequence[Text], max_length: int) -> Vectors:

@@ -165,7 +165,7 @@ class Active:
 
     def solve(self) -> None:
         """Finds the head of a run that takes no step; a base without finite vectors ends the run."""
-        run, state, started = self.run, self.state, time.perf_counter()
+        run, state = self.run, self.state
         try:
             solved = run.inputs.frozen.solve(run.objective, run.pooling, run.metric)
         except NotFinite as error:
@@ -174,8 +174,7 @@ class Active:
         state.values = run.with_head(state.values, solved.head)
         state.keep(solved.answers.loss, solved.answers.scores, solved.verdict)
         state.folds, state.strength = solved.answers.folds, solved.head.strength
-        # The head was found, and its time spent, when it was measured as a yardstick.
-        state.seconds = run.yardsticks.seconds + time.perf_counter() - started
+        state.seconds = solved.seconds
 
     @property
     def is_done(self) -> bool:

@@ -15,7 +15,8 @@ from onebert_training.options import METHOD, STEPS, Flag, Parser, annotated_fiel
 MAX_SEED = 2**31 - 1
 # Counts changes of what equal settings train: no run goes on from what earlier steps made, and no report mixes both.
 # 2: every number moves by its own gradient (docs/decisions/0056-layout-of-gradients.md).
-REVISION = 2
+# 3: exact heads are near their minimum (docs/decisions/0045-contest.md).
+REVISION = 3
 DEFAULT_METHOD = "bitfit+gamma+svd"  # docs/decisions/0055-truncated.md
 # Epochs where the user says nothing (docs/decisions/0057-four-epochs.md). Without a validation split the last step is
 # kept, and few rows are few steps (docs/decisions/0044-few-rows.md).

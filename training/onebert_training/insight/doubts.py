@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from onebert_encoder.text.tokens import Tokens
 from onebert_store.file.manifest import Manifest
+from onebert_training.data.dataset import digest_of
+from onebert_training.data.examples import Split
 
 
 def trained_on(manifest: Manifest, data: str, split: str) -> list[str]:
@@ -23,21 +25,23 @@ def trained_on(manifest: Manifest, data: str, split: str) -> list[str]:
     ]
 
 
-def calibrated_on(manifest: Manifest, data: str, split: str, digest: str) -> list[str]:
+def calibrated_on(manifest: Manifest, data: str, split: str, examples: Split) -> list[str]:
     """Says where rows are those that a delta was calibrated on, by their digest, or may be, by the names of their data.
 
     Args:
         manifest: of the delta.
         data: name of the rows' source.
         split: name of the split that they are.
-        digest: of the rows, as `digest_of` makes it of this split alone.
+        examples: the rows.
     """
     calibration = manifest.training.get("calibration")
     known = calibration.get("data") if isinstance(calibration, Mapping) else None
     if not isinstance(calibration, Mapping) or not isinstance(known, Mapping):
         return []
     too_much = "promise too much of its temperature, thresholds and rule to abstain"
-    if known.get("digest") == digest:
+    # The digest is of rows with the name of their split, which a file alone has not.
+    named = {str(calibration.get("split")): examples}
+    if known.get("digest") == digest_of(manifest.task_type, manifest.labels, named):
         return [f"the delta was calibrated on these very rows, which {too_much}: take others before you rely on it"]
     may_be = split == calibration.get("split") or "all" in (split, calibration.get("split"))
     if known.get("name") != data or not may_be:

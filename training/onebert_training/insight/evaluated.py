@@ -73,7 +73,7 @@ def evaluate_delta(
     digest = digest_of(manifest.task_type, manifest.labels, {labeled.name: examples})
     doubts = [
         *trained_on(manifest, labeled.source, labeled.name),
-        *calibrated_on(manifest, labeled.source, labeled.name, digest),
+        *calibrated_on(manifest, labeled.source, labeled.name, examples),
         *unread(tokens, manifest),
     ]
     record = {

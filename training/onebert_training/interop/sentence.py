@@ -68,12 +68,13 @@ def read_modules(folder: Path) -> tuple[str, list[Layer]]:
     paths = [str(module.get("path")) for module in modules]
     if kinds[:2] != ["Transformer", "Pooling"] or kinds[2:] not in (["Dense"], ["Dense", "Dense"]):
         raise InvalidInput(f"the checkpoint has no classifier: its modules are {', '.join(kinds) or 'none'}")
-    if any(Path(path).name != path for path in paths[1:]):
+    if any(Path(path).name != path or path in ("", "..") for path in paths[1:]):
         raise MalformedFile(f"{MODULES}: a path leads out of the folder")
-    pooling = _read_json(folder / paths[1] / "config.json")
+    pooling = _read_config(folder / paths[1])
     modes = [name.removeprefix("pooling_mode_") for name, on in pooling.items() if "_mode_" in name and on is True]
     if modes not in (["mean_tokens"], ["cls_token"]):
-        raise InvalidInput(f"a delta's head reads no {' and '.join(modes) or 'pooling of no kind'}")
+        named = " and ".join(modes) or "nothing"
+        raise InvalidInput(f"a delta's head reads the mean of the tokens or the first one, and not {named}")
     layers = [_read_layer(folder / path) for path in paths[2:]]
     if [layer.tanh for layer in layers] != [*(True for _ in layers[1:]), False]:
         raise InvalidInput("a delta's head is a linear map, or one behind a tanh layer")
@@ -81,11 +82,21 @@ def read_modules(folder: Path) -> tuple[str, list[Layer]]:
 
 
 def _read_layer(folder: Path) -> Layer:
-    activation, found = _read_json(folder / "config.json").get("activation_function"), read_weights(folder, "linear.")
+    activation, found = _read_config(folder).get("activation_function"), read_weights(folder, "linear.")
     tanh = next((on for on, name in _ACTIVATIONS.items() if name == activation), None)
-    if tanh is None or not {"weight", "bias"} <= found.keys():
+    weight, bias = found.get("weight"), found.get("bias")
+    if tanh is None or weight is None or bias is None:
         raise InvalidInput(f"a delta's head cannot hold the layer {folder.name}")
-    return Layer(found["weight"], found["bias"], tanh)
+    if weight.ndim != 2 or bias.shape != weight.shape[:1]:
+        raise MalformedFile(f"the weight and the bias of {folder.name} do not fit together")
+    return Layer(weight, bias, tanh)
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    config = _read_json(folder / "config.json")
+    if not isinstance(config, dict):
+        raise MalformedFile(f"config.json of {folder.name} is not a JSON object")
+    return config
 
 
 def _read_json(path: Path) -> Any:

@@ -31,7 +31,8 @@ def report(
     )
     from onebert_training.report.tables import choose, collect, results_markdown  # noqa: PLC0415
 
-    records = load_records(runs)
+    read = record_files(runs)
+    records = load_records(read)
     for sentence in missing(runs):
         console.err.print(f"warning: {sentence}: failed, or not yet trained by `onebert sweep`", soft_wrap=True)
     if markdown:
@@ -47,7 +48,7 @@ def report(
         links = [(f"{run.data_name}, {run.metric}: {run.method}", os.path.relpath(page, out)) for run, page in best]
         files = [
             tuple(os.path.relpath(one, out) for one in (file, delta_of(record, file)) if one)
-            for file, record in zip(record_files(runs), records, strict=True)
+            for file, record in zip(read, records, strict=True)
         ]
         (out / "report.html").write_text(render(sections, links, files), encoding="utf-8")
     console.out.print(f"{len(records)} runs, {len(pictures)} pictures: {out / 'report.html'}", soft_wrap=True)

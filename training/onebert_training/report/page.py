@@ -1,5 +1,6 @@
 """The report page: tables and pictures in one HTML file that loads no other."""
 
+import os
 from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import PurePath
@@ -64,7 +65,9 @@ def _files(files: Sequence[Sequence[str]]) -> str:
 
 
 def _link(path: str, name: str) -> str:
-    return f'<a href="{escape(quote(path))}">{escape(name)}</a>'
+    # Names of files are bytes, which need not be UTF-8.
+    said = os.fsencode(name).decode(errors="replace")
+    return f'<a href="{escape(quote(os.fsencode(path)))}">{escape(said)}</a>'
 
 
 def _section(results: Results, pictures: Iterable[Picture]) -> str:

@@ -150,9 +150,9 @@ def missing(paths: Iterable[Path]) -> list[str]:
 
 
 def delta_of(record: Record, file: Path) -> Path | None:
-    """The delta file of a run, if it lies beside the record's file."""
-    delta = file.with_name(Path(record.out).name) if record.out else file
-    return delta if record.out and delta.is_file() else None
+    """The delta file of a run: what lies beside the record's file by the name that the record says; None of nothing."""
+    name = Path(record.out or "").name
+    return delta if name and (delta := file.with_name(name)).is_file() else None
 
 
 def page_of(record: Record, paths: Iterable[Path]) -> Path | None:
