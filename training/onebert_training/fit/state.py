@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -76,15 +77,19 @@ class State:
 
     def __post_init__(self) -> None:
         self.leaves = {name: value for name, value in self.values.items() if value.requires_grad}
-        # The fused optimizer is fast for many small tensors: a run has a hundred leaves, and many runs step together.
-        head = [leaf for name, leaf in self.leaves.items() if name in (HEAD_WEIGHT, HEAD_BIAS)]
-        rest = [leaf for name, leaf in self.leaves.items() if name not in (HEAD_WEIGHT, HEAD_BIAS)]
-        self.optimizer = torch.optim.AdamW([{"params": head}, {"params": rest}], weight_decay=0.0, fused=True)
         self._means = (
             {name: leaf.detach().clone() for name, leaf in self.leaves.items()} if self.averaged_steps > 1 else {}
         )
         # Of each leaf with a sparse gradient, a dense one that is kept, and its rows that are not zero.
         self._dense: dict[str, tuple[Tensor, Tensor]] = {}
+
+    @cached_property
+    def optimizer(self) -> torch.optim.AdamW:
+        """Of the head, and of the rest. Only steps need it: the first one made imports PyTorch's compiler."""
+        # The fused optimizer is fast for many small tensors: a run has a hundred leaves, and many runs step together.
+        head = [leaf for name, leaf in self.leaves.items() if name in (HEAD_WEIGHT, HEAD_BIAS)]
+        rest = [leaf for name, leaf in self.leaves.items() if name not in (HEAD_WEIGHT, HEAD_BIAS)]
+        return torch.optim.AdamW([{"params": head}, {"params": rest}], weight_decay=0.0, fused=True)
 
     def update(self, grads: Sequence[Tensor], learning_rates: tuple[float, float]) -> None:
         """Takes an optimizer step.
