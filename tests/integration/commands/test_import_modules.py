@@ -31,7 +31,7 @@ def data(tmp_path_factory):
 
 
 def trained(onebert, data, folder, family="bert", pooling="mean"):
-    status, _, error = onebert(
+    status, printed, error = onebert(
         *("train", "--task", "tone", "--data", data, "--base", tiny_base(family), "--device", "cpu", "--out", folder),
         *(
             "--method",
@@ -49,6 +49,7 @@ def trained(onebert, data, folder, family="bert", pooling="mean"):
         ),
     )
     assert status == 0, error
+    assert f"next: onebert import {folder} --data DATA --out tone.safetensors makes a delta of it" in printed
     return folder
 
 

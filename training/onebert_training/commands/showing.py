@@ -93,7 +93,10 @@ def _rate(progress: Progress) -> str:
 
 
 def next_step(run: Run, record: Mapping[str, Any], yardsticks: Yardsticks) -> str:
-    """What to do with a delta: publish it, or where a yardstick is no worse, what may help."""
+    """What to do with a delta: publish it, or where a yardstick is no worse, what may help; a checkpoint: import it."""
+    if record["digest"] is None:
+        imported = f"onebert import {record['out']} --data DATA --out {record['task']}.safetensors"
+        return f"next: {imported} makes a delta of it, at the rank that keeps its answers"
     push = f"onebert push {record['out']} --task {record['task']}"
     split, metric = ("test" if record["test"] else "validation"), record["metric"]
     score = record[split][metric]
