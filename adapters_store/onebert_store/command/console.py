@@ -82,7 +82,7 @@ def note_replaced(out: Path, when: str) -> None:
 
     Args:
         out: the file to write.
-        when: it is replaced, as a clause.
+        when: the file is replaced, as the end of a sentence.
     """
     if out.exists():
         err.print(f"note: {out} is there, and is replaced {when}", soft_wrap=True)

@@ -18,11 +18,11 @@ _FAULTS: Mapping[str, str] = {
 }
 
 
-@lru_cache(maxsize=2**16)
+@lru_cache(maxsize=2**13)
 def line_fault(text: str) -> str | None:
-    """What is wrong with a text that no manifest holds as a `Line`, for behind its name; None of one that it holds.
+    """What is wrong with a text, as words that follow the name of the text; None where a manifest holds it as a `Line`.
 
-    The answers are kept, since the cells of millions of rows name the same few labels.
+    Some thousand answers are kept, since the cells of millions of rows name the same few labels.
     """
     try:
         _LINE.validate_python(text)

@@ -31,25 +31,11 @@ def data(tmp_path_factory):
 
 
 def trained(onebert, data, folder, family="bert", pooling="mean"):
-    status, printed, error = onebert(
-        *("train", "--task", "tone", "--data", data, "--base", tiny_base(family), "--device", "cpu", "--out", folder),
-        *(
-            "--method",
-            "full",
-            "--pooling",
-            pooling,
-            "--lr",
-            "1e-4",
-            "--head-lr",
-            "0.05",
-            "--max-steps",
-            "20",
-            "--batch-size",
-            "8",
-        ),
-    )
+    where = ("--task", "tone", "--data", data, "--base", tiny_base(family), "--device", "cpu", "--out", folder)
+    rates = ("--lr", "1e-4", "--head-lr", "0.05", "--max-steps", "20", "--batch-size", "8")
+    status, printed, error = onebert("train", *where, "--method", "full", "--pooling", pooling, *rates)
     assert status == 0, error
-    assert f"next: onebert import {folder} --data DATA --out tone.safetensors makes a delta of it" in printed
+    assert f"next: onebert import {folder} --data DATA --out tone.safetensors makes a delta" in printed
     return folder
 
 

@@ -349,7 +349,7 @@ def test_what_is_no_better_than_a_constant_is_not_recommended(onebert, folder, t
     assert status == 0
     assert "next: onebert push" not in printed
     remedies = "--class-weight balanced where labels are uneven, more rows or another --method"
-    assert f"next: {remedies}: it is no better than always answering" in printed
+    assert f"next: {remedies}: the delta is no better than always answering" in printed
     assert printed.rstrip().endswith("; onebert check --labels looks for wrong labels")
 
 

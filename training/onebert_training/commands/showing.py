@@ -96,7 +96,7 @@ def next_step(run: Run, record: Mapping[str, Any], yardsticks: Yardsticks) -> st
     """What to do with a delta: publish it, or where a yardstick is no worse, what may help; a checkpoint: import it."""
     if record["digest"] is None:
         imported = f"onebert import {record['out']} --data DATA --out {record['task']}.safetensors"
-        return f"next: {imported} makes a delta of it, at the rank that keeps its answers"
+        return f"next: {imported} makes a delta of the checkpoint, at the rank that keeps the checkpoint's answers"
     push = f"onebert push {record['out']} --task {record['task']}"
     split, metric = ("test" if record["test"] else "validation"), record["metric"]
     score = record[split][metric]
@@ -114,7 +114,8 @@ def next_step(run: Run, record: Mapping[str, Any], yardsticks: Yardsticks) -> st
     if better is yardsticks.exact:
         near = ", within the lead's standard error" if split == "validation" and _stays_behind(record) else ""
         return f"next: --method head, since {better.name} is better ({beside}{near}); or more rows"
-    return f"next: {_remedies(run)}: it is no better than {better.name} ({beside}){_look(run)}"
+    wrong = "; onebert check --labels looks for wrong labels" if run.data.task_type == "single_label" else ""
+    return f"next: {_remedies(run)}: the delta is no better than {better.name} ({beside}){wrong}"
 
 
 def _stays_behind(record: Mapping[str, Any]) -> bool:
@@ -127,10 +128,6 @@ def _remedies(run: Run) -> str:
     counts = run.objective.label_counts(run.data.splits["train"])
     unweighted = counts is not None and run.settings.class_weight is None
     return ("--class-weight balanced where labels are uneven, " if unweighted else "") + "more rows or another --method"
-
-
-def _look(run: Run) -> str:
-    return "; onebert check --labels looks for wrong labels" if run.data.task_type == "single_label" else ""
 
 
 def show_trained(record: Mapping[str, Any], patience: int) -> None:
@@ -178,7 +175,7 @@ def show_evaluated(record: Mapping[str, Any]) -> None:
 
 
 def _decided_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The file's temperature, thresholds and rule to abstain, and how many rows it answers by that; none of nothing."""
+    """The file's temperature, thresholds and rule to abstain, where there are any, and the share of rows answered."""
     decision, lines = record["decision"] or {}, []
     if "temperature" in decision:
         lines.append(("temperature", f"{decision['temperature']:.6g}"))

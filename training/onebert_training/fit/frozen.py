@@ -42,7 +42,7 @@ class Solved:
         answers: of the validation split; or where that was taken from the training rows, of all these rows, each by a
             head that was fitted without it.
         verdict: doubts about these answers.
-        seconds: that finding it took, also where that was when it was measured as a yardstick.
+        seconds: that finding the head took, also where the yardsticks have found the head before.
     """
 
     head: ExactHead
@@ -56,9 +56,9 @@ class Fitted:
     """The exact head of the strength that does best.
 
     Attributes:
-        rows: what it is fitted on: the training split, or some of it.
+        rows: what the head is fitted on: the training split, or some of it.
         answers: of the validation split; without one, of `rows`, each by a head that was fitted without it.
-        seconds: that finding it took.
+        seconds: that finding the head took.
     """
 
     rows: Seen
@@ -185,8 +185,8 @@ class Frozen:
         Raises:
             NotFinite: the base's vectors are not finite numbers.
         """
-        started = time.perf_counter()
         if self._data.held_out:
+            started = time.perf_counter()
             train = self.see("train", pooling).joined(self.see("validation", pooling))
             some = self._some(train, len(train.targets))
             judged = train if some is None else train.take(some)
@@ -194,7 +194,7 @@ class Frozen:
             (head,) = train.heads(objective, [answers.strength])
         else:
             fitted = self._fit(objective, pooling, metric, len(self._targets["train"]))
-            # As if it had been found just now.
+            # The time that the head took counts, also where the yardsticks have found the head before.
             started = time.perf_counter() - fitted.seconds
             head, answers, validates = fitted.head, fitted.answers, "validation" in self._data.splits
             judged = self.see("validation", pooling) if validates else fitted.rows

@@ -150,7 +150,7 @@ def missing(paths: Iterable[Path]) -> list[str]:
 
 
 def delta_of(record: Record, file: Path) -> Path | None:
-    """The delta file of a run: what lies beside the record's file by the name that the record says; None of nothing."""
+    """The delta file of a run: beside the record's file, by the name that the record says; None where there is none."""
     name = Path(record.out or "").name
     return delta if name and (delta := file.with_name(name)).is_file() else None
 
