@@ -169,7 +169,7 @@ def finished(work: Path) -> dict[Cell, dict[str, Any]]:
     path = work / "cells.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     kept = [json.loads(line) for line in lines]
-    return {Cell(*(one.pop(name) for name in ("set", "side", "seed")), one.pop("per_class", None)): one for one in kept}
+    return {Cell(one.pop("set"), one.pop("side"), one.pop("seed"), one.pop("per_class", None)): one for one in kept}
 
 
 def keep(work: Path, cell: Cell, found: Mapping[str, Any]) -> None:
@@ -179,23 +179,42 @@ def keep(work: Path, cell: Cell, found: Mapping[str, Any]) -> None:
 
 
 def table(cells: Sequence[Cell], sides: Sequence[str], done: Mapping[Cell, Mapping[str, Any]]) -> str:
-    """A line for each set: mean and spread over the seeds, in points."""
-    found, metric = defaultdict(list), {}
+    """A line for each set: mean and spread over the seeds, in points, and how far ours is from the best of the others.
+
+    Of few rows, where differences of single sets are luck, a line has the mean over the sets that all sides have.
+    """
+    found: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+    metric: dict[str, str] = {}
     for cell in cells:
         metric.setdefault(cell.rows, "")
         if cell in done:
             one = done[cell]
             metric[cell.rows] = one["metric"]
             found[cell.rows, cell.side].append(100 * one["scores"][one["metric"]])
-    lines = [[name, metric[name], *(spread(found[name, side]) for side in sides)] for name in metric]
-    return markdown_table(["data", "metric", *sides], lines)
+    most = max(map(len, found.values()), default=0)
+    shown = {name: [spread(found[name, side], most) for side in sides] for name in metric}
+    lines = [[name, metric[name], *shown[name], lead([found[name, side] for side in sides])] for name in metric]
+    for count in sorted({cell.per_class for cell in cells if cell.per_class is not None}):
+        names = dict.fromkeys(cell.rows for cell in cells if cell.per_class == count)
+        whole = [name for name in names if all(found[name, side] for side in sides)]
+        means = [[mean(mean(found[name, side]) for name in whole)] if whole else [] for side in sides]
+        lines.append([f"mean of {len(whole)}, {count} rows", "", *(spread(one, 1) for one in means), lead(means)])
+    return markdown_table(["data", "metric", *sides, "first − best of the others"], lines)
 
 
-def spread(values: Sequence[float]) -> str:
-    """Mean and standard deviation, and of how many where they are not three."""
+def spread(values: Sequence[float], seeds: int) -> str:
+    """Mean and standard deviation, and over how many seeds where others have more."""
     if not values:
-        return ""
-    return f"{mean(values):.1f}" + (f" ± {stdev(values):.1f}" if len(values) > 1 else "")
+        return "–"
+    fewer = "" if len(values) == seeds else f" ({len(values)})"
+    return f"{mean(values):.1f}" + (f" ± {stdev(values):.1f}" if len(values) > 1 else "") + fewer
+
+
+def lead(by_side: Sequence[Sequence[float]]) -> str:
+    """How far the first side's mean is from the highest of the others' means, of the means as they are shown."""
+    first, *others = ([round(mean(values), 1)] if values else [] for values in by_side)
+    best = max((number for other in others for number in other), default=None)
+    return f"{first[0] - best:+.1f}" if first and best is not None else "–"
 
 
 if __name__ == "__main__":
