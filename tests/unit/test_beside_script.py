@@ -57,5 +57,24 @@ def test_cells_of_few_rows_are_kept_apart_from_those_of_all(script, tmp_path):
         script["Cell"]("moods", "setfit", 1): 0.7,
     }
     lines = script["table"](cells, ["linear"], done).splitlines()
-    assert [line.split("|")[1].strip() for line in lines[2:]] == ["moods", "moods-8"]
+    assert [line.split("|")[1].strip() for line in lines[2:]] == ["moods", "moods-8", "mean of 1, 8 rows"]
     assert "50.0" in lines[3]
+
+
+def test_the_table_compares_means_over_the_seeds_that_each_side_has(script):
+    cell, accuracy = script["Cell"], {("a", "onebert", 0): 0.9, ("a", "onebert", 1): 0.8, ("a", "linear", 0): 0.86}
+    accuracy |= {("b", "onebert", 0): 0.5, ("b", "onebert", 1): 0.5}
+    done = {
+        cell(*key, per_class=8): {"metric": "accuracy", "scores": {"accuracy": value}}
+        for key, value in accuracy.items()
+    }
+    asked = [cell(name, side, seed, 8) for name in "ab" for side in ("onebert", "linear") for seed in (0, 1)]
+    lines = [
+        [field.strip() for field in line.strip("|").split("|")]
+        for line in script["table"](asked, ["onebert", "linear"], done).splitlines()[2:]
+    ]
+    assert lines == [
+        ["a-8", "accuracy", "85.0 ± 7.1", "86.0 (1)", "-1.0"],
+        ["b-8", "accuracy", "50.0 ± 0.0", "–", "–"],
+        ["mean of 1, 8 rows", "", "85.0", "86.0", "-1.0"],
+    ]
