@@ -544,7 +544,7 @@ def test_the_manifest_says_where_the_delta_comes_from(base, data):
     assert training["data"]["rows"] == {"train": 48, "validation": 20, "test": 12}
     assert "pairs" not in training["data"]
     pairs = {name: replace(one, texts=tuple((text, "and") for text in one.texts)) for name, one in data.splits.items()}
-    assert run_of(base, replace(data, splits=pairs)).manifest.training["data"]["pairs"] is True
+    assert run_of(base, replace(data, splits=pairs)).provenance()["data"]["pairs"] is True
     assert (training["seed"], training["steps"], training["learning_rate"]) == (5, 3, 2e-2)
     assert training["validation"] == result.validation
     assert training["test"] == result.test
@@ -601,9 +601,9 @@ def test_what_cannot_be_trained_is_refused_before_the_first_step(base, data):
 def test_a_file_over_the_limit_is_refused_before_the_first_step(base, data, method, monkeypatch):
     delta = train(run_of(base, data, method=method, max_steps=1)).delta
     room = sum(tensor.nbytes for tensor in delta.tensors.values())
-    monkeypatch.setattr("onebert_training.fit.manifest.MAX_FILE_BYTES", MAX_HEADER_BYTES + room)
+    monkeypatch.setattr("onebert_training.fit.run.MAX_FILE_BYTES", MAX_HEADER_BYTES + room)
     run_of(base, data, method=method)
-    monkeypatch.setattr("onebert_training.fit.manifest.MAX_FILE_BYTES", MAX_HEADER_BYTES + room - 1)
+    monkeypatch.setattr("onebert_training.fit.run.MAX_FILE_BYTES", MAX_HEADER_BYTES + room - 1)
     with pytest.raises(TooLarge, match="MiB of a file"):
         run_of(base, data, method=method)
 
@@ -612,9 +612,9 @@ def test_of_a_file_in_half_precision_twice_as_many_numbers_fit(base, data, monke
     run = run_of(base, data, method="svd:r=2", max_steps=4)
     room = 2 * run.delta_parameters + 4 * run.head_parameters
     assert sum(tensor.nbytes for tensor in train(run).delta.tensors.values()) <= room
-    monkeypatch.setattr("onebert_training.fit.manifest.MAX_FILE_BYTES", MAX_HEADER_BYTES + room)
+    monkeypatch.setattr("onebert_training.fit.run.MAX_FILE_BYTES", MAX_HEADER_BYTES + room)
     run_of(base, data, method="svd:r=2")
-    monkeypatch.setattr("onebert_training.fit.manifest.MAX_FILE_BYTES", MAX_HEADER_BYTES + room - 1)
+    monkeypatch.setattr("onebert_training.fit.run.MAX_FILE_BYTES", MAX_HEADER_BYTES + room - 1)
     with pytest.raises(TooLarge, match="MiB of a file"):
         run_of(base, data, method="svd:r=2")
 

@@ -17,7 +17,6 @@ from onebert_store.file.delta import Delta, check
 from onebert_store.file.manifest import parse_manifest
 from onebert_training.fit.doubts import unseen_labels
 from onebert_training.fit.evaluation import Logits, Model
-from onebert_training.fit.manifest import provenance
 from onebert_training.fit.run import Measurement, Run
 from onebert_training.fit.state import State
 from onebert_training.tasks.objective import Verdict
@@ -141,7 +140,7 @@ def make_delta(run: Run, state: State, tensors: Mapping[str, Tensor], test: Mapp
         NotFinite: a golden logit is NaN or infinite.
     """
     training = {
-        **provenance(run),
+        **run.provenance(),
         **({"strength": state.strength} if run.plan.exact else _steps(run, state)),
         **({"validation": state.validation} if state.validation else {}),
         **({"folds": state.folds} if state.folds else {}),

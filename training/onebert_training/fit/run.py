@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib.metadata import version
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -16,19 +16,25 @@ from torch import Tensor
 from onebert_encoder.base.base import Base
 from onebert_encoder.maths.fold import fold
 from onebert_encoder.maths.rows import Row
-from onebert_store.errors import InvalidSettings
-from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT
+from onebert_store.errors import InvalidSettings, TooLarge
+from onebert_store.file.decision import Decision
+from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT, SPARSE_VALUE
+from onebert_store.file.format import MAX_FILE_BYTES, MAX_HEADER_BYTES
 from onebert_store.file.manifest import (
     PER_TOKEN,
     SIAMESE,
+    Manifest,
     Pooling,
+    format_for,
     head_width,
+    parse_manifest,
 )
+from onebert_store.file.strict_json import shown
+from onebert_training.data.checks import listed
 from onebert_training.fit.evaluation import Logits, Model, predict
 from onebert_training.fit.features import Features
 from onebert_training.fit.frozen import YARDSTICK_SHARE
 from onebert_training.fit.inputs import TaskInputs
-from onebert_training.fit.manifest import planned_manifest
 from onebert_training.fit.schedule import Schedule
 from onebert_training.fit.settings import REVISION, Settings
 from onebert_training.heads.exact import ExactHead, has_exact_head
@@ -80,7 +86,9 @@ class Run:
         self.metric = self.objective.decides(data.splits["train"], settings.metric or data.metric)
         rates = self.plan.learning_rates(settings.learning_rate, settings.head_learning_rate)
         self.head_learning_rate, self.learning_rate = rates
-        self.manifest = planned_manifest(self)
+        self.manifest = self._manifest()
+        if self.plan.servable and self._file_bytes() > MAX_FILE_BYTES - MAX_HEADER_BYTES:
+            raise TooLarge(f"the delta would be over the {MAX_FILE_BYTES >> 20} MiB of a file")
         self.notes = (*data.notes, *inputs.notes(), *self._of_metric(), *self._of_pairs())
         everyone = np.arange(len(data.splits["train"]))
         self.rows = everyone if rows is None else rows
@@ -120,6 +128,25 @@ class Run:
             what = self.method.text if self.plan.reinit else f"a {kind} task"
             raise InvalidSettings(f"{what} has no exact head to start from; --start fresh starts from nothing")
 
+    def _manifest(self) -> Manifest:
+        """The manifest, made before training so that a label or a name that it cannot hold is refused at once."""
+        spec = self.base.spec
+        positives = _positives(self.settings.positive, self.data.labels)
+        decision = Decision(positives=positives) if positives else None
+        return parse_manifest(
+            {
+                "format": format_for(decision),
+                "decision": decision and decision.model_dump(exclude_none=True),
+                "base": {"name": spec.name, "model_type": spec.model_type, "digest": spec.digest},
+                "task_type": self.data.task_type,
+                "labels": list(self.data.labels),
+                "pooling": self.pooling,
+                "max_length": self.inputs.max_length,
+                "method": self.method.text,
+                "training": self.provenance(),
+            }
+        )
+
     def _of_metric(self) -> list[str]:
         """A note where nobody has named a metric and the usual one would be misleading."""
         why = self.objective.unevenness(self.data.splits["train"])
@@ -135,6 +162,12 @@ class Run:
         if self.pooling == SIAMESE:
             return ["each text of a pair is read on its own; --pooling mean reads both as one"]
         return ["both texts of a pair are read as one; --pooling siamese reads each on its own"]
+
+    def _file_bytes(self) -> int:
+        """How many bytes the tensors of the delta file will have; a sparse difference has an index beside a value."""
+        trained = sum(one.num_parameters * (2 if one.prefix == SPARSE_VALUE else 1) for one in self.plan.trainables)
+        of_weights = self.plan.weights.num_bytes if self.plan.weights else 0
+        return 4 * (trained + self.head_parameters) + of_weights
 
     @cached_property
     def fingerprint(self) -> str:
@@ -187,6 +220,41 @@ class Run:
         """The learning rates of a step, of the head and of the rest."""
         share = self.schedule.share_at(step)
         return self.head_learning_rate * share, self.learning_rate * share
+
+    def provenance(self) -> dict[str, Any]:
+        """What the manifest says about the training, as far as it is known before the first step."""
+        return {
+            "task": self.task,
+            "data": {
+                "name": self.data.name,
+                "digest": self.data.digest,
+                "rows": {name: len(split) for name, split in self.data.splits.items()},
+                **({"pairs": True} if self.data.has_pairs else {}),
+            },
+            "seed": self.settings.seed,
+            **({} if self.plan.exact else self._of_steps()),
+            **({"class_weight": self.settings.class_weight} if self.settings.class_weight else {}),
+            **({"start": self.start} if self.start else {}),
+            **({"contrastive": True} if self.contrastive else {}),
+            "metric": self.metric,
+            "parameters": {
+                "delta": self.delta_parameters,
+                "head": self.head_parameters,
+                "percent": round(self.percent, 4),
+            },
+            "dtype": str(self.base.dtype).removeprefix("torch."),
+            "onebert": version("onebert"),
+        }
+
+    def _of_steps(self) -> dict[str, Any]:
+        """What only a run that takes steps has."""
+        config = self.base.config
+        return {
+            "learning_rate": self.learning_rate,
+            "head_learning_rate": self.head_learning_rate,
+            "batch_size": self.settings.batch_size,
+            "dropout": {"hidden": config.hidden_dropout, "attention": config.attention_dropout},
+        }
 
     def init_values(self) -> dict[str, Tensor]:
         """The values at the start: leaves, and constants without a gradient."""
@@ -278,3 +346,17 @@ class Measurement:
     scores: dict[str, float]
     loss: float
     logits: Sequence[Logits]
+
+
+def _positives(said: str | None, labels: Sequence[str]) -> list[str]:
+    """The labels that count as positive; one whose name has a comma is named alone.
+
+    Raises:
+        InvalidSettings: one is no label of the task.
+    """
+    if said is None:
+        return []
+    names = [said] if said in labels else [one.strip() for one in said.split(",")]
+    if strangers := [one for one in names if one not in labels]:
+        raise InvalidSettings(f"--positive {shown(strangers[0])} is no label of the task; it has {listed(labels)}")
+    return names
