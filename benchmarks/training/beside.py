@@ -179,9 +179,9 @@ def keep(work: Path, cell: Cell, found: Mapping[str, Any]) -> None:
 
 
 def table(cells: Sequence[Cell], sides: Sequence[str], done: Mapping[Cell, Mapping[str, Any]]) -> str:
-    """A line for each set: mean and spread over the seeds, in points, and how far ours is from the best of the others.
+    """A line for each set: mean and spread over the seeds, in points, and how far the first side is from the best other.
 
-    Of few rows, where differences of single sets are luck, a line has the mean over the sets that all sides have.
+    For each number of few rows one more line has the mean over the sets that all sides have.
     """
     found: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
     metric: dict[str, str] = {}
@@ -199,7 +199,7 @@ def table(cells: Sequence[Cell], sides: Sequence[str], done: Mapping[Cell, Mappi
         whole = [name for name in names if all(found[name, side] for side in sides)]
         means = [[mean(mean(found[name, side]) for name in whole)] if whole else [] for side in sides]
         lines.append([f"mean of {len(whole)}, {count} rows", "", *(spread(one, 1) for one in means), lead(means)])
-    return markdown_table(["data", "metric", *sides, "first − best of the others"], lines)
+    return markdown_table(["data", "metric", *sides, f"{sides[0]} − best of the others"], lines)
 
 
 def spread(values: Sequence[float], seeds: int) -> str:

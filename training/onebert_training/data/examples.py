@@ -22,7 +22,8 @@ from onebert_training.data.texts import NO_TEXT, is_text, is_unicode
 from onebert_training.data.words import spans_of, words_of
 
 REGRESSION_LABEL = "score"
-MAX_NUMBER = 1e15  # squares of larger numbers, summed over many rows, come near the end of float32
+# The largest number to learn: losses add the squares of errors in float32, which ends at 3e38.
+MAX_NUMBER = 1e15
 
 _Read = TypeVar("_Read")
 
