@@ -179,7 +179,7 @@ def keep(work: Path, cell: Cell, found: Mapping[str, Any]) -> None:
 
 
 def table(cells: Sequence[Cell], sides: Sequence[str], done: Mapping[Cell, Mapping[str, Any]]) -> str:
-    """A line for each set: mean and spread over the seeds, in points, and how far the first side is from the best other.
+    """A line for each set: mean and spread over seeds, in points, and how far the first side is from the best other.
 
     For each number of few rows one more line has the mean over the sets that all sides have.
     """
