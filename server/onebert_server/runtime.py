@@ -136,9 +136,7 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
         registry = opened.enter_context(Registry.open(store_address(settings)))
         telemetry = opened.enter_context(open_telemetry(settings.access_log == "json", settings.task_metrics > 0))
         metrics = Metrics(settings.task_metrics, exemplars=telemetry.tracing is not None)
-        queue = QueueLimits(settings.max_queue_sequences, settings.max_queue_tokens, settings.max_queue_seconds)
-        limits = EngineLimits(settings.max_batch_tokens, queue, MAX_BATCH_SECONDS)
-        engine = Engine(base, bank, limits, metrics, threads, tracing=telemetry.tracing)
+        engine = Engine(base, bank, engine_limits(settings), metrics, threads, tracing=telemetry.tracing)
         residents = Residents(base, bank, engine, registry)
         loader = Loader(residents, registry)
         presence = Presence(registry.replicas) if registry.shared else None
@@ -161,9 +159,8 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
         keeper = KeyKeeper(registry.keys, keys)
         opened.callback(keeper.close)
         keeper.start()
-        metrics.gauge("keys_age_seconds", "Time since the registry's keys were last seen.", lambda: keeper.age)
         admission = Admission(base.tokenizer, residents, engine, tracing=telemetry.tracing)
-        _add_gauges(metrics, engine, bank, catalog, follower)
+        _add_gauges(metrics, engine, bank, catalog, follower, keeper)
         runtime = Runtime(
             settings=settings,
             keys=keys,
@@ -190,6 +187,12 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
             runtime.draining = True
 
 
+def engine_limits(settings: Settings) -> EngineLimits:
+    """What the settings say of batches, and of what may wait."""
+    queue = QueueLimits(settings.max_queue_sequences, settings.max_queue_tokens, settings.max_queue_seconds)
+    return EngineLimits(settings.max_batch_tokens, queue, MAX_BATCH_SECONDS)
+
+
 def store_address(settings: Settings) -> StoreAddress:
     """Where the settings say that tasks and files are."""
     return StoreAddress.within(settings.data_dir, settings.registry, settings.blobs, settings.blob_cache_bytes)
@@ -208,7 +211,9 @@ def _pool(opened: ExitStack, size: int, name: str) -> ThreadPoolExecutor:
     return pool
 
 
-def _add_gauges(metrics: Metrics, engine: Engine, bank: Bank, catalog: Catalog, follower: Follower) -> None:
+def _add_gauges(
+    metrics: Metrics, engine: Engine, bank: Bank, catalog: Catalog, follower: Follower, keeper: KeyKeeper
+) -> None:
     metrics.gauge("queue_sequences", "Sequences that wait.", lambda: engine.waiting_sequences)
     metrics.gauge("queue_tokens", "Tokens that wait.", lambda: engine.waiting_tokens)
     metrics.gauge("queue_seconds", "Estimated seconds of work that waits.", lambda: engine.waiting_seconds)
@@ -224,6 +229,7 @@ def _add_gauges(metrics: Metrics, engine: Engine, bank: Bank, catalog: Catalog, 
     position = catalog.directory.position
     metrics.gauge("feed_seq", "The registry's last change that is shown here.", lambda: position.seq)
     metrics.gauge("feed_age_seconds", "Time since the registry was last looked at.", lambda: follower.age)
+    metrics.gauge("keys_age_seconds", "Time since the registry's keys were last seen.", lambda: keeper.age)
     metrics.gauge("storage_ok", "Whether the disk took the last change.", lambda: catalog.storage == "ok")
 
 

@@ -49,11 +49,7 @@ def run_calibrate(
     manifest = delta.manifest
     check_task(manifest)
     out = out or file.with_name(f"{file.stem}-calibrated.safetensors")
-    if not out.parent.is_dir() or out.is_dir():
-        raise InvalidSettings(f"--out {out} is no file that could be written")
-    if is_read(out, [Path(one) for one in (data, unknown) if one is not None]):
-        raise InvalidSettings("--out is a file that is read")
-    console.note_replaced(out, "where the calibration decides anything new")
+    _check_out(out, [Path(one) for one in (data, unknown) if one is not None])
     read = read_source(data, reading.encoding)
     if split is None and "validation" in read.tables:
         split = "validation"
@@ -88,6 +84,15 @@ def run_calibrate(
         console.print_json(record)
     else:
         _show(record)
+
+
+def _check_out(out: Path, read: Sequence[Path]) -> None:
+    """Refuses a place where the new file cannot be, or must not; says where a file is there that it will replace."""
+    if not out.parent.is_dir() or out.is_dir():
+        raise InvalidSettings(f"--out {out} is no file that could be written")
+    if is_read(out, read):
+        raise InvalidSettings("--out is a file that is read")
+    console.note_replaced(out, "where the calibration decides anything new")
 
 
 def _logits(base: Base, delta: Delta, tokens: Sequence[Tokens]) -> Floats:
