@@ -51,7 +51,10 @@ BaseName = Annotated[
 ]
 Dtype = Annotated[
     Literal["float32", "bfloat16"],
-    typer.Option(help="Numbers that the forward pass computes in; the delta is float32.", rich_help_panel=OUTPUT.title),
+    typer.Option(
+        help="Numbers that the forward pass computes in; the file's stay as they are.",
+        rich_help_panel=OUTPUT.title,
+    ),
 ]
 Device = Annotated[
     str | None,

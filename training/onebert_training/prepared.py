@@ -142,6 +142,8 @@ def prepare(
         raise InvalidSettings("--out is the file that is read")
     with busy(f"reading {data if isinstance(data, str) else data.name}"):
         dataset = load_asked(data, reading, keep_few=True, keep_all=settings.method == HEAD)
+        if settings.method == HEAD:
+            dataset = dataset.rejoined()
     with busy("loading the base"):
         loaded = load_on(base, dtype, device)
     with busy(f"tokenizing {sum(map(len, dataset.splits.values())):,} rows"):

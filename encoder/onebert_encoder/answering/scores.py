@@ -97,6 +97,11 @@ def thresholds_of(outputs: Outputs) -> Array | None:
     return np.array([(own or {}).get(label, default) for label in outputs.labels])
 
 
+def temperature_of(decision: Decision | None) -> float:
+    """What a task's logits are divided by."""
+    return (decision.temperature if decision is not None else None) or 1.0
+
+
 def tempered(logits: Array, decision: Decision | None) -> Array:
     """Logits divided by the task's temperature."""
     return logits if decision is None or decision.temperature is None else logits / decision.temperature
@@ -113,7 +118,7 @@ def _abstained(logits: Array, decided: Array, decision: Decision | None, reduce:
 
 def energy_of(logits: Array, decision: Decision | None, reduce: Reduce = lambda numbers: numbers) -> Array:
     """[...], the energy -T logsumexp(logits / T) of each text (Liu et al. 2020); T is the task's temperature."""
-    temperature = (decision.temperature if decision is not None else None) or 1.0
+    temperature = temperature_of(decision)
     # Reduced as scores are, the higher the surer: energy is the opposite.
     sure = temperature * _logsumexp(logits / temperature)
     return np.asarray(-reduce(sure)[..., 0])

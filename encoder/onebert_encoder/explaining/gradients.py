@@ -7,33 +7,33 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from onebert_encoder.answering.scores import Array
+from onebert_encoder.answering.scores import Array, Outputs, own_activation, temperature_of
 from onebert_encoder.base.base import Base
 from onebert_encoder.compute.linear import Linear
 from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import Row, stack_rows
 from onebert_encoder.text.tokens import Tokens
-from onebert_store.file.manifest import TaskType
 
 
 def gradient_times_input(
-    base: Base, row: Row, tokens: Sequence[Tokens], labels: Sequence[int], task_type: TaskType
+    base: Base, row: Row, tokens: Sequence[Tokens], labels: Sequence[int], outputs: Outputs
 ) -> list[Array]:
     """The gradient of each answer at its tokens' normalized embeddings, times what these are more than their mean.
 
     Behind the LayerNorm of the embeddings, not before it: to first order it takes every change of a vector's length
     away, so that before it a gradient times the vector itself says next to nothing.
 
-    What is differentiated is the evidence of a label in logits: of a single-label task the logarithm of its odds
-    against all others, else its logit. Unlike a probability it does not flatten where the answer is sure.
+    What is differentiated is the evidence of a label, of logits by the task's temperature: where scores are a softmax
+    the logarithm of the label's odds against all others, else its logit. Unlike a probability it does not flatten where
+    the answer is sure.
 
     Args:
         base: computes in a dtype that has gradients, which int8 has not.
         row: of a task on whole texts.
         tokens: the inputs, computed as one batch.
         labels: of each input the index of the label that is explained.
-        task_type: of the task.
+        outputs: what the scores of the task depend on besides logits.
 
     Returns:
         For each input [tokens] float64, special tokens included.
@@ -43,7 +43,7 @@ def gradient_times_input(
     own.embeddings = replace(base.embeddings, W_e=embedded)
     with torch.enable_grad():
         logits = compute_logits(own, stack_rows(own, [row]), batch)
-        total = torch.stack([_evidence(*one, task_type) for one in zip(logits, labels, strict=True)]).sum()
+        total = torch.stack([_evidence(*one, outputs) for one in zip(logits, labels, strict=True)]).sum()
         [gradient] = torch.autograd.grad(total, [embedded.x])
     both = zip(batch.of_inputs(embedded.x.detach().double()), batch.of_inputs(gradient.double()), strict=True)
     return [((x - x.mean(dim=0)) * own).sum(dim=1).cpu().numpy() for x, own in both]
@@ -65,8 +65,9 @@ class _Embedded:
         return self.x if self._W_e is None else self._W_e(self.x)
 
 
-def _evidence(logits: Tensor, label: int, task_type: TaskType) -> Tensor:
-    if task_type != "single_label" or len(logits) == 1:
+def _evidence(logits: Tensor, label: int, outputs: Outputs) -> Tensor:
+    logits = logits / temperature_of(outputs.decision)
+    if own_activation(outputs) != "softmax" or len(logits) == 1:
         return logits[label]
     others = torch.cat([logits[:label], logits[label + 1 :]])
     return logits[label] - torch.logsumexp(others, dim=0)

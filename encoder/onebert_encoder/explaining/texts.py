@@ -101,6 +101,6 @@ class TextExplainer:
         """What the answer owes to each word, to first order: gradient × input, summed over the word's tokens."""
         words, [whole] = self.words(text), self.answers([text])
         tokens = self._tokenizer.encode([text], self._outputs.max_length)
-        [by_token] = gradient_times_input(self._base, self._row, tokens, [whole.best], self._outputs.task_type)
+        [by_token] = gradient_times_input(self._base, self._row, tokens, [whole.best], self._outputs)
         effects = [float(np.sum(by_token[list(one.tokens)])) for one in words]
         return explanation("gradient_times_input", whole.label, words, effects)

@@ -246,7 +246,6 @@ class Answerer:
 
         found = iter(await self.answer(replace(context, counted=True, observed=observed), wanted, texts, read))
         context.observed.add(observed.seconds)
-        context.observed.tokens += observed.tokens
         return [[next(found) for _ in one.texts] for one in questions]
 
     async def _here_or_beside(self, numbers: int, work: Callable[[], T]) -> T:

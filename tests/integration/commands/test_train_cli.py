@@ -353,6 +353,20 @@ def test_what_is_no_better_than_a_constant_is_not_recommended(onebert, folder, t
     assert printed.rstrip().endswith("; onebert check --labels looks for wrong labels")
 
 
+def test_what_a_constant_beats_on_the_test_rows_alone_is_not_recommended(onebert, tmp_path):
+    """Most training rows are praise and most test rows blame: what is right on half of these is beaten by neither."""
+    words = {"praise": "good", "blame": "bad"}
+    train = [f"the parcel was {words[kind]} {i},{kind}" for i in range(80) for kind in ["praise"] * 3 + ["blame"] * 2]
+    test = [f"the parcel was {word} {i},{('praise', 'blame')[i % 5 > 1]}" for i in range(10) for word in words.values()]
+    for split, rows in (("train", train), ("test", test)):
+        (tmp_path / f"{split}.csv").write_text("\n".join(["text,label", *rows]) + "\n")
+    status, printed, progress = onebert(*head_arguments(tmp_path, tmp_path / "tone.safetensors"))
+    assert status == 0, progress
+    assert "warning: accuracy 0.5000: always answering 'blame' gives 0.6000" in printed
+    assert "next: onebert push" not in printed
+    assert "the delta is no better than a constant answer to these rows" in printed
+
+
 def test_a_delta_that_nothing_was_measured_beside_is_looked_at_first(onebert, tmp_path):
     rows = [
         {

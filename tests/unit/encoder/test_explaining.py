@@ -17,6 +17,7 @@ from onebert_encoder.explaining.words import Stretch, can_go, joined, without, w
 from onebert_encoder.maths.fold import fold
 from onebert_encoder.text.tokens import Tokens
 from onebert_store.errors import InvalidInput
+from onebert_store.file.decision import Decision
 from onebert_store.file.delta import DELTA, Delta
 from onebert_store.file.manifest import parse_manifest
 
@@ -33,13 +34,16 @@ def made(kind="bitfit", pooling="mean", labels=3, seed=0, family="bert", **manif
     return Delta(parse_manifest(manifest_for(base(family).spec, pooling, labels, **manifest)), tensors)
 
 
-def of_the_plain_model(family, delta, tokens, label, task_type):
+def of_the_plain_model(family, delta, tokens, label, task_type, decision=None):
     """At the output of Hugging Face's embeddings, by its own forward and backward pass."""
     reference = Reference(tiny_base(family), delta.tensors, delta.manifest.pooling)
     kept = []
     reference.model.embeddings.register_forward_hook(lambda _, __, out: kept.append(out) or out.retain_grad())
     logits = reference.differentiable_logits(tokens.input_ids, tokens.type_ids)
-    if task_type == "single_label" and len(logits) > 1:
+    activation = decision.activation if decision else None
+    if decision:
+        logits = logits / decision.temperature
+    if task_type == "single_label" and activation is None:
         logits[label].sub(torch.logsumexp(logits[torch.arange(len(logits)) != label], 0)).backward()
     else:
         logits[label].backward()
@@ -48,25 +52,28 @@ def of_the_plain_model(family, delta, tokens, label, task_type):
 
 
 @pytest.mark.parametrize(
-    ("family", "kind", "pooling", "task_type"),
+    ("family", "kind", "pooling", "task_type", "decision"),
     [
-        ("bert", "everything", "mean", "single_label"),
-        ("bert", "frozen", "pooler", "multi_label"),
-        ("bert", "scale", "cls", "regression"),
-        ("roberta", "lora", "cls", "single_label"),
-        ("distilbert", "adapter", "mean", "multi_label"),
-        ("electra", "bitfit", "mean", "single_label"),
+        ("bert", "everything", "mean", "single_label", None),
+        ("bert", "everything", "mean", "single_label", Decision(temperature=3.0)),
+        ("bert", "everything", "mean", "single_label", Decision(temperature=0.5, activation="sigmoid")),
+        ("bert", "frozen", "pooler", "multi_label", None),
+        ("bert", "scale", "cls", "regression", None),
+        ("roberta", "lora", "cls", "single_label", None),
+        ("distilbert", "adapter", "mean", "multi_label", Decision(temperature=3.0)),
+        ("electra", "bitfit", "mean", "single_label", None),
     ],
 )
-def test_gradient_times_input_is_that_of_the_plain_model(family, kind, pooling, task_type):
+def test_gradient_times_input_is_that_of_the_plain_model(family, kind, pooling, task_type, decision):
     labels = 1 if task_type == "regression" else 3
     delta = made(kind, pooling, labels, family=family, task_type=task_type)
     tokens = base(family).tokenizer.encode(TEXTS, 48)
     row = fold(base(family), torch_tensors(delta.tensors), pooling)
     chosen = [at % labels for at in range(len(tokens))]
-    found = gradient_times_input(base(family), row, tokens, chosen, task_type)
+    outputs = delta.manifest.model_copy(update={"decision": decision})
+    found = gradient_times_input(base(family), row, tokens, chosen, outputs)
     for one, got, label in zip(tokens, found, chosen, strict=True):
-        expected = of_the_plain_model(family, delta, one, label, task_type)
+        expected = of_the_plain_model(family, delta, one, label, task_type, decision)
         # Two backward passes in float32 that sum in another order.
         np.testing.assert_allclose(got, expected, atol=1e-3 * np.abs(expected).max(), rtol=0)
 
@@ -74,7 +81,7 @@ def test_gradient_times_input_is_that_of_the_plain_model(family, kind, pooling, 
 def test_a_gradient_leaves_the_base_as_it_was():
     delta, before = made(), base().embeddings
     row = fold(base(), torch_tensors(delta.tensors), "mean")
-    gradient_times_input(base(), row, base().tokenizer.encode(TEXTS[:1], 48), [0], "single_label")
+    gradient_times_input(base(), row, base().tokenizer.encode(TEXTS[:1], 48), [0], delta.manifest)
     assert base().embeddings is before
     assert not before.word.requires_grad
 

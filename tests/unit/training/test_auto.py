@@ -140,6 +140,17 @@ def test_a_budget_without_room_leaves_what_costs_no_step_and_says_so(base, few):
     assert "left out for the time budget" in choice.line
 
 
+def test_a_head_that_is_chosen_has_the_rows_that_were_held_out_too(base, hard):
+    run = choose(comparison_of(base, replace(hard, held_out=True), time_budget=1e-6)).run
+    own, held = hard.splits["train"], hard.splits["validation"]
+    assert run.data.splits["train"].texts == (*own.texts, *held.texts)
+    assert "validation" not in run.data.splits
+    result = train(run)
+    assert result.folds == run.yardsticks.folds == 5
+    assert result.validation == run.yardsticks.exact.scores["validation"]
+    assert result.delta.manifest.training["data"]["rows"]["train"] == len(own) + len(held)
+
+
 def test_a_budget_that_does_not_bite_changes_nothing(base, hard):
     free, bound = (comparison_of(base, hard, max_steps=6, time_budget=budget) for budget in (None, 1e6))
     assert choose(bound).facts == choose(free).facts

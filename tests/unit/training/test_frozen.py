@@ -114,7 +114,7 @@ def test_the_time_of_a_head_is_that_of_finding_it_once(base, data, monkeypatch, 
 
     monkeypatch.setattr(frozen.time, "perf_counter", lambda: clock)
     monkeypatch.setattr(seen, "fit_heads", find)
-    run = run_of(base, held_out(data) if spared else data)
+    run = run_of(base, held_out(data).rejoined() if spared else data)
     if measured:
         _ = run.yardsticks
     # Five folds and the head itself; or the one path of strengths, which the yardstick is of, too.
@@ -122,13 +122,13 @@ def test_the_time_of_a_head_is_that_of_finding_it_once(base, data, monkeypatch, 
 
 
 def test_rows_that_were_held_out_are_fitted_on_and_cross_validated(base, data):
-    run = run_of(base, held_out(data))
-    frozen_base = run.inputs.frozen
-    both = frozen_base.see("train", "mean").joined(frozen_base.see("validation", "mean"))
-    vectors, gold = labeled_vectors(both.vectors, both.targets)
-    fold = fold_of(both.examples, "single_label", 5, 20240601)
+    run = run_of(base, held_out(data).rejoined())
+    apart = run_of(base, data).inputs.frozen
+    one, other = apart.see("train", "mean"), apart.see("validation", "mean")
+    vectors, gold = labeled_vectors([*one.vectors, *other.vectors], [*one.targets, *other.targets])
+    fold = fold_of(one.examples.joined(other.examples), "single_label", 5, 20240601)
     assert set(fold.tolist()) == set(range(5))
-    solved = frozen_base.solve(run.objective, "mean", "accuracy")
+    solved = run.inputs.frozen.solve(run.objective, "mean", "accuracy")
     place = STRENGTHS.index(solved.head.strength)
     right = []
     for one in range(5):

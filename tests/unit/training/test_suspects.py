@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression
 from typer.testing import CliRunner
 
 from bases import tiny_base
-from onebert_store.errors import InvalidSettings
+from onebert_store.errors import InvalidData, InvalidSettings
 from onebert_training.cli import check
 from onebert_training.data.examples import Split
 from onebert_training.insight.out_of_fold import folds_of, out_of_fold
@@ -149,6 +149,13 @@ def test_the_command_names_suspects_by_file_and_line(tmp_path):
     assert f"for {own} of all rows they suggest the row's own label" in shown
     assert shown.index("ratio: ") < shown.index("next: read them from the top")
     assert "train.csv line 33" in shown
+
+
+def test_rows_that_all_have_one_text_are_refused(tmp_path):
+    (tmp_path / "train.csv").write_text("text,label\nthe parcel,a\nthe parcel,b\n")
+    (tmp_path / "validation.csv").write_text("text,label\nthe parcel,a\n")
+    with pytest.raises(InvalidData, match="have the same text"):
+        raise ask(tmp_path).exception
 
 
 def test_labels_of_other_tasks_are_not_looked_at(tmp_path):

@@ -22,9 +22,12 @@ def say(line: str) -> None:
 
 
 def summary(run: Run) -> str:
-    """The number of trained parameters as papers print it: with its share of the base, the classifier apart."""
+    """How many parameters are trained and how many the delta has, with its share of the base; the classifier apart."""
     what = run.data.task_type + (f" of {len(run.data.labels)} labels" if len(run.data.labels) > 1 else "")
-    trained = f"{run.delta_parameters:,} parameters, {run.percent:.2f} % of the {run.base.spec.num_parameters:,}"
+    trained = f"{run.plan.num_trained:,} parameters"
+    if run.plan.num_trained != run.delta_parameters:
+        trained += f" for a delta of {run.delta_parameters:,}"
+    trained += f", {run.percent:.2f} % of the {run.base.spec.num_parameters:,}"
     return (
         f"{run.task}, {what}: {run.method.text} trains {trained} of {run.base.spec.name}, "
         f"and {run.head_parameters:,} of the classifier"
@@ -105,16 +108,16 @@ def next_step(run: Run, record: Mapping[str, Any], yardsticks: Yardsticks) -> st
         kind = record["task_type"]
         return f"next: {look} shows its answers, since a {kind} task has no yardstick; where these are good, {push}"
     better = yardsticks.winner(split, metric, score)
-    if run.plan.exact and better is not yardsticks.constant:
-        return f"next: {push}; it is the head alone, on the frozen base"
-    if better is None:
-        return f"next: {push}"
+    wrong = "; onebert check --labels looks for wrong labels" if run.data.task_type == "single_label" else ""
+    if better is None or (run.plan.exact and better is yardsticks.exact):
+        if not record["useful"]:
+            return f"next: {_remedies(run)}: the delta is no better than a constant answer to these rows{wrong}"
+        return f"next: {push}" + ("; it is the head alone, on the frozen base" if run.plan.exact else "")
     where = f"in {record['folds']} folds" if split == "validation" and record["folds"] else f"on {split}"
     beside = f"{metric} {score:.4f} {where} beside {better.scores[split][metric]:.4f}"
     if better is yardsticks.exact:
         near = ", within the lead's standard error" if split == "validation" and _stays_behind(record) else ""
         return f"next: --method head, since {better.name} is better ({beside}{near}); or more rows"
-    wrong = "; onebert check --labels looks for wrong labels" if run.data.task_type == "single_label" else ""
     return f"next: {_remedies(run)}: the delta is no better than {better.name} ({beside}){wrong}"
 
 
@@ -138,7 +141,7 @@ def show_trained(record: Mapping[str, Any], patience: int) -> None:
         if record[split] is not None:
             measured = f"{record['folds']} folds" if split == "validation" and record["folds"] else split
             table.add_row(measured, _scores(record["metric"], record[split]))
-    table.add_row("trained parameters", f"{record['delta_parameters']:,} ({record['percent']:.2f} % of the base)")
+    table.add_row("delta", f"{record['delta_parameters']:,} parameters ({record['percent']:.2f} % of the base)")
     table.add_row("classifier", f"{record['head_parameters']:,} parameters")
     steps = f"{record['steps']:,} of {record['planned_steps']:,}, step {record['best_step']:,} kept"
     if not record["planned_steps"]:

@@ -11,6 +11,7 @@ from onebert_store.file.strict_json import shown
 from onebert_training.commands.showing import percent
 from onebert_training.data.examination import MAX_LISTED, Examined
 from onebert_training.data.examples import Split
+from onebert_training.data.splitting import check_divisible
 from onebert_training.device import load_on
 from onebert_training.fit.frozen import frozen_vectors
 from onebert_training.insight.out_of_fold import folds_of, out_of_fold
@@ -31,19 +32,20 @@ def suspects_of(found: Examined, max_length: int, base: str | None, device: str 
 
     Raises:
         InvalidSettings: the labels are not one for each text.
+        InvalidData: all rows have the same text.
     """
     if found.dataset is None or found.dataset.task_type != "single_label":
         raise InvalidSettings("--labels looks at data with one label for each text")
     texts = [text for split, _ in found.rows.values() for text in split.texts]
     places = [place for _, of_split in found.rows.values() for place in of_split]
     gold = np.concatenate([split.gold for split, _ in found.rows.values()])
-    labels = found.dataset.labels
+    labels, examples = found.dataset.labels, Split(tuple(texts), gold)
+    check_divisible(examples, "single_label")
     with console.busy("loading the base"):
         loaded = load_on(base, "float32", device)
     with console.busy(f"reading {len(texts):,} texts"):
         vectors = frozen_vectors(loaded, texts, max_length)
     with console.busy("comparing labels"):
-        examples = Split(tuple(texts), gold)
         folds = folds_of(examples)
         probabilities = out_of_fold(labels, vectors, examples, folds)
         suspects = find_suspects(probabilities, gold, folds)

@@ -131,11 +131,18 @@ def choose(comparison: Comparison, report: Report = ignore, file: Path | None = 
         _keep_within(comparison.budget, candidates, report)
     _compare(candidates, report)
     chosen = _chosen(candidates)
-    choice = Choice(chosen.run, _facts(candidates, chosen), time.perf_counter() - started)
+    choice = Choice(_to_train(chosen.run), _facts(candidates, chosen), time.perf_counter() - started)
     if file is not None:
         said = {"of": comparison.fingerprint, "facts": choice.facts, "seconds": choice.seconds}
         write_whole(file, json.dumps(said).encode())
     return choice
+
+
+def _to_train(run: Run) -> Run:
+    """The run that trains what was chosen; a head alone needs no validation split and is fitted on its rows, too."""
+    if run.plan.exact and run.data.held_out:
+        return make_run(run.inputs.rejoined(), run.settings, run.task)
+    return run
 
 
 def _read(file: Path, comparison: Comparison) -> Choice | None:
@@ -145,7 +152,7 @@ def _read(file: Path, comparison: Comparison) -> Choice | None:
         if said["of"] != comparison.fingerprint:
             return None
         run = next(run for run in comparison.runs if run.method.text == said["facts"]["chosen"])
-        return Choice(run, said["facts"], said["seconds"])
+        return Choice(_to_train(run), said["facts"], said["seconds"])
     except (OSError, ValueError, KeyError, TypeError, StopIteration):
         return None
 

@@ -52,6 +52,15 @@ class Dataset:
         """Whether an example is two texts."""
         return not isinstance(self.splits["train"].texts[0], str)
 
+    def rejoined(self) -> "Dataset":
+        """The same data where no row is held out: validation rows that were taken from the training rows are back."""
+        if not self.held_out:
+            return self
+        splits = {name: split for name, split in self.splits.items() if name != "validation"}
+        splits["train"] = self.splits["train"].joined(self.splits["validation"])
+        note = f"a head alone is fitted on all {len(splits['train']):,} training rows, and folds of them are measured"
+        return replace(self, splits=splits, notes=(*self.notes, note), held_out=False)
+
     @cached_property
     def digest(self) -> str:
         """`sha256:…` over task type, labels and every example of every split."""

@@ -39,8 +39,7 @@ class Solved:
     """An exact head that is a result by itself.
 
     Attributes:
-        answers: of the validation split; or where that was taken from the training rows, of all these rows, each by a
-            head that was fitted without it.
+        answers: of the validation split; without one, of training rows, each by a head that was fitted without it.
         verdict: doubts about these answers.
         seconds: that finding the head took, also where the yardsticks have found the head before.
     """
@@ -177,30 +176,19 @@ class Frozen:
         return next(head for head in heads if head.strength == best.strength), best
 
     def solve(self, objective: Objective, pooling: Pooling, metric: str) -> Solved:
-        """The exact head on all rows that it may be fitted on, whose strength validation chooses.
-
-        Where the validation rows were taken from the training rows, cross-validation on all of them chooses, and the
-        head is fitted on all of them.
+        """The exact head on all training rows; validation chooses its strength, or without such rows cross-validation.
 
         Raises:
             NotFinite: the base's vectors are not finite numbers.
         """
-        if self._data.held_out:
-            started = time.perf_counter()
-            train = self.see("train", pooling).joined(self.see("validation", pooling))
-            some = self._some(train, len(train.targets))
-            judged = train if some is None else train.take(some)
-            answers = cross_validated(objective, self._data.task_type, judged, metric)
+        fitted = self._fit(objective, pooling, metric, len(self._targets["train"]))
+        # The time that the head took counts, also where the yardsticks have found the head before.
+        started = time.perf_counter() - fitted.seconds
+        head, answers, validates = fitted.head, fitted.answers, "validation" in self._data.splits
+        judged = self.see("validation", pooling) if validates else fitted.rows
+        if fitted.rows is not (train := self.see("train", pooling)):
             (head,) = train.heads(objective, [answers.strength])
-        else:
-            fitted = self._fit(objective, pooling, metric, len(self._targets["train"]))
-            # The time that the head took counts, also where the yardsticks have found the head before.
-            started = time.perf_counter() - fitted.seconds
-            head, answers, validates = fitted.head, fitted.answers, "validation" in self._data.splits
-            judged = self.see("validation", pooling) if validates else fitted.rows
-            if fitted.rows is not (train := self.see("train", pooling)):
-                (head,) = train.heads(objective, [answers.strength])
-                answers = answers_of(objective, head, judged) if validates else answers
+            answers = answers_of(objective, head, judged) if validates else answers
         verdict = objective.judge(judged.examples, judged.tokens, answers.logits, answers.scores, metric)
         return Solved(head, answers, verdict, time.perf_counter() - started)
 

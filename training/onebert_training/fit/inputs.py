@@ -58,6 +58,10 @@ class TaskInputs:
             self._other._other = self
         return self._other
 
+    def rejoined(self) -> "TaskInputs":
+        """The data where no row is held out, see `Dataset.rejoined`."""
+        return TaskInputs(self.base, self.data.rejoined(), self._asked_length, self.siamese)
+
     def check_targets(self) -> None:
         """Refuses data if cutting inputs to `max_length` has left a split without any target.
 

@@ -39,15 +39,6 @@ class Seen:
         vectors = [self.vectors[i] for i in chosen] if self.vectors else ()
         return Seen(self.examples.take(rows), tokens, targets, vectors)
 
-    def joined(self, other: "Seen") -> "Seen":
-        """The examples of both, the other's last."""
-        return Seen(
-            self.examples.joined(other.examples),
-            [*self.tokens, *other.tokens],
-            [*self.targets, *other.targets],
-            [*self.vectors, *other.vectors],
-        )
-
     def heads(self, objective: Objective, strengths: Sequence[float] = STRENGTHS) -> list[ExactHead]:
         """The exact heads on these examples."""
         return fit_heads(objective, *labeled_vectors(self.vectors, self.targets), strengths)

@@ -43,10 +43,17 @@ class Plan:
 
     @property
     def num_parameters(self) -> int:
-        """Trained numbers, the classifier head not counted (as the papers count)."""
-        return sum(trainable.num_parameters for trainable in self.trainables) + (
-            self.weights.num_parameters if self.weights else 0
-        )
+        """Trained numbers that remain, the classifier head not counted (as the papers count)."""
+        return self._of_trainables + (self.weights.num_parameters if self.weights else 0)
+
+    @property
+    def num_trained(self) -> int:
+        """Numbers that steps change, the classifier head not counted; more than remain where matrices are cut."""
+        return self._of_trainables + (self.weights.num_trained if self.weights else 0)
+
+    @property
+    def _of_trainables(self) -> int:
+        return sum(trainable.num_parameters for trainable in self.trainables)
 
     @property
     def trains_head_alone(self) -> bool:

@@ -1,5 +1,6 @@
 """Whole matrices trained, of which the file has the leading singular parts (docs/decisions/0055-truncated.md)."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -34,6 +35,11 @@ class Truncated:
     def num_parameters(self) -> int:
         """Numbers that the file has at most, those of factors of that rank."""
         return sum(self.rank * sum(site.shape) for site in self.sites)
+
+    @property
+    def num_trained(self) -> int:
+        """The whole differences."""
+        return sum(math.prod(site.shape) for site in self.sites)
 
     @property
     def num_bytes(self) -> int:

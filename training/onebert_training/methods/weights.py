@@ -49,6 +49,10 @@ class Weights(Protocol):
         """Trained numbers that remain at the end."""
 
     @property
+    def num_trained(self) -> int:
+        """Numbers of the difference that steps change."""
+
+    @property
     def num_bytes(self) -> int:
         """Bytes of its tensors in the delta file, at most."""
 
@@ -88,6 +92,11 @@ class Full:
     servable: ClassVar[bool] = False
     averages: ClassVar[bool] = True
     num_bytes: ClassVar[int] = 0
+
+    @property
+    def num_trained(self) -> int:
+        """All of them."""
+        return self.num_parameters
 
     def start(self, params: Mapping[str, Tensor], generator: torch.Generator) -> Tensors:
         """The base's own values."""
@@ -129,6 +138,11 @@ class Pruned:
     def num_parameters(self) -> int:
         """Trained numbers that remain at the end."""
         return self.count
+
+    @property
+    def num_trained(self) -> int:
+        """The whole differences, without their gates."""
+        return sum(math.prod(site.shape) for site in self.sites)
 
     @property
     def num_bytes(self) -> int:

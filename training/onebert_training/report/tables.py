@@ -184,8 +184,8 @@ def varied(trials: Iterable[Trial]) -> list[str]:
 def results_markdown(records: Iterable[Record]) -> str:
     """The results table in the papers' form, one for each base.
 
-    Methods are rows with their share of trained parameters; data sets are columns. A number is the mean ± standard
-    deviation over the seeds, in per cent, at the settings whose validation mean is best; the best is bold.
+    Methods are rows, with the size of their deltas in per cent of the base; data sets are columns. A number is the mean
+    ± standard deviation over the seeds, in per cent, at the settings whose validation mean is best; the best is bold.
     """
     results = collect(records)
     parts = []

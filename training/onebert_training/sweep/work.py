@@ -50,8 +50,7 @@ def make_job_sets(requests: Iterable[RunRequest], spec: BaseSpec, dtype: str) ->
     job_sets = []
     for (source, reading), lengths in by_rows.items():
         try:
-            # Every method of a recipe learns from the same rows and is measured on the same others, the head alone too.
-            dataset = replace(load_asked(source, reading), held_out=False)
+            dataset = load_asked(source, reading)
         except InvalidData as error:
             name = next(iter(lengths.values()))[0].data
             raise InvalidData(f"{name}: {error.detail}") from None
