@@ -170,6 +170,19 @@ def answer(base, tensors, pooling="mean"):
     return compute_logits(base, stack_rows(base, [fold(base, tensors, pooling)]), pack(base, tokens, [0]))[0]
 
 
+@pytest.mark.parametrize(
+    ("method", "cut"),
+    [("bitfit+gamma+svd", True), ("diff-pruning:0.5%", True), ("full", False), ("bitfit", False), ("lora:r=2", False)],
+)
+def test_the_parameters_that_are_trained_are_the_leaves(method, cut):
+    base = load_base(str(tiny_base()))
+    plan = plan_of(base, method)
+    leaves = {name: leaf for name, leaf in plan.init(base, 2, 0).items() if leaf.requires_grad}
+    own = [leaf.numel() for name, leaf in leaves.items() if not name.startswith(("head.", "gate."))]
+    assert plan.num_trained == sum(own)
+    assert (plan.num_trained > plan.num_parameters) == cut
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("pooling", ["mean", "pooler"])
 def test_full_trains_every_parameter_with_hugging_faces_gradient(family, pooling):
