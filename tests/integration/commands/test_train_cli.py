@@ -205,7 +205,7 @@ def test_the_table_says_what_to_do_next(onebert, folder, tmp_path):
     status, printed, _ = onebert(*train_arguments(folder, out, "--epochs", "6", "--method", "bitfit"))
     assert status == 0
     assert f"next: onebert push {out} --task tone" in printed
-    assert "896 (" in printed  # 3 layers of 7 vectors of 32 and one of 64, and b_LN0
+    assert "896 parameters (" in printed  # 3 layers of 7 vectors of 32 and one of 64, and b_LN0
     status, printed, _ = onebert("evaluate", out, "--data", folder, "--base", tiny_base(), "--device", "cpu")
     assert status == 0
     assert "accuracy" in printed
