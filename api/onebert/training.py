@@ -67,7 +67,7 @@ def train(
         task: name of the task.
         out: the file to write; None is `TASK.safetensors`.
         base: Hub id or folder; None is the default base.
-        dtype: `float32` or `bfloat16`, for the forward pass; the types of the file's numbers are the same.
+        dtype: `float32` or `bfloat16`, for the forward pass; the delta file has the same types with both.
         device: `cpu`, `cuda` or `cuda:N`; None is a GPU where there is one.
         on_progress: called after every step, also of the comparison by which `method="auto"` chooses.
         options: every other option of the command by its name in a recipe: `method`, `epochs`, `learning_rate`, …

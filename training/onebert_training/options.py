@@ -52,7 +52,7 @@ BaseName = Annotated[
 Dtype = Annotated[
     Literal["float32", "bfloat16"],
     typer.Option(
-        help="Numbers that the forward pass computes in; the file's stay as they are.",
+        help="Numbers that the forward pass computes in; the delta file has the same with both.",
         rich_help_panel=OUTPUT.title,
     ),
 ]

@@ -364,7 +364,7 @@ def test_what_a_constant_beats_on_the_test_rows_alone_is_not_recommended(onebert
     assert status == 0, progress
     assert "warning: accuracy 0.5000: always answering 'blame' gives 0.6000" in printed
     assert "next: onebert push" not in printed
-    assert "the delta is no better than a constant answer to these rows" in printed
+    assert "the delta is no better than a constant answer on test" in printed
 
 
 def test_a_delta_that_nothing_was_measured_beside_is_looked_at_first(onebert, tmp_path):

@@ -109,11 +109,11 @@ def next_step(run: Run, record: Mapping[str, Any], yardsticks: Yardsticks) -> st
         return f"next: {look} shows its answers, since a {kind} task has no yardstick; where these are good, {push}"
     better = yardsticks.winner(split, metric, score)
     wrong = "; onebert check --labels looks for wrong labels" if run.data.task_type == "single_label" else ""
+    where = f"in {record['folds']} folds" if split == "validation" and record["folds"] else f"on {split}"
     if better is None or (run.plan.exact and better is yardsticks.exact):
         if not record["useful"]:
-            return f"next: {_remedies(run)}: the delta is no better than a constant answer to these rows{wrong}"
+            return f"next: {_remedies(run)}: the delta is no better than a constant answer {where}{wrong}"
         return f"next: {push}" + ("; it is the head alone, on the frozen base" if run.plan.exact else "")
-    where = f"in {record['folds']} folds" if split == "validation" and record["folds"] else f"on {split}"
     beside = f"{metric} {score:.4f} {where} beside {better.scores[split][metric]:.4f}"
     if better is yardsticks.exact:
         near = ", within the lead's standard error" if split == "validation" and _stays_behind(record) else ""
