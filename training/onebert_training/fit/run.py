@@ -18,7 +18,7 @@ from onebert_encoder.maths.fold import fold
 from onebert_encoder.maths.rows import Row
 from onebert_store.errors import InvalidSettings, TooLarge
 from onebert_store.file.decision import Decision
-from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT, SPARSE_VALUE
+from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT
 from onebert_store.file.format import MAX_FILE_BYTES, MAX_HEADER_BYTES
 from onebert_store.file.manifest import (
     PER_TOKEN,
@@ -87,7 +87,7 @@ class Run:
         rates = self.plan.learning_rates(settings.learning_rate, settings.head_learning_rate)
         self.head_learning_rate, self.learning_rate = rates
         self.manifest = self._manifest()
-        if self.plan.servable and self._file_bytes() > MAX_FILE_BYTES - MAX_HEADER_BYTES:
+        if self.plan.servable and self.plan.num_bytes + 4 * self.head_parameters > MAX_FILE_BYTES - MAX_HEADER_BYTES:
             raise TooLarge(f"the delta would be over the {MAX_FILE_BYTES >> 20} MiB of a file")
         self.notes = (*data.notes, *inputs.notes(), *self._of_metric(), *self._of_pairs())
         everyone = np.arange(len(data.splits["train"]))
@@ -162,12 +162,6 @@ class Run:
         if self.pooling == SIAMESE:
             return ["each text of a pair is read on its own; --pooling mean reads both as one"]
         return ["both texts of a pair are read as one; --pooling siamese reads each on its own"]
-
-    def _file_bytes(self) -> int:
-        """How many bytes the tensors of the delta file will have; a sparse difference has an index beside a value."""
-        trained = sum(one.num_parameters * (2 if one.prefix == SPARSE_VALUE else 1) for one in self.plan.trainables)
-        of_weights = self.plan.weights.num_bytes if self.plan.weights else 0
-        return 4 * (trained + self.head_parameters) + of_weights
 
     @cached_property
     def fingerprint(self) -> str:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from onebert_encoder.base.anatomy import Module, Parameter
 from onebert_encoder.base.base import Base
-from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT, POOLER_SYMBOL
+from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT, POOLER_SYMBOL, SPARSE_VALUE
 from onebert_store.file.manifest import Pooling, head_width
 from onebert_training.methods.rules import HEAD_LEARNING_RATE
 from onebert_training.methods.trainables import Tensors, Trainable
@@ -50,6 +50,12 @@ class Plan:
     def num_trained(self) -> int:
         """Numbers that steps change, the classifier head not counted; more than remain where matrices are cut."""
         return self._of_trainables + (self.weights.num_trained if self.weights else 0)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the tensors in the delta file, at most, the head's not counted; a sparse number has an index."""
+        numbers = sum(one.num_parameters * (2 if one.prefix == SPARSE_VALUE else 1) for one in self.trainables)
+        return 4 * numbers + (self.weights.num_bytes if self.weights else 0)
 
     @property
     def _of_trainables(self) -> int:
