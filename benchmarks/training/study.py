@@ -26,7 +26,7 @@ from onebert_training.report.tables import Results, collect, results_markdown
 PAGE = Path(__file__).parents[2] / "docs" / "study.md"
 PICTURES = PAGE.with_suffix("")
 
-# The study's data sets on which methods differ by more than chance; of the others its few rows say little.
+# The study's data sets on which methods differ by more than chance; on its others, with so few rows, they do not.
 TELLING = ("ewt_pos", "sst2", "stsb")
 
 # What a section of the page tells of, by the end of the section's name.

@@ -354,7 +354,7 @@ def test_what_is_no_better_than_a_constant_is_not_recommended(onebert, folder, t
 
 
 def test_what_a_constant_beats_on_the_test_rows_alone_is_not_recommended(onebert, tmp_path):
-    """Most training rows are praise and most test rows blame: what is right on half of these is beaten by neither."""
+    """Half of the test rows right beats the commonest label of the training rows, and not that of the test rows."""
     words = {"praise": "good", "blame": "bad"}
     train = [f"the parcel was {words[kind]} {i},{kind}" for i in range(80) for kind in ["praise"] * 3 + ["blame"] * 2]
     test = [f"the parcel was {word} {i},{('praise', 'blame')[i % 5 > 1]}" for i in range(10) for word in words.values()]

@@ -139,7 +139,7 @@ def choose(comparison: Comparison, report: Report = ignore, file: Path | None = 
 
 
 def _to_train(run: Run) -> Run:
-    """The run that trains what was chosen; a head alone needs no validation split and is fitted on its rows, too."""
+    """The run that trains what was chosen; a head alone is also fitted on rows that were held out to compare."""
     if run.plan.exact and run.data.held_out:
         return make_run(run.inputs.rejoined(), run.settings, run.task)
     return run
