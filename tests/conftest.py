@@ -13,6 +13,9 @@ import uuid
 import pytest
 import torch
 from hypothesis import settings
+from xdist.scheduler import LoadScopeScheduling
+
+import tiers
 
 # Without a GPU its kernels run in Triton's interpreter; Triton looks for this when it is imported, by whomever.
 if not torch.cuda.is_available():
@@ -25,6 +28,49 @@ for name in [name for name in os.environ if name.startswith("OTEL_")]:
 # Shared machines stall; a property is not false because it was slow.
 settings.register_profile("ci", deadline=None)
 settings.load_profile("ci")
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--nightly",
+        default="none",
+        help="groups of nightly tests that run, too: none, all, changed (see tiers.py), or names with commas between",
+    )
+
+
+def chosen_groups(config) -> set[str]:
+    said = config.getoption("--nightly")
+    words = {"none": set(), "all": set(tiers.GROUPS), "changed": tiers.changed()}
+    chosen = words[said] if said in words else set(said.split(","))
+    if unknown := chosen - tiers.GROUPS.keys():
+        raise pytest.UsageError(f"--nightly: there is no group {', '.join(unknown)}")
+    return chosen
+
+
+def pytest_report_header(config):
+    return tiers.described(chosen_groups(config))
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leaves out nightly tests that are not asked for."""
+    chosen = chosen_groups(config)
+    left_out = [item for item in items if {mark.args[0] for mark in item.iter_markers("nightly")} - chosen]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in set(left_out)]
+
+
+class ByServer(LoadScopeScheduling):
+    """Hands whole files to workers, and at once all files that share the servers of one fixture of the session."""
+
+    SHARING = "tests/integration/facades/"
+
+    def _split_scope(self, nodeid):
+        file = nodeid.partition("::")[0]
+        return f"{self.SHARING} {'front ends' in nodeid}" if file.startswith(self.SHARING) else file
+
+
+def pytest_xdist_make_scheduler(config, log):
+    return ByServer(config, log)
 
 
 @pytest.fixture

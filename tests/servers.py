@@ -1,4 +1,4 @@
-"""Real servers for tests, as subprocesses on a free loopback port; tasks for them, and what they must answer."""
+"""Real servers for tests, as processes on a free loopback port; tasks for them, and what they must answer."""
 
 import os
 import re
@@ -15,7 +15,9 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
+import forked
 from bases import Reference, far_delta, manifest_for, tiny_base
+from forked import Forked
 from json_client import JsonClient
 from onebert_encoder.base.base import load_base
 from onebert_store.file.delta import Delta
@@ -28,9 +30,13 @@ torch.set_num_threads(1)
 ONEBERT = Path(sys.executable).with_name("onebert")
 MAX_LENGTH = 48
 
-# For what must not differ between one process and front ends beside the engine's: the number of these.
-LAYOUTS = {"argvalues": [0, 2], "ids": ["one process", "front ends"]}
+# For what must not differ between one process and front ends beside the engine's: the number of these. Both run the
+# same web application; what differs, the seam, is tested before every landing (`test_remote.py`, `parts.py`,
+# `test_front_ends.py`, and all of `test_http.py`), every other test through it nightly.
+IDS = ["one process", "front ends"]
+LAYOUTS = {"argvalues": [0, pytest.param(2, marks=pytest.mark.nightly("layouts"))], "ids": IDS}
 layouts = pytest.mark.parametrize("server", indirect=True, **LAYOUTS)
+both_layouts = pytest.mark.parametrize("server", [0, 2], indirect=True, ids=IDS)
 
 
 def clean_env(**settings):
@@ -42,16 +48,7 @@ def clean_env(**settings):
 
 def run_onebert(*arguments, stdin="", env=None, **settings):
     """Runs one command to its end; `env` holds variables beside the settings."""
-    command = [ONEBERT, *map(str, arguments)]
-    return subprocess.run(
-        command,
-        input=stdin,
-        env=clean_env(**settings) | (env or {}),
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    return forked.run(*arguments, given=stdin, env=clean_env(**settings) | (env or {}))
 
 
 class Server:
@@ -73,9 +70,7 @@ class Server:
 
     def start(self) -> None:
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [ONEBERT, "serve"], env=clean_env(**self.settings), stdout=subprocess.PIPE, stderr=log, text=True
-            )
+            self.process = Forked("serve", env=clean_env(**self.settings), stdout=subprocess.PIPE, stderr=log)
         self.greeting = self.process.stdout.readline()
         found = re.match(r"Listening on (http://\S+):", self.greeting)
         assert found, self.log.read_text()

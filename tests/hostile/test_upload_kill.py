@@ -2,19 +2,11 @@
 
 import copy
 import hashlib
-import json
-import os
 import random
-import re
-import select
-import signal
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import httpx
 import numpy as np
@@ -24,7 +16,7 @@ from onebert_store.registry import gc
 from onebert_store.registry.check import check_database, check_versions
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import join_store
-from servers import Server, Task, clean_env
+from servers import Server, Task
 
 UPLOADERS = 4
 # Acknowledgements after which the server is killed, while the other uploaders are somewhere in between.
@@ -49,48 +41,12 @@ def test_acknowledged_uploads_survive_kill(tmp_path, prototype):
     assert len(acknowledged) >= sum(ROUNDS)
 
 
-class ForkedServer(Server):
-    """As `Server`, started by fork from a process that has imported everything; it is killed and never stopped."""
-
-    def __init__(self, folder, parent, **settings) -> None:
-        self.parent = parent
-        super().__init__(folder, **settings)
-
-    def start(self) -> None:
-        environment = {name: value for name, value in clean_env(**self.settings).items() if name.startswith("ONEBERT_")}
-        self.parent.stdin.write(json.dumps(environment) + "\n")
-        self.parent.stdin.flush()
-        lines = [self.parent.stdout.readline() for _ in range(2)]
-        # The parent says the process id, the child its address; either may be first.
-        (self.pid,) = (int(line) for line in lines if line.strip().isdigit())
-        self.url = re.search(r"Listening on (http://\S+):", "".join(lines))[1]
-        self.process = os.pidfd_open(self.pid)
-
-    def kill(self) -> None:
-        os.kill(self.pid, signal.SIGKILL)
-        # Readable once the process is gone, and its lock with it.
-        select.select([self.process], [], [])
-        os.close(self.process)
-
-
-@pytest.fixture(scope="module")
-def parent(tmp_path_factory):
-    """The process that forks servers."""
-    command = [sys.executable, Path(__file__).parents[1] / "forking_server.py"]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with (
-        (tmp_path_factory.mktemp("forked") / "server.log").open("w") as log,
-        subprocess.Popen(command, env=clean_env(), stderr=log, **pipes) as process,
-    ):
-        yield process
-
-
-@pytest.mark.slow
+@pytest.mark.nightly("kills")
 @pytest.mark.parametrize("seed", range(STORES))
-def test_two_hundred_kills_lose_nothing_that_was_acknowledged(tmp_path, prototype, parent, seed):
+def test_two_hundred_kills_lose_nothing_that_was_acknowledged(tmp_path, prototype, seed):
     chance, acknowledged = random.Random(seed), {}
     for kill in range(KILLS_OF_A_STORE):
-        server = ForkedServer(tmp_path, parent)
+        server = Server(tmp_path)
         _upload_until_killed(server, prototype, seed * KILLS_OF_A_STORE + kill, chance.randrange(1, 12), acknowledged)
         with Registry.open(tmp_path / "data") as registry:
             stored = {(entry.task, entry.version): entry for entry in registry.entries()}

@@ -27,7 +27,7 @@ def measured(out: Path, *options: str) -> tuple[dict, str]:
     return json.loads(found.read_text()), page.read_text()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly("benches")
 def test_every_section_runs_and_is_written(tmp_path: Path) -> None:
     found, page = measured(tmp_path)
     assert found["failed"] == {}
@@ -94,7 +94,7 @@ print(subprocess.run([sys.executable, "-S", "-c", child], capture_output=True, t
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly("benches")
 def test_what_no_time_was_left_for_is_said(tmp_path: Path) -> None:
     found, page = measured(tmp_path, "--seconds", "0")
     assert found["sections"] == {}

@@ -10,7 +10,7 @@ import pytest
 
 import environments
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly("programs")
 
 MAKE = """
 import sys; from pathlib import Path; sys.path.insert(0, sys.argv[1])

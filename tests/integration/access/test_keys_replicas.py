@@ -10,7 +10,7 @@ from onebert_store.errors import TooManyAttempts, Unauthorized
 from servers import Server, Task, wait_until
 from tenants import ROOT_KEY
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow("asks two servers and their front ends again and again until both have a change")
 TEXT = "please help my order is late"
 # Connections one after the other, each of which any of the front ends may take.
 CONNECTIONS = 24

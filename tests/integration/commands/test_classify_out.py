@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +12,10 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+import forked
 from onebert_server.cli.classify import classify
 from onebert_store.command import console
-from servers import ONEBERT, Task, assert_answers, clean_env, run_onebert
+from servers import Task, assert_answers, clean_env, run_onebert
 from written import read_rows
 
 LABELS = ["good", "bad", "ugly"]
@@ -254,10 +254,7 @@ def test_nothing_is_left_where_it_does_not_come_to_an_end(server, task, tmp_path
     (tmp_path / "open.csv").write_text('text,label\nfine,a\n"open,b\n')
     (tmp_path / "b.csv").write_text("as before")
     before = sorted(path.name for path in tmp_path.iterdir())
-    command = [ONEBERT, "classify", *arguments]
-    done = subprocess.run(
-        command, env=clean_env(url=server.url), cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    done = forked.run("classify", *arguments, env=clean_env(url=server.url), cwd=tmp_path)
     assert done.returncode == code
     assert said in " ".join(done.stderr.split())
     assert sorted(path.name for path in tmp_path.iterdir()) == before

@@ -197,7 +197,7 @@ def test_the_help_says_what_goes_in_and_what_comes_out(onebert):
         assert words in " ".join(printed.split())
 
 
-@pytest.mark.slow
+@pytest.mark.nightly("readers")
 def test_following_the_page_works(tmp_path):
     """What stands in its blocks, in order, where the README has left its first delta."""
     code = [(block.language, block.code) for block in blocks("docs/interop.md")]

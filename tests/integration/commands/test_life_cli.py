@@ -9,6 +9,7 @@ from fractions import Fraction
 import openpyxl
 import pytest
 
+import forked
 from onebert_server.cli.compare.differences import mcnemar
 from onebert_server.client import Client
 from onebert_store.file.format import loads
@@ -275,9 +276,7 @@ def completed(line, **settings):
     """What a shell would offer for a command line, by the protocol of its completion script."""
     words = line.split(" ")
     variables = {"_ONEBERT_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
-    environment = clean_env(**settings) | variables
-    done = subprocess.run([ONEBERT], env=environment, capture_output=True, text=True, timeout=300, check=False)
-    return done.stdout.split()
+    return forked.run(env=clean_env(**settings) | variables).stdout.split()
 
 
 def test_a_shell_completes_commands_tasks_versions_and_aliases(server):

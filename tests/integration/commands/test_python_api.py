@@ -22,7 +22,7 @@ from onebert_store.file.format import load
 from onebert_store.tables.columns import Columns
 from onebert_training.data.dataset import load_dataset
 from pages import ROOT, blocks
-from servers import ONEBERT, Server, Task, assert_answers, clean_env
+from servers import Server, Task, assert_answers, clean_env, run_onebert
 
 TEXTS = ["my order is late", "the parcel was broken", "what a good day", "no way"] * 10
 LABELS = ["bad", "bad", "good", "bad"] * 10
@@ -90,7 +90,7 @@ def test_the_command_and_the_function_write_one_file(tmp_path):
     csv = tmp_path / "data.csv"
     csv.write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in zip(TEXTS, LABELS, strict=True)))
     options = ["--task", "mood", "--data", csv, "--base", tiny_base(), "--max-steps", "2", "--out", tmp_path / "a"]
-    subprocess.run([ONEBERT, "train", *map(str, options)], env=clean_env(), check=True, capture_output=True)
+    assert run_onebert("train", *options).returncode == 0
     trained = train(str(csv), tmp_path / "b")
     assert trained.file.read_bytes() == (tmp_path / "a").read_bytes()
     assert trained.record["out"] == str(tmp_path / "b")

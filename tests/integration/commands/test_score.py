@@ -14,13 +14,14 @@ import pytest
 
 import onebert
 from bases import tiny_base
+from forked import Forked
 from offline import bytes_of, rows_of, score_here
 from onebert_store.errors import AliasNotFound, BaseMismatch, InvalidInput, InvalidSettings, StoreCorrupt, StoreLocked
 from onebert_store.file.delta import Delta
 from onebert_store.file.format import load, loads, save
 from onebert_store.file.manifest import parse_manifest
 from onebert_store.registry.registry import Registry
-from servers import ONEBERT, Task, clean_env, run_onebert, wait_until
+from servers import Task, clean_env, run_onebert, wait_until
 
 WORDS = "the parcel was broken and nobody said sorry when my second order came very late too".split()
 BIO = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
@@ -342,12 +343,8 @@ def test_killed_at_any_moment_it_goes_on_to_the_same_bytes(folder, many, tmp_pat
     assert done.stdout == f"6,000 rows in 120 files in {tmp_path / 'whole'}, 0 without an answer\n"
     out, kept = tmp_path / "killed", {}
     for parts in (1, 20, 21, 70):
-        with subprocess.Popen(
-            [ONEBERT, *command(folder, many, out)],
-            env=clean_env(**settings()),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        ) as process:
+        quiet = dict.fromkeys(("stdout", "stderr"), subprocess.DEVNULL)
+        with Forked(*command(folder, many, out), env=clean_env(**settings()), **quiet) as process:
             wait_until(lambda parts=parts: len([*out.glob("part-*")]) >= parts or process.poll() is not None)
             process.send_signal(signal.SIGKILL)
         assert process.returncode == -signal.SIGKILL
@@ -374,7 +371,7 @@ finally:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.slow("scores 200 MB")
 def test_memory_does_not_grow_with_the_file(folder, tmp_path):
     """Rows of 4 kB: the larger file has 160 MB, the smaller one 40."""
     peaks = []
@@ -399,7 +396,7 @@ def test_memory_does_not_grow_with_the_file(folder, tmp_path):
 
 def test_two_processes_do_not_score_into_one_folder(folder, many, tmp_path):
     out = tmp_path / "out"
-    with subprocess.Popen([ONEBERT, *command(folder, many, out)], env=clean_env(**settings())) as process:
+    with Forked(*command(folder, many, out), env=clean_env(**settings())) as process:
         wait_until((out / "_job.json").exists)
         # Stopped, so that it is still at work however fast it is.
         process.send_signal(signal.SIGSTOP)

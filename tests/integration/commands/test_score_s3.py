@@ -11,6 +11,7 @@ import pytest
 from pyarrow import fs
 
 from bases import tiny_base
+from forked import Forked
 from object_server import BUCKET, environment
 from offline import bytes_of, rows_of, score_here
 from onebert_server.score.job import Job
@@ -21,7 +22,7 @@ from onebert_server.score.tasks import ScoredTask
 from onebert_store.blobs.bucket import open_bucket
 from onebert_store.errors import BlobsAway, InvalidData, InvalidSettings
 from onebert_store.file.format import loads
-from servers import ONEBERT, Task, clean_env, run_onebert, wait_until
+from servers import Task, clean_env, run_onebert, wait_until
 from tcp_proxy import TcpProxy
 
 TEXTS = [f"parcel {i} was broken" for i in range(250)]
@@ -112,9 +113,8 @@ def test_killed_at_any_moment_it_goes_on_to_the_same_objects(folder, out):
     settings = {"base": tiny_base(), "dtype": "float32", "threads": 1}
     kept = {}
     for parts in (1, 30):
-        with subprocess.Popen(
-            [ONEBERT, *command], env=clean_env(**settings), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        ) as process:
+        quiet = dict.fromkeys(("stdout", "stderr"), subprocess.DEVNULL)
+        with Forked(*command, env=clean_env(**settings), **quiet) as process:
             wait_until(lambda parts=parts: len(written(client)) >= parts or process.poll() is not None)
             process.send_signal(signal.SIGKILL)
         assert process.returncode == -signal.SIGKILL

@@ -11,8 +11,9 @@ import pyarrow.parquet
 import pytest
 import typer
 
+from forked import Forked
 from onebert_store.command.cli import build_app
-from servers import ONEBERT, Server, Task, assert_answers, clean_env, run_onebert
+from servers import Server, Task, assert_answers, clean_env, run_onebert
 
 LATE = "my order is late"
 TEXTS = ["my order is late", "the parcel was broken", "what a good day"]
@@ -299,9 +300,9 @@ def test_classify_shows_progress_beside_results_that_are_piped(server, task, tmp
     path = tmp_path / "texts.txt"
     path.write_text("my order is late\n" * 70)
     ours, theirs = os.openpty()
-    command = [ONEBERT, "classify", "mood", "--json", "--file", path]
+    command = ("classify", "mood", "--json", "--file", path)
     env = clean_env(url=server.url) | {"TERM": "xterm"}
-    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=theirs, text=True) as running:
+    with Forked(*command, env=env, stdout=subprocess.PIPE, stderr=theirs) as running:
         os.close(theirs)
         results = [json.loads(line) for line in running.stdout]
     shown = os.read(ours, 65536).decode()

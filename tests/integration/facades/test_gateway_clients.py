@@ -9,7 +9,7 @@ from environments import python_environment
 from facade_tasks import HARMS, TEXTS, moderating, sigmoids, telling
 from servers import Server
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly("programs")
 
 KEY = "key-of-the-clients"
 

@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from bases import tiny_base
+from forked import Forked
 from onebert_encoder.base.base import load_base
 from onebert_server.access.keys import KeyRing
 from onebert_server.front_ends import keeper as front_ends_of_server
@@ -22,7 +23,7 @@ from onebert_server.front_ends.keeper import MAX_ENDS, FrontEnds
 from onebert_server.metrics import Metrics
 from onebert_server.settings import Settings
 from onebert_store.errors import InvalidInput, OneBertError, TaskNotFound, Unauthorized
-from servers import ONEBERT, Server, Task, assert_answers, clean_env, run_onebert, wait_until
+from servers import Server, Task, assert_answers, clean_env, run_onebert, wait_until
 
 KEY = "a-key-of-the-front-ends"
 TEXT = "the screen was broken"
@@ -205,9 +206,8 @@ def test_a_front_end_that_ends_again_and_again_ends_the_server(tmp_path):
 
 def test_a_signal_while_front_ends_start_ends_it_quietly(tmp_path):
     settings = {"base": tiny_base(), "port": 0, "data_dir": tmp_path / "data", "front_ends": 2, "threads": 1}
-    command = [ONEBERT, "serve"]
     with (tmp_path / "log").open("w") as log:
-        process = subprocess.Popen(command, env=clean_env(**settings), stdout=subprocess.PIPE, stderr=log, text=True)
+        process = Forked("serve", env=clean_env(**settings), stdout=subprocess.PIPE, stderr=log)
     wait_until(lambda: children(process.pid))
     process.send_signal(signal.SIGINT)
     assert process.communicate(timeout=180)[0] == ""

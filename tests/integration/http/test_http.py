@@ -19,9 +19,9 @@ from onebert_store.errors import (
     VersionInUse,
     VersionNotFound,
 )
-from servers import Task, assert_answers, layouts, spec, wait_until
+from servers import Task, assert_answers, both_layouts, spec, wait_until
 
-pytestmark = layouts
+pytestmark = both_layouts
 
 TEXT = "please help my order is late and the parcel was broken"
 

@@ -12,9 +12,9 @@ from bases import tiny_base
 from onebert_encoder.base.base import load_base
 from onebert_encoder.maths.predict import golden_tokens
 from onebert_store.errors import TooLarge
-from servers import LAYOUTS, MAX_LENGTH, Task, assert_answers, spec
+from servers import MAX_LENGTH, Task, assert_answers, layouts, spec
 
-pytestmark = pytest.mark.parametrize("server", indirect=True, **LAYOUTS)
+pytestmark = layouts
 
 TEXT = "late"
 LARGEST = float(np.finfo(np.float32).max)

@@ -14,8 +14,9 @@ import httpx
 import pytest
 
 from bases import tiny_base
+from forked import Forked
 from onebert_store.errors import VersionNotFound, VersionUnavailable
-from servers import LAYOUTS, ONEBERT, Server, Task, assert_answers, clean_env, run_onebert, wait_until
+from servers import LAYOUTS, Server, Task, assert_answers, clean_env, run_onebert, wait_until
 
 TEXT = "the screen was broken"
 SERVING = """
@@ -111,7 +112,7 @@ def test_loading_shows_its_progress_on_a_terminal(tmp_path):
         server.stop()
         ours, theirs = os.openpty()
         env = clean_env(**server.settings) | {"TERM": "xterm"}
-        with subprocess.Popen([ONEBERT, "serve"], env=env, stdout=subprocess.PIPE, stderr=theirs, text=True) as running:
+        with Forked("serve", env=env, stdout=subprocess.PIPE, stderr=theirs) as running:
             os.close(theirs)
             greeting = running.stdout.readline()
             running.terminate()

@@ -4,9 +4,9 @@ import httpx
 import pytest
 
 from onebert_store.errors import GoldenMismatch, InvalidInput
-from servers import LAYOUTS, Task, assert_answers
+from servers import Task, assert_answers, layouts
 
-pytestmark = pytest.mark.parametrize("server", indirect=True, **LAYOUTS)
+pytestmark = layouts
 
 PAIRS = [("late", "it is late"), ("good", "late " * 60), ("it is not good", "it is not good")]
 

@@ -8,7 +8,7 @@ from onebert_store.file.format import loads
 from onebert_store.registry.registry import Registry
 from servers import Server, Task
 
-pytestmark = [pytest.mark.slow, needs_chromium]
+pytestmark = [pytest.mark.nightly("browsers"), needs_chromium]
 
 MARKUP = "<img src=x onerror=\"violations.push('run')\"><script>violations.push('run')</script>"
 LABELS = [MARKUP, "javascript:violations.push('run')", "x" * 200 + "\u202e", "${1+1}{{1+1}}"]

@@ -8,7 +8,7 @@ from onebert_store.file.format import loads
 from onebert_store.registry.registry import Registry
 from servers import Server, Task
 
-pytestmark = [pytest.mark.slow, needs_chromium]
+pytestmark = [pytest.mark.nightly("browsers"), needs_chromium]
 
 KEY = "root-key-0123456789"
 # What the browser itself says of an answer of 401.

@@ -16,7 +16,7 @@ from onebert_store.file.format import loads
 from onebert_store.registry.registry import Registry
 from servers import Server, Task, clean_env
 
-pytestmark = [pytest.mark.slow, needs_chromium]
+pytestmark = [pytest.mark.slow("drives Chromium"), needs_chromium]
 
 TEXT = "please help my order is late again"
 TASKS = {"tone": [Task(seed=1), Task(seed=2)], "topic": [Task(seed=3, labels=["a b", "c", "d", "e"])]}

@@ -13,7 +13,7 @@ from onebert_training.report.page import render
 from onebert_training.report.records import Record
 from onebert_training.report.tables import collect
 
-pytestmark = needs_chromium
+pytestmark = [pytest.mark.nightly("browsers"), needs_chromium]
 
 TASKS = {
     "three labels": ("single_label", ["refund", HOSTILE, "a label of many words that says what it is about"]),

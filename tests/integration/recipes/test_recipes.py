@@ -22,7 +22,7 @@ def told(environment, name, url, *more):
     return python_environment(environment).prints(code.replace("http://127.0.0.1:8000", url))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly("programs")
 def test_langchain(server):
     task = Task(seed=16, labels=["positive", "negative"])
     with server.client() as client:
@@ -37,7 +37,7 @@ def test_langchain(server):
     assert printed[0] == f"{begins}: {asked}"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly("programs")
 def test_presidio(server):
     task = Task(pooling="none", seed=4, task_type="token", labels=["O", "B-PERSON", "I-PERSON", "B-PLACE", "I-PLACE"])
     text = "Please refund Ada in London."

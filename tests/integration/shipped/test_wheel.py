@@ -189,7 +189,7 @@ def test_the_command_of_the_wheel_works_without_the_checkout(installed, tmp_path
 
 
 @needs_kernels
-@pytest.mark.slow
+@pytest.mark.nightly("builds")
 def test_a_compiled_wheel_has_a_library_for_each_level_and_needs_nothing_but_the_c_library(compiled, libraries):
     check(compiled)
     assert sorted(libraries) == sorted(NAMES)
@@ -203,7 +203,7 @@ def test_a_compiled_wheel_has_a_library_for_each_level_and_needs_nothing_but_the
 
 
 @needs_kernels
-@pytest.mark.slow
+@pytest.mark.nightly("builds")
 @pytest.mark.skipif(not HERE, reason="this processor has none of the levels")
 def test_without_a_compiler_a_compiled_wheel_answers_by_the_best_level_as_transformers_does(compiled, tmp_path):
     installed, empty = install(compiled, tmp_path / "env"), tmp_path / "empty"
@@ -219,7 +219,7 @@ def test_without_a_compiler_a_compiled_wheel_answers_by_the_best_level_as_transf
 
 
 @needs_kernels
-@pytest.mark.slow
+@pytest.mark.nightly("builds")
 @each_level
 def test_every_level_agrees_with_the_plain_kernels(level, libraries):
     files = ("kernels", "branches", "quantized", "forward", "training_kernels")
@@ -230,7 +230,7 @@ def test_every_level_agrees_with_the_plain_kernels(level, libraries):
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly("builds")
 def test_the_wheel_installs_clean_with_the_pinned_versions(compiled, tmp_path):
     """As the image does it: nothing is there before, and everything comes from the package index."""
     venv.create(tmp_path / "env", with_pip=True)

@@ -50,7 +50,9 @@ def run_sanitized(processor: str, selected: str) -> subprocess.CompletedProcess[
     )
 
 
-@pytest.mark.parametrize("processor", ["native", pytest.param("x86-64-v3", marks=[of_x86, pytest.mark.slow])])
+@pytest.mark.parametrize(
+    "processor", ["native", pytest.param("x86-64-v3", marks=[of_x86, pytest.mark.nightly("builds")])]
+)
 def test_the_kernels_touch_no_memory_of_others_and_do_nothing_undefined(processor: str) -> None:
     """Also with registers of eight lanes, which most processors have."""
     done = run_sanitized(

@@ -1,0 +1,106 @@
+"""Which nightly tests a change must pass before it lands: groups whose own files have changed since they passed.
+
+A test of `@pytest.mark.nightly(GROUP)` belongs to a group of the table below. `python tests/tiers.py` says of each
+group whether it runs before this checkout lands, and why; `python tests/tiers.py record [GROUP …]` notes that groups
+passed here, in `nightly.json` beside this file (`make test-nightly` does both). The note is a digest of contents: it
+holds in any checkout, whatever its history.
+"""
+
+import hashlib
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+RECORD = Path(__file__).with_name("nightly.json")
+# What every group stands on: the pins, and how the tests are run.
+PINS = ("constraints.txt", ".ci/run", "tests/conftest.py", "tests/tiers.py")
+SERVER, ENCODER, STORE = "server/onebert_server", "encoder/onebert_encoder", "adapters_store/onebert_store"
+
+
+@dataclass(frozen=True)
+class Group:
+    """Nightly tests of one matter, with the rooms and files that they are about."""
+
+    about: str
+    own: tuple[str, ...]
+
+
+GROUPS = {
+    "builds": Group(
+        "wheels for every processor, the image, the kernels under sanitizers",
+        (f"{ENCODER}/compute/kernels", "hatch_build.py", "pyproject.toml", "deploy"),
+    ),
+    "gpu": Group(
+        "the kernels for GPUs in Triton's interpreter, every shape",
+        (f"{ENCODER}/compute/kernels/gpu", f"{ENCODER}/maths/graphs.py", f"{ENCODER}/maths/gpu_heads.py"),
+    ),
+    "programs": Group(
+        "other people's programs, installed and asking a server",
+        (f"{SERVER}/facades", "tests/clients", "tests/environments", "docs/recipes"),
+    ),
+    "document": Group("requests made up from the OpenAPI document", (f"{SERVER}/http", f"{SERVER}/facades")),
+    "layouts": Group("what one process answers, through front ends", (f"{SERVER}/front_ends",)),
+    "clusters": Group(
+        "Ray clusters that lose processes and nodes",
+        (f"{SERVER}/on_ray", f"{SERVER}/score/ray_cluster.py", "training/onebert_training/sweep"),
+    ),
+    "browsers": Group("the page in Chromium", (f"{SERVER}/page",)),
+    "kills": Group("hundreds of deaths by kill -9", (f"{STORE}/registry", f"{STORE}/blobs")),
+    "benches": Group("the benchmarks' scripts", ("benchmarks",)),
+    "readers": Group("README and recipes, followed to the letter", ("README.md", "demo", "training/recipes")),
+    "bounds": Group("the lowest versions of what is depended on", ("pyproject.toml",)),
+}
+
+
+@cache
+def digest(name: str) -> str:
+    """Of the names and contents of a group's files and tests."""
+    marked = [path for path in (ROOT / "tests").rglob("*.py") if f'nightly("{name}")' in path.read_text("utf-8")]
+    found = {path for part in (*GROUPS[name].own, *PINS) for path in files_of(part)} | set(marked)
+    total = hashlib.sha256()
+    for path in sorted(found):
+        total.update(f"{path.relative_to(ROOT)}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return total.hexdigest()
+
+
+def files_of(part: str) -> list[Path]:
+    """The files of a folder, or one file, as a checkout has them: without what git ignores."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z", "--", part]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return [path for name in listed.split("\0") if name and (path := ROOT / name).is_file()]
+
+
+def passed() -> dict[str, str]:
+    """Group -> the digest of the files that it last passed on."""
+    return json.loads(RECORD.read_text("utf-8")) if RECORD.exists() else {}
+
+
+def changed() -> set[str]:
+    """The groups whose files are not those that they last passed on."""
+    return {name for name in GROUPS if passed().get(name) != digest(name)}
+
+
+def described(chosen: set[str]) -> list[str]:
+    """A line for each group: whether it runs, and why."""
+    why = {True: "its files have changed since it passed", False: "it passed on these files"}
+    return [
+        f"nightly {name} ({group.about}): {'runs' if name in chosen else 'left out'}, {why[name in changed()]}"
+        for name, group in GROUPS.items()
+    ]
+
+
+def main(arguments: list[str]) -> None:
+    """Says what runs, or notes what passed."""
+    if arguments[:1] == ["record"]:
+        noted = passed() | {name: digest(name) for name in arguments[1:] or GROUPS}
+        RECORD.write_text(json.dumps(noted, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    else:
+        print("\n".join(described(changed())))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
