@@ -73,6 +73,21 @@ def pytest_xdist_make_scheduler(config, log):
     return ByServer(config, log)
 
 
+# Seconds that a test may take on an idle machine without a reason beside it.
+LONG = 10.0
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Names the tests that took long and have neither a reason (`slow`) nor a place in the night."""
+    took: dict[str, float] = {}
+    for report in (one for reports in terminalreporter.stats.values() for one in reports):
+        if isinstance(report, pytest.TestReport) and not report.keywords.keys() & {"slow", "nightly"}:
+            took[report.nodeid] = took.get(report.nodeid, 0.0) + report.duration
+    for nodeid, seconds in sorted(took.items(), key=lambda one: -one[1]):
+        if seconds > LONG:
+            terminalreporter.write_line(f"{seconds:.0f} s without a reason beside it: {nodeid}")
+
+
 @pytest.fixture
 def two_threads():
     """Two compute threads for a test: some mistakes need company."""
