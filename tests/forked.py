@@ -6,8 +6,10 @@ streams and exit status, and takes signals, as one that was started from the she
 """
 
 import array
+import atexit
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -135,6 +137,12 @@ def _parent() -> str:
     place = Path(folder) / "socket"
     command = [sys.executable, Path(__file__).with_name("forking.py"), place, tiny_base()]
     started = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert started.stdout is not None
+
+    def end() -> None:
+        # It ends when its standard input does.
+        started.communicate()
+        shutil.rmtree(folder)
+
+    atexit.register(end)
     assert started.stdout.readline() == "ready\n"
     return str(place)

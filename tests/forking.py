@@ -16,7 +16,6 @@ import socket
 import sys
 import time
 from importlib.metadata import entry_points
-from pathlib import Path
 
 import onebert_server.app
 import onebert_server.run.serve  # noqa: F401
@@ -123,7 +122,6 @@ if __name__ == "__main__":
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as made:
         made.bind(sys.argv[1])
         made.listen(128)
-        Path(sys.argv[1]).with_suffix(".ready").touch()
         print("ready", flush=True)
         forked = fork_until_told(made)
     if forked:
