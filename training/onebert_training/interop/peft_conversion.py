@@ -207,9 +207,22 @@ class _Conversion:
         self.refuse(found.keys())
         return scales
 
+    def leave_out_tables(self) -> None:
+        """Drops tables that PEFT saved whole and that are the base's, and refuses those of another size."""
+        for name in [name for name in self.values if name.startswith("embeddings.") and name in self.base.params]:
+            table, own = self.values[name], self.base.params[name]
+            if len(table) != len(own):
+                raise TensorMismatch(
+                    f"the adapter's {name} has {len(table):,} rows and the base's {len(own):,}: a delta has no place "
+                    f"for added tokens{made_for(self.adapter)}"
+                )
+            if torch.equal(table, own):
+                del self.values[name]
+
     def differences(self, pooling: str) -> dict[str, Tensor]:
         """The differences of biases and LayerNorm gains; parameters equal to the base's are left out."""
         shapes = self.base.spec.parameters
+        self.leave_out_tables()
         allowed = {name for name in shapes if pooling == "pooler" or not name.startswith(POOLER)}
         self.refuse(self.values.keys() - allowed)
         for name, value in self.values.items():
