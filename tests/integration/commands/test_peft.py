@@ -210,6 +210,7 @@ CONFIGS = {
     "a flag that is a text": ({"use_rslora": "no"}, InvalidInput, "use_rslora"),
     "an odd task": ({"task_type": ["SEQ_CLS"]}, InvalidInput, "SEQ_CLS"),
     "odd patterns": ({"alpha_pattern": ["query"]}, InvalidInput, "alpha_pattern"),
+    "patterns without end": ({"rank_pattern": {str(n): 4 for n in range(1001)}}, InvalidInput, "at most 1000 patterns"),
     "a pattern without end": ({"rank_pattern": {"(.|.)*X": 4}}, InvalidInput, "too intricate"),
     "a broken pattern": ({"rank_pattern": {"(": 4}}, InvalidInput, "rank_pattern"),
 }

@@ -14,6 +14,8 @@ from onebert_store.file.manifest import SPAN_LABELS, Manifest, TaskType
 from onebert_store.file.strict_json import shown
 
 Kind = Literal["sequence", "token", "span"]
+Outputs = tuple[str, list[str], list[str]]
+"""Of a head that is imported: the task type, the names of its outputs, and what was assumed, as sentences."""
 
 POOLER = "pooler.dense"
 
@@ -85,7 +87,7 @@ def kind_of(task_type: str) -> Kind:
 
 def outputs_of(
     config: Mapping[str, Any], kind: Kind, count: int, labels: Sequence[str] | None, task_type: TaskType | None
-) -> tuple[str, list[str], list[str]]:
+) -> Outputs:
     """What a model's outputs mean: as the caller says, else by the model's configuration as transformers reads it.
 
     Args:
@@ -94,9 +96,6 @@ def outputs_of(
         count: its outputs.
         labels: names that the caller gives.
         task_type: that the caller gives.
-
-    Returns:
-        The task type, the names, and what was assumed, as sentences.
 
     Raises:
         InvalidInput: the caller names others than the head has; or the configuration does, or contradicts itself.

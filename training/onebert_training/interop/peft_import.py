@@ -13,7 +13,7 @@ from onebert_store.file.delta import HEAD_BIAS, Delta
 from onebert_store.file.manifest import TaskType
 from onebert_store.file.strict_json import shown
 from onebert_training.interop.heads import PEFT_TASKS, Kind, kind_of, layout_of, outputs_of
-from onebert_training.interop.made import with_golden
+from onebert_training.interop.made import manifest_of, with_golden
 from onebert_training.interop.peft_conversion import convert, made_for
 from onebert_training.interop.peft_folder import Adapter, read_adapter
 
@@ -46,22 +46,11 @@ def import_adapter(
     kind = _kind(adapter, task_type)
     _require_tokenizer(folder, base)
     tensors, pooling = convert(adapter, base, layout_of(base.spec.model_type, kind))
-    own, names, warnings = outputs_of(adapter.model_config, kind, len(tensors[HEAD_BIAS]), labels, task_type)
-    spec, peft_type = base.spec, str(adapter.config["peft_type"])
-    manifest = {
-        "format": 1,
-        "base": {"name": spec.name, "model_type": spec.model_type, "digest": spec.digest},
-        "task_type": own,
-        "labels": names,
-        "pooling": pooling,
-        "max_length": spec.max_length if max_length is None else max_length,
-        "method": f"peft:{peft_type.lower()}",
-        "training": {
-            "imported_from": "peft",
-            "peft_version": shown(str(adapter.config.get("peft_version", ""))),
-            "warnings": warnings,
-        },
-    }
+    outputs = outputs_of(adapter.model_config, kind, len(tensors[HEAD_BIAS]), labels, task_type)
+    longest = base.spec.max_length if max_length is None else max_length
+    facts = {"imported_from": "peft", "peft_version": shown(str(adapter.config.get("peft_version", "")))}
+    method = f"peft:{adapter.config['peft_type'].lower()}"
+    manifest = manifest_of(base, outputs, pooling, longest, method, facts)
     return _made(base, tensors, manifest, adapter)
 
 

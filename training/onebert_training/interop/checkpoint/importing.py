@@ -17,7 +17,7 @@ from onebert_training.interop.checkpoint.finetuned import FineTuned, read_finetu
 from onebert_training.interop.checkpoint.options import CheckpointOptions
 from onebert_training.interop.checkpoint.search import Probe, fewest
 from onebert_training.interop.heads import kind_of, outputs_of
-from onebert_training.interop.made import with_golden
+from onebert_training.interop.made import manifest_of, with_golden
 from onebert_training.methods.low_rank import Parts, factorize
 
 # More would make the agreement hardly surer, and every probe slower.
@@ -128,17 +128,7 @@ def _manifest(
     kind, spec, count = checkpoint.head.kind, base.spec, len(checkpoint.params[f"{checkpoint.head.linear}.bias"])
     if task_type is not None and kind != kind_of(task_type):
         raise InvalidInput(f"the checkpoint is for a {kind} task, which is no {task_type} task")
-    own, names, warnings = outputs_of(checkpoint.config, kind, count, labels, task_type)
-    longest = min(checkpoint.max_length or spec.max_length, spec.max_length)
-    return parse_manifest(
-        {
-            "format": 1,
-            "base": {"name": spec.name, "model_type": spec.model_type, "digest": spec.digest},
-            "task_type": own,
-            "labels": names,
-            "pooling": pooling,
-            "max_length": longest if max_length is None else max_length,
-            "method": "checkpoint",
-            "training": {"imported_from": "checkpoint", "checkpoint": name, "warnings": warnings},
-        }
-    )
+    outputs = outputs_of(checkpoint.config, kind, count, labels, task_type)
+    longest = min(checkpoint.max_length or spec.max_length, spec.max_length) if max_length is None else max_length
+    facts = {"imported_from": "checkpoint", "checkpoint": name}
+    return parse_manifest(manifest_of(base, outputs, pooling, longest, "checkpoint", facts))
