@@ -121,7 +121,7 @@ def write_surroundings(folder: Path, base: str | None, manifest: Manifest, auto_
 
 def model_config(source: Path, manifest: Manifest, auto_class: str) -> dict[str, Any]:
     """The base's config.json with the task's class, labels and problem type, and what its callers have to do."""
-    config = read_json(source / "config.json")
+    config: dict[str, Any] = read_json(source / "config.json")
     for key in ("_name_or_path", "torch_dtype", "num_labels", "problem_type", IN_CONFIG):
         config.pop(key, None)
     config |= {"architectures": [CLASS_NAMES[auto_class][manifest.base.model_type]], "dtype": "float32"}
