@@ -15,6 +15,7 @@ import sys
 import time
 from pathlib import Path
 
+from onebert_bench.compute import measured_dtypes
 from onebert_bench.progress import say
 from onebert_bench.suite.measure import Measurer, Settings, batch
 from onebert_bench.suite.over_http import measure_peers
@@ -37,7 +38,9 @@ def main() -> None:
     )
     workloads = {name: Workload(name, settings.cache / "work", arguments.data) for name in (MINILM, BERT_BASE, TINY)}
     wanted = [
-        s for s in scenes(settings.device) if not arguments.only or any(part in s.name for part in arguments.only)
+        s
+        for s in scenes(settings.device, measured_dtypes(settings.device))
+        if not arguments.only or any(part in s.name for part in arguments.only)
     ]
     results = Results(machine(settings), real_texts=arguments.data is not None)
     # The file is written after each scene and part, so that a later failure loses nothing.

@@ -51,9 +51,11 @@ def random_adapter(family: str, config: Any, folder: Path, seed: int = 0, num_la
 
 
 def texts() -> list[Tokens]:
-    """Sequences of several lengths, one of two tokens among them."""
+    """Sequences of several lengths, one of two tokens among them; in one the id that is RoBERTa's `<pad>` is typed."""
     rng = np.random.default_rng(0)
-    return [Tokens(ids, [0] * len(ids)) for n in (2, 20, 55, 20) if (ids := rng.integers(5, 150, n).tolist())]
+    drawn = [rng.integers(5, 150, n).tolist() for n in (2, 20, 55, 20)]
+    drawn[2][30] = 1
+    return [Tokens(ids, [0] * len(ids)) for ids in drawn]
 
 
 @torch.inference_mode()

@@ -1,5 +1,6 @@
 """`onebert bench`: how fast this machine is, and what mixing tasks costs on it."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -28,15 +29,17 @@ def bench(
     keep_freed_memory()
     import torch  # noqa: PLC0415
 
-    from onebert_bench.compute import measure_compute, measure_resident  # noqa: PLC0415
+    from onebert_bench.compute import measure_compute, measure_resident, measured_dtypes  # noqa: PLC0415
     from onebert_bench.http_load import measure_http  # noqa: PLC0415
 
-    dtypes = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+    dtypes = measured_dtypes(device)
+    if "bfloat16" not in dtypes:
+        console.err.print("note: bfloat16 is left out, because this processor does not multiply it", soft_wrap=True)
     results: dict[str, Any] = {}
     with console.progress() as bar:
         step = bar.add_task("measuring", total=len(dtypes) + 2)
-        for name, dtype in dtypes.items():
-            results[name] = measure_compute(base, dtype, device, repetitions)
+        for name in dtypes:
+            results[name] = measure_compute(base, getattr(torch, name), device, repetitions)
             bar.advance(step)
         results["resident"] = measure_resident(base, torch.float32, device, resident, repetitions)
         bar.advance(step)
@@ -49,7 +52,7 @@ def bench(
         console.out.print(table)
 
 
-def _compute_table(results: dict[str, Any], dtypes: dict[str, Any]) -> Table:
+def _compute_table(results: dict[str, Any], dtypes: Sequence[str]) -> Table:
     table = Table(title="64 sentences in one batch: median ms")
     for column in ("", *dtypes):
         table.add_column(column, justify="right" if column else "left")

@@ -17,6 +17,7 @@ from onebert_encoder.base.base import Base, load_base
 from onebert_encoder.base.source import DEFAULT_BASE, find_base
 from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.fold import fold
+from onebert_encoder.maths.precision import fast_dtype
 from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import Rows
 from onebert_encoder.text.tokens import Tokens
@@ -24,6 +25,11 @@ from onebert_server.engine.bank import Bank
 
 SEQUENCES = 64
 TASKS = 64
+
+
+def measured_dtypes(device: str) -> list[str]:
+    """float32, and bfloat16 where the hardware multiplies it: elsewhere PyTorch refuses to pack a weight in it."""
+    return ["float32", *(["bfloat16"] if fast_dtype(device) == torch.bfloat16 else [])]
 
 
 def measure_compute(name: str | None, dtype: torch.dtype, device: str, repetitions: int) -> dict[str, float]:

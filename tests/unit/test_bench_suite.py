@@ -10,8 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from bases import Reference, far_delta, manifest_for, tiny_base
+from onebert_bench.compute import measure_compute, measured_dtypes
 from onebert_bench.http_load import Served
 from onebert_bench.load import Load
 from onebert_bench.suite.comparisons import baseline, goal_lines
@@ -25,7 +27,7 @@ from onebert_bench.suite.peers.environments import ENVIRONMENTS
 from onebert_bench.suite.peers.errors import PeerFailed
 from onebert_bench.suite.peers.workers import Worker
 from onebert_bench.suite.results import Results
-from onebert_bench.suite.scenes import Case, Scene, scenes
+from onebert_bench.suite.scenes import DTYPES, Case, Scene, scenes
 from onebert_bench.suite.spread import Spread, ratio
 from onebert_bench.suite.texts import MIXES, lengths, texts
 from onebert_bench.suite.workload import MINILM
@@ -171,9 +173,18 @@ def test_a_difference_counts_only_the_tasks_that_are_checked():
     assert difference(answers, reference, [0, 1], checked=2) == pytest.approx(9 / 4)
 
 
+def test_what_is_measured_here_is_what_this_processor_multiplies():
+    """PyTorch refuses to pack a weight in bfloat16 on a processor without AVX-512."""
+    for dtype in measured_dtypes("cpu"):
+        times = measure_compute(str(tiny_base()), getattr(torch, dtype), "cpu", 3)
+        assert set(times) == {"hf_ms", "one_ms", "swap_ms", "mixed_ms", "floor_ms", "tokens"}
+
+
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_every_case_can_be_run_and_compared(device):
-    for scene in scenes(device):
+@pytest.mark.parametrize("dtypes", [DTYPES, DTYPES[:1]])
+def test_every_case_can_be_run_and_compared(device, dtypes):
+    for scene in scenes(device, dtypes):
+        assert {case.dtype for case in scene.cases} <= {*dtypes, "int8"}
         assert len({case.label for case in scene.cases}) == len(scene.cases)
         for case in scene.cases:
             entry = ENTRIES[case.entry]
@@ -230,13 +241,13 @@ def test_a_page_tells_what_is_reached_and_what_failed(tmp_path):
     found = {line[0]: line[3:] for line in lines}
     assert found["times transformers, padded"] == ["5.00 (5.00–6.00)", "≥ 4", "yes"]
     assert found["rate of oneDNN's matrix products"] == ["0.70 (0.64–0.70)", "≥ 0.92", "no"]
-    results = Results(
-        {"name": "m", "processor": "p", "cores": 1, "device": "cpu", "date": "d", "threads": 1, "repetitions": 3}, False
-    )
+    machine = {"name": "m", "processor": "p", "cores": 1, "device": "cpu", "date": "d", "threads": 1, "repetitions": 3}
+    results = Results({**machine, "left_out": ["int4"]}, False)
     results.scenes.append((scene, outcomes))
     results.tokens[scene.name] = 1000
     page = write_page(results, tmp_path).read_text(encoding="utf-8")
     assert "failed: no such wheel" in page
+    assert "int4 is left out: this processor does not multiply it." in page
     assert "wrong answers, off by 0.5" in page
     assert (tmp_path / "m" / "one-task.png").read_bytes().startswith(b"\x89PNG")
     results.write(tmp_path / "m.json")

@@ -47,12 +47,13 @@ def write_page(results: Results, folder: Path) -> Path:
 def _about(results: Results) -> str:
     at = results.machine
     texts = "texts of the real data" if results.real_texts else "made-up texts with the lengths of the real data"
+    left_out = "".join(f" {dtype} is left out: this processor does not multiply it." for dtype in at["left_out"])
     return (
         f"# {at['processor']}, {at['cores']} cores, {at['device']}\n\n"
         f"Measured on {at['date']} with `make bench`: {at['threads']} threads, {at['repetitions']} repetitions, "
         f"{texts}. "
         "[README.md](README.md) says how. Numbers are medians with smallest and largest of the repetitions; relative "
-        "times are taken within each repetition. Compare within a table only."
+        f"times are taken within each repetition. Compare within a table only.{left_out}"
     )
 
 

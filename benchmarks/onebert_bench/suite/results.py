@@ -10,11 +10,12 @@ from pathlib import Path
 
 import torch
 
+from onebert_bench.compute import measured_dtypes
 from onebert_bench.suite.measure import Outcome, Settings
 from onebert_bench.suite.over_http import HttpOutcome
 from onebert_bench.suite.parts.parts import Part
 from onebert_bench.suite.peers.workers import Json
-from onebert_bench.suite.scenes import Scene
+from onebert_bench.suite.scenes import DTYPES, Scene
 
 
 @dataclass
@@ -69,6 +70,7 @@ def machine(settings: Settings) -> Json:
         "device": torch.cuda.get_device_name(settings.device) if settings.device != "cpu" else "cpu",
         "threads": settings.threads,
         "repetitions": settings.repetitions,
+        "left_out": [dtype for dtype in DTYPES if dtype not in measured_dtypes(settings.device)],
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
     }
 

@@ -1,6 +1,6 @@
 """Scenes: cases that are measured in turns on the same texts and stand in one table."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from onebert_bench.suite.peers.entries import ENTRIES
@@ -80,9 +80,15 @@ class Scene:
 GRAPHS = ("transformers_compiled", "onnx_runtime", "open_vino")
 
 
-def scenes(device: str) -> list[Scene]:
-    """All scenes of a run. Batches are smaller where texts are longer or the base is larger."""
-    one, mixed, methods = tuple(_one_task(device)), tuple(_mixed(device, DTYPES)), tuple(_methods(METHODS, DTYPES))
+def scenes(device: str, dtypes: Sequence[str] = DTYPES) -> list[Scene]:
+    """All scenes of a run. Batches are smaller where texts are longer or the base is larger.
+
+    Args:
+        device: `cpu`, `cuda` or `cuda:N`.
+        dtypes: those of `DTYPES` that the device multiplies; int8 is measured wherever an entry computes in it.
+    """
+    one, mixed = tuple(_one_task(device, dtypes)), tuple(_mixed(device, dtypes))
+    methods, fan_out = tuple(_methods(METHODS, dtypes)), tuple(_fan_out(dtypes))
     few = ("BitFit", "LoRA r=8 q, v", "SPAFIT, half")
     graphs = tuple(case for case in one if case.entry in ("ours", *GRAPHS) and not case.invariant)
     return [
@@ -95,26 +101,27 @@ def scenes(device: str) -> list[Scene]:
         Scene("one task", MINILM, "imdb", 16, one),
         Scene("one task", BERT_BASE, "sst2", 16, one),
         Scene("many tasks", MINILM, "sst2", MIXED, mixed),
-        Scene("many tasks", BERT_BASE, "sst2", MIXED, tuple(_mixed(device, DTYPES[1:]))),
+        Scene("many tasks", BERT_BASE, "sst2", MIXED, tuple(_mixed(device, dtypes[-1:]))),
         Scene("methods", MINILM, "sst2", MIXED, methods),
-        Scene("methods", BERT_BASE, "sst2", MIXED, tuple(_methods(few, DTYPES[1:]))),
-        Scene(FAN_OUT, MINILM, "sst2", FAN_OUT_TASKS, tuple(_fan_out())),
-        Scene(FAN_OUT, BERT_BASE, "sst2", FAN_OUT_TASKS, tuple(_fan_out())),
+        Scene("methods", BERT_BASE, "sst2", MIXED, tuple(_methods(few, dtypes[-1:]))),
+        Scene(FAN_OUT, MINILM, "sst2", FAN_OUT_TASKS, fan_out),
+        Scene(FAN_OUT, BERT_BASE, "sst2", FAN_OUT_TASKS, fan_out),
     ]
 
 
-def _one_task(device: str) -> Iterator[Case]:
+def _one_task(device: str, dtypes: Sequence[str]) -> Iterator[Case]:
     """All entries with one task, merged into the weights or on the frozen encoder."""
     names = ("floor", "ours", "transformers_padded", "transformers_sorted", "transformers_compiled")
     for name in (*names, "onnx_runtime", "open_vino", "sentence_head"):
         if device == "cpu" or ENTRIES[name].cuda:
             for dtype in ENTRIES[name].dtypes:
-                yield Case(name, dtype, "frozen" if name == "sentence_head" else "BitFit")
-    for dtype in DTYPES:
+                if dtype in (*dtypes, "int8"):
+                    yield Case(name, dtype, "frozen" if name == "sentence_head" else "BitFit")
+    for dtype in dtypes:
         yield Case("ours", dtype, invariant=True)
 
 
-def _mixed(device: str, dtypes: tuple[str, ...]) -> Iterator[Case]:
+def _mixed(device: str, dtypes: Sequence[str]) -> Iterator[Case]:
     """OneBERT with more and more tasks in one batch, beside peers that serve several tasks from one process."""
     for dtype in dtypes:
         yield Case("floor", dtype)
@@ -134,7 +141,7 @@ def _mixed(device: str, dtypes: tuple[str, ...]) -> Iterator[Case]:
             yield Case(name, dtype, "frozen", tasks=MIXED)
 
 
-def _methods(methods: Iterable[str], dtypes: tuple[str, ...]) -> Iterator[Case]:
+def _methods(methods: Iterable[str], dtypes: Sequence[str]) -> Iterator[Case]:
     """Every method with one task and with a task for each text."""
     for dtype in dtypes:
         for method in methods:
@@ -142,9 +149,9 @@ def _methods(methods: Iterable[str], dtypes: tuple[str, ...]) -> Iterator[Case]:
                 yield Case("ours", dtype, method, tasks=tasks)
 
 
-def _fan_out() -> Iterator[Case]:
+def _fan_out(dtypes: Sequence[str]) -> Iterator[Case]:
     """One text for sixteen tasks, computed once, as sixteen sequences, and for a single task."""
-    for dtype in DTYPES:
+    for dtype in dtypes:
         yield Case("ours", dtype, "BitFit", tasks=1, fan_out=True, shared=True)
         for method in ("BitFit", "SPAFIT, half", "frozen"):
             for shared in (True, False):

@@ -10,22 +10,29 @@ from torch import Tensor
 from transformers import AutoTokenizer
 
 from onebert_encoder.base.anatomy import Anatomy
-from onebert_encoder.base.config import ACTIVATIONS, EncoderConfig, read_config
+from onebert_encoder.base.config import ACTIVATIONS, EncoderConfig, library_config, read_config
 from onebert_encoder.base.digest import base_digest
-from onebert_encoder.base.source import DEFAULT_BASE, find_base, read_weights
+from onebert_encoder.base.source import DEFAULT_BASE, MOST_BYTES, find_base, read_json, read_weights
 from onebert_encoder.base.subspaces import Subspaces
 from onebert_encoder.compute.linear import Linear, make_linear
 from onebert_encoder.compute.quantized import Int8Linear
 from onebert_encoder.text.tokenizer import Tokenizer
-from onebert_store.errors import UnsupportedBase
+from onebert_store.errors import MalformedFile, UnsupportedBase
 from onebert_store.file.manifest import SIAMESE
 from onebert_store.spec import BaseSpec
 
 __all__ = ["DEFAULT_BASE", "Base", "load_base", "load_tokenizer"]
 
 
-# A folder with a tokenizer has at least one of these files, which hold its vocabulary.
-TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model")
+# A folder with a tokenizer has at least one of the first files, which hold its vocabulary.
+VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model")
+TOKENIZER_FILES = (
+    *VOCABULARIES,
+    *("merges.txt", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+)
+
+# A tokenizer that knows no limit says a number like 1e30.
+_NO_LIMIT = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -207,18 +214,53 @@ def load_tokenizer(name: str | None = None) -> tuple[Tokenizer, int]:
     folder = find_base(name)
     try:
         config, _ = read_config(folder)
-        return read_tokenizer(folder, config), config.max_length
+        return read_tokenizer(folder, config)[0], config.max_length
     except UnsupportedBase as error:
         raise UnsupportedBase(f"base {name}: {error.detail}") from None
 
 
-def read_tokenizer(folder: Path, config: EncoderConfig) -> Tokenizer:
-    """The tokenizer of a model's folder.
+def has_tokenizer(folder: Path) -> bool:
+    """Whether a model's folder has a tokenizer of its own."""
+    return any((folder / name).is_file() for name in VOCABULARIES)
+
+
+def read_tokenizer(folder: Path, config: EncoderConfig) -> tuple[Tokenizer, int | None]:
+    """The tokenizer of a model's folder, and where it cuts texts, in tokens; None where it does not say.
+
+    Args:
+        folder: a base, or what was made from one: its config.json is not needed.
+        config: of the base.
 
     Raises:
         UnsupportedBase: there is none, or none that can be read and fits the configuration.
     """
-    return Tokenizer(_read_backend(folder, config), has_types=config.type_vocab_size > 1)
+    # Without these files transformers makes up a tokenizer that knows no words.
+    if not has_tokenizer(folder):
+        raise UnsupportedBase(f"it has no tokenizer, none of {', '.join(VOCABULARIES)}")
+    for path in (folder / name for name in TOKENIZER_FILES):
+        if path.is_file() and path.stat().st_size > MOST_BYTES:
+            raise UnsupportedBase(f"its tokenizer cannot be read: {path.name} has over {MOST_BYTES >> 20} MiB")
+    try:
+        raw = read_json(folder / "config.json")
+    except MalformedFile:
+        raw = {}
+    try:
+        theirs = library_config(raw, config.model_type)
+        # Without `config` transformers would build the one of the whole file.
+        tokenizer = AutoTokenizer.from_pretrained(
+            str(folder), config=theirs, local_files_only=True, trust_remote_code=False
+        )
+    except Exception as error:  # whatever a third party's parser meets in a damaged file
+        raise UnsupportedBase(f"its tokenizer cannot be read: {type(error).__name__}") from None
+    backend, longest = getattr(tokenizer, "backend_tokenizer", None), tokenizer.model_max_length
+    if not isinstance(backend, tokenizers.Tokenizer):
+        raise UnsupportedBase("it has no fast tokenizer")
+    largest = max(backend.get_vocab(with_added_tokens=True).values(), default=-1)
+    if not 0 <= largest < config.vocab_size:
+        raise UnsupportedBase(f"its tokenizer gives ids up to {largest}, its word table has {config.vocab_size} rows")
+    # A tokenizer's configuration may hold anything.
+    says = isinstance(longest, int | float) and 3 <= longest < _NO_LIMIT
+    return Tokenizer(backend, has_types=config.type_vocab_size > 1), int(longest) if says else None
 
 
 def _load(folder: Path, name: str, dtype: torch.dtype, device: str, batch_invariant: bool) -> Base:
@@ -233,10 +275,10 @@ def _load(folder: Path, name: str, dtype: torch.dtype, device: str, batch_invari
         has_pooler="p" in family.outside and f"{family.outside['p']}.weight" in found,
     )
     params = _checked_params(found, anatomy, config)
-    backend = _read_backend(folder, config)
+    words, _ = read_tokenizer(folder, config)
     spec = BaseSpec(
         name=name,
-        digest=base_digest(config, backend.to_str(), params),
+        digest=base_digest(config, words.written, params),
         model_type=config.model_type,
         hidden_size=config.hidden_size,
         num_layers=config.num_layers,
@@ -251,7 +293,6 @@ def _load(folder: Path, name: str, dtype: torch.dtype, device: str, batch_invari
             **{module.name: module.symbol for module in anatomy.modules},
         },
     )
-    words = Tokenizer(backend, has_types=config.type_vocab_size > 1)
     return Base(spec, config, anatomy, params, words, dtype, torch.device(device), batch_invariant)
 
 
@@ -269,20 +310,3 @@ def _checked_params(found: Mapping[str, Tensor], anatomy: Anatomy, config: Encod
         if tuple(found[name].shape) != shape:
             raise UnsupportedBase(f"{name} has shape {list(found[name].shape)}, its config.json says {list(shape)}")
     return {name: found[name].contiguous() for name in shapes}
-
-
-def _read_backend(folder: Path, config: EncoderConfig) -> tokenizers.Tokenizer:
-    # Without these files transformers makes up a tokenizer that knows no words.
-    if not any((folder / name).is_file() for name in TOKENIZER_FILES):
-        raise UnsupportedBase(f"it has no tokenizer, none of {', '.join(TOKENIZER_FILES)}")
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
-    except Exception as error:  # whatever a third party's parser meets in a damaged file
-        raise UnsupportedBase(f"its tokenizer cannot be read: {type(error).__name__}") from None
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if not isinstance(backend, tokenizers.Tokenizer):
-        raise UnsupportedBase("it has no fast tokenizer")
-    largest = max(backend.get_vocab(with_added_tokens=True).values(), default=-1)
-    if not 0 <= largest < config.vocab_size:
-        raise UnsupportedBase(f"its tokenizer gives ids up to {largest}, its word table has {config.vocab_size} rows")
-    return backend

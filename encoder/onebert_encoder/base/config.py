@@ -12,7 +12,8 @@ from torch.nn import functional as F
 from transformers import AutoConfig
 
 from onebert_encoder.base.anatomy import Family, family_of
-from onebert_store.errors import UnsupportedBase
+from onebert_encoder.base.source import read_json
+from onebert_store.errors import MalformedFile, UnsupportedBase
 from onebert_store.file.strict_json import shown
 
 # Keys are the names that Hugging Face configurations use.
@@ -23,6 +24,16 @@ ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "silu": F.silu,
 }
+
+# What is used of a config.json beside the sizes that the families name.
+_USED = (
+    "vocab_size",
+    "max_position_embeddings",
+    "type_vocab_size",
+    "pad_token_id",
+    "layer_norm_eps",
+    "tokenizer_class",
+)
 
 # What a size may be at most. Of layers fewer: the parameters of all of them are named before they are looked for in the
 # weights, and names of a thousand million layers take all memory.
@@ -62,19 +73,19 @@ def read_config(folder: Path) -> tuple[EncoderConfig, Family]:
         UnsupportedBase: config.json cannot be read, or names an architecture that is not supported.
     """
     try:
-        raw = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        model_type = str(raw["model_type"])
-    except (OSError, ValueError, KeyError, TypeError):
-        raise UnsupportedBase("it has no readable config.json with a model_type") from None
+        raw = read_json(folder / "config.json")
+    except MalformedFile as error:
+        raise UnsupportedBase(f"it has no readable config.json: {error.detail}") from None
+    if not isinstance(model_type := raw.get("model_type"), str):
+        raise UnsupportedBase("it has no readable config.json with a model_type")
     family = family_of(model_type)
     if raw.get("position_embedding_type", "absolute") != "absolute":
         raise UnsupportedBase("it has relative positions; only absolute ones are supported")
-    if not _names_outputs(raw.get("id2label")):
-        raise _unlike("id2label", "names by numbers", raw["id2label"])
+    if raw.get("is_decoder"):
+        raise UnsupportedBase("it is a decoder, in which a token reads only those before it")
     _check_sizes(raw, family)
     try:
-        theirs: Any = AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
-        config = _our_config(theirs, model_type, family)
+        config = _our_config(library_config(raw, model_type), model_type, family)
     except Exception as error:  # whatever a third party raises; its own wrapping says less than what is inside
         why = shown(str(error.__cause__ or error), 200)
         raise UnsupportedBase(f"its config.json cannot be read; transformers says: {why}") from None
@@ -87,9 +98,17 @@ def read_config(folder: Path) -> tuple[EncoderConfig, Family]:
     return config, family
 
 
-def _names_outputs(found: Any) -> bool:
-    """Whether transformers can read what is found as the names of a classifier's outputs."""
-    return found is None or (isinstance(found, dict) and all(key.isdecimal() for key in found))
+def library_config(raw: Mapping[str, Any], model_type: str, **more: Any) -> Any:
+    """transformers' configuration of a model, from what is used of its config.json, and `more`.
+
+    Whatever else the file holds, of any kind and size, never reaches transformers.
+
+    Raises:
+        UnsupportedBase: the architecture is not supported.
+        Exception: whatever transformers raises of values of the wrong kind.
+    """
+    used = {*family_of(model_type).config.values(), *_USED}
+    return AutoConfig.for_model(model_type, **{name: raw[name] for name in used & raw.keys()}, **more)
 
 
 def _check_sizes(raw: Mapping[str, Any], family: Family) -> None:
@@ -98,11 +117,8 @@ def _check_sizes(raw: Mapping[str, Any], family: Family) -> None:
     for name in (*(family.config[size] for size in ours), "vocab_size", "max_position_embeddings"):
         found, most = raw.get(name, 1), _MOST_LAYERS if name == family.config["num_layers"] else _MOST
         if type(found) is not int or not 1 <= found <= most:
-            raise _unlike(name, f"a whole number of 1 to {most}", found)
-
-
-def _unlike(name: str, wanted: str, found: Any) -> UnsupportedBase:
-    return UnsupportedBase(f"{name} in its config.json is not {wanted}: {shown(json.dumps(found))}")
+            said = shown(json.dumps(found))
+            raise UnsupportedBase(f"{name} in its config.json is not a whole number of 1 to {most}: {said}")
 
 
 def _our_config(theirs: Any, model_type: str, family: Family) -> EncoderConfig:

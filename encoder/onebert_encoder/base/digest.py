@@ -76,5 +76,17 @@ def tokenizer_form(tokenizer: str) -> dict[str, Any]:
     return {**_without_unused(written, _TOKENIZER_KEYS), "model": model}
 
 
+def differing_parts(one: str, other: str) -> str:
+    """The parts in which two tokenizers may split a text otherwise, as tokenizer.json names them; empty if none.
+
+    Args:
+        one: as `tokenizers.Tokenizer.to_str` gives it.
+        other: the same.
+    """
+    forms = tokenizer_form(one), tokenizer_form(other)
+    parts = ("model", "normalizer", "pre_tokenizer", "added_tokens", "post_processor")
+    return ", ".join(part for part in parts if forms[0].get(part) != forms[1].get(part))
+
+
 def _without_unused(written: Mapping[str, Any], known: frozenset[str]) -> dict[str, Any]:
     return {key: value for key, value in written.items() if key in known or value not in (None, False, "", [], {})}

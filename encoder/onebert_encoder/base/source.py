@@ -2,16 +2,18 @@
 
 import hashlib
 import importlib.util
-import json
+import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from safetensors import SafetensorError, safe_open
 
-from onebert_store.errors import BaseNotFound, UnsupportedBase
+from onebert_store.errors import BaseNotFound, MalformedFile, UnsupportedBase
+from onebert_store.file import strict_json
 
 DEFAULT_BASE = "sentence-transformers/all-MiniLM-L6-v2"
 
@@ -24,6 +26,9 @@ _PACKAGE_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d
 _FILES = ["*.json", "*.txt", "*.model", "model.safetensors", "model-*-of-*.safetensors"]
 _HUB_TIMEOUT_S = 5.0
 
+MOST_BYTES = 64 << 20
+"""The largest file beside the weights that is read, in bytes; XLM-R's tokenizer has 17 million."""
+
 
 def find_base(name: str) -> Path:
     """The folder that holds a base's configuration, tokenizer and weights.
@@ -34,10 +39,12 @@ def find_base(name: str) -> Path:
     Raises:
         BaseNotFound: no folder of that name, not in the cache, not to be had from the Hub; for the default base, its
             package is not installed either.
-        UnsupportedBase: the default base's package holds other weights than expected.
+        UnsupportedBase: the folder has a pipe, a socket or a device in it; or the default base's package holds other
+            weights than expected.
     """
     folder = Path(name).expanduser()
     if folder.is_dir():
+        _require_plain(folder)
         return folder
     for offline in (True, False):
         try:
@@ -69,6 +76,33 @@ def _packaged() -> Path:
     return folder
 
 
+def _require_plain(folder: Path) -> None:
+    """Refuses what would wait for ever, or never end, when a library opens it."""
+    for path in folder.iterdir():
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise UnsupportedBase(f"{path} is a pipe, a socket or a device; a model's folder has regular files")
+
+
+def read_json(path: Path, kind: type = dict) -> Any:
+    """The JSON object, or value of another kind, in a file of a model's folder.
+
+    Raises:
+        MalformedFile: not a regular file, over `MOST_BYTES`, not JSON by the strict reader's rules, or of another kind.
+    """
+    try:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode) or found.st_size > MOST_BYTES:
+            raise ValueError(f"it is not a regular file of at most {MOST_BYTES >> 20} MiB")
+        value = strict_json.parse(path.read_bytes())
+        strict_json.refuse_foreign(value)
+        if not isinstance(value, kind):
+            raise ValueError(f"it is no JSON {'object' if kind is dict else 'list'}")
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise MalformedFile(f"{path.name} of {path.parent.name} cannot be read: {why}") from None
+    return value
+
+
 def read_weights(folder: Path, prefix: str) -> dict[str, torch.Tensor]:
     """Every tensor of a checkpoint in float32, by its name without the model prefix.
 
@@ -90,9 +124,8 @@ def _weight_files(folder: Path) -> list[Path]:
     if whole.is_file():
         return [whole]
     try:
-        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-        files = [folder / Path(name).name for name in names]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        files = [folder / Path(name).name for name in sorted(set(read_json(index)["weight_map"].values()))]
+    except (MalformedFile, KeyError, TypeError, AttributeError):
         return []
     return files if all(file.is_file() for file in files) else []
 

@@ -162,9 +162,16 @@ def _embedding_indices(base: Base, texts: Mapping[int, Tokens], layout: "_Layout
     """Indices into the word table and into the table of position plus segment embeddings."""
     laid = [texts[text] for text, _ in layout.order]
     word, segment = np.zeros((2, layout.num_tokens + layout.filling), dtype=np.int64)
-    word[: layout.num_tokens] = list(chain.from_iterable(text.input_ids for text in laid))
+    typed = word[: layout.num_tokens]
+    typed[:] = list(chain.from_iterable(text.input_ids for text in laid))
     segment[: layout.num_tokens] = list(chain.from_iterable(text.type_ids for text in laid))
-    return word, segment * base.config.max_positions + layout.position + base.config.first_position
+    position, first = layout.position + base.config.first_position, base.config.first_position
+    if first and (padding := typed == base.config.padding_id).any():
+        # RoBERTa counts only tokens that are not `<pad>`; a typed `<pad>` has the position before the first.
+        before = np.cumsum(padding) - padding
+        position[: layout.num_tokens] -= before - np.repeat(before[layout.starts], layout.lengths)
+        position[: layout.num_tokens][padding] = first - 1
+    return word, segment * base.config.max_positions + position
 
 
 class _Layout:

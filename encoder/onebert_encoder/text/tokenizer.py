@@ -62,9 +62,14 @@ class Tokenizer:
     def _siamese(self) -> "Tokenizer":
         return Tokenizer(self._backend, self._has_types, apart=True)
 
+    @property
+    def written(self) -> str:
+        """The library's tokenizer as its own JSON."""
+        return self._backend.to_str()
+
     def dumps(self) -> str:
         """The tokenizer as JSON, for a process that tokenizes but has no base."""
-        return json.dumps({"tokenizer": self._backend.to_str(), "has_types": self._has_types})
+        return json.dumps({"tokenizer": self.written, "has_types": self._has_types})
 
     @classmethod
     def loads(cls, text: str) -> "Tokenizer":

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import shutil
 from itertools import product
 
@@ -12,6 +13,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer
 
+import onebert as onebert_api
 from bases import tiny_base, write_base
 from onebert_encoder.base.base import load_base
 from onebert_store.file.format import load
@@ -274,12 +276,22 @@ def with_tensor(name, change):
         (with_json("config.json", architectures=[5]), "the checkpoint is for 5; what is imported is Bert"),
         (
             with_json("config.json", id2label=["great", "late"]),
-            'id2label in its config.json is not names by numbers: ["great", "late"]',
+            'id2label in config.json is not names by numbers: ["great","late"]',
         ),
-        (with_json("config.json", id2label={"great": "late"}), 'is not names by numbers: {"great": "late"}'),
+        (with_json("config.json", id2label={"great": "late"}), "id2label in config.json names great, and the "),
         (
             with_json("config.json", id2label={"0": "a", "1": "b", "2": "c"}),
-            "id2label in config.json names 3 outputs; the classifier has 4",
+            "id2label in config.json names 0, 1, 2, and the classifier has the outputs 0 to 3; give the labels",
+        ),
+        (
+            with_json("config.json", label2id={word: 3 - n for n, word in enumerate(WORDS)}),
+            "label2id in config.json is not what id2label says, ",
+        ),
+        (with_json("config.json", problem_type="ranking"), '_classification, regression: "ranking"; give --task-type'),
+        (lambda folder: os.mkfifo(folder / "vocab.txt"), "vocab.txt is a pipe, a socket or a device"),
+        (
+            with_json("config.json", model_type="modernbert"),
+            "'modernbert' is not supported; supported: bert, roberta, xlm-roberta, electra, distilbert",
         ),
         (
             with_json("config.json", id2label={"0": "a", "1": "b", "2": "c", "5": "d"}),
@@ -302,6 +314,68 @@ def test_a_damaged_checkpoint_is_refused_in_one_line(onebert, tuned, data, tmp_p
     assert (status, printed) == (1, ""), error
     assert words in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"num_labels": 10**9, "return_dict": "None", "chunk_size_feed_forward": {"a": "b"}, "dtype": 5},
+        # Whoever names the outputs afterwards leaves the default numbers of the names behind.
+        {"label2id": {f"LABEL_{n}": n for n in range(4)}, "problem_type": None},
+    ],
+)
+def test_what_is_not_used_of_a_configuration_changes_nothing(onebert, tuned, data, tmp_path, changed):
+    folder = shutil.copytree(tuned[0], tmp_path / "tone")
+    with_json("config.json", **changed)(folder)
+    record, delta = imported(onebert, folder, data, tmp_path / "tone.safetensors", "--agree", "0.5")
+    assert list(delta.manifest.labels) == WORDS
+    assert record["warnings"] == []
+
+
+def test_differences_of_probabilities_are_bounded(onebert, tuned, data, tmp_path):
+    asked = ("--agree", "0.5", "--max-difference")
+    loose, _ = imported(onebert, tuned[0], data, tmp_path / "loose.safetensors", *asked, "0.5")
+    close, _ = imported(onebert, tuned[0], data, tmp_path / "close.safetensors", *asked, "0.02")
+    assert close["largest_difference"] <= 0.02 < loose["largest_difference"] <= 0.5
+    assert close["mean_rank"] > loose["mean_rank"]
+    out = ("--data", data, "--out", tmp_path / "x.safetensors", *asked)
+    status, _, error = onebert("import", tuned[0], "--base", tiny_base(), *out, "0.02", "--max-rank", "1")
+    assert status == 1
+    assert " on 320 texts, and not 0.5 with differences up to 0.02: --max-rank 1 allows no more" in error
+    assert not (tmp_path / "x.safetensors").exists()
+
+
+def test_what_is_assumed_is_said(onebert, data, tmp_path, monkeypatch):
+    """One output that nothing explains is read by the sigmoid, as transformers' pipeline reads it."""
+    model = fine_tune(tmp_path / "toxic", task="regression", trained=bias_or_classifier, steps=1)
+    with_json("config.json", problem_type=None)(tmp_path / "toxic")
+    path = tmp_path / "toxic" / "tokenizer.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"pre_tokenizer": {"type": "Whitespace"}}))
+    monkeypatch.chdir(tmp_path)
+    asked = ("import", "toxic", "--base", tiny_base(), "--data", data)
+    status, printed, error = onebert(*asked)
+    assert status == 0, error
+    # Without --out the file is named after the folder.
+    delta = load(tmp_path / "toxic.safetensors")
+    assert delta.manifest.task_type == "multi_label"
+    notes = [line for line in printed.splitlines() if line.startswith("note: ")]
+    assert [note[:60] for note in notes] == [
+        "note: the outputs have no names but LABEL_0, …; --labels giv",
+        "note: nothing says how the one output is read: it is taken f",
+        "note: the checkpoint's own tokenizer differs from the base's",
+    ]
+    assert "--task-type regression takes it for a number" in notes[1]
+    assert [f"note: {said}" for said in delta.manifest.training["warnings"]] == notes
+    text = TEXTS[0]
+    pipeline = transformers.pipeline("text-classification", model=str(tmp_path / "toxic"))
+    assert onebert_api.load(tmp_path / "toxic.safetensors", base=str(tiny_base())).classify(text).scores[
+        "LABEL_0"
+    ] == pytest.approx(pipeline(text)[0]["score"], abs=1e-5)
+    assert model.config.num_labels == 1
+
+    status, printed, error = onebert(*asked, "--task-type", "regression", "--labels", "toxicity", "--json")
+    assert json.loads(printed)["task_type"] == "regression"
+    assert len(json.loads(printed)["warnings"]) == 1
 
 
 def test_a_length_that_is_none_is_not_taken_from_a_tokenizer(onebert, tuned, data, tmp_path):
@@ -349,12 +423,17 @@ def test_what_a_delta_leaves_out_counts_and_is_said(onebert, tuned, data, tmp_pa
         "import", other, "--base", tiny_base(), "--data", data, "--out", tmp_path / "x.safetensors"
     )
     assert status == 1
-    assert "no rank gives more; the base's tokenizer splits 160 of them otherwise than the checkpoint's; " in error
+    assert "no rank gives more; the checkpoint's own tokenizer differs from the base's, which reads the texts" in error
+    assert "in its model: it splits 160 of these 320 texts otherwise; " in error
     assert f"embeddings.word_embeddings.weight ({len(words) - 50} of {len(words)} rows differ, by " in error
 
 
 def test_few_parts_are_found_that_agree():
     """Whatever number of parts is needed is found up to a thirty-second of itself."""
+
+    def agrees(found):
+        return found.reaches(0.99, None)
+
     for most, needed in [(0, 0), (1, 1), (7, 3), (1000, 1), (1000, 0), (1000, 640), (20_000, 900)]:
         asked = []
 
@@ -362,11 +441,11 @@ def test_few_parts_are_found_that_agree():
             asked.append(count)
             return Agreement(1.0 if count >= needed else 0.5, 0.0, 0.0)
 
-        count, found = fewest(probe, most, 0.99)
+        count, found = fewest(probe, most, agrees)
         assert found.share == 1.0
         assert needed <= count <= needed + needed / 31
         assert len(asked) <= 12
-    assert fewest(lambda _: Agreement(0.7, 0.0, 0.0), 10, 0.99) == (10, Agreement(0.7, 0.0, 0.0))
+    assert fewest(lambda _: Agreement(0.7, 0.0, 0.0), 10, agrees) == (10, Agreement(0.7, 0.0, 0.0))
 
 
 def test_one_threshold_spends_numbers_where_they_bring_most():

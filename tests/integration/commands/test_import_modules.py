@@ -108,8 +108,14 @@ def weighed(folder, **tensors):
         (lambda f: (f / "2_Dense" / "model.safetensors").unlink(), "imported: it has no model.safetensors"),
         (lambda f: listed(f, 1, ".."), "a path leads out of the folder"),
         (lambda f: listed(f, 2, ""), "a path leads out of the folder"),
-        (lambda f: (f / "1_Pooling" / "config.json").write_text("[]"), "config.json of 1_Pooling is not a JSON object"),
-        (lambda f: (f / "2_Dense" / "config.json").write_text("[]"), "config.json of 2_Dense is not a JSON object"),
+        (
+            lambda f: (f / "1_Pooling" / "config.json").write_text("[]"),
+            "config.json of 1_Pooling cannot be read: it is no JSON object",
+        ),
+        (
+            lambda f: (f / "2_Dense" / "config.json").write_text("[]"),
+            "config.json of 2_Dense cannot be read: it is no JSON object",
+        ),
         (lambda f: weighed(f, bias=np.zeros((), "f")), "the weight and the bias of 2_Dense do not fit together"),
         (
             lambda f: weighed(f, weight=np.zeros(64, np.float32)),

@@ -1,6 +1,7 @@
 """Adapters of the installed `peft`, imported as deltas: the same logits, or a refusal that names what does not fit."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 import torch
 from peft import IA3Config, LNTuningConfig, LoraConfig
 from safetensors.torch import load_file, save_file
+from transformers import AutoTokenizer
 
 from bases import tiny_base
 from onebert_encoder.base.base import Base, load_base
@@ -128,11 +130,16 @@ def test_labels_and_task_type(tmp_path: Path) -> None:
     assert (manifest.task_type, list(manifest.labels), manifest.max_length) == ("regression", ["x", "y", "z"], 20)
 
 
-def test_one_output_is_a_regression_and_spans_have_their_labels(tmp_path: Path) -> None:
+def test_one_output_is_read_by_the_sigmoid_and_spans_have_their_labels(tmp_path: Path) -> None:
     random_adapter("bert", lora(), tmp_path / "one", num_labels=1)
     random_adapter("bert", lora(task_type="QUESTION_ANS"), tmp_path / "span")
     base = base_of("bert")
-    assert import_adapter(tmp_path / "one", base).manifest.task_type == "regression"
+    one = import_adapter(tmp_path / "one", base).manifest
+    assert one.task_type == "multi_label"
+    assert [said.partition(":")[0] for said in one.training["warnings"]] == [
+        "the outputs have no names but LABEL_0, …; --labels gives them names, in their order",
+        "nothing says how the one output is read",
+    ]
     span = import_adapter(tmp_path / "span", base).manifest
     assert (span.task_type, list(span.labels), span.pooling) == ("span", ["start", "end"], "none")
 
@@ -200,8 +207,10 @@ CONFIGS = {
     "no alpha": ({"lora_alpha": None}, InvalidInput, "lora_alpha"),
     "another rank": ({"r": 8}, TensorMismatch, "has rank 4, 8 by its adapter_config.json"),
     "no dora": ({"use_dora": True}, InvalidInput, "encoder.layer.0.attention.self.query"),
+    "a flag that is a text": ({"use_rslora": "no"}, InvalidInput, "use_rslora"),
     "an odd task": ({"task_type": ["SEQ_CLS"]}, InvalidInput, "SEQ_CLS"),
     "odd patterns": ({"alpha_pattern": ["query"]}, InvalidInput, "alpha_pattern"),
+    "patterns without end": ({"rank_pattern": {str(n): 4 for n in range(1001)}}, InvalidInput, "at most 1000 patterns"),
     "a pattern without end": ({"rank_pattern": {"(.|.)*X": 4}}, InvalidInput, "too intricate"),
     "a broken pattern": ({"rank_pattern": {"(": 4}}, InvalidInput, "rank_pattern"),
 }
@@ -271,6 +280,60 @@ def test_magnitudes_that_do_not_fit_are_refused(
     with pytest.raises(error) as caught:
         import_adapter(tmp_path, base_of("bert"))
     assert named in caught.value.detail
+
+
+def table_of(rows: int) -> torch.Tensor:
+    own = base_of("bert").params["embeddings.word_embeddings.weight"]
+    return torch.cat([own, torch.zeros(max(0, rows - len(own)), own.shape[1])])[:rows]
+
+
+def test_a_table_that_peft_saved_whole_is_held_against_the_bases(folder: Path) -> None:
+    path, base = folder / "adapter_model.safetensors", base_of("bert")
+    plain, tensors = import_adapter(folder, base), load_file(path)
+    name, rows = "base_model.model.bert.embeddings.word_embeddings.weight", base.spec.vocab_size
+    save_file({**tensors, name: table_of(rows)}, path)
+    assert import_adapter(folder, base).digest == plain.digest
+    save_file({**tensors, name: table_of(rows + 2)}, path)
+    with pytest.raises(TensorMismatch, match=f"has {rows + 2} rows and the base's {rows}: .*no place for added tokens"):
+        import_adapter(folder, base)
+    save_file({**tensors, name: table_of(rows) + 1e-6}, path)
+    with pytest.raises(InvalidInput, match=r"cannot hold what the adapter has for embeddings\.word_embeddings\.weight"):
+        import_adapter(folder, base)
+
+
+def test_a_tokenizer_of_the_adapters_own_is_the_bases_or_is_refused(folder: Path) -> None:
+    base, tokenizer = base_of("bert"), AutoTokenizer.from_pretrained(tiny_base("bert"))
+    plain = import_adapter(folder, base)
+    tokenizer.save_pretrained(folder)
+    assert import_adapter(folder, base).digest == plain.digest
+    path = folder / "tokenizer.json"
+    written = json.loads(path.read_text())
+    written["normalizer"]["lowercase"] = False
+    path.write_text(json.dumps(written))
+    with pytest.raises(InvalidInput, match=r"own tokenizer differs from the base's, .* in its normalizer;"):
+        import_adapter(folder, base)
+    tokenizer.add_tokens(["<order>"])
+    tokenizer.save_pretrained(folder)
+    with pytest.raises(InvalidInput, match=r"does not fit the base: its tokenizer gives ids up to \d+, its word table"):
+        import_adapter(folder, base)
+
+
+@pytest.mark.parametrize("name", ["adapter_config.json", "config.json"])
+def test_files_without_end_are_refused_before_they_are_parsed(folder: Path, name: str) -> None:
+    base = base_of("bert")
+    (folder / name).write_text('{"a":' * 100_000 + "1" + "}" * 100_000)
+    with pytest.raises(MalformedFile, match=rf"^{name} of \S+ cannot be read: it is nested too deeply"):
+        import_adapter(folder, base)
+    with (folder / name).open("wb") as file:
+        file.truncate((64 << 20) + 1)
+    with pytest.raises(
+        MalformedFile, match=rf"^{name} of \S+ cannot be read: it is not a regular file of at most 64 MiB"
+    ):
+        import_adapter(folder, base)
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    with pytest.raises(MalformedFile, match=rf"^{name} of \S+ cannot be read: it is not a regular file"):
+        import_adapter(folder, base)
 
 
 def test_a_pickle_is_never_opened(folder: Path) -> None:

@@ -2,8 +2,10 @@
 
 import hashlib
 import json
+import os
 import re
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,9 +15,9 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoTokenizer
 
 from bases import FAMILIES, tiny_base
-from onebert_encoder.base.base import DEFAULT_BASE, load_base
+from onebert_encoder.base.base import DEFAULT_BASE, load_base, load_tokenizer
 from onebert_encoder.base.config import EncoderConfig
-from onebert_encoder.base.digest import config_form, tokenizer_form
+from onebert_encoder.base.digest import config_form, differing_parts, tokenizer_form
 from onebert_encoder.base.source import find_base
 from onebert_store.errors import BaseNotFound, UnsupportedBase
 
@@ -82,7 +84,8 @@ def test_weights_of_another_shape_than_the_configuration_are_refused(folder: Pat
             {"layer_norm_eps": "tiny"},
             "cannot be read; transformers says: Field 'layer_norm_eps' expected float, got str",
         ),
-        ("bert", {"num_labels": "x"}, "transformers says: 'str' object cannot be interpreted as an integer"),
+        ("bert", {"model_type": ["bert"]}, "no readable config.json with a model_type"),
+        ("bert", {"is_decoder": True}, "it is a decoder, in which a token reads only those before it"),
         ("roberta", {"pad_token_id": -5}, "its pad_token_id -5 leaves no positions for tokens"),
         ("roberta", {"pad_token_id": 100}, "its pad_token_id 100 leaves no positions for tokens"),
     ],
@@ -94,6 +97,76 @@ def test_a_configuration_that_makes_no_sense_is_one_line_that_says_why(
     edit_config(folder, **change)
     with pytest.raises(UnsupportedBase, match=rf"^base [^\n]*{re.escape(why)}[^\n]*$"):
         load_base(str(folder))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"num_labels": 10**9},
+        {"return_dict": "None", "chunk_size_feed_forward": {"a": "b"}, "output_attentions": 5, "dtype": []},
+        {"id2label": ["good"], "label2id": 5, "problem_type": {}, "architectures": "Bert"},
+    ],
+)
+def test_entries_of_a_configuration_that_are_not_used_change_nothing(folder: Path, changes: dict[str, object]) -> None:
+    plain = load_base(str(folder)).spec.digest
+    edit_config(folder, **changes)
+    assert load_base(str(folder)).spec.digest == plain
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json", "chat_template.jinja", "model.safetensors"])
+def test_a_pipe_in_a_folder_is_refused_before_it_is_opened(folder: Path, name: str) -> None:
+    (folder / name).unlink(missing_ok=True)
+    os.mkfifo(folder / name)
+    for load in (load_base, load_tokenizer):
+        with pytest.raises(UnsupportedBase, match=rf"^[^\n]*{name} is a pipe, a socket or a device[^\n]*$"):
+            load(str(folder))
+
+
+def deep(path: Path) -> None:
+    path.write_text('{"a":' * 100_000 + "1" + "}" * 100_000)
+
+
+def huge(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate((64 << 20) + 1)
+
+
+@pytest.mark.parametrize(
+    ("damage", "name", "why"),
+    [
+        (deep, "config.json", "config.json of base cannot be read: it is nested too deeply"),
+        (lambda path: path.write_text('{"a":' * 40 + "1" + "}" * 40), "config.json", "nested deeper than 32"),
+        (huge, "config.json", "it is not a regular file of at most 64 MiB"),
+        (lambda path: path.write_text("[]"), "config.json", "config.json of base cannot be read: it is no JSON object"),
+        (deep, "tokenizer.json", "its tokenizer cannot be read: "),
+        (deep, "tokenizer_config.json", "its tokenizer cannot be read: "),
+        (huge, "tokenizer.json", "its tokenizer cannot be read: tokenizer.json has over 64 MiB"),
+    ],
+)
+def test_files_without_end_are_refused_in_one_line(
+    folder: Path, damage: Callable[[Path], object], name: str, why: str
+) -> None:
+    damage(folder / name)
+    with pytest.raises(UnsupportedBase, match=rf"^base [^\n]*{re.escape(why)}[^\n]*$"):
+        load_base(str(folder))
+
+
+@pytest.mark.parametrize("index", ["[]", '{"weight_map": 5}', '{"weight_map": {"a": ["b"]}}', '{"a":' * 10_000])
+def test_a_damaged_index_of_weights_names_none(folder: Path, index: str) -> None:
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors.index.json").write_text(index)
+    with pytest.raises(UnsupportedBase, match=r"no model\.safetensors"):
+        load_base(str(folder))
+
+
+def test_two_tokenizers_differ_in_named_parts() -> None:
+    bert, roberta = (load_tokenizer(str(tiny_base(family)))[0].written for family in ("bert", "roberta"))
+    assert differing_parts(bert, bert) == ""
+    assert differing_parts(bert, roberta).startswith("model, normalizer, ")
+    cased = json.loads(bert)
+    cased["normalizer"]["lowercase"] = False
+    cased["padding"] = {"strategy": "BatchLongest"}
+    assert differing_parts(bert, json.dumps(cased)) == "normalizer"
 
 
 def test_a_base_without_a_tokenizer_is_refused(folder: Path) -> None:

@@ -3,11 +3,12 @@
 from functools import cache
 from itertools import pairwise
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bases import far_delta, tiny_base, torch_tensors
+from bases import Reference, far_delta, tiny_base, torch_tensors
 from onebert_encoder.base.base import Base, load_base
 from onebert_encoder.layout.shapes import round_up
 from onebert_encoder.maths.batch import BASE_ROW, pack
@@ -147,3 +148,24 @@ def test_layers_in_two_parts_are_the_layers_at_once(lengths: list[int], low: int
         parts = compute_logits(base(), rows, above, activations=halfway)
     for one, other in zip(parts, whole, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "xlm-roberta"])
+def test_a_typed_padding_token_is_read_as_transformers_reads_it(family: str) -> None:
+    """In RoBERTa's families it has the position before the first, and the tokens behind it are not moved on."""
+    base = load_base(str(tiny_base(family)))
+    pad = "[PAD]" if family == "bert" else "<pad>"
+    typed = [f"{pad} late", f"a{pad}{pad}b", "late", pad, (f"a{pad}", f"{pad}b late")]
+    texts = [one for one in base.tokenizer.encode(typed, 40) for _ in range(2)]
+    assert sum(one.input_ids.count(base.config.padding_id) for one in texts) == 2 * 6
+    tensors = [far_delta(base.spec, kind, "mean", 3, seed=1) for kind in ("spafit", "bitfit")]
+    rows = stack_rows(base, [fold(base, torch_tensors(each), "mean") for each in tensors])
+    which = [0, 1] * len(typed)
+    with torch.no_grad():
+        together = compute_logits(base, rows, pack(base, texts, which))
+        alone = [compute_logits(base, rows, pack(base, [one], [row]))[0] for one, row in zip(texts, which, strict=True)]
+    models = [Reference(tiny_base(family), each, "mean") for each in tensors]
+    for text, row, *ours in zip(texts, which, together, alone, strict=True):
+        theirs = models[row].logits(text.input_ids, text.type_ids)
+        for logits in ours:
+            torch.testing.assert_close(logits, theirs, rtol=0, atol=1e-4)

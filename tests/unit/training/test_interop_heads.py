@@ -6,7 +6,7 @@ import pytest
 
 from onebert_encoder.base.anatomy import FAMILIES
 from onebert_store.errors import InvalidInput
-from onebert_training.interop.heads import fitting_layout, layout_of, peft_layout
+from onebert_training.interop.heads import fitting_layout, layout_of, outputs_of, peft_layout
 from tiny_delta import make_delta
 
 HEAD = ("head.weight", "head.bias")
@@ -45,3 +45,77 @@ def test_a_head_that_a_delta_cannot_hold_is_refused(family):
     else:
         with pytest.raises(InvalidInput, match=f"has a {head.activation} layer"):
             layout_of(family, "sequence")
+
+
+SIGMOID, IDENTITY = (
+    {"activation_fn": f"torch.nn.modules.{name}"} for name in ("activation.Sigmoid", "linear.Identity")
+)
+
+
+@pytest.mark.parametrize(
+    ("config", "count", "task_type", "assumed"),
+    [
+        ({}, 3, "single_label", False),
+        ({"problem_type": "multi_label_classification"}, 3, "multi_label", False),
+        ({"sentence_transformers": SIGMOID}, 3, "multi_label", False),
+        ({"sentence_transformers": IDENTITY}, 3, "single_label", False),
+        ({}, 1, "multi_label", True),
+        ({"problem_type": "regression"}, 1, "regression", False),
+        ({"problem_type": "regression", "sentence_transformers": SIGMOID}, 1, "regression", False),
+        ({"problem_type": "multi_label_classification"}, 1, "multi_label", False),
+        # transformers' pipeline gives the sigmoid here, too.
+        ({"problem_type": "single_label_classification"}, 1, "multi_label", True),
+        ({"sentence_transformers": SIGMOID}, 1, "multi_label", False),
+        ({"sentence_transformers": IDENTITY}, 1, "regression", False),
+        ({"sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity"}, 1, "regression", False),
+        ({"sentence_transformers": {"activation_fn": 5}}, 1, "multi_label", True),
+        ({"sentence_transformers": []}, 1, "multi_label", True),
+    ],
+)
+def test_a_task_type_is_the_one_by_which_the_model_itself_is_asked(config, count, task_type, assumed):
+    names = [f"label {i}" for i in range(count)]
+    found, _, warnings = outputs_of(config, "sequence", count, names, None)
+    assert (found, len(warnings)) == (task_type, assumed)
+    assert outputs_of(config, "sequence", count, names, "regression") == ("regression", names, [])
+
+
+@pytest.mark.parametrize(
+    ("config", "labels"),
+    [
+        ({"id2label": {"0": "no", "1": "yes"}}, ["no", "yes"]),
+        ({"id2label": {"1": "yes", "0": "no"}, "label2id": {"yes": 1, "no": 0}}, ["no", "yes"]),
+        ({"id2label": {"0": "no", "1": "yes"}, "label2id": {"LABEL_0": 0, "LABEL_1": 1}}, ["no", "yes"]),
+        ({"id2label": {"0": 0, "1": 1}, "label2id": None}, ["0", "1"]),
+    ],
+)
+def test_names_are_read_in_the_order_of_the_outputs(config, labels):
+    assert outputs_of(config, "sequence", 2, None, None) == ("single_label", labels, [])
+
+
+def test_outputs_without_names_are_said():
+    for config in ({}, {"id2label": {"0": "LABEL_0", "1": "LABEL_1"}}):
+        task_type, names, warnings = outputs_of(config, "token", 2, None, None)
+        assert (task_type, names) == ("token", ["LABEL_0", "LABEL_1"])
+        assert warnings == ["the outputs have no names but LABEL_0, …; --labels gives them names, in their order"]
+    assert outputs_of({}, "span", 2, None, None) == ("span", ["start", "end"], [])
+
+
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        ({"id2label": {"0": "a", "1": "b"}, "label2id": {"a": 1, "b": 0}}, r'{"0":"a","1":"b"}: {"a":1,"b":0}; give'),
+        ({"id2label": {"0": "a", "1": "b"}, "label2id": {"x": 0, "y": 1}}, "is not what id2label says"),
+        ({"label2id": {"neg": 0, "pos": 1}}, "is not what id2label says.*give --labels in the order of the outputs"),
+        ({"id2label": {"0": "a", "1": "b"}, "label2id": [5]}, r"is not what id2label says.*: \[5\]"),
+        ({"id2label": {"0": "a", "1": ["b"]}}, "not names by numbers"),
+        ({"id2label": {"0": "a", "1": None}}, "not names by numbers"),
+        ({"id2label": "ab"}, "not names by numbers"),
+        ({"id2label": {"0": "a"}}, "names 0, and the classifier has the outputs 0 to 1"),
+        ({"problem_type": ["regression"]}, r'problem_type in config\.json is not one of .*: \["regression"\]'),
+        ({"problem_type": "ranking"}, "give --task-type"),
+    ],
+)
+def test_a_configuration_that_contradicts_itself_is_refused_unless_the_caller_decides(config, why):
+    with pytest.raises(InvalidInput, match=why):
+        outputs_of(config, "sequence", 2, None, None)
+    assert outputs_of(config, "sequence", 2, ["no", "yes"], "multi_label") == ("multi_label", ["no", "yes"], [])

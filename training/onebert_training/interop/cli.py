@@ -17,8 +17,11 @@ def import_(
     source: Annotated[
         str, typer.Argument(help="A PEFT adapter folder, or a fine-tuned model: folder or Hub id.", metavar="MODEL")
     ],
-    out: Annotated[Path, typer.Option(help="The delta file to write.", show_default=False)],
     checkpoint: CheckpointOptions,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The delta file to write; else MODEL's name with .safetensors, here.", show_default=False),
+    ] = None,
     base: BaseName = None,
     labels: Annotated[
         str | None,
@@ -29,7 +32,8 @@ def import_(
     task_type: Annotated[
         TaskType | None,
         typer.Option(
-            help="Else read from MODEL: config.json's problem type, the adapter's task; one output is a regression."
+            help="Else read from MODEL: config.json's problem type, the adapter's task; one output without a problem "
+            "type is multi_label."
         ),
     ] = None,
     max_length: Annotated[

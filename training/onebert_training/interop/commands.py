@@ -28,7 +28,7 @@ from onebert_training.interop.peft_import import import_adapter
 
 def run_import(
     source: str,
-    out: Path,
+    out: Path | None,
     base: str | None,
     labels: str | None,
     task_type: TaskType | None,
@@ -37,6 +37,8 @@ def run_import(
     as_json: bool,
 ) -> None:
     """Converts a PEFT folder or a fine-tuned checkpoint into a delta file and shows a summary."""
+    # Of a Hub id as of a folder the last part.
+    out = out or Path(f"{Path(source).expanduser().resolve().name}.safetensors")
     if out.is_dir() or not out.parent.is_dir():
         raise InvalidSettings(f"--out {out} is a folder or lies in none; it names the file to write")
     console.note_replaced(out, "when the import is done")
@@ -56,13 +58,10 @@ def run_import(
         "out": str(out),
         "digest": delta.digest,
         "base": manifest.base.name,
-        "method": manifest.method,
-        "task_type": manifest.task_type,
-        "labels": list(manifest.labels),
-        "pooling": manifest.pooling,
-        "max_length": manifest.max_length,
+        **manifest.model_dump(include={"method", "task_type", "labels", "pooling", "max_length"}),
         "tensors": len(delta.tensors),
         "file_bytes": out.stat().st_size,
+        "warnings": list(manifest.training["warnings"]),
     }
     _show(record | (_agreed(found) if found else {}), as_json)
     if not as_json:
@@ -154,11 +153,10 @@ def _show(record: dict[str, Any], as_json: bool) -> None:
         console.print_json(record)
         return
     for key, value in record.items():
-        if value not in (None, []) and key not in ("example", "left_to_callers"):
-            text = (
-                ", ".join(value) if isinstance(value, list) else round(value, 6) if isinstance(value, float) else value
-            )
-            console.out.print(f"{key.replace('_', ' ')}: {text}", soft_wrap=True)
+        if value not in (None, []) and key not in ("example", "left_to_callers", "warnings"):
+            console.out.print(f"{key.replace('_', ' ')}: {_text(value)}", soft_wrap=True)
+    for warning in record.get("warnings", ()):
+        console.out.print(f"note: {warning}", soft_wrap=True)
     if left := record.get("left_to_callers"):
         said = ", ".join(f"{name} {json.dumps(value, ensure_ascii=False)}" for name, value in left.items())
         console.out.print(
@@ -166,3 +164,9 @@ def _show(record: dict[str, Any], as_json: bool) -> None:
         )
     if "example" in record:
         console.out.print(f"\n{record['example']}", soft_wrap=True)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(value)
+    return f"{value:,}" if isinstance(value, int) else str(round(value, 6) if isinstance(value, float) else value)

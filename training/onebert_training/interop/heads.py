@@ -1,6 +1,6 @@
 """Which Hugging Face class can hold a delta's head, for import and every export, and the head as layers."""
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -8,10 +8,14 @@ from torch import Tensor
 
 from onebert_encoder.base.anatomy import family_of
 from onebert_store.errors import InvalidInput
+from onebert_store.file import strict_json
 from onebert_store.file.delta import HEAD_BIAS, HEAD_DENSE_BIAS, HEAD_DENSE_WEIGHT, HEAD_WEIGHT, listed
-from onebert_store.file.manifest import SPAN_LABELS, Manifest
+from onebert_store.file.manifest import SPAN_LABELS, Manifest, TaskType
+from onebert_store.file.strict_json import shown
 
 Kind = Literal["sequence", "token", "span"]
+Outputs = tuple[str, list[str], list[str]]
+"""Of a head that is imported: the task type, the names of its outputs, and what was assumed, as sentences."""
 
 POOLER = "pooler.dense"
 
@@ -62,6 +66,12 @@ class Layer:
     tanh: bool
 
 
+_ONE_OUTPUT = (
+    "nothing says how the one output is read: it is taken for a probability by the sigmoid, as transformers' pipeline "
+    "does; --task-type regression takes it for a number"
+)
+_NO_NAMES = "the outputs have no names but LABEL_0, …; --labels gives them names, in their order"
+
 _EVERY_TOKEN: Mapping[Kind, Layout] = {
     "token": Layout("token", "classifier", None, "classifier"),
     "span": Layout("span", "qa_outputs", None, "qa_outputs"),
@@ -75,31 +85,67 @@ def kind_of(task_type: str) -> Kind:
     return "span" if task_type == "span" else "sequence"
 
 
-def task_type_of(config: Mapping[str, Any], kind: Kind, count: int) -> str:
-    """The task type by a model's configuration: of a class for sequences its problem type, or one output or several."""
-    if kind != "sequence":
-        return kind
-    of_problem = {theirs: ours for ours, theirs in PROBLEMS.items()}
-    return of_problem.get(str(config.get("problem_type"))) or ("regression" if count == 1 else "single_label")
+def outputs_of(
+    config: Mapping[str, Any], kind: Kind, count: int, labels: Sequence[str] | None, task_type: TaskType | None
+) -> Outputs:
+    """What a model's outputs mean: as the caller says, else by the model's configuration as transformers reads it.
 
-
-def label_names(config: Mapping[str, Any], kind: Kind, count: int) -> list[str]:
-    """The names of a head's outputs by a model's configuration; `LABEL_0`, … where it has none.
+    Args:
+        config: config.json of the model; may be empty.
+        kind: of the head.
+        count: its outputs.
+        labels: names that the caller gives.
+        task_type: that the caller gives.
 
     Raises:
-        InvalidInput: the configuration names others than the head has.
+        InvalidInput: the caller names others than the head has; or the configuration does, or contradicts itself.
     """
+    names, unnamed = (list(labels), None) if labels else _names(config, kind, count)
+    if len(names) != count:
+        raise InvalidInput(f"{len(names)} labels for a classifier of {count} outputs")
+    own, unread = (task_type or kind, None) if task_type or kind != "sequence" else _task_type(config, count)
+    return own, names, [said for said in (unnamed, unread) if said]
+
+
+def _task_type(config: Mapping[str, Any], count: int) -> tuple[TaskType, str | None]:
+    """The task type of a head for whole texts, and what was assumed; one output is read as pipelines read it."""
+    problem, own = config.get("problem_type"), config.get("sentence_transformers")
+    if problem is not None and problem not in PROBLEMS.values():
+        raise _unlike("problem_type", f"one of {', '.join(PROBLEMS.values())}", problem, "--task-type")
+    # A cross-encoder names the module behind its logits; releases before 4 of sentence-transformers in another place.
+    own = own.get("activation_fn") if isinstance(own, dict) else config.get("sbert_ce_default_activation_function")
+    activation = str(own).rpartition(".")[2] if problem is None else ""
+    if problem == PROBLEMS["regression"] or (activation == "Identity" and count == 1):
+        return "regression", None
+    if problem == PROBLEMS["multi_label"] or activation == "Sigmoid":
+        return "multi_label", None
+    return ("single_label", None) if count > 1 else ("multi_label", _ONE_OUTPUT)
+
+
+def _names(config: Mapping[str, Any], kind: Kind, count: int) -> tuple[list[str], str | None]:
     if kind == "span":
-        return list(SPAN_LABELS)
-    names = config.get("id2label")
-    if not isinstance(names, dict):
-        return [f"LABEL_{i}" for i in range(count)]
-    if set(names) != {str(i) for i in range(count)}:
+        return list(SPAN_LABELS), None
+    plain, numbers = {str(i): f"LABEL_{i}" for i in range(count)}, config.get("label2id")
+    names = plain if (found := config.get("id2label")) is None else found
+    if not isinstance(names, dict) or not all(isinstance(name, str | int) for name in names.values()):
+        raise _unlike("id2label", "names by numbers", found, "--labels")
+    if names.keys() != plain.keys():
         raise InvalidInput(
-            f"id2label in config.json names {listed(map(str, names)) or 'nothing'}, "
+            f"id2label in config.json names {listed(names) or 'nothing'}, "
             f"and the classifier has the outputs 0 to {count - 1}; give the labels"
         )
-    return [str(names[str(i)]) for i in range(count)]
+    # Whoever renames a model's outputs may leave the default numbers behind.
+    fits = isinstance(numbers, dict) and all(
+        name in (plain.get(str(i)), names.get(str(i))) for name, i in numbers.items()
+    )
+    if numbers is not None and not fits:
+        said = f"what id2label says, {shown(strict_json.encode(names))}"
+        raise _unlike("label2id", said, numbers, "--labels in the order of the outputs")
+    return [str(names[number]) for number in plain], _NO_NAMES if names == plain else None
+
+
+def _unlike(name: str, wanted: str, found: Any, cure: str) -> InvalidInput:
+    return InvalidInput(f"{name} in config.json is not {wanted}: {shown(strict_json.encode(found))}; give {cure}")
 
 
 def layout_of(model_type: str, kind: Kind) -> Layout:

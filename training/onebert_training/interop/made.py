@@ -13,6 +13,24 @@ from onebert_store.errors import NotFinite
 from onebert_store.file.canonical import Array
 from onebert_store.file.delta import Delta, check
 from onebert_store.file.manifest import parse_manifest
+from onebert_training.interop.heads import Outputs
+
+
+def manifest_of(
+    base: Base, outputs: Outputs, pooling: str, max_length: int, method: str, facts: Mapping[str, Any]
+) -> dict[str, Any]:
+    """A manifest without golden logits; `outputs` are from `outputs_of`, and `facts` say where the delta is from."""
+    (task_type, labels, warnings), spec = outputs, base.spec
+    return {
+        "format": 1,
+        "base": {"name": spec.name, "model_type": spec.model_type, "digest": spec.digest},
+        "task_type": task_type,
+        "labels": labels,
+        "pooling": pooling,
+        "max_length": max_length,
+        "method": method,
+        "training": {**facts, "warnings": warnings},
+    }
 
 
 def with_golden(base: Base, tensors: Mapping[str, Array], manifest: Mapping[str, Any]) -> Delta:

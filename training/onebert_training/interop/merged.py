@@ -11,7 +11,7 @@ from transformers.models.auto import modeling_auto
 
 from onebert_encoder.base.anatomy import family_of
 from onebert_encoder.base.base import TOKENIZER_FILES, Base
-from onebert_encoder.base.source import DEFAULT_BASE, find_base
+from onebert_encoder.base.source import DEFAULT_BASE, find_base, read_json
 from onebert_encoder.maths.fold import expand_cores
 from onebert_store.errors import InvalidInput
 from onebert_store.file.delta import ADAPTER_DOWN, DELTA, LORA_A, LORA_B, PLACES, SPARSE_INDEX, SPARSE_VALUE
@@ -21,9 +21,7 @@ from onebert_training.interop.folders import whole_folder, write_json, write_ten
 from onebert_training.interop.heads import AUTO_CLASSES, POOLER, fitting_layout, head_layers, head_state
 from onebert_training.interop.sentence import LOADS_WITH, write_modules
 
-# Files of a tokenizer: its vocabulary and its settings.
 _SETTINGS = "tokenizer_config.json"
-_COPIED = (*TOKENIZER_FILES, "merges.txt", _SETTINGS, "special_tokens_map.json", "added_tokens.json")
 
 CLASS_NAMES: Mapping[str, Mapping[str, Any]] = {
     "AutoModel": modeling_auto.MODEL_MAPPING_NAMES,
@@ -108,7 +106,7 @@ def write_checkpoint(
 def write_surroundings(folder: Path, base: str | None, manifest: Manifest, auto_class: str) -> None:
     """Writes what lies beside the weights: the configuration, and the tokenizer, which cuts texts as the task does."""
     source = find_base(base or DEFAULT_BASE)
-    for name in _COPIED:
+    for name in TOKENIZER_FILES:
         if (source / name).is_file():
             shutil.copyfile(source / name, folder / name)
     settings = folder / _SETTINGS
@@ -123,7 +121,7 @@ def write_surroundings(folder: Path, base: str | None, manifest: Manifest, auto_
 
 def model_config(source: Path, manifest: Manifest, auto_class: str) -> dict[str, Any]:
     """The base's config.json with the task's class, labels and problem type, and what its callers have to do."""
-    config: dict[str, Any] = json.loads((source / "config.json").read_text(encoding="utf-8"))
+    config: dict[str, Any] = read_json(source / "config.json")
     for key in ("_name_or_path", "torch_dtype", "num_labels", "problem_type", IN_CONFIG):
         config.pop(key, None)
     config |= {"architectures": [CLASS_NAMES[auto_class][manifest.base.model_type]], "dtype": "float32"}

@@ -9,8 +9,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModel
+from transformers import AutoModel
 
+from onebert_encoder.base.config import library_config
+from onebert_encoder.base.source import read_json
 from onebert_store.errors import InvalidSettings
 from onebert_store.file.manifest import Manifest
 from onebert_training.interop.folders import whole_folder
@@ -56,7 +58,7 @@ def write_onnx(
     kind = kind_of(manifest.task_type)
     with whole_folder(folder) as filling:
         write_surroundings(filling, base, manifest, AUTO_CLASSES[kind])
-        config = AutoConfig.from_pretrained(filling)
+        config = library_config(read_json(filling / "config.json"), manifest.base.model_type)
         # The other ways to compute attention choose by what they are given, which a recorded graph cannot.
         encoder = AutoModel.from_config(config, attn_implementation="eager")  # type: ignore[no-untyped-call]
         # The class has a pooler also where the base has none; where the task uses one it is among the head's layers.

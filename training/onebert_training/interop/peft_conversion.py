@@ -25,6 +25,7 @@ from onebert_training.interop.heads import POOLER, Layout
 from onebert_training.interop.peft_folder import Adapter
 
 _REPEAT = re.compile(r"[*+{]")
+_MOST_PATTERNS = 1000
 _REPEATED_GROUP = re.compile(r"\)[*+{?]")
 
 # (map that PEFT scales, 0 for its output or 1 for its input) -> the place of `PLACES` whose scale has the same effect.
@@ -129,8 +130,9 @@ class _Conversion:
         config, name = self.adapter.config, self.base.anatomy.family.prefix + module
         value = config.get(key)
         of_pattern = config.get(patterns) or {}
-        if not isinstance(of_pattern, dict):
-            raise InvalidInput(f"adapter_config.json: {patterns} is an object")
+        # Each is tried on the name of every module, twice.
+        if not isinstance(of_pattern, dict) or len(of_pattern) > _MOST_PATTERNS:
+            raise InvalidInput(f"adapter_config.json: {patterns} is an object of at most {_MOST_PATTERNS} patterns")
         for pattern, own in of_pattern.items():
             # The folder may be anybody's, so a regular expression that could take exponential time is refused.
             if len(pattern) > 256 or len(_REPEAT.findall(pattern)) > 4 or _REPEATED_GROUP.search(pattern):
@@ -207,9 +209,22 @@ class _Conversion:
         self.refuse(found.keys())
         return scales
 
+    def leave_out_tables(self) -> None:
+        """Drops tables that PEFT saved whole and that are the base's, and refuses those of another size."""
+        for name in [name for name in self.values if name.startswith("embeddings.") and name in self.base.params]:
+            table, own = self.values[name], self.base.params[name]
+            if len(table) != len(own):
+                raise TensorMismatch(
+                    f"the adapter's {name} has {len(table):,} rows and the base's {len(own):,}: a delta has no place "
+                    f"for added tokens{made_for(self.adapter)}"
+                )
+            if torch.equal(table, own):
+                del self.values[name]
+
     def differences(self, pooling: str) -> dict[str, Tensor]:
         """The differences of biases and LayerNorm gains; parameters equal to the base's are left out."""
         shapes = self.base.spec.parameters
+        self.leave_out_tables()
         allowed = {name for name in shapes if pooling == "pooler" or not name.startswith(POOLER)}
         self.refuse(self.values.keys() - allowed)
         for name, value in self.values.items():

@@ -8,8 +8,8 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from onebert_encoder.base.source import read_json
 from onebert_store.errors import InvalidInput, MalformedFile
-from onebert_store.file import strict_json
 from onebert_store.file.delta import listed
 from onebert_store.file.strict_json import shown
 
@@ -76,7 +76,7 @@ def read_adapter(folder: Path, prefix: str) -> Adapter:
         raise InvalidInput(
             "the folder has neither adapter_config.json nor config.json: it holds no PEFT adapter and no model"
         )
-    config = _read_json(folder / CONFIG)
+    config = read_json(folder / CONFIG)
     _check_config(config)
     if not (folder / WEIGHTS).is_file():
         pickled = (folder / PICKLE).is_file()
@@ -88,20 +88,8 @@ def read_adapter(folder: Path, prefix: str) -> Adapter:
         ending = next((ending for ending in _ENDINGS if plain.endswith(ending)), "")
         what, instead = _ENDINGS.get(ending, ("value", ""))
         found[what][plain.removesuffix(ending) + instead] = tensor
-    path = next((folder / name for name in (MODEL_CONFIG, TASK_CONFIG) if (folder / name).is_file()), None)
-    return Adapter(config, _read_json(path) if path else {}, found)
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        value = strict_json.parse(path.read_bytes())
-    except OSError as error:
-        raise InvalidInput(f"{path.name} cannot be read: {error.strerror}") from None
-    except ValueError as error:
-        raise MalformedFile(f"{path.name}: {error}") from None
-    if not isinstance(value, dict):
-        raise MalformedFile(f"{path.name} is not a JSON object")
-    return value
+    path = next((folder / name for name in (MODEL_CONFIG, TASK_CONFIG) if (folder / name).exists()), None)
+    return Adapter(config, read_json(path) if path else {}, found)
 
 
 def _read_tensors(path: Path) -> dict[str, Tensor]:
@@ -125,6 +113,8 @@ def _check_config(config: Mapping[str, Any]) -> None:
     on = [key for key, value in config.items() if key not in _HARMLESS and value]
     if on:
         raise InvalidInput(f"options that a delta cannot hold, or that are not known here: {listed(on)}")
+    if odd := [key for key in ("use_rslora", "use_dora") if not isinstance(config.get(key), bool | None)]:
+        raise InvalidInput(f"neither true nor false in adapter_config.json: {listed(odd)}")
     if (how := config.get("init_lora_weights")) not in _INITIALIZATIONS:
         raise InvalidInput(
             f"init_lora_weights {shown(str(how))} changes the base's weights; convert the adapter to LoRA first"

@@ -6,16 +6,14 @@ from typing import Any
 
 from torch import Tensor
 
-from onebert_encoder.base.base import Base
-from onebert_store.errors import InvalidInput, TensorMismatch
-from onebert_store.file.delta import (
-    HEAD_BIAS,
-    Delta,
-)
+from onebert_encoder.base.base import Base, has_tokenizer, read_tokenizer
+from onebert_encoder.base.digest import differing_parts
+from onebert_store.errors import InvalidInput, TensorMismatch, UnsupportedBase
+from onebert_store.file.delta import HEAD_BIAS, Delta
 from onebert_store.file.manifest import TaskType
 from onebert_store.file.strict_json import shown
-from onebert_training.interop.heads import PEFT_TASKS, Kind, kind_of, label_names, layout_of, task_type_of
-from onebert_training.interop.made import with_golden
+from onebert_training.interop.heads import PEFT_TASKS, Kind, kind_of, layout_of, outputs_of
+from onebert_training.interop.made import manifest_of, with_golden
 from onebert_training.interop.peft_conversion import convert, made_for
 from onebert_training.interop.peft_folder import Adapter, read_adapter
 
@@ -33,7 +31,8 @@ def import_adapter(
         folder: a folder with adapter_config.json and adapter_model.safetensors.
         base: a base that computes in float32.
         labels: names of the outputs; None takes those of the folder's model configuration, or `LABEL_0`, …
-        task_type: None reads it from the folder: a problem type, the adapter's task, or the number of outputs.
+        task_type: None reads it from the folder: a problem type, the adapter's task, or the number of outputs; of one
+            output without a problem type `multi_label`, by the sigmoid.
         max_length: longest input in tokens; None is the base's own.
 
     Raises:
@@ -45,23 +44,29 @@ def import_adapter(
     """
     adapter = read_adapter(folder, base.anatomy.family.prefix)
     kind = _kind(adapter, task_type)
+    _require_tokenizer(folder, base)
     tensors, pooling = convert(adapter, base, layout_of(base.spec.model_type, kind))
-    count = len(tensors[HEAD_BIAS])
-    names = labels or label_names(adapter.model_config, kind, count)
-    if len(names) != count:
-        raise InvalidInput(f"{len(names)} labels for a classifier of {count} outputs")
-    spec, peft_type = base.spec, str(adapter.config["peft_type"])
-    manifest = {
-        "format": 1,
-        "base": {"name": spec.name, "model_type": spec.model_type, "digest": spec.digest},
-        "task_type": task_type or task_type_of(adapter.model_config, kind, count),
-        "labels": names,
-        "pooling": pooling,
-        "max_length": spec.max_length if max_length is None else max_length,
-        "method": f"peft:{peft_type.lower()}",
-        "training": {"imported_from": "peft", "peft_version": str(adapter.config.get("peft_version", ""))},
-    }
+    outputs = outputs_of(adapter.model_config, kind, len(tensors[HEAD_BIAS]), labels, task_type)
+    longest = base.spec.max_length if max_length is None else max_length
+    facts = {"imported_from": "peft", "peft_version": shown(str(adapter.config.get("peft_version", "")))}
+    method = f"peft:{adapter.config['peft_type'].lower()}"
+    manifest = manifest_of(base, outputs, pooling, longest, method, facts)
     return _made(base, tensors, manifest, adapter)
+
+
+def _require_tokenizer(folder: Path, base: Base) -> None:
+    """Refuses a tokenizer of the adapter's own that may split a text otherwise than the base's, which will read it."""
+    if not has_tokenizer(folder):
+        return
+    try:
+        own, _ = read_tokenizer(folder, base.config)
+    except UnsupportedBase as error:
+        raise InvalidInput(f"the adapter's own tokenizer does not fit the base: {error.detail}") from None
+    if parts := differing_parts(own.written, base.tokenizer.written):
+        raise InvalidInput(
+            f"the adapter's own tokenizer differs from the base's, which reads every task's texts, in its {parts}; "
+            "where the adapter was trained with the base's, remove the tokenizer's files"
+        )
 
 
 def _made(base: Base, tensors: Mapping[str, Tensor], manifest: dict[str, Any], adapter: Adapter) -> Delta:

@@ -2,11 +2,9 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from onebert_encoder.base.source import read_weights
+from onebert_encoder.base.source import read_json, read_weights
 from onebert_store.errors import InvalidInput, MalformedFile
-from onebert_store.file import strict_json
 from onebert_training.interop.folders import write_json, write_tensors
 from onebert_training.interop.heads import Layer
 
@@ -62,15 +60,14 @@ def read_modules(folder: Path) -> tuple[str, list[Layer]]:
         MalformedFile: a file of a module is damaged.
         UnsupportedBase: the weights of a module cannot be read.
     """
-    listed = _read_json(folder / MODULES)
-    modules = [module for module in listed if isinstance(module, dict)] if isinstance(listed, list) else []
+    modules = [module for module in read_json(folder / MODULES, list) if isinstance(module, dict)]
     kinds = [str(module.get("type")).rpartition(".")[2] for module in modules]
     paths = [str(module.get("path")) for module in modules]
     if kinds[:2] != ["Transformer", "Pooling"] or kinds[2:] not in (["Dense"], ["Dense", "Dense"]):
         raise InvalidInput(f"the checkpoint has no classifier: its modules are {', '.join(kinds) or 'none'}")
     if any(Path(path).name != path or path in ("", "..") for path in paths[1:]):
         raise MalformedFile(f"{MODULES}: a path leads out of the folder")
-    pooling = _read_config(folder / paths[1])
+    pooling = read_json(folder / paths[1] / "config.json")
     modes = [name.removeprefix("pooling_mode_") for name, on in pooling.items() if "_mode_" in name and on is True]
     if modes not in (["mean_tokens"], ["cls_token"]):
         named = " and ".join(modes) or "nothing"
@@ -82,7 +79,7 @@ def read_modules(folder: Path) -> tuple[str, list[Layer]]:
 
 
 def _read_layer(folder: Path) -> Layer:
-    activation, found = _read_config(folder).get("activation_function"), read_weights(folder, "linear.")
+    activation, found = read_json(folder / "config.json").get("activation_function"), read_weights(folder, "linear.")
     tanh = next((on for on, name in _ACTIVATIONS.items() if name == activation), None)
     weight, bias = found.get("weight"), found.get("bias")
     if tanh is None or weight is None or bias is None:
@@ -90,17 +87,3 @@ def _read_layer(folder: Path) -> Layer:
     if weight.ndim != 2 or bias.shape != weight.shape[:1]:
         raise MalformedFile(f"the weight and the bias of {folder.name} do not fit together")
     return Layer(weight, bias, tanh)
-
-
-def _read_config(folder: Path) -> dict[str, Any]:
-    config = _read_json(folder / "config.json")
-    if not isinstance(config, dict):
-        raise MalformedFile(f"config.json of {folder.name} is not a JSON object")
-    return config
-
-
-def _read_json(path: Path) -> Any:
-    try:
-        return strict_json.parse(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise MalformedFile(f"{path.name} of {path.parent.name} cannot be read: {error}") from None

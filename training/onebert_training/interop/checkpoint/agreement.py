@@ -35,6 +35,10 @@ class Agreement:
     largest: float
     mean: float
 
+    def reaches(self, share: float, difference: float | None) -> bool:
+        """Whether the share is `share` or more and no difference is above `difference`, if that is given."""
+        return self.share >= share and (difference is None or self.largest <= difference)
+
 
 def compare(manifest: Manifest, texts: Sequence[Text], theirs: Answered, ours: Answered) -> Agreement:
     """How far two models agree; `theirs` are the answers of the checkpoint."""

@@ -39,11 +39,11 @@ def exact_tensors(checkpoint: FineTuned, base: Base) -> tuple[dict[str, Array], 
 
     A pooler of its own becomes the head's tanh layer on the first token; what equals the base's is left out.
     """
-    theirs, pooling = checkpoint.params, checkpoint.pooling
-    found = {HEAD_WEIGHT: theirs[f"{checkpoint.linear}.weight"], HEAD_BIAS: theirs[f"{checkpoint.linear}.bias"]}
-    if checkpoint.dense is not None:
-        weight, bias = theirs[f"{checkpoint.dense}.weight"], theirs[f"{checkpoint.dense}.bias"]
-        of_base = base.params.get(f"{checkpoint.dense}.weight")
+    theirs, head, pooling = checkpoint.params, checkpoint.head, checkpoint.head.pooling
+    found = {HEAD_WEIGHT: theirs[f"{head.linear}.weight"], HEAD_BIAS: theirs[f"{head.linear}.bias"]}
+    if head.dense is not None:
+        weight, bias = theirs[f"{head.dense}.weight"], theirs[f"{head.dense}.bias"]
+        of_base = base.params.get(f"{head.dense}.weight")
         if of_base is not None and torch.equal(weight, of_base):
             pooling = "pooler"
         else:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +11,37 @@ import transformers
 from torch import Tensor
 from transformers.utils import logging
 
-from onebert_encoder.base.base import TOKENIZER_FILES, Base, read_tokenizer
-from onebert_encoder.base.config import EncoderConfig, read_config
+from onebert_encoder.base.base import Base, has_tokenizer, read_tokenizer
+from onebert_encoder.base.config import EncoderConfig, library_config, read_config
 from onebert_encoder.base.digest import config_form
-from onebert_encoder.base.source import read_weights
+from onebert_encoder.base.source import read_json, read_weights
 from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_store.errors import InvalidInput, NotFinite, TensorMismatch, UnsupportedBase
-from onebert_store.file.delta import HEAD_BIAS, HEAD_DENSE_BIAS, HEAD_DENSE_WEIGHT, HEAD_WEIGHT, listed
+from onebert_store.file.delta import listed
 from onebert_store.file.strict_json import shown
 from onebert_training.interop.checkpoint.answers import WithHead
 from onebert_training.interop.heads import AUTO_CLASSES, POOLER, Kind, Layer, layout_of
 from onebert_training.interop.merged import CLASS_NAMES
 from onebert_training.interop.sentence import MODULES, read_modules
 
-# A tokenizer that knows no limit says a number like 1e30.
-_NO_LIMIT = 1 << 20
+
+@dataclass(frozen=True)
+class Head:
+    """Where a checkpoint's head is.
+
+    Attributes:
+        kind: of its class.
+        linear: module of the last map, without prefix.
+        dense: module of the tanh layer before it; None where there is none.
+        pooling: what it reads, by a delta's name.
+        layers: of modules beside a plain encoder, from the first; none of a class of transformers.
+    """
+
+    kind: Kind
+    linear: str
+    dense: str | None
+    pooling: str
+    layers: Sequence[Layer] = ()
 
 
 @dataclass(frozen=True)
@@ -33,40 +49,22 @@ class FineTuned:
     """A checkpoint of the base's architecture.
 
     Attributes:
-        kind: of its head.
-        linear: module of the head's last map, without prefix.
-        dense: module of the tanh layer before it; None where there is none.
-        pooling: what the head reads, by a delta's name.
+        head: where its head is.
         model: as transformers computes it, in float32.
         params: every parameter in float32, by its Hugging Face name without prefix.
         tokenizer: its own; the base's where it has none.
         max_length: where its own tokenizer cuts texts, in tokens; None where it does not say.
-        config: of the model: `id2label` with numbers as texts, and `problem_type`.
+        config: its config.json.
         weight_bytes: size of its weight files.
     """
 
-    kind: Kind
-    linear: str
-    dense: str | None
-    pooling: str
+    head: Head
     model: Any
     params: Mapping[str, Tensor]
     tokenizer: Tokenizer
     max_length: int | None
     config: Mapping[str, Any]
     weight_bytes: int
-
-
-@dataclass(frozen=True)
-class _Head:
-    """Where a checkpoint's head is; `layers` and `params` are those of modules beside a plain encoder."""
-
-    kind: Kind
-    linear: str
-    dense: str | None
-    pooling: str
-    layers: Sequence[Layer] = ()
-    params: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 def read_finetuned(folder: Path, base: Base) -> FineTuned:
@@ -85,30 +83,24 @@ def read_finetuned(folder: Path, base: Base) -> FineTuned:
         config, family = read_config(folder)
         _require_same(config, base)
         params = read_weights(folder, family.prefix)
-        tokenizer, max_length = _tokenizer(folder, config, base)
-        theirs = transformers.AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
-        head = _head(folder, config.model_type, theirs.architectures, family.prefix)
+        tokenizer, max_length = read_tokenizer(folder, config) if has_tokenizer(folder) else (base.tokenizer, None)
+        raw = read_json(folder / "config.json")
+        head = _head(folder, config.model_type, raw.get("architectures"), family.prefix)
     except UnsupportedBase as error:
         raise InvalidInput(f"the checkpoint cannot be imported: {error.detail}") from None
-    params |= head.params
+    for name, layer in zip((head.linear, head.dense), reversed(head.layers), strict=False):
+        params |= {f"{name}.weight": layer.weight, f"{name}.bias": layer.bias}
     _require_parameters(params, base, head.linear, head.dense)
-    count = len(params[f"{head.linear}.bias"])
-    if len(theirs.id2label) != count:  # transformers makes the classifier by it
-        raise InvalidInput(f"id2label in config.json names {len(theirs.id2label)} outputs; the classifier has {count}")
-    model = _load(folder, "AutoModel" if head.layers else AUTO_CLASSES[head.kind])
+    # transformers makes the classifier by the number of labels.
+    theirs = library_config(raw, config.model_type, num_labels=len(params[f"{head.linear}.bias"]))
+    model = _load(folder, theirs, "AutoModel" if head.layers else AUTO_CLASSES[head.kind])
     return FineTuned(
-        kind=head.kind,
-        linear=head.linear,
-        dense=head.dense,
-        pooling=head.pooling,
+        head=head,
         model=WithHead(model, head.pooling, head.layers) if head.layers else model,
         params=params,
         tokenizer=tokenizer,
         max_length=max_length,
-        config={
-            "id2label": {str(i): name for i, name in theirs.id2label.items()},
-            "problem_type": getattr(theirs, "problem_type", None),
-        },
+        config=raw,
         weight_bytes=sum(file.stat().st_size for file in folder.glob("model*.safetensors")),
     )
 
@@ -120,7 +112,7 @@ def _require_same(config: EncoderConfig, base: Base) -> None:
         raise InvalidInput(f"the checkpoint has another architecture than the base {base.spec.name}: {said}")
 
 
-def _head(folder: Path, model_type: str, architectures: Any, prefix: str) -> _Head:
+def _head(folder: Path, model_type: str, architectures: Any, prefix: str) -> Head:
     """The head of the class that the configuration names; of a plain encoder the modules beside it."""
     named = [str(one) for one in architectures] if isinstance(architectures, list) else []
     classes: dict[Kind, str] = {kind: CLASS_NAMES[auto][model_type] for kind, auto in AUTO_CLASSES.items()}
@@ -128,20 +120,12 @@ def _head(folder: Path, model_type: str, architectures: Any, prefix: str) -> _He
     if kind is not None:
         layout = layout_of(model_type, kind)
         dense = None if layout.dense is None else layout.dense.removeprefix(prefix)
-        return _Head(kind, layout.linear, dense, "none" if dense is None else "cls")
+        return Head(kind, layout.linear, dense, "none" if dense is None else "cls")
     if (folder / MODULES).is_file():
-        return _head_of_modules(*read_modules(folder))
+        pooling, layers = read_modules(folder)
+        return Head("sequence", "head", "head.dense" if len(layers) > 1 else None, pooling, layers)
     said = ", ".join(shown(name) for name in named) or "no class"
     raise InvalidInput(f"the checkpoint is for {said}; what is imported is {', '.join(classes.values())}")
-
-
-def _head_of_modules(pooling: str, layers: Sequence[Layer]) -> _Head:
-    last = layers[-1]
-    params = {HEAD_WEIGHT: last.weight, HEAD_BIAS: last.bias}
-    if len(layers) == 1:
-        return _Head("sequence", "head", None, pooling, layers, params)
-    params |= {HEAD_DENSE_WEIGHT: layers[0].weight, HEAD_DENSE_BIAS: layers[0].bias}
-    return _Head("sequence", "head", "head.dense", pooling, layers, params)
 
 
 def _require_parameters(params: Mapping[str, Tensor], base: Base, linear: str, dense: str | None) -> None:
@@ -164,22 +148,12 @@ def _require_parameters(params: Mapping[str, Tensor], base: Base, linear: str, d
         raise NotFinite(f"not finite: {listed(bad)}")
 
 
-def _tokenizer(folder: Path, config: EncoderConfig, base: Base) -> tuple[Tokenizer, int | None]:
-    if not any((folder / name).is_file() for name in TOKENIZER_FILES):
-        return base.tokenizer, None
-    tokenizer = read_tokenizer(folder, config)
-    own = transformers.AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
-    longest = own.model_max_length
-    # A tokenizer's configuration may hold anything.
-    says = isinstance(longest, int | float) and 3 <= longest < _NO_LIMIT
-    return tokenizer, int(longest) if says else None
-
-
-def _load(folder: Path, auto_class: str) -> Any:
+def _load(folder: Path, config: Any, auto_class: str) -> Any:
     try:
         with _quiet():
             model = getattr(transformers, auto_class).from_pretrained(
                 str(folder),
+                config=config,
                 local_files_only=True,
                 trust_remote_code=False,
                 use_safetensors=True,

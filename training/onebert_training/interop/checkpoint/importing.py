@@ -16,8 +16,8 @@ from onebert_training.interop.checkpoint.differences import LeftOut, changed_mat
 from onebert_training.interop.checkpoint.finetuned import FineTuned, read_finetuned
 from onebert_training.interop.checkpoint.options import CheckpointOptions
 from onebert_training.interop.checkpoint.search import Probe, fewest
-from onebert_training.interop.heads import kind_of, label_names, task_type_of
-from onebert_training.interop.made import with_golden
+from onebert_training.interop.heads import kind_of, outputs_of
+from onebert_training.interop.made import manifest_of, with_golden
 from onebert_training.methods.low_rank import Parts, factorize
 
 # More would make the agreement hardly surer, and every probe slower.
@@ -84,20 +84,22 @@ def import_checkpoint(
     probe = Probe(checkpoint, base, manifest, texts, lambda count: {**exact, **parts.tensors(count)})
     room = MAX_FILE_BYTES - MAX_HEADER_BYTES - sum(tensor.nbytes for tensor in exact.values())
     most = min(len(parts), parts.most(room))
-    count, found = fewest(probe, most, asked.agree)
+    count, found = fewest(probe, most, lambda found: found.reaches(asked.agree, asked.max_difference))
     left_out = changed_tables(checkpoint.params, base)
-    if found.share < asked.agree:
+    if not found.reaches(asked.agree, asked.max_difference):
         limit = f"a file of {MAX_FILE_BYTES >> 20} MiB holds no more" if most < len(parts) else "no rank gives more"
         if asked.max_rank is not None and most == len(parts):
             limit = f"--max-rank {asked.max_rank} allows no more"
         why = [limit, *probe.doubts, *([f"a delta leaves out {', '.join(map(str, left_out))}"] if left_out else [])]
+        wanted = "" if asked.max_difference is None else f" with differences up to {asked.max_difference:g}"
         raise InvalidInput(
-            f"agreement {found.share:.4f} on {len(texts):,} texts, and not {asked.agree:g}: {'; '.join(why)}"
+            f"agreement {found.share:.4f} with differences up to {found.largest:.4g} on {len(texts):,} texts, and not "
+            f"{asked.agree:g}{wanted}: {'; '.join(why)}"
         )
     facts = {
-        "imported_from": "checkpoint",
-        "checkpoint": name,
-        "agreement": {"share": found.share, "texts": len(texts), "data": data},
+        **manifest.training,
+        "agreement": {"share": found.share, "largest": found.largest, "texts": len(texts), "data": data},
+        "warnings": [*manifest.training["warnings"], *probe.doubts],
     }
     delta = with_golden(base, {**exact, **parts.tensors(count)}, {**manifest.model_dump(), "training": facts})
     return Imported(delta, found, len(texts), parts.ranks(count), left_out, checkpoint.weight_bytes)
@@ -123,23 +125,10 @@ def _manifest(
     task_type: TaskType | None,
     max_length: int | None,
 ) -> Manifest:
-    count, spec = len(checkpoint.params[f"{checkpoint.linear}.bias"]), base.spec
-    own = task_type_of(checkpoint.config, checkpoint.kind, count)
-    if task_type is not None and checkpoint.kind != kind_of(task_type):
-        raise InvalidInput(f"the checkpoint is for a {own} task, which is no {task_type} task")
-    names = labels or label_names(checkpoint.config, checkpoint.kind, count)
-    if len(names) != count:
-        raise InvalidInput(f"{len(names)} labels for a classifier of {count} outputs")
-    longest = min(checkpoint.max_length or spec.max_length, spec.max_length)
-    return parse_manifest(
-        {
-            "format": 1,
-            "base": {"name": spec.name, "model_type": spec.model_type, "digest": spec.digest},
-            "task_type": task_type or own,
-            "labels": list(names),
-            "pooling": pooling,
-            "max_length": longest if max_length is None else max_length,
-            "method": "checkpoint",
-            "training": {"imported_from": "checkpoint", "checkpoint": name},
-        }
-    )
+    kind, spec, count = checkpoint.head.kind, base.spec, len(checkpoint.params[f"{checkpoint.head.linear}.bias"])
+    if task_type is not None and kind != kind_of(task_type):
+        raise InvalidInput(f"the checkpoint is for a {kind} task, which is no {task_type} task")
+    outputs = outputs_of(checkpoint.config, kind, count, labels, task_type)
+    longest = min(checkpoint.max_length or spec.max_length, spec.max_length) if max_length is None else max_length
+    facts = {"imported_from": "checkpoint", "checkpoint": name}
+    return parse_manifest(manifest_of(base, outputs, pooling, longest, "checkpoint", facts))

@@ -32,6 +32,12 @@ class CheckpointOptions:
         Doc("Share of texts (of words in a token task) that shall have the checkpoint's answer."),
         CHECKPOINT,
     ] = 0.99
+    max_difference: Annotated[
+        float | None,
+        Ge(0),
+        Doc("Largest difference of any probability (of any number of a regression) that a text may have; else any."),
+        CHECKPOINT,
+    ] = None
     max_rank: Annotated[
         int | None, Ge(1), Doc("Highest rank of any matrix's difference; else what a file can hold."), CHECKPOINT
     ] = None

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 
 from onebert_encoder.base.base import Base
+from onebert_encoder.base.digest import differing_parts
 from onebert_encoder.maths.fold import fold, to_tensors
 from onebert_encoder.text.tokens import Text
 from onebert_store.file.canonical import Array
@@ -31,7 +32,7 @@ class Probe:
         tensors: the delta's, by the number of its low-rank parts.
 
     Attributes:
-        doubts: what may keep the two apart beside the delta's own tensors.
+        doubts: what may keep the two apart beside the delta's own tensors, as sentences.
     """
 
     def __init__(
@@ -48,8 +49,13 @@ class Probe:
         self._theirs = Answered(own, answer_all(checkpoint.model, own))
         tokens = base.tokenizer.encode(texts, length, align)
         self._features = Inputs(base, tokens).features(0, manifest.pooling)
-        other = sum(a.input_ids != b.input_ids for a, b in zip(own, tokens, strict=True))
-        self.doubts = [f"the base's tokenizer splits {other:,} of them otherwise than the checkpoint's"] * (other > 0)
+        self.doubts: list[str] = []
+        if parts := differing_parts(checkpoint.tokenizer.written, base.tokenizer.written):
+            other = sum(a.input_ids != b.input_ids for a, b in zip(own, tokens, strict=True))
+            self.doubts.append(
+                f"the checkpoint's own tokenizer differs from the base's, which reads the texts of every task, in its "
+                f"{parts}: it splits {other:,} of these {len(texts):,} texts otherwise"
+            )
 
     def __call__(self, count: int) -> Agreement:
         """The agreement with so many low-rank parts."""
@@ -60,25 +66,25 @@ class Probe:
         return compare(self._manifest, self._texts, self._theirs, ours)
 
 
-def fewest(probe: Callable[[int], Agreement], most: int, agree: float) -> tuple[int, Agreement]:
+def fewest(probe: Callable[[int], Agreement], most: int, enough: Callable[[Agreement], bool]) -> tuple[int, Agreement]:
     """The smallest number of parts, nearly, that agrees as far as is asked; `most` where even that does not.
 
     Args:
         probe: gives the agreement of so many parts.
         most: how many there are.
-        agree: the share that is asked for.
+        enough: whether an agreement is as far as is asked.
     """
     high, found = most, probe(most)
-    if found.share < agree or not most:
+    if not enough(found) or not most:
         return high, found
-    if (bare := probe(0)).share >= agree:
+    if enough(bare := probe(0)):
         return 0, bare
     low = 0
     while high - low > max(1, high // _CLOSE):
         # Between a thousand parts and ten the middle is a hundred.
         middle = min(max(low + 1, round((max(low, 1) * high) ** 0.5)), high - 1)
         tried = probe(middle)
-        if tried.share >= agree:
+        if enough(tried):
             high, found = middle, tried
         else:
             low = middle
