@@ -134,7 +134,7 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
     with ExitStack() as opened:
         progress.begin("store", 1)
         registry = opened.enter_context(Registry.open(store_address(settings)))
-        telemetry = opened.enter_context(open_telemetry(settings.access_log == "json", settings.task_metrics > 0))
+        telemetry = opened.enter_context(open_telemetry(settings))
         metrics = Metrics(settings.task_metrics, exemplars=telemetry.tracing is not None)
         engine = Engine(base, bank, engine_limits(settings), metrics, threads, tracing=telemetry.tracing)
         residents = Residents(base, bank, engine, registry)

@@ -77,11 +77,6 @@ def results(reply: wire.Logits, known: Mapping[str, Facts]) -> list[Result | Mis
     ]
 
 
-def only_results(found: Sequence[Result | Missed]) -> list[Result]:
-    """What was asked as one: an error would have been the whole reply."""
-    return [one for one in found if isinstance(one, Result)]
-
-
 def error_of(refused: wire.Refused | wire.Why) -> OneBertError:
     """The error that a reply stands for."""
     error = OneBertError(refused.detail)

@@ -13,8 +13,8 @@ from onebert_encoder.text.tokens import Pieces
 from onebert_server.access.context import Context
 from onebert_server.answering.backend import Missed, Result, Wanted
 from onebert_server.front_ends import questions, wire
+from onebert_server.front_ends.asking import AskingBackend
 from onebert_server.front_ends.channel import Channel
-from onebert_server.front_ends.full import Full
 from onebert_server.telemetry.observed import Ended, Observed
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import QueueFull
@@ -23,33 +23,22 @@ from onebert_store.errors import QueueFull
 TELL_IN_PROGRESS = 0.1
 
 
-class RemoteBackend:
+class RemoteBackend(AskingBackend):
     """A backend behind a channel; `received` takes the replies."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.channel: Channel  # before the first request there is one
         self._numbers = itertools.count()
         self._waiting: dict[int, tuple[asyncio.Future[list[Result | Missed]], Observed]] = {}
-        self._full = Full()
         self._known: dict[str, Facts] = {}
 
     def check(self, context: Context) -> None:
-        """See Backend; what waits is known in the engine's process alone, whose last word counts for a moment.
-
-        A process with the engine that hangs reads nothing; questions that wait for that process are bounded here.
-        """
+        """See Backend; a process with the engine that hangs reads nothing: what waits for it is bounded here."""
         if self.channel.full:
             raise QueueFull("as much waits for the process with the engine as a front end holds; try again soon")
         if not context.counted:
-            self._full.check(context)
-
-    async def compute(self, context: Context, wanted: Wanted, inputs: Sequence[Pieces]) -> list[Result]:
-        """See Backend."""
-        return questions.only_results(await self._ask(context, wanted, inputs, each=False))
-
-    async def compute_each(self, context: Context, wanted: Wanted, inputs: Sequence[Pieces]) -> list[Result | Missed]:
-        """See Backend."""
-        return await self._ask(context, wanted, inputs, each=True)
+            super().check(context)
 
     async def _ask(
         self, context: Context, wanted: Wanted, inputs: Sequence[Pieces], each: bool
@@ -61,8 +50,7 @@ class RemoteBackend:
         try:
             return await future
         except _Refused as error:
-            self._full.note(context, error.refused)
-            raise questions.error_of(error.refused) from None
+            raise self._refusal(context, error.refused) from None
         except asyncio.CancelledError:
             self.channel.send(wire.Cancel(number))
             raise
