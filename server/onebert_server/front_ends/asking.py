@@ -28,7 +28,7 @@ class AskingBackend(ABC):
         """See Backend; the other process alone knows what waits, and its last word counts for a moment."""
         until, refused = self._full.get(context.principal, (0.0, None))
         if refused is not None and time.monotonic() < until:
-            raise questions.error_of(refused)
+            raise questions.error_of(refused.why)
 
     async def compute(self, context: Context, wanted: Wanted, inputs: Sequence[Pieces]) -> list[Result]:
         """See Backend."""
@@ -53,4 +53,4 @@ class AskingBackend(ABC):
             if len(self._full) >= MAX_FULL:
                 self._full = {one: held for one, held in self._full.items() if now < held[0]}
             self._full[context.principal] = now + FULL_SECONDS, refused
-        return questions.error_of(refused)
+        return questions.error_of(refused.why)

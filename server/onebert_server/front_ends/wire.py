@@ -136,7 +136,7 @@ class SequenceLogits(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Why(msgspec.Struct, frozen=True, array_like=True):
-    """A typed error, as it is said of one question."""
+    """A typed error, of a whole question or of one version's answer."""
 
     status: int
     code: str
@@ -185,11 +185,7 @@ class Refused(msgspec.Struct, tag=True, frozen=True, array_like=True):
     """
 
     number: int
-    status: int
-    code: str
-    title: str
-    detail: str
-    retry_after: int | None
+    why: Why
     whatever: bool = False
 
 

@@ -28,7 +28,7 @@ async def refuse(backend, principal, whatever):
     """One question that the other side of the channel refuses."""
     asking = asyncio.create_task(backend.compute(asker(principal), Wanted(["task"]), []))
     await asyncio.sleep(0)
-    backend.received(wire.Refused(0, 503, "queue-full", "Full", "try again soon", 7, whatever))
+    backend.received(wire.Refused(0, wire.Why(503, "queue-full", "Full", "try again soon", 7), whatever))
     with pytest.raises(OneBertError) as caught:
         await asking
     return caught.value
