@@ -11,7 +11,7 @@ import torch
 
 from onebert_encoder.base.base import Base, load_base
 from onebert_encoder.compute.threads import compute_with
-from onebert_encoder.maths.choose import answering_kernels
+from onebert_encoder.maths.choose import rounds_alike
 from onebert_encoder.maths.precision import fast_dtype, trusted
 from onebert_server.access.administration import Administration
 from onebert_server.access.key_keeper import KeyKeeper
@@ -247,7 +247,7 @@ def load_bank(settings: Settings) -> tuple[Base, Bank]:
     base = load_base(settings.base, dtype=dtype, device=device, batch_invariant=settings.batch_invariant is True)
     if auto or settings.dtype == "int8":
         base = trusted(base)
-    invariant = answering_kernels(base).batch_invariant
+    invariant = rounds_alike(base)
     if base.batch_invariant and not invariant:
         raise InvalidSettings(
             "ONEBERT_BATCH_INVARIANT: plain PyTorch rounds differently from batch to batch; the fast kernels, which do"
