@@ -1,4 +1,4 @@
-"""Stages of any shape, and random numbers to fill them: what kernels are tested on, and where they must work."""
+"""Stages, branches and random numbers of any shape: what kernels are tested on, and where they must work."""
 
 import shutil
 import sys
@@ -10,6 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from onebert_encoder.layout.branches import Bottleneck, LowRank, Sparse
+from onebert_encoder.layout.directions import Directions
 from onebert_encoder.layout.stage import Stage
 
 WITH_KERNELS = sys.platform == "linux" and shutil.which("g++") is not None
@@ -35,3 +37,23 @@ def stage_of(
 def draw(*shape: int, dtype: torch.dtype, seed: int = 0, device: str = "cpu") -> Tensor:
     """Normally distributed numbers, the same on every device."""
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(device, dtype)
+
+
+def low_rank(rank: int, into: int, out: int, dtype: torch.dtype, seed: int) -> LowRank:
+    A, B = draw(rank, into, dtype=torch.float32, seed=seed), draw(out, rank, dtype=torch.float32, seed=seed + 1)
+    return LowRank(A / into**0.5, B / rank**0.5).to(dtype)
+
+
+def sparse(entries: int, into: int, out: int, dtype: torch.dtype, seed: int) -> Sparse:
+    drawn = torch.randperm(into * out, generator=torch.Generator().manual_seed(seed))[:entries].sort().values
+    return Sparse(torch.stack([drawn // into, drawn % into]), draw(len(drawn), dtype=dtype, seed=seed), (out, into))
+
+
+def bottleneck(rank: int, width: int, dtype: torch.dtype, seed: int) -> Bottleneck:
+    down, c = draw(rank, width, dtype=torch.float32, seed=seed), draw(rank, dtype=torch.float32, seed=seed)
+    return Bottleneck(down / width**0.5, c, down.T / rank**0.5).to(dtype)
+
+
+def directions(rank: int, into: int, out: int, dtype: torch.dtype, seed: int) -> Directions:
+    down, up = draw(rank, into, dtype=torch.float32, seed=seed), draw(rank, out, dtype=torch.float32, seed=seed + 1)
+    return Directions(down / into**0.5, up.T / rank**0.5).to(dtype)

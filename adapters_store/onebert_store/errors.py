@@ -63,357 +63,201 @@ class OneBertError(Exception):
     title: str = "Internal error"
     retry_after: int | None = None
 
+    def __init_subclass__(
+        cls, status: int = 0, code: str = "", title: str = "", retry_after: int | None = None
+    ) -> None:
+        """A kind of error: its header names what it does not take over from its parent."""
+        super().__init_subclass__()
+        for name, own in {"status": status, "code": code, "title": title, "retry_after": retry_after}.items():
+            if own:
+                setattr(cls, name, own)
+
     def __init__(self, detail: str) -> None:
         super().__init__(detail)
         self.detail = detail
 
 
-class InvalidDelta(OneBertError):
+class InvalidDelta(OneBertError, status=422):
     """A delta that is refused; nothing of it is stored."""
 
-    status = 422
 
-
-class MalformedFile(InvalidDelta):
+class MalformedFile(InvalidDelta, code="malformed-file", title="Malformed delta file"):
     """The bytes do not follow the layout of FORMAT.md."""
 
-    code = "malformed-file"
-    title = "Malformed delta file"
 
-
-class InvalidManifest(InvalidDelta):
+class InvalidManifest(InvalidDelta, code="invalid-manifest", title="Invalid manifest"):
     """The manifest is not the JSON object that FORMAT.md describes."""
 
-    code = "invalid-manifest"
-    title = "Invalid manifest"
 
-
-class TensorMismatch(InvalidDelta):
+class TensorMismatch(InvalidDelta, code="tensor-mismatch", title="Tensors do not fit"):
     """A tensor is unknown, missing or has the wrong shape for the base."""
 
-    code = "tensor-mismatch"
-    title = "Tensors do not fit"
 
-
-class NotFinite(InvalidDelta):
+class NotFinite(InvalidDelta, code="not-finite", title="Numbers are not finite"):
     """A tensor of a delta, or an answer that proves it, has a NaN or an infinity."""
 
-    code = "not-finite"
-    title = "Numbers are not finite"
 
-
-class BaseMismatch(InvalidDelta):
+class BaseMismatch(InvalidDelta, code="base-mismatch", title="Another base"):
     """The delta was trained on another base."""
 
-    code = "base-mismatch"
-    title = "Another base"
 
-
-class GoldenMismatch(InvalidDelta):
+class GoldenMismatch(InvalidDelta, code="golden-mismatch", title="Golden logits do not agree"):
     """The logits computed here are not those the trainer recorded."""
 
-    code = "golden-mismatch"
-    title = "Golden logits do not agree"
 
-
-class DigestMismatch(InvalidDelta):
+class DigestMismatch(InvalidDelta, code="digest-mismatch", title="Digests differ"):
     """The bytes that arrived do not have the digest that their sender gave for them."""
 
-    code = "digest-mismatch"
-    title = "Digests differ"
 
-
-class TooLarge(OneBertError):
+class TooLarge(OneBertError, status=413, code="too-large", title="Too large"):
     """A file or a request is over its size limit."""
 
-    status = 413
-    code = "too-large"
-    title = "Too large"
 
-
-class InvalidInput(OneBertError):
+class InvalidInput(OneBertError, status=422, code="invalid-input", title="Invalid input"):
     """A text, a name or a number that a request may not hold."""
 
-    status = 422
-    code = "invalid-input"
-    title = "Invalid input"
 
-
-class UnsupportedTask(InvalidInput):
+class UnsupportedTask(InvalidInput, code="unsupported-task", title="Unsupported task"):
     """The format that a client asks in has no form for the answers of the task."""
 
-    code = "unsupported-task"
-    title = "Unsupported task"
 
-
-class NotFound(OneBertError):
+class NotFound(OneBertError, status=404):
     """Something named does not exist."""
 
-    status = 404
 
-
-class TaskNotFound(NotFound):
+class TaskNotFound(NotFound, code="task-not-found", title="No such task"):
     """No task has this name."""
 
-    code = "task-not-found"
-    title = "No such task"
 
-
-class VersionNotFound(NotFound):
+class VersionNotFound(NotFound, code="version-not-found", title="No such version"):
     """The task has no version with this number."""
 
-    code = "version-not-found"
-    title = "No such version"
 
-
-class AliasNotFound(NotFound):
+class AliasNotFound(NotFound, code="alias-not-found", title="No such alias"):
     """The task has no alias with this name."""
 
-    code = "alias-not-found"
-    title = "No such alias"
 
-
-class KeyNotFound(NotFound):
+class KeyNotFound(NotFound, code="key-not-found", title="No such key"):
     """No key has this id."""
 
-    code = "key-not-found"
-    title = "No such key"
 
-
-class AliasConflict(OneBertError):
+class AliasConflict(OneBertError, status=412, code="alias-conflict", title="The alias has moved"):
     """Compare-and-set found the alias somewhere else."""
 
-    status = 412
-    code = "alias-conflict"
-    title = "The alias has moved"
 
-
-class ChangeUnknown(OneBertError):
+class ChangeUnknown(OneBertError, status=412, code="change-unknown", title="No such change"):
     """The registry has no change with the number that a request wants to be seen."""
 
-    status = 412
-    code = "change-unknown"
-    title = "No such change"
 
-
-class VersionInUse(OneBertError):
+class VersionInUse(OneBertError, status=409, code="version-in-use", title="Version in use"):
     """A version cannot be deleted while an alias points at it."""
 
-    status = 409
-    code = "version-in-use"
-    title = "Version in use"
 
-
-class TaskExists(OneBertError):
+class TaskExists(OneBertError, status=409, code="task-exists", title="The name is taken"):
     """A task cannot take a name under which there are versions, or were: `name@3` would mean two things."""
 
-    status = 409
-    code = "task-exists"
-    title = "The name is taken"
 
-
-class VersionUnavailable(OneBertError):
+class VersionUnavailable(OneBertError, status=503, code="version-unavailable", title="Version unavailable"):
     """The version is registered, but this server could not load it."""
 
-    status = 503
-    code = "version-unavailable"
-    title = "Version unavailable"
 
-
-class StoreLocked(OneBertError):
+class StoreLocked(OneBertError, status=503, code="store-locked", title="Store in use"):
     """Another process owns the store's folder."""
 
-    status = 503
-    code = "store-locked"
-    title = "Store in use"
 
-
-class StoreCorrupt(OneBertError):
+class StoreCorrupt(OneBertError, code="store-corrupt", title="Store is damaged"):
     """The store is damaged: a blob is missing or does not have its digest, a row or the database cannot be read."""
 
-    code = "store-corrupt"
-    title = "Store is damaged"
 
-
-class StorageUnavailable(OneBertError):
+class StorageUnavailable(
+    OneBertError, status=503, code="storage-unavailable", title="Storage does not work", retry_after=5
+):
     """The disk or the database under the store refuses to work (an I/O error, a read-only file system, a lock)."""
-
-    status = 503
-    code = "storage-unavailable"
-    title = "Storage does not work"
-    retry_after = 5
 
 
 class BlobsAway(StorageUnavailable):
     """The place of all blobs does not answer as it should, which says nothing about any one of them."""
 
 
-class StorageFull(OneBertError):
+class StorageFull(OneBertError, status=507, code="storage-full", title="Storage is full"):
     """The disk has no room for a write."""
 
-    status = 507
-    code = "storage-full"
-    title = "Storage is full"
 
-
-class BankFull(OneBertError):
+class BankFull(OneBertError, status=507, code="bank-full", title="No memory for another version"):
     """The rows in memory leave no room for another one."""
 
-    status = 507
-    code = "bank-full"
-    title = "No memory for another version"
 
-
-class QueueFull(OneBertError):
+class QueueFull(OneBertError, status=503, code="queue-full", title="Too much work is waiting", retry_after=1):
     """The engine has as much waiting work as it may hold."""
 
-    status = 503
-    code = "queue-full"
-    title = "Too much work is waiting"
-    retry_after = 1
 
-
-class OverShare(OneBertError):
+class OverShare(OneBertError, status=429, code="over-share", title="Over the caller's share", retry_after=1):
     """Too much work waits, and more of this caller than of the others."""
 
-    status = 429
-    code = "over-share"
-    title = "Over the caller's share"
-    retry_after = 1
 
-
-class DeadlineExceeded(OneBertError):
+class DeadlineExceeded(OneBertError, status=504, code="deadline-exceeded", title="Too late"):
     """The answer did not come within the time that the caller, or the server's settings, give it."""
 
-    status = 504
-    code = "deadline-exceeded"
-    title = "Too late"
 
-
-class Starting(OneBertError):
+class Starting(OneBertError, status=503, code="starting", title="Starting", retry_after=1):
     """The server has its address, and loads what it will answer with."""
 
-    status = 503
-    code = "starting"
-    title = "Starting"
-    retry_after = 1
 
-
-class ShuttingDown(OneBertError):
+class ShuttingDown(OneBertError, status=503, code="shutting-down", title="Shutting down", retry_after=5):
     """The server finishes what it has and takes nothing new."""
 
-    status = 503
-    code = "shutting-down"
-    title = "Shutting down"
-    retry_after = 5
 
-
-class Unhealthy(OneBertError):
+class Unhealthy(OneBertError, status=503, code="unhealthy", title="Unhealthy"):
     """The process lives, but its engine is dead, hangs or fails: only a restart helps."""
 
-    status = 503
-    code = "unhealthy"
-    title = "Unhealthy"
 
-
-class WholeTextNeeded(OneBertError):
+class WholeTextNeeded(OneBertError, code="whole-text-needed", title="The whole text is needed"):
     """A text is read in windows to its end, and was sent without it; who sent it sends all of it."""
 
-    code = "whole-text-needed"
-    title = "The whole text is needed"
 
-
-class EngineFailed(OneBertError):
+class EngineFailed(OneBertError, code="engine-failed", title="The engine failed"):
     """The forward pass raised; the batch is lost, the engine goes on."""
 
-    code = "engine-failed"
-    title = "The engine failed"
 
-
-class AnswerNotFinite(OneBertError):
+class AnswerNotFinite(OneBertError, status=422, code="answer-not-finite", title="The answer is not finite"):
     """A served task answered one input with a NaN or an infinity; its weights are the reason, whoever uploaded them."""
 
-    status = 422
 
-    code = "answer-not-finite"
-    title = "The answer is not finite"
-
-
-class Unauthorized(OneBertError):
+class Unauthorized(OneBertError, status=401, code="unauthorized", title="API key needed"):
     """No valid API key came with the request."""
 
-    status = 401
-    code = "unauthorized"
-    title = "API key needed"
 
-
-class Forbidden(OneBertError):
+class Forbidden(OneBertError, status=403, code="forbidden", title="Not allowed with this key"):
     """The key is valid, and its scopes or tasks do not allow what was asked."""
 
-    status = 403
-    code = "forbidden"
-    title = "Not allowed with this key"
 
-
-class OverQuota(OneBertError):
+class OverQuota(OneBertError, status=429, code="over-quota", title="Over the quota"):
     """The principal has as many tasks or bytes, or had as many requests or tokens, as it may."""
 
-    status = 429
-    code = "over-quota"
-    title = "Over the quota"
 
-
-class TooManyAttempts(OneBertError):
+class TooManyAttempts(OneBertError, status=429, code="too-many-attempts", title="Too many attempts"):
     """An address has sent more requests without a valid key than are answered one by one."""
 
-    status = 429
-    code = "too-many-attempts"
-    title = "Too many attempts"
 
-
-class UnsupportedBase(OneBertError):
+class UnsupportedBase(OneBertError, status=422, code="unsupported-base", title="Unsupported base"):
     """The model's architecture or weights are not ones that OneBERT serves."""
 
-    status = 422
-    code = "unsupported-base"
-    title = "Unsupported base"
 
-
-class BaseNotFound(OneBertError):
+class BaseNotFound(OneBertError, status=404, code="base-not-found", title="Base not found"):
     """The base is neither a folder, nor cached, nor reachable."""
 
-    status = 404
-    code = "base-not-found"
-    title = "Base not found"
 
-
-class InvalidMethod(OneBertError):
+class InvalidMethod(OneBertError, status=422, code="invalid-method", title="Invalid method"):
     """A method string that the grammar does not accept, or that the base cannot take."""
 
-    status = 422
-    code = "invalid-method"
-    title = "Invalid method"
 
-
-class InvalidData(OneBertError):
+class InvalidData(OneBertError, status=422, code="invalid-data", title="Invalid data"):
     """Training or evaluation data that cannot be used."""
 
-    status = 422
-    code = "invalid-data"
-    title = "Invalid data"
 
-
-class InvalidSettings(OneBertError):
+class InvalidSettings(OneBertError, status=422, code="invalid-settings", title="Invalid settings"):
     """Settings that contradict each other or are unsafe."""
 
-    status = 422
-    code = "invalid-settings"
-    title = "Invalid settings"
 
-
-class ServerUnreachable(OneBertError):
+class ServerUnreachable(OneBertError, status=503, code="server-unreachable", title="Server unreachable"):
     """The client got no answer."""
-
-    status = 503
-    code = "server-unreachable"
-    title = "Server unreachable"

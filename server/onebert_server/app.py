@@ -11,15 +11,11 @@ from onebert_server.runtime import Runtime
 
 def create_app(runtime: Runtime) -> FastAPI:
     """Answers for an open runtime, which is the caller's to close."""
-    settings = runtime.settings
     return web_app(
         runtime,
         [answering(), *(one.router for one in (tasks, aliases, administration, system, docs)), showing(), page.router],
         keys=runtime.keys,
-        tokens=oidc_tokens(settings.oidc),
-        max_body_bytes=settings.max_body_bytes,
-        receive_timeout=settings.receive_timeout,
-        request_timeout=settings.request_timeout,
+        settings=runtime.settings,
+        tokens=oidc_tokens(runtime.settings.oidc),
         form_of=form_of,
-        cors_origins=settings.cors_origins,
     )

@@ -41,46 +41,24 @@ class Metrics:
         if self._tasks is not None:
             self.registry.register(self._tasks)
         self._busy_seconds = 0.0
-        self._requests = Counter(
-            "onebert_http_requests", "Requests answered.", ("method", "route", "status"), registry=self.registry
-        )
-        self._request_seconds = Histogram(
-            "onebert_http_request_seconds", "Time to answer.", ("route",), buckets=SECONDS, registry=self.registry
-        )
+        self._requests = self._counter("http_requests", "Requests answered.", "method", "route", "status")
+        self._request_seconds = self._histogram("http_request_seconds", "Time to answer.", SECONDS, "route")
         # The two above by method, route and status, of which there are few.
         self._of: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         self._in_progress = Gauge(
             "onebert_http_requests_in_progress", "Requests being answered.", registry=self.registry
         )
-        self._rejected = Counter(
-            "onebert_rejected", "Requests refused with a typed error.", ("code",), registry=self.registry
+        self._rejected = self._counter("rejected", "Requests refused with a typed error.", "code")
+        self._uploads = self._counter("uploads", "Uploads by result.", "result")
+        self._batch_sequences = self._histogram("batch_sequences", "Sequences in a batch.", SEQUENCES)
+        self._batch_tokens = self._histogram("batch_tokens", "Tokens in a batch.", TOKENS)
+        self._batch_seconds = self._histogram("batch_seconds", "Time of a forward pass.", SECONDS)
+        self._queue_wait = self._histogram(
+            "queue_wait_seconds", "Time that a request waited until its work began.", SECONDS
         )
-        self._uploads = Counter("onebert_uploads", "Uploads by result.", ("result",), registry=self.registry)
-        self._batch_sequences = Histogram(
-            "onebert_batch_sequences", "Sequences in a batch.", buckets=SEQUENCES, registry=self.registry
-        )
-        self._batch_tokens = Histogram(
-            "onebert_batch_tokens", "Tokens in a batch.", buckets=TOKENS, registry=self.registry
-        )
-        self._batch_seconds = Histogram(
-            "onebert_batch_seconds", "Time of a forward pass.", buckets=SECONDS, registry=self.registry
-        )
-
-        self._queue_wait = Histogram(
-            "onebert_queue_wait_seconds",
-            "Time that a request waited until its work began.",
-            buckets=SECONDS,
-            registry=self.registry,
-        )
-        self._dropped = Counter(
-            "onebert_dropped", "Requests whose waiting work was dropped.", ("why",), registry=self.registry
-        )
-
-        self._left = Counter(
-            "onebert_left_sequences",
-            "Sequences of requests whose client left, by what had become of them until then.",
-            ("state",),
-            registry=self.registry,
+        self._dropped = self._counter("dropped", "Requests whose waiting work was dropped.", "why")
+        self._left = self._counter(
+            "left_sequences", "Sequences of requests whose client left, by what had become of them until then.", "state"
         )
 
     def gauge(self, name: str, text: str, read: Callable[[], float]) -> None:
@@ -160,6 +138,12 @@ class Metrics:
             write, media_type = choose_encoder(accept)
             return await asyncio.to_thread(write, self._of_names(names)), media_type
         return await asyncio.to_thread(self.exposition, names), CONTENT_TYPE_LATEST
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"onebert_{name}", text, labels, registry=self.registry)
+
+    def _histogram(self, name: str, text: str, buckets: Sequence[float], *labels: str) -> Histogram:
+        return Histogram(f"onebert_{name}", text, labels, buckets=buckets, registry=self.registry)
 
     def _of_names(self, names: Sequence[str]) -> Collector:
         return self.registry.restricted_registry(names) if names else self.registry

@@ -11,7 +11,7 @@ import torch
 
 from onebert_encoder.base.base import Base, load_base
 from onebert_encoder.compute.threads import compute_with
-from onebert_encoder.maths.choose import answering_kernels
+from onebert_encoder.maths.choose import rounds_alike
 from onebert_encoder.maths.precision import fast_dtype, trusted
 from onebert_server.access.administration import Administration
 from onebert_server.access.key_keeper import KeyKeeper
@@ -134,7 +134,7 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
     with ExitStack() as opened:
         progress.begin("store", 1)
         registry = opened.enter_context(Registry.open(store_address(settings)))
-        telemetry = opened.enter_context(open_telemetry(settings.access_log == "json", settings.task_metrics > 0))
+        telemetry = opened.enter_context(open_telemetry(settings))
         metrics = Metrics(settings.task_metrics, exemplars=telemetry.tracing is not None)
         engine = Engine(base, bank, engine_limits(settings), metrics, threads, tracing=telemetry.tracing)
         residents = Residents(base, bank, engine, registry)
@@ -247,7 +247,7 @@ def load_bank(settings: Settings) -> tuple[Base, Bank]:
     base = load_base(settings.base, dtype=dtype, device=device, batch_invariant=settings.batch_invariant is True)
     if auto or settings.dtype == "int8":
         base = trusted(base)
-    invariant = answering_kernels(base).batch_invariant
+    invariant = rounds_alike(base)
     if base.batch_invariant and not invariant:
         raise InvalidSettings(
             "ONEBERT_BATCH_INVARIANT: plain PyTorch rounds differently from batch to batch; the fast kernels, which do"

@@ -14,29 +14,24 @@ from onebert_training.options import DATA, OUTPUT, AsJson, BaseName, Device, Dty
 
 Data = Annotated[
     str,
-    typer.Option(
-        help="A .csv, .tsv, .jsonl, .json (also .gz), .xlsx, .parquet or .arrow file; a folder with such files named "
+    DATA.option(
+        "A .csv, .tsv, .jsonl, .json (also .gz), .xlsx, .parquet or .arrow file; a folder with such files named "
         f"train, validation and test; or {escape('hf:dataset[/config]')}.",
         show_default=False,
-        rich_help_panel=DATA.title,
     ),
 ]
 Split = Annotated[
     Literal["test", "validation", "train"] | None,
-    typer.Option(
-        help="Split to measure on; else test, or validation if there is no test. A single file is taken whole.",
-        rich_help_panel=DATA.title,
-    ),
+    DATA.option("Split to measure on; else test, or validation if there is no test. A single file is taken whole."),
 ]
 Unknown = Annotated[
     str | None,
-    typer.Option(
+    DATA.option(
+        "Texts that none of the labels is for: how well they are told from the others. Column as of --data, "
+        "else found by name; a .txt file has a text per line.",
         "--unknown",
         metavar="DATA",
-        help="Texts that none of the labels is for: how well they are told from the others. Column as of --data, "
-        "else found by name; a .txt file has a text per line.",
         show_default=False,
-        rich_help_panel=DATA.title,
     ),
 ]
 
@@ -49,10 +44,7 @@ def train(
     settings: Settings,
     base: BaseName = None,
     out: Annotated[
-        Path | None,
-        typer.Option(
-            help="The file to write; else TASK.safetensors (for full: the folder TASK).", rich_help_panel=OUTPUT.title
-        ),
+        Path | None, OUTPUT.option("The file to write; else TASK.safetensors (for full: the folder TASK).")
     ] = None,
     dtype: Dtype = "float32",
     device: Device = None,
@@ -123,28 +115,21 @@ def evaluate(
     split: Split = None,
     slices: Annotated[
         list[str] | None,
-        typer.Option(
-            "--slice",
-            metavar="COLUMN",
-            help="Measure by the values of this column, too; may be given several times.",
-            rich_help_panel=DATA.title,
+        DATA.option(
+            "Measure by the values of this column, too; may be given several times.", "--slice", metavar="COLUMN"
         ),
     ] = None,
     unknown: Unknown = None,
     report: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Write a page (.html) with classes, confusion, calibration, slices and the worst rows.",
-            rich_help_panel=OUTPUT.title,
+        OUTPUT.option(
+            "Write a page (.html) with classes, confusion, calibration, slices and the worst rows.", metavar="FILE"
         ),
     ] = None,
     predictions: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Write the rows with what is right and what is answered: .csv, .jsonl or .parquet.",
-            rich_help_panel=OUTPUT.title,
+        OUTPUT.option(
+            "Write the rows with what is right and what is answered: .csv, .jsonl or .parquet.", metavar="FILE"
         ),
     ] = None,
     base: BaseName = None,
@@ -178,15 +163,9 @@ def calibrate(
     unknown: Unknown = None,
     split: Annotated[
         Literal["validation", "test"] | None,
-        typer.Option(
-            help="Split to calibrate on; else validation, or test if there is none. A single file is taken whole.",
-            rich_help_panel=DATA.title,
-        ),
+        DATA.option("Split to calibrate on; else validation, or test if there is none. A single file is taken whole."),
     ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="The file to write; else NAME-calibrated.safetensors.", rich_help_panel=OUTPUT.title),
-    ] = None,
+    out: Annotated[Path | None, OUTPUT.option("The file to write; else NAME-calibrated.safetensors.")] = None,
     base: BaseName = None,
     dtype: Dtype = "float32",
     device: Device = None,
@@ -216,18 +195,14 @@ def explain(
     ] = False,
     data: Annotated[
         str | None,
-        typer.Option(
-            help="In place of a text: labeled rows, as `onebert evaluate` takes them; says what each layer and symbol "
+        DATA.option(
+            "In place of a text: labeled rows, as `onebert evaluate` takes them; says what each layer and symbol "
             "of the delta does for them.",
             show_default=False,
-            rich_help_panel=DATA.title,
         ),
     ] = None,
     split: Split = None,
-    rows: Annotated[
-        int,
-        typer.Option(min=1, metavar="N", help="At most so many rows, evenly by label.", rich_help_panel=DATA.title),
-    ] = 256,
+    rows: Annotated[int, DATA.option("At most so many rows, evenly by label.", min=1, metavar="N")] = 256,
     base: BaseName = None,
     dtype: Dtype = "float32",
     device: Device = None,

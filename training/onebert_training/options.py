@@ -16,7 +16,7 @@ from annotated_types import Ge, Le
 from rich.markup import escape
 from typing_extensions import Doc
 
-from onebert_store.command.options import BASE
+from onebert_store.command.options import BASE, Panel
 
 
 @dataclass(frozen=True)
@@ -33,36 +33,18 @@ class Parser:
     parse: Callable[[str], Any]
 
 
-@dataclass(frozen=True)
-class Panel:
-    """The box of a command's help that shows the option."""
-
-    title: str
-
-
 DATA = Panel("Data")
 METHOD = Panel("What is trained")
 STEPS = Panel("How long and how fast")
 OUTPUT = Panel("Machine and output")
 
-BaseName = Annotated[
-    str | None,
-    typer.Option("--base", help=BASE, rich_help_panel=OUTPUT.title),
-]
+BaseName = Annotated[str | None, OUTPUT.option(BASE, "--base")]
 Dtype = Annotated[
     Literal["float32", "bfloat16"],
-    typer.Option(
-        help="Numbers that the forward pass computes in; the delta file has the same with both.",
-        rich_help_panel=OUTPUT.title,
-    ),
+    OUTPUT.option("Numbers that the forward pass computes in; the delta file has the same with both."),
 ]
-Device = Annotated[
-    str | None,
-    typer.Option(help="cpu, cuda or cuda:N; else cuda where there is one.", rich_help_panel=OUTPUT.title),
-]
-AsJson = Annotated[
-    bool, typer.Option("--json", help="Print one JSON object instead of a table.", rich_help_panel=OUTPUT.title)
-]
+Device = Annotated[str | None, OUTPUT.option("cpu, cuda or cuda:N; else cuda where there is one.")]
+AsJson = Annotated[bool, OUTPUT.option("Print one JSON object instead of a table.", "--json")]
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -126,7 +108,7 @@ def _options(group: Any) -> Iterator[Parameter]:
         bounds: dict[str, Any] = {}
         for one in annotated:
             bounds |= {"min": one.ge} if isinstance(one, Ge) else {"max": one.le} if isinstance(one, Le) else {}
-        panel = next((one.title for one in annotated if isinstance(one, Panel)), None)
+        panel = next((one for one in annotated if isinstance(one, Panel)), None)
         parse = next((one.parse for one in annotated if isinstance(one, Parser)), None)
         # A short metavar leaves room for the sentence in 80 columns; choices are listed behind the sentence instead.
         metavar = None if hint is bool else "N" if int in (hint, *get_args(hint)) else "…"

@@ -2,7 +2,7 @@
 
 import re
 from datetime import timedelta
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -15,6 +15,15 @@ ENCODING = (
     "Encoding of text files without a byte order mark, such as cp1251; else found, and said where it is not UTF-8."
 )
 BASE = "The frozen encoder: a Hugging Face Hub id or a local folder; else all-MiniLM-L6-v2."
+
+
+class Panel(str):
+    """The box of a command's help that shows an option, by its title."""
+
+    def option(self, help: str, *names: str, **more: Any) -> Any:
+        """An option in this box; `more` is what else typer takes of it."""
+        return typer.Option(*names, help=help, rich_help_panel=self, **more)
+
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onebert_encoder.compute.kernels.library import check_status, find_library
+from onebert_encoder.compute.kernels.library import find_library, functions_of
 from onebert_encoder.compute.kernels.products import FETCHED_AHEAD, PANEL, NativeProducts, Packed, load_products
 
 logger = logging.getLogger("onebert.kernels")
@@ -43,10 +43,7 @@ class TrainedTiles:
 
     def __init__(self, library: ctypes.CDLL, products: NativeProducts) -> None:
         self._products = products
-        functions = [getattr(library, name) for name in _SIGNATURES]
-        for function, types in zip(functions, _SIGNATURES.values(), strict=True):
-            function.argtypes, function.restype, function.errcheck = types, ctypes.c_int, check_status
-        self._pack, self._transpose = functions
+        self._pack, self._transpose = functions_of(library, _SIGNATURES).values()
 
     def multiply(self, x: Tensor, weight: Tensor) -> Tensor:
         """x Wᵀ: [rows, in] -> [rows, out] for W [out, in], which may be a transposed matrix; x is contiguous."""

@@ -114,7 +114,7 @@ class Sparse:
 
     @cached_property
     def native(self) -> tuple[int, ...]:
-        """What branches.cpp reads: the number of entries and the addresses of rows, columns and values."""
+        """What branches.h reads: the number of entries and the addresses of rows, columns and values."""
         rows, columns = self.indices
         return len(self.values), rows.data_ptr(), columns.data_ptr(), self.values.data_ptr()
 

@@ -1,5 +1,6 @@
 """One packing of tokens, as kernels read it: which tokens are a sequence, and which row each takes."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -60,6 +61,11 @@ class Stage:
     rows: Array
     lengths: Array
     dtype: torch.dtype
+
+    def of_token(self, index_of_row: Sequence[int]) -> Array | None:
+        """[tokens], an index that each row has, for each token; None where all are 0."""
+        indices = [index_of_row[row] for row, _, _ in self.spans]
+        return np.repeat(indices, [stop - start for _, start, stop in self.spans]) if any(indices) else None
 
     @cached_property
     def buckets(self) -> list[Bucket]:

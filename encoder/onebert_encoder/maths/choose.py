@@ -9,16 +9,12 @@ from onebert_encoder.base.base import Base, EmbeddingWeights, LayerWeights
 from onebert_encoder.compute.kernels.gpu.choice import Shape, load_gpu
 from onebert_encoder.compute.kernels.native import load_native
 from onebert_encoder.compute.kernels.plain import PlainKernels
-from onebert_encoder.compute.kernels.products import load_products
+from onebert_encoder.compute.kernels.products import GROUP_BYTES, load_products
 from onebert_encoder.compute.kernels.protocol import Kernels
-from onebert_encoder.compute.kernels.training import TrainingKernels, load_training
-from onebert_encoder.layout.dropout import Dropout
+from onebert_encoder.layout.dropout import NO_DROPOUT, Dropout
 from onebert_encoder.maths.forward import Forward, packed_weights
 from onebert_encoder.maths.gpu_heads import load_heads
 from onebert_encoder.maths.heads import HeadKernels
-
-# The most inputs that one instruction multiplies; a pass in one call reads tokens that are multiples of these.
-_GROUP = 4
 
 # Of a layer: W_qkv, W_m1, W_m2 and W_m3.
 _PRODUCTS = 4
@@ -29,8 +25,10 @@ _FORWARDS: "WeakKeyDictionary[Base, tuple[_Weights, Forward | None]]" = WeakKeyD
 
 def choose_forward(base: Base, dropout: Dropout) -> Forward | None:
     """The forward pass in one call; None where it goes operation by operation, as with gradients or dropout."""
-    if torch.is_grad_enabled() or dropout.attention or dropout.hidden:
-        return None
+    return None if torch.is_grad_enabled() or dropout.attention or dropout.hidden else _one_call(base)
+
+
+def _one_call(base: Base) -> Forward | None:
     of, forward = _FORWARDS.get(base, ((), None))
     weights: _Weights = (base.embeddings, *base.layers)
     # A base whose embeddings or layers were exchanged is another one.
@@ -43,15 +41,22 @@ def choose_forward(base: Base, dropout: Dropout) -> Forward | None:
 def choose_kernels(base: Base, dropout: Dropout) -> Kernels:
     """The fastest kernels that can compute the pass; only the plain ones take every activation."""
     if torch.is_grad_enabled() or dropout.attention or dropout.hidden:
-        functions = load_training(base.device.type, base.dtype) if base.config.activation == "gelu" else None
-        return PlainKernels(base.activation, dropout) if functions is None else TrainingKernels(functions, dropout)
+        return _on_cpu(base, dropout)
     return answering_kernels(base)
 
 
 def answering_kernels(base: Base) -> Kernels:
     """The fastest kernels for answers, without gradients and dropout."""
-    fast = _fast(base) if base.config.activation == "gelu" else None
-    return PlainKernels(base.activation) if fast is None else fast
+    config, fast = base.config, None
+    if base.device.type == "cuda" and config.activation == "gelu":
+        shape = Shape(base.device, base.dtype, config.hidden_size, config.num_heads, config.intermediate_size)
+        fast = load_gpu(shape, base.batch_invariant)
+    return _on_cpu(base, NO_DROPOUT) if fast is None else fast
+
+
+def rounds_alike(base: Base) -> bool:
+    """Whether a text has the same bits in every batch of answers, where the base is made so."""
+    return _one_call(base) is not None or answering_kernels(base).batch_invariant
 
 
 def choose_heads(base: Base) -> HeadKernels | None:
@@ -61,12 +66,10 @@ def choose_heads(base: Base) -> HeadKernels | None:
     return load_heads(base.device)
 
 
-def _fast(base: Base) -> Kernels | None:
-    if base.device.type == "cuda":
-        config = base.config
-        shape = Shape(base.device, base.dtype, config.hidden_size, config.num_heads, config.intermediate_size)
-        return load_gpu(shape, base.batch_invariant)
-    return load_native(base.device.type, base.dtype)
+def _on_cpu(base: Base, dropout: Dropout) -> Kernels:
+    """Compiled kernels on a CPU, else the plain ones, on any device."""
+    make = load_native(base.device.type, base.dtype) if base.config.activation == "gelu" else None
+    return PlainKernels(base.activation, dropout) if make is None else make(dropout)
 
 
 def _forward(base: Base) -> Forward | None:
@@ -77,7 +80,9 @@ def _forward(base: Base) -> Forward | None:
     # A word table that was made to be trained is in float32, whatever the rest is in.
     if base.embeddings.word.dtype != base.dtype:
         return None
-    whole = base.config.hidden_size % _GROUP == 0 and base.config.intermediate_size % _GROUP == 0
-    if not whole or base.config.activation != "gelu" or base.anatomy.has_projection:
+    # A pass in one call reads of a token whole groups of inputs, as one instruction multiplies them.
+    group = GROUP_BYTES // base.precision.itemsize
+    whole = base.config.hidden_size % group == 0 and base.config.intermediate_size % group == 0
+    if not whole or base.config.activation != "gelu":
         return None
     return Forward(base, products)

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -19,7 +18,7 @@ from onebert_encoder.compute.linear import Linear
 from onebert_encoder.layout.branches import LayerSite
 from onebert_encoder.layout.dropout import NO_DROPOUT, Dropout
 from onebert_encoder.layout.stage import Stage
-from onebert_encoder.layout.upload import Array, upload
+from onebert_encoder.layout.upload import upload
 from onebert_encoder.maths.batch import Batch
 from onebert_encoder.maths.choose import choose_forward, choose_kernels
 from onebert_encoder.maths.rows import Rows
@@ -43,14 +42,9 @@ class Gathered:
     def of(cls, rows: Rows, stage: Stage, kernels: Kernels) -> "Gathered":
         """Gathers for the rows that the stage's tokens take."""
         tables = {"gains": rows.gain_of_row, **{place: scales.of_row for place, scales in rows.scales.items()}}
-        needed = {name: _of_token(table, stage) for name, table in tables.items()}
+        needed = {name: stage.of_token(table) for name, table in tables.items()}
         found = upload({name: index for name, index in needed.items() if index is not None}, stage.row_of_token.device)
         return cls(found.pop("gains", None), found, kernels.join(rows.branches, stage))
-
-
-def _of_token(index_of_row: Sequence[int], stage: Stage) -> Array | None:
-    indices = [index_of_row[row] for row, _, _ in stage.spans]
-    return np.repeat(indices, [stop - start for _, start, stop in stage.spans]) if any(indices) else None
 
 
 @dataclass(frozen=True)

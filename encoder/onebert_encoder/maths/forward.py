@@ -12,11 +12,14 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from onebert_encoder.base.base import Base, LayerWeights
 from onebert_encoder.compute.kernels.forward import Job, Layer, Model, Scale
+from onebert_encoder.compute.kernels.plain import normalize
 from onebert_encoder.compute.kernels.products import NativeProducts, Packed
-from onebert_encoder.compute.linear import PackedLinear
+from onebert_encoder.compute.kernels.protocol import Gain
+from onebert_encoder.compute.linear import Linear, PackedLinear
 from onebert_encoder.compute.quantized import Int8Linear
 from onebert_encoder.layout.branches import SITES
 from onebert_encoder.layout.stage import Stage
@@ -38,8 +41,7 @@ class Forward:
     """One base's forward pass.
 
     Args:
-        base: the frozen encoder, whose products are all packed; on a CPU, with GELU, without a projection behind its
-            embeddings.
+        base: the frozen encoder, whose products are all packed; on a CPU, with GELU.
         products: those of the base's precision.
     """
 
@@ -47,7 +49,8 @@ class Forward:
         self._run = products.forward
         self._width, self._depth = base.config.hidden_size, base.config.num_layers
         # C++ reads these structures, and through them tensors by address, which are kept whatever becomes of the base.
-        self._kept = base.embeddings, *base.layers
+        self._kept = base.layers
+        self._embeddings = base.embeddings
         self._layers = (Layer * self._depth)(*(_layer(layer) for layer in base.layers))
         config, embeddings = base.config, base.embeddings
         self._model = Model(
@@ -81,6 +84,8 @@ class Forward:
         return self._run_stages(rows, batch, activations, _NO_CLASSIFIERS)
 
     def _run_stages(self, rows: Rows, batch: Batch, x: Tensor | None, classifiers: Array) -> Tensor:
+        if x is None and self._embeddings.W_e is not None:
+            x = self._projected(rows, batch, self._embeddings.W_e)
         enters = batch if x is None else None
         x = torch.empty(len(batch.word), self._width) if x is None else x
         for stage in batch.stages:
@@ -92,9 +97,17 @@ class Forward:
             enters = None
         return x
 
+    def _projected(self, rows: Rows, batch: Batch, project: Linear) -> Tensor:
+        """[tokens, h] float32, the normalized embeddings of ELECTRA through their projection; by token, as all else."""
+        weights, gains = self._embeddings, batch.stages[0].of_token(rows.gain_of_row)
+        x = F.embedding(batch.word, weights.word).float() + F.embedding(batch.position, weights.position)
+        of_token = None if gains is None else torch.from_numpy(gains)
+        gain = Gain(weights.g_LN0.float(), rows.g_LN0.float(), of_token)
+        return project(normalize(x, gain, self._model.eps).to(weights.word.dtype)).float()
+
     def _run_stage(self, rows: Rows, stage: Stage, x: Tensor, enters: Batch | None, classifiers: Array) -> None:
-        gains = _of_token(rows.gain_of_row, stage)
-        scales = [(one.table, _of_token(one.of_row, stage)) for one in rows.scales.values()]
+        gains = stage.of_token(rows.gain_of_row)
+        scales = [(one.table, stage.of_token(one.of_row)) for one in rows.scales.values()]
         sites, _kept = _sites(rows, stage, self._depth)
         tokens, threads = len(stage.row_of_token), torch.get_num_threads()
         rounds = max(1, round(tokens / (threads * _GROUP)))
@@ -122,11 +135,6 @@ def packed_weights(layer: LayerWeights) -> list[Packed]:
 
 def _layer(layer: LayerWeights) -> Layer:
     return Layer(*(one.struct for one in packed_weights(layer)), layer.g_LN1.data_ptr(), layer.g_LN2.data_ptr())
-
-
-def _of_token(index_of_row: Sequence[int], stage: Stage) -> Array | None:
-    indices = [index_of_row[row] for row in stage.rows.tolist()]
-    return np.repeat(indices, stage.lengths) if any(indices) else None
 
 
 def _sites(rows: Rows, stage: Stage, layers: int) -> tuple[Array | None, list[object]]:

@@ -21,10 +21,8 @@ def card(
     ],
     out: Annotated[
         Path | None,
-        typer.Option(
-            metavar="PATH",
-            help="The Markdown file to write, such as README.md; no file is overwritten. Else it is printed.",
-            rich_help_panel=OUTPUT,
+        OUTPUT.option(
+            "The Markdown file to write, such as README.md; no file is overwritten. Else it is printed.", metavar="PATH"
         ),
     ] = None,
     url: Url = URL,

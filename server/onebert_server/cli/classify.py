@@ -43,12 +43,11 @@ def classify(
     ] = None,
     file: Annotated[
         Path | None,
-        typer.Option(
+        INPUT.option(
+            "A table as `onebert train` reads it (.csv, .tsv, .jsonl, .json, also .gz, .xlsx, .parquet, .arrow), "
+            "or .txt with a text per line.",
             "--file",
             metavar="FILE",
-            help="A table as `onebert train` reads it (.csv, .tsv, .jsonl, .json, also .gz, .xlsx, .parquet, .arrow), "
-            "or .txt with a text per line.",
-            rich_help_panel=INPUT,
         ),
     ] = None,
     text: TextColumn = None,
@@ -56,11 +55,7 @@ def classify(
     encoding: Encoding = None,
     pair: Annotated[
         bool,
-        typer.Option(
-            "--pair",
-            help="Inputs are pairs of texts: two arguments each, or a line with a tab between them.",
-            rich_help_panel=INPUT,
-        ),
+        INPUT.option("Inputs are pairs of texts: two arguments each, or a line with a tab between them.", "--pair"),
     ] = False,
     top_k: TopK = None,
     activation: ScoresBy = None,
@@ -69,24 +64,16 @@ def classify(
     energy: Energy = False,
     explain: Annotated[
         bool,
-        typer.Option(
-            "--explain",
-            help="Say which words each answer is owed to: how much less its score is without them.",
-            rich_help_panel=ANSWER,
-        ),
+        ANSWER.option("Say which words each answer is owed to: how much less its score is without them.", "--explain"),
     ] = False,
     as_json: Annotated[
-        bool,
-        typer.Option(
-            "--json", help="Print one JSON object per input, with its text and its place.", rich_help_panel=OUTPUT
-        ),
+        bool, OUTPUT.option("Print one JSON object per input, with its text and its place.", "--json")
     ] = False,
     out: Annotated[
         Path | None,
-        typer.Option(
+        OUTPUT.option(
+            "Write the rows of --file with their answers: .csv, .jsonl or .parquet, there when all of it is.",
             metavar="FILE",
-            help="Write the rows of --file with their answers: .csv, .jsonl or .parquet, there when all of it is.",
-            rich_help_panel=OUTPUT,
         ),
     ] = None,
     url: Url = URL,

@@ -8,7 +8,7 @@ import typer
 
 from onebert_server.cli import completion
 from onebert_server.cli.completion import references, task_names
-from onebert_store.command.options import BASE, ENCODING, TEXT, TEXT_PAIR
+from onebert_store.command.options import BASE, ENCODING, TEXT, TEXT_PAIR, Panel
 from onebert_store.file.decision import Activation
 from onebert_store.file.strict_json import shown
 
@@ -16,99 +16,68 @@ from onebert_store.file.strict_json import shown
 if TYPE_CHECKING:
     from onebert_server.client import Client
 
-CONNECTION = "Server"
-COMPUTING = "Base and device"
-INPUT = "Input"
-OUTPUT = "Output"
-ANSWER = "Answer"
+CONNECTION = Panel("Server")
+COMPUTING = Panel("Base and device")
+INPUT = Panel("Input")
+OUTPUT = Panel("Output")
+ANSWER = Panel("Answer")
 URL = completion.URL
 
 _WINDOW = re.compile(r"(?P<tokens>\d{1,5})(,(?P<overlap>\d{1,5})(,(?P<reduction>max|mean|union))?)?")
 
-Url = Annotated[
-    str,
-    typer.Option(
-        "--url", envvar="ONEBERT_URL", metavar="URL", help="Address of the server.", rich_help_panel=CONNECTION
-    ),
-]
+Url = Annotated[str, CONNECTION.option("Address of the server.", "--url", envvar="ONEBERT_URL", metavar="URL")]
 ApiKey = Annotated[
     str | None,
-    typer.Option(
-        "--api-key",
-        envvar="ONEBERT_API_KEY",
-        metavar="KEY",
-        help="API key, if the server wants one.",
-        rich_help_panel=CONNECTION,
-    ),
+    CONNECTION.option("API key, if the server wants one.", "--api-key", envvar="ONEBERT_API_KEY", metavar="KEY"),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.", rich_help_panel=OUTPUT)]
+AsJson = Annotated[bool, OUTPUT.option("Print JSON instead of a table.", "--json")]
 
 TaskName = Annotated[str, typer.Argument(help="Name of the task.", metavar="TASK", autocompletion=task_names)]
 REFERENCE = "name (its live version), name@3 or name@alias."
 Ref = Annotated[str, typer.Argument(help=REFERENCE, metavar="TASK", autocompletion=references)]
 
-TextColumn = Annotated[str | None, typer.Option("--text", metavar="COLUMN", help=TEXT, rich_help_panel=INPUT)]
-TextPairColumn = Annotated[
-    str | None, typer.Option("--text-pair", metavar="COLUMN", help=TEXT_PAIR, rich_help_panel=INPUT)
-]
-Encoding = Annotated[str | None, typer.Option("--encoding", metavar="NAME", help=ENCODING, rich_help_panel=INPUT)]
+TextColumn = Annotated[str | None, INPUT.option(TEXT, "--text", metavar="COLUMN")]
+TextPairColumn = Annotated[str | None, INPUT.option(TEXT_PAIR, "--text-pair", metavar="COLUMN")]
+Encoding = Annotated[str | None, INPUT.option(ENCODING, "--encoding", metavar="NAME")]
 
 # What a request may say of its answers in place of the task (docs/api.md).
 TopK = Annotated[
     int | None,
-    typer.Option(
-        min=1,
-        metavar="K",
-        help="How many scores to give, best first; of a span task, how many answers, at most 20.",
-        rich_help_panel=ANSWER,
+    ANSWER.option(
+        "How many scores to give, best first; of a span task, how many answers, at most 20.", min=1, metavar="K"
     ),
 ]
 ScoresBy = Annotated[
-    Activation | None,
-    typer.Option("--activation", help="What makes scores of logits; else as the task says.", rich_help_panel=ANSWER),
+    Activation | None, ANSWER.option("What makes scores of logits; else as the task says.", "--activation")
 ]
 Threshold = Annotated[
     float | None,
-    typer.Option(
-        metavar="SCORE",
-        help="Labels over it are the answer's labels; else by the task's thresholds.",
-        rich_help_panel=ANSWER,
-    ),
+    ANSWER.option("Labels over it are the answer's labels; else by the task's thresholds.", metavar="SCORE"),
 ]
 Windows = Annotated[
     str | None,
-    typer.Option(
+    ANSWER.option(
+        "Read long texts whole, in windows of N tokens that share OVERLAP; HOW makes one answer of theirs: max, "
+        "mean or union. Else as the task says.",
         "--window",
         metavar="N[,OVERLAP[,HOW]]",
-        help="Read long texts whole, in windows of N tokens that share OVERLAP; HOW makes one answer of theirs: max, "
-        "mean or union. Else as the task says.",
-        rich_help_panel=ANSWER,
     ),
 ]
 Energy = Annotated[
     bool,
-    typer.Option(
-        "--energy",
-        help="Also give the energy of each answer, which is high where a text is like none that the task knows.",
-        rich_help_panel=ANSWER,
+    ANSWER.option(
+        "Also give the energy of each answer, which is high where a text is like none that the task knows.", "--energy"
     ),
 ]
 
 # Where these are not given, the environment decides, or the setting's default: they are None.
-Base = Annotated[str | None, typer.Option("--base", help=BASE, rich_help_panel=COMPUTING)]
+Base = Annotated[str | None, COMPUTING.option(BASE, "--base")]
 Dtype = Annotated[
-    str | None,
-    typer.Option(
-        "--dtype", help="What to compute in: auto (default), float32, bfloat16 or int8.", rich_help_panel=COMPUTING
-    ),
+    str | None, COMPUTING.option("What to compute in: auto (default), float32, bfloat16 or int8.", "--dtype")
 ]
 Device = Annotated[
     str | None,
-    typer.Option(
-        "--device",
-        help="Where to compute: auto (default: a GPU where there is one), cpu, cuda or cuda:N.",
-        rich_help_panel=COMPUTING,
-    ),
+    COMPUTING.option("Where to compute: auto (default: a GPU where there is one), cpu, cuda or cuda:N.", "--device"),
 ]
 DataDir = Annotated[
     Path | None,

@@ -43,25 +43,16 @@ def score(
     text_pair: TextPairColumn = None,
     keep: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="COLUMN",
-            help="Column that is written beside the answers; default: id, else the number of the row. May be given "
+        INPUT.option(
+            "Column that is written beside the answers; default: id, else the number of the row. May be given "
             "several times.",
-            rich_help_panel=INPUT,
+            metavar="COLUMN",
         ),
     ] = None,
     encoding: Encoding = None,
-    scores: Annotated[
-        bool, typer.Option("--scores", help="Write the score of every label, too.", rich_help_panel=OUTPUT)
-    ] = False,
+    scores: Annotated[bool, OUTPUT.option("Write the score of every label, too.", "--scores")] = False,
     part_rows: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="Rows of an output file, which is what an interruption costs.",
-            rich_help_panel=OUTPUT,
-        ),
+        int, OUTPUT.option("Rows of an output file, which is what an interruption costs.", min=1, metavar="N")
     ] = 32768,
     base: Base = None,
     dtype: Dtype = None,
@@ -69,11 +60,7 @@ def score(
     data_dir: DataDir = None,
     ray: Annotated[
         str | None,
-        typer.Option(
-            metavar="ADDRESS",
-            help="A Ray cluster that scores the parts, such as auto or HOST:PORT.",
-            rich_help_panel=COMPUTING,
-        ),
+        COMPUTING.option("A Ray cluster that scores the parts, such as auto or HOST:PORT.", metavar="ADDRESS"),
     ] = None,
 ) -> None:
     """Classify files of any size with any number of tasks at once, without a server.

@@ -2,31 +2,25 @@
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from onebert_server.cli.options import Base, DataDir, Device, Dtype
+from onebert_store.command.options import Panel
 from onebert_store.errors import InvalidSettings
 
 if TYPE_CHECKING:
     from onebert_server.settings import Settings
 
-LISTENING = "Address"
-CLUSTER = "Cluster"
+LISTENING = Panel("Address")
+CLUSTER = Panel("Cluster")
 
 
 def serve(
-    host: Annotated[
-        str | None, typer.Option(help="Address to listen on; default 127.0.0.1.", rich_help_panel=LISTENING)
-    ] = None,
-    port: Annotated[
-        int | None, typer.Option(help="Port; 0 takes a free one; default 8000.", rich_help_panel=LISTENING)
-    ] = None,
+    host: Annotated[str | None, LISTENING.option("Address to listen on; default 127.0.0.1.")] = None,
+    port: Annotated[int | None, LISTENING.option("Port; 0 takes a free one; default 8000.")] = None,
     front_ends: Annotated[
         int | None,
-        typer.Option(
+        LISTENING.option(
+            "How many processes take HTTP and tokenize for the one that computes; default 0: it does all itself.",
             metavar="N",
-            help="How many processes take HTTP and tokenize for the one that computes; default 0: it does all itself.",
-            rich_help_panel=LISTENING,
         ),
     ] = None,
     base: Base = None,
@@ -35,24 +29,20 @@ def serve(
     data_dir: DataDir = None,
     ray: Annotated[
         str | None,
-        typer.Option(
+        CLUSTER.option(
+            "A Ray cluster that serves, such as auto or HOST:PORT; each of its nodes gets a front end.",
             metavar="ADDRESS",
-            help="A Ray cluster that serves, such as auto or HOST:PORT; each of its nodes gets a front end.",
-            rich_help_panel=CLUSTER,
         ),
     ] = None,
     replicas: Annotated[
         str | None,
-        typer.Option(
+        CLUSTER.option(
+            "How many replicas of the engine; default 1. MIN-MAX goes by the work that is asked of them.",
             metavar="N|MIN-MAX",
-            help="How many replicas of the engine; default 1. MIN-MAX goes by the work that is asked of them.",
-            rich_help_panel=CLUSTER,
         ),
     ] = None,
-    cpus: Annotated[
-        int | None, typer.Option(help="Processors of each replica; default 1.", rich_help_panel=CLUSTER)
-    ] = None,
-    gpus: Annotated[int | None, typer.Option(help="GPUs of each replica; default 0.", rich_help_panel=CLUSTER)] = None,
+    cpus: Annotated[int | None, CLUSTER.option("Processors of each replica; default 1.")] = None,
+    gpus: Annotated[int | None, CLUSTER.option("GPUs of each replica; default 0.")] = None,
 ) -> None:
     """Serve classifiers over HTTP until SIGTERM or Ctrl-C.
 

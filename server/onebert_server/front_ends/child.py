@@ -30,7 +30,8 @@ from onebert_server.http.auth import ApiKeys
 from onebert_server.http.middleware import RequestMiddleware
 from onebert_server.http.web import formats_of, oidc_tokens, uvicorn_config, web_app
 from onebert_server.logs import log_to_stderr
-from onebert_server.telemetry.telemetry import Telemetry, open_tracing
+from onebert_server.settings import Settings
+from onebert_server.telemetry.telemetry import open_telemetry
 
 logger = logging.getLogger("onebert.front_end")
 
@@ -41,35 +42,24 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     setup = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=wire.Setup)
-    log_to_stderr(setup.log_level)
+    settings = Settings(**setup.settings)
+    log_to_stderr(settings.log_level)
     backend, counts = RemoteBackend(), RemoteCounts()
-    keys = KeyRing(setup.api_keys, closed=setup.oidc is not None)
-    tokens = oidc_tokens(setup.oidc)
-    with open_tracing() as tracing, ThreadPoolExecutor(WORKERS, "onebert-worker") as workers:
+    keys = KeyRing(settings.api_keys, closed=settings.oidc is not None)
+    tokens = oidc_tokens(settings.oidc)
+    with open_telemetry(settings, counts) as telemetry, ThreadPoolExecutor(WORKERS, "onebert-worker") as workers:
         answerer = Answerer(Tokenizer.loads(setup.tokenizer), setup.max_length, backend, workers)
-        telemetry = Telemetry(tracing, counts if setup.access_log else None, setup.counts_answers)
         edge = Edge(answerer, counts, telemetry=telemetry)
         router = answering()
-        app = web_app(
-            edge,
-            [router],
-            keys=keys,
-            tokens=tokens,
-            max_body_bytes=setup.max_body_bytes,
-            receive_timeout=setup.receive_timeout,
-            request_timeout=setup.request_timeout,
-            form_of=form_of,
-            cors_origins=setup.cors_origins,
-        )
         forwarding = Forwarding(
-            app,
+            web_app(edge, [router], keys=keys, settings=settings, tokens=tokens, form_of=form_of),
             formats_of([router]),
             setup.app_path,
             ApiKeys(keys, tokens),
             lambda error: RequestMiddleware(refusing(error), edge, form_of),
-            setup.engine_timeout,
+            settings.engine_timeout,
         )
-        config = uvicorn_config(forwarding, setup.receive_timeout, setup.shutdown_timeout)
+        config = uvicorn_config(forwarding, settings.receive_timeout, settings.shutdown_timeout)
         server = FrontEnd(config, setup.engine_path, edge, backend, counts, keys)
         collect_seldom()
         server.run(sockets=[socket.socket(fileno=listener) for listener in setup.listeners])

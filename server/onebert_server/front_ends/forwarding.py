@@ -43,20 +43,7 @@ MAX_FORWARDED = 256
 
 _WANTED = "onebert.wanted"
 _ALIVE = "onebert.alive"
-SCOPE = (
-    "type",
-    "asgi",
-    "http_version",
-    "server",
-    "client",
-    "scheme",
-    "method",
-    "root_path",
-    "path",
-    "raw_path",
-    "query_string",
-    "headers",
-)
+SCOPE = "type asgi http_version server client scheme method root_path path raw_path query_string headers".split()
 
 
 class Forwarding:

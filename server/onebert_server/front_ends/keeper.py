@@ -8,25 +8,25 @@ import tempfile
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 from starlette.types import ASGIApp
 
-from onebert_encoder.text.tokenizer import Tokenizer
-from onebert_server.access.keys import KeyRing
-from onebert_server.answering.backend import Backend
 from onebert_server.front_ends import wire
 from onebert_server.front_ends.desk import FrontDesk
 from onebert_server.front_ends.forwarding import forwarded_to
-from onebert_server.metrics import Metrics
-from onebert_server.settings import Settings
-from onebert_server.telemetry.access_log import Lines
 from onebert_store.errors import InvalidSettings, OneBertError
+
+if TYPE_CHECKING:
+    from onebert_server.runtime import Runtime
 
 logger = logging.getLogger("onebert.front_ends")
 
 # -P: nothing is imported from the folder that the server happens to be started in.
 COMMAND = (sys.executable, "-P", "-m", "onebert_server.front_ends.child")
+# Settings that no front end reads: a folder, and addresses that may hold a password.
+NOT_OF_FRONT_ENDS = {"data_dir", "registry", "blobs"}
 # Seconds within which all front ends have to listen.
 START_TIMEOUT = 60.0
 # Seconds before a front end is started in place of one that died.
@@ -41,28 +41,17 @@ BACKLOG = 2048
 class FrontEnds:
     """The front ends of a server, as many as its settings say, and the Unix sockets that they connect to.
 
+    Args:
+        runtime: answers them.
+
     Attributes:
         failure: why the server has to end, when a front end has ended again and again; else None.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        tokenizer: Tokenizer,
-        max_length: int,
-        backend: Backend,
-        metrics: Metrics,
-        keys: KeyRing,
-        access_log: Lines | None = None,
-    ) -> None:
+    def __init__(self, runtime: "Runtime") -> None:
         self.failure: OneBertError | None = None
-        self._settings = settings
-        self._tokenizer = tokenizer
-        self._max_length = max_length
-        self._backend = backend
-        self._metrics = metrics
-        self._keys = keys
-        self._access_log = access_log
+        self._runtime = runtime
+        self._settings = runtime.settings
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._servers: list[asyncio.AbstractServer] = []
         self._keepers: list[asyncio.Task[None]] = []
@@ -81,11 +70,11 @@ class FrontEnds:
             InvalidSettings: the temporary folder cannot be written, or takes no sockets.
             OneBertError: a front end ended instead of listening, or they did not listen in time.
         """
-        self._keys.tell(lambda: self._tell(wire.keys(self._keys)))
-        setup = await self._open([listener.fileno() for listener in listeners], app)
-        loop = asyncio.get_running_loop()
-        count = self._settings.front_ends
+        keys = self._runtime.keys
+        keys.tell(lambda: self._tell(wire.keys(keys)))
+        loop, count = asyncio.get_running_loop(), self._settings.front_ends
         numbers = [listener.fileno() for listener in listeners]
+        setup = await self._open(numbers, app)
         self._keepers = [loop.create_task(self._keep(setup, numbers)) for _ in range(count)]
         listening = loop.create_task(self._all_listen(count))
         try:
@@ -131,43 +120,25 @@ class FrontEnds:
         try:
             # Only this user may look into the folder.
             self._folder = tempfile.TemporaryDirectory(prefix="onebert-")
-            paths = [str(Path(self._folder.name, name)) for name in ("engine", "app")]
+            engine_path, app_path = (str(Path(self._folder.name, name)) for name in ("engine", "app"))
             # The configuration goes through a file: uvloop cannot write to the pipe of a process that ends at once.
             setup = Path(self._folder.name, "setup")
-            setup.write_bytes(msgspec.msgpack.encode(self._setup(listeners, *paths)))
+            tokenizer, spec = self._runtime.base.tokenizer, self._runtime.base.spec
+            settings = self._settings.model_dump(exclude=NOT_OF_FRONT_ENDS)
+            said = wire.Setup(listeners, engine_path, app_path, tokenizer.dumps(), spec.max_length, settings)
+            setup.write_bytes(msgspec.msgpack.encode(said))
         except OSError:
             raise InvalidSettings("ONEBERT_FRONT_ENDS: the temporary folder cannot be written") from None
         try:
             self._servers = [
-                await loop.create_unix_server(lambda: self._desk().channel, paths[0], backlog=BACKLOG),
+                await loop.create_unix_server(lambda: self._desk().channel, engine_path, backlog=BACKLOG),
                 await asyncio.start_unix_server(
-                    forwarded_to(app, self._settings.engine_timeout), paths[1], backlog=BACKLOG
+                    forwarded_to(app, self._settings.engine_timeout), app_path, backlog=BACKLOG
                 ),
             ]
         except OSError:
             raise InvalidSettings("ONEBERT_FRONT_ENDS: the temporary folder takes no Unix sockets") from None
         return setup
-
-    def _setup(self, listeners: list[int], engine_path: str, app_path: str) -> wire.Setup:
-        settings = self._settings
-        return wire.Setup(
-            listeners=listeners,
-            engine_path=engine_path,
-            app_path=app_path,
-            tokenizer=self._tokenizer.dumps(),
-            max_length=self._max_length,
-            api_keys=settings.api_keys,
-            oidc=settings.oidc,
-            cors_origins=settings.cors_origins,
-            max_body_bytes=settings.max_body_bytes,
-            receive_timeout=settings.receive_timeout,
-            request_timeout=settings.request_timeout,
-            engine_timeout=settings.engine_timeout,
-            shutdown_timeout=settings.shutdown_timeout,
-            log_level=settings.log_level,
-            access_log=self._access_log is not None,
-            counts_answers=settings.task_metrics > 0,
-        )
 
     async def _keep(self, setup: Path, listeners: list[int]) -> None:
         """Runs one front end, again and again until they are stopped; at the start only once."""
@@ -190,7 +161,8 @@ class FrontEnds:
             await self._listening.acquire()
 
     def _desk(self) -> FrontDesk:
-        desk = FrontDesk(self._backend, self._metrics, self._keys, self._listens, self._lost, self._access_log)
+        runtime, log = self._runtime, self._runtime.telemetry.access_log
+        desk = FrontDesk(runtime.admission, runtime.metrics, runtime.keys, self._listens, self._lost, log)
         self._desks.append(desk)
         return desk
 

@@ -77,17 +77,15 @@ def results(reply: wire.Logits, known: Mapping[str, Facts]) -> list[Result | Mis
     ]
 
 
-def only_results(found: Sequence[Result | Missed]) -> list[Result]:
-    """What was asked as one: an error would have been the whole reply."""
-    return [one for one in found if isinstance(one, Result)]
-
-
-def error_of(refused: wire.Refused | wire.Why) -> OneBertError:
+def error_of(why: wire.Why) -> OneBertError:
     """The error that a reply stands for."""
-    error = OneBertError(refused.detail)
-    error.status, error.code, error.title = refused.status, refused.code, refused.title
-    error.retry_after = refused.retry_after
+    error = OneBertError(why.detail)
+    error.status, error.code, error.title, error.retry_after = why.status, why.code, why.title, why.retry_after
     return error
+
+
+def _why(error: OneBertError) -> wire.Why:
+    return wire.Why(error.status, error.code, error.title, error.detail, error.retry_after)
 
 
 def _context(asked: wire.Compute) -> Context:
@@ -109,14 +107,12 @@ def _refused(number: int, error: Exception, whatever: bool) -> wire.Refused:
     if not isinstance(error, OneBertError):
         log_failure(logger, "a question of a front end", error)
         error = OneBertError("the server failed to answer; its log says where")
-    return wire.Refused(number, error.status, error.code, error.title, error.detail, error.retry_after, whatever)
+    return wire.Refused(number, _why(error), whatever)
 
 
 def _answer(one: Result | Missed) -> wire.Answer:
     if isinstance(one, Missed):
-        error = one.error
-        why = wire.Why(error.status, error.code, error.title, error.detail, error.retry_after)
-        return wire.Answer(one.ref, one.input, [], why)
+        return wire.Answer(one.ref, one.input, [], _why(one.error))
     computed = [wire.SequenceLogits(each.kept, each.role, each.logits.tobytes()) for each in one.computed]
     return wire.Answer(one.facts.ref, one.input, computed)
 

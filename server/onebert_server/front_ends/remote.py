@@ -13,8 +13,8 @@ from onebert_encoder.text.tokens import Pieces
 from onebert_server.access.context import Context
 from onebert_server.answering.backend import Missed, Result, Wanted
 from onebert_server.front_ends import questions, wire
+from onebert_server.front_ends.asking import AskingBackend
 from onebert_server.front_ends.channel import Channel
-from onebert_server.front_ends.full import Full
 from onebert_server.telemetry.observed import Ended, Observed
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import QueueFull
@@ -22,67 +22,59 @@ from onebert_store.errors import QueueFull
 # Seconds until a change of the number of requests in progress is told.
 TELL_IN_PROGRESS = 0.1
 
+_Reply = asyncio.Future[list[Result | Missed] | wire.Refused]
 
-class RemoteBackend:
+
+class RemoteBackend(AskingBackend):
     """A backend behind a channel; `received` takes the replies."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.channel: Channel  # before the first request there is one
         self._numbers = itertools.count()
-        self._waiting: dict[int, tuple[asyncio.Future[list[Result | Missed]], Observed]] = {}
-        self._full = Full()
+        self._waiting: dict[int, tuple[_Reply, Observed]] = {}
         self._known: dict[str, Facts] = {}
 
     def check(self, context: Context) -> None:
-        """See Backend; what waits is known in the engine's process alone, whose last word counts for a moment.
-
-        A process with the engine that hangs reads nothing; questions that wait for that process are bounded here.
-        """
+        """See Backend; a process with the engine that hangs reads nothing: what waits for it is bounded here."""
         if self.channel.full:
             raise QueueFull("as much waits for the process with the engine as a front end holds; try again soon")
         if not context.counted:
-            self._full.check(context)
-
-    async def compute(self, context: Context, wanted: Wanted, inputs: Sequence[Pieces]) -> list[Result]:
-        """See Backend."""
-        return questions.only_results(await self._ask(context, wanted, inputs, each=False))
-
-    async def compute_each(self, context: Context, wanted: Wanted, inputs: Sequence[Pieces]) -> list[Result | Missed]:
-        """See Backend."""
-        return await self._ask(context, wanted, inputs, each=True)
+            super().check(context)
 
     async def _ask(
         self, context: Context, wanted: Wanted, inputs: Sequence[Pieces], each: bool
     ) -> list[Result | Missed]:
         number = next(self._numbers)
-        future: asyncio.Future[list[Result | Missed]] = asyncio.get_running_loop().create_future()
+        future: _Reply = asyncio.get_running_loop().create_future()
         self._waiting[number] = future, context.observed
         self.channel.send(questions.question(number, context, wanted, inputs, each))
         try:
-            return await future
-        except _Refused as error:
-            self._full.note(context, error.refused)
-            raise questions.error_of(error.refused) from None
+            found = await future
         except asyncio.CancelledError:
             self.channel.send(wire.Cancel(number))
             raise
         finally:
             del self._waiting[number]
+        if isinstance(found, wire.Refused):
+            raise self._refusal(context, found)
+        return found
 
     def received(self, reply: wire.Logits | wire.Refused) -> None:
         """Hands a reply to who waits for it, if still somebody does."""
-        future, observed = self._waiting.get(reply.number, (None, None))
-        if isinstance(reply, wire.Logits):
+        future, observed = self._waiting.get(reply.number, (None, Observed()))
+        found: list[Result | Missed] | wire.Refused
+        if isinstance(reply, wire.Refused):
+            found = reply
+        else:
             # Also where nobody waits for this reply any more: the engine's process now takes these versions for known.
             self._known |= {facts.ref: facts for facts in reply.learned}
-            results = questions.results(reply, self._known)
+            found = questions.results(reply, self._known)
             for ref in reply.forgotten:
                 del self._known[ref]
-            if future is not None and observed is not None and not future.done():
-                observed.add(reply.seconds)
-                future.set_result(results)
-        elif future is not None and not future.done():
-            future.set_exception(_Refused(reply))
+            observed.add(reply.seconds)
+        if future is not None and not future.done():
+            future.set_result(found)
 
 
 class RemoteCounts:
@@ -118,11 +110,3 @@ class RemoteCounts:
     def _tell(self) -> None:
         self._timer = None
         self.channel.send(wire.InProgress(self._in_progress))
-
-
-class _Refused(Exception):
-    """A reply that refuses."""
-
-    def __init__(self, refused: wire.Refused) -> None:
-        super().__init__()
-        self.refused = refused

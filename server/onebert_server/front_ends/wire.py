@@ -27,9 +27,7 @@ class Setup(msgspec.Struct, frozen=True):
         engine_path, app_path: the Unix sockets of the engine's process, for `Compute` and for forwarded requests.
         tokenizer: of `Tokenizer.dumps`.
         max_length: tokens of the longest sequence that the base takes.
-        api_keys: digests; this and what follows are of Settings.
-        oidc: issuer, audience and where the issuer's keys are; None where there is no issuer.
-        cors_origins: of pages that may ask from within a browser.
+        settings: of Settings, without the folders and addresses that a front end does not use.
     """
 
     listeners: list[int]
@@ -37,17 +35,7 @@ class Setup(msgspec.Struct, frozen=True):
     app_path: str
     tokenizer: str
     max_length: int
-    api_keys: tuple[bytes, ...]
-    oidc: tuple[str, str, str] | None
-    cors_origins: tuple[str, ...]
-    max_body_bytes: int
-    receive_timeout: float
-    request_timeout: float
-    engine_timeout: float
-    shutdown_timeout: float
-    log_level: str
-    access_log: bool
-    counts_answers: bool
+    settings: dict[str, Any]
 
 
 class Connected(msgspec.Struct, tag=True, frozen=True, array_like=True):
@@ -148,7 +136,7 @@ class SequenceLogits(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Why(msgspec.Struct, frozen=True, array_like=True):
-    """A typed error, as it is said of one question."""
+    """A typed error, of a whole question or of one version's answer."""
 
     status: int
     code: str
@@ -197,11 +185,7 @@ class Refused(msgspec.Struct, tag=True, frozen=True, array_like=True):
     """
 
     number: int
-    status: int
-    code: str
-    title: str
-    detail: str
-    retry_after: int | None
+    why: Why
     whatever: bool = False
 
 

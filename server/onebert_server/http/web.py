@@ -30,6 +30,7 @@ from onebert_server.http.problems import FormOf, install_handlers, problems_alon
 from onebert_server.http.protocol import LimitedProtocol
 from onebert_server.http.refusals import RefusalMiddleware
 from onebert_server.http.strict import DirectRoute
+from onebert_server.settings import Settings
 from onebert_store.errors import InvalidSettings
 
 # Seconds for which a browser need not ask again whether it may, and the fields of an answer that a page may read.
@@ -81,17 +82,11 @@ def web_app(
     routers: Sequence[APIRouter],
     *,
     keys: KeyRing,
+    settings: Settings,
     tokens: TokensOf | None = None,
-    max_body_bytes: int,
-    receive_timeout: float,
-    request_timeout: float,
     form_of: FormOf = problems_alone,
-    cors_origins: Sequence[str] = (),
 ) -> FastAPI:
-    """An app with these routes, which find the edge as `app.state.edge`; `form_of` tells how errors are worded.
-
-    Pages of `cors_origins` may ask and read from within a browser.
-    """
+    """An app with these routes, which find the edge as `app.state.edge`; `form_of` tells how errors are worded."""
     app = DocumentedApp(
         title="OneBERT",
         description="One frozen encoder, hundreds of classifiers: answers for any mix of tasks in one batch.",
@@ -109,15 +104,15 @@ def web_app(
     # the body's limits, the lean path. InflateMiddleware is innermost: the lean path leaves what is compressed to it.
     app.add_middleware(InflateMiddleware)
     app.add_middleware(LeanMiddleware, edge=edge, formats=formats_of(routers))
-    app.add_middleware(BodyLimitMiddleware, max_bytes=max_body_bytes, timeout=receive_timeout)
-    app.add_middleware(ContextMiddleware, timeout=request_timeout)
+    app.add_middleware(BodyLimitMiddleware, max_bytes=settings.max_body_bytes, timeout=settings.receive_timeout)
+    app.add_middleware(ContextMiddleware, timeout=settings.request_timeout)
     app.add_middleware(KeyMiddleware, keys=ApiKeys(keys, tokens))
     app.add_middleware(RefusalMiddleware)
-    if cors_origins:
+    if settings.cors_origins:
         # Outside of the keys: a browser asks first, and without one. Cookies are never taken, so none are allowed.
         app.add_middleware(
             CORSMiddleware,
-            allow_origins=cors_origins,
+            allow_origins=settings.cors_origins,
             allow_methods=sorted(METHODS),
             allow_headers=["*"],
             expose_headers=EXPOSED,

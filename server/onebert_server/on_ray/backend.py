@@ -13,9 +13,8 @@ from onebert_encoder.text.tokens import Pieces
 from onebert_server.access.context import Context
 from onebert_server.answering.backend import Missed, Result, Wanted
 from onebert_server.front_ends import questions, wire
-from onebert_server.front_ends.full import Full
+from onebert_server.front_ends.asking import AskingBackend
 from onebert_server.logs import Seldom
-from onebert_server.on_ray.messages import encode
 from onebert_store.errors import EngineFailed, ShuttingDown
 
 # So many replicas may die one after the other under one question.
@@ -25,39 +24,27 @@ _reply = wire.decoder(wire.Logits | wire.Refused)
 _seldom = Seldom(logging.getLogger("onebert.on_ray"))
 
 
-class RayBackend:
-    """A backend behind a handle of the replicas' deployment; see Backend."""
+class RayBackend(AskingBackend):
+    """A backend behind a handle of the replicas' deployment; see Backend.
+
+    Raises:
+        EngineFailed: besides what Backend says, replicas died under the question again and again.
+        ShuttingDown: there is no replica, and none is coming.
+    """
 
     def __init__(self, replicas: DeploymentHandle[Any]) -> None:
+        super().__init__()
         # By gRPC: through Ray's object store each call takes twice the processor time, on both sides.
         self._compute = replicas.options(method_name="compute", _by_reference=False)
-        self._full = Full()
 
-    def check(self, context: Context) -> None:
-        """See Backend; what waits is known to the replicas alone, whose last word counts for a moment."""
-        self._full.check(context)
-
-    async def compute(self, context: Context, wanted: Wanted, inputs: Sequence[Pieces]) -> list[Result]:
-        """See Backend.
-
-        Raises:
-            EngineFailed: besides what Backend says, replicas died under the question again and again.
-            ShuttingDown: there is no replica, and none is coming.
-        """
-        return questions.only_results(await self._answered(context, wanted, inputs, each=False))
-
-    async def compute_each(self, context: Context, wanted: Wanted, inputs: Sequence[Pieces]) -> list[Result | Missed]:
-        """See Backend, and `compute`."""
-        return await self._answered(context, wanted, inputs, each=True)
-
-    async def _answered(
+    async def _ask(
         self, context: Context, wanted: Wanted, inputs: Sequence[Pieces], each: bool
     ) -> list[Result | Missed]:
         """Logits depend on the question alone, so a replica that dies under it may be followed by another."""
         for _ in range(ATTEMPTS):
             try:
-                question = encode(questions.question(0, context, wanted, inputs, each))
-                reply = _reply(await self._ask(_task(wanted), question))
+                question = wire.encode(questions.question(0, context, wanted, inputs, each))
+                reply = _reply(await self._answered(_task(wanted), question))
             except RayActorError:
                 _seldom.warning("a replica was lost; another one takes its questions over")
                 continue
@@ -66,13 +53,12 @@ class RayBackend:
             except RayServeException:  # the application is being deleted, or no replica of it could be started
                 raise ShuttingDown("no replica answers") from None
             if isinstance(reply, wire.Refused):
-                self._full.note(context, reply)
-                raise questions.error_of(reply)
+                raise self._refusal(context, reply)
             context.observed.add(reply.seconds)
             return questions.results(reply, {facts.ref: facts for facts in reply.learned})
         raise EngineFailed("the replicas that this was asked of were lost, one after the other")
 
-    async def _ask(self, task: str, question: bytes) -> bytes:
+    async def _answered(self, task: str, question: bytes) -> bytes:
         asked = self._compute.options(multiplexed_model_id=task).remote(question)
         try:
             reply: bytes = await asked

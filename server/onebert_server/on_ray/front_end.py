@@ -31,7 +31,7 @@ from onebert_server.http.strict import PROBLEMS, ContextOf, MetricNames
 from onebert_server.http.web import oidc_tokens, uvicorn_config, web_app
 from onebert_server.logs import log_to_stderr
 from onebert_server.metrics import Metrics
-from onebert_server.on_ray import measured, messages
+from onebert_server.on_ray import measured
 from onebert_server.on_ray.backend import RayBackend
 from onebert_server.on_ray.relay import RelayMiddleware
 from onebert_server.run.serve import bind
@@ -46,7 +46,6 @@ KEYS_EVERY = 1.0
 # Seconds within which replicas say what they have counted; one that is lost is left out, all where one hangs.
 MEASURED_WITHIN = 2.0
 
-_setup = msgspec.msgpack.Decoder(messages.Setup).decode
 _keys = msgspec.msgpack.Decoder(wire.Keys).decode
 
 
@@ -70,13 +69,13 @@ class FrontEnd:
         self._replicas = replicas
         self._ring = KeyRing(settings.api_keys, closed=settings.oidc is not None)
         self._digest = b""
-        setup = _setup(await replicas.options(method_name="setup").remote())
+        tokenizer, max_length = await replicas.options(method_name="setup").remote()
         await self._look()
         self._metrics = Metrics(settings.task_metrics)
         self._told = ExitStack()
-        telemetry = self._told.enter_context(open_telemetry(settings.access_log == "json", settings.task_metrics > 0))
+        telemetry = self._told.enter_context(open_telemetry(settings))
         workers = ThreadPoolExecutor(WORKERS, "onebert-worker")
-        answerer = Answerer(Tokenizer.loads(setup.tokenizer), setup.max_length, RayBackend(replicas), workers)
+        answerer = Answerer(Tokenizer.loads(tokenizer), max_length, RayBackend(replicas), workers)
         self._edge = Edge(answerer, self._metrics, telemetry=telemetry)
         self._server = _Server(self._config())
         listeners = bind(settings.host, settings.port)
@@ -117,17 +116,8 @@ class FrontEnd:
     def _config(self) -> uvicorn.Config:
         settings = self._settings
         routers = [answering(), self._system()]
-        app = web_app(
-            self._edge,
-            routers,
-            keys=self._ring,
-            tokens=oidc_tokens(settings.oidc),
-            max_body_bytes=settings.max_body_bytes,
-            receive_timeout=settings.receive_timeout,
-            request_timeout=settings.request_timeout,
-            form_of=form_of,
-            cors_origins=settings.cors_origins,
-        )
+        tokens = oidc_tokens(settings.oidc)
+        app = web_app(self._edge, routers, keys=self._ring, settings=settings, tokens=tokens, form_of=form_of)
         own = [route for router in routers for route in router.routes]
         relay = Middleware(
             RelayMiddleware, own, self._edge, self._replicas, settings.max_upload_bytes, settings.engine_timeout

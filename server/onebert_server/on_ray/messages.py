@@ -1,38 +1,16 @@
-"""What front ends and replicas on a cluster say to each other beside questions: setups, keys and whole requests."""
+"""What front ends and replicas on a cluster say to each other beside questions: keys and whole requests."""
 
 import asyncio
 import hashlib
-from typing import Any
+from typing import Any, NamedTuple
 
-import msgspec
 from starlette.types import ASGIApp, Message, Scope
 
 from onebert_server.access.keys import KeyRing
 from onebert_server.front_ends import wire
 
-encode = wire.encode
 
-
-class Setup(msgspec.Struct, frozen=True, array_like=True):
-    """What a front end has to know of the base.
-
-    Attributes:
-        tokenizer: of `Tokenizer.dumps`.
-        max_length: tokens of the longest sequence that the base takes.
-    """
-
-    tokenizer: str
-    max_length: int
-
-
-class Request(msgspec.Struct, frozen=True, array_like=True):
-    """A request for the app of a replica, whole; `scope` is what of its ASGI scope goes over the wire."""
-
-    scope: dict[str, Any]
-    body: bytes
-
-
-class Answer(msgspec.Struct, frozen=True, array_like=True):
+class Answer(NamedTuple):
     """The answer of a replica's app, whole."""
 
     status: int
@@ -53,12 +31,12 @@ class Keys:
         now = self._ring.registered, self._ring.is_open
         # A ring exchanges its table and never changes it.
         if self._of is None or self._of[0] is not now[0] or self._of[1] != now[1]:
-            self._of, self._encoded = now, encode(wire.keys(self._ring))
+            self._of, self._encoded = now, wire.encode(wire.keys(self._ring))
             self._digest = hashlib.sha256(self._encoded).digest()
         return b"" if digest == self._digest else self._encoded
 
 
-async def answer(app: ASGIApp, request: Request) -> Answer:
+async def answer(app: ASGIApp, scope: Scope, body: bytes) -> Answer:
     """Has an app answer a request, to its end: a client that leaves meanwhile is known to the front end alone."""
     parts: list[bytes] = []
     status, headers, given = 0, [], False
@@ -68,7 +46,7 @@ async def answer(app: ASGIApp, request: Request) -> Answer:
         if given:
             await asyncio.get_running_loop().create_future()
         given = True
-        return {"type": "http.request", "body": request.body, "more_body": False}
+        return {"type": "http.request", "body": body, "more_body": False}
 
     async def send(message: Message) -> None:
         nonlocal status, headers
@@ -77,6 +55,5 @@ async def answer(app: ASGIApp, request: Request) -> Answer:
         else:
             parts.append(message.get("body", b""))
 
-    scope: Scope = {**request.scope, "headers": [(name, value) for name, value in request.scope["headers"]]}
     await app(scope, receive, send)
     return Answer(status, headers, b"".join(parts))

@@ -5,7 +5,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 from ray.exceptions import RayActorError, RayError
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
@@ -28,8 +27,6 @@ REPEATABLE = frozenset({"GET", "HEAD"})
 ATTEMPTS = 4
 # What the middleware around this gives each answer itself.
 _OWN_HEADERS = frozenset({b"x-request-id", b"server-timing", b"connection"})
-
-_answer = msgspec.msgpack.Decoder(messages.Answer).decode
 
 
 class RelayMiddleware:
@@ -107,17 +104,19 @@ class RelayMiddleware:
                 self._held.take(principal, len(parts[-1]))
                 held += len(parts[-1])
                 more = message.get("more_body", False)
-            return await self._ask(messages.encode(messages.Request(_scope(scope), b"".join(parts))), scope)
+            return await self._ask(scope, b"".join(parts))
         finally:
             self._held.give_back(principal, held)
 
-    async def _ask(self, request: bytes, scope: Scope) -> messages.Answer:
+    async def _ask(self, scope: Scope, body: bytes) -> messages.Answer:
+        sent = _scope(scope)
         patience = min(self._patience, HEALTH_PATIENCE) if scope["path"] in HEALTH_PATHS else self._patience
         try:
             async with asyncio.timeout(patience):
                 for _ in range(ATTEMPTS if scope["method"] in REPEATABLE else 1):
                     try:
-                        return _answer(await self._request.remote(request))
+                        answer: messages.Answer = await self._request.remote(sent, body)
+                        return answer
                     except RayActorError:
                         continue
         except (TimeoutError, RayError, RayServeException):

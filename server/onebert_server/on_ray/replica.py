@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 
 import msgspec
+from starlette.types import Scope
 
 from onebert_server.app import create_app
 from onebert_server.engine.memory import keep_freed_memory
@@ -18,11 +19,10 @@ from onebert_server.runtime import open_runtime
 from onebert_server.settings import Settings
 
 _question = msgspec.msgpack.Decoder(wire.Compute).decode
-_request = msgspec.msgpack.Decoder(messages.Request).decode
 
 
 class Replica:
-    """Its methods are what Ray Serve and front ends call; what goes over the wire are bytes of our own form.
+    """Its methods are what Ray Serve and front ends call; questions and keys are bytes in the form of `wire`.
 
     Args:
         settings: of the runtime.
@@ -46,10 +46,10 @@ class Replica:
         self._keys = messages.Keys(runtime.keys)
         self._work = Work(lambda: runtime.metrics.busy_seconds, lambda: runtime.engine.waiting_seconds)
 
-    async def setup(self) -> bytes:
-        """What a front end has to know of the base, a `messages.Setup`."""
+    async def setup(self) -> tuple[str, int]:
+        """The base's tokenizer, of `Tokenizer.dumps`, and the tokens of the longest sequence that it takes."""
         base = self._runtime.base
-        return messages.encode(messages.Setup(base.tokenizer.dumps(), base.spec.max_length))
+        return base.tokenizer.dumps(), base.spec.max_length
 
     async def keys(self, digest: bytes) -> bytes:
         """The keys that are taken now, a `wire.Keys`; nothing where the SHA-256 of that is this one."""
@@ -57,11 +57,11 @@ class Replica:
 
     async def compute(self, asked: bytes) -> bytes:
         """Answers a `wire.Compute` with `wire.Logits`, which say how they are read, or `wire.Refused`."""
-        return messages.encode(await questions.answered(self._runtime.admission, _question(asked)))
+        return wire.encode(await questions.answered(self._runtime.admission, _question(asked)))
 
-    async def request(self, asked: bytes) -> bytes:
-        """Answers a `messages.Request`, whatever it asks for, with a `messages.Answer`."""
-        return messages.encode(await messages.answer(self._app, _request(asked)))
+    async def request(self, scope: Scope, body: bytes) -> messages.Answer:
+        """Has the app answer a whole request; `scope` is what of its ASGI scope a front end sends."""
+        return await messages.answer(self._app, scope, body)
 
     async def measure(self) -> measured.Part:
         """The metrics of this replica."""

@@ -34,16 +34,7 @@ class EngineServer(Server):
         Raises:
             OneBertError: they cannot be started.
         """
-        base = runtime.base
-        self._fronts = FrontEnds(
-            runtime.settings,
-            base.tokenizer,
-            base.spec.max_length,
-            runtime.admission,
-            runtime.metrics,
-            runtime.keys,
-            runtime.telemetry.access_log,
-        )
+        self._fronts = FrontEnds(runtime)
         starting = asyncio.create_task(self._fronts.start(self._listeners, app))
         while not (starting.done() or self.draining):
             await asyncio.wait([starting], timeout=0.1)

@@ -4,9 +4,10 @@ import logging
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
+from onebert_server.settings import Settings
 from onebert_server.telemetry.access_log import AccessLog, Lines, line
 from onebert_server.telemetry.observed import Ended, Observed
 
@@ -57,28 +58,23 @@ class Telemetry:
 
 
 @contextmanager
-def open_telemetry(access_log: bool, counts_answers: bool) -> Iterator[Telemetry]:
-    """Telemetry as the settings and OpenTelemetry's variables say; what is left of it is told when the block ends."""
-    tracing = _tracing()
-    lines = AccessLog(sys.stdout.fileno()) if access_log else None
-    try:
-        yield Telemetry(tracing, lines, counts_answers)
-    finally:
-        if lines is not None:
-            lines.close()
-        if tracing is not None:
-            tracing.close()
+def open_telemetry(settings: Settings, lines: Lines | None = None) -> Iterator[Telemetry]:
+    """Telemetry as the settings and OpenTelemetry's variables say; it writes what is left when the block ends.
 
-
-@contextmanager
-def open_tracing() -> "Iterator[Tracing | None]":
-    """Spans alone, likewise."""
-    tracing = _tracing()
-    try:
-        yield tracing
-    finally:
+    Args:
+        settings: of the server.
+        lines: where an access log goes; None is standard output.
+    """
+    with ExitStack() as opened:
+        tracing = _tracing()
         if tracing is not None:
-            tracing.close()
+            opened.callback(tracing.close)
+        if settings.access_log == "off":
+            lines = None
+        elif lines is None:
+            lines = own = AccessLog(sys.stdout.fileno())
+            opened.callback(own.close)
+        yield Telemetry(tracing, lines, settings.task_metrics > 0)
 
 
 def _tracing() -> "Tracing | None":

@@ -197,9 +197,7 @@ def test_a_front_end_holds_tenants_apart_alike(runtime, asker, tmp_path, monkeyp
                 Edge(answerer, counts),
                 [answering()],
                 keys=runtime.keys,
-                max_body_bytes=2**20,
-                receive_timeout=60.0,
-                request_timeout=30.0,
+                settings=runtime.settings,
                 form_of=form_of,
             )
             front = Asker(runtime, app)

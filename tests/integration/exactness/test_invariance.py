@@ -15,7 +15,7 @@ from onebert_encoder.base.base import Base, load_base
 from onebert_encoder.compute import linear
 from onebert_encoder.compute.linear import PlainLinear
 from onebert_encoder.maths.batch import pack
-from onebert_encoder.maths.choose import answering_kernels
+from onebert_encoder.maths.choose import rounds_alike
 from onebert_encoder.maths.fold import fold
 from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import Rows, diverges_at, stack_rows
@@ -36,7 +36,7 @@ pytestmark = [needs_kernels, pytest.mark.usefixtures("two_threads")]
 def zoo(dtype: torch.dtype) -> tuple[Base, Rows, list[int]]:
     """Tasks of every kind and pooling, and the layers at which they leave the base; row 0 is the bare base."""
     base = load_base(str(tiny_base("bert")), dtype=dtype, batch_invariant=True)
-    assert answering_kernels(base).batch_invariant
+    assert rounds_alike(base)
     bare = fold(base, {})
     rows = [bare]
     for pooling in (*base.spec.poolings, "none"):

@@ -16,12 +16,10 @@ import pytest
 
 from bases import tiny_base
 from forked import Forked
-from onebert_encoder.base.base import load_base
-from onebert_server.access.keys import KeyRing
 from onebert_server.front_ends import keeper as front_ends_of_server
 from onebert_server.front_ends.keeper import MAX_ENDS, FrontEnds
-from onebert_server.metrics import Metrics
-from onebert_server.settings import Settings
+from onebert_server.runtime import open_runtime
+from onebert_server.settings import load_settings
 from onebert_store.errors import InvalidInput, OneBertError, TaskNotFound, Unauthorized
 from servers import Server, Task, assert_answers, clean_env, run_onebert, wait_until
 
@@ -218,18 +216,18 @@ def test_a_signal_while_front_ends_start_ends_it_quietly(tmp_path):
 
 def test_one_that_cannot_be_started_is_said(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(front_ends_of_server, "COMMAND", [str(tmp_path / "nothing-here")])
-    base = load_base(str(tiny_base()))
 
-    async def start():
-        fronts = FrontEnds(Settings(front_ends=1), base.tokenizer, base.spec.max_length, None, Metrics(), KeyRing([]))
+    async def start(runtime):
+        fronts = FrontEnds(runtime)
         with socket.create_server(("127.0.0.1", 0)) as listener:
             try:
                 await fronts.start([listener], None)
             finally:
                 await fronts.close()
 
-    with pytest.raises(OneBertError, match="could not be started"):
-        asyncio.run(start())
+    settings = load_settings(front_ends=1, base=str(tiny_base()), data_dir=tmp_path)
+    with open_runtime(settings) as runtime, pytest.raises(OneBertError, match="could not be started"):
+        asyncio.run(start(runtime))
     assert "a front end could not be started: No such file or directory" in caplog.text
 
 

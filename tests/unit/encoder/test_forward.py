@@ -16,13 +16,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from transformers import BertConfig
 
-from bases import far_delta, tiny_base, torch_tensors
+from bases import CONFIGS, far_delta, tiny_base, torch_tensors, write_base
 from onebert_encoder.base.base import Base, load_base
 from onebert_encoder.compute.kernels.library import find_library
 from onebert_encoder.compute.kernels.products import load_products
 from onebert_encoder.compute.trained import TrainedTiles
-from onebert_encoder.layout.branches import Branches
+from onebert_encoder.layout.branches import Branch, Branches, Core, LowRank
 from onebert_encoder.layout.dropout import NO_DROPOUT
 from onebert_encoder.maths import forward
 from onebert_encoder.maths.batch import Batch, pack
@@ -34,7 +35,7 @@ from onebert_encoder.maths.heads import classify
 from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import POOLED, Rows, diverges_at, stack_rows
 from onebert_encoder.text.tokens import Tokens
-from stages import needs_int8, needs_kernels
+from stages import bottleneck, directions, draw, low_rank, needs_int8, needs_kernels, sparse
 
 KINDS = ("bitfit", "gains", "lora", "spafit", "sparse", "adapter", "scale", "output-scale", "everything", "lora-xs")
 DTYPES = [torch.float32, torch.bfloat16, pytest.param(torch.int8, marks=needs_int8)]
@@ -55,10 +56,10 @@ def answering() -> Iterator[None]:
 
 
 @cache
-def zoo(dtype: torch.dtype) -> tuple[Base, Rows, list[int]]:
+def zoo(dtype: torch.dtype, folder: Path | None = None) -> tuple[Base, Rows, list[int]]:
     """A task of every kind; row 0 is the bare base."""
     with torch.inference_mode():
-        base = load_base(str(tiny_base("bert")), dtype=dtype)
+        base = load_base(str(folder or tiny_base("bert")), dtype=dtype)
         bare = fold(base, {})
         deltas = [far_delta(base.spec, kind, "mean", labels=2 + i % 3, seed=i) for i, kind in enumerate(KINDS)]
         rows = [bare, *(fold(base, torch_tensors(delta)) for delta in deltas)]
@@ -101,6 +102,77 @@ def test_layers_that_tasks_share_are_what_they_are_operation_by_operation(dtype:
     assert len(batch.stages) > 1
     got, wanted = encoded(base, rows, batch)
     torch.testing.assert_close(got, wanted, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_projection_behind_the_embeddings_is_part_of_the_pass(dtype: torch.dtype) -> None:
+    base, rows, _ = zoo(dtype, tiny_base("electra"))
+    assert base.anatomy.has_projection
+    lengths, chosen = [23, 5, 40, 1, 17], [3, 0, 9, 5, 3]
+    got, wanted = encoded(base, rows, pack(base, texts_of(lengths), chosen))
+    torch.testing.assert_close(got, wanted, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+    assert_alike_alone(base, rows, lengths, chosen)
+
+
+def test_a_base_of_odd_widths_goes_in_one_call_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = {"num_hidden_layers": 2, "hidden_size": 35, "num_attention_heads": 5, "intermediate_size": 37}
+    bert = CONFIGS["bert"]
+    monkeypatch.setitem(
+        cast(dict[str, Any], CONFIGS), "bert", lambda vocab: BertConfig(**bert(vocab).to_dict() | sizes)
+    )
+    base, rows, _ = zoo(torch.float32, write_base("bert", tmp_path))
+    lengths, chosen = [23, 5, 40, 1, 17], [3, 0, 9, 5, 3]
+    got, wanted = encoded(base, rows, pack(base, texts_of(lengths), chosen))
+    torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-4)
+    assert_alike_alone(base, rows, lengths, chosen)
+
+
+def assert_alike_alone(base: Base, rows: Rows, lengths: list[int], chosen: list[int]) -> None:
+    """Each text has the same bits alone and among the others."""
+    batch = pack(base, texts_of(lengths), chosen)
+    together = batch.of_inputs(one_call(base).encode(rows, batch))
+    for text, row, among in zip(texts_of(lengths), chosen, together, strict=True):
+        alone = one_call(base).encode(rows, pack(base, [text], [row]))[: len(text)]
+        assert torch.equal(among, alone)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("rank", [1, 3, 8, 24])
+def test_branches_of_any_rank_are_what_they_are_operation_by_operation(dtype: torch.dtype, rank: int) -> None:
+    """Of every kind wherever it may be, several of one row; `test_branches.py` compares the other side with float64."""
+    base, rows, _ = zoo(dtype)
+    lengths, chosen = [23, 5, 40, 1, 17], [3, 0, 9, 5, 3]
+    branched = replace(rows, branches=[branches_of(base, rank, seed) for seed in range(len(rows.branches))])
+    got, wanted = encoded(base, branched, pack(base, texts_of(lengths), chosen))
+    torch.testing.assert_close(got, wanted, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+    assert_alike_alone(base, branched, lengths, chosen)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_branches_that_are_not_finite_poison_no_other_text(dtype: torch.dtype) -> None:
+    base, rows, _ = zoo(dtype)
+    branches = [branches_of(base, 5, seed) for seed in range(len(rows.branches))]
+    lengths, chosen = [17, 16, 33], [2, 4, 6]
+    fine, poisoned = (pack(base, texts_of(lengths), chosen) for _ in range(2))
+    wanted = fine.of_inputs(one_call(base).encode(replace(rows, branches=branches), fine))
+    site = base.config.num_layers - 1, "qkv"
+    torn = cast(LowRank, branches[4][site][0])
+    branches[4] = Branches({**branches[4], site: (replace(torn, A=torch.full_like(torn.A, torch.nan)),)})
+    got = poisoned.of_inputs(one_call(base).encode(replace(rows, branches=branches), poisoned))
+    assert [torch.equal(one, other) for one, other in zip(got, wanted, strict=True)] == [True, False, True]
+    assert got[1].isnan().all()
+
+
+def branches_of(base: Base, rank: int, seed: int) -> Branches:
+    """In the last layer, whose differences no other layer makes larger."""
+    h, f, dtype, layer = base.config.hidden_size, base.config.intermediate_size, base.dtype, base.config.num_layers - 1
+    found: dict[tuple[int, str], tuple[Branch, ...]] = {
+        (layer, site): (bottleneck(rank, h, dtype, seed),) for site in ("after_m1", "after_m3")
+    }
+    for site, into, out in (("qkv", h, 3 * h), ("m1", h, h), ("m2", h, f), ("m3", f, h)):
+        core = Core(draw(rank, rank, dtype=dtype, seed=seed).T / rank, directions(24, into, out, dtype, seed))
+        found[layer, site] = low_rank(rank, into, out, dtype, seed), sparse(out + rank, into, out, dtype, seed), core
+    return Branches(found)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

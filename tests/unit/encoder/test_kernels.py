@@ -18,6 +18,7 @@ from torch.nn import functional as F
 from onebert_encoder.compute.kernels import library, native
 from onebert_encoder.compute.kernels.plain import PlainKernels
 from onebert_encoder.compute.kernels.protocol import Gain, Kernels
+from onebert_encoder.layout.dropout import NO_DROPOUT
 from stages import draw, needs_kernels, stage_of
 
 pytestmark = [needs_kernels, pytest.mark.usefixtures("two_threads")]
@@ -30,9 +31,9 @@ DTYPES = list(TOLERANCE)
 
 
 def fast(dtype: torch.dtype) -> Kernels:
-    kernels = native.load_native("cpu", dtype)
-    assert kernels is not None
-    return kernels
+    make = native.load_native("cpu", dtype)
+    assert make is not None
+    return make(NO_DROPOUT)
 
 
 def assert_close(got: Tensor, want: Tensor) -> None:
@@ -198,8 +199,9 @@ def test_without_memory_to_work_in_a_call_fails_and_the_process_lives() -> None:
     code = """
 import resource, torch
 from onebert_encoder.compute.kernels.native import load_native
+from onebert_encoder.layout.dropout import NO_DROPOUT
 from stages import stage_of
-kernels = load_native("cpu", torch.bfloat16)
+kernels = load_native("cpu", torch.bfloat16)(NO_DROPOUT)
 length, h = 100_000, 16
 stage, qkv, b_q = stage_of([length], [0], 0, torch.bfloat16), torch.zeros(length, 3 * h).bfloat16(), torch.zeros(1, h)
 taken = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()

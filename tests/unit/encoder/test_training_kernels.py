@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
-from onebert_encoder.compute.kernels import training
+from onebert_encoder.compute.kernels import native
 from onebert_encoder.compute.kernels.plain import PlainKernels
 from onebert_encoder.compute.kernels.protocol import Gain, Kernels
 from onebert_encoder.layout.dropout import NO_DROPOUT, Dropout
@@ -33,9 +33,9 @@ sequences = st.lists(st.tuples(st.integers(1, 70), st.integers(0, 3)), min_size=
 
 
 def fast(dtype: torch.dtype, dropout: Dropout = NO_DROPOUT) -> Kernels:
-    functions = training.load_training("cpu", dtype)
-    assert functions is not None
-    return training.TrainingKernels(functions, dropout)
+    make = native.load_native("cpu", dtype)
+    assert make is not None
+    return make(dropout)
 
 
 def dropout_of(drop: float) -> Dropout:

@@ -13,7 +13,7 @@ from onebert_encoder.text.tokens import Pieces
 from onebert_server.access.context import Context
 from onebert_server.access.principal import root
 from onebert_server.answering.backend import Wanted
-from onebert_server.front_ends import full, wire
+from onebert_server.front_ends import asking, wire
 from onebert_server.front_ends.channel import MAX_UNREAD_BYTES, Channel
 from onebert_server.front_ends.remote import RemoteBackend
 from onebert_store.errors import OneBertError, QueueFull
@@ -28,7 +28,7 @@ async def refuse(backend, principal, whatever):
     """One question that the other side of the channel refuses."""
     asking = asyncio.create_task(backend.compute(asker(principal), Wanted(["task"]), []))
     await asyncio.sleep(0)
-    backend.received(wire.Refused(0, 503, "queue-full", "Full", "try again soon", 7, whatever))
+    backend.received(wire.Refused(0, wire.Why(503, "queue-full", "Full", "try again soon", 7), whatever))
     with pytest.raises(OneBertError) as caught:
         await asking
     return caught.value
@@ -51,7 +51,7 @@ async def connected():
 @pytest.fixture
 def refused(monkeypatch):
     """Makes a backend whose first question, of `flood`, was refused."""
-    monkeypatch.setattr(full, "FULL_SECONDS", 60.0)
+    monkeypatch.setattr(asking, "FULL_SECONDS", 60.0)
 
     def make(whatever):
         async def run():
@@ -71,7 +71,7 @@ def test_the_engines_word_counts_for_a_moment_and_for_its_principal(refused, mon
     assert (error.status, error.code, error.retry_after) == (503, "queue-full", 7)
     backend.check(asker("other"))
     now = time.monotonic()
-    monkeypatch.setattr(full.time, "monotonic", lambda: now + 61)
+    monkeypatch.setattr(asking.time, "monotonic", lambda: now + 61)
     backend.check(asker("flood"))
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
 from statistics import median, quantiles
 
-from onebert_training.report.document import short
+from onebert_training.report.document import short, unit
 from onebert_training.report.pictures import Picture, make
 from onebert_training.report.plots import Axis, Panel, axis_for, color, dot, fill, frame, path, text
 from onebert_training.report.records import Evaluation, Record
@@ -40,7 +40,7 @@ def _panels(column: Column, trials: Mapping[str, Trial]) -> list[Panel]:
     drawn: list[tuple[str, Callable[[Evaluation], float | None]]] = [
         ("training loss", lambda evaluation: evaluation.loss),
         ("validation loss", lambda evaluation: evaluation.validation_loss),
-        (f"validation {column.unit}", lambda evaluation: _validation(column, evaluation)),
+        (f"validation {unit(column.metric)}", lambda evaluation: _validation(column, evaluation)),
     ]
     traces = {
         (method, label): [[(e, v) for e in run.history if (v := value(e)) is not None] for run in _with_history(trial)]

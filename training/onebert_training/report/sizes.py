@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from math import log10
 
-from onebert_training.report.document import short
+from onebert_training.report.document import short, unit
 from onebert_training.report.pictures import Picture, make
 from onebert_training.report.plots import Axis, Panel, axis_for, color, dot, fill, line, path, text
 from onebert_training.report.tables import Column, Results, format_trial
@@ -30,7 +30,7 @@ def _panel(results: Results, columns: Sequence[Column]) -> Panel:
     sizes = sorted({column.train_rows for column in columns})
     # Rows grow by factors, so the axis is of their logarithm.
     x = Axis(log10(sizes[0]), log10(sizes[-1]), _LEFT + 14, _RIGHT - 14)
-    under = f"{columns[0].unit}, {columns[0].split}; by training rows"
+    under = f"{unit(columns[0].metric)}, {columns[0].split}; by training rows"
     parts = [text(0, 13, short(columns[0].data), kind="head"), text(0, 28, under)]
     for tick in y.ticks():
         parts += [

@@ -30,11 +30,6 @@ class Column:
         """1 if a larger score is better, -1 if a smaller one is."""
         return -1 if self.metric in LOWER_IS_BETTER else 1
 
-    @property
-    def unit(self) -> str:
-        """The metric with its unit: per cent, as in papers, except for errors."""
-        return self.metric if self.metric in LOWER_IS_BETTER else f"{self.metric}, %"
-
 
 @dataclass(frozen=True)
 class Trial:

@@ -40,6 +40,7 @@ def learns_as_plain(make: Callable[[Dropout], Kernels], dtype: torch.dtype) -> b
     return all(torch.allclose(one, other, rtol=tolerance, atol=tolerance) for one, other in zip(got, want, strict=True))
 
 
+@torch.inference_mode(False)  # whoever needs the kernels first may be computing without gradients
 @torch.enable_grad()
 def _learned(kernels: Kernels, dtype: torch.dtype, computed: torch.dtype) -> list[Tensor]:
     """What the kernels of a layer give one after the other, with the gradients; drawn in `dtype`."""

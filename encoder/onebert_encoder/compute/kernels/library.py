@@ -11,12 +11,16 @@ import platform
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from onebert_encoder.compute.kernels import compiler
 
 logger = logging.getLogger("onebert.kernels")
+
+Signatures = Mapping[str, Sequence[Any]]
 
 # The status where a token is not in the tables of the embeddings (forward.cpp).
 _OUTSIDE = 2
@@ -56,6 +60,20 @@ def find_library() -> Library | None:
     except (OSError, subprocess.SubprocessError) as error:
         logger.warning("the fast CPU kernels cannot be built (%s), so plain PyTorch is used", compiler.reason(error))
         return None
+
+
+def functions_of(library: ctypes.CDLL, signatures: Signatures, form: str = "{}") -> dict[str, Callable[..., int]]:
+    """Compiled functions by the names of their signatures; each raises what `check_status` does.
+
+    Args:
+        library: the compiled code.
+        signatures: the C types of the arguments, by name.
+        form: the name of a function in the library, such as `product_{}` where its signature's is to be put in.
+    """
+    found = {name: getattr(library, form.format(name)) for name in signatures}
+    for name, function in found.items():
+        function.argtypes, function.restype, function.errcheck = signatures[name], ctypes.c_int, check_status
+    return found
 
 
 def check_status(status: int, *_: object) -> None:

@@ -1,133 +1,263 @@
-"""The kernels for CPUs in C++ (library.py says where they come from), used only if they agree with the plain ones.
+"""What lies between the matrix products on a CPU, forward and backward, in C++ (cpu/training.cpp).
 
-Their loops run on the OpenMP threads that PyTorch has loaded (docs/decisions/0012-native-kernels.md).
+They compute where gradients or dropout are needed, and answers that are not one call (maths/forward.py). Where there is
+no compiler, and for other activations than GELU, the plain kernels compute; both drop out the same.
 """
 
 import ctypes
 import logging
-from array import array
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Mapping
+from functools import cache, partial
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from onebert_encoder.compute.kernels.check import matches_plain
-from onebert_encoder.compute.kernels.library import Library, check_status, find_library
+from onebert_encoder.compute.kernels.check import learns_as_plain
+from onebert_encoder.compute.kernels.library import find_library, functions_of
+from onebert_encoder.compute.kernels.plain import PlainKernels
 from onebert_encoder.compute.kernels.protocol import Gain
-from onebert_encoder.compute.linear import Linear
-from onebert_encoder.layout.branches import Branches, Joined, LayerSite, Sparse, join
+from onebert_encoder.layout.dropout import NO_DROPOUT, Dropout, keep_of
 from onebert_encoder.layout.stage import Stage
+from onebert_encoder.layout.upload import Array
 
 logger = logging.getLogger("onebert.kernels")
 
-_SUFFIX = {torch.float32: "f32", torch.bfloat16: "bf16"}
-# Numbers of 64 bits in the structures of branches.h: start and stop of a span, and `native` of its branch.
-_OF_LOW_RANK, _OF_SPARSE = 8, 6
-
 _POINTER, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
+
+
+class _Keep(ctypes.Structure):
+    _fields_ = [("below", ctypes.c_int32), ("scale", _FLOAT)]
+
+
+class _Attention(ctypes.Structure):
+    _fields_ = [
+        ("qkv", _POINTER),
+        *((name, _INT) for name in ("h", "heads")),
+        ("b_q", _POINTER),
+        ("stride", _INT),
+        *((name, _POINTER) for name in ("row_of_token", "edges")),
+        ("count", _INT),
+        ("drawn", _POINTER),
+        ("keep", _Keep),
+        ("threads", _INT),
+    ]
+
+
+_BIAS = (_POINTER, _INT, _POINTER)
+_GAIN = (_POINTER, _INT, _POINTER)
 _SIGNATURES = {
-    "attend": (_POINTER, _INT, _INT, _POINTER, _INT, _POINTER, _POINTER, _INT, _POINTER, _INT),
-    "add_norm": (*[_POINTER] * 2, *[_INT] * 2, _POINTER, _INT, _POINTER, _POINTER, _INT, _POINTER, _FLOAT, _INT),
-    "add_activate": (_POINTER, _INT, _INT, _POINTER, _INT, _POINTER, _INT),
-    "add_low_rank": (_POINTER, _INT, _POINTER, _INT, _POINTER, _INT, _INT),
-    "add_sparse": (_POINTER, _INT, _POINTER, _INT, _POINTER, _INT, _INT),
+    "drop": (_POINTER, _INT, _POINTER, _Keep, _POINTER, _INT),
+    "norm": (*[_POINTER] * 2, *[_INT] * 2, *_BIAS, *_GAIN, _FLOAT, *[_POINTER] * 2, _INT),
+    "norm_back": (*[_POINTER] * 3, *[_INT] * 2, _POINTER, *_GAIN, *[_POINTER] * 3, _INT),
+    "activate": (_POINTER, *[_INT] * 2, *_BIAS, _POINTER, _INT),
+    "activate_back": (*[_POINTER] * 2, *[_INT] * 2, *_BIAS, *[_POINTER] * 2, _INT),
+    "attend": (_POINTER, _POINTER),
+    "attend_back": (_POINTER, *[_POINTER] * 3),
 }
+_SUFFIX = {torch.float32: "f32", torch.bfloat16: "bf16"}
+
+Functions = Mapping[str, Callable[..., int]]
+"""The compiled functions for one dtype, by their names in `_SIGNATURES`."""
 
 
-class NativeKernels:
-    """Kernels of one pass over memory each; sums are float32 in any dtype; attention has no padding.
+class NativeKernels(PlainKernels):
+    """The plain kernels' numbers with one pass over memory each way; sums are float32 in any dtype.
 
     Args:
-        library: the compiled kernels.
-        dtype: float32 or bfloat16, of all activations, rows and branches.
+        functions: the compiled functions for the dtype of all activations and rows.
+        level: of the wheel's library that they are from; None where that was built for this machine.
+        dropout: drops out of the attention probabilities and of activations.
 
     Raises:
         MemoryError: by every kernel, where its working memory cannot be had; nothing is computed then.
-
-    Attributes:
-        description: the name, and the level of a wheel's library.
     """
 
     name = "native"
-    batch_invariant = True
 
-    def __init__(self, library: Library, dtype: torch.dtype) -> None:
-        self.description = self.name if library.level is None else f"{self.name} ({library.level})"
-        functions = {name: getattr(library, f"{name}_{_SUFFIX[dtype]}") for name in _SIGNATURES}
-        for name, function in functions.items():
-            function.argtypes, function.restype, function.errcheck = _SIGNATURES[name], ctypes.c_int, check_status
-        self._attend, self._add_norm, self._add_activate, self._add_low_rank, self._add_sparse = functions.values()
+    def __init__(self, functions: Functions, level: str | None, dropout: Dropout = NO_DROPOUT) -> None:
+        super().__init__(torch.nn.functional.gelu, dropout)
+        self.description = self.name if level is None else f"{self.name} ({level})"
+        self._functions = functions
 
     def attend(self, qkv: Tensor, b_q: Tensor, stage: Stage, num_heads: int) -> Tensor:
-        """Each thread takes one head of one sequence at a time, whose scores fit into the processor's cache."""
-        h = b_q.shape[1]
-        out = qkv.new_empty(len(qkv), h)
-        out[len(qkv) - stage.filling :] = 0
-        self._attend(
-            *(qkv.data_ptr(), h, num_heads, b_q.data_ptr(), b_q.stride(0), stage.row_of_token.data_ptr()),
-            *(stage.edges.data_ptr(), len(stage.lengths), out.data_ptr(), torch.get_num_threads()),
-        )
-        return out
+        """Without padding; the backward pass computes the probabilities anew."""
+        return _attend(qkv.contiguous(), b_q, self._functions, stage, num_heads, self._dropout)
 
     def add_norm(self, y: Tensor, x: Tensor, b: Tensor, stage: Stage, gain: Gain, eps: float) -> Tensor:
-        """Writes into `y`."""
-        own = gain.of_token is not None
-        table = gain.table if own else gain.shared
-        of_token = gain.of_token.data_ptr() if gain.of_token is not None else None
-        self._add_norm(
-            *(y.data_ptr(), x.data_ptr(), *y.shape, b.data_ptr(), b.stride(0), stage.row_of_token.data_ptr()),
-            *(table.data_ptr(), table.stride(0), of_token, eps, torch.get_num_threads()),
-        )
-        return y
+        """Leaves the normalized numbers, without the gain, in `y`."""
+        table = gain.shared if gain.of_token is None else gain.table
+        return _add_norm(y.contiguous(), x.contiguous(), b, table, self._functions, stage, gain.of_token, eps)
 
     def add_activate(self, z: Tensor, b: Tensor, stage: Stage) -> Tensor:
-        """GELU, written into `z`."""
-        self._add_activate(
-            *(z.data_ptr(), *z.shape, b.data_ptr(), b.stride(0), stage.row_of_token.data_ptr()),
-            torch.get_num_threads(),
-        )
-        return z
+        """GELU."""
+        return _add_activate(z.contiguous(), b, self._functions, stage)
 
     def drop(self, x: Tensor, stage: Stage) -> Tensor:
-        """`x`: answers are computed without dropout."""
-        return x
+        """Written into `x`."""
+        if not self._dropout.hidden:
+            return x
+        return _drop(x.contiguous(), self._functions, self._dropout.of_tokens(stage, x.shape[1]), self._dropout.hidden)
 
-    def project_activate(self, linear: Linear, x: Tensor, b: Tensor, stage: Stage) -> Tensor:
-        """One after the other."""
-        return self.add_activate(linear(x), b, stage)
 
-    def join(self, branches: Sequence[Branches], stage: Stage) -> Mapping[LayerSite, Sequence[Joined]]:
-        """The spans of each site with their branches."""
-        return join(branches.__getitem__, stage.spans)
+class _Drop(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, functions: Functions, drawn: Tensor, drop: float) -> Tensor:
+        ctx.functions, ctx.drawn, ctx.drop = functions, drawn, drop
+        ctx.mark_dirty(x)
+        return _dropped(x, x, functions, drawn, drop)
 
-    def add_branches(self, y: Tensor, x: Tensor, joined: Sequence[Joined]) -> Tensor:
-        """Writes into `y`: one call for all sparse branches, one for all others."""
-        low_rank, sparse = array("q"), array("q")
-        for start, stop, branches in joined:
-            for branch in branches:
-                (sparse if isinstance(branch, Sparse) else low_rank).extend((start, stop, *branch.native))
-        of_kinds = (self._add_low_rank, low_rank, _OF_LOW_RANK), (self._add_sparse, sparse, _OF_SPARSE)
-        for function, of_kind, size in of_kinds:
-            if of_kind:
-                address, numbers = of_kind.buffer_info()
-                function(
-                    *(address, numbers // size, y.data_ptr(), y.shape[1], x.data_ptr(), x.shape[1]),
-                    torch.get_num_threads(),
-                )
-        return y
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        grad = grads[0].contiguous()
+        return _dropped(grad, torch.empty_like(grad), ctx.functions, ctx.drawn, ctx.drop), None, None, None
+
+
+def _dropped(x: Tensor, out: Tensor, functions: Functions, drawn: Tensor, drop: float) -> Tensor:
+    keep = _Keep(*keep_of(drop))
+    functions["drop"](x.data_ptr(), x.numel(), drawn.data_ptr(), keep, out.data_ptr(), torch.get_num_threads())
+    return out
+
+
+class _AddNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        y: Tensor,
+        x: Tensor,
+        b: Tensor,
+        gain: Tensor,
+        functions: Functions,
+        stage: Stage,
+        gain_of_token: Tensor | None,
+        eps: float,
+    ) -> Tensor:
+        out, scales = torch.empty_like(y), torch.empty(len(y), dtype=torch.float32)
+        ctx.functions, ctx.stage, ctx.gain_of_token = functions, stage, gain_of_token
+        functions["norm"](
+            *(y.data_ptr(), x.data_ptr(), *y.shape, *_bias(b, stage), *_gain(gain, gain_of_token), eps),
+            *(out.data_ptr(), scales.data_ptr(), torch.get_num_threads()),
+        )
+        ctx.save_for_backward(y, scales, b, gain)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        normed, scales, b, gain = ctx.saved_tensors
+        grad, of_token = grads[0].contiguous(), ctx.gain_of_token
+        of_y, of_x, of_b, of_gain = ctx.needs_input_grad[:4]
+        grad_in, grad_b, grad_gain = torch.empty_like(grad), _sums(b, of_b), _sums(gain, of_gain)
+        ctx.functions["norm_back"](
+            *(grad.data_ptr(), normed.data_ptr(), scales.data_ptr(), *grad.shape, ctx.stage.row_of_token.data_ptr()),
+            *(*_gain(gain, of_token), grad_in.data_ptr(), _address(grad_b), _address(grad_gain)),
+            torch.get_num_threads(),
+        )
+        of_inputs = (grad_in if of_y else None, grad_in if of_x else None, _like(grad_b, b), _like(grad_gain, gain))
+        return *of_inputs, None, None, None, None
+
+
+class _AddActivate(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, b: Tensor, functions: Functions, stage: Stage) -> Tensor:
+        out = torch.empty_like(z)
+        ctx.functions, ctx.stage = functions, stage
+        functions["activate"](
+            *(z.data_ptr(), *z.shape, *_bias(b, stage), out.data_ptr(), torch.get_num_threads()),
+        )
+        ctx.save_for_backward(z, b)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        z, b = ctx.saved_tensors
+        grad = grads[0].contiguous()
+        grad_z, grad_b = torch.empty_like(grad), _sums(b, ctx.needs_input_grad[1])
+        ctx.functions["activate_back"](
+            *(grad.data_ptr(), z.data_ptr(), *z.shape, *_bias(b, ctx.stage), grad_z.data_ptr(), _address(grad_b)),
+            torch.get_num_threads(),
+        )
+        return grad_z, _like(grad_b, b), None, None
+
+
+class _Attend(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, qkv: Tensor, b_q: Tensor, functions: Functions, stage: Stage, num_heads: int, dropout: Dropout
+    ) -> Tensor:
+        ctx.functions, ctx.stage, ctx.num_heads, ctx.drop = functions, stage, num_heads, dropout.attention
+        ctx.drawn, ctx.places = _drawn(stage, num_heads, dropout) if dropout.attention else ([], None)
+        ctx.save_for_backward(qkv, b_q)
+        out = qkv.new_empty(len(qkv), b_q.shape[1])
+        out[len(qkv) - stage.filling :] = 0
+        functions["attend"](ctypes.byref(_attention(ctx, qkv, b_q)), out.data_ptr())
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        qkv, b_q = ctx.saved_tensors
+        grad, grad_qkv, grad_b = grads[0].contiguous(), torch.empty_like(qkv), _sums(b_q, ctx.needs_input_grad[1])
+        grad_qkv[len(qkv) - ctx.stage.filling :] = 0
+        ctx.functions["attend_back"](
+            *(ctypes.byref(_attention(ctx, qkv, b_q)), grad.data_ptr(), grad_qkv.data_ptr(), _address(grad_b)),
+        )
+        return grad_qkv, _like(grad_b, b_q), None, None, None, None
+
+
+def _attention(ctx: Any, qkv: Tensor, b_q: Tensor) -> _Attention:
+    stage, places = ctx.stage, ctx.places
+    return _Attention(
+        *(qkv.data_ptr(), b_q.shape[1], ctx.num_heads, *_bias(b_q, stage), stage.edges.data_ptr(), len(stage.lengths)),
+        *(None if places is None else places.ctypes.data, _Keep(*keep_of(ctx.drop)), torch.get_num_threads()),
+    )
+
+
+def _drawn(stage: Stage, num_heads: int, dropout: Dropout) -> tuple[list[Tensor], Array]:
+    """Random numbers, and for each sequence of the stage the address of its own and the length they are drawn for."""
+    kept, places = [], []
+    for bucket in stage.buckets:
+        for _, drawn in dropout.of_attention(bucket, num_heads):
+            kept.append(drawn)
+            each = drawn[0].nbytes
+            places += [(drawn.data_ptr() + i * each, drawn.shape[2]) for i in range(len(drawn))]
+    return kept, np.array(places, dtype=np.int64)
+
+
+def _bias(b: Tensor, stage: Stage) -> tuple[int, ...]:
+    return b.data_ptr(), b.stride(0), stage.row_of_token.data_ptr()
+
+
+def _gain(gain: Tensor, of_token: Tensor | None) -> tuple[int, int, int | None]:
+    return gain.data_ptr(), gain.stride(0), None if of_token is None else of_token.data_ptr()
+
+
+def _sums(like: Tensor, needed: bool) -> Tensor | None:
+    """Zeros to which C++ adds a gradient in float32, if that is needed."""
+    return torch.zeros(like.shape, dtype=torch.float32) if needed else None
+
+
+def _like(sums: Tensor | None, like: Tensor) -> Tensor | None:
+    return None if sums is None else sums.to(like.dtype)
+
+
+def _address(one: Tensor | None) -> int | None:
+    return None if one is None else one.data_ptr()
+
+
+_drop: Callable[..., Tensor] = _Drop.apply
+_add_norm: Callable[..., Tensor] = _AddNorm.apply
+_add_activate: Callable[..., Tensor] = _AddActivate.apply
+_attend: Callable[..., Tensor] = _Attend.apply
 
 
 @cache
-def load_native(device: str, dtype: torch.dtype) -> NativeKernels | None:
-    """The kernels for a dtype; None, with a warning in the log, where they cannot be built or are wrong."""
-    if device != "cpu" or dtype not in _SUFFIX:
+def load_native(device: str, dtype: torch.dtype) -> Callable[[Dropout], NativeKernels] | None:
+    """Makes kernels for a dtype; None, with a warning in the log, where they cannot be built or are wrong."""
+    if device != "cpu" or dtype not in _SUFFIX or (library := find_library()) is None:
         return None
-    library = find_library()
-    if library is None:
-        return None
-    kernels = NativeKernels(library, dtype)
-    if not matches_plain(kernels, torch.device(device), dtype):
+    functions = functions_of(library, _SIGNATURES, f"training_{{}}_{_SUFFIX[dtype]}")
+    make = partial(NativeKernels, functions, library.level)
+    if not learns_as_plain(make, dtype):
         logger.warning("the fast CPU kernels give wrong numbers on this machine, so plain PyTorch is used")
         return None
-    return kernels
+    return make

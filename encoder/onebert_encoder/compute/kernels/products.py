@@ -10,12 +10,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from onebert_encoder.compute.kernels.forward import Weight
-from onebert_encoder.compute.kernels.library import check_status, find_library
+from onebert_encoder.compute.kernels.library import find_library, functions_of
 
 logger = logging.getLogger("onebert.kernels")
 
 # Outputs of one panel, and the bytes of the inputs that one instruction multiplies (tiles.h).
-PANEL, _GROUP_BYTES = 32, 4
+PANEL, GROUP_BYTES = 32, 4
 # Behind the end of a packed weight so many bytes are fetched in advance, but not used.
 FETCHED_AHEAD = 16384
 
@@ -61,9 +61,7 @@ class NativeProducts:
 
     def __init__(self, library: ctypes.CDLL, precision: torch.dtype) -> None:
         self._precision = precision
-        functions = {name: getattr(library, f"{name}_{_NAMES[precision]}") for name in _SIGNATURES}
-        for name, function in functions.items():
-            function.argtypes, function.restype, function.errcheck = _SIGNATURES[name], ctypes.c_int, check_status
+        functions = functions_of(library, _SIGNATURES, f"{{}}_{_NAMES[precision]}")
         self._pack, self._product, self.forward = functions.values()
 
     def pack(self, weight: Tensor) -> Packed:
@@ -91,7 +89,7 @@ class NativeProducts:
 
     def _packed(self, weight: Tensor, scale: Tensor | None, sums: Tensor | None) -> Packed:
         # One instruction multiplies a group of inputs.
-        weight = F.pad(weight.detach(), (0, -weight.shape[1] % (_GROUP_BYTES // weight.itemsize))).contiguous()
+        weight = F.pad(weight.detach(), (0, -weight.shape[1] % (GROUP_BYTES // weight.itemsize))).contiguous()
         out, into = weight.shape
         panels = -(-out // PANEL)
         numbers = torch.zeros(panels * PANEL * into + FETCHED_AHEAD // weight.itemsize, dtype=weight.dtype)

@@ -6,9 +6,8 @@ from typing import Annotated
 from annotated_types import Ge, Le
 from typing_extensions import Doc
 
-from onebert_store.command.options import ENCODING, TEXT, TEXT_PAIR
+from onebert_store.command.options import ENCODING, TEXT, TEXT_PAIR, Panel
 from onebert_store.tables.columns import Columns
-from onebert_training.options import Panel
 
 CHECKPOINT = Panel("Fine-tuned checkpoint")
 
