@@ -7,7 +7,7 @@ what this one is tested against.
 
 import ctypes
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -57,7 +57,9 @@ class Forward:
             ctypes.addressof(self._layers),
         )
 
-    def classify(self, rows: Rows, batch: Batch, heads: Sequence[Head]) -> tuple[Tensor, dict[int, Tensor]]:
+    def classify(
+        self, rows: Rows, batch: Batch, heads: Sequence[Head], between: Callable[[], None] | None = None
+    ) -> tuple[Tensor, dict[int, Tensor]]:
         """What `encode` gives, and by input the logits of each head that lies as C++ reads it; see `compute_logits`."""
         native = {i: head.native for i, head in enumerate(heads) if head.native is not None}
         inputs = list(native)
@@ -72,7 +74,7 @@ class Forward:
         logits = torch.empty(sum(sizes))
         classifiers[:, -1] = logits.data_ptr() + (np.cumsum(sizes) - sizes) * logits.itemsize
         classifiers = classifiers[np.argsort(classifiers[:, 0], kind="stable")]
-        x = self._run_stages(rows, batch, None, classifiers)
+        x = self._run_stages(rows, batch, None, classifiers, between)
         found = (own.view(shape) for own, shape in zip(torch.split_with_sizes(logits, sizes), shapes, strict=True))
         return x, dict(zip(inputs, found, strict=True))
 
@@ -80,7 +82,14 @@ class Forward:
         """[tokens, h] float32 of the last stage; see `encode` of encode.py."""
         return self._run_stages(rows, batch, activations, _NO_CLASSIFIERS)
 
-    def _run_stages(self, rows: Rows, batch: Batch, x: Tensor | None, classifiers: Array) -> Tensor:
+    def _run_stages(
+        self,
+        rows: Rows,
+        batch: Batch,
+        x: Tensor | None,
+        classifiers: Array,
+        between: Callable[[], None] | None = None,
+    ) -> Tensor:
         enters = batch if x is None else None
         x = torch.empty(len(batch.word), self._width) if x is None else x
         for stage in batch.stages:
@@ -88,11 +97,19 @@ class Forward:
                 # numpy gathers by one thread: PyTorch's own team would spin on the cores that C++ takes next.
                 x = torch.from_numpy(np.take(x.float().numpy(), stage.source.numpy(), axis=0))
             last = stage is batch.stages[-1]
-            self._run_stage(rows, stage, x, enters, classifiers if last else _NO_CLASSIFIERS)
+            self._run_stage(rows, stage, x, enters, classifiers if last else _NO_CLASSIFIERS, between)
             enters = None
         return x
 
-    def _run_stage(self, rows: Rows, stage: Stage, x: Tensor, enters: Batch | None, classifiers: Array) -> None:
+    def _run_stage(
+        self,
+        rows: Rows,
+        stage: Stage,
+        x: Tensor,
+        enters: Batch | None,
+        classifiers: Array,
+        between: Callable[[], None] | None,
+    ) -> None:
         gains = _of_token(rows.gain_of_row, stage)
         scales = [(one.table, _of_token(one.of_row, stage)) for one in rows.scales.values()]
         sites, _kept = _sites(rows, stage, self._depth)
@@ -111,6 +128,13 @@ class Forward:
             *(None if sites is None else sites.ctypes.data, classifiers.ctypes.data),
             *(len(classifiers), threads, group),
         )
+        # What lies between layers is x alone, in float32: a pass that is left there and taken up has the same bits.
+        for layer in stage.layers[:-1] if between else ():
+            job.first_layer, job.last_layer, job.classifier_count = layer, layer + 1, 0
+            self._run(ctypes.byref(self._model), ctypes.byref(job))
+            between()
+            job.first_layer, job.last_layer, job.classifier_count = layer + 1, stage.layers.stop, len(classifiers)
+            job.word = job.position = None
         self._run(ctypes.byref(self._model), ctypes.byref(job))
 
 
