@@ -129,7 +129,7 @@ class Forward:
             *(len(classifiers), threads, group),
         )
         # What lies between layers is x alone, in float32: a pass that is left there and taken up has the same bits.
-        for layer in stage.layers[:-1] if between else ():
+        for layer in stage.layers[:-1] if between is not None else ():
             job.first_layer, job.last_layer, job.classifier_count = layer, layer + 1, 0
             self._run(ctypes.byref(self._model), ctypes.byref(job))
             between()

@@ -18,7 +18,7 @@ from onebert_server.http.lean.formats import Formats
 from onebert_server.http.problems import problem_response
 from onebert_server.http.refusals import REFUSAL
 from onebert_server.permits import Permits
-from onebert_store.errors import OneBertError, QueueFull, ShuttingDown
+from onebert_store.errors import OneBertError, QueueFull, ShuttingDown, Unhealthy
 
 logger = logging.getLogger("onebert.forwarding")
 
@@ -107,9 +107,9 @@ class Forwarding:
             return
         try:
             await self._forward(scope, receive, send, patience)
-        except _NoAnswer:
-            silent = ShuttingDown("the process with the engine does not answer")
-            await self._refuse(silent)(scope, receive, send)
+        except _NoAnswer as none:
+            error = Unhealthy if none.hangs else ShuttingDown
+            await self._refuse(error("the process with the engine does not answer"))(scope, receive, send)
         finally:
             room.give_back(whose.name, 1)
 
@@ -124,7 +124,7 @@ class Forwarding:
             reader, writer = await asyncio.open_unix_connection(self._path)
         except OSError as error:
             logger.error("the process with the engine cannot be reached: %s", error.strerror)
-            raise _NoAnswer from None
+            raise _NoAnswer(hangs=False) from None
         client = _Client(receive, writer)
         try:
             writer.write(framed({name: scope[name] for name in SCOPE}))
@@ -135,7 +135,9 @@ class Forwarding:
                     return
                 if message is None:
                     # Once the answer has begun, the server can only cut the connection.
-                    raise ConnectionError("the engine's process gave up a request") if begun else _NoAnswer
+                    if begun:
+                        raise ConnectionError("the engine's process gave up a request")
+                    raise _NoAnswer(hangs=not (reader.at_eof() or reader.exception()))
                 if message["type"] == _WANTED:
                     client.pull()
                     continue
@@ -195,7 +197,11 @@ async def _message(reader: asyncio.StreamReader, client: _Client, patience: floa
 
 
 class _NoAnswer(Exception):
-    """The engine's process has not begun to answer, and will not."""
+    """The engine's process has not begun to answer, and will not: it is gone, or it hangs."""
+
+    def __init__(self, hangs: bool) -> None:
+        super().__init__()
+        self.hangs = hangs
 
 
 def refusing(error: OneBertError) -> ASGIApp:

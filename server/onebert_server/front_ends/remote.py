@@ -54,6 +54,7 @@ class RemoteBackend:
     async def _ask(
         self, context: Context, wanted: Wanted, inputs: Sequence[Pieces], each: bool
     ) -> list[Result | Missed]:
+        self.check(context)
         number = next(self._numbers)
         future: asyncio.Future[list[Result | Missed]] = asyncio.get_running_loop().create_future()
         self._waiting[number] = future, context.observed
