@@ -31,6 +31,8 @@ _GROUP = 384
 
 # Numbers of 64 bits in the structures of forward.h: a site, a classifier.
 _OF_SITE, _OF_CLASSIFIER = 4, 8
+# What is called between layers.
+Between = Callable[[], None] | None
 _NO_CLASSIFIERS: Array = np.empty((0, _OF_CLASSIFIER), dtype=np.int64)
 
 
@@ -58,7 +60,7 @@ class Forward:
         )
 
     def classify(
-        self, rows: Rows, batch: Batch, heads: Sequence[Head], between: Callable[[], None] | None = None
+        self, rows: Rows, batch: Batch, heads: Sequence[Head], between: Between = None
     ) -> tuple[Tensor, dict[int, Tensor]]:
         """What `encode` gives, and by input the logits of each head that lies as C++ reads it; see `compute_logits`."""
         native = {i: head.native for i, head in enumerate(heads) if head.native is not None}
@@ -83,12 +85,7 @@ class Forward:
         return self._run_stages(rows, batch, activations, _NO_CLASSIFIERS)
 
     def _run_stages(
-        self,
-        rows: Rows,
-        batch: Batch,
-        x: Tensor | None,
-        classifiers: Array,
-        between: Callable[[], None] | None = None,
+        self, rows: Rows, batch: Batch, x: Tensor | None, classifiers: Array, between: Between = None
     ) -> Tensor:
         enters = batch if x is None else None
         x = torch.empty(len(batch.word), self._width) if x is None else x
@@ -102,13 +99,7 @@ class Forward:
         return x
 
     def _run_stage(
-        self,
-        rows: Rows,
-        stage: Stage,
-        x: Tensor,
-        enters: Batch | None,
-        classifiers: Array,
-        between: Callable[[], None] | None,
+        self, rows: Rows, stage: Stage, x: Tensor, enters: Batch | None, classifiers: Array, between: Between
     ) -> None:
         gains = _of_token(rows.gain_of_row, stage)
         scales = [(one.table, _of_token(one.of_row, stage)) for one in rows.scales.values()]
@@ -129,12 +120,13 @@ class Forward:
             *(len(classifiers), threads, group),
         )
         # What lies between layers is x alone, in float32: a pass that is left there and taken up has the same bits.
-        for layer in stage.layers[:-1] if between is not None else ():
-            job.first_layer, job.last_layer, job.classifier_count = layer, layer + 1, 0
-            self._run(ctypes.byref(self._model), ctypes.byref(job))
-            between()
-            job.first_layer, job.last_layer, job.classifier_count = layer + 1, stage.layers.stop, len(classifiers)
-            job.word = job.position = None
+        if between is not None:
+            for layer in stage.layers[:-1]:
+                job.first_layer, job.last_layer, job.classifier_count = layer, layer + 1, 0
+                self._run(ctypes.byref(self._model), ctypes.byref(job))
+                between()
+                job.first_layer, job.last_layer, job.classifier_count = layer + 1, stage.layers.stop, len(classifiers)
+                job.word = job.position = None
         self._run(ctypes.byref(self._model), ctypes.byref(job))
 
 

@@ -211,7 +211,8 @@ class Answerer:
         predictions = [prediction_of(reading, facts) for reading in readings]
         windows = any(reading.windows is not None for reading in readings)
         inputs = await self._tokenizing.split(context.principal.name, texts, whole=windows)
-        work = partial(leave_out, texts, inputs, readings, facts, wanted.asked, self._tokenizer)
+        asked = [Question(*one, facts, wanted.asked) for one in zip(texts, inputs, strict=True)]
+        work = partial(leave_out, asked, readings, self._tokenizer)
         questions = await self._here_or_beside(_PIECE_IN_NUMBERS * sum(sum(one.lengths) for one in inputs), work)
         left = await self._without(context, facts, wanted.asked, predictions, questions)
         explained = [

@@ -5,13 +5,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from onebert_encoder.answering.asked import Asked
 from onebert_encoder.answering.results import Prediction
 from onebert_encoder.answering.windows import whole_window, window_of
 from onebert_encoder.explaining.words import Stretch, can_go, joined, without, words_of
 from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_encoder.text.tokens import Pieces, Text
-from onebert_server.answering.plan import Reading
+from onebert_server.answering.plan import Question, Reading
 from onebert_server.limits import (
     MAX_EXPLAINED_CHARACTERS,
     MAX_EXPLAINED_TOKENS,
@@ -30,28 +29,19 @@ class LeftOut(NamedTuple):
     texts: list[Text]
 
 
-def leave_out(
-    texts: Sequence[Text],
-    inputs: Sequence[Pieces],
-    readings: Sequence[Reading],
-    facts: Facts,
-    asked: Asked,
-    tokenizer: Tokenizer,
-) -> list[LeftOut]:
+def leave_out(questions: Sequence[Question], readings: Sequence[Reading], tokenizer: Tokenizer) -> list[LeftOut]:
     """What has to be asked to explain answers; of a text that was cut only words that were read are left out.
 
     Args:
-        texts: the inputs.
-        inputs: the same, split.
+        questions: of one version, asked alike.
         readings: their answers.
-        facts: of the version that answered.
-        asked: of it.
         tokenizer: the base's.
 
     Raises:
         TooLarge: the texts are too long together.
     """
-    words = [_words(*one, facts, tokenizer) for one in zip(inputs, readings, strict=True)]
+    texts, facts, asked = [one.text for one in questions], questions[0].facts, questions[0].asked
+    words = [_words(one.pieces, reading, facts, tokenizer) for one, reading in zip(questions, readings, strict=True)]
     window = (window_of(facts, facts.max_length, asked) or whole_window(facts, facts.max_length)).tokens
     tokens = [one.tokens if one.windows is None else one.windows * window for one in readings]
     times = _times(texts, tokens, [len(one) for one in words])
