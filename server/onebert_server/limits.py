@@ -27,11 +27,11 @@ MAX_CHARACTERS = MAX_ITEMS * 2 * MAX_TEXT
 MAX_EXPLAINED = 16
 # Stretches of one input that are left out of it, one at a time, to explain an answer; each costs what the input costs.
 MAX_LEFT_OUT = 64
-# Of long inputs fewer, but at least so many: fewer still would say little.
-MIN_LEFT_OUT = 8
-# Characters of one request's inputs without these stretches, together: as much as the largest body holds. Of inputs
-# that are longer, or are read in more than MAX_SEQUENCES windows together, fewer stretches are left out.
-MAX_EXPLAINED_CHARACTERS = 2**20
+# Fewer of an input whose computed tokens, that often, would be more than these, but at least eight: fewer say little.
+MAX_LEFT_OUT_TOKENS, MIN_LEFT_OUT = 2048, 8
+# Tokens and characters of one request's inputs without these stretches, together: as many tokens as the largest plain
+# request has, and as many characters as the largest body. Of inputs that are longer together, fewer are left out.
+MAX_EXPLAINED_TOKENS, MAX_EXPLAINED_CHARACTERS = 2**15, 2**20
 
 # Seconds that a request may be given.
 MAX_REQUEST_TIMEOUT = 600

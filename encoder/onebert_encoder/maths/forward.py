@@ -7,7 +7,7 @@ what this one is tested against.
 
 import ctypes
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -34,6 +34,8 @@ _GROUP = 384
 
 # Numbers of 64 bits in the structures of forward.h: a site, a classifier.
 _OF_SITE, _OF_CLASSIFIER = 4, 8
+# What is called between layers.
+Between = Callable[[], None] | None
 _NO_CLASSIFIERS: Array = np.empty((0, _OF_CLASSIFIER), dtype=np.int64)
 
 
@@ -60,7 +62,9 @@ class Forward:
             ctypes.addressof(self._layers),
         )
 
-    def classify(self, rows: Rows, batch: Batch, heads: Sequence[Head]) -> tuple[Tensor, dict[int, Tensor]]:
+    def classify(
+        self, rows: Rows, batch: Batch, heads: Sequence[Head], between: Between = None
+    ) -> tuple[Tensor, dict[int, Tensor]]:
         """What `encode` gives, and by input the logits of each head that lies as C++ reads it; see `compute_logits`."""
         native = {i: head.native for i, head in enumerate(heads) if head.native is not None}
         inputs = list(native)
@@ -75,7 +79,7 @@ class Forward:
         logits = torch.empty(sum(sizes))
         classifiers[:, -1] = logits.data_ptr() + (np.cumsum(sizes) - sizes) * logits.itemsize
         classifiers = classifiers[np.argsort(classifiers[:, 0], kind="stable")]
-        x = self._run_stages(rows, batch, None, classifiers)
+        x = self._run_stages(rows, batch, None, classifiers, between)
         found = (own.view(shape) for own, shape in zip(torch.split_with_sizes(logits, sizes), shapes, strict=True))
         return x, dict(zip(inputs, found, strict=True))
 
@@ -83,7 +87,9 @@ class Forward:
         """[tokens, h] float32 of the last stage; see `encode` of encode.py."""
         return self._run_stages(rows, batch, activations, _NO_CLASSIFIERS)
 
-    def _run_stages(self, rows: Rows, batch: Batch, x: Tensor | None, classifiers: Array) -> Tensor:
+    def _run_stages(
+        self, rows: Rows, batch: Batch, x: Tensor | None, classifiers: Array, between: Between = None
+    ) -> Tensor:
         if x is None and self._embeddings.W_e is not None:
             x = self._projected(rows, batch, self._embeddings.W_e)
         enters = batch if x is None else None
@@ -93,7 +99,7 @@ class Forward:
                 # numpy gathers by one thread: PyTorch's own team would spin on the cores that C++ takes next.
                 x = torch.from_numpy(np.take(x.float().numpy(), stage.source.numpy(), axis=0))
             last = stage is batch.stages[-1]
-            self._run_stage(rows, stage, x, enters, classifiers if last else _NO_CLASSIFIERS)
+            self._run_stage(rows, stage, x, enters, classifiers if last else _NO_CLASSIFIERS, between)
             enters = None
         return x
 
@@ -105,7 +111,9 @@ class Forward:
         gain = Gain(weights.g_LN0.float(), rows.g_LN0.float(), of_token)
         return project(normalize(x, gain, self._model.eps).to(weights.word.dtype)).float()
 
-    def _run_stage(self, rows: Rows, stage: Stage, x: Tensor, enters: Batch | None, classifiers: Array) -> None:
+    def _run_stage(
+        self, rows: Rows, stage: Stage, x: Tensor, enters: Batch | None, classifiers: Array, between: Between
+    ) -> None:
         gains = stage.of_token(rows.gain_of_row)
         scales = [(one.table, stage.of_token(one.of_row)) for one in rows.scales.values()]
         sites, _kept = _sites(rows, stage, self._depth)
@@ -124,6 +132,14 @@ class Forward:
             *(None if sites is None else sites.ctypes.data, classifiers.ctypes.data),
             *(len(classifiers), threads, group),
         )
+        # What lies between layers is x alone, in float32: a pass that is left there and taken up has the same bits.
+        if between is not None:
+            for layer in stage.layers[:-1]:
+                job.first_layer, job.last_layer, job.classifier_count = layer, layer + 1, 0
+                self._run(ctypes.byref(self._model), ctypes.byref(job))
+                between()
+                job.first_layer, job.last_layer, job.classifier_count = layer + 1, stage.layers.stop, len(classifiers)
+                job.word = job.position = None
         self._run(ctypes.byref(self._model), ctypes.byref(job))
 
 

@@ -1,6 +1,6 @@
 """From rows and tokens to logits; golden logits, which show that a file is folded and computed as its trainer did."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -35,10 +35,12 @@ def compute_logits(
     dropout: Dropout = NO_DROPOUT,
     activations: Tensor | None = None,
     graphs: Graphs | None = None,
+    between: Callable[[], None] | None = None,
 ) -> list[Tensor]:
     """Logits of every input: gather, encode, classify.
 
     The arguments are those of `encode`. With `graphs` the encoder runs on recordings, without dropout or activations.
+    A pass in one call is one for each layer with `between`, which is called between layers and may run another pass.
 
     Returns:
         One float32 tensor per input, in the caller's order: [labels], or [length, labels] for a per-token task.
@@ -49,7 +51,7 @@ def compute_logits(
     heads = [_head(rows, row) for row in batch.rows]
     forward = None if graphs or activations is not None else choose_forward(base, dropout)
     if forward is not None:
-        x, logits = forward.classify(rows, batch, heads)
+        x, logits = forward.classify(rows, batch, heads, between)
         rest = [i for i in batch.inputs if i not in logits]
         if rest:
             logits |= zip(rest, classify(heads, batch, x, inputs=rest), strict=True)

@@ -122,7 +122,6 @@ class Answerer:
             QueueFull: as many texts wait to be tokenized as may.
             OneBertError: see Backend.
         """
-        self.check(context)
         began = time.monotonic()
         whole = wanted.asked.whole or wanted.asked.window is not None
         inputs = await self._tokenizing.split(context.principal.name, texts, whole=whole)
@@ -165,7 +164,6 @@ class Answerer:
         Raises:
             OneBertError: see Backend.
         """
-        self.check(context)
         began, observed = time.monotonic(), context.observed
         inputs = await self._tokenizing.split(context.principal.name, texts, whole=True)
         observed.phase(TOKENIZE, began, time.monotonic())
@@ -213,7 +211,8 @@ class Answerer:
         predictions = [prediction_of(reading, facts) for reading in readings]
         windows = any(reading.windows is not None for reading in readings)
         inputs = await self._tokenizing.split(context.principal.name, texts, whole=windows)
-        work = partial(leave_out, texts, inputs, readings, facts, self._tokenizer)
+        asked = [Question(*one, facts, wanted.asked) for one in zip(texts, inputs, strict=True)]
+        work = partial(leave_out, asked, readings, self._tokenizer)
         questions = await self._here_or_beside(_PIECE_IN_NUMBERS * sum(sum(one.lengths) for one in inputs), work)
         left = await self._without(context, facts, wanted.asked, predictions, questions)
         explained = [

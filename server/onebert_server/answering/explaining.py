@@ -6,11 +6,18 @@ from typing import NamedTuple
 import numpy as np
 
 from onebert_encoder.answering.results import Prediction
+from onebert_encoder.answering.windows import whole_window, window_of
 from onebert_encoder.explaining.words import Stretch, can_go, joined, without, words_of
 from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_encoder.text.tokens import Pieces, Text
-from onebert_server.answering.plan import Reading
-from onebert_server.limits import MAX_EXPLAINED_CHARACTERS, MAX_LEFT_OUT, MAX_SEQUENCES, MIN_LEFT_OUT
+from onebert_server.answering.plan import Question, Reading
+from onebert_server.limits import (
+    MAX_EXPLAINED_CHARACTERS,
+    MAX_EXPLAINED_TOKENS,
+    MAX_LEFT_OUT,
+    MAX_LEFT_OUT_TOKENS,
+    MIN_LEFT_OUT,
+)
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import InvalidInput, TooLarge
 
@@ -22,25 +29,25 @@ class LeftOut(NamedTuple):
     texts: list[Text]
 
 
-def leave_out(
-    texts: Sequence[Text], inputs: Sequence[Pieces], readings: Sequence[Reading], facts: Facts, tokenizer: Tokenizer
-) -> list[LeftOut]:
+def leave_out(questions: Sequence[Question], readings: Sequence[Reading], tokenizer: Tokenizer) -> list[LeftOut]:
     """What has to be asked to explain answers; of a text that was cut only words that were read are left out.
 
     Args:
-        texts: the inputs.
-        inputs: the same, split.
+        questions: of one version, asked alike.
         readings: their answers.
-        facts: of the version that answered.
         tokenizer: the base's.
 
     Raises:
-        TooLarge: the texts are too long together, or are read in too many windows.
+        TooLarge: the texts are too long together.
     """
-    words = [_words(*one, facts, tokenizer) for one in zip(inputs, readings, strict=True)]
-    most = _most(texts, readings, [len(one) for one in words])
+    texts, facts, asked = [one.text for one in questions], questions[0].facts, questions[0].asked
+    words = [_words(one.pieces, reading, facts, tokenizer) for one, reading in zip(questions, readings, strict=True)]
+    window = (window_of(facts, facts.max_length, asked) or whole_window(facts, facts.max_length)).tokens
+    tokens = [one.tokens if one.windows is None else one.windows * window for one in readings]
+    times = _times(texts, tokens, [len(one) for one in words])
     stretches = [
-        [one for one in joined(own, most) if can_go(text, one)] for text, own in zip(texts, words, strict=True)
+        [one for one in joined(own, most) if can_go(text, one)]
+        for text, own, most in zip(texts, words, times, strict=True)
     ]
     return [LeftOut(own, [without(text, one) for one in own]) for text, own in zip(texts, stretches, strict=True)]
 
@@ -53,17 +60,17 @@ def _words(pieces: Pieces, reading: Reading, facts: Facts, tokenizer: Tokenizer)
     return [] if alignment is None else words_of(alignment)
 
 
-def _most(texts: Sequence[Text], readings: Sequence[Reading], words: Sequence[int]) -> int:
-    """The most stretches of an input that may be left out, for all that is asked to stay within bounds."""
+def _times(texts: Sequence[Text], tokens: Sequence[int], words: Sequence[int]) -> list[int]:
+    """The stretches of each input that are left out, for all that is asked to stay within bounds."""
     characters = [len(text if isinstance(text, str) else "".join(text)) for text in texts]
-    sequences = [reading.windows or 1 for reading in readings]
+    own = np.minimum(words, np.maximum(MAX_LEFT_OUT_TOKENS // np.array(tokens), MIN_LEFT_OUT))
     for most in range(MAX_LEFT_OUT, MIN_LEFT_OUT - 1, -1):
-        times = np.minimum(words, most)
-        if times @ characters <= MAX_EXPLAINED_CHARACTERS and times @ sequences <= MAX_SEQUENCES:
-            return most
+        times = np.minimum(own, most)
+        if times @ characters <= MAX_EXPLAINED_CHARACTERS and times @ tokens <= MAX_EXPLAINED_TOKENS:
+            return list(times.tolist())
     raise TooLarge(
-        f"the inputs, each {MIN_LEFT_OUT} times, are over {MAX_EXPLAINED_CHARACTERS} characters, or are read in over "
-        f"{MAX_SEQUENCES} sequences; ask to explain fewer, or shorter ones"
+        f"the inputs, each {MIN_LEFT_OUT} times, are over {MAX_EXPLAINED_CHARACTERS} characters or over "
+        f"{MAX_EXPLAINED_TOKENS} tokens; ask to explain fewer, or shorter ones"
     )
 
 

@@ -3,6 +3,7 @@
 import mmap
 import sys
 import threading
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -59,6 +60,7 @@ class Bank:
         self._heads: list[Head | None] = [None]
         self._row_bytes: list[int] = [sum(one.nbytes for one in first)]
         self._free: list[int] = []
+        self._released: deque[int] = deque()
         self.num_bytes = self._row_bytes[BASE_ROW]
         self.diverges_at: list[int] = [base.config.num_layers]
         self.rows = self._view()
@@ -69,36 +71,56 @@ class Bank:
         Raises:
             BankFull: with this row the bank would hold more than `max_bytes`, or the device has no memory left.
         """
-        with self._lock, torch.inference_mode(), full_device_is_typed():
-            branches = cast_branches(row, self._base.dtype)
-            size = self._size(row, branches)
-            if self.num_bytes + size > self.max_bytes:
-                raise BankFull(f"the rows of all versions in memory would be over {self.max_bytes} bytes")
-            slot = self._free.pop() if self._free else self._new_slot()
-            try:
-                self._shift.write(slot, row.shift)
-                self._branches[slot] = branches
-                # Cloned last, so that the head lies above the temporaries of `fold` in memory, and the allocator can
-                # return those as one block.
-                self._heads[slot] = row.head.copied() if row.head else None
-                self.diverges_at[slot] = diverges_at(row, self._bare, self._base)
-                self._gains.install(slot, row.g_LN0, row.gain)
-                for place, scale in row.scales.items():
-                    self._scales[place].install(slot, scale)
-            except BaseException:
-                self._forget(slot)
-                raise
-            self._row_bytes[slot] = size
-            self.num_bytes += size
-            self.rows = self._view()
-            return slot
+        try:
+            with self._lock, torch.inference_mode(), full_device_is_typed():
+                return self._install(row)
+        finally:
+            self._forget_released()
+
+    def _install(self, row: Row) -> int:
+        while self._released:
+            self._forget(self._released.popleft())
+        branches = cast_branches(row, self._base.dtype)
+        size = self._size(row, branches)
+        if self.num_bytes + size > self.max_bytes:
+            raise BankFull(f"the rows of all versions in memory would be over {self.max_bytes} bytes")
+        slot = self._free.pop() if self._free else self._new_slot()
+        try:
+            self._shift.write(slot, row.shift)
+            self._branches[slot] = branches
+            # Cloned last, so that the head lies above the temporaries of `fold` in memory, and the allocator can
+            # return those as one block.
+            self._heads[slot] = row.head.copied() if row.head else None
+            self.diverges_at[slot] = diverges_at(row, self._bare, self._base)
+            self._gains.install(slot, row.g_LN0, row.gain)
+            for place, scale in row.scales.items():
+                self._scales[place].install(slot, scale)
+        except BaseException:
+            self._forget(slot)
+            raise
+        self._row_bytes[slot] = size
+        self.num_bytes += size
+        self.rows = self._view()
+        return slot
 
     def release(self, slot: int) -> None:
-        """Gives a slot back; no request may name it any more."""
+        """Gives a slot back; no request may name it any more. Never waits: the engine's thread calls it.
+
+        While a row is installed the slot is free only when that is done.
+        """
         if slot == BASE_ROW:
             raise ValueError("the bare base is never released")
-        with self._lock:
-            self._forget(slot)
+        self._released.append(slot)
+        self._forget_released()
+
+    def _forget_released(self) -> None:
+        # Looked at again with the lock given back: somebody may have found it held meanwhile.
+        while self._released and self._lock.acquire(blocking=False):
+            try:
+                while self._released:
+                    self._forget(self._released.popleft())
+            finally:
+                self._lock.release()
 
     def size(self, row: Row) -> int:
         """Bytes that a row would take on the device."""

@@ -3,8 +3,9 @@
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -26,8 +27,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("onebert.engine")
 
-# Tokens that a batch may always have: where even these take longer than a batch should, smaller ones would cost more.
-_MIN_BATCH_TOKENS = 512
+# Seconds of a batch that makes way for short texts of others between its layers, for so large a part of its tokens each
+# time: one text of 512 tokens may be over a quarter of a second on a slow processor.
+_LONG_BATCH, _PART_BESIDE = 0.02, 2
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class EngineLimits:
         max_batch_tokens: tokens of one forward pass.
         queue: what may wait.
         max_batch_seconds: how long one forward pass should take at most; it then holds fewer tokens, but never so few
-            that it would waste the device. Whoever comes meanwhile waits for it.
+            that it would waste the device.
     """
 
     max_batch_tokens: int
@@ -131,10 +133,19 @@ class Engine:
             request.set_result([])
         return request
 
-    def launch(self, waiting: Sequence[Waiting]) -> Flight:
-        """The hot path: packs what waits and sets the device to it; nothing here waits for a GPU."""
-        started = time.monotonic()
-        return Flight(waiting, self._passes.launch([entry.item for entry in waiting]), started)
+    def launch(self, waiting: Sequence[Waiting], whole: bool = False) -> Flight:
+        """The hot path: packs what waits and sets the device to it; nothing here waits for a GPU.
+
+        A long batch that is not to be computed as a `whole` makes way for short texts of others, where the device is
+        the CPU; the time that this takes is not the batch's.
+        """
+        started, spent = time.monotonic(), [0.0]
+        tokens = sum(len(entry.item.tokens) for entry in waiting)
+        between: Callable[[], None] | None = None
+        if not (whole or self._overlaps) and self._speed.seconds(tokens) >= _LONG_BATCH:
+            between = partial(self._make_way, waiting, tokens // _PART_BESIDE, spent)
+        launched = self._passes.launch([entry.item for entry in waiting], between)
+        return Flight(waiting, launched, started + sum(spent))
 
     def land(self, flight: Flight) -> None:
         """Hands out the answers, once they are there."""
@@ -203,7 +214,7 @@ class Engine:
     def _max_tokens(self) -> int:
         """Tokens that a batch holds at most, those that several of its sequences share counted for each."""
         most = self._limits.max_batch_tokens
-        return max(self._speed.tokens_within(self._limits.max_batch_seconds, most), min(_MIN_BATCH_TOKENS, most))
+        return self._speed.tokens_within(self._limits.max_batch_seconds, most)
 
     def _run(self) -> None:
         if self._threads is not None:
@@ -236,23 +247,34 @@ class Engine:
             self._pass_started = self._pass_started or time.monotonic()
             return self.launch(waiting)
         except BaseException as error:
-            self._lose({entry.request for entry in waiting}, before, error)
+            self._lose({entry.request for entry in waiting}, error)
+            self._let_go(before)
             return None
+
+    def _make_way(self, running: Sequence[Waiting], max_tokens: int, spent: list[float]) -> None:
+        """Between two layers of a long batch: answers what is short and others', and notes how long that took."""
+        if waiting := self._scheduler.take_beside((entry.request for entry in running), max_tokens):
+            began, landed = time.monotonic(), self._landed
+            try:
+                self.land(self.launch(waiting, whole=True))
+            except BaseException as error:
+                self._lose({entry.request for entry in waiting}, error)
+            self._landed = landed
+            spent.append(time.monotonic() - began)
 
     def _land(self, flight: Flight, following: Flight | None) -> None:
         try:
             self.land(flight)
             self._failed = 0
-            self._let_go(following)
         except BaseException as error:
-            self._lose(flight.requests, following, error)
+            self._lose(flight.requests, error)
+        self._let_go(following)
 
-    def _lose(self, requests: set[Request], running: Flight | None, error: BaseException) -> None:
+    def _lose(self, requests: set[Request], error: BaseException) -> None:
         """One batch is lost, its callers are told, the engine lives on, unless it is to end."""
         logger.exception("a batch of %d requests failed", len(requests))
         self._failed += 1
         self._scheduler.lose(requests)
-        self._let_go(running)
         if not isinstance(error, Exception):
             raise error
 

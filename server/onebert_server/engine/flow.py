@@ -2,7 +2,7 @@
 
 import itertools
 from bisect import bisect_left, insort
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -41,17 +41,17 @@ class Progress:
     """How far a request is.
 
     Attributes:
-        number: by which the queue knows it.
         due: when its turn is due, on the clock of `now`.
         slack: seconds from when a turn of it begins to wait until that turn is due.
+        late: its place among the deadlines; None where it has no deadline.
         next: its next sequence.
         turn: tokens that are left of its turn.
         place: among requests of its principal that are due at the same time: in the order in which they came to wait.
     """
 
-    number: int
     due: float
     slack: float
+    late: int | None = None
     next: int = 0
     turn: int = REQUEST_TURN
     place: int = 0
@@ -60,14 +60,22 @@ class Progress:
 class Flow(Generic[R]):
     """What waits of one principal.
 
+    Args:
+        principal: whose it is.
+        turn: the round in which its first turn comes.
+
     Attributes:
         sequences, tokens: that wait.
-        credit: tokens that the principal may still be served in its turn.
+        turn: the round in which the principal is served next.
+        credit: tokens that it may be served in that round.
+        place: among the turns of all principals; None before it has one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, principal: str, turn: int) -> None:
+        self.principal, self.turn = principal, turn
         self.sequences = self.tokens = 0
         self.credit = QUANTUM
+        self.place: int | None = None
         self._requests: dict[R, Progress] = {}
         # When each is due, and its place, sorted. No two places are equal, so that requests are never compared.
         self._order: list[tuple[float, int, R]] = []
@@ -75,6 +83,9 @@ class Flow(Generic[R]):
 
     def __contains__(self, request: R) -> bool:
         return request in self._requests
+
+    def __iter__(self) -> Iterator[R]:
+        return iter(self._requests)
 
     def add(self, request: R, progress: Progress) -> None:
         """Lets a request wait."""
@@ -86,6 +97,17 @@ class Flow(Generic[R]):
         """The request that is due first."""
         request = self._order[0][2]
         return request, self._requests[request]
+
+    def settle(self, now: int) -> bool:
+        """Moves its turn to the first round after `now` in which it has the credit for what is first; whether it moved.
+
+        It never moves back to a round that is over, nor out of a turn that it still has credit for.
+        """
+        request, progress = self.first()
+        rounds = min(max(self.turn - now - 1, 0), (self.credit - request.lengths[progress.next]) // QUANTUM)
+        self.turn -= rounds
+        self.credit -= rounds * QUANTUM
+        return rounds != 0
 
     def remove(self, request: R) -> Progress:
         """Forgets a request; returns how far it was."""

@@ -1,6 +1,6 @@
 """One forward pass over any mix of tasks: what the engine and `onebert score` launch."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -21,12 +21,12 @@ class Passes:
         self._bank = bank
         self._graphs = Graphs(base, CudaRecorder(base.device)) if base.device.type == "cuda" else None
 
-    def launch(self, items: Sequence[Item]) -> Launched:
-        """Packs the items and sets the device to them; nothing here waits for a GPU."""
+    def launch(self, items: Sequence[Item], between: Callable[[], None] | None = None) -> Launched:
+        """Packs the items and sets the device to them; nothing here waits for a GPU. See `compute_logits`."""
         slots = [item.slot for item in items]
         diverges_at = [self._bank.diverges_at[slot] for slot in slots]
         batch = pack(self._base, [item.tokens for item in items], slots, diverges_at)
-        logits = compute_logits(self._base, self._bank.rows, batch, graphs=self._graphs)
+        logits = compute_logits(self._base, self._bank.rows, batch, graphs=self._graphs, between=between)
         copy = HostCopy(torch.cat([row.flatten() for row in logits]))
         return Launched([row.shape for row in logits], copy, batch.computed_tokens)
 

@@ -1,34 +1,39 @@
 """Who is next: waiting sequences are taken in fair turns between principals; pure logic, told the time by its callers.
 
-Two levels decide. Principals take turns by deficit round robin on tokens: each gets `QUANTUM` tokens a turn, so that
-everybody who waits gets an equal part of the device. Within a principal what is due first is served first. A request is
-due some time after it has come, `SLACK` times the time that it takes itself: a short text goes ahead of a long one that
-came slightly earlier, and what has waited for long goes ahead of whatever comes. A request that has had `REQUEST_TURN`
-tokens is due anew, as if the rest of it came only then: a text never waits for a whole fan-out.
+Two levels decide. Principals take turns by deficit round robin on tokens: each gets `QUANTUM` tokens a round, so that
+everybody who waits gets an equal part of the device. A principal whose next sequence needs the tokens of several rounds
+has its turn in the last of them, and nobody goes through the others. Within a principal what is due first is served
+first. A request is due some time after it has come, `SLACK` times the time that it takes itself: a short text goes
+ahead of a long one that came slightly earlier, and what has waited for long goes ahead of whatever comes. A request
+that has had `REQUEST_TURN` tokens is due anew, as if the rest of it came only then: a text never waits for a whole
+fan-out.
 
-What may wait is bounded by the wait that a request would find, in seconds: what must be served before its own work
-begins, if all principals are served equally. One principal alone can fill the queue; a newcomer finds no wait at all.
+What may wait is bounded by the wait that a request would find, in seconds: what is served until its own work has
+begun in earnest (`COUNTED`), if all principals are served equally. One principal alone can fill the queue, and who has
+little to ask finds little wait beside it. Whoever holds most is refused first. Where many principals ask one text each,
+all that waits counts for each of them, and so all of it together is bounded, however many they are.
 """
 
-import heapq
-import itertools
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from math import ceil
 from typing import Generic
 
 from onebert_server.access.principal import RESERVED
-from onebert_server.engine.flow import QUANTUM, REQUEST_TURN, Flow, Progress, R
+from onebert_server.engine.agenda import Agenda
+from onebert_server.engine.backlog import Backlog
+from onebert_server.engine.flow import REQUEST_TURN, Flow, Progress, R
 from onebert_store.errors import DeadlineExceeded, OverShare, QueueFull, TooLarge
+
+# A request counts when it comes with its own work, but with no more than this share of the longest wait: a larger one
+# is served in many turns, and finds room beside as many others of its kind as that leaves.
+COUNTED = 0.25
 
 # How many times as long as its turn takes to compute a request lets others go first that come after it and are shorter.
 SLACK = 16.0
 # But for no more than this share of the longest wait: the bound in seconds would mean little otherwise.
 MAX_SLACK = 0.5
-
-# Deadlines of requests that no longer wait are dropped when there are so many of them more than requests that wait.
-MAX_STALE = 1024
 
 # How long it is remembered, in seconds, that a principal's clients leave, and of how many principals.
 REMEMBERED = 10.0
@@ -64,13 +69,13 @@ class FairQueue(Generic[R]):
     def __init__(self, limits: QueueLimits) -> None:
         self.sequences = self.tokens = 0
         self._limits = limits
-        # In the order of their turns; only those of whom something waits.
-        self._flows: OrderedDict[str, Flow[R]] = OrderedDict()
-        # A heap of deadlines with the numbers of their requests. It keeps deadlines of requests that no longer wait,
-        # until there are too many of them, and so it holds no request: one that was answered keeps its answers.
-        self._deadlines: list[tuple[float, int]] = []
-        self._waiting: dict[int, R] = {}
-        self._numbers = itertools.count()
+        # Only those of whom something waits, by principal and by the rounds of their turns.
+        self._flows: dict[str, Flow[R]] = {}
+        self._turns: Agenda[Flow[R]] = Agenda()
+        self._round = 0
+        # All that waits but the server's own work.
+        self._backlog = Backlog()
+        self._deadlines: Agenda[R] = Agenda()
         # Of principals whose clients left: how long the last of them had waited, and when it did.
         self._patience: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
@@ -80,7 +85,7 @@ class FairQueue(Generic[R]):
         Raises:
             QueueFull, OverShare: see `put`.
         """
-        self._refuse(self._askers(), principal, 1, 1, False, seconds_per_token)
+        self._refuse(principal, 1, 1, False, seconds_per_token)
 
     def put(self, request: R, now: float, seconds_per_token: float) -> None:
         """Lets a request wait, or refuses it; the reserved principal is not refused for what waits.
@@ -101,47 +106,53 @@ class FairQueue(Generic[R]):
             raise TooLarge("the request holds more than the server's whole queue; send it in parts")
         if now >= request.deadline:
             raise DeadlineExceeded("the request's time was over before its work began")
-        flows = self._askers()
-        spare = request.deadline - now - self._until_done(flows, request.principal, tokens) * seconds_per_token
-        self._refuse(flows, request.principal, sequences, tokens, spare < 0, seconds_per_token)
-        slack = self._slack(tokens, spare, seconds_per_token)
-        number = next(self._numbers)
-        if request.principal not in self._flows:
-            self._flows[request.principal] = Flow()
-        self._flows[request.principal].add(request, Progress(number, now + slack, slack))
-        self._waiting[number] = request
-        self._count(request.principal, sequences, tokens)
+        flow = self._flows.get(request.principal)
+        own = flow.tokens if flow else 0
+        seconds = (self._backlog.served(own + tokens) + tokens) * seconds_per_token
+        spare = request.deadline - now - seconds
+        self._refuse(request.principal, sequences, tokens, spare < 0, seconds_per_token)
+        progress = Progress(now + (slack := self._slack(tokens, spare, seconds_per_token)), slack)
         if request.deadline < INFINITY:
-            self._note_deadline(request.deadline, number)
+            progress.late = self._deadlines.put(request.deadline, request)
+        if flow is None:
+            flow = self._flows[request.principal] = Flow(request.principal, self._round + 1)
+        flow.add(request, progress)
+        self._count(flow, sequences, tokens)
 
-    def take(self, max_cost: int, max_tokens: int, now: float) -> list[tuple[R, int]]:
+    def take(
+        self, max_cost: int, max_tokens: int, now: float, beside: Collection[str] | None = None
+    ) -> list[tuple[R, int]]:
         """Takes the next batch.
 
         Args:
             max_cost: tokens that it computes, in all: the sum of its sequences' costs.
             max_tokens: tokens that it holds, in all. A sequence that is over either bound still goes, alone.
             now: the time.
+            beside: principals who are served already; then nothing of theirs is taken, nor a sequence over the bounds.
 
         Returns:
-            Requests with the index of the sequence that was taken; empty only when nothing waits.
+            Requests with the index of the sequence that was taken; empty only when nothing waits, or `beside` others.
         """
+        served = [self._flows[one] for one in beside or () if one in self._flows]
+        for flow in served:
+            self._turns.drop(flow.place)
         taken: list[tuple[R, int]] = []
-        while self._flows:
-            principal, flow = next(iter(self._flows.items()))
+        while head := self._turns.first():
+            turn, flow = head
             request, progress = flow.first()
             length, cost = request.lengths[progress.next], request.costs[progress.next]
-            if length > flow.credit:
-                flow.credit += QUANTUM
-                self._flows.move_to_end(principal)
-                continue
-            if taken and (cost > max_cost or length > max_tokens):
+            if (taken or beside is not None) and (cost > max_cost or length > max_tokens):
                 break
+            # Who was served beside a batch went ahead of rounds that others still have.
+            self._round = max(self._round, int(turn))
             taken.append((request, progress.next))
             max_cost -= cost
             max_tokens -= length
             if flow.advance(length, now):
-                del self._waiting[progress.number]
-            self._count(principal, -1, -length)
+                self._deadlines.drop(progress.late)
+            self._count(flow, -1, -length)
+        for flow in served:
+            flow.place = self._turns.put(flow.turn, flow)
         return taken
 
     def expire(self, now: float) -> list[R]:
@@ -149,11 +160,9 @@ class FairQueue(Generic[R]):
         while self._patience and next(iter(self._patience.values()))[1] < now - REMEMBERED:
             self._patience.popitem(last=False)
         late = []
-        while self._deadlines and self._deadlines[0][0] <= now:
-            _, number = heapq.heappop(self._deadlines)
-            if request := self._waiting.get(number):
-                self.remove(request)
-                late.append(request)
+        while (first := self._deadlines.first()) and first[0] <= now:
+            self.remove(first[1])
+            late.append(first[1])
         return late
 
     def note_left(self, principal: str, waited: float, now: float) -> None:
@@ -171,48 +180,42 @@ class FairQueue(Generic[R]):
 
     def remove(self, request: R) -> int:
         """Removes what waits of a request; returns how many sequences that were."""
-        if not self._waits(request):
+        flow = self._flows.get(request.principal)
+        if flow is None or request not in flow:
             return 0
-        progress = self._flows[request.principal].remove(request)
-        del self._waiting[progress.number]
+        progress = flow.remove(request)
+        self._deadlines.drop(progress.late)
         left = request.lengths[progress.next :]
-        self._count(request.principal, -len(left), -sum(left))
+        self._count(flow, -len(left), -sum(left))
         return len(left)
 
     def clear(self) -> list[R]:
         """Removes and returns everything."""
-        requests = list(self._waiting.values())
+        requests = [request for flow in self._flows.values() for request in flow]
         for request in requests:
             self.remove(request)
         return requests
 
-    def _note_deadline(self, deadline: float, number: int) -> None:
-        heapq.heappush(self._deadlines, (deadline, number))
-        if len(self._deadlines) > 2 * len(self._waiting) + MAX_STALE:
-            self._deadlines = [entry for entry in self._deadlines if entry[1] in self._waiting]
-            heapq.heapify(self._deadlines)
-
-    def _waits(self, request: R) -> bool:
-        return request.principal in self._flows and request in self._flows[request.principal]
-
-    def _count(self, principal: str, sequences: int, tokens: int) -> None:
-        flow = self._flows[principal]
+    def _count(self, flow: Flow[R], sequences: int, tokens: int) -> None:
+        """After a change of a flow: counts it, and sees to its turn."""
+        if flow.principal != RESERVED:
+            self._backlog.change(sequences, flow.tokens, flow.tokens + tokens)
         flow.sequences += sequences
         flow.tokens += tokens
         self.sequences += sequences
         self.tokens += tokens
-        if not flow.sequences:
-            del self._flows[principal]
+        if flow.sequences and not flow.settle(self._round) and flow.place is not None:
+            return
+        self._turns.drop(flow.place)
+        if flow.sequences:
+            flow.place = self._turns.put(flow.turn, flow)
+        else:
+            del self._flows[flow.principal]
 
     def _longest_wait(self, principal: str) -> float:
         """Seconds of work that a request of this principal may find before its own."""
         waited, _ = self._patience.get(principal, (INFINITY, 0.0))
         return min(waited / 2, self._limits.max_seconds)
-
-    def _until_done(self, flows: Sequence[Flow[R]], principal: str, tokens: int) -> int:
-        """Tokens until so many more of a principal are served: until then each other of these is served as many."""
-        mine = tokens + (self._flows[principal].tokens if principal in self._flows else 0)
-        return sum(min(flow.tokens, mine) for flow in flows) + tokens
 
     def _slack(self, tokens: int, spare: float, seconds_per_token: float) -> float:
         """Seconds for which each turn of a request lets others go first; `spare` are left to all of its turns.
@@ -223,32 +226,21 @@ class FairQueue(Generic[R]):
         own = SLACK * min(tokens, REQUEST_TURN) * seconds_per_token
         return max(min(own, MAX_SLACK * self._limits.max_seconds, spare / (2 * turns)), 0.0)
 
-    def _askers(self) -> list[Flow[R]]:
-        """What waits of each principal but the reserved one."""
-        return [flow for name, flow in self._flows.items() if name != RESERVED]
-
-    def _refuse(
-        self,
-        flows: Sequence[Flow[R]],
-        principal: str,
-        sequences: int,
-        tokens: int,
-        late: bool,
-        seconds_per_token: float,
-    ) -> None:
-        """Raises why so much more of a principal may not wait beside these, or would be answered too late."""
-        if principal == RESERVED or not flows:
+    def _refuse(self, principal: str, sequences: int, tokens: int, late: bool, seconds_per_token: float) -> None:
+        """Raises why so much more of a principal may not wait, or would be answered too late."""
+        waits, flow = self._backlog, self._flows.get(principal)
+        if principal == RESERVED or not waits.principals:
             return
-        own = self._flows.get(principal) or Flow()
-        free_sequences = self._limits.max_sequences - sum(flow.sequences for flow in flows)
-        free_tokens = self._limits.max_tokens - sum(flow.tokens for flow in flows)
-        # Until this principal has been served so many tokens, each other is served as many, or all that waits of it.
-        wait = sum(min(flow.tokens, own.tokens) for flow in flows) * seconds_per_token
-        fits = own.sequences + sequences <= free_sequences and own.tokens + tokens <= free_tokens
+        own_sequences, own = (flow.sequences, flow.tokens) if flow else (0, 0)
+        # Until so many tokens of this principal are served, of each other one as many are, or all that waits of it.
+        counted = COUNTED * self._limits.max_seconds / seconds_per_token if seconds_per_token else INFINITY
+        wait = waits.served(own + min(tokens, counted)) * seconds_per_token
+        fits = own_sequences + sequences <= self._limits.max_sequences - waits.sequences
+        fits = fits and own + tokens <= self._limits.max_tokens - waits.tokens
         if fits and wait < self._longest_wait(principal) and not late:
             return
         error: QueueFull | OverShare
-        if own.tokens * len(flows) > sum(flow.tokens for flow in flows):
+        if own * waits.principals > waits.tokens:
             error = OverShare("more of this caller's work is waiting than of others'; try again soon")
         else:
             error = QueueFull("as much work is waiting as the server holds; try again soon")

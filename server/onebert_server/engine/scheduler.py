@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import Future
 
 from onebert_server.engine.observer import Observer
@@ -94,16 +94,13 @@ class Scheduler:
                     return []
                 while not (self._queue.sequences or self.closing):
                     self._changed.wait()
-                now = time.monotonic()
-                late = self._queue.expire(now)
-                taken = self._queue.take(max_cost, max_tokens, now)
-                self._running |= {request for request, _ in taken}
-                done = self.closing and not self._queue.sequences
-            self._drop(late)
-            if taken or done:
-                return self._observed(
-                    [Waiting(request.items[position], request, position) for request, position in taken]
-                )
+            waiting = self._take(max_cost, max_tokens, None)
+            if waiting or (self.closing and not self._queue.sequences):
+                return waiting
+
+    def take_beside(self, running: Iterable[Request], max_tokens: int) -> list[Waiting]:
+        """A batch of short sequences of others than those whose requests are `running`; never blocks, may be empty."""
+        return self._take(max_tokens, max_tokens, {request.principal for request in running})
 
     def lose(self, requests: Iterable[Request]) -> None:
         """A batch with something of each of these requests has failed: nothing more of them is computed."""
@@ -162,6 +159,15 @@ class Scheduler:
             raise ShuttingDown("the server is shutting down")
         if not self._serves:
             raise EngineFailed("the engine does not run")
+
+    def _take(self, max_cost: int, max_tokens: int, beside: Collection[str] | None) -> list[Waiting]:
+        with self._changed:
+            now = time.monotonic()
+            late = self._queue.expire(now)
+            taken = self._queue.take(max_cost, max_tokens, now, beside)
+            self._running |= {request for request, _ in taken}
+        self._drop(late)
+        return self._observed([Waiting(request.items[position], request, position) for request, position in taken])
 
     def _drop(self, late: Sequence[Request]) -> None:
         for request in late:

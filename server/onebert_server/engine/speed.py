@@ -27,8 +27,9 @@ _MOST_FASTER = 0.1
 # capacity; larger ones would gain hardly any, and make those wait longer who come meanwhile.
 _START_SHARE = 0.018
 # A batch costs more than what is measured here, such as waking up those who wait for answers, and on a busy machine the
-# engine's own turn: fewer tokens than these would be too few even where a batch hardly costs anything beside them.
-_LEAST = 512
+# engine's own turn: a batch of fewer seconds would be too short even where it hardly costs anything beside its tokens.
+# About what 512 tokens of MiniLM-L6 take on two cores.
+LEAST_SECONDS = 0.014
 
 # Tokens of the batches that are measured at start, and of each sequence in them. Where the second batch takes `_LONG`
 # seconds, the third is left out; the best of `_REPEATED` measurements counts. Of the first, which is over in no time
@@ -57,17 +58,21 @@ class Speed:
         return self._correction * (self._start + tokens * self._per_token)
 
     def tokens_within(self, seconds: float, most: int) -> int:
-        """Tokens, at most `most`, of the largest batch that is estimated to take so long; may be negative."""
-        if self.seconds(most) <= seconds:
+        """Tokens, at most `most`, of the largest batch that is estimated to take so long.
+
+        Where the part for each batch leaves little for tokens they are those that take as long as that part.
+        """
+        if self.seconds(most) <= seconds or not self._per_token:
             return most
-        return int((seconds / self._correction - self._start) / self._per_token) if self._per_token else 0
+        left = seconds / self._correction - self._start
+        return min(max(int(left / self._per_token), ceil(self._start / self._per_token), 1), most)
 
     def worthwhile(self, most: int) -> int:
         """Tokens, at most `most`, of the smallest batch in whose time the part for each batch is a small share."""
         share = _START_SHARE / (1 - _START_SHARE)
         if self._start >= share * most * self._per_token:
             return most
-        return min(max(ceil(self._start / (share * self._per_token)), _LEAST), most)
+        return min(ceil(max(self._start / share, LEAST_SECONDS) / self._per_token), most)
 
     def observe(self, tokens: float, seconds: float) -> None:
         """Corrects the estimate by a batch that was run, both parts alike.

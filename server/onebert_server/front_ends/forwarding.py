@@ -18,7 +18,7 @@ from onebert_server.http.lean.formats import Formats
 from onebert_server.http.problems import problem_response
 from onebert_server.http.refusals import REFUSAL
 from onebert_server.permits import Permits
-from onebert_store.errors import OneBertError, QueueFull, ShuttingDown
+from onebert_store.errors import OneBertError, ShuttingDown, Unhealthy
 
 logger = logging.getLogger("onebert.forwarding")
 
@@ -41,6 +41,7 @@ _UNREAD_BYTES = 2**16
 # address, takes no more than it leaves to others.
 MAX_FORWARDED = 256
 
+_SILENT = "the process with the engine does not answer"
 _WANTED = "onebert.wanted"
 _ALIVE = "onebert.alive"
 SCOPE = "type asgi http_version server client scheme method root_path path raw_path query_string headers".split()
@@ -89,16 +90,12 @@ class Forwarding:
         room, patience = self._room_of(scope["path"])
         try:
             room.take(whose.name, 1)
-        except QueueFull as full:
-            await self._refuse(full)(scope, receive, send)
-            return
-        try:
-            await self._forward(scope, receive, send, patience)
-        except _NoAnswer:
-            silent = ShuttingDown("the process with the engine does not answer")
-            await self._refuse(silent)(scope, receive, send)
-        finally:
-            room.give_back(whose.name, 1)
+            try:
+                await self._forward(scope, receive, send, patience)
+            finally:
+                room.give_back(whose.name, 1)
+        except OneBertError as error:
+            await self._refuse(error)(scope, receive, send)
 
     def _room_of(self, path: str) -> tuple[Permits, float]:
         """Where a request to a path counts, and the patience with it."""
@@ -111,7 +108,7 @@ class Forwarding:
             reader, writer = await asyncio.open_unix_connection(self._path)
         except OSError as error:
             logger.error("the process with the engine cannot be reached: %s", error.strerror)
-            raise _NoAnswer from None
+            raise ShuttingDown(_SILENT) from None
         client = _Client(receive, writer)
         try:
             writer.write(framed({name: scope[name] for name in SCOPE}))
@@ -122,7 +119,10 @@ class Forwarding:
                     return
                 if message is None:
                     # Once the answer has begun, the server can only cut the connection.
-                    raise ConnectionError("the engine's process gave up a request") if begun else _NoAnswer
+                    if begun:
+                        raise ConnectionError("the engine's process gave up a request")
+                    gone = reader.at_eof() or reader.exception()
+                    raise (ShuttingDown if gone else Unhealthy)(_SILENT)
                 if message["type"] == _WANTED:
                     client.pull()
                     continue
@@ -179,10 +179,6 @@ async def _message(reader: asyncio.StreamReader, client: _Client, patience: floa
         return reading.result()
     finally:
         reading.cancel()
-
-
-class _NoAnswer(Exception):
-    """The engine's process has not begun to answer, and will not."""
 
 
 def refusing(error: OneBertError) -> ASGIApp:

@@ -45,6 +45,7 @@ class RemoteBackend(AskingBackend):
     async def _ask(
         self, context: Context, wanted: Wanted, inputs: Sequence[Pieces], each: bool
     ) -> list[Result | Missed]:
+        self.check(context)
         number = next(self._numbers)
         future: _Reply = asyncio.get_running_loop().create_future()
         self._waiting[number] = future, context.observed

@@ -5,6 +5,7 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import dataclass
 
 from onebert_server.access.context import Context
@@ -12,8 +13,9 @@ from onebert_server.versions.position import Waiter
 from onebert_store.errors import DeadlineExceeded
 from onebert_store.registry.replicas import BEAT_SECONDS, Replica, Replicas
 
-# Seconds between two looks at how far the others are.
-LOOK_EVERY = 0.02
+# Seconds between two looks at how far the others are, and how long somebody waits before looks are as rare as the
+# second number: a replica that is not there by then lags, and each look is a query.
+LOOK_EVERY, LOOK_SELDOM, SOON = 0.02, 0.5, 1.0
 
 
 @dataclass(eq=False)
@@ -21,6 +23,7 @@ class _Waiter(Waiter):
     """It waits until every other live replica shows the change, or until its time is over."""
 
     deadline: float
+    since: float
 
 
 class Presence:
@@ -39,9 +42,10 @@ class Presence:
         self._replicas = replicas
         self._clock = clock
         self._reported: tuple[int, float] | None = None
-        # Only the event loop reads and writes these two.
+        # Only the event loop reads and writes these.
         self._waiting: set[_Waiter] = set()
         self._looking: asyncio.Task[None] | None = None
+        self._news = asyncio.Event()
 
     def report(self, seq: int) -> None:
         """Says up to which change this replica shows the registry, where that is news or was said a while ago.
@@ -72,8 +76,9 @@ class Presence:
             StorageUnavailable: the registry cannot be read.
         """
         loop = asyncio.get_running_loop()
-        waiter = _Waiter(seq, loop.create_future(), context.deadline)
+        waiter = _Waiter(seq, loop.create_future(), context.deadline, time.monotonic())
         self._waiting.add(waiter)
+        self._news.set()
         if self._looking is None or self._looking.done():
             self._looking = loop.create_task(self._look(threads))
         try:
@@ -92,7 +97,17 @@ class Presence:
             else:
                 for one in asked:
                     self._tell(one, live)
+            self._news.clear()
             await asyncio.sleep(LOOK_EVERY)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._news.wait(), self._rest(time.monotonic()))
+
+    def _rest(self, now: float) -> float:
+        """Seconds of rest until somebody comes: 0 where somebody has not waited for long, or has no time left."""
+        if any(now - one.since < SOON for one in self._waiting):
+            return 0.0
+        left = min((one.deadline - now for one in self._waiting), default=0.0)
+        return min(LOOK_SELDOM, max(left - LOOK_EVERY, 0.0))
 
     def _tell(self, waiter: _Waiter, live: Sequence[Replica]) -> None:
         behind = sum(one.seq < waiter.seq for one in live if one.id != self.id)

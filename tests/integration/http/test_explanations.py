@@ -11,8 +11,9 @@ from onebert_server.limits import (
     MAX_ANSWER_BYTES,
     MAX_EXPLAINED,
     MAX_EXPLAINED_CHARACTERS,
+    MAX_EXPLAINED_TOKENS,
     MAX_LEFT_OUT,
-    MAX_SEQUENCES,
+    MAX_LEFT_OUT_TOKENS,
     MIN_LEFT_OUT,
 )
 from onebert_store.errors import InvalidInput, TooLarge
@@ -110,24 +111,25 @@ def test_of_a_text_that_is_cut_only_what_is_read_is_left_out(client, tasks):
     [result] = ask(client, "tone", text)
     assert result["truncated"] is True
     found = result["explanation"]
-    assert len(shown(found)) == MAX_LENGTH - 2
+    assert MAX_LEFT_OUT_TOKENS // MAX_LENGTH // 2 < len(shown(found)) <= MAX_LEFT_OUT_TOKENS // MAX_LENGTH
+    assert " ".join(text[start:end] for _, start, end in shown(found)) == " ".join(["late"] * (MAX_LENGTH - 2))
     # As many words of the same text come after them: nothing changes.
     np.testing.assert_allclose(effects(found), 0, atol=TOLERANCE)
 
 
 def test_many_words_go_together_and_cover_what_windows_read(client, tasks):
-    words = [WORDS[at % len(WORDS)] for at in range(200)]
+    words = [WORDS[at % len(WORDS)] for at in range(100)]
     text = " ".join(words)
     [result] = ask(client, "windows", text)
-    assert (result["truncated"], result["windows"] > 10) == (False, True)
+    assert (result["truncated"], result["windows"] > 6) == (False, True)
     found = shown(result["explanation"])
-    assert MAX_LEFT_OUT // 2 < len(found) <= MAX_LEFT_OUT
+    assert MIN_LEFT_OUT < len(found) <= MAX_LEFT_OUT_TOKENS // (16 * result["windows"])
     assert " ".join(text[start:end] for _, start, end in found) == text
-    _, start, end = found[10]
+    _, start, end = found[5]
     left = client.classify("windows", text[:start] + text[end + 1 :])["results"][0]
     label = result["label"]
     effect = result["scores"][label] - left["scores"][label]
-    assert effects(result["explanation"])[10] == pytest.approx(effect, abs=1e-6)
+    assert effects(result["explanation"])[5] == pytest.approx(effect, abs=1e-6)
 
 
 def test_of_long_texts_more_words_go_together(client, tasks):
@@ -144,9 +146,9 @@ def test_of_long_texts_more_words_go_together(client, tasks):
 def test_of_a_text_of_many_windows_more_words_go_together(client, tasks):
     text = " ".join(WORDS[at % len(WORDS)] for at in range(1300))
     [result] = ask(client, "windows", text)
-    assert result["windows"] * MAX_LEFT_OUT > MAX_SEQUENCES
+    assert 16 * result["windows"] * MIN_LEFT_OUT > MAX_LEFT_OUT_TOKENS
     found = shown(result["explanation"])
-    assert MIN_LEFT_OUT <= len(found) <= MAX_SEQUENCES // result["windows"]
+    assert len(found) == MIN_LEFT_OUT
     assert " ".join(text[start:end] for _, start, end in found) == text
     with pytest.raises(TooLarge, match="ask to explain fewer"):
         ask(client, "windows", [f"{word} {text}" for word in WORDS])
@@ -175,6 +177,9 @@ def test_an_explanation_costs_no_more_than_is_bounded(client, tasks):
     long = "late order " * (MAX_EXPLAINED_CHARACTERS // MIN_LEFT_OUT // 2 // 11)
     with pytest.raises(TooLarge, match="ask to explain fewer"):
         ask(client, "tone", [long, f"my {long}", f"our {long}"])
+    windows = MAX_EXPLAINED_TOKENS // MIN_LEFT_OUT // MAX_LENGTH + 1
+    with pytest.raises(TooLarge, match=f"over {MAX_EXPLAINED_TOKENS} tokens"):
+        ask(client, "tone", " ".join(["late"] * windows * MAX_LENGTH), window={})
     with pytest.raises(InvalidInput, match="explain"):
         client.send("POST", "/v1/classify", json={"items": [{"task": "tone", "text": TEXT}], "explain": True})
 
@@ -184,9 +189,9 @@ def test_labels_that_nobody_is_shown_do_not_count(client):
     labels = [f"{number} {'long ' * 16}".strip() for number in range(MAX_LABELS)]
     assert sum(map(len, labels)) * MAX_LEFT_OUT > MAX_ANSWER_BYTES
     client.push("wide", Task("frozen", labels=labels, seed=8, task_type="multi_label").file)
-    words = [WORDS[at % len(WORDS)] for at in range(MAX_LEFT_OUT)]
+    words = [WORDS[at % len(WORDS)] for at in range(40)]
     [result] = ask(client, "wide", " ".join(words), top_k=1, window={})
-    assert len(shown(result["explanation"])) == MAX_LEFT_OUT
+    assert len(shown(result["explanation"])) == len(words)
 
 
 def test_the_openapi_document_has_what_is_answered(client, tasks):

@@ -188,6 +188,23 @@ def test_bits_depend_neither_on_groups_nor_on_threads(dtype: torch.dtype, monkey
             assert torch.equal(one_call(base).encode(rows, batch)[: sum(lengths)], alone)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shared", [False, True], ids=["one stage", "shared layers"])
+def test_a_pass_that_makes_way_for_another_between_its_layers_has_the_same_bits(
+    dtype: torch.dtype, shared: bool
+) -> None:
+    base, rows, low = zoo(dtype)
+    chosen = list(range(1, len(low)))
+    batch = pack(base, texts_of([23]) * len(chosen), chosen, [low[row] for row in chosen] if shared else None)
+    other, others = pack(base, texts_of([5, 19]), [2, 3]), list[list[Tensor]]()
+    with torch.inference_mode():
+        wanted, alone = (compute_logits(base, rows, one) for one in (batch, other))
+        made_way = compute_logits(base, rows, batch, between=lambda: others.append(compute_logits(base, rows, other)))
+    assert len(others) == sum(len(stage.layers) - 1 for stage in batch.stages)
+    assert all(map(torch.equal, made_way, wanted))
+    assert all(all(map(torch.equal, one, alone)) for one in others)
+
+
 def test_heads_of_every_pooling_are_answered_in_the_call() -> None:
     """One, two or no tanh layers, on the mean, the first token and every token, beside each other."""
     base, _, _ = zoo(torch.float32)

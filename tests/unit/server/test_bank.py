@@ -5,9 +5,11 @@ import mmap
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from threading import Event
 
 import pytest
 import torch
@@ -55,6 +57,31 @@ def test_rows_keep_their_answers_while_the_bank_grows() -> None:
     assert BASE_ROW not in slots
     for slot, seed in slots.items():
         torch.testing.assert_close(answer(bank, slot), alone(seed), rtol=0, atol=1e-5)
+
+
+def test_a_slot_is_given_back_at_once_while_another_row_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine's thread gives it back: a batch must not wait for the copies of a large row."""
+    bank, copying, copied = Bank(base()), Event(), Event()
+    slot, kept = bank.install(row(1)), bank.install(row(2))
+    write = bank._shift.write
+
+    def slow(at: int, shift: torch.Tensor) -> None:
+        copying.set()
+        assert copied.wait(60)
+        write(at, shift)
+
+    monkeypatch.setattr(bank._shift, "write", slow)
+    with ThreadPoolExecutor(1) as threads:
+        installed = threads.submit(bank.install, row(3))
+        assert copying.wait(60)
+        bank.release(slot)
+        assert not installed.done()
+        copied.set()
+        third = installed.result()
+    assert (bank.num_resident, third == slot) == (2, False)
+    assert bank.install(row(4)) == slot
+    for at, seed in ((kept, 2), (third, 3), (slot, 4)):
+        torch.testing.assert_close(answer(bank, at), alone(seed), rtol=0, atol=1e-5)
 
 
 def test_tables_stay_where_they_are_while_the_bank_grows() -> None:

@@ -147,6 +147,43 @@ def test_what_waits_goes_together_up_to_the_token_budget(engine: Engine, gate: G
     assert gate.batches == [(1, 8), (4, 120), (2, 60)]
 
 
+@pytest.mark.parametrize("fails", [False, True], ids=["answered", "failed"])
+def test_a_long_batch_makes_way_between_its_layers_for_short_texts_of_others(
+    monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    """On a processor where a token takes a second; what fails beside a batch is lost alone."""
+    monkeypatch.setattr(engine_module, "measure_speed", lambda base, rows: Speed(0.0, 1.0))
+    engine = Engine(base(), bank()[0], LIMITS, overlaps=False)
+    asked = {"own": (5, "a"), "short": (5, "b"), "longer": (20, "c"), "next": (6, "b")}
+    items = {"long": item(1, 30)} | {name: item(2 + len(name), length) for name, (length, _) in asked.items()}
+    futures, ended, launched = dict[str, Future[Any]](), list[str](), engine._passes.launch
+
+    def ask(name: str, principal: str) -> None:
+        futures[name] = submit(engine, [items[name]], asker(principal))
+        futures[name].add_done_callback(lambda _: ended.append(name))
+
+    def launch(found: Any, between: Any) -> Any:
+        if items["long"] in found:
+            for name, (_, principal) in asked.items():
+                ask(name, principal)
+        if fails and items["short"] in found:
+            raise RuntimeError("a kernel")
+        return launched(found, between)
+
+    monkeypatch.setattr(engine._passes, "launch", launch)
+    engine.start()
+    ask("long", "a")
+    check([items["long"]], futures["long"].result(WAIT))
+    engine.close(WAIT)
+    lost = {"short", "next"} if fails else set()
+    assert {name for name, future in futures.items() if isinstance(future.exception(), EngineFailed)} == lost
+    for name in futures.keys() - lost:
+        check([items[name]], futures[name].result())
+    # Those of "b" end before the long text, of which one layer is computed; 20 tokens are no short text beside 30.
+    assert fails or set(ended[:2]) == {"short", "next"}
+    assert set(ended[-2:]) == {"own", "longer"}
+
+
 def test_a_request_larger_than_a_batch_is_answered_in_order(engine: Engine, gate: Gate) -> None:
     gate.opened.set()
     items = [item(1 + i % 12, length=25, seed=i) for i in range(20)]

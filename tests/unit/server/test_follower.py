@@ -16,7 +16,7 @@ from onebert_server.access.principal import root
 from onebert_server.versions.directory import Directory
 from onebert_server.versions.follower import Follower, Offer
 from onebert_server.versions.position import MAX_WAITING
-from onebert_server.versions.presence import Presence
+from onebert_server.versions.presence import LOOK_EVERY, LOOK_SELDOM, Presence, _Waiter
 from onebert_server.versions.version import State
 from onebert_store.errors import (
     ChangeUnknown,
@@ -434,6 +434,32 @@ def test_many_who_wait_for_all_are_told_by_the_same_few_looks(registry, presence
         # Whoever comes now is told by a look that begins now.
         await presence.all_at(2, context(0), threads)
         assert seen < len(looks) < 100
+
+    with ThreadPoolExecutor(1) as threads:
+        asyncio.run(run(threads))
+
+
+def test_who_waits_for_all_for_long_has_the_database_asked_twice_a_second(presence):
+    """At first fifty times, since most replicas are there at once; and once more before the time is over."""
+    first, second = (_Waiter(1, None, deadline=60.0, since=since) for since in (0.0, 10.0))
+    presence._waiting = {first}
+    assert [presence._rest(now) for now in (0.0, 0.9, 1.1, 59.0)] == [0.0, 0.0, LOOK_SELDOM, LOOK_SELDOM]
+    assert presence._rest(59.8) == pytest.approx(0.2 - LOOK_EVERY)
+    assert presence._rest(60.0) == 0.0
+    presence._waiting.add(second)
+    assert (presence._rest(10.9), presence._rest(11.1)) == (0.0, LOOK_SELDOM)
+
+
+def test_who_comes_while_looks_are_seldom_is_told_at_once(registry, presence, monkeypatch):
+    monkeypatch.setattr("onebert_server.versions.presence.LOOK_SELDOM", 3600.0)
+    monkeypatch.setattr("onebert_server.versions.presence.SOON", 0.0)
+    registry.replicas.report("other", 1)
+
+    async def run(threads):
+        lags = asyncio.create_task(presence.all_at(2, context(0, seconds=7200.0), threads))
+        await asyncio.sleep(0)
+        await presence.all_at(1, context(0, seconds=7200.0), threads)
+        lags.cancel()
 
     with ThreadPoolExecutor(1) as threads:
         asyncio.run(run(threads))

@@ -3,10 +3,11 @@
 import asyncio
 import json
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from onebert_server.access.keys import KeyRing
 from onebert_server.facades.routes import answering
@@ -15,7 +16,7 @@ from onebert_server.http.auth import ApiKeys
 from onebert_server.http.lean.formats import Formats
 from onebert_server.http.problems import FORM_OF, problems_alone
 from onebert_server.http.web import formats_of
-from onebert_store.errors import TaskNotFound
+from onebert_store.errors import OneBertError, TaskNotFound
 
 PATIENCE = 1.0
 SCOPE = {
@@ -63,6 +64,33 @@ def test_an_app_that_takes_its_time_is_waited_for_beyond_the_patience_with_its_p
 
     asyncio.run(ask())
     assert [message.get("status") or message["body"] for message in sent] == [201, b"stored"]
+
+
+@pytest.mark.parametrize(("hangs", "code"), [(True, "unhealthy"), (False, "shutting-down")])
+def test_a_process_that_hangs_is_told_from_one_that_is_gone(tmp_path: Path, hangs: bool, code: str) -> None:
+    path, patience, refused, ended = str(tmp_path / "app"), 0.01 if hangs else 60.0, [], asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(-1 if hangs else 1)
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+        ended.set()
+
+    def refuse(error: OneBertError) -> ASGIApp:
+        refused.append(error)
+        return refusing(error)
+
+    async def send(message: Message) -> None:
+        pass
+
+    async def ask() -> None:
+        async with await asyncio.start_unix_server(serve, path):
+            await Forwarding(OWN, NONE, path, ApiKeys(KeyRing([])), refuse, patience)(SCOPE, receive_nothing, send)
+            await ended.wait()
+
+    asyncio.run(ask())
+    assert [(error.status, error.code) for error in refused] == [(503, code)]
 
 
 ANSWER = 300_000 * b"a"

@@ -1,6 +1,8 @@
 """The queue: fair turns against a brute-force twin, nobody starves, what waits is bounded in time and by shares."""
 
+import sys
 from collections import defaultdict
+from contextlib import suppress
 from dataclasses import dataclass, field
 from weakref import WeakSet
 
@@ -9,11 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onebert_server.access.principal import RESERVED
+from onebert_server.engine.agenda import MAX_STALE
+from onebert_server.engine.backlog import Backlog
 from onebert_server.engine.flow import QUANTUM, REQUEST_TURN
 from onebert_server.engine.queue import (
+    COUNTED,
     MAX_REMEMBERED,
     MAX_SLACK,
-    MAX_STALE,
     REMEMBERED,
     SLACK,
     FairQueue,
@@ -61,21 +65,40 @@ def drain(waiting, max_tokens=BATCH):
 
 
 class Twin:
-    """The same rules, written without any structure: one list of what waits, scanned again and again."""
+    """The same rules, written without any structure: lists of what waits, scanned again and again, round by round."""
 
     def __init__(self):
         self.entries = []  # (principal, request, index), in the order in which they came to wait
-        self.turns = []  # principals in the order of their turns
-        self.credit = {}
+        self.turns = []  # of those that wait [principal, round, credit], in the order in which they came to that round
+        self.round = 0
         self.served = defaultdict(int)
         self.due = {}
 
     def put(self, request, now):
         self.entries += [(request.principal, request, index) for index in range(len(request.lengths))]
         self.due[request] = now + self.slack(request)
-        if request.principal not in self.turns:
-            self.turns.append(request.principal)
-            self.credit[request.principal] = QUANTUM
+        if request.principal not in [turn[0] for turn in self.turns]:
+            self.turns.append([request.principal, self.round + 1, QUANTUM])
+        self.settle(request.principal)
+
+    def first(self, principal):
+        """Of those that are due at the same time `min` gives the one that came first."""
+        return min((e for e in self.entries if e[0] == principal), key=lambda e: self.due[e[1]])
+
+    def settle(self, principal):
+        [turn] = [turn for turn in self.turns if turn[0] == principal]
+        if all(e[0] != principal for e in self.entries):
+            self.turns.remove(turn)
+            return
+        _, request, index = self.first(principal)
+        before = turn[1]
+        while turn[2] < request.lengths[index]:
+            turn[1], turn[2] = turn[1] + 1, turn[2] + QUANTUM
+        while turn[1] > self.round + 1 and turn[2] - QUANTUM >= request.lengths[index]:
+            turn[1], turn[2] = turn[1] - 1, turn[2] - QUANTUM
+        if turn[1] != before:
+            self.turns.remove(turn)
+            self.turns.append(turn)
 
     def slack(self, request):
         return SLACK * min(sum(request.lengths), REQUEST_TURN) * PER_TOKEN
@@ -83,33 +106,29 @@ class Twin:
     def take(self, max_tokens, now):
         batch = []
         while self.turns:
-            principal = self.turns[0]
-            # Of those that are due at the same time `min` gives the one that came first.
-            entry = min((e for e in self.entries if e[0] == principal), key=lambda e: self.due[e[1]])
-            _, request, index = entry
+            turn = min(self.turns, key=lambda turn: turn[1])
+            entry = self.first(turn[0])
+            principal, request, index = entry
             length = request.lengths[index]
-            if self.credit[principal] < length:
-                self.credit[principal] += QUANTUM
-                self.turns = [*self.turns[1:], principal]
-                continue
             if batch and sum(r.lengths[i] for r, i in batch) + length > max_tokens:
                 break
+            self.round = turn[1]
             batch.append((request, index))
             self.entries.remove(entry)
-            self.credit[principal] -= length
+            turn[2] -= length
             self.served[request] += length
             if self.served[request] >= REQUEST_TURN:
                 self.served[request] -= REQUEST_TURN
                 self.due[request] = now + self.slack(request)
                 behind = [e for e in self.entries if e[1] is request]
                 self.entries = [e for e in self.entries if e[1] is not request] + behind
-            if all(e[0] != principal for e in self.entries):
-                self.turns.remove(principal)
+            self.settle(principal)
         return batch
 
     def remove(self, request):
         self.entries = [e for e in self.entries if e[1] is not request]
-        self.turns = [p for p in self.turns if any(e[0] == p for e in self.entries)]
+        if request.principal in [turn[0] for turn in self.turns]:
+            self.settle(request.principal)
 
 
 requests = st.builds(
@@ -141,6 +160,19 @@ def test_takes_what_its_twin_takes(done):
             now += value
         assert real.sequences == len(twin.entries)
         assert real.tokens == sum(request.lengths[index] for _, request, index in twin.entries)
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3000)), max_size=40), st.integers(0, 4000))
+def test_sums_over_principals_are_those_of_a_walk_through_all(changes, tokens):
+    """Principals whose tokens are not told apart are counted for at most a fifth too much, and never for less."""
+    backlog, held = Backlog(), dict.fromkeys(range(10), 0)
+    for who, after in changes:
+        backlog.change(1, held[who], after)
+        held[who] = after
+    assert (backlog.principals, backlog.tokens) == (sum(map(bool, held.values())), sum(held.values()))
+    exact = sum(min(one, tokens) for one in held.values())
+    assert exact <= backlog.served(tokens) <= 1.21 * exact
+    assert backlog.served(10**9) == sum(held.values())
 
 
 @given(st.lists(requests, min_size=1, max_size=20), st.integers(1, 3000))
@@ -309,6 +341,92 @@ def fill(waiting, principal):
         return (waiting.tokens - before) * 0.001
 
 
+@pytest.mark.parametrize("tokens", [[23], [24] * 16], ids=["a sentence", "sixteen"])
+def test_all_that_waits_is_bounded_however_many_principals_ask(tokens):
+    """Each of 16,000 asks once: what waits of all of them is what one may have waiting, and one request more."""
+    waiting, let_in = queue(max_seconds=0.8), 0
+    for number in range(16_000):
+        with suppress(QueueFull):
+            put(waiting, Request(f"principal {number}", tokens), seconds_per_token=1 / 15_000)
+            let_in += 1
+    assert 0.8 <= waiting.tokens / 15_000 <= 0.8 + sum(tokens) / 15_000
+    assert waiting.tokens == let_in * sum(tokens)
+
+
+def test_who_holds_most_is_refused_first_and_who_asks_little_last():
+    waiting = queue(max_seconds=1.0)
+    for number in range(50):
+        put(waiting, Request(f"small {number}"), seconds_per_token=0.001)
+    assert fill(waiting, "large") == pytest.approx(0.5), "beside half a second that is other principals'"
+    assert type(refused(waiting, Request("large"), seconds_per_token=0.001)) is OverShare
+    put(waiting, *(Request(f"small {number}") for number in range(40)), seconds_per_token=0.001)
+    assert type(refused(waiting, Request("large"), seconds_per_token=0.001)) is OverShare
+
+
+@pytest.mark.parametrize("floods", [1, 3])
+def test_large_requests_of_many_principals_leave_room_for_a_short_text(floods):
+    """Each is more than all that may wait: some are let in all the same, and are served in turns."""
+    waiting, let_in = queue(max_seconds=1.0), 0
+    for number in range(50):
+        with suppress(QueueFull, OverShare):
+            put(waiting, *(Request(f"large {number}", [500] * 64) for _ in range(floods)), seconds_per_token=0.001)
+        let_in += f"large {number}" in waiting._flows
+    assert let_in == 1 / COUNTED
+    put(waiting, Request("other"), seconds_per_token=0.001)
+    with pytest.raises(QueueFull):
+        put(waiting, Request("late", [500]), seconds_per_token=0.001)
+
+
+def steps_of(work):
+    """Instructions of Python's that something takes."""
+    count, before = 0, sys.gettrace()
+
+    def step(frame, event, _):
+        nonlocal count
+        frame.f_trace_opcodes = True
+        count += event == "opcode"
+        return step
+
+    sys.settrace(step)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def crowd(principals, lengths):
+    waiting = queue(max_seconds=1e6)
+    put(waiting, *(Request(f"principal {number}", lengths) for number in range(principals)), seconds_per_token=0.001)
+    return waiting
+
+
+@pytest.mark.parametrize("lengths", [[23], [512]], ids=["sentences", "long texts"])
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda waiting: waiting.check("principal 3", 0.001),
+        lambda waiting: put(waiting, Request("one more"), seconds_per_token=0.001),
+        lambda waiting: take(waiting, 512),
+    ],
+    ids=["check", "put", "take"],
+)
+def test_no_question_and_no_batch_walks_all_principals(work, lengths):
+    """With five hundred times as many it takes hardly more steps of Python's, however many rounds a text is from."""
+    few, many = crowd(20, lengths), crowd(10_000, lengths)
+    assert 0 < steps_of(lambda: work(many)) <= 1.5 * steps_of(lambda: work(few))
+
+
+def test_beside_a_batch_only_short_ones_of_others_are_taken():
+    """A batch under way holds something of `served`: what goes beside it is small, whosever turn comes first."""
+    waiting = queue()
+    put(waiting, Request("served", [5] * 3), Request("long", [300]), short := Request("short", [8] * 3))
+    assert waiting.take(20, 20, 0.0, beside={"served"}) == [(short, 0), (short, 1)]
+    put(waiting, Request("served", [5]))
+    assert waiting.take(20, 20, 0.0, beside={"served", "short"}) == []
+    assert sum(len(batch) for batch in drain(waiting)) == 6
+
+
 @pytest.mark.parametrize(("waited", "longest"), [(0.6, 0.3), (60.0, 1.0), (0.4, 1.0)])
 def test_a_principal_whose_clients_leave_queues_for_half_of_what_they_waited(waited, longest):
     """For all of the bound where they left at once or long ago: that was not because of the wait."""
@@ -409,7 +527,7 @@ def test_what_no_longer_waits_is_not_kept_until_its_deadline(leave):
         leave(waiting, request)
         del request
         assert not kept
-    assert len(waiting._deadlines) <= MAX_STALE + 2
+    assert max(len(waiting._deadlines), len(waiting._turns)) <= MAX_STALE + 2
 
 
 def test_clearing_gives_everything_back():
