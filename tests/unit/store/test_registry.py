@@ -489,7 +489,7 @@ def test_a_database_that_is_none_is_refused_and_the_lock_let_go(tmp_path):
         Registry.open(folder)
     database.unlink()
     database.mkdir()
-    with pytest.raises(StoreCorrupt, match="is a folder and not a database"):
+    with pytest.raises(StoreCorrupt, match="is not a file; put the database"):
         Registry.open(folder)
     database.rmdir()
     Registry.open(folder).close()

@@ -78,13 +78,13 @@ class SqliteDatabase:
         with self._lock_file() as lock:
             if not _locked_now(lock):
                 raise StoreLocked("another process is using this store")
-            self._refuse_folder()
+            self._refuse_other()
             yield
 
     @contextmanager
     def joined(self) -> Iterator[Callable[[], bool]]:
         """Gives what says whether no other process owns the folder, which from then on nobody does in the block."""
-        self._refuse_folder()
+        self._refuse_other()
         if not self.path.exists():
             raise StoreCorrupt(NO_DATABASE)
         with self._lock_file() as lock:
@@ -172,10 +172,10 @@ class SqliteDatabase:
                 lock = opened.enter_context(open(self.path.with_name("lock"), "a", encoding="utf-8"))
             yield lock
 
-    def _refuse_folder(self) -> None:
-        if self.path.is_dir():
+    def _refuse_other(self) -> None:
+        if self.path.exists() and not self.path.is_file():
             name = self.path.name
-            raise StoreCorrupt(f"{name} is a folder and not a database; put the database that goes with the blobs back")
+            raise StoreCorrupt(f"{name} is not a file; put the database that goes with the blobs in its place")
 
 
 class _Held:
