@@ -277,7 +277,7 @@ class Registry:
         check_name(task)
         check_alias(alias)
         try:
-            with writing(self._store.database) as connection:
+            with writing(self._store.database, by.until) as connection:
                 if moved := statements.move_alias(connection, task, alias, version, expected):
                     seq = self.feed.write(connection, by, Action.PROMOTE, task, version, alias, expected)
                     if expected is None:
@@ -301,7 +301,7 @@ class Registry:
         """
         check_name(task)
         check_alias(alias)
-        with writing(self._store.database) as connection:
+        with writing(self._store.database, by.until) as connection:
             if statements.delete_alias(connection, task, alias, expected):
                 return self.feed.write(connection, by, Action.DELETE_ALIAS, task, alias=alias, before=expected)
         with reading(self._store.database) as connection:
@@ -327,7 +327,7 @@ class Registry:
         """
         check_name(task)
         try:
-            with writing(self._store.database) as connection:
+            with writing(self._store.database, by.until) as connection:
                 if statements.delete_version(connection, task, n):
                     return self.feed.write(connection, by, Action.DELETE_VERSION, task, n)
         # Only the foreign key is broken here: an alias points at the version. The transaction below reads which one.
@@ -351,7 +351,7 @@ class Registry:
         """
         check_name(task)
         try:
-            with writing(self._store.database) as connection:
+            with writing(self._store.database, by.until) as connection:
                 statements.delete_task(connection, task)
                 return self.feed.write(connection, by, Action.DELETE_TASK, task)
         except IntegrityError:
@@ -374,7 +374,7 @@ class Registry:
         check_name(task)
         check_name(name)
         try:
-            with writing(self._store.database) as connection:
+            with writing(self._store.database, by.until) as connection:
                 statements.rename_task(connection, task, name)
                 return self.feed.write(connection, by, Action.RENAME_TASK, task, name=name)
         except IntegrityError:
