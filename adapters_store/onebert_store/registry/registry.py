@@ -266,7 +266,7 @@ class Registry:
         """Points `alias` at `version` if the alias points at `expected` now (None: if there is no such alias).
 
         Returns:
-            The alias as it is now, and the number of the change.
+            The alias as it is now, and the number of the change; where the alias was there already, of the last one.
 
         Raises:
             InvalidInput: a name breaks the rule, or the task would have more aliases than a task may.
@@ -279,6 +279,8 @@ class Registry:
         try:
             with writing(self._store.database, by.until) as connection:
                 if moved := statements.move_alias(connection, task, alias, version, expected):
+                    if version == expected:
+                        return moved, last_change(connection)
                     seq = self.feed.write(connection, by, Action.PROMOTE, task, version, alias, expected)
                     if expected is None:
                         statements.check_aliases(connection, task)

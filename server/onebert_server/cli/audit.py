@@ -43,7 +43,7 @@ def audit(
 
     filters = {"task": task, "principal": principal, "since": _time(since) if since else None}
     with administration(url, api_key, data_dir, registry, blobs) as place:
-        changes = _pages(place, filters)
+        changes = pages(place, filters)
         if as_json:
             for change in changes:
                 # A line each, so that a trail of any length can be read as it comes.
@@ -60,7 +60,8 @@ def time_of(at: datetime) -> str:
     return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
 
 
-def _pages(place: "Client | OfStore", filters: dict[str, Any]) -> "Iterator[Change]":
+def pages(place: "Client | OfStore", filters: dict[str, Any]) -> "Iterator[Change]":
+    """The changes that the filters of `Client.audit` let through, the oldest first."""
     after = 0
     while page := place.audit(after, PAGE, **filters):
         yield from page

@@ -1,13 +1,13 @@
 """The commands about what becomes of a task: `rename`, `alias`, `download`, `delete` and `log`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from onebert_server.cli.audit import TIME, time_of
+from onebert_server.cli.audit import TIME, pages, time_of
 from onebert_server.cli.completion import references
 from onebert_server.cli.options import OUTPUT, REFERENCE, URL, ApiKey, AsJson, TaskName, Url, connect
 from onebert_server.cli.tasks import move, number_of, print_move
@@ -16,8 +16,6 @@ from onebert_store.errors import Forbidden, InvalidInput, TaskNotFound
 
 if TYPE_CHECKING:
     from onebert_server.client import Change, Client, TaskFacts
-
-PAGE = 1000
 
 
 def rename(
@@ -179,7 +177,7 @@ def _history(client: "Client", task: str) -> "list[Change]":
     name: str | None = task
     until = None
     while name is not None:
-        own = [one for one in _changes(client, name) if until is None or one.seq < until]
+        own = [one for one in pages(client, {"task": name}) if until is None or one.seq < until]
         # A name comes to a task, and leaves it, by a rename: what happened to the name before is another task's.
         renames = [place for place, one in enumerate(own) if one.name is not None]
         last = own[renames[-1]] if renames else None
@@ -192,13 +190,6 @@ def _history(client: "Client", task: str) -> "list[Change]":
     if not found:
         raise no_such_task(task)
     return found
-
-
-def _changes(client: "Client", task: str) -> "Iterator[Change]":
-    after = 0
-    while page := client.audit(after, PAGE, task=task):
-        yield from page
-        after = page[-1].seq
 
 
 def _row(change: "Change") -> dict[str, Any]:
