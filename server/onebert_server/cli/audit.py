@@ -49,10 +49,8 @@ def audit(
                 # A line each, so that a trail of any length can be read as it comes.
                 typer.echo(json.dumps(as_dict(change), ensure_ascii=False))
             return
-        table = console.table(TIME, "principal", "action", "what", "request")
-        for change in changes:
-            table.add_row(time_of(change.at), change.principal, _action(change), _what(change), change.request)
-        console.out.print(table)
+        rows = ((time_of(one.at), one.principal, action_of(one), _what(one), one.request) for one in changes)
+        console.show((TIME, "principal", "action", "what", "request"), rows)
 
 
 def time_of(at: datetime) -> str:
@@ -78,7 +76,8 @@ def _time(text: str) -> datetime:
     return found if found.tzinfo else found.astimezone()
 
 
-def _action(change: "Change") -> str:
+def action_of(change: "Change") -> str:
+    """What was done, in words."""
     return "roll back" if change.rolled_back else change.action.replace("-", " ")
 
 

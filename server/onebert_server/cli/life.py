@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from onebert_server.cli.audit import TIME, pages, time_of
+from onebert_server.cli.audit import TIME, action_of, pages, time_of
 from onebert_server.cli.completion import references
 from onebert_server.cli.options import OUTPUT, REFERENCE, URL, ApiKey, AsJson, TaskName, Url, connect
 from onebert_server.cli.tasks import move, number_of, print_move
@@ -66,10 +66,8 @@ def alias(
         places = wanted.items()
         console.print_json([{"alias": one, "version": at, "before": found.previous.get(one)} for one, at in places])
         return
-    table = console.table("alias", "version", "before", numbers=("version", "before"))
-    for one, at in wanted.items():
-        table.add_row(one, str(at), str(found.previous.get(one, "–")))
-    console.out.print(table)
+    rows = ((one, str(at), str(found.previous.get(one, "–"))) for one, at in wanted.items())
+    console.show(("alias", "version", "before"), rows, numbers=("version", "before"))
 
 
 def download(
@@ -159,10 +157,7 @@ def log(task: TaskName, url: Url = URL, api_key: ApiKey = None, as_json: AsJson 
     if as_json:
         console.print_json([row | {"time": row["time"].isoformat()} for row in rows])
         return
-    table = console.table(TIME, "principal", "action", "what")
-    for row in rows:
-        table.add_row(time_of(row.pop("time")), *row.values())
-    console.out.print(table)
+    console.show((TIME, "principal", "action", "what"), ((time_of(row.pop("time")), *row.values()) for row in rows))
 
 
 def _history(client: "Client", task: str) -> "list[Change]":
@@ -193,14 +188,13 @@ def _history(client: "Client", task: str) -> "list[Change]":
 
 
 def _row(change: "Change") -> dict[str, Any]:
-    action = "roll back" if change.rolled_back else change.action.replace("-", " ")
     version = f"version {change.version}" if change.version else ""
     what = f"{change.alias} {change.before or 'new'} → {change.version or 'nothing'}" if change.alias else version
     if change.action == "upload":
         what = f"{version}, {change.alias}" if change.alias else version
     if change.name:
         what = f"{change.task} → {change.name}"
-    return _line(change.at, change.principal, action, what)
+    return _line(change.at, change.principal, action_of(change), what)
 
 
 def _line(time: datetime, principal: str, action: str, what: str) -> dict[str, Any]:

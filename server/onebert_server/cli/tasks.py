@@ -266,15 +266,16 @@ def _not_alike(measured: Sequence[Mapping[str, Any]]) -> str | None:
 
 
 def _print_tasks(found: "list[TaskSummary]") -> None:
-    table = console.table("task", "live", "versions", "aliases", numbers=("live", "versions"))
-    for task in found:
-        others = [
-            f"{name} → {at}" + (f" (before: {task.previous[name]})" if name in task.previous else "")
-            for name, at in task.aliases.items()
-            if name != LIVE or name in task.previous
-        ]
-        table.add_row(task.name, str(task.aliases.get(LIVE, "–")), str(len(task.versions)), ", ".join(others))
-    console.out.print(table)
+    console.show(("task", "live", "versions", "aliases"), map(_task_row, found), numbers=("live", "versions"))
+
+
+def _task_row(task: "TaskSummary") -> tuple[str, ...]:
+    others = [
+        f"{name} → {at}" + (f" (before: {task.previous[name]})" if name in task.previous else "")
+        for name, at in task.aliases.items()
+        if name != LIVE or name in task.previous
+    ]
+    return task.name, str(task.aliases.get(LIVE, "–")), str(len(task.versions)), ", ".join(others)
 
 
 def _print_versions(found: "TaskFacts", training: Mapping[int, Mapping[str, Any]]) -> None:
