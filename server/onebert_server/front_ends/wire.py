@@ -27,7 +27,7 @@ class Setup(msgspec.Struct, frozen=True):
         engine_path, app_path: the Unix sockets of the engine's process, for `Compute` and for forwarded requests.
         tokenizer: of `Tokenizer.dumps`.
         max_length: tokens of the longest sequence that the base takes.
-        api_keys: digests; this and what follows are of Settings.
+        api_keys: digests with whose they are; this and what follows are of Settings.
         oidc: issuer, audience and where the issuer's keys are; None where there is no issuer.
         cors_origins: of pages that may ask from within a browser.
     """
@@ -37,7 +37,7 @@ class Setup(msgspec.Struct, frozen=True):
     app_path: str
     tokenizer: str
     max_length: int
-    api_keys: tuple[bytes, ...]
+    api_keys: dict[bytes, str]
     oidc: tuple[str, str, str] | None
     cors_origins: tuple[str, ...]
     max_body_bytes: int
