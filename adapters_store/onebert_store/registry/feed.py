@@ -155,11 +155,8 @@ class Feed:
         with reading(self._database) as connection:
             found = select(ALIASES).where(ALIASES.c.task == name)
             aliases = {row.alias: Alias(row.version, row.previous) for row in connection.execute(found)}
-            some = (
-                true()
-                if numbers is None
-                else VERSIONS.c.version.in_({*numbers, *(at.version for at in aliases.values())})
-            )
+            wanted = {*(numbers or ()), *(at.version for at in aliases.values())}
+            some = true() if numbers is None or not aliases else VERSIONS.c.version.in_(wanted)
             return version_entries(connection, VERSIONS.c.task == name, some), aliases
 
     def snapshot(self) -> Snapshot:

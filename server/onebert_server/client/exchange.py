@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import wraps
+from inspect import signature
 from random import uniform
-from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar, get_args
 from urllib.parse import quote
 
 import httpx
@@ -292,4 +293,7 @@ def asked(steps: Callable[Concatenate[S, P], Steps[T]]) -> Callable[Concatenate[
         result: T = self._run(steps(self, *args, **kwargs))
         return result
 
+    # What `help` shows gives the result, as the type checker is told, and not the steps to it.
+    said = signature(steps)
+    vars(run)["__signature__"] = said.replace(return_annotation=get_args(said.return_annotation)[-1])
     return run

@@ -232,6 +232,18 @@ def test_a_version_that_is_deleted_is_not_shown_once_the_replica_has_caught_up(r
     assert replica.directory.task_alias("task", "live") == Alias(3, 2)
 
 
+def test_a_task_without_its_last_alias_is_shown_without_it(registry, replica):
+    for seed in (1, 2):
+        registry.add("task", make_delta(seed))
+    replica.follower.catch_up()
+    registry.delete_alias("task", "live", 1)
+    replica.follower.catch_up()
+    assert replica.shown() == registered(registry)
+    registry.delete_version("task", 1)
+    replica.follower.catch_up()
+    assert replica.shown() == registered(registry) == {"task": ({2: make_delta(2).digest}, {})}
+
+
 def test_a_row_that_is_offered_is_the_row_of_the_version(registry, replica):
     offer = Offer("task", make_delta(1).digest, slot=7, row_bytes=70)
     replica.follower.offer(offer)
