@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from bases import far_delta
+from directories import publish, retire
 from onebert_encoder.answering.answer import answer
 from onebert_encoder.answering.asked import PLAIN
 from onebert_encoder.maths.batch import pack
@@ -99,7 +100,7 @@ class Parts:
         row = fold(self.base, {n: torch.from_numpy(v) for n, v in tensors.items()}, manifest.pooling)
         record = VersionRecord(name, version, f"digest {name} {version}", 1, datetime.now(UTC), manifest)
         self.rows[name, version] = manifest, row
-        self.directory.publish(Version(record, self.bank.install(row)), {"live": Alias(version)})
+        publish(self.directory, Version(record, self.bank.install(row)), {"live": Alias(version)})
 
     @asynccontextmanager
     async def answerer(self, plan=None):
@@ -109,7 +110,7 @@ class Parts:
         if not self.remote:
             yield make(backend=admission)
             return
-        async with remote_engine(admission, KeyRing([]), self.path) as (self.backend, _, self.desk):
+        async with remote_engine(admission, KeyRing({}), self.path) as (self.backend, _, self.desk):
             yield make(backend=self.backend)
 
     def answer(self, refs, texts, plan=None, **wanted):
@@ -135,7 +136,7 @@ class Parts:
     def unpinned(self):
         """Whether nobody holds a version: then its row leaves the bank with it."""
         for name, version in self.rows:
-            self.directory.retire(name, version)
+            retire(self.directory, name, version)
         return self.bank.num_resident == 0
 
 

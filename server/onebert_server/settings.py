@@ -51,8 +51,8 @@ class Settings(BaseSettings):
     registry: Annotated[str | None, Field(repr=False)] = None
     blobs: str | None = None
     blob_cache_bytes: Annotated[int, Field(ge=0)] = 2**30
-    # SHA-256 of each key, never the key: a dump of the settings gives nothing away.
-    api_keys: Annotated[tuple[bytes, ...], NoDecode, Field(repr=False)] = ()
+    # SHA-256 of each key, never the key: a dump of the settings gives nothing away; and whose it is.
+    api_keys: Annotated[dict[bytes, str], NoDecode, Field(repr=False)] = {}
     oidc_issuer: str | None = None
     oidc_audience: str | None = None
     oidc_jwks: str | None = None
@@ -80,7 +80,7 @@ class Settings(BaseSettings):
     def _digests(cls, value: Any) -> Any:
         if not isinstance(value, str):
             return value
-        return tuple(_key_digest(key.strip()) for key in value.split(",") if key.strip())
+        return dict(_named_digest(key.strip()) for key in value.split(",") if key.strip())
 
     @field_validator("cors_origins", mode="before")
     @classmethod
@@ -153,6 +153,17 @@ def is_loopback(host: str) -> bool:
         return host == "localhost" or ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
+
+
+def _named_digest(key: str) -> tuple[bytes, str]:
+    """The SHA-256 of a key, and whose it is: of one without a name its first digits."""
+    name, _, named = key.partition("=")
+    if named.startswith("sha256:"):
+        if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,62}", name):
+            raise ValueError("the name of a key begins with a-z or 0-9; up to 62 of these, '.', '_' and '-' follow")
+        return _key_digest(named), name
+    digest = _key_digest(key)
+    return digest, digest.hex()[:16]
 
 
 def _key_digest(key: str) -> bytes:

@@ -230,7 +230,7 @@ class ObjectBlobs:
         self._cache.keep(digest, data)
 
     def _pieces(self, digest: str) -> Iterator[bytes]:
-        return verified(self._unverified(digest), digest)
+        return verified(self._unverified(digest), digest, self._max_bytes)
 
     def _unverified(self, digest: str) -> Iterator[bytes]:
         with self._asking(f"the blob {digest} is missing"):

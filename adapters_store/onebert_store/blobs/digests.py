@@ -32,15 +32,23 @@ def is_digits(name: str) -> bool:
     return bool(_DIGITS.fullmatch(name))
 
 
-def verified(pieces: Iterable[bytes], digest: str) -> Iterator[bytes]:
+def verified(pieces: Iterable[bytes], digest: str, most: int) -> Iterator[bytes]:
     """Gives the pieces on; they are trusted only once the last one has come without an error.
+
+    Args:
+        pieces: of a blob; no more of them are taken once they are too many bytes.
+        digest: names the blob.
+        most: bytes that a blob may have.
 
     Raises:
         StoreCorrupt: together they are not what the digest names.
     """
-    found = hashlib.sha256()
+    found, size = hashlib.sha256(), 0
     for piece in pieces:
         found.update(piece)
+        size += len(piece)
+        if size > most:
+            break
         yield piece
-    if DIGEST_PREFIX + found.hexdigest() != digest:
+    if size > most or DIGEST_PREFIX + found.hexdigest() != digest:
         raise StoreCorrupt(f"the blob {digest} has other content than its digest says")

@@ -1,6 +1,7 @@
 """Blobs as files of one folder, named by their hash; a rename commits, so a file is there whole or not at all."""
 
 import os
+import stat
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
@@ -19,6 +20,7 @@ class FolderBlobs:
 
     def __init__(self, folder: Path, max_bytes: int) -> None:
         self._folder = folder
+        self._max_bytes = max_bytes
         # In the same folder, so that a rename commits.
         self._staging = StagingFolder(folder, max_bytes)
         folder.mkdir(parents=True, exist_ok=True)
@@ -77,15 +79,17 @@ class FolderBlobs:
         return self._folder / digits_of(digest)
 
     def _pieces(self, digest: str) -> Iterator[bytes]:
-        return verified(self._unverified(digest), digest)
+        return verified(self._unverified(digest), digest, self._max_bytes)
 
     def _unverified(self, digest: str) -> Iterator[bytes]:
         with storage_errors_are_typed():
+            path = self._path(digest)
             try:
-                with open(self._path(digest), "rb") as file:
+                # Opening a pipe would wait for its writer, and reading a device need never end.
+                if not stat.S_ISREG(path.stat().st_mode):
+                    raise StoreCorrupt(f"the blob {digest} is not a regular file")
+                with open(path, "rb") as file:
                     while piece := file.read(_PIECE_BYTES):
                         yield piece
             except FileNotFoundError:
                 raise StoreCorrupt(f"the blob {digest} is missing") from None
-            except IsADirectoryError:
-                raise StoreCorrupt(f"the blob {digest} is a folder, not a file") from None

@@ -130,9 +130,13 @@ def files(folder: Path) -> Iterator[tuple[str, int, datetime]]:
     """Every regular file of a folder: name, size in bytes, time of its last change in UTC."""
     with storage_errors_are_typed(), os.scandir(folder) as entries:
         for entry in entries:
-            # Another process may have removed or renamed the file since it was listed.
-            with suppress(FileNotFoundError):
+            try:
                 found = entry.stat()
-                # A folder that somebody put here is no blob, whatever its name; nothing could read or remove it.
-                if stat.S_ISREG(found.st_mode):
-                    yield entry.name, found.st_size, datetime.fromtimestamp(found.st_mtime, UTC)
+            except OSError as error:
+                # Another process may have removed or renamed the file since it was listed; a link may lead nowhere.
+                if isinstance(error, FileNotFoundError) or entry.is_symlink():
+                    continue
+                raise
+            # A folder, pipe or device that somebody put here is no blob, whatever its name.
+            if stat.S_ISREG(found.st_mode):
+                yield entry.name, found.st_size, datetime.fromtimestamp(found.st_mtime, UTC)

@@ -4,7 +4,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Thread
@@ -57,6 +57,14 @@ def table(*columns: str, numbers: Collection[str] = ()) -> Table:
         whole = name in numbers
         made.add_column(name, justify="right" if whole else "left", overflow="fold", no_wrap=whole)
     return made
+
+
+def show(columns: Collection[str], rows: Iterable[Sequence[str]], numbers: Collection[str] = ()) -> None:
+    """Prints a `table` of these rows on standard output."""
+    made = table(*columns, numbers=numbers)
+    for row in rows:
+        made.add_row(*row)
+    out.print(made)
 
 
 def title(text: str) -> Text:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib import import_module
+from math import inf
 from typing import TYPE_CHECKING
 
 from sqlalchemy import (
@@ -165,13 +166,18 @@ def reading(database: Database) -> Iterator[Connection]:
 
 
 @contextmanager
-def writing(database: Database) -> Iterator[Connection]:
+def writing(database: Database, until: float = inf) -> Iterator[Connection]:
     """A transaction that changes rows, durable when the block ends without an error.
 
     Several writers, threads or processes, are right by the statements alone: each statement changes the rows it finds,
     and the code decides by how many rows changed. No transaction reads first and writes what it computed from that.
+
+    Args:
+        database: where the rows are.
+        until: when it is given up, with StorageUnavailable, where others hold the database, in seconds of
+            `time.monotonic()`; the database's own limit may come first.
     """
-    with database.typed_errors(), database.writers.begin() as connection:
+    with database.typed_errors(), database.writers.execution_options(onebert_until=until).begin() as connection:
         yield connection
 
 

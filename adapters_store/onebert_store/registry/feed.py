@@ -7,12 +7,13 @@ to a number has read everything that was committed before it.
 
 import sys
 from collections import defaultdict
+from collections.abc import Collection
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import ValidationError
-from sqlalchemy import Connection, Row, and_, func, insert, or_, select, update
+from sqlalchemy import Connection, Row, and_, func, insert, or_, select, true, update
 
 from onebert_store.errors import InvalidInput
 from onebert_store.file.manifest import Manifest
@@ -144,12 +145,19 @@ class Feed:
         self._database.announce(connection)
         return seq
 
-    def task(self, name: str) -> tuple[list[VersionEntry], dict[str, Alias]]:
-        """The versions that a task has now, by number and without manifests, and its aliases."""
+    def task(self, name: str, numbers: Collection[int] | None = None) -> tuple[list[VersionEntry], dict[str, Alias]]:
+        """Versions that a task has now, by number and without manifests, and its aliases.
+
+        Args:
+            name: of the task; one that is not there has neither.
+            numbers: which versions, and those that aliases point at; None is all, as of a task without aliases.
+        """
         with reading(self._database) as connection:
             found = select(ALIASES).where(ALIASES.c.task == name)
             aliases = {row.alias: Alias(row.version, row.previous) for row in connection.execute(found)}
-            return version_entries(connection, VERSIONS.c.task == name), aliases
+            wanted = {*(numbers or ()), *(at.version for at in aliases.values())}
+            some = true() if numbers is None or not aliases else VERSIONS.c.version.in_(wanted)
+            return version_entries(connection, VERSIONS.c.task == name, some), aliases
 
     def snapshot(self) -> Snapshot:
         """Everything that is registered, and up to which change."""

@@ -55,7 +55,7 @@ class Keys:
         key = PREFIX + secrets.token_urlsafe(_SECRET_BYTES)
         digest = hashlib.sha256(key.encode()).digest()
         record = KeyRecord(digest.hex()[:_ID_DIGITS], digest, grant, datetime.now(UTC), expires_at)
-        with writing(self._database) as connection:
+        with writing(self._database, by.until) as connection:
             connection.execute(insert(KEYS).values(**_row(record)))
             self._feed.write(connection, by, Action.MINT_KEY, key=_label(record))
         return record, key
@@ -69,7 +69,7 @@ class Keys:
         if not _ID.fullmatch(key_id):
             raise _no_such_key(key_id)
         wanted = KEYS.c.id == key_id
-        with writing(self._database) as connection:
+        with writing(self._database, by.until) as connection:
             gone = update(KEYS).where(wanted, KEYS.c.revoked_at.is_(None)).values(revoked_at=datetime.now(UTC))
             revoked = connection.execute(gone).rowcount
             row = connection.execute(select(KEYS).where(wanted)).first()

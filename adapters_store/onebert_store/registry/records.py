@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from math import inf
 from typing import NamedTuple
 
 from onebert_store.file.manifest import Manifest
@@ -64,10 +65,17 @@ class Action(StrEnum):
 
 @dataclass(frozen=True)
 class Actor:
-    """Who makes a change, and by which request; never a key itself."""
+    """Who makes a change, and by which request; never a key itself.
+
+    Attributes:
+        principal: who it is.
+        request: the id of the request.
+        until: when the change is given up where others hold the database, in seconds of `time.monotonic()`.
+    """
 
     principal: str
     request: str = ""
+    until: float = inf
 
 
 CLI = Actor("cli")

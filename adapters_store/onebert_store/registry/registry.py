@@ -266,7 +266,7 @@ class Registry:
         """Points `alias` at `version` if the alias points at `expected` now (None: if there is no such alias).
 
         Returns:
-            The alias as it is now, and the number of the change.
+            The alias as it is now, and the number of the change; where the alias was there already, of the last one.
 
         Raises:
             InvalidInput: a name breaks the rule, or the task would have more aliases than a task may.
@@ -277,8 +277,10 @@ class Registry:
         check_name(task)
         check_alias(alias)
         try:
-            with writing(self._store.database) as connection:
+            with writing(self._store.database, by.until) as connection:
                 if moved := statements.move_alias(connection, task, alias, version, expected):
+                    if version == expected:
+                        return moved, last_change(connection)
                     seq = self.feed.write(connection, by, Action.PROMOTE, task, version, alias, expected)
                     if expected is None:
                         statements.check_aliases(connection, task)
@@ -301,7 +303,7 @@ class Registry:
         """
         check_name(task)
         check_alias(alias)
-        with writing(self._store.database) as connection:
+        with writing(self._store.database, by.until) as connection:
             if statements.delete_alias(connection, task, alias, expected):
                 return self.feed.write(connection, by, Action.DELETE_ALIAS, task, alias=alias, before=expected)
         with reading(self._store.database) as connection:
@@ -327,7 +329,7 @@ class Registry:
         """
         check_name(task)
         try:
-            with writing(self._store.database) as connection:
+            with writing(self._store.database, by.until) as connection:
                 if statements.delete_version(connection, task, n):
                     return self.feed.write(connection, by, Action.DELETE_VERSION, task, n)
         # Only the foreign key is broken here: an alias points at the version. The transaction below reads which one.
@@ -351,7 +353,7 @@ class Registry:
         """
         check_name(task)
         try:
-            with writing(self._store.database) as connection:
+            with writing(self._store.database, by.until) as connection:
                 statements.delete_task(connection, task)
                 return self.feed.write(connection, by, Action.DELETE_TASK, task)
         except IntegrityError:
@@ -374,7 +376,7 @@ class Registry:
         check_name(task)
         check_name(name)
         try:
-            with writing(self._store.database) as connection:
+            with writing(self._store.database, by.until) as connection:
                 statements.rename_task(connection, task, name)
                 return self.feed.write(connection, by, Action.RENAME_TASK, task, name=name)
         except IntegrityError:

@@ -39,7 +39,7 @@ class Context:
     @property
     def actor(self) -> Actor:
         """Who makes a change by this request."""
-        return Actor(self.principal.name, self.request_id)
+        return Actor(self.principal.name, self.request_id, self.deadline)
 
 
 def own_work(name: str) -> Context:

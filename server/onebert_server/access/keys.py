@@ -1,7 +1,7 @@
 """The keys that a process takes now, and whose each is; replaced as a whole where the registry's keys have changed."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from onebert_server.access.principal import Principal, root
@@ -18,7 +18,7 @@ class KeyRing:
     """Looks keys up by their SHA-256; the keys of the environment are for everything.
 
     Args:
-        environment: the SHA-256 of each key of the environment.
+        environment: the SHA-256 of each key of the environment, and whose it is.
         closed: whether callers prove themselves otherwise, too, so that nobody gets in without anything.
         clock: seconds since 1970.
 
@@ -28,9 +28,9 @@ class KeyRing:
     """
 
     def __init__(
-        self, environment: Iterable[bytes], closed: bool = False, clock: Callable[[], float] = time.time
+        self, environment: Mapping[bytes, str], closed: bool = False, clock: Callable[[], float] = time.time
     ) -> None:
-        self._environment = {digest: Holder(root(f"key:{digest.hex()[:16]}")) for digest in environment}
+        self._environment = {digest: Holder(root(f"key:{name}")) for digest, name in environment.items()}
         self._holders = self._environment
         self._clock = clock
         self._listeners: list[Callable[[], None]] = []

@@ -1,7 +1,8 @@
 """Where `onebert keys` and `onebert audit` work: on a running server, or on the store itself beside its servers."""
 
+import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onebert_server.cli.options import CONNECTION, connect
+from onebert_store.errors import StoreCorrupt
 
 # Heavy imports are inside the functions: `onebert --help` imports this file.
 if TYPE_CHECKING:
@@ -88,7 +90,13 @@ def administration(
         return
     from onebert_store.registry.store import StoreAddress, join_store  # noqa: PLC0415
 
-    with join_store(StoreAddress.within(data_dir, registry, blobs)) as opened:
+    with ExitStack() as stack:
+        try:
+            opened = stack.enter_context(join_store(StoreAddress.within(data_dir, registry, blobs)))
+        except StoreCorrupt as error:
+            if server := os.environ.get("ONEBERT_URL"):
+                raise StoreCorrupt(f"{error.detail}; to ask the server of ONEBERT_URL, add --url {server}") from None
+            raise
         yield OfStore(opened)
 
 

@@ -43,16 +43,14 @@ def audit(
 
     filters = {"task": task, "principal": principal, "since": _time(since) if since else None}
     with administration(url, api_key, data_dir, registry, blobs) as place:
-        changes = _pages(place, filters)
+        changes = pages(place, filters)
         if as_json:
             for change in changes:
                 # A line each, so that a trail of any length can be read as it comes.
                 typer.echo(json.dumps(as_dict(change), ensure_ascii=False))
             return
-        table = console.table(TIME, "principal", "action", "what", "request")
-        for change in changes:
-            table.add_row(time_of(change.at), change.principal, _action(change), _what(change), change.request)
-        console.out.print(table)
+        rows = ((time_of(one.at), one.principal, action_of(one), _what(one), one.request) for one in changes)
+        console.show((TIME, "principal", "action", "what", "request"), rows)
 
 
 def time_of(at: datetime) -> str:
@@ -60,7 +58,8 @@ def time_of(at: datetime) -> str:
     return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
 
 
-def _pages(place: "Client | OfStore", filters: dict[str, Any]) -> "Iterator[Change]":
+def pages(place: "Client | OfStore", filters: dict[str, Any]) -> "Iterator[Change]":
+    """The changes that the filters of `Client.audit` let through, the oldest first."""
     after = 0
     while page := place.audit(after, PAGE, **filters):
         yield from page
@@ -77,7 +76,8 @@ def _time(text: str) -> datetime:
     return found if found.tzinfo else found.astimezone()
 
 
-def _action(change: "Change") -> str:
+def action_of(change: "Change") -> str:
+    """What was done, in words."""
     return "roll back" if change.rolled_back else change.action.replace("-", " ")
 
 

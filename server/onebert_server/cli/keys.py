@@ -1,7 +1,7 @@
 """The commands `onebert keys …`: keys are made, listed and revoked, by a running server or in the store itself."""
 
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,11 @@ from onebert_store.command import console
 from onebert_store.command.options import AsJson, duration
 from onebert_store.command.store_options import DEFAULT, BlobsUrl, DataDir, RegistryUrl
 from onebert_store.registry.grants import Scope
+
+if TYPE_CHECKING:
+    from onebert_server.client.results import KeyFacts, KeyQuotas
+
+_COLUMNS = ("id", "name", "scopes", "tasks", "default task", "quotas", "created", "expires", "state")
 
 keys = typer.Typer(
     help="Make, list and revoke keys: of a running server (--url), or in a store, whose servers follow within seconds.",
@@ -83,11 +88,7 @@ def list_(
     if as_json:
         console.print_json([as_dict(one) for one in found])
         return
-    table = console.table("id", "name", "scopes", "tasks", "created", "state")
-    for one in found:
-        created = f"{one.created_at:%Y-%m-%d %H:%M}"
-        table.add_row(one.id, one.name, " ".join(one.scopes), " ".join(one.tasks), created, one.state)
-    console.out.print(table)
+    console.show(_COLUMNS, map(_row, found))
 
 
 @keys.command()
@@ -103,3 +104,19 @@ def revoke(
     with administration(url, api_key, data_dir, registry, blobs) as place:
         place.revoke_key(key_id)
     console.out.print(f"key {key_id} is revoked")
+
+
+def _row(one: "KeyFacts") -> tuple[str, ...]:
+    whose = one.id, one.name, " ".join(one.scopes), " ".join(one.tasks), one.default_task or "–"
+    return *whose, _quotas(one.quotas), _time(one.created_at), _time(one.expires_at), one.state
+
+
+def _time(at: datetime | None) -> str:
+    return f"{at:%Y-%m-%d %H:%M}" if at else "–"
+
+
+def _quotas(quotas: "KeyQuotas") -> str:
+    """How much a key allows, as `2 tasks, 50 requests/s`."""
+    units = {"tasks": " tasks", "bytes": " bytes", "requests": " requests/s", "tokens": " tokens/s"}
+    allowed = ((getattr(quotas, name), unit) for name, unit in units.items())
+    return ", ".join(f"{most:,}{unit}".replace(".0 ", " ") for most, unit in allowed if most is not None) or "–"

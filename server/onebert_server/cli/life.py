@@ -1,13 +1,13 @@
 """The commands about what becomes of a task: `rename`, `alias`, `download`, `delete` and `log`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from onebert_server.cli.audit import TIME, time_of
+from onebert_server.cli.audit import TIME, action_of, pages, time_of
 from onebert_server.cli.completion import references
 from onebert_server.cli.options import OUTPUT, REFERENCE, URL, ApiKey, AsJson, TaskName, Url, connect
 from onebert_server.cli.tasks import move, number_of, print_move
@@ -16,8 +16,6 @@ from onebert_store.errors import Forbidden, InvalidInput, TaskNotFound
 
 if TYPE_CHECKING:
     from onebert_server.client import Change, Client, TaskFacts
-
-PAGE = 1000
 
 
 def rename(
@@ -68,10 +66,8 @@ def alias(
         places = wanted.items()
         console.print_json([{"alias": one, "version": at, "before": found.previous.get(one)} for one, at in places])
         return
-    table = console.table("alias", "version", "before", numbers=("version", "before"))
-    for one, at in wanted.items():
-        table.add_row(one, str(at), str(found.previous.get(one, "–")))
-    console.out.print(table)
+    rows = ((one, str(at), str(found.previous.get(one, "–"))) for one, at in wanted.items())
+    console.show(("alias", "version", "before"), rows, numbers=("version", "before"))
 
 
 def download(
@@ -161,10 +157,7 @@ def log(task: TaskName, url: Url = URL, api_key: ApiKey = None, as_json: AsJson 
     if as_json:
         console.print_json([row | {"time": row["time"].isoformat()} for row in rows])
         return
-    table = console.table(TIME, "principal", "action", "what")
-    for row in rows:
-        table.add_row(time_of(row.pop("time")), *row.values())
-    console.out.print(table)
+    console.show((TIME, "principal", "action", "what"), ((time_of(row.pop("time")), *row.values()) for row in rows))
 
 
 def _history(client: "Client", task: str) -> "list[Change]":
@@ -179,7 +172,7 @@ def _history(client: "Client", task: str) -> "list[Change]":
     name: str | None = task
     until = None
     while name is not None:
-        own = [one for one in _changes(client, name) if until is None or one.seq < until]
+        own = [one for one in pages(client, {"task": name}) if until is None or one.seq < until]
         # A name comes to a task, and leaves it, by a rename: what happened to the name before is another task's.
         renames = [place for place, one in enumerate(own) if one.name is not None]
         last = own[renames[-1]] if renames else None
@@ -194,22 +187,14 @@ def _history(client: "Client", task: str) -> "list[Change]":
     return found
 
 
-def _changes(client: "Client", task: str) -> "Iterator[Change]":
-    after = 0
-    while page := client.audit(after, PAGE, task=task):
-        yield from page
-        after = page[-1].seq
-
-
 def _row(change: "Change") -> dict[str, Any]:
-    action = "roll back" if change.rolled_back else change.action.replace("-", " ")
     version = f"version {change.version}" if change.version else ""
     what = f"{change.alias} {change.before or 'new'} → {change.version or 'nothing'}" if change.alias else version
     if change.action == "upload":
         what = f"{version}, {change.alias}" if change.alias else version
     if change.name:
         what = f"{change.task} → {change.name}"
-    return _line(change.at, change.principal, action, what)
+    return _line(change.at, change.principal, action_of(change), what)
 
 
 def _line(time: datetime, principal: str, action: str, what: str) -> dict[str, Any]:

@@ -2,16 +2,19 @@
 
 import os
 import re
+import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from onebert_server.cli.audit import pages, time_of
 from onebert_server.cli.completion import task_names
 from onebert_server.cli.options import URL, ApiKey, AsJson, TaskName, Url, connect
 from onebert_store.command import console
-from onebert_store.errors import InvalidInput
+from onebert_store.errors import AliasNotFound, Forbidden, InvalidInput
 from onebert_store.file.strict_json import shown
 
 if TYPE_CHECKING:
@@ -112,7 +115,13 @@ def promote(
     ] = LIVE,
     rollback: Annotated[
         bool,
-        typer.Option("--rollback", help="Move the alias back to where it was before; a second time undoes the first."),
+        typer.Option(
+            "--rollback",
+            help="Move the alias back to where it was before; a second time, after a question, undoes the first.",
+        ),
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Answer the question whether a version that was rolled back shall come back.")
     ] = False,
     wait_all: Annotated[
         bool, typer.Option("--wait-all", help="Return when every live server of the registry shows the move.")
@@ -133,8 +142,8 @@ def promote(
         raise typer.BadParameter(f"{task} is not the name of a task: write `onebert promote {name} {what}`")
     if (version is None) != rollback:
         raise typer.BadParameter("give a VERSION, or --rollback")
-    number = None if version is None else number_of(version)
     with connect(url, api_key) as client:
+        number = _version_before(client, task, alias, yes) if version is None else number_of(version)
         moved = move(client, task, alias, number, "all" if wait_all else None)
     if as_json:
         console.print_json(moved)
@@ -149,12 +158,9 @@ def number_of(version: str) -> int:
     return int(version)
 
 
-def move(client: "Client", task: str, alias: str, version: int | None, wait: "Wait | None" = None) -> dict[str, Any]:
-    """Moves the alias from where it is; back to where it was before where no version is given."""
-    found = client.task(task)
-    current = found.aliases.get(alias)
-    if version is None:
-        version = _version_before(found, alias)
+def move(client: "Client", task: str, alias: str, version: int, wait: "Wait | None" = None) -> dict[str, Any]:
+    """Moves the alias from where it is."""
+    current = client.task(task).aliases.get(alias)
     if version != current:
         client.move_alias(task, alias, version, current, wait)
     manifests = {each: _manifest(client, task, each) for each in (current, version) if each is not None}
@@ -163,14 +169,32 @@ def move(client: "Client", task: str, alias: str, version: int | None, wait: "Wa
     return {"task": task, "alias": alias, "from": current, "to": version, "measured": measured, "changed": changed}
 
 
-def _version_before(task: "TaskFacts", alias: str) -> int:
-    ref = f"{task.name}@{alias}"
-    before = task.previous.get(alias)
+def _version_before(client: "Client", task: str, alias: str, yes: bool) -> int:
+    """Where an alias was before; asks first where that version was rolled back, unless the answer is `yes`."""
+    found, ref = client.task(task), f"{task}@{alias}"
+    if alias not in found.aliases:
+        raise AliasNotFound(f"{task} has no alias {alias}")
+    at, before = found.aliases[alias], found.previous.get(alias)
     if before is None:
         raise InvalidInput(f"{ref} was never at another version")
-    if before not in {version.version for version in task.versions}:
+    if before not in {version.version for version in found.versions}:
         raise InvalidInput(f"{ref} was at version {before} before, which is deleted; name a version")
+    if before > at and not yes:
+        when = _rolled_back_at(client, task, alias, before)
+        going = f"{ref} goes from {at} back to {before}, which was rolled back{when}"
+        if not sys.stdin.isatty():
+            raise InvalidInput(f"{going}; say --yes, or name a version")
+        typer.confirm(f"{going}; go on?", abort=True, err=True)
     return before
+
+
+def _rolled_back_at(client: "Client", task: str, alias: str, version: int) -> str:
+    """When a version lost an alias to an older one; nothing where the key may not read the trail."""
+    with suppress(Forbidden):
+        changes = pages(client, {"task": task})
+        found = [one.at for one in changes if one.rolled_back and (one.alias, one.before) == (alias, version)]
+        return f" at {time_of(found[-1])} UTC" if found else ""
+    return ""
 
 
 def training_of(client: "Client", task: str, version: int) -> dict[str, Any]:
@@ -242,15 +266,16 @@ def _not_alike(measured: Sequence[Mapping[str, Any]]) -> str | None:
 
 
 def _print_tasks(found: "list[TaskSummary]") -> None:
-    table = console.table("task", "live", "versions", "aliases", numbers=("live", "versions"))
-    for task in found:
-        others = [
-            f"{name} → {at}" + (f" (before: {task.previous[name]})" if name in task.previous else "")
-            for name, at in task.aliases.items()
-            if name != LIVE or name in task.previous
-        ]
-        table.add_row(task.name, str(task.aliases.get(LIVE, "–")), str(len(task.versions)), ", ".join(others))
-    console.out.print(table)
+    console.show(("task", "live", "versions", "aliases"), map(_task_row, found), numbers=("live", "versions"))
+
+
+def _task_row(task: "TaskSummary") -> tuple[str, ...]:
+    others = [
+        f"{name} → {at}" + (f" (before: {task.previous[name]})" if name in task.previous else "")
+        for name, at in task.aliases.items()
+        if name != LIVE or name in task.previous
+    ]
+    return task.name, str(task.aliases.get(LIVE, "–")), str(len(task.versions)), ", ".join(others)
 
 
 def _print_versions(found: "TaskFacts", training: Mapping[int, Mapping[str, Any]]) -> None:

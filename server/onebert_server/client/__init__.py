@@ -1,9 +1,9 @@
 """The client library: `Client` and `AsyncClient` for one server, and the types of what they give; knows no torch."""
 
 from onebert_server.client.async_client import AsyncClient
-from onebert_server.client.calls import Input, Wait
 from onebert_server.client.client import Client
 from onebert_server.client.exchange import URL
+from onebert_server.client.questions import Input
 from onebert_server.client.results import (
     AliasPlace,
     AnswerSpan,
@@ -25,6 +25,7 @@ from onebert_server.client.results import (
     WordEffect,
     as_dict,
 )
+from onebert_server.client.tasks import Wait
 
 __all__ = [
     "URL",

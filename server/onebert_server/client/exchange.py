@@ -4,15 +4,19 @@ Nothing here does input or output. A function that needs the server is a generat
 (`Send`, `Pause`) and is sent what came of it, so that the synchronous and the asynchronous client run the same code.
 """
 
+import json
 import threading
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import wraps
+from inspect import signature
 from random import uniform
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar, get_args
+from urllib.parse import quote
 
 import httpx
 import msgspec
@@ -67,6 +71,9 @@ Outcome: TypeAlias = httpx.Response | httpx.HTTPError | httpx.InvalidURL | None
 """What came of a step: an answer, why there is none, or nothing after a pause."""
 
 T = TypeVar("T")
+P = ParamSpec("P")
+S = TypeVar("S", bound="Asking")
+H = TypeVar("H", httpx.Client, httpx.AsyncClient)
 Steps: TypeAlias = Generator[Send | Pause, Outcome, T]
 
 
@@ -207,20 +214,18 @@ def _error_types(root: type[OneBertError]) -> Iterator[type[OneBertError]]:
         yield from _error_types(kind)
 
 
-def checked(url: str) -> str:
-    """The address of a server as it was given.
+def opened(kind: type[H], url: str, api_key: str | None) -> H:
+    """A client of httpx for one server.
 
     Raises:
-        InvalidInput: it cannot be one.
+        InvalidInput: the address or the key cannot be one.
     """
     if not url.startswith(("http://", "https://")):
         raise InvalidInput("the server's URL starts with http:// or https://")
-    return url
-
-
-def headers_of(api_key: str | None) -> Mapping[str, str]:
-    """What every request of a client sends."""
-    return {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    try:
+        return kind(base_url=url, headers={"Authorization": f"Bearer {api_key}"} if api_key else {})
+    except (httpx.InvalidURL, UnicodeEncodeError):
+        raise InvalidInput("the URL or the API key is not valid") from None
 
 
 def arguments(step: Send, seen: LastSeen) -> dict[str, Any]:
@@ -233,3 +238,62 @@ def arguments(step: Send, seen: LastSeen) -> dict[str, Any]:
         "headers": {**step.request.headers, **seen.headers(), "X-Request-Timeout": f"{told:.3f}"},
         "timeout": step.seconds,
     }
+
+
+def with_json(
+    method: str, path: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None, repeatable: bool = True
+) -> Request:
+    """A request with a body of JSON.
+
+    Raises:
+        InvalidInput: JSON has nothing for what is in the body.
+    """
+    return Request(method, path, json_bytes(body), {"Content-Type": "application/json", **(headers or {})}, repeatable)
+
+
+def json_bytes(body: Mapping[str, Any]) -> bytes:
+    """A body of JSON; see `with_json`."""
+    try:
+        return json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:
+        raise InvalidInput("a text is not valid Unicode") from None
+    except ValueError:
+        raise InvalidInput("a number is not finite") from None
+    except TypeError:
+        raise InvalidInput("an input is a text, or a tuple of two texts") from None
+
+
+def quoted(name: str) -> str:
+    """A name or reference as one segment of a path; an empty one would be another route."""
+    if not name or not name.isascii():
+        raise InvalidInput("a name is made of ASCII letters and digits")
+    return quote(name, safe="@")
+
+
+class Asking:
+    """What both clients are: something that takes the steps of a method, and gives what comes of them, or awaits it."""
+
+    _timeout: float
+
+    def _run(self, steps: Steps[Any]) -> Any:
+        raise NotImplementedError
+
+    def _ask(self, request: Request) -> Steps[httpx.Response]:
+        return exchange(request, self._timeout)
+
+    def _get(self, path: str, kind: type[T]) -> Steps[T]:
+        return decode((yield from self._ask(Request("GET", path))), kind)
+
+
+def asked(steps: Callable[Concatenate[S, P], Steps[T]]) -> Callable[Concatenate[S, P], T]:
+    """A method that a generator describes: called, it takes the generator's steps."""
+
+    @wraps(steps)
+    def run(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        result: T = self._run(steps(self, *args, **kwargs))
+        return result
+
+    # What `help` shows gives the result, as the type checker is told, and not the steps to it.
+    said = signature(steps)
+    vars(run)["__signature__"] = said.replace(return_annotation=get_args(said.return_annotation)[-1])
+    return run

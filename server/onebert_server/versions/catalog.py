@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
+from math import inf
 from typing import NamedTuple
 
 from onebert_server.access.context import Context
@@ -15,7 +16,7 @@ from onebert_server.versions.follower import Follower, Offer
 from onebert_server.versions.residency.residents import PROVED_TOGETHER, Residents
 from onebert_server.versions.version import State, Version
 from onebert_store.blobs.protocol import BlobWriter
-from onebert_store.errors import InvalidInput, NotFound, OneBertError, StoreCorrupt
+from onebert_store.errors import DeadlineExceeded, InvalidInput, NotFound, OneBertError, StoreCorrupt
 from onebert_store.file.delta import Delta
 from onebert_store.file.format import loads
 from onebert_store.file.manifest import Manifest
@@ -49,24 +50,30 @@ class Catalog:
 
     All methods but `in_memory` block; the event loop calls them through threads. Uploads come one at a time, from one
     thread.
-
-    Attributes:
-        storage: "ok", or the code of the error with which the disk refused the last change.
     """
 
     def __init__(self, engine: Engine, registry: Registry, residents: Residents, follower: Follower) -> None:
-        self.storage = "ok"
         self._engine = engine
         self._registry = registry
         self._residents = residents
         self._follower = follower
         # SQLite's writers wait for one another by asking again and again, which takes longer than a turn here.
         self._changes = threading.Lock()
+        # With which code the last change was refused, and the last look that failed, with its time.
+        self._unchanged = "ok"
+        self._unread, self._unread_at = "ok", 0.0
 
     @property
     def directory(self) -> Directory:
         """What requests resolve against."""
         return self._residents.directory
+
+    @property
+    def storage(self) -> str:
+        """The code with which the disk has refused the last change, or the registry cannot be read now; else "ok"."""
+        if self._unchanged == "ok" and self._unread_at >= self._follower.looked_at:
+            return self._unread
+        return self._unchanged
 
     def load(self, progress: Progress) -> list[Version]:
         """Registers every version, and loads those that aliases point at, live ones first, as many as the bank holds.
@@ -157,8 +164,12 @@ class Catalog:
 
     def look(self) -> None:
         """Brings the directory to what is registered now, whoever changed it."""
-        with self._noting_failures():
+        try:
             self._follower.catch_up()
+        except OneBertError as error:
+            if error.code in STORAGE_CODES:
+                self._unread, self._unread_at = error.code, time.monotonic()
+            raise
 
     def move_alias(
         self, task: str, alias: str, version: int, expected: int | None, context: Context
@@ -172,7 +183,7 @@ class Catalog:
             InvalidInput, NotFound, AliasConflict: see `Registry.move_alias`.
         """
         context.principal.require(Action.PROMOTE, task)
-        with self._changing():
+        with self._changing(context.deadline):
             moved, seq = self._registry.move_alias(task, alias, version, expected, context.actor)
             self._follower.reach(seq)
             return moved, seq
@@ -180,26 +191,17 @@ class Catalog:
     def delete_alias(self, task: str, alias: str, expected: int, context: Context) -> int:
         """Deletes an alias if it is where it is said to be."""
         context.principal.require(Action.PROMOTE, task)
-        with self._changing():
-            seq = self._registry.delete_alias(task, alias, expected, context.actor)
-            self._follower.reach(seq)
-            return seq
+        return self._change(self._registry.delete_alias, context, task, alias, expected)
 
     def delete_version(self, task: str, version: int, context: Context) -> int:
         """Deletes a version that no alias points at; requests that hold it are still answered by it."""
         context.principal.require(Action.DELETE, task)
-        with self._changing():
-            seq = self._registry.delete_version(task, version, context.actor)
-            self._follower.reach(seq)
-            return seq
+        return self._change(self._registry.delete_version, context, task, version)
 
     def delete_task(self, task: str, context: Context) -> int:
         """Deletes a task with all of its aliases and versions; requests that hold one of these are still answered."""
         context.principal.require(Action.DELETE, task)
-        with self._changing():
-            seq = self._registry.delete_task(task, context.actor)
-            self._follower.reach(seq)
-            return seq
+        return self._change(self._registry.delete_task, context, task)
 
     def rename_task(self, task: str, name: str, context: Context) -> int:
         """Gives a task another name; requests that hold a version of it are still answered.
@@ -210,10 +212,7 @@ class Catalog:
         """
         context.principal.require(Action.DELETE, task)
         context.principal.require(Action.UPLOAD, name)
-        with self._changing():
-            seq = self._registry.rename_task(task, name, context.actor)
-            self._follower.reach(seq)
-            return seq
+        return self._change(self._registry.rename_task, context, task, name)
 
     def manifest(self, entry: VersionEntry) -> Manifest:
         """The whole manifest of a version; from its file where the registry's copy is damaged."""
@@ -279,7 +278,8 @@ class Catalog:
     def _register(self, offer: Offer, delta: Delta, stored: Stored, context: Context) -> Added:
         """Writes the row of an upload whose bytes are stored, and shows its version, with the row that is offered."""
         self._follower.offer(offer)
-        with self._changing():
+        # However long the body took to come.
+        with self._changing(inf):
             added = self._registry.add_stored(offer.task, delta, stored, context.actor, context.principal.quotas)
             self._follower.reach(added.seq)
         if not added.created:
@@ -287,29 +287,40 @@ class Catalog:
             self._follower.heal(offer, added.record)
         return added
 
+    def _change(self, change: Callable[..., int], context: Context, *what: str | int) -> int:
+        with self._changing(context.deadline):
+            seq = change(*what, context.actor)
+            self._follower.reach(seq)
+            return seq
+
     @contextmanager
-    def _changing(self) -> Iterator[None]:
-        """Lets in one change at a time, and notes in `storage` whether the disk took it."""
-        with self._changes, self._noting_storage():
-            try:
+    def _changing(self, until: float) -> Iterator[None]:
+        """Lets in one change at a time, and notes in `storage` whether the disk took it.
+
+        Raises:
+            DeadlineExceeded: other changes are under way until then.
+        """
+        if not self._changes.acquire(timeout=min(max(0.0, until - time.monotonic()), threading.TIMEOUT_MAX)):
+            raise DeadlineExceeded(
+                "other changes were waited for until the request's time was over; nothing is changed"
+            )
+        try:
+            with self._noting_storage():
                 yield
-            # Whatever the failure is: one that came after the commit has made the change all the same.
-            except Exception:
-                with suppress(OneBertError):  # the caller is told of the error that came first
-                    self._follower.catch_up()
-                raise
+        # Whatever the failure is: one that came after the commit has made the change all the same.
+        except Exception:
+            with suppress(OneBertError):  # the caller is told of the error that came first
+                self._follower.catch_up()
+            raise
+        finally:
+            self._changes.release()
 
     @contextmanager
     def _noting_storage(self) -> Iterator[None]:
-        with self._noting_failures():
-            yield
-        self.storage = "ok"
-
-    @contextmanager
-    def _noting_failures(self) -> Iterator[None]:
         try:
             yield
         except OneBertError as error:
             if error.code in STORAGE_CODES:
-                self.storage = error.code
+                self._unchanged = error.code
             raise
+        self._unchanged = "ok"

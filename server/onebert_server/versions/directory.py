@@ -1,6 +1,6 @@
 """What requests resolve against: tasks, aliases and versions in memory, and up to which change that is so."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from onebert_server.access.principal import OWN_WORK, Principal
 from onebert_server.versions.facts import Facts
@@ -37,56 +37,39 @@ class Directory(States):
         with self._lock:
             self._tasks.fill(snapshot.entries, snapshot.aliases)
 
-    def publish(self, version: Version, aliases: Mapping[str, Alias]) -> None:
-        """Makes a version resolvable in place of what had its number, and those aliases of its task that are given."""
-        with self._lock:
-            before = self._tasks.add(version, aliases)
-            if version.state is State.RESIDENT:
-                self._residents[version] = None
-                self._unused_now.notify_all()
-            self._note(version)
-            unused = self._retire(before) if before else None
-        self._give_back(unused)
+    def show(self, name: str, new: Sequence[Version], gone: Iterable[int], aliases: Mapping[str, Alias]) -> None:
+        """Makes a task another one, at one moment; requests pinned before stay where they are.
 
-    def set_alias(self, name: str, alias: str, at: Alias | None) -> None:
-        """Moves an alias, or forgets it (None); requests pinned before stay where they are.
-
-        Nothing happens where there is no such task, or no such version, or no such alias to forget.
+        Args:
+            name: of the task, which goes with its last version.
+            new: versions that are resolvable from now on, in place of what had their numbers.
+            gone: numbers of versions that are forgotten, if they are there; a slot goes when nobody uses it any more.
+            aliases: all that it has then; they point at versions that are there.
         """
         with self._lock:
-            self._tasks.set_alias(name, alias, at)
-
-    def set_aliases(self, name: str, aliases: Mapping[str, Alias]) -> None:
-        """Makes the aliases of a task those given, which point at versions that are there."""
-        with self._lock:
-            self._tasks.find(name).aliases = dict(aliases)
-
-    def retire(self, name: str, version: int) -> None:
-        """Forgets a version at once, and its task with the last one; its slot goes when nobody uses it any more.
-
-        Aliases that point at it go with it. Nothing happens where there is no such version.
-        """
-        with self._lock:
-            gone = self._tasks.remove(name, version)
-            unused = self._retire(gone) if gone else None
-        self._give_back(unused)
-
-    def retire_task(self, name: str) -> None:
-        """Forgets a task with all that it has, at one moment; nothing happens where there is no such task."""
-        with self._lock:
-            numbers = [one.entry.version for one in self._tasks.of(name)]
-            gone = [version for number in numbers if (version := self._tasks.remove(name, number))]
-            unused = [self._retire(version) for version in gone]
+            before = [self._tasks.add(version) for version in new]
+            for version in new:
+                if version.state is State.RESIDENT:
+                    self._residents[version] = None
+                    self._unused_now.notify_all()
+                self._note(version)
+            before += [self._tasks.remove(name, number) for number in gone]
+            self._tasks.set_aliases(name, aliases)
+            unused = [self._retire(version) for version in before if version]
         for slot in unused:
             self._give_back(slot)
 
     def rename(self, name: str, new: str) -> None:
-        """Gives a task another name, which no task has; requests that hold a version of it are not disturbed.
+        """Gives a task another name, and forgets what had that; requests that hold a version are not disturbed.
 
         Nothing happens where there is no such task.
         """
         with self._lock:
+            taken = [one.entry.version for one in self._tasks.of(new)] if self._tasks.of(name) else []
+            unused = [self._retire(one) for number in taken if (one := self._tasks.remove(new, number))]
             self._tasks.rename(name, new)
+        for slot in unused:
+            self._give_back(slot)
 
     def pin(self, refs: Sequence[str], principal: Principal) -> list[Version]:
         """Resolves all references at one moment; every pin is given back by `unpin`.

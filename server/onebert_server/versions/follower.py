@@ -3,18 +3,19 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import groupby
 
 from onebert_server.garbage import collecting_nothing
 from onebert_server.versions.directory import Directory
 from onebert_server.versions.presence import Presence
-from onebert_server.versions.version import Version
+from onebert_server.versions.version import TaskEntry, Version
 from onebert_store.errors import NotFound, OneBertError
 from onebert_store.registry.feed import Feed
-from onebert_store.registry.records import Action, Alias, Change, Snapshot, VersionEntry
+from onebert_store.registry.records import Action, Alias, Change, VersionEntry
 
 logger = logging.getLogger("onebert.follower")
 
@@ -73,8 +74,6 @@ class Follower:
         self._applying = threading.Lock()
         # When the change was made up to which the directory shows the registry; None where there is none.
         self._shown_at: datetime | None = None
-        # Deleted versions, by task, that the directory still has to show.
-        self._deleted: dict[str, set[int]] = {}
         self._offers: dict[tuple[str, str], Offer] = {}
         self._failing = False
         self._ended = threading.Event()
@@ -141,8 +140,7 @@ class Follower:
             if last.seq < self._position.seq or (last.seq == self._position.seq and last.at != self._shown_at):
                 # An older registry was put back, and the numbers of what was changed since are used again.
                 self._load()
-            # A deleted version that is still to be shown means that later changes were committed when these were read.
-            while self._position.seq < last.seq or self._deleted:
+            while self._position.seq < last.seq:
                 self._apply(self._feed.read(self._position.seq, READ_TOGETHER, self._shown_at))
             self.looked_at = now
             self._position.end_look()
@@ -168,13 +166,11 @@ class Follower:
 
     def heal(self, offer: Offer, entry: VersionEntry) -> None:
         """Puts a row in place of what is known of a registered version; nothing happens where that version is gone."""
-        with self._applying:
-            try:
-                known = self._directory.version(entry.task, entry.version)
-            except NotFound:
-                return
+        with self._applying, suppress(NotFound):
+            known = self._directory.version(entry.task, entry.version)
             if known.entry.digest == offer.digest and not offer.taken:
-                self._directory.publish(offer.version(entry), {})
+                aliases = self._directory.task(entry.task, most=0).aliases
+                self._directory.show(entry.task, [offer.version(entry)], (), aliases)
 
     def _run(self) -> None:
         while not self._ended.is_set():
@@ -215,129 +211,85 @@ class Follower:
             self._presence.report(self._position.seq)
 
     def _apply(self, changes: Sequence[Change]) -> None:
-        for change in changes:
-            if change.seq != self._position.seq + 1:
-                changes = ()
-                break
-            self._apply_one(change)
-            self._shown_at = change.at
-            self._position.move(change.seq)
-        if not changes:
+        """Shows the tasks that the changes are about as they are now; later changes of them will come again."""
+        first = self._position.seq + 1
+        if not changes or [change.seq for change in changes] != list(range(first, first + len(changes))):
             # Some are missing, or follow on another change than the one shown last: an older registry was put back,
             # and has been changed since.
             self._load()
+            return
+        # All is read before anything is shown: where the registry cannot be read, the same changes are read again.
+        numbers = _numbers_of(changes)
+        found = {task: self._feed.task(task, numbers[task]) for task in numbers}
+        for change in changes:
+            # What lies in memory stays there.
+            if change.action == Action.RENAME_TASK and change.task and change.name:
+                self._directory.rename(change.task, change.name)
+        # With their manifests.
+        uploads = {(one.task, one.version, one.digest): one for change in changes if (one := change.entry)}
+        for task, (entries, aliases) in found.items():
+            if not entries and numbers[task] is not None:
+                continue  # deleted or renamed since, which follows
+            records = [uploads.get((task, entry.version, entry.digest), entry) for entry in entries]
+            self._show(task, records, aliases, numbers[task])
+        self._shown_at = changes[-1].at
+        self._position.move(changes[-1].seq)
 
-    def _apply_one(self, change: Change) -> None:
-        task, alias, number = change.task or "", change.alias or "", change.version or 0
-        match change.action:
-            # Without its entry it was deleted since, and its aliases moved on before: what follows says so.
-            case Action.UPLOAD if change.entry is not None:
-                self._publish(change.entry, change.alias)
-            case Action.PROMOTE:
-                self._promote(task, alias, number, change.before)
-                self._retire_deleted(task)
-            case Action.DELETE_ALIAS:
-                self._directory.set_alias(task, alias, None)
-                self._retire_deleted(task)
-            case Action.DELETE_VERSION:
-                self._deleted.setdefault(task, set()).add(number)
-                self._retire_deleted(task)
-            case Action.DELETE_TASK:
-                self._deleted.pop(task, None)
-                self._directory.retire_task(task)
-            case Action.RENAME_TASK if change.name is not None:
-                self._rename(task, change.name)
+    def _show(
+        self, task: str, entries: Sequence[VersionEntry], aliases: Mapping[str, Alias], numbers: Collection[int] | None
+    ) -> None:
+        """Makes a task that which is registered.
 
-    def _publish(self, entry: VersionEntry, alias: str | None) -> None:
+        Args:
+            task: its name.
+            entries: its versions, those that aliases point at among them.
+            aliases: all of its aliases.
+            numbers: of the versions that `entries` would hold if they were there; None is all.
+        """
+        try:
+            known = self._directory.task(task, most=None if numbers is None else 0)
+        except NotFound:
+            known = TaskEntry(task)
+        gone = set(known.versions if numbers is None else numbers) - {entry.version for entry in entries}
+        new = [version for entry in entries if (version := self._new(entry))]
+        self._directory.show(task, new, gone, aliases)
+        # Whoever moved an alias has loaded the version; this replica has not, and is about to be asked for it.
+        for number in {at.version for alias, at in aliases.items() if _at(known.aliases, alias) != at.version}:
+            self._directory.fetch(self._directory.version(task, number))
+
+    def _new(self, entry: VersionEntry) -> Version | None:
+        """A version that is not shown, with the row that is offered for it, if one is."""
         offer = self._offers.get((entry.task, entry.digest))
-        # A change that renamed the task has brought it already.
-        if self._shows(entry) and not alias and not offer:
-            return
-        version = offer.version(entry) if offer and not offer.taken else Version(entry)
-        self._directory.publish(version, {alias: Alias(entry.version)} if alias else {})
-        if alias:
-            self._directory.fetch(version)
-
-    def _rename(self, task: str, name: str) -> None:
-        """Shows a task by its new name, with what was uploaded under the old one and could not be read since.
-
-        That is as of now: what is changed later comes again as changes, and ends where it is.
-        """
-        self._directory.retire_task(name)
-        self._directory.rename(task, name)
-        if deleted := self._deleted.pop(task, None):
-            self._deleted[name] = deleted
-        entries, aliases = self._feed.task(name)
-        # Without versions it was deleted or renamed since, which follows.
-        if not entries:
-            return
-        for entry in entries:
-            if not self._shows(entry):
-                self._directory.publish(Version(entry), {})
-        self._directory.set_aliases(name, aliases)
-        # A name may have been another task's in between, whose versions came along with an earlier change of names.
-        for stranger in self._directory.task(name).versions.keys() - {entry.version for entry in entries}:
-            self._directory.retire(name, stranger)
-        for number in {at.version for at in aliases.values()}:
-            self._directory.fetch(self._directory.version(name, number))
-        self._retire_deleted(name)
-
-    def _shows(self, entry: VersionEntry) -> bool:
-        try:
-            return self._directory.version(entry.task, entry.version).entry.digest == entry.digest
-        except NotFound:
-            return False
-
-    def _promote(self, task: str, alias: str, number: int, before: int | None) -> None:
-        try:
-            version = self._directory.version(task, number)
-        except NotFound:
-            return  # as above
-        at = self._directory.task_alias(task, alias)
-        # An alias that was moved to where it was keeps the place where it was before that. Where it was, the change
-        # says: the directory does not where the move before this one was to a version that is gone.
-        previous = at.previous if at and before == number else before
-        self._directory.set_alias(task, alias, Alias(number, previous))
-        # Whoever moved the alias has loaded the version; this replica has not, and is about to be asked for it.
-        self._directory.fetch(version)
-
-    def _retire_deleted(self, task: str) -> None:
-        """Forgets the deleted versions of a task, except those that an alias of the directory points at.
-
-        No alias pointed at a version when it was deleted. Where one does here it had moved on to a version that was
-        deleted since, and whose upload is read without its entry. Until it is read where the alias is now, the version
-        from before answers for it, rather than nothing.
-        """
-        deleted = self._deleted.pop(task, None)
-        if not deleted:
-            return
-        try:
-            aliased = {at.version for at in self._directory.task(task, most=0).aliases.values()}
-        except NotFound:
-            return
-        for number in deleted - aliased:
-            self._directory.retire(task, number)
-        if kept := deleted & aliased:
-            self._deleted[task] = kept
+        if offer and not offer.taken:
+            return offer.version(entry)
+        with suppress(NotFound):
+            if self._directory.version(entry.task, entry.version).entry.digest == entry.digest:
+                return None
+        return Version(entry)
 
     def _load(self) -> None:
         with collecting_nothing():
             snapshot = self._feed.snapshot()
-            if self._directory.counts()["tasks"]:
-                self._become(snapshot)
+            if shown := {version.entry.task for version in self._directory.versions()}:
+                entries = {task: list(group) for task, group in groupby(snapshot.entries, lambda one: one.task)}
+                for task in shown | entries.keys():
+                    self._show(task, entries.get(task, []), snapshot.aliases.get(task, {}), None)
             else:
                 self._directory.fill(snapshot)
-        self._deleted.clear()
         self._shown_at = snapshot.last.at
         self._position.move(snapshot.last.seq)
 
-    def _become(self, snapshot: Snapshot) -> None:
-        known = {(one.entry.task, one.entry.version): one for one in self._directory.versions()}
-        for entry in snapshot.entries:
-            version = known.pop((entry.task, entry.version), None)
-            if version is None or version.entry.digest != entry.digest:
-                self._directory.publish(Version(entry), {})
-        for task in dict.fromkeys(entry.task for entry in snapshot.entries):
-            self._directory.set_aliases(task, snapshot.aliases.get(task, {}))
-        for version in known.values():
-            self._directory.retire(version.entry.task, version.entry.version)
+
+def _numbers_of(changes: Sequence[Change]) -> dict[str, set[int] | None]:
+    """Which tasks are not as they were, with the numbers of their versions that are not, or None for all."""
+    found: dict[str, set[int] | None] = {}
+    for change in changes:
+        if change.action in (Action.RENAME_TASK, Action.DELETE_TASK):
+            found |= dict.fromkeys(filter(None, (change.task, change.name)))
+        elif change.task and (numbers := found.setdefault(change.task, set())) is not None:
+            numbers |= {change.version} if change.version else set()
+    return found
+
+
+def _at(aliases: Mapping[str, Alias], alias: str) -> int | None:
+    return aliases[alias].version if alias in aliases else None

@@ -41,8 +41,8 @@ class Tasks:
         # The database may order names by the rules of a language.
         self._names = sorted(self._by_name)
 
-    def add(self, version: Version, aliases: Mapping[str, Alias]) -> Version | None:
-        """Adds a version and aliases of its task; gives the version that had its number, which is no longer there."""
+    def add(self, version: Version) -> Version | None:
+        """Adds a version; gives the version that had its number, which is no longer there."""
         name, number = version.entry.task, version.entry.version
         task = self._by_name.get(name)
         if task is None:
@@ -50,19 +50,13 @@ class Tasks:
             insort(self._names, name)
         before = task.versions.get(number)
         task.versions[number] = version
-        task.aliases.update(aliases)
         self.num_versions += before is None
         return before
 
-    def set_alias(self, name: str, alias: str, at: Alias | None) -> None:
-        """Moves an alias, or forgets it; see `Directory.set_alias`."""
-        task = self._by_name.get(name)
-        if task is None:
-            return
-        if at is None:
-            task.aliases.pop(alias, None)
-        elif at.version in task.versions:
-            task.aliases[alias] = at
+    def set_aliases(self, name: str, aliases: Mapping[str, Alias]) -> None:
+        """Makes the aliases of a task those given, which point at its versions; nothing where there is no such task."""
+        if task := self._by_name.get(name):
+            task.aliases = dict(aliases)
 
     def remove(self, name: str, number: int) -> Version | None:
         """Takes a version out, with aliases that point at it, and with the last one its task; None: it is not there."""

@@ -119,6 +119,6 @@ class TaskEntry:
 
     def copy(self, after: int = 0, most: int | None = None) -> Self:
         """What stays as it is when the directory changes: aliases by name, and by number a page of the versions."""
-        numbers = sorted(number for number in self.versions if number > after)[:most]
+        numbers = [] if most == 0 else sorted(number for number in self.versions if number > after)[:most]
         versions = {number: self.versions[number] for number in numbers}
         return type(self)(self.name, versions, dict(sorted(self.aliases.items())))

@@ -77,10 +77,14 @@ def test_promote_and_roll_back(onebert, server, file):
     assert "onebert promote moving 1" in out
     assert "live → 4 (before: 1)" in onebert("tasks")
     assert "moving@live: 4 → 1" in onebert("promote", "moving", "--rollback")
-    assert "moving@live: 1 → 4" in onebert("promote", "moving", "--rollback")
+    # A second one brings back what the first took away.
+    again = run_onebert("promote", "moving", "--rollback", url=server.url)
+    _assert_fails(again, 1, "moving@live goes from 1 back to 4, which was rolled back at 20")
+    assert " UTC; say --yes, or name a version" in again.stderr
+    assert "moving@live: 1 → 4" in onebert("promote", "moving", "--rollback", "--yes")
     assert "moving@canary: new → 3" in onebert("promote", "moving", 3, "--alias", "canary")
     onebert("promote", "moving", 2, "--alias", "canary")
-    moved = json.loads(onebert("promote", "moving", "--rollback", "--alias", "canary", "--wait-all", "--json"))
+    moved = json.loads(onebert("promote", "moving", "--rollback", "--yes", "--alias", "canary", "--wait-all", "--json"))
     measured = {"2": {}, "3": {}}
     assert moved == {"task": "moving", "alias": "canary", "from": 2, "to": 3, "measured": measured, "changed": []}
     assert "is at version 4 already" in onebert("promote", "moving", 4)
@@ -361,7 +365,7 @@ def test_texts_cannot_write_to_the_terminal(onebert, task):
         (["promote", "mood"], "", 2, "give a VERSION, or --rollback"),
         (["promote", "mood", "1", "--rollback"], "", 2, "give a VERSION, or --rollback"),
         (["promote", "mood", "--rollback"], "", 1, "never at another version"),
-        (["promote", "mood", "--rollback", "--alias", "none"], "", 1, "never at another version"),
+        (["promote", "mood", "--rollback", "--alias", "none"], "", 1, "mood has no alias none"),
         (["promote", "mood", "9"], "", 1, "mood has no version 9"),
         (["promote", "mood", "live"], "", 2, "'live' is not a version number"),
         (["promote", "mood", "0"], "", 2, "'0' is not a version number"),

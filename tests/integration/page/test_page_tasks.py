@@ -122,6 +122,11 @@ def test_promoting_and_rolling_back_ask_first(page, server):
         dialog.get_by_role("button", name="Roll back").click()
         expect(page.get_by_role("listitem", name="Version 1").locator(".tag.live")).to_be_visible()
         assert client.task("x-moved")["aliases"] == {"live": 1}
+        # What is live needs no promotion, and what was rolled back is not one click away.
+        expect(page.get_by_role("button", name="Promote version 1")).to_have_count(0)
+        page.get_by_role("button", name="Roll live back to version 2").click()
+        expect(dialog).to_contain_text("live of x-moved goes from 1 back to 2, which was rolled back.")
+        dialog.get_by_role("button", name="Cancel").click()
 
         page.get_by_role("button", name="Promote version 3").click()
         dialog.get_by_label("Alias").fill("next")

@@ -14,6 +14,7 @@ from onebert_server.settings import load_settings
 from onebert_server.versions import follower, presence
 from onebert_server.versions.version import State
 from onebert_store.errors import StorageUnavailable
+from onebert_store.registry import replicas as reports
 from onebert_store.registry.feed import Feed
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import join_store
@@ -77,6 +78,8 @@ def replicas(request, tmp_path, monkeypatch):
             pass
         monkeypatch.setattr(composition.Registry, "open", joined)
     monkeypatch.setattr(follower, "LOOK_EVERY", 3600.0)
+    # Each says that it lives when it looks.
+    monkeypatch.setattr(reports, "LIVE_SECONDS", 7200.0)
     monkeypatch.setattr(Feed, "listening", lambda _: nullcontext())
     with ExitStack() as stack:
         yield Replicas(stack, tmp_path, url, 2)

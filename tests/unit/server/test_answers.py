@@ -6,6 +6,7 @@ from threading import current_thread, main_thread
 
 import pytest
 
+from directories import retire
 from onebert_encoder.answering.answer import answer
 from onebert_encoder.answering.asked import Asked
 from onebert_server.answering import sizes
@@ -209,7 +210,7 @@ def test_what_waits_for_who_has_left_is_not_computed(parts):
                 await asyncio.sleep(0)
             resident = parts.bank.num_resident
             leaving.cancel()
-            parts.directory.retire("short", 1)
+            retire(parts.directory, "short", 1)
             async with asyncio.timeout(60):
                 while parts.bank.num_resident == resident:
                     await asyncio.sleep(0)
@@ -237,7 +238,7 @@ def test_a_front_end_keeps_as_many_versions_as_its_bound_allows(parts, monkeypat
                 )
                 assert set(first.reading.answer.names) == {f"label {version} {n}" for n in range(40)}
                 assert_like(again, parts.alone("good", "it is late"))
-                parts.directory.retire("wide", version)
+                retire(parts.directory, "wide", version)
                 del parts.rows["wide", version]
                 assert len(parts.backend._known) <= 20_000 // (40 * 64)
             assert "good@1" in parts.backend._known, "what is used again and again is kept"
@@ -258,7 +259,7 @@ def test_a_version_that_goes_before_its_answer_is_explained_is_not_found(parts):
             asking = asyncio.create_task(answerer.answer_explained(context(), Wanted(["good"]), ["it is late"], list))
             while parts.engine.waiting_sequences < 1:
                 await asyncio.sleep(0)
-            parts.directory.retire("good", 1)
+            retire(parts.directory, "good", 1)
             parts.batches.opened.set()
             await running
             await asking

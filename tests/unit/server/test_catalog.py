@@ -1,8 +1,11 @@
 """Registry and directory in step: what was deleted is gone from both, also where the registry failed after it."""
 
 import asyncio
+import math
 import threading
+import time
 from contextlib import contextmanager
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -14,9 +17,10 @@ from onebert_server.answering.backend import Wanted
 from onebert_server.app import create_app
 from onebert_server.runtime import open_runtime
 from onebert_server.settings import load_settings
-from onebert_store.errors import StorageFull, StorageUnavailable, TaskNotFound, VersionNotFound
+from onebert_store.errors import DeadlineExceeded, StorageFull, StorageUnavailable, TaskNotFound, VersionNotFound
 from onebert_store.file.format import loads
-from servers import Task
+from onebert_store.registry.feed import Feed
+from servers import Task, wait_until
 
 TEXT = "the screen was broken"
 WORK = own_work("test")
@@ -174,6 +178,22 @@ def test_readiness_says_whether_the_disk_took_the_last_change(runtime, monkeypat
     assert ready(runtime) == (200, "storage-full")  # the disk was asked for nothing
     runtime.catalog.delete_version("task", 2, WORK)
     assert ready(runtime) == (200, "ok")
+
+
+def test_a_registry_that_can_be_read_again_is_well_without_a_change(runtime, monkeypatch):
+    """As where `open` fails for a while."""
+    with monkeypatch.context() as disk:
+        disk.setattr(Feed, "last", lambda _: _raise(StorageUnavailable("the database cannot be opened")))
+        assert put(runtime, "/v1/tasks/task/aliases/canary", {"version": 1}).status_code == 503
+        assert ready(runtime) == (200, "storage-unavailable")
+    wait_until(lambda: ready(runtime) == (200, "ok"))
+
+
+def test_a_change_does_not_wait_longer_than_its_request_for_the_changes_of_others(runtime):
+    with runtime.catalog._changing(math.inf), pytest.raises(DeadlineExceeded, match="nothing is changed"):
+        runtime.catalog.rename_task("task", "other", replace(WORK, deadline=time.monotonic() + 0.01))
+    runtime.catalog.rename_task("task", "other", WORK)
+    assert list(runtime.registry.tasks()[0].versions) == [1, 2]
 
 
 def test_a_task_is_described_beside_the_event_loop(runtime, monkeypatch):

@@ -1,6 +1,7 @@
 """What the client library does with the answers of servers and gateways that refuse, wait, or are none."""
 
 import asyncio
+import inspect
 import json
 import socket
 import threading
@@ -352,3 +353,17 @@ def test_what_may_be_sent_twice_is_sent_again_when_the_connection_breaks(ask):
         with pytest.raises(ServerUnreachable):
             ask(server, "delete_task", "task")
         assert server.asked == 1
+
+
+def test_both_clients_have_the_same_methods_and_say_what_they_give():
+    def methods(kind):
+        return {name: method for name, method in inspect.getmembers(kind, callable) if not name.startswith("_")}
+
+    own, awaited = methods(Client), methods(AsyncClient)
+    assert own.keys() == awaited.keys()
+    for name, method in own.items():
+        ours, theirs = inspect.signature(method), inspect.signature(awaited[name])
+        assert ours == theirs, name
+        assert "Generator" not in str(ours)
+        assert method.__doc__
+    assert inspect.signature(Client.tasks).return_annotation == list[results.TaskSummary]

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, precondition, rule
 
+from directories import publish, retire
 from onebert_server.access.principal import Principal, Scope, root
 from onebert_server.versions.directory import Directory
 from onebert_server.versions.version import State, Version
@@ -37,7 +38,7 @@ def _directory(released=None, asked=None, clock=lambda: 0.0):
 
 def _publish_broken(directory, task, number, **of_failure):
     version = Version(_record(task, number))
-    directory.publish(version, {"live": Alias(1)})
+    publish(directory, version, {"live": Alias(1)})
     directory.begin_loading(version)
     directory.failed(version, "its file is damaged", **{"next_try": None} | of_failure)
     return version
@@ -46,10 +47,10 @@ def _publish_broken(directory, task, number, **of_failure):
 @pytest.fixture
 def directory():
     made = _directory()
-    made.publish(_resident("a", 1, 1), {"live": Alias(1)})
-    made.publish(_resident("a", 2, 2), {"live": Alias(1), "next": Alias(2)})
+    publish(made, _resident("a", 1, 1), {"live": Alias(1)})
+    publish(made, _resident("a", 2, 2), {"live": Alias(1), "next": Alias(2)})
     _publish_broken(made, "broken", 1)
-    made.publish(_resident("broken", 2, 3), {"live": Alias(1)})
+    publish(made, _resident("broken", 2, 3), {"live": Alias(1)})
     return made
 
 
@@ -71,11 +72,11 @@ def test_references(directory):
 def test_one_bad_reference_pins_nothing(ref, error):
     released = []
     directory = _directory(released)
-    directory.publish(_resident("a", 1, 1), {"live": Alias(1)})
+    publish(directory, _resident("a", 1, 1), {"live": Alias(1)})
     _publish_broken(directory, "broken", 1)
     with pytest.raises(error):
         directory.pin(["a", ref], ASKS)
-    directory.retire("a", 1)
+    retire(directory, "a", 1)
     assert released == [1]
 
 
@@ -83,7 +84,7 @@ def test_live_leaves_out_what_nobody_knows_yet(directory):
     record = _record("unknown", 1)
     entry = VersionEntry(record.task, record.version, record.digest, record.size, record.created_at)
     unknown = Version(entry)
-    directory.publish(unknown, {"live": Alias(1)})
+    publish(directory, unknown, {"live": Alias(1)})
     directory.begin_loading(unknown)
     assert [version.facts.task for version in directory.pin_live(lambda _: True, most=9, principal=ASKS)] == ["a"]
     directory.unloaded(unknown, VersionUnavailable("no room"))
@@ -94,7 +95,7 @@ def test_only_what_nobody_wants_any_more_is_given_up():
     asked = []
     directory = _directory(asked=asked)
     version = Version(_record("task", 1))
-    directory.publish(version, {"live": Alias(1)})
+    publish(directory, version, {"live": Alias(1)})
     pinned = directory.pin(["task"], ASKS)
     assert not directory.give_up_unwanted(version)
     directory.unpin(pinned)
@@ -137,7 +138,7 @@ def test_what_is_counted_is_counted_without_a_look_at_each_version():
 
     directory = _directory()
     for number in range(1, 11):
-        directory.publish(Watched(_record("task", number), number), {"live": Alias(1)})
+        publish(directory, Watched(_record("task", number), number), {"live": Alias(1)})
     looked_at.clear()
     assert directory.counts() == {"tasks": 1, "versions": 10, "resident": 10, "unavailable": 0, "damaged": 0}
     assert looked_at == []
@@ -159,12 +160,12 @@ def test_live_tasks_that_are_not_wanted_are_not_pinned():
     released = []
     directory = _directory(released)
     for slot, name in enumerate(("a", "b"), 1):
-        directory.publish(_resident(name, 1, slot), {"live": Alias(1)})
+        publish(directory, _resident(name, 1, slot), {"live": Alias(1)})
     assert [
         version.slot for version in directory.pin_live(lambda facts: facts.task != "a", most=9, principal=ASKS)
     ] == [2]
-    directory.retire("a", 1)
-    directory.retire("b", 1)
+    retire(directory, "a", 1)
+    retire(directory, "b", 1)
     assert released == [1]
 
 
@@ -173,7 +174,7 @@ def test_more_live_tasks_than_wanted_are_refused_without_looking_at_all_of_them(
     looked_at = []
     directory = _directory()
     for slot in range(1, 13):
-        directory.publish(_resident(f"task-{slot}", 1, slot), {"live": Alias(1)})
+        publish(directory, _resident(f"task-{slot}", 1, slot), {"live": Alias(1)})
     everything = directory.pin_live(lambda _: True, most=12, principal=ASKS)
     assert len(everything) == 12
     directory.unpin(everything)
@@ -192,7 +193,7 @@ NAMES = st.sets(st.text("ab-", min_size=1, max_size=4))
 def test_a_principal_lists_and_asks_all_of_its_own_tasks_by_name(names, globs, after, prefix):
     directory = _directory()
     for slot, name in enumerate(names, 1):
-        directory.publish(_resident(name, 1, slot), {"live": Alias(1)})
+        publish(directory, _resident(name, 1, slot), {"live": Alias(1)})
     who = Principal("someone", frozenset(Scope), globs)
     own = sorted(name for name in names if any(fnmatchcase(name, glob) for glob in globs))
     assert [version.facts.task for version in directory.pin_live(lambda _: True, most=999, principal=who)] == own
@@ -207,7 +208,7 @@ def test_a_tenants_list_and_its_fan_out_look_at_no_other_tenants_tasks(monkeypat
     monkeypatch.setattr(Principal, "sees", lambda self, task: looked_at.append(task) or sees(self, task))
     directory = _directory()
     for slot in range(1, 11):
-        directory.publish(_resident(f"{'acme' if slot > 7 else 'blue'}-{slot}", 1, slot), {"live": Alias(1)})
+        publish(directory, _resident(f"{'acme' if slot > 7 else 'blue'}-{slot}", 1, slot), {"live": Alias(1)})
     who = Principal("someone", frozenset(Scope), ("acme-*", "acme-8*", "acm0-*"))
     assert len(directory.pin_live(lambda _: True, most=9, principal=who)) == 3
     assert len(directory.tasks("acme-8", 9, "a", who)) == 1
@@ -219,14 +220,14 @@ def test_many_live_tasks_of_which_nothing_is_known_are_refused_and_not_left_out(
     for number in range(4):
         record = _record(f"task-{number}", 1)
         entry = VersionEntry(record.task, record.version, record.digest, record.size, record.created_at)
-        directory.publish(Version(entry), {"live": Alias(1)})
+        publish(directory, Version(entry), {"live": Alias(1)})
     assert directory.pin_live(lambda _: True, most=4, principal=ASKS) == []
     with pytest.raises(InvalidInput, match="more than 3 tasks"):
         directory.pin_live(lambda _: True, most=3, principal=ASKS)
 
 
 def test_a_task_without_live_is_no_live_task(directory):
-    directory.set_alias("a", "live", None)
+    directory.show("a", (), (), {"next": Alias(2)})
     assert directory.pin_live(lambda _: True, most=9, principal=ASKS) == []
     with pytest.raises(AliasNotFound):
         directory.pin(["a"], ASKS)
@@ -234,8 +235,8 @@ def test_a_task_without_live_is_no_live_task(directory):
 
 
 def test_a_task_goes_with_its_last_version(directory):
-    directory.retire("a", 1)
-    directory.retire("a", 2)
+    retire(directory, "a", 1)
+    retire(directory, "a", 2)
     with pytest.raises(TaskNotFound):
         directory.pin(["a@2"], ASKS)
     assert [task.name for task in directory.tasks("", 10)] == ["broken"]
@@ -270,7 +271,7 @@ def test_a_cold_version_is_asked_for_once_and_whoever_waits_hears_of_it():
     asked = []
     directory = _directory(asked=asked)
     version = Version(_record("task", 1))
-    directory.publish(version, {"live": Alias(1)})
+    publish(directory, version, {"live": Alias(1)})
     pinned = directory.pin(["task", "task@1"], ASKS)
     directory.pin(["task"], ASKS)
     assert asked == [version, version]
@@ -285,7 +286,7 @@ def test_a_cold_version_is_asked_for_once_and_whoever_waits_hears_of_it():
 def test_a_version_that_fails_while_requests_wait_refuses_them():
     directory = _directory()
     version = Version(_record("task", 1))
-    directory.publish(version, {"live": Alias(1)})
+    publish(directory, version, {"live": Alias(1)})
     pinned = directory.pin(["task"], ASKS)
     [loading] = directory.awaited(pinned, ASKS.name)
     directory.failed(version, "no such file", next_try=None)
@@ -299,7 +300,7 @@ def test_the_least_recently_used_goes_first_and_comes_back_when_it_is_asked_for(
     asked = []
     directory = _directory(asked=asked)
     for number in (1, 2, 3):
-        directory.publish(_resident("task", number, number), {"live": Alias(1)})
+        publish(directory, _resident("task", number, number), {"live": Alias(1)})
     directory.unpin(directory.pin(["task@1"], ASKS))
     assert [directory.evict(), directory.evict()] == [2, 3]
     [back] = directory.pin(["task@3"], ASKS)
@@ -309,7 +310,7 @@ def test_the_least_recently_used_goes_first_and_comes_back_when_it_is_asked_for(
 
 def test_what_is_pinned_is_never_evicted():
     directory = _directory()
-    directory.publish(_resident("task", 1, 1), {"live": Alias(1)})
+    publish(directory, _resident("task", 1, 1), {"live": Alias(1)})
     pinned = directory.pin(["task"], ASKS)
     assert directory.evict() is None
     directory.unpin(pinned)
@@ -321,9 +322,9 @@ def test_a_version_that_is_deleted_while_it_is_loaded_gives_its_slot_back():
     released = []
     directory = _directory(released)
     version = Version(_record("task", 1))
-    directory.publish(version, {"live": Alias(1)})
+    publish(directory, version, {"live": Alias(1)})
     pinned = directory.pin(["task"], ASKS)
-    directory.retire("task", 1)
+    retire(directory, "task", 1)
     directory.loaded(version, 4, _record("task", 1))
     assert version.slot == 4
     assert released == []
@@ -362,7 +363,7 @@ class Residency(RuleBasedStateMachine):
         version = Version(_record("task", self.published), self.slots + 1 if resident else None)
         if resident:
             self.new_slot(version)
-        self.directory.publish(version, {"live": Alias(self.published)})
+        publish(self.directory, version, {"live": Alias(self.published)})
         self.present[self.published] = version
 
     @precondition(lambda self: self.present)
@@ -414,7 +415,7 @@ class Residency(RuleBasedStateMachine):
     @rule(data=st.data())
     def retire(self, data):
         number = data.draw(st.sampled_from(sorted(self.present)))
-        self.directory.retire("task", number)
+        retire(self.directory, "task", number)
         del self.present[number]
 
     @invariant()
@@ -469,6 +470,6 @@ TestResidency = Residency.TestCase
 
 
 def test_what_nobody_knows_is_retired_in_silence(directory):
-    directory.retire("nobody", 1)
-    directory.retire("a", 9)
+    retire(directory, "nobody", 1)
+    retire(directory, "a", 9)
     assert set(directory.task("a").versions) == {1, 2}

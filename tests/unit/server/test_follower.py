@@ -121,6 +121,41 @@ def test_a_task_that_is_renamed_stays_in_memory_and_answers_whoever_holds_it(reg
     assert held.entry.task == "mood"
 
 
+def test_a_task_stays_in_memory_although_its_rename_is_read_later_than_what_came_before(registry, replica, monkeypatch):
+    for seed in (1, 2):
+        registry.add("tone", make_delta(seed))
+    replica.follower.catch_up()
+    (held,) = replica.directory.pin(["tone@2"], root("test"))
+    replica.directory.loaded(held, 7, registry.version("tone", 2))
+    registry.move_alias("tone", "live", 2, 1)
+    registry.rename_task("tone", "mood")
+    monkeypatch.setattr("onebert_server.versions.follower.READ_TOGETHER", 1)
+    replica.follower.catch_up()
+    assert replica.shown() == registered(registry)
+    assert replica.directory.pin(["mood"], root("test")) == [held]
+
+
+def test_changes_are_read_again_where_the_registry_fails_between_them_and_its_tasks(registry, replica, monkeypatch):
+    registry.add("tone", make_delta(1))
+    replica.follower.catch_up()
+    (held,) = replica.directory.pin(["tone"], root("test"))
+    registry.rename_task("tone", "mood")
+    registry.add("tone", make_delta(2))
+    task = Feed.task
+    with monkeypatch.context() as disk:
+
+        def failing(feed, name, *more):
+            return _raise(StorageUnavailable("the disk does not answer")) if name == "tone" else task(feed, name, *more)
+
+        disk.setattr(Feed, "task", failing)
+        with pytest.raises(StorageUnavailable):
+            replica.follower.catch_up()
+    assert replica.directory.pin(["tone"], root("test")) == [held]
+    replica.follower.catch_up()
+    assert replica.shown() == registered(registry)
+    assert replica.directory.pin(["mood"], root("test")) == [held]
+
+
 def test_a_name_that_was_given_on_and_back_keeps_nothing_of_its_next_task(registry, replica):
     registry.add("b", make_delta(0))
     registry.rename_task("b", "a")
@@ -197,6 +232,18 @@ def test_a_version_that_is_deleted_is_not_shown_once_the_replica_has_caught_up(r
     assert replica.directory.task_alias("task", "live") == Alias(3, 2)
 
 
+def test_a_task_without_its_last_alias_is_shown_without_it(registry, replica):
+    for seed in (1, 2):
+        registry.add("task", make_delta(seed))
+    replica.follower.catch_up()
+    registry.delete_alias("task", "live", 1)
+    replica.follower.catch_up()
+    assert replica.shown() == registered(registry)
+    registry.delete_version("task", 1)
+    replica.follower.catch_up()
+    assert replica.shown() == registered(registry) == {"task": ({2: make_delta(2).digest}, {})}
+
+
 def test_a_row_that_is_offered_is_the_row_of_the_version(registry, replica):
     offer = Offer("task", make_delta(1).digest, slot=7, row_bytes=70)
     replica.follower.offer(offer)
@@ -225,8 +272,12 @@ def test_what_becomes_live_elsewhere_is_loaded_before_anybody_asks(registry, rep
         registry.add("task", make_delta(seed))
     registry.move_alias("task", "live", 2, 1)
     replica.follower.catch_up()
-    assert [version.entry.version for version in replica.asked] == [1, 2]
-    assert not replica.directory.give_up_unwanted(replica.asked[1])
+    # What was live in between is asked for by nobody any more.
+    assert [version.entry.version for version in replica.asked] == [2]
+    assert not replica.directory.give_up_unwanted(replica.asked[0])
+    registry.add("task", make_delta(3))
+    replica.follower.catch_up()
+    assert len(replica.asked) == 1
 
 
 def test_an_older_database_that_was_put_back_is_shown_as_it_is(registry, replica, tmp_path):

@@ -60,7 +60,7 @@ def test_an_app_that_takes_its_time_is_waited_for_beyond_the_patience_with_its_p
 
     async def ask() -> None:
         async with await asyncio.start_unix_server(forwarded_to(slow_app, PATIENCE), path):
-            await Forwarding(OWN, NONE, path, ApiKeys(KeyRing([])), refusing, PATIENCE)(SCOPE, receive_nothing, send)
+            await Forwarding(OWN, NONE, path, ApiKeys(KeyRing({})), refusing, PATIENCE)(SCOPE, receive_nothing, send)
 
     asyncio.run(ask())
     assert [message.get("status") or message["body"] for message in sent] == [201, b"stored"]
@@ -118,7 +118,7 @@ def test_an_answer_arrives_whole_where_the_app_did_not_wait_for_the_body_that_it
         async def receive() -> Message:
             return {"type": "http.request", "body": 1_000_000 * b"q", "more_body": False}
 
-        await Forwarding(OWN, NONE, path, ApiKeys(KeyRing([])), refusing, PATIENCE)(SCOPE, receive, send)
+        await Forwarding(OWN, NONE, path, ApiKeys(KeyRing({})), refusing, PATIENCE)(SCOPE, receive, send)
         return b"".join(parts)
 
     async def ask_often() -> list[bytes]:
@@ -151,7 +151,7 @@ def test_who_forwards_much_leaves_room_for_others_and_all_of_it_for_health(
             await send({"type": "http.response.body", "body": b"{}"})
 
         async with await asyncio.start_unix_server(forwarded_to(app), socket, backlog=MAX_FORWARDED):
-            forwarding = Forwarding(OWN, NONE, socket, ApiKeys(KeyRing([])), refusing)
+            forwarding = Forwarding(OWN, NONE, socket, ApiKeys(KeyRing({})), refusing)
 
             async def ask(address: str, path: str, query: bytes = b"") -> tuple[int, str | None]:
                 sent: list[Message] = []
@@ -208,7 +208,7 @@ def test_questions_stay_with_the_front_end(tmp_path: Path, method: str, path: st
     async def ask() -> None:
         socket = str(tmp_path / "app")
         async with await asyncio.start_unix_server(forwarded_to(app), socket):
-            forwarding = Forwarding(own, formats_of([answering()]), socket, ApiKeys(KeyRing([])), refusing)
+            forwarding = Forwarding(own, formats_of([answering()]), socket, ApiKeys(KeyRing({})), refusing)
             await forwarding(SCOPE | {"method": method, "path": path}, receive_nothing, send)
 
     asyncio.run(ask())

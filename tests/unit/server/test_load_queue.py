@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from directories import publish
 from onebert_server.access.principal import root
 from onebert_server.versions.directory import Directory
 from onebert_server.versions.residency.load_queue import LoadQueue
@@ -20,7 +21,7 @@ def filled(count):
     directory = Directory(lambda slot: None, queue.put, lambda: 0.0)
     for number in range(count):
         entry = VersionEntry(f"task{number}", 1, f"sha256:{number:064x}", 1, datetime(2026, 1, 1, tzinfo=UTC))
-        directory.publish(Version(entry), {"live": Alias(1)})
+        publish(directory, Version(entry), {"live": Alias(1)})
     return directory, queue
 
 

@@ -55,7 +55,7 @@ def test_root_may_do_everything_and_nobody_nothing():
 
 def test_a_ring_takes_keys_that_are_given_and_none_that_were():
     now = [100.0]
-    ring = KeyRing([b"root"], clock=lambda: now[0])
+    ring = KeyRing({b"root": "root"}, clock=lambda: now[0])
     some = Principal("key:ci", frozenset({Scope.UPLOAD}), ("*",))
     ring.replace({b"one": Holder(some), b"two": Holder(some, expires=101.0)})
     assert ring.find(b"root").may(Action.ADMINISTER)
@@ -68,13 +68,13 @@ def test_a_ring_takes_keys_that_are_given_and_none_that_were():
 
 
 def test_a_key_of_the_environment_stays_root_whatever_else_has_its_digest():
-    ring = KeyRing([b"root"])
+    ring = KeyRing({b"root": "root"})
     ring.replace({b"root": Holder(nobody("key:ci"), expires=0.0)})
     assert ring.find(b"root").may(Action.ADMINISTER)
 
 
 def test_a_server_that_ever_had_a_key_is_never_open_again():
-    ring = KeyRing([])
+    ring = KeyRing({})
     assert ring.is_open
     ring.replace({}, is_open=True)
     assert ring.is_open
@@ -82,4 +82,4 @@ def test_a_server_that_ever_had_a_key_is_never_open_again():
     assert not ring.is_open, "all that there are were revoked"
     ring.replace({}, is_open=True)
     assert not ring.is_open
-    assert not KeyRing([], closed=True).is_open
+    assert not KeyRing({}, closed=True).is_open

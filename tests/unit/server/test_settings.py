@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from onebert_server.access.keys import KeyRing
 from onebert_server.runtime import device_for
 from onebert_server.settings import Settings, is_loopback, load_settings
 from onebert_store.errors import InvalidSettings
@@ -25,7 +26,7 @@ def test_every_setting_is_documented_with_its_default():
     for name, field in Settings.model_fields.items():
         row = next((line for line in text.splitlines() if line.startswith(f"| `ONEBERT_{name.upper()}` |")), None)
         assert row, name
-        default = field.default if field.default not in (None, ()) else "–"
+        default = field.default if field.default not in (None, (), {}) else "–"
         assert row.split("|")[2].strip().strip("`") == str(default), name
 
 
@@ -97,9 +98,19 @@ def test_a_gpu_that_is_not_there_is_refused(monkeypatch):
 
 def test_keys_are_kept_as_digests_and_never_shown(monkeypatch):
     digest = hashlib.sha256(b"beta").hexdigest()
-    monkeypatch.setenv("ONEBERT_API_KEYS", f" alpha-secret-0123 ,, sha256:{digest}")
+    other = "ab" * 32
+    monkeypatch.setenv("ONEBERT_API_KEYS", f" alpha-secret-0123 ,, sha256:{digest}, on.call=sha256:{other}")
     settings = load_settings()
-    assert settings.api_keys == (hashlib.sha256(b"alpha-secret-0123").digest(), bytes.fromhex(digest))
+    first = hashlib.sha256(b"alpha-secret-0123")
+    assert settings.api_keys == {
+        first.digest(): first.hexdigest()[:16],
+        bytes.fromhex(digest): digest[:16],
+        bytes.fromhex(other): "on.call",
+    }
+    with pytest.raises(InvalidSettings, match="ONEBERT_API_KEYS"):
+        load_settings(api_keys=f"On Call=sha256:{other}")
+    ring = KeyRing(settings.api_keys)
+    assert ring.find(bytes.fromhex(other)).name == "key:on.call"
     assert "alpha-secret-0123" not in repr(settings)
     assert "api_keys" not in repr(settings)
 
@@ -107,7 +118,7 @@ def test_keys_are_kept_as_digests_and_never_shown(monkeypatch):
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "localhost", "::1"])
 def test_loopback_needs_no_key(host):
     assert is_loopback(host)
-    assert load_settings(host=host).api_keys == ()
+    assert load_settings(host=host).api_keys == {}
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,10 @@
 """Blobs in a folder and in a bucket: verified, atomic, bounded, and clean after failures."""
 
+import contextlib
 import errno
 import hashlib
 import os
+import socket
 import tempfile
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
@@ -188,11 +190,41 @@ def test_a_scrub_reads_in_pieces_and_finds_one_changed_byte(location):
         blobs.verify(digest)
 
 
-def test_a_blob_that_is_a_folder_is_damage_and_not_a_crash(folder, folder_location):
-    (folder_location.staging / NAME).mkdir()
+def _socket(path):
+    with socket.socket(socket.AF_UNIX) as made, contextlib.chdir(path.parent):
+        made.bind(path.name)
+
+
+OTHERS = {
+    "folder": os.mkdir,
+    "pipe": os.mkfifo,
+    "socket": _socket,
+    "device": lambda path: path.symlink_to("/dev/zero"),
+    "loop": lambda path: path.symlink_to(path),
+}
+"""What may lie in place of a file: opening a pipe waits for its writer, and a device never ends."""
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_what_is_no_file_is_damage_and_no_blob_and_a_new_put_heals_it(folder, folder_location, kind):
+    OTHERS[kind](folder_location.staging / NAME)
     for look in (folder.get, folder.verify):
-        with pytest.raises(StoreCorrupt, match="is a folder"):
+        with pytest.raises(StoreCorrupt if kind != "loop" else StorageUnavailable, match=f"{HELLO} is not|levels"):
             look(HELLO)
+    assert digests(folder) == set()
+    if kind != "folder":
+        folder.put(b"hello")
+        assert folder.get(HELLO) == b"hello"
+
+
+def test_of_a_blob_that_has_grown_no_more_is_read_than_a_blob_may_have(location):
+    blobs = location.open(max_bytes=2**21)
+    blobs.put(b"hello")
+    location.write(NAME, bytes(2**25))
+    looks = []
+    with pytest.raises(StoreCorrupt, match="other content"):
+        blobs.verify(HELLO, stop=lambda: bool(looks.append(1)))
+    assert len(looks) <= 2
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace"])

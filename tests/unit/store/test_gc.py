@@ -115,17 +115,18 @@ def test_unfinished_uploads_go_when_nobody_has_written_to_them_for_an_hour(store
         assert [blob.digest for blob in store.blobs.unfinished()] == [young._path.name]
 
 
-def test_folders_among_the_blobs_stay_and_end_no_sweep(store):
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
+def test_what_is_no_file_among_the_blobs_stays_and_ends_no_sweep(store, make):
     """Both come before the orphan in the order of names: one is named like a digest, one like an unfinished upload."""
     orphan = put(store, 2)
     then = (datetime.now(UTC) - timedelta(hours=2)).timestamp()
-    folders = [store.blobs._folder / name for name in ("0" * 64, "tmp-folder")]
-    for folder in folders:
-        folder.mkdir()
-        os.utime(folder, (then, then))
+    others = [store.blobs._folder / name for name in ("0" * 64, "tmp-other")]
+    for other in others:
+        make(other)
+        os.utime(other, (then, then))
     swept = gc.sweep(store, timedelta(0))
     assert ([blob.digest for blob in swept.removed], swept.kept, swept.failure) == ([orphan], (), None)
-    assert all(folder.is_dir() for folder in folders)
+    assert all(other.exists() for other in others)
 
 
 def test_an_upload_gets_in_between_two_batches_and_what_it_needs_survives(store, registry, monkeypatch):

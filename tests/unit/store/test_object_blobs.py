@@ -228,6 +228,10 @@ def test_a_damaged_copy_is_fetched_again(location, tmp_path):
     (tmp_path / "cache" / NAME).write_bytes(b"hellp")
     assert blobs.get(HELLO) == b"hello"
     assert (tmp_path / "cache" / NAME).read_bytes() == b"hello"
+    (tmp_path / "cache" / NAME).unlink()
+    os.mkfifo(tmp_path / "cache" / NAME)
+    assert blobs.get(HELLO) == b"hello"
+    assert (tmp_path / "cache" / NAME).read_bytes() == b"hello"
 
 
 def test_the_first_upload_removes_what_a_killed_process_has_left_long_ago(location):

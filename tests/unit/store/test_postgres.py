@@ -1,11 +1,13 @@
 """A registry in PostgreSQL: many replicas at once, errors with a type, locks that are lost, a network that fails."""
 
 import logging
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import timedelta
+from time import monotonic
 
 import pytest
 from sqlalchemy import Engine, event, text
@@ -282,3 +284,19 @@ def test_a_url_that_is_none_is_refused_without_repeating_it(tmp_path, rest):
         Registry.open(StoreAddress.within(tmp_path, f"postgresql:{rest}"))
     assert "s3cret" not in found.value.detail
     assert found.value.__cause__ is None
+
+
+def test_a_change_that_is_given_up_soon_waits_no_longer_for_others(place):
+    with open_store(place) as store:
+        with writing(store.database, monotonic() + 5) as connection:
+            limits = {connection.scalar(text(f"SHOW {name}_timeout")) for name in ("statement", "lock")}
+        assert len(limits) == 1
+        assert re.fullmatch(r"\d{1,4}ms|\ds", limits.pop())
+        with writing(store.database, monotonic() + 3600) as holder:
+            assert holder.scalar(text("SHOW lock_timeout")) == "10s"
+            holder.execute(text("LOCK TABLE tasks"))
+            with (
+                pytest.raises(StorageUnavailable, match=r"it took too long|another process holds it"),
+                writing(store.database, monotonic()) as connection,
+            ):
+                connection.execute(text("LOCK TABLE tasks"))

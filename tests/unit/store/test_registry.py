@@ -4,8 +4,10 @@ import dataclasses
 import errno
 import os
 import resource
+import sqlite3
+import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -30,8 +32,9 @@ from onebert_store.errors import (
 from onebert_store.file.format import dumps, loads
 from onebert_store.registry import gc, statements
 from onebert_store.registry.database import VERSIONS, reading, writing
+from onebert_store.registry.dialects import sqlite
 from onebert_store.registry.dialects.sqlite import SqliteDatabase
-from onebert_store.registry.grants import Quotas
+from onebert_store.registry.grants import Grant, Quotas, Scope
 from onebert_store.registry.records import Actor, Alias
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import join_store, open_store
@@ -214,7 +217,10 @@ def test_an_alias_remembers_where_it_was_before(place):
         for seed in range(4):
             registry.add("spam", make_delta(seed))
         assert registry.move_alias("spam", "live", 4, 1)[0] == Alias(4, previous=1)
-        assert registry.move_alias("spam", "live", 4, 4)[0] == Alias(4, previous=1), "it did not move"
+        # It did not move, which is no change.
+        last = registry.feed.last().seq
+        assert registry.move_alias("spam", "live", 4, 4) == (Alias(4, previous=1), last)
+        assert registry.feed.last().seq == last
         assert registry.move_alias("spam", "live", 2, 4)[0] == Alias(2, previous=4)
         registry.delete_version("spam", 4)
     with Registry.open(place) as registry:
@@ -489,7 +495,7 @@ def test_a_database_that_is_none_is_refused_and_the_lock_let_go(tmp_path):
         Registry.open(folder)
     database.unlink()
     database.mkdir()
-    with pytest.raises(StoreCorrupt, match="is a folder and not a database"):
+    with pytest.raises(StoreCorrupt, match="is not a file; put the database"):
         Registry.open(folder)
     database.rmdir()
     Registry.open(folder).close()
@@ -530,6 +536,58 @@ def test_every_connection_is_durable(tmp_path):
             found = [connection.exec_driver_sql(f"PRAGMA {name}").scalar_one() for name in names]
             assert found == ["wal", 2, 1], "2 is FULL"
     database.close()
+
+
+@pytest.fixture
+def for_ever(monkeypatch):
+    """Whoever would wait by SQLite's own limit waits for an hour."""
+    monkeypatch.setattr(sqlite, "BUSY_TIMEOUT_S", 3600.0)
+
+
+@pytest.fixture
+def held(in_folder, tmp_path):
+    """A registry with a task, whose database another program has locked."""
+    in_folder.add("spam", make_delta(1))
+    with closing(sqlite3.connect(tmp_path / "registry.sqlite3", isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        yield in_folder
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda registry, by: registry.move_alias("spam", "next", 1, None, by),
+        lambda registry, by: registry.delete_alias("spam", "live", 1, by),
+        lambda registry, by: registry.delete_version("spam", 1, by),
+        lambda registry, by: registry.delete_task("spam", by),
+        lambda registry, by: registry.rename_task("spam", "ham", by),
+        lambda registry, by: registry.keys.create(Grant("ci", frozenset({Scope.CLASSIFY}), ("*",)), by=by),
+        lambda registry, by: registry.keys.revoke("0" * 12, by),
+    ],
+)
+def test_a_database_that_another_program_holds_is_waited_for_until_the_change_is_given_up(held, for_ever, change):
+    with pytest.raises(StorageUnavailable, match="another process holds it"):
+        change(held, Actor("test", until=time.monotonic() + 0.01))
+    assert held.task("spam").aliases == {"live": Alias(1)}
+
+
+def test_a_start_beside_a_database_that_another_program_has_for_itself_gives_up(tmp_path, for_ever, monkeypatch):
+    monkeypatch.setattr(sqlite, "READ_TIMEOUT_S", 0.01)
+    Registry.open(tmp_path).close()
+    with closing(sqlite3.connect(tmp_path / "registry.sqlite3", isolation_level=None)) as other:
+        other.execute("PRAGMA locking_mode = EXCLUSIVE")
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(StorageUnavailable, match="another process holds it"):
+            Registry.open(tmp_path)
+    Registry.open(tmp_path).close()
+
+
+def test_an_upload_does_not_wait_for_ever_for_a_sweep_that_was_stopped(in_folder, tmp_path, monkeypatch):
+    with join_store(tmp_path) as store, store.database.sweeping():
+        monkeypatch.setattr(sqlite, "BUSY_TIMEOUT_S", 0.01)
+        with pytest.raises(StorageUnavailable, match="held by another process"):
+            in_folder.add("spam", make_delta(1))
+    assert in_folder.tasks() == []
 
 
 def test_a_full_database_is_a_typed_error(in_folder, tmp_path):

@@ -3,6 +3,7 @@
 import errno
 import hashlib
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -79,7 +80,8 @@ def test_a_check_may_run_beside_the_owner(onebert, store):
 
 def test_what_is_missing_or_damaged_is_named_and_the_rest_is_whole(onebert, store):
     blob(store, make_delta(1)).unlink()
-    blob(store, make_delta(4, labels=["calm", "angry"])).write_bytes(b"x")
+    other = blob(store, make_delta(4, labels=["calm", "angry"]))
+    other.write_bytes(b"x")
     code, out, err = onebert("check", "--json")
     assert code == 1
     facts = json.loads(out)
@@ -90,10 +92,13 @@ def test_what_is_missing_or_damaged_is_named_and_the_rest_is_whole(onebert, stor
     }
     assert sorted(one["problem"].rpartition(" ")[2] for one in facts["problems"]) == ["missing", "says"]
     assert err == "error: 2 of 3 versions cannot be served as they are\n"
+    other.unlink()
+    os.mkfifo(other)
     code, out, _ = onebert("check")
     assert code == 1
     assert "spam@1 " in out
     assert "is missing" in out
+    assert "is not a regular file" in " ".join(out.split())
 
 
 def test_a_damaged_manifest_is_repaired_from_the_file(onebert, store):
@@ -238,7 +243,7 @@ def test_a_database_that_is_a_folder_is_one_line(onebert, store, tmp_path, monke
     (tmp_path / "store/registry.sqlite3").mkdir()
     for command in ("check", "recover"):
         code, _, err = onebert(command)
-        assert (code, err.count("\n"), "is a folder and not a database" in err) == (1, 1, True)
+        assert (code, err.count("\n"), "is not a file; put the database" in err) == (1, 1, True)
 
 
 @pytest.mark.parametrize("url", ["mysql://u:s3cret@h/db", "/some/file", "sqlite://x", "sqlite:///", "sqlite:///a?b=1"])

@@ -1,5 +1,6 @@
 """`onebert store backup`, `restore` and `copy`: whole stores from one place to another, also while they are in use."""
 
+import os
 import sys
 from datetime import timedelta
 
@@ -251,9 +252,11 @@ def test_a_store_that_is_not_empty_is_not_restored_into(onebert, source, tmp_pat
     assert rows(source) == rows(StoreAddress.within(tmp_path / "backup"))
 
 
-def test_a_damaged_file_is_named_and_the_rest_is_copied(onebert, source, tmp_path):
-    name = make_delta(1).digest.removeprefix("sha256:")
-    (tmp_path / "store" / "blobs" / name).unlink()
+@pytest.mark.parametrize("put", [lambda path: None, os.mkfifo], ids=["nothing", "a pipe"])
+def test_a_damaged_file_is_named_and_the_rest_is_copied(onebert, source, tmp_path, put):
+    path = tmp_path / "store" / "blobs" / make_delta(1).digest.removeprefix("sha256:")
+    path.unlink()
+    put(path)
     code, out, err = onebert("backup", tmp_path / "backup")
     assert (code, out) == (1, "3 versions; 2 files (2,056 bytes) were new\n")
     assert f"{make_delta(1).digest}: the blob" in err

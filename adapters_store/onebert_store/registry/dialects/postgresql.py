@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from math import inf
+from time import monotonic
 from typing import Any
 
 import psycopg
@@ -80,6 +82,7 @@ class PostgresDatabase:
             use_native_hstore=False,
         )
         event.listen(engine, "handle_error", _leave_a_standby)
+        event.listen(engine, "begin", _begin)
         self.readers: Engine = engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
         self.writers: Engine = engine.execution_options(isolation_level="READ COMMITTED")
 
@@ -242,8 +245,7 @@ def _patient(connection: Connection, seconds: int) -> Iterator[None]:
     driver: Any = connection.connection.driver_connection
     before, driver.patience = driver.patience, driver.patience + seconds
     try:
-        both = "SELECT set_config('statement_timeout', :s, true), set_config('lock_timeout', :s, true)"
-        connection.execute(text(both), {"s": f"{seconds}s"})
+        _limit(connection, f"{seconds}s")
         yield
     finally:
         driver.patience = before
@@ -267,6 +269,20 @@ def _typed(error: BaseException | None) -> OneBertError | None:
 
 def _unavailable(reason: str) -> StorageUnavailable:
     return StorageUnavailable(f"the store's database does not work: {reason}")
+
+
+def _begin(connection: Connection) -> None:
+    seconds = connection.get_execution_options().get("onebert_until", inf) - monotonic()
+    # Else the connection's own limits come first.
+    if seconds < STATEMENT_S:
+        # 0 would be no limit.
+        _limit(connection, f"{max(1.0, seconds * 1000):.0f}ms")
+
+
+def _limit(connection: Connection, time: str) -> None:
+    """Statements of this transaction, and their waiting for locks, may take so long."""
+    both = "SELECT set_config('statement_timeout', :s, true), set_config('lock_timeout', :s, true)"
+    connection.execute(text(both), {"s": time})
 
 
 def _leave_a_standby(context: ExceptionContext) -> None:

@@ -5,7 +5,9 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from math import inf
 from pathlib import Path
+from time import monotonic, sleep
 from typing import TextIO
 from urllib.parse import quote, unquote
 
@@ -18,7 +20,12 @@ from onebert_store.errors import InvalidSettings, StorageFull, StorageUnavailabl
 from onebert_store.registry.dialects.protocol import NO_DATABASE
 
 BUSY_TIMEOUT_S = 30.0
-"""How long a writer waits for the others; each holds the database for a few milliseconds."""
+"""How long a writer waits for the others at most; each holds the database for a few milliseconds."""
+READ_TIMEOUT_S = 5.0
+"""How long a reader waits, and a start: only a program that has the file for itself keeps readers out."""
+
+_TURN_S = 0.001
+"""How often a lock is asked for that others hold: more often than a sweep lets uploads in."""
 
 _URL = "sqlite:///"
 _UNAVAILABLE = {
@@ -78,13 +85,13 @@ class SqliteDatabase:
         with self._lock_file() as lock:
             if not _locked_now(lock):
                 raise StoreLocked("another process is using this store")
-            self._refuse_folder()
+            self._refuse_other()
             yield
 
     @contextmanager
     def joined(self) -> Iterator[Callable[[], bool]]:
         """Gives what says whether no other process owns the folder, which from then on nobody does in the block."""
-        self._refuse_folder()
+        self._refuse_other()
         if not self.path.exists():
             raise StoreCorrupt(NO_DATABASE)
         with self._lock_file() as lock:
@@ -159,8 +166,12 @@ class SqliteDatabase:
             blobs = self.path.with_name("blobs")
             handle = os.open(blobs if blobs.is_dir() else self.path.parent, os.O_RDONLY)
         try:
-            with storage_errors_are_typed():
-                fcntl.flock(handle, kind)
+            # A sweep, or its process that was stopped, is not waited for for ever.
+            until = monotonic() + BUSY_TIMEOUT_S
+            while not _locked_now(handle, kind):
+                if monotonic() >= until:
+                    raise StorageUnavailable("the store's files are held by another process")
+                sleep(_TURN_S)
             yield
         finally:
             os.close(handle)
@@ -172,10 +183,10 @@ class SqliteDatabase:
                 lock = opened.enter_context(open(self.path.with_name("lock"), "a", encoding="utf-8"))
             yield lock
 
-    def _refuse_folder(self) -> None:
-        if self.path.is_dir():
+    def _refuse_other(self) -> None:
+        if self.path.exists() and not self.path.is_file():
             name = self.path.name
-            raise StoreCorrupt(f"{name} is a folder and not a database; put the database that goes with the blobs back")
+            raise StoreCorrupt(f"{name} is not a file; put the database that goes with the blobs in its place")
 
 
 class _Held:
@@ -194,7 +205,7 @@ class _Held:
 
 
 def _engine(path: Path) -> Engine:
-    engine = create_engine(URL.create("sqlite", database=str(path)), connect_args={"timeout": BUSY_TIMEOUT_S})
+    engine = create_engine(URL.create("sqlite", database=str(path)), connect_args={"timeout": READ_TIMEOUT_S})
     event.listen(engine, "connect", _configure)
     event.listen(engine, "begin", _begin)
     return engine
@@ -210,13 +221,17 @@ def _configure(connection: sqlite3.Connection, _: ConnectionPoolEntry) -> None:
 def _begin(connection: Connection) -> None:
     # A transaction that reads first and then writes is refused by SQLite, without waiting, once another has written
     # in between. One that announces its write waits for its turn.
-    writes = connection.get_execution_options().get("onebert_writes")
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+    options = connection.get_execution_options()
+    begin, most = ("BEGIN IMMEDIATE", BUSY_TIMEOUT_S) if options.get("onebert_writes") else ("BEGIN", READ_TIMEOUT_S)
+    seconds = max(0.0, min(most, options.get("onebert_until", inf) - monotonic()))
+    connection.exec_driver_sql(f"PRAGMA busy_timeout = {seconds * 1000:.0f}")
+    connection.exec_driver_sql(begin)
 
 
-def _locked_now(lock: TextIO) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
+def _locked_now(lock: TextIO | int, kind: int = fcntl.LOCK_EX) -> bool:
+    with storage_errors_are_typed():
+        try:
+            fcntl.flock(lock, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
     return True

@@ -165,21 +165,18 @@ def _print_answers(record: Mapping[str, Any]) -> None:
             soft_wrap=True,
         )
     columns = ("label", a, b) + (("rows", f"right by {a}", f"right by {b}") if "p" in found else ())
-    table = console.table(*columns, numbers=columns[1:])
-    for name, counts in found["labels"].items():
-        table.add_row(
-            _said(name), *(str(counts[key]) for key in ("a", "b", "rows", "right_a", "right_b") if key in counts)
-        )
-    console.out.print(table)
+    keys = ("a", "b", "rows", "right_a", "right_b")
+    labels = found["labels"].items()
+    rows = ((_said(name), *(str(counts[key]) for key in keys if key in counts)) for name, counts in labels)
+    console.show(columns, rows, numbers=columns[1:])
     if not flips:
         return
     unit = "line" if "line" in flips[0] else "row"
-    table = console.table("where" if "file" in flips[0] else unit, "text", a, b, *(["right"] if "p" in found else []))
-    for flip in flips[:MOST_FLIPS]:
-        right = [_said(flip["right"])] if "p" in found else []
-        table.add_row(_where(flip), shown(flip["text"], 200), _said(flip["a"]), _said(flip["b"]), *right)
+    sides = ("a", "b", "right") if "p" in found else ("a", "b")
+    heads = ("where" if "file" in flips[0] else unit, "text", a, b, "right")[: 2 + len(sides)]
     console.out.print("")
-    console.out.print(table)
+    some = flips[:MOST_FLIPS]
+    console.show(heads, ((_where(one), shown(one["text"], 200), *(_said(one[side]) for side in sides)) for one in some))
     if len(flips) > MOST_FLIPS:
         console.out.print(f"and {len(flips) - MOST_FLIPS} more; --json has them all")
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import TYPE_CHECKING, Any
 
-from onebert_store.file.changes import changes
-from onebert_store.file.delta import DELTA, Delta
+from onebert_store.file.changes import changes, difference
+from onebert_store.file.delta import Delta
 
 if TYPE_CHECKING:
     from onebert_server.client import TaskResult
@@ -53,10 +53,10 @@ def norms(a: Delta, b: Delta, symbols: Mapping[str, str]) -> list[dict[str, Any]
 
     Returns:
         One object per layer, symbol and kind of change: the root mean squares `a` and `b` (None: it changes nothing
-        there), and `apart`, that of the difference of the two; None where they are not vectors added to the base's.
+        there), and `apart`, that of the difference of the two, as the page and `changes?against=` give it.
     """
     sides = [{(one.layer, one.name, one.kind): one.rms for one in changes(delta.tensors)} for delta in (a, b)]
-    apart = {(one.layer, one.name, one.kind): one.rms for one in changes(_difference(a, b))}
+    apart = {(one.layer, one.name, one.kind): one.rms for one in changes(difference(a.tensors, b.tensors))}
     places = sorted({*sides[0], *sides[1]}, key=lambda place: (-1 if place[0] is None else place[0], place[1:]))
     return [
         {
@@ -135,17 +135,6 @@ def mcnemar(only_a: int, only_b: int) -> float:
 
     # As uneven to the one side or to the other; where both are one split, it would be counted twice.
     return min(1.0, 2.0 * float(bdtr(min(only_a, only_b), only_a + only_b, 0.5)))
-
-
-def _difference(a: Delta, b: Delta) -> dict[str, Any]:
-    """The vectors that are added to the base's parameters, those of one less those of the other."""
-    names = [name for name in {**a.tensors, **b.tensors} if name.startswith(DELTA)]
-    found = {}
-    for name in names:
-        one, other = a.tensors.get(name), b.tensors.get(name)
-        left = 0.0 if one is None else one.astype("float32")
-        found[name] = left - (0.0 if other is None else other.astype("float32"))
-    return found
 
 
 def _together(numbers: Sequence[float | None]) -> float | None:

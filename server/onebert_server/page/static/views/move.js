@@ -20,7 +20,8 @@ export function Move({ task, alias: given = "live", version, back, close, done }
     say(`${alias} of ${task.name} is version ${version} now`);
     done();
   };
-  const from = at === undefined ? "is new." : `is at version ${at} now.`;
+  const from = at === undefined ? "is new." : back && version > at
+    ? `goes from ${at} back to ${version}, which was rolled back.` : `is at version ${at} now.`;
   return html`
     <${Confirm} title=${back ? `Roll ${alias} back to version ${version}?` : `Promote version ${version}?`}
       verb=${back ? "Roll back" : "Promote"} act=${act} close=${close}>

@@ -44,7 +44,7 @@ function Where({ task, move }) {
             <span>version ${version}${task.previous[alias] ? html`<span class="quiet">, before that ${task.previous[alias]}</span>` : ""}</span>
             ${promote && task.previous[alias] && html`
               <button type="button" class="slight" onClick=${() => move({ alias, version: task.previous[alias], back: true })}
-                aria-label=${`Roll ${alias} back to version ${task.previous[alias]}`}>Roll back</button>`}
+                aria-label=${`Roll ${alias} back to version ${task.previous[alias]}`}>${task.previous[alias] > version ? "Undo the roll back" : "Roll back"}</button>`}
           </li>`)}
       </ul>
     </div>`;

@@ -47,7 +47,7 @@ function Version({ task, version, move }) {
         ${version.status === "unavailable" && html`<span class="tag bad">unavailable</span>`}
         <span class="buttons">
           <a href=${link(["try"], { task: `${task.name}@${version.version}` })} aria-label=${`Try version ${version.version}`}>Try</a>
-          ${move && html`<button type="button" class="slight" onClick=${() => move({ version: version.version })} aria-label=${`Promote version ${version.version}`}>Promote</button>`}
+          ${move && task.aliases.live !== version.version && html`<button type="button" class="slight" onClick=${() => move({ version: version.version })} aria-label=${`Promote version ${version.version}`}>Promote</button>`}
         </span>
       </header>
       ${version.reason && html`<p class="error">${version.reason}</p>`}

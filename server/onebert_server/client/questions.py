@@ -1,0 +1,196 @@
+"""What can be asked of texts, of any number of them: cut to what one request takes, answered by one version."""
+
+import re
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, TypeAlias, TypedDict, TypeVar, Unpack, overload
+
+from onebert_server.client.exchange import Asking, Steps, asked, decode, json_bytes, quoted, with_json
+from onebert_server.client.results import Results, TaskResult, TaskResults
+from onebert_server.limits import BODY_BYTES, MAX_EXPLAINED, MAX_ITEMS
+from onebert_store.errors import InvalidInput, OneBertError, TooLarge
+
+T = TypeVar("T")
+
+Input: TypeAlias = str | tuple[str, str]
+"""A text, or a pair of texts; of a span task a question and its context."""
+
+Item: TypeAlias = tuple[str, Input]
+"""A reference to a task, and an input for it."""
+
+
+class WindowOptions(TypedDict, total=False):
+    """How long texts are read; what is left out is the task's `max_length`, 0, and the task type's own."""
+
+    tokens: int
+    overlap: int
+    reduction: Literal["max", "mean", "union"]
+
+
+class Options(TypedDict, total=False):
+    """What is asked of answers in place of what their tasks say.
+
+    Attributes:
+        activation: makes scores of logits; `none` gives the logits.
+        threshold: the score over which a label is among `labels`.
+        window: how long texts are read.
+        energy: whether answers say theirs.
+    """
+
+    activation: Literal["softmax", "sigmoid", "none"]
+    threshold: float
+    window: WindowOptions
+    energy: bool
+
+
+class OneOptions(Options, total=False):
+    """Of a request for one task also `explain`: each answer says which words it is owed to."""
+
+    explain: bool
+
+
+class ManyOptions(Options, total=False):
+    """Of a request for several tasks also `partial`: what cannot be answered, or is late, has an `error`."""
+
+    partial: bool
+
+
+# How a server names an input of a request.
+PLACE = re.compile(r"\bbody\.(?:inputs|items)\.(\d{1,3})(?:\.\w+)?")
+# Bytes that a request's body holds beside its inputs.
+FRAME_BYTES = 256
+
+
+class QuestionCalls(Asking):
+    """The methods that classify."""
+
+    # A text or a pair is a sequence of texts, too, and Python has no type for the sequences that are neither: the
+    # signatures overlap, and the first that fits counts, as it does when the method runs.
+    @overload
+    def classify(  # type: ignore[overload-overlap]
+        self, ref: str, inputs: Input, top_k: int | None = None, **options: Unpack[OneOptions]
+    ) -> TaskResult: ...
+    @overload
+    def classify(
+        self, ref: str, inputs: Sequence[Input], top_k: int | None = None, **options: Unpack[OneOptions]
+    ) -> list[TaskResult]: ...
+    def classify(
+        self, ref: str, inputs: Input | Sequence[Input], top_k: int | None = None, **options: Unpack[OneOptions]
+    ) -> Any:
+        """Classifies one input, or any number of them, with one version of a task.
+
+        Args:
+            ref: `name`, `name@3` or `name@alias`, of any task type.
+            inputs: one, or a sequence of them; a tuple is a pair of texts, of a span task (question, context).
+            top_k: how many scores to give, best first (None: all); of a span task, how many answers (None: one, at
+                most 20).
+            **options: what is asked in place of what the task says; see OneOptions.
+
+        Returns:
+            The answer; of a sequence a list of answers in its order.
+        """
+        return self._run(classified(self, ref, inputs, top_k, options))
+
+    @asked
+    def classify_items(
+        self, items: Sequence[Item], top_k: int | None = None, **options: Unpack[ManyOptions]
+    ) -> Steps[list[TaskResult]]:
+        """Classifies (reference, input) items of any mix of tasks; answers in their order."""
+
+        def ask(part: Sequence[Item]) -> Steps[list[TaskResult]]:
+            body = {"items": [{"task": ref, **_input(one)} for ref, one in part], "top_k": top_k, **options}
+            return (yield from _post(self, "/v1/classify", body, TaskResults)).results
+
+        return (yield from _in_parts(items, ask))
+
+    @asked
+    def fanout(
+        self, one: Input, tasks: Sequence[str] = ("*",), top_k: int | None = None, **options: Unpack[ManyOptions]
+    ) -> Steps[list[TaskResult]]:
+        """Classifies one input with up to 1024 tasks; `*`: the live version of every task that takes such an input."""
+        body = {**_input(one), "tasks": list(tasks), "top_k": top_k, **options}
+        return (yield from _post(self, "/v1/fanout", body, TaskResults)).results
+
+
+Ask: TypeAlias = Callable[[Sequence[Item]], Steps[list[TaskResult]]]
+
+
+def classified(
+    client: Asking, ref: str, inputs: Input | Sequence[Input], top_k: int | None, options: OneOptions
+) -> Steps[Any]:
+    """The steps of `classify`: they give a TaskResult, or a list of them."""
+
+    def ask(part: Sequence[Item]) -> Steps[list[TaskResult]]:
+        body = {"inputs": [_input(one) for _, one in part], "top_k": top_k, **options}
+        found = yield from _post(client, f"/v1/tasks/{quoted(part[0][0])}/classify", body, Results)
+        by: dict[str, Any] = {"task": found.task, "version": found.version, "digest": found.digest}
+        return [
+            TaskResult(**by, **{name: getattr(one, name) for name in one.__struct_fields__}) for one in found.results
+        ]
+
+    if isinstance(inputs, str | tuple):
+        return (yield from _in_parts([(ref, inputs)], ask))[0]
+    quoted(ref)
+    most = MAX_EXPLAINED if options.get("explain") else MAX_ITEMS
+    return (yield from _in_parts([(ref, one) for one in inputs], ask, most))
+
+
+def _post(client: Asking, path: str, body: Mapping[str, Any], kind: type[T]) -> Steps[T]:
+    return decode((yield from client._ask(with_json("POST", path, body))), kind)
+
+
+def _in_parts(items: Sequence[Item], ask: Ask, most: int = MAX_ITEMS) -> Steps[list[TaskResult]]:
+    """Asks for as many items at a time as a server takes; a reference means in every part what it meant in its first.
+
+    Raises:
+        OneBertError: a part was refused; the detail names inputs by their place among all, from 0.
+    """
+    waiting = deque(cut(items, most))
+    results: list[TaskResult] = []
+    found: dict[str, str] = {}
+    while waiting:
+        part = waiting.popleft()
+        try:
+            answers = yield from ask([(found.get(ref, ref), one) for ref, one in part])
+        except TooLarge:
+            # A server may be set to smaller bodies than the default, or the answers may be what is too large.
+            if len(part) == 1:
+                raise
+            half = len(part) // 2
+            waiting.extendleft((part[half:], part[:half]))
+            continue
+        except OneBertError as error:
+            error.detail = _renumbered(error.detail, len(results))
+            error.args = (error.detail,)
+            raise
+        results += answers
+        both = zip(part, answers, strict=True)
+        found |= {ref: f"{one.task}@{one.version}" for (ref, _), one in both if one.version is not None}
+    return results
+
+
+def _renumbered(detail: str, start: int) -> str:
+    """`body.inputs.3.text: …` of a request that began with input 64 is `input 67: …`."""
+    return PLACE.sub(lambda found: f"input {start + int(found[1])}", detail)
+
+
+def cut(items: Sequence[Item], most: int = MAX_ITEMS) -> list[list[Item]]:
+    """Items in parts of at most so many items and `BODY_BYTES` bytes of JSON."""
+    parts: list[list[Item]] = []
+    room = 0
+    for item in items:
+        size = len(json_bytes({"task": item[0], **_input(item[1])})) + 2
+        if not parts or len(parts[-1]) == most or size > room:
+            parts.append([])
+            room = BODY_BYTES - FRAME_BYTES
+        parts[-1].append(item)
+        room -= size
+    return parts
+
+
+def _input(one: Input) -> dict[str, Any]:
+    if isinstance(one, tuple) and len(one) == 2:
+        return {"text": one[0], "text_pair": one[1]}
+    if not isinstance(one, str):
+        raise InvalidInput("an input is a text, or a tuple of two texts")
+    return {"text": one}

@@ -1,0 +1,163 @@
+"""What can be asked about what is served: tasks, versions, aliases."""
+
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from onebert_server.client.exchange import Asking, Request, Steps, asked, decode, quoted, with_json
+from onebert_server.client.results import (
+    AliasPlace,
+    BaseFacts,
+    Pushed,
+    TaskFacts,
+    TaskList,
+    TaskPage,
+    TaskSummary,
+    VersionFacts,
+)
+from onebert_store.errors import InvalidInput, OneBertError
+
+Wait: TypeAlias = Literal["all"]
+"""Which servers have to show a change before it is answered: every live one."""
+
+
+class TaskCalls(Asking):
+    """The methods about the server, its tasks, their versions and aliases."""
+
+    @asked
+    def ready(self) -> Steps[bool]:
+        """Whether the server answers and is ready."""
+        try:
+            yield from self._ask(Request("GET", "/readyz", repeatable=False))
+        except OneBertError:
+            return False
+        return True
+
+    @asked
+    def base(self) -> Steps[BaseFacts]:
+        """The base, and the shapes that a delta for it may touch."""
+        return (yield from self._get("/v1/base", BaseFacts))
+
+    @asked
+    def tasks(self) -> Steps[list[TaskSummary]]:
+        """All tasks, by name."""
+        found: list[TaskSummary] = []
+        path: str | None = "/v1/tasks"
+        while path is not None:
+            page = yield from self._get(path, TaskList)
+            found += page.tasks
+            path = page.next and f"/v1/tasks?after={quoted(page.next)}"
+        return found
+
+    @asked
+    def task(self, name: str) -> Steps[TaskFacts]:
+        """One task with a summary of each version."""
+        path = f"/v1/tasks/{quoted(name)}"
+        page = yield from self._get(path, TaskPage)
+        versions = page.versions
+        while page.next is not None:
+            page = yield from self._get(f"{path}?after={page.next}", TaskPage)
+            versions += page.versions
+        return TaskFacts(page.name, page.aliases, page.previous, versions)
+
+    @asked
+    def version(self, name: str, version: int) -> Steps[VersionFacts]:
+        """One version with its manifest."""
+        return (yield from self._get(_version_path(name, version), VersionFacts))
+
+    @asked
+    def download(self, name: str, version: int) -> Steps[bytes]:
+        """The canonical bytes of a version's delta file."""
+        return (yield from self._ask(Request("GET", f"{_version_path(name, version)}/delta"))).content
+
+    @asked
+    def push(self, task: str, delta: bytes | Path) -> Steps[Pushed]:
+        """Uploads a delta file as the next version of a task; equal content is an equal version.
+
+        Args:
+            task: its name.
+            delta: the file or its content.
+
+        Raises:
+            InvalidDelta: the file is refused, and nothing of it is stored.
+        """
+        # The same content is the same version, so it may be sent again.
+        content, headers = content_of(delta), {"Content-Type": "application/octet-stream"}
+        answer = yield from self._ask(Request("PUT", f"/v1/tasks/{quoted(task)}/versions", content, headers))
+        pushed = decode(answer, Pushed)
+        return Pushed(task=pushed.task, version=pushed.version, digest=pushed.digest, created=answer.status_code == 201)
+
+    @asked
+    def move_alias(
+        self, task: str, alias: str, version: int, expected: int | None, wait: Wait | None = None
+    ) -> Steps[AliasPlace]:
+        """Points an alias at a version, newer or older, if it still points at `expected` (None: if it does not exist).
+
+        Args:
+            task: whose alias.
+            alias: what to move.
+            version: where to.
+            expected: where the alias is now.
+            wait: `all`: return when every live server shows the move, so that nobody finds the alias where it was.
+
+        Raises:
+            AliasConflict: it points elsewhere, and stays there.
+            DeadlineExceeded: with `wait`: it is moved, and some servers do not show that in time.
+        """
+        # Never sent again, as all that follow: a move that was done but not heard of would then be a conflict.
+        condition = {"If-None-Match": "*"} if expected is None else {"If-Match": f'"{expected}"'}
+        path = _alias_path(task, alias) + (f"?wait={wait}" if wait else "")
+        request = with_json("PUT", path, {"version": version}, condition, repeatable=False)
+        return decode((yield from self._ask(request)), AliasPlace)
+
+    @asked
+    def delete_alias(self, task: str, alias: str, expected: int) -> Steps[None]:
+        """Deletes an alias if it still points at `expected`.
+
+        Raises:
+            AliasConflict: it points elsewhere, and stays.
+        """
+        condition = {"If-Match": f'"{expected}"'}
+        yield from self._ask(Request("DELETE", _alias_path(task, alias), headers=condition, repeatable=False))
+
+    @asked
+    def delete_task(self, task: str) -> Steps[None]:
+        """Deletes a task with all of its aliases and versions."""
+        yield from self._ask(Request("DELETE", f"/v1/tasks/{quoted(task)}", repeatable=False))
+
+    @asked
+    def rename_task(self, task: str, name: str) -> Steps[None]:
+        """Gives a task another name; its versions keep their numbers, and its aliases stay where they are.
+
+        Raises:
+            TaskExists: there are versions of that name, or were; a task can have its last name back.
+        """
+        yield from self._ask(with_json("POST", f"/v1/tasks/{quoted(task)}/rename", {"name": name}, repeatable=False))
+
+    @asked
+    def delete_version(self, task: str, version: int) -> Steps[None]:
+        """Deletes a version.
+
+        Raises:
+            VersionInUse: an alias points at it.
+        """
+        yield from self._ask(Request("DELETE", _version_path(task, version), repeatable=False))
+
+
+def content_of(delta: bytes | Path) -> bytes:
+    """The bytes of a delta file, given as they are or by its path; the one call here that waits for a disk.
+
+    Raises:
+        InvalidInput: the file cannot be read.
+    """
+    try:
+        return delta if isinstance(delta, bytes) else delta.read_bytes()
+    except OSError:
+        raise InvalidInput("the delta file cannot be read") from None
+
+
+def _version_path(name: str, number: int) -> str:
+    return f"/v1/tasks/{quoted(name)}/versions/{number}"
+
+
+def _alias_path(name: str, alias: str) -> str:
+    return f"/v1/tasks/{quoted(name)}/aliases/{quoted(alias)}"

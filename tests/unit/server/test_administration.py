@@ -1,0 +1,56 @@
+"""`onebert keys` on a store, without a server."""
+
+import json
+import sys
+from datetime import datetime
+
+import pytest
+
+from onebert_store.command.cli import main
+from onebert_store.registry.registry import Registry
+
+
+@pytest.fixture
+def onebert(monkeypatch, capsys, tmp_path):
+    """Runs a command on the store of this test; exit code, standard output and error."""
+    monkeypatch.setenv("ONEBERT_DATA_DIR", str(tmp_path / "store"))
+    monkeypatch.setenv("COLUMNS", "240")
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["onebert", *arguments])
+        with pytest.raises(SystemExit) as left:
+            main()
+        return left.value.code or 0, *capsys.readouterr()
+
+    return run
+
+
+def test_a_list_of_keys_says_what_each_is_for_and_how_much_and_until_when(onebert, tmp_path):
+    Registry.open(tmp_path / "store").close()
+    create = ["keys", "create", "--scope", "classify", "--tasks", "acme-*"]
+    assert onebert(*create, "--name", "ci", "--expires", "90d")[0] == 0
+    quotas = ["--requests", "50", "--tokens", "20000.5", "--max-tasks", "3", "--max-bytes", "1000000"]
+    assert onebert(*create, "--name", "shop", "--default-task", "acme-tone", *quotas)[0] == 0
+    code, out, err = onebert("keys", "list")
+    assert (code, err) == (0, "")
+    head, _, ci, shop = (line.rstrip() for line in out.splitlines())
+    found = json.loads(onebert("keys", "list", "--json")[1])
+
+    def cells(line):
+        starts = [head.index(name) for name in ("name", "default task", "quotas", "created", "expires", "state")]
+        return [line[start:end].strip() for start, end in zip(starts, [*starts[1:], None], strict=True)]
+
+    def time(key, field):
+        return f"{datetime.fromisoformat(found[key][field]):%Y-%m-%d %H:%M}"
+
+    assert cells(ci)[1:] == ["–", "–", time(0, "created_at"), time(0, "expires_at"), "valid"]
+    allowed = "3 tasks, 1,000,000 bytes, 50 requests/s, 20,000.5 tokens/s"
+    assert cells(shop)[1:] == ["acme-tone", allowed, time(1, "created_at"), "–", "valid"]
+
+
+@pytest.mark.parametrize("command", [["keys", "list"], ["audit"]])
+def test_without_a_store_whoever_has_named_a_server_is_told_how_to_ask_it(onebert, monkeypatch, command):
+    assert onebert(*command)[2] == "error: there is no store in this folder\n"
+    monkeypatch.setenv("ONEBERT_URL", "http://there:8000")
+    said = "error: there is no store in this folder; to ask the server of ONEBERT_URL, add --url http://there:8000\n"
+    assert onebert(*command)[::2] == (1, said)
