@@ -15,6 +15,8 @@ from onebert_server.http.problems import http_problem
 # Bytes of a request's target and header lines together, and the number of these lines.
 MAX_HEAD_BYTES = 2**15
 MAX_HEADER_LINES = 100
+# Requests of one connection that may wait behind the one that is being answered.
+MAX_PIPELINED = 16
 
 Refusal = tuple[int, str]
 """Status and detail of the problem that answers a request which cannot be read."""
@@ -29,7 +31,12 @@ MALFORMED = (400, "this is not HTTP/1.1")
 TOO_LARGE = (431, f"a request has at most {MAX_HEAD_BYTES} bytes of header fields, in {MAX_HEADER_LINES} lines")
 TOO_SLOW = (408, "the header fields did not come in time")
 TOO_MANY = (503, "as many connections are open as the server takes")
-NO_HOST = (400, "a request has one Host field")
+TOO_DEEP = (503, f"at most {MAX_PIPELINED} requests of a connection wait behind the one that is being answered")
+UNCLEAR = (
+    400,
+    "a request is HTTP/1.1 or 1.0, has one Host that fits its target, and says once where its body ends: by a plain "
+    "Content-Length, or by Transfer-Encoding: chunked",
+)
 
 
 class RefusalMiddleware:
