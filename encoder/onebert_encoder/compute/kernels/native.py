@@ -15,7 +15,7 @@ from torch import Tensor
 from onebert_encoder.compute.kernels.check import matches_plain
 from onebert_encoder.compute.kernels.library import Library, check_status, find_library
 from onebert_encoder.compute.kernels.protocol import Gain
-from onebert_encoder.compute.linear import Linear
+from onebert_encoder.compute.plain import Linear
 from onebert_encoder.layout.branches import Branches, Joined, LayerSite, Sparse, join
 from onebert_encoder.layout.stage import Stage
 
