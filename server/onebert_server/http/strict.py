@@ -10,11 +10,13 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, Field, ValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from onebert_server.access.context import Context
 from onebert_server.edge import Edge
 from onebert_server.http.digests import SentDigests
+from onebert_server.http.middleware import BODIES
 from onebert_server.http.schemas.system import Problem
 from onebert_server.limits import MAX_REQUEST_TIMEOUT
 from onebert_store.errors import TooLarge
@@ -72,8 +74,36 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 }
 
 
+async def whole_body(scope: Scope, receive: Receive) -> bytes:
+    """A request's body; counted among those of its principal that have not come whole, while it has not.
+
+    Raises:
+        QueueFull: too many bytes of such bodies are held.
+        ClientDisconnect: the client left before the end.
+    """
+    bodies, principal = scope["state"][BODIES], scope["state"]["context"].principal.name
+    parts: list[bytes] = []
+    held = 0
+    try:
+        while (message := await receive())["type"] != "http.disconnect":
+            parts.append(message.get("body", b""))
+            if not message.get("more_body", False):
+                return b"".join(parts)
+            bodies.take(principal, len(parts[-1]))
+            held += len(parts[-1])
+    finally:
+        bodies.give_back(principal, held)
+    raise ClientDisconnect
+
+
 class StrictRequest(Request):
     """A request whose JSON has one value per key, finite numbers and bounded depth."""
+
+    async def body(self) -> bytes:
+        """The body; see `whole_body`."""
+        if not hasattr(self, "_body"):
+            self._body = await whole_body(self.scope, self.receive)
+        return self._body
 
     async def json(self) -> Any:
         """Decodes the body.
@@ -137,7 +167,11 @@ class StrictRoute(APIRoute):
         async def strict(request: Request) -> Response:
             if self.body_field is not None:
                 require_media_type(request, "application/json")
-            return await handle(StrictRequest(request.scope, request.receive))
+            given = StrictRequest(request.scope, request.receive)
+            if self.body_field is not None:
+                # Read here: FastAPI makes 400 of the errors that it meets while it reads.
+                await given.body()
+            return await handle(given)
 
         return strict
 
