@@ -40,8 +40,8 @@ MIN_SENT_BYTES = 2**15
 # How much of a refused body is still read, and for how long, so that its sender gets to the answer.
 LINGER_BYTES = 2**27
 LINGER_TIMEOUT = 10.0
-# The same of what cannot be parsed: no client sends as much before it looks for an answer.
-NOISE_BYTES = 2**20
+# The same of what is no request: more than two sockets' buffers hold, so that its sender gets to the answer, too.
+NOISE_BYTES = 2**24
 # A chunk of a chunked body may have so many bytes of framing for each byte of its content.
 CHUNK_OVERHEAD = 8
 

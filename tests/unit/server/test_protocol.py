@@ -148,7 +148,7 @@ async def _all_that_is_taken(connect, begin, more):
     writer.write(begin)
     sent = 0
     with suppress(ConnectionError):
-        while sent < 256 * NOISE_BYTES:
+        while sent < 16 * NOISE_BYTES:
             writer.write(more)
             await writer.drain()
             sent += len(more)
@@ -174,7 +174,7 @@ def test_who_sends_what_is_refused_for_ever_is_cut(begin, more):
             return await _all_that_is_taken(connect, begin, more)
 
     # What the kernel's buffers hold comes on top.
-    assert run(live()) < 64 * NOISE_BYTES
+    assert run(live()) < 4 * NOISE_BYTES
 
 
 class Wire(asyncio.Transport):
