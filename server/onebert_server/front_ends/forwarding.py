@@ -18,13 +18,15 @@ from onebert_server.http.lean.formats import Formats
 from onebert_server.http.problems import problem_response
 from onebert_server.http.refusals import REFUSAL
 from onebert_server.permits import Permits
-from onebert_store.errors import OneBertError, QueueFull, ShuttingDown
+from onebert_store.errors import OneBertError, QueueFull, Unhealthy
 
 logger = logging.getLogger("onebert.forwarding")
 
 # Seconds within which the app has to answer a request for its health.
 HEALTH_PATIENCE = 2.0
 HEALTH_PATHS = PROBES
+# Seconds after which a client asks again whom the engine's process has not answered: it may have been started again.
+RETRY_AFTER = 5
 
 # While the app works on an answer, the engine's process says every so many seconds that it is alive, and at least
 # `_ALIVE_TIMES` times within the front end's patience.
@@ -93,10 +95,10 @@ class Forwarding:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Has the app's own questions answered, and forwards any other request."""
-        whose = None
-        if scope["type"] == "http" and REFUSAL not in scope["state"]:
-            whose = await self._keys.let_through(scope)
-        if whose is None or self._own.asked(scope):
+        # First, since what the app answers itself, it checks itself: the signature of a token costs a while.
+        is_own = scope["type"] != "http" or REFUSAL in scope["state"] or self._own.asked(scope)
+        whose = None if is_own else await self._keys.let_through(scope)
+        if whose is None:
             await self._app(scope, receive, send)
             return
         room, patience = self._room_of(scope["path"])
@@ -108,7 +110,8 @@ class Forwarding:
         try:
             await self._forward(scope, receive, send, patience)
         except _NoAnswer:
-            silent = ShuttingDown("the process with the engine does not answer")
+            silent = Unhealthy("the process with the engine does not answer")
+            silent.retry_after = RETRY_AFTER
             await self._refuse(silent)(scope, receive, send)
         finally:
             room.give_back(whose.name, 1)

@@ -309,7 +309,6 @@ class LimitedProtocol(HttpToolsProtocol):
         """Answers in place of what cannot be read, behind all that waits; nothing that follows it is read."""
         self._stop_waiting()
         self._deaf = True
-        self._most_dropped = NOISE_BYTES
         self._shared.log.warning("a request was refused with %d: %s", *refusal)
         cycle = self.cycle
         if cycle is not None and cycle.more_body and not self._in_head:
@@ -320,6 +319,7 @@ class LimitedProtocol(HttpToolsProtocol):
             if cycle.response_complete:
                 self.close()
         else:
+            self._most_dropped = NOISE_BYTES
             self.parser, self._refusal = httptools.HttpRequestParser(self), None
             self.parser.feed_data(STAND_IN)
             self.cycle.scope["state"][REFUSAL] = refusal
