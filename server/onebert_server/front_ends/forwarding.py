@@ -25,8 +25,6 @@ logger = logging.getLogger("onebert.forwarding")
 # Seconds within which the app has to answer a request for its health.
 HEALTH_PATIENCE = 2.0
 HEALTH_PATHS = PROBES
-# Seconds after which a client asks again whom the engine's process has not answered: it may have been started again.
-RETRY_AFTER = 5
 
 # While the app works on an answer, the engine's process says every so many seconds that it is alive, and at least
 # `_ALIVE_TIMES` times within the front end's patience.
@@ -45,20 +43,7 @@ MAX_FORWARDED = 256
 
 _WANTED = "onebert.wanted"
 _ALIVE = "onebert.alive"
-SCOPE = (
-    "type",
-    "asgi",
-    "http_version",
-    "server",
-    "client",
-    "scheme",
-    "method",
-    "root_path",
-    "path",
-    "raw_path",
-    "query_string",
-    "headers",
-)
+SCOPE = "type asgi http_version server client scheme method root_path path raw_path query_string headers".split()
 
 
 class Forwarding:
@@ -111,7 +96,8 @@ class Forwarding:
             await self._forward(scope, receive, send, patience)
         except _NoAnswer:
             silent = Unhealthy("the process with the engine does not answer")
-            silent.retry_after = RETRY_AFTER
+            # It may have been started again by then.
+            silent.retry_after = 5
             await self._refuse(silent)(scope, receive, send)
         finally:
             room.give_back(whose.name, 1)

@@ -6,33 +6,18 @@ order, with the refusal in its state, so that it has an id, is counted, and come
 
 import asyncio
 import re
-from functools import partial
 from typing import Any, cast
 
 import httptools
 import uvicorn
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn import Config
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from onebert_server.http import refusals
 from onebert_server.http.connections import Connections
-from onebert_server.http.refusals import (
-    MALFORMED,
-    MAX_HEAD_BYTES,
-    MAX_HEADER_LINES,
-    MAX_PIPELINED,
-    REFUSAL,
-    TOO_DEEP,
-    TOO_LARGE,
-    TOO_MANY,
-    TOO_SLOW,
-    UNCLEAR,
-    WHOLE,
-    Refusal,
-    told_of_refusals,
-)
 from onebert_server.http.transport import LingeringTransport
 
 # Bytes of an answer that its client has to take in `Connections.send_timeout`.
@@ -84,8 +69,7 @@ class LimitedProtocol(HttpToolsProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self._told = partial(told_of_refusals, self.app)
-        self.app = self._run
+        self._asked, self.app = cast(ASGIApp, self.app), self._run
         self._shared = connections
         self._socket: asyncio.Transport
         self._timer: asyncio.TimerHandle | None = None
@@ -95,7 +79,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._began = False  # a message began in the data that is being parsed
         self._overhead = self._body_bytes = self._head_bytes = 0
         self._running: RequestResponseCycle | None = None  # the request that is being answered
-        self._refusal: Refusal | None = None  # why a callback stopped the parser
+        self._refusal: refusals.Refusal | None = None  # why a callback stopped the parser
         self._deaf = False  # nothing more is parsed
         self._closing = self._abandoned = False
         self._dropped, self._most_dropped = 0, LINGER_BYTES
@@ -107,7 +91,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._socket = cast(asyncio.Transport, transport)
         super().connection_made(LingeringTransport(self._socket, self))
         if len(self.connections) > self._shared.most and not self._shared.make_room():
-            self._refuse(TOO_MANY)
+            self._refuse(refusals.TOO_MANY)
             return
         self._wait()
 
@@ -186,14 +170,14 @@ class LimitedProtocol(HttpToolsProtocol):
         try:
             self._parse(data)
         except httptools.HttpParserError:
-            self._refuse(self._refusal or MALFORMED)
+            self._refuse(self._refusal or refusals.MALFORMED)
             return
         # The fields of a head are measured as they come. This is for what never completes: one field without an end, an
         # extension of a chunk, trailers.
         if not self._began:
             self._overhead = max(0, self._overhead + len(data) - (CHUNK_OVERHEAD + 1) * self._body_bytes)
-        if self._overhead > MAX_HEAD_BYTES:
-            self._refuse(TOO_LARGE)
+        if self._overhead > refusals.MAX_HEAD_BYTES:
+            self._refuse(refusals.TOO_LARGE)
         elif self.cycle is not None and self.cycle.response_complete and self.cycle.more_body:
             self._drop(self._body_bytes)
 
@@ -241,27 +225,27 @@ class LimitedProtocol(HttpToolsProtocol):
             return
         super().on_header(name, value)
         self._head_bytes += len(name) + len(value) + 4
-        if self._head_bytes > MAX_HEAD_BYTES or len(self.headers) > MAX_HEADER_LINES:
-            self._stop_at(TOO_LARGE)
+        if self._head_bytes > refusals.MAX_HEAD_BYTES or len(self.headers) > refusals.MAX_HEADER_LINES:
+            self._stop_at(refusals.TOO_LARGE)
 
     def on_headers_complete(self) -> None:
         """See the parser; the request is answered from here on, or raises what stops the parser."""
         if self._taken_on:
             return
         version = self.parser.get_http_version()
-        if self._head_bytes + len(self.url) > MAX_HEAD_BYTES:
-            self._stop_at(TOO_LARGE)
+        if self._head_bytes + len(self.url) > refusals.MAX_HEAD_BYTES:
+            self._stop_at(refusals.TOO_LARGE)
         if not _is_clear(version, self.url, self.headers):
-            self._stop_at(UNCLEAR)
-        if len(self.pipeline) >= MAX_PIPELINED and not self._deaf:
-            self._stop_at(TOO_DEEP)
+            self._stop_at(refusals.UNCLEAR)
+        if len(self.pipeline) >= refusals.MAX_PIPELINED and not self._deaf:
+            self._stop_at(refusals.TOO_DEEP)
         # A client of HTTP/1.0 would take `100 Continue` for its answer.
         self.expect_100_continue = self.expect_100_continue and version == "1.1"
         self._in_head = False
         self._stop_waiting()
         super().on_headers_complete()
 
-    def _stop_at(self, refusal: Refusal) -> None:
+    def _stop_at(self, refusal: refusals.Refusal) -> None:
         self._refusal = refusal
         # httptools turns it into an error of its own.
         raise ValueError
@@ -305,7 +289,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     # Requests
 
-    def _refuse(self, refusal: Refusal) -> None:
+    def _refuse(self, refusal: refusals.Refusal) -> None:
         """Answers in place of what cannot be read, behind all that waits; nothing that follows it is read."""
         self._stop_waiting()
         self._deaf = True
@@ -314,7 +298,7 @@ class LimitedProtocol(HttpToolsProtocol):
         if cycle is not None and cycle.more_body and not self._in_head:
             # The head was in order, its body is not: whoever reads it hears of it.
             cycle.keep_alive = False
-            cycle.scope["state"][REFUSAL] = refusal
+            cycle.scope["state"][refusals.REFUSAL] = refusal
             cycle.message_event.set()
             if cycle.response_complete:
                 self.close()
@@ -322,30 +306,32 @@ class LimitedProtocol(HttpToolsProtocol):
             self._most_dropped = NOISE_BYTES
             self.parser, self._refusal = httptools.HttpRequestParser(self), None
             self.parser.feed_data(STAND_IN)
-            self.cycle.scope["state"][REFUSAL] = refusal
+            self.cycle.scope["state"][refusals.REFUSAL] = refusal
 
     async def _run(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Runs the app, which hears where a body breaks off.
+        """Runs the app; a message of its body says why there is no more of it, where that is so.
 
         While the app awaits a part of the body, the connection counts as one that waits for its client.
         """
         self._running = cycle = cast(RequestResponseCycle, receive.__self__)  # type: ignore[attr-defined]
         # The client may have left since uvicorn made this task.
         cycle.disconnected = cycle.disconnected or self.parser is None
+        state = scope["state"]
 
-        async def counted() -> Message:
-            if self.closing or cycle.response_complete or cycle.body or not cycle.more_body:
-                return await receive()
-            self._shared.waiting[self] = None
+        async def told() -> Message:
+            waits = cycle.more_body and not (self.closing or cycle.response_complete or cycle.body)
+            if waits:
+                self._shared.waiting[self] = None
             try:
-                return await receive()
+                message = await receive()
             finally:
                 # With a timer, or when it is closing, the connection waits for something else by now.
-                if self._timer is None and not self.closing:
+                if waits and self._timer is None and not self.closing:
                     self._shared.waiting.pop(self, None)
+            return {**message, refusals.REFUSAL: state[refusals.REFUSAL]} if refusals.REFUSAL in state else message
 
-        scope["state"][WHOLE] = not cycle.more_body
-        await self._told(scope, counted, send)
+        state[refusals.WHOLE] = not cycle.more_body
+        await self._asked(scope, told, send)
 
     def on_response_complete(self) -> None:
         """Waits for the next request, and for the rest of this one's body no longer than for a head."""
@@ -373,7 +359,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _head_is_late(self) -> None:
         if self._in_head:
-            self._refuse(TOO_SLOW)
+            self._refuse(refusals.TOO_SLOW)
         else:
             self.abandon()
 

@@ -4,11 +4,8 @@ A stand-in takes the place of such a request; nothing of it reaches the routes. 
 app has the request already, and is told in place of the body's next part.
 """
 
-from collections.abc import MutableMapping
-from typing import Any
-
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from onebert_server.http.problems import http_problem
 
@@ -53,15 +50,3 @@ class RefusalMiddleware:
         status, detail = scope["state"][REFUSAL]
         headers = {"Connection": "close"} | ({"Retry-After": "1"} if status == 503 else {})
         await http_problem(scope, HTTPException(status, detail, headers))(scope, receive, send)
-
-
-async def told_of_refusals(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-    """Runs the app; a message of its body says why there is no more of it, where that is so."""
-    state: MutableMapping[str, Any] = scope["state"]
-
-    async def told() -> Message:
-        message = await receive()
-        refusal = state.get(REFUSAL)
-        return message if refusal is None else {**message, REFUSAL: refusal}
-
-    await app(scope, told, send)

@@ -49,7 +49,7 @@ class DirectRoute(StrictRoute):
             # First, since under overload a refusal should cost as little as it can.
             edge.answerer.check(context)
             require_media_type(request, form.media_type, form.accepts)
-            read = partial(_timed, partial(form.read, scope=request.scope), context)
+            read = partial(timed, partial(form.read, scope=request.scope), context)
             body = await StrictRequest(request.scope, request.receive).read(read)
             context = in_its_time(context, body)
             async with Patience(context, request.receive):
@@ -59,7 +59,8 @@ class DirectRoute(StrictRoute):
         return direct
 
 
-def _timed(decode: Callable[[bytes], T], context: Context, body: bytes) -> T:
+def timed(decode: Callable[[bytes], T], context: Context, body: bytes) -> T:
+    """What `decode` makes of a body, with the time it takes noted."""
     began = time.monotonic()
     decoded = decode(body)
     context.observed.phase(PARSE, began, time.monotonic())
