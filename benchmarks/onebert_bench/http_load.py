@@ -18,8 +18,8 @@ from pathlib import Path
 
 from onebert_bench.engine_load import TASKS, TEXTS, run_engine
 from onebert_bench.load import Load, Request, run_load
+from onebert_bench.processes import memory_bytes
 from onebert_bench.ranks import percentile
-from onebert_bench.suite.peers.processes import memory_bytes
 from onebert_bench.workload import bitfit_delta, sentences, tokenized
 from onebert_encoder.base.base import Base, load_base
 from onebert_server.client import Client

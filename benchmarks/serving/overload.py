@@ -29,8 +29,8 @@ from onebert_bench.http_load import push_tasks
 from onebert_bench.load import Load, Request, run_load
 from onebert_bench.open_load import LEFT, Reply, Stream, run_open_load
 from onebert_bench.pages import markdown_table, write_section
+from onebert_bench.processes import memory_bytes
 from onebert_bench.ranks import percentile
-from onebert_bench.suite.peers.processes import memory_bytes
 from onebert_bench.workload import sentences
 from onebert_encoder.base.base import load_base
 from onebert_server.process import ChildServer, serving

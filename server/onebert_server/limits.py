@@ -6,6 +6,8 @@ MAX_TEXT = 65536
 MAX_ITEMS = 64
 # Bytes of a JSON body, unless the server is set otherwise.
 BODY_BYTES = 2**20
+# Bytes of bodies that a process holds and that have not come whole, or four times the largest body.
+MAX_COMING_BYTES = 2**27
 # Tasks of one fan-out.
 MAX_FANOUT = 1024
 # Characters of one reference to a task.

@@ -15,10 +15,9 @@ class Permits:
     """
 
     def __init__(self, most: int, full: str) -> None:
-        self._most = most
         self._full = full
         self._taken: Counter[str] = Counter()
-        self._total = 0
+        self._free = most
         self._lock = threading.Lock()
 
     def take(self, principal: str, amount: int) -> None:
@@ -29,15 +28,15 @@ class Permits:
         """
         with self._lock:
             # As in the engine's queue: a principal may hold no more than is left free.
-            if self._taken[principal] + amount > self._most - self._total:
+            if self._taken[principal] + amount > self._free:
                 raise QueueFull(self._full)
             self._taken[principal] += amount
-            self._total += amount
+            self._free -= amount
 
     def give_back(self, principal: str, amount: int) -> None:
         """Counts what is no longer held."""
         with self._lock:
+            self._free += amount
             self._taken[principal] -= amount
-            self._total -= amount
             if not self._taken[principal]:
                 del self._taken[principal]

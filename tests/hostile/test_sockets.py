@@ -10,6 +10,8 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from framing import REFUSED, TAKEN
+from onebert_server.http.refusals import MAX_PIPELINED
 from servers import Server, Task, layouts, wait_until
 
 MIB = 2**20
@@ -81,10 +83,6 @@ BROKEN = {
     "tls": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
     "version": b"GET / HTTP/9.9\r\n\r\n",
     "header": b"GET / HTTP/1.1\r\nHost: localhost\r\nno colon\r\n\r\n",
-    "two-lengths": GET + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\n",
-    "length-and-chunks": GET + b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
-    "two-hosts": GET + b"Host: evil.example\r\n\r\n",
-    "no-host": b"GET /healthz HTTP/1.1\r\n\r\n",
     "chunk": CHUNKED + b"zz\r\n",
     "chunk-of-an-upload": UPLOAD + b"1\r\nx\r\nzz\r\n",
 }
@@ -100,6 +98,34 @@ def test_what_is_not_http_gets_a_problem(server, web, sent):
     assert_problem(answer, 400, "bad-request")
     # A front end reports what it refused after it has answered, and another process may be asked for the counts.
     wait_until(lambda: rejected(web, "bad-request") == before + 1)
+
+
+DELETE = b"DELETE /v1/tasks/task HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+@pytest.mark.parametrize("sent", REFUSED.values(), ids=REFUSED)
+def test_what_a_proxy_may_read_differently_smuggles_nothing(server, sent):
+    with connect(server) as connection:
+        connection.sendall(sent + DELETE)
+        (answer,) = answers(connection)
+    assert_problem(answer, 400, "bad-request")
+
+
+@pytest.mark.parametrize("sent", TAKEN.values(), ids=TAKEN)
+def test_what_every_proxy_reads_alike_is_answered_with_what_follows(server, sent):
+    with connect(server) as connection:
+        connection.sendall(sent + GET + b"Connection: close\r\n\r\n")
+        first, second = answers(connection)
+    assert (first[0], second[0]) == (415, 200)
+
+
+def test_more_pipelined_requests_than_may_wait_are_refused_behind_those_that_do(server):
+    with connect(server) as connection:
+        connection.sendall((GET + b"\r\n") * 5000)
+        *answered, refused = answers(connection)
+    assert [status for status, _, _ in answered] == [200] * (1 + MAX_PIPELINED)
+    assert_problem(refused, 503, "too-many-connections")
+    assert refused[1]["retry-after"] == "1"
 
 
 def test_noise_behind_a_request_is_answered_after_it(server):

@@ -211,6 +211,29 @@ def test_no_files_import_each_other_in_a_circle() -> None:
         pytest.fail(" → ".join(error.args[1]))
 
 
+@cache
+def imports_between_rooms() -> dict[str, dict[str, set[str]]]:
+    """Of every folder the files and folders in it, each with those beside it that it imports from."""
+    graphs: dict[str, dict[str, set[str]]] = {}
+    for source, targets in imports_between_files().items():
+        for target in targets:
+            here, there = f"{source}.".split("."), f"{target}.".split(".")
+            shared = next(at for at, (one, other) in enumerate(zip(here, there, strict=False)) if one != other)
+            beside = graphs.setdefault(".".join(here[:shared]), {})
+            beside.setdefault(here[shared], set()).add(there[shared])
+    return graphs
+
+
+def test_no_rooms_import_each_other_in_a_circle_at_any_level() -> None:
+    circles = []
+    for folder, graph in imports_between_rooms().items():
+        try:
+            TopologicalSorter(graph).prepare()
+        except CycleError as error:
+            circles.append(f"{folder}: {' → '.join(error.args[1])}")
+    assert circles == []
+
+
 @pytest.mark.parametrize(
     ("package", "known"),
     [("onebert_demo", {"onebert_server.client", "onebert_server.process"}), ("onebert", {"onebert_server.client"})],

@@ -4,7 +4,6 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from fnmatch import translate
 from math import isfinite
 from typing import Any
 
@@ -127,8 +126,10 @@ def check_grant(grant: Grant, expires_at: datetime | None) -> None:
     for glob in grant.tasks:
         if not _GLOB.fullmatch(glob):
             raise InvalidInput(f"'{shown(glob)}' is not a glob: the characters of a task's name, and *")
-    if grant.default_task is not None and not matching(grant.tasks).fullmatch(parse_ref(grant.default_task).task):
-        raise InvalidInput("the default task is none of the key's own tasks")
+    if grant.default_task is not None:
+        task = parse_ref(grant.default_task).task
+        if not any(matches(task, glob.split("*")) for glob in grant.tasks):
+            raise InvalidInput("the default task is none of the key's own tasks")
     for name, most in vars(grant.quotas).items():
         if most is not None and not (isfinite(most) and 0 < most <= _MOST):
             raise InvalidInput(f"the quota of {name} must be above 0 and at most 2^53")
@@ -136,7 +137,21 @@ def check_grant(grant: Grant, expires_at: datetime | None) -> None:
         raise InvalidInput("a key expires in the future, and within a hundred years")
 
 
-def matching(globs: tuple[str, ...]) -> re.Pattern[str]:
-    """A pattern of all names that one of the globs matches as a whole, in a time that no glob makes long."""
-    # Python's globs know more than `*`, by characters that no glob of a key has.
-    return re.compile("|".join(map(translate, globs)) or r"(?!)")
+def matches(name: str, literals: list[str]) -> bool:
+    """Whether a name is a glob's literals with any characters in between; takes time for what both are long.
+
+    No regular expression: that of 64 globs takes a tenth of a second to compile.
+    """
+    if len(literals) == 1:
+        return name == literals[0]
+    first, *between, last = literals
+    at, end = len(first), len(name) - len(last)
+    if at > end or not (name.startswith(first) and name.endswith(last)):
+        return False
+    # The first place of each is the best: it leaves most to those that follow.
+    for literal in between:
+        found = name.find(literal, at, end)
+        if found < 0:
+            return False
+        at = found + len(literal)
+    return True

@@ -12,11 +12,11 @@ from typing import Any
 import httpx
 
 from onebert_bench.load import Load, Request, run_load
+from onebert_bench.processes import family, memory_bytes, signal_all
 from onebert_bench.suite.measure import TOLERANCE, Settings
 from onebert_bench.suite.peers.entries import PEERS
 from onebert_bench.suite.peers.environments import python_of
 from onebert_bench.suite.peers.errors import PeerFailed
-from onebert_bench.suite.peers.processes import family, memory_bytes, signal_all
 from onebert_bench.suite.peers.servers import PEER_SERVERS, Launch, Peer, Scores, free_port, ours, read_ours, running
 from onebert_bench.suite.peers.workers import Json
 from onebert_bench.suite.texts import MAX_LENGTH

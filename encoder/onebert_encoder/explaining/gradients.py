@@ -9,7 +9,7 @@ from torch import Tensor
 
 from onebert_encoder.answering.scores import Array, Outputs, own_activation, temperature_of
 from onebert_encoder.base.base import Base
-from onebert_encoder.compute.linear import Linear
+from onebert_encoder.compute.plain import Linear
 from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import Row, stack_rows

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from onebert_encoder.base.base import Base
 from onebert_encoder.compute.kernels.protocol import Gain, Kernels
-from onebert_encoder.compute.linear import Linear
+from onebert_encoder.compute.plain import Linear
 from onebert_encoder.layout.branches import LayerSite
 from onebert_encoder.layout.dropout import NO_DROPOUT, Dropout
 from onebert_encoder.layout.stage import Stage

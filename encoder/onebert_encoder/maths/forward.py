@@ -19,7 +19,8 @@ from onebert_encoder.compute.kernels.forward import Job, Layer, Model, Scale
 from onebert_encoder.compute.kernels.plain import normalize
 from onebert_encoder.compute.kernels.products import NativeProducts, Packed
 from onebert_encoder.compute.kernels.protocol import Gain
-from onebert_encoder.compute.linear import Linear, PackedLinear
+from onebert_encoder.compute.linear import PackedLinear
+from onebert_encoder.compute.plain import Linear
 from onebert_encoder.compute.quantized import Int8Linear
 from onebert_encoder.layout.branches import SITES
 from onebert_encoder.layout.stage import Stage

@@ -1,12 +1,11 @@
 """Who asks, and what it may do: the one place that decides about access, whatever the caller proved itself by."""
 
-import re
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property, lru_cache
 
 from onebert_store.errors import Forbidden
-from onebert_store.registry.grants import UNLIMITED, Grant, Quotas, Scope, matching
+from onebert_store.registry.grants import UNLIMITED, Grant, Quotas, Scope, matches
 from onebert_store.registry.names import no_such_task
 
 # The principal of the server's own work: proofs of uploads and of loaded versions. No key's principal looks like it.
@@ -72,7 +71,7 @@ class Principal:
 
     def sees(self, task: str) -> bool:
         """Whether a task exists for it; what it does not see answers as what nobody has made."""
-        return self._sees_all or self._globs.fullmatch(task) is not None
+        return self._sees_all or any(matches(task, literals) for literals in self._globs)
 
     def require(self, action: Action, task: str) -> None:
         """Refuses what it may not do with a task, whether or not there is such a task.
@@ -118,8 +117,8 @@ class Principal:
         return EVERY_TASK in self.tasks
 
     @cached_property
-    def _globs(self) -> re.Pattern[str]:
-        return _pattern(self.tasks)
+    def _globs(self) -> list[list[str]]:
+        return [glob.split("*") for glob in self.tasks]
 
 
 @lru_cache(4096)
@@ -140,6 +139,3 @@ def holder_of(grant: Grant) -> Principal:
 
 
 OWN_WORK = root(RESERVED)
-
-
-_pattern = lru_cache(4096)(matching)

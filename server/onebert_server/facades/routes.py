@@ -15,10 +15,11 @@ from onebert_server.facades.facade import Facade
 from onebert_server.facades.formats import Claimant, FacadeFormat
 from onebert_server.facades.table import FACADES
 from onebert_server.http.lean.formats import Format
+from onebert_server.http.lean.route import DirectRoute
 from onebert_server.http.problems import ErrorForm
 from onebert_server.http.routes import classify
 from onebert_server.http.schemas.common import REF
-from onebert_server.http.strict import ContextOf, DirectRoute, EdgeOf
+from onebert_server.http.strict import ContextOf, EdgeOf
 
 # As OpenAPI shows them; what a name may be is said where it is resolved.
 _REF = Annotated[str, Path(json_schema_extra={"pattern": REF})]

@@ -2,11 +2,15 @@
 
 import asyncio
 import logging
+import shutil
 import socket
 import sys
 import tempfile
+import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
+from errno import ECONNREFUSED
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,6 +38,8 @@ RESTART_DELAY = 1.0
 # Where one front end has died so often within so many seconds, another start would not help: the server ends.
 MAX_ENDS = 5
 ENDS_WITHIN = 60.0
+# What the name of a folder with sockets begins with, among other people's temporary files.
+PREFIX = "onebert-"
 # Connections that may wait to be accepted; each brings one request for the app.
 BACKLOG = 2048
 
@@ -118,8 +124,9 @@ class FrontEnds:
         """Makes the folder with the sockets and the configuration that each front end reads at its start."""
         loop = asyncio.get_running_loop()
         try:
+            remove_left_over(Path(tempfile.gettempdir()))
             # Only this user may look into the folder.
-            self._folder = tempfile.TemporaryDirectory(prefix="onebert-")
+            self._folder = tempfile.TemporaryDirectory(prefix=PREFIX)
             engine_path, app_path = (str(Path(self._folder.name, name)) for name in ("engine", "app"))
             # The configuration goes through a file: uvloop cannot write to the pipe of a process that ends at once.
             setup = Path(self._folder.name, "setup")
@@ -181,6 +188,15 @@ class FrontEnds:
         # From any thread: a front end that connects meanwhile is told by its desk.
         for desk in list(self._desks):
             desk.channel.send(frame)
+
+
+def remove_left_over(temporary: Path) -> None:
+    """Removes the folders of servers that were killed: nobody listens at their sockets."""
+    for left in temporary.glob(f"{PREFIX}*/engine"):
+        # Another user's folder is not ours to look into; a server that starts binds a moment before it listens.
+        with suppress(OSError), socket.socket(socket.AF_UNIX) as asking:
+            if time.time() - left.stat().st_mtime > START_TIMEOUT and asking.connect_ex(str(left)) == ECONNREFUSED:
+                shutil.rmtree(left.parent)
 
 
 async def _run(setup: Path, listeners: list[int]) -> str:

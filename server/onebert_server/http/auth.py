@@ -27,6 +27,10 @@ PROBES = frozenset(
 OPEN_PATHS = DOCS_PATHS | files.PATHS.keys() | PROBES
 
 
+UNAUTHORIZED = "unauthorized"
+"""The key under which a request's state has the error of a key that `ApiKeys.let_through` has checked."""
+
+
 class TokensOf(Protocol):
     """Knows bearer tokens that are no keys."""
 
@@ -84,7 +88,8 @@ class ApiKeys:
             return nobody(address_of(scope))
         try:
             return await self.check(Headers(scope=scope), address_of(scope))
-        except Unauthorized:
+        except Unauthorized as error:
+            scope["state"][UNAUTHORIZED] = error
             return None
 
 
@@ -134,6 +139,8 @@ class KeyMiddleware:
             scope["state"]["principal"] = nobody(address_of(scope))
         if scope["type"] == "http" and not is_open(scope):
             try:
+                if (known := scope["state"].get(UNAUTHORIZED)) is not None:
+                    raise known
                 scope["state"]["principal"] = await self.keys.check(Headers(scope=scope), address_of(scope))
             except OneBertError as error:
                 await self._refuse(scope, error)(scope, receive, send)

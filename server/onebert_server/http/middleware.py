@@ -15,8 +15,9 @@ from onebert_server.access.context import Context
 from onebert_server.edge import Listening
 from onebert_server.http.problems import FORM_OF, FormOf, internal_error, problem_response, problems_alone
 from onebert_server.http.refusals import REFUSAL, WHOLE
-from onebert_server.limits import MAX_REQUEST_TIMEOUT
+from onebert_server.limits import MAX_COMING_BYTES, MAX_REQUEST_TIMEOUT
 from onebert_server.logs import log_failure
+from onebert_server.permits import Permits
 from onebert_server.telemetry.observed import Ended, Observed
 from onebert_store.errors import InvalidInput, OneBertError
 
@@ -29,6 +30,10 @@ _TIMEOUT, _MIN_SEQ = (name.lower().encode() for name in (TIMEOUT_HEADER, MIN_SEQ
 # As languages write floating-point numbers: with up to 17 significant digits, and small ones with an exponent.
 SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,32})?([eE][+-]?[0-9]{1,3})?")
 METHODS = frozenset({"GET", "PUT", "POST", "DELETE", "HEAD", "OPTIONS", "PATCH"})
+
+
+BODIES = "bodies"
+"""The key under which a request's state has the Permits of bytes of bodies that have not come whole."""
 
 
 class RequestMiddleware:
@@ -110,7 +115,9 @@ class ContextMiddleware:
 
 
 class BodyLimitMiddleware:
-    """Caps the bytes of a body and the time it may take to come, counted from when it is first read.
+    """Caps the bytes of a body, of all bodies that have not come whole, and the time that one may take to come.
+
+    That time is counted from when the body is first read.
 
     The cap is `scope["state"]["max_body_bytes"]`; the time ends at `scope["state"]["body_deadline"]`, too, which is the
     request's own: an answer to a body that comes later is of no use. The upload route raises both for itself.
@@ -121,6 +128,9 @@ class BodyLimitMiddleware:
         self.app = app
         self.max_bytes = max_bytes
         self.timeout = timeout
+        self.bodies = Permits(
+            max(MAX_COMING_BYTES, 4 * max_bytes), "as many bytes of bodies wait for their ends as the server holds"
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Passes the request on with a `receive` that counts."""
@@ -129,6 +139,7 @@ class BodyLimitMiddleware:
             return
         state = scope["state"]
         state["max_body_bytes"], state["body_deadline"] = self.max_bytes, state["context"].deadline
+        state[BODIES] = self.bodies
         length = _field(scope, b"content-length")
         declared = int(length) if length.isdigit() else 0
         deadline: float | None = None

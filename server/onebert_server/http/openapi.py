@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import fastapi
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -29,6 +30,8 @@ class DocumentedApp(FastAPI):
         stack: Any = super().build_middleware_stack()
         outermost: Any = self.user_middleware[0].cls
         while type(stack) is not outermost:
+            if not hasattr(stack, "app"):
+                raise ImportError(f"FastAPI {fastapi.__version__} hides the layers inside of {type(stack).__name__}")
             stack = stack.app
         layers: ASGIApp = stack
         return layers

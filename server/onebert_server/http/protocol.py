@@ -5,47 +5,53 @@ order, with the refusal in its state, so that it has an id, is counted, and come
 """
 
 import asyncio
-from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+import re
+from typing import Any, cast
 
 import httptools
+import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn import Config
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from onebert_server.http import refusals
 from onebert_server.http.connections import Connections
-from onebert_server.http.refusals import (
-    MALFORMED,
-    MAX_HEAD_BYTES,
-    MAX_HEADER_LINES,
-    NO_HOST,
-    REFUSAL,
-    TOO_LARGE,
-    TOO_MANY,
-    TOO_SLOW,
-    WHOLE,
-    Refusal,
-    told_of_refusals,
-)
 from onebert_server.http.transport import LingeringTransport
-
-if TYPE_CHECKING:
-    from uvicorn._types import ASGI3Application
 
 # Bytes of an answer that its client has to take in `Connections.send_timeout`.
 MIN_SENT_BYTES = 2**15
 # How much of a refused body is still read, and for how long, so that its sender gets to the answer.
 LINGER_BYTES = 2**27
 LINGER_TIMEOUT = 10.0
+# The same of what is no request: more than two sockets' buffers hold, so that its sender gets to the answer, too.
+NOISE_BYTES = 2**24
 # A chunk of a chunked body may have so many bytes of framing for each byte of its content.
 CHUNK_OVERHEAD = 8
 
 # Fields that say where a body ends.
 FRAMING = (b"content-length", b"transfer-encoding")
+# Fields that come once, in these forms alone. A proxy that reads another form, such as `018`, in its own way would take
+# a part of the body for the next request, or the other way round.
+FORMS = {
+    b"host": re.compile(rb"[\w.~%!$&'()*+;=:\[\]-]*", re.ASCII),
+    b"content-length": re.compile(rb"0|[1-9][0-9]{0,17}"),
+    b"transfer-encoding": re.compile(rb"chunked", re.IGNORECASE),
+}
+TARGET = re.compile(rb"(?:https?://([^/?#@]+))?/[^#]*|\*", re.IGNORECASE)
 
 # What the parser is given in place of a request that it cannot read.
 STAND_IN = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+
+
+# The attributes of uvicorn's classes that this protocol reads or sets: without one of them its bounds would be gone.
+for _kind, _names in (
+    (HttpToolsProtocol, "app cycle flow headers parser pipeline scope timeout_keep_alive_task"),
+    (RequestResponseCycle, "body disconnected keep_alive message_event more_body response_complete scope"),
+):
+    if _missing := set(_names.split()).difference(_kind.__init__.__code__.co_names):
+        raise ImportError(f"uvicorn {uvicorn.__version__} has no {_kind.__name__}.{min(_missing)}, which OneBERT needs")
 
 
 class LimitedProtocol(HttpToolsProtocol):
@@ -63,6 +69,7 @@ class LimitedProtocol(HttpToolsProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
+        self._asked, self.app = cast(ASGIApp, self.app), self._run
         self._shared = connections
         self._socket: asyncio.Transport
         self._timer: asyncio.TimerHandle | None = None
@@ -70,12 +77,12 @@ class LimitedProtocol(HttpToolsProtocol):
         self._in_head = False  # a head has begun and is not complete
         self._taken_on = False  # the parser is given a head anew that was read before
         self._began = False  # a message began in the data that is being parsed
-        self._overhead = self._body_bytes = 0
+        self._overhead = self._body_bytes = self._head_bytes = 0
         self._running: RequestResponseCycle | None = None  # the request that is being answered
-        self._refusal: Refusal | None = None  # why a callback stopped the parser
+        self._refusal: refusals.Refusal | None = None  # why a callback stopped the parser
         self._deaf = False  # nothing more is parsed
         self._closing = self._abandoned = False
-        self._dropped = 0
+        self._dropped, self._most_dropped = 0, LINGER_BYTES
 
     # The connection
 
@@ -84,7 +91,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._socket = cast(asyncio.Transport, transport)
         super().connection_made(LingeringTransport(self._socket, self))
         if len(self.connections) > self._shared.most and not self._shared.make_room():
-            self._refuse(TOO_MANY)
+            self._refuse(refusals.TOO_MANY)
             return
         self._wait()
 
@@ -94,7 +101,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._stop_waiting()
         self._stop_pushing()
         if self._running is not None and not self._running.response_complete:
-            # Of several requests uvicorn tells only the last one, which has not begun.
+            # uvicorn signals it to the newest request only, which waits behind this one.
             self._running.disconnected = True
             self._running.message_event.set()
         super().connection_lost(exc)
@@ -140,11 +147,20 @@ class LimitedProtocol(HttpToolsProtocol):
         """Whether nothing more will be answered."""
         return self._closing or self._socket.is_closing()
 
+    def resume_reading(self) -> None:
+        """Reads on, unless a request that has not begun already holds as much of its body as one may."""
+        if self.pipeline and len(self.cycle.body) > HIGH_WATER_LIMIT:
+            self.flow.read_paused = True
+        else:
+            self._socket.resume_reading()
+
     # Bytes
 
     def data_received(self, data: bytes) -> None:
         """Parses what came, within the bounds."""
-        self._unset_keepalive_if_required()
+        if self.timeout_keep_alive_task is not None:
+            self.timeout_keep_alive_task.cancel()
+            self.timeout_keep_alive_task = None
         if self._deaf:
             self._drop(len(data))
             return
@@ -154,14 +170,14 @@ class LimitedProtocol(HttpToolsProtocol):
         try:
             self._parse(data)
         except httptools.HttpParserError:
-            self._refuse(self._refusal or MALFORMED)
+            self._refuse(self._refusal or refusals.MALFORMED)
             return
-        # A head is measured when it is complete. This is for what never completes: a field without an end, an extension
-        # of a chunk, trailers.
+        # The fields of a head are measured as they come. This is for what never completes: one field without an end, an
+        # extension of a chunk, trailers.
         if not self._began:
             self._overhead = max(0, self._overhead + len(data) - (CHUNK_OVERHEAD + 1) * self._body_bytes)
-        if self._overhead > MAX_HEAD_BYTES:
-            self._refuse(TOO_LARGE)
+        if self._overhead > refusals.MAX_HEAD_BYTES:
+            self._refuse(refusals.TOO_LARGE)
         elif self.cycle is not None and self.cycle.response_complete and self.cycle.more_body:
             self._drop(self._body_bytes)
 
@@ -192,7 +208,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def _drop(self, count: int) -> None:
         """Counts bytes that nobody reads any more."""
         self._dropped += count
-        if self._dropped > LINGER_BYTES:
+        if self._dropped > self._most_dropped:
             self.abandon()
 
     def on_message_begin(self) -> None:
@@ -200,32 +216,39 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._taken_on:
             return
         self._in_head = self._began = True
-        self._overhead = self._dropped = 0
+        self._overhead = self._dropped = self._head_bytes = 0
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """See the parser, which calls it for trailers too; nobody reads those."""
-        if self._in_head:
-            super().on_header(name, value)
+        """See the parser, which calls it for trailers too; nobody reads those. Raises what stops the parser."""
+        if not self._in_head:
+            return
+        super().on_header(name, value)
+        self._head_bytes += len(name) + len(value) + 4
+        if self._head_bytes > refusals.MAX_HEAD_BYTES or len(self.headers) > refusals.MAX_HEADER_LINES:
+            self._stop_at(refusals.TOO_LARGE)
 
     def on_headers_complete(self) -> None:
         """See the parser; the request is answered from here on, or raises what stops the parser."""
         if self._taken_on:
             return
-        size, hosts = len(self.url), 0
-        for name, value in self.headers:
-            size += len(name) + len(value) + 4
-            hosts += name == b"host"
-        if size > MAX_HEAD_BYTES or len(self.headers) > MAX_HEADER_LINES:
-            self._refusal = TOO_LARGE
-        elif hosts > 1 or (hosts == 0 and self.parser.get_http_version() == "1.1"):
-            self._refusal = NO_HOST
-        if self._refusal is not None:
-            # httptools turns it into an error of its own.
-            raise ValueError
+        version = self.parser.get_http_version()
+        if self._head_bytes + len(self.url) > refusals.MAX_HEAD_BYTES:
+            self._stop_at(refusals.TOO_LARGE)
+        if not _is_clear(version, self.url, self.headers):
+            self._stop_at(refusals.UNCLEAR)
+        if len(self.pipeline) >= refusals.MAX_PIPELINED and not self._deaf:
+            self._stop_at(refusals.TOO_DEEP)
+        # A client of HTTP/1.0 would take `100 Continue` for its answer.
+        self.expect_100_continue = self.expect_100_continue and version == "1.1"
         self._in_head = False
         self._stop_waiting()
         super().on_headers_complete()
+
+    def _stop_at(self, refusal: refusals.Refusal) -> None:
+        self._refusal = refusal
+        # httptools turns it into an error of its own.
+        raise ValueError
 
     def on_body(self, body: bytes) -> None:
         """See the parser."""
@@ -266,46 +289,49 @@ class LimitedProtocol(HttpToolsProtocol):
 
     # Requests
 
-    def _refuse(self, refusal: Refusal) -> None:
-        """Answers in place of what cannot be read; nothing that follows it is read."""
+    def _refuse(self, refusal: refusals.Refusal) -> None:
+        """Answers in place of what cannot be read, behind all that waits; nothing that follows it is read."""
         self._stop_waiting()
+        self._deaf = True
         self._shared.log.warning("a request was refused with %d: %s", *refusal)
         cycle = self.cycle
         if cycle is not None and cycle.more_body and not self._in_head:
             # The head was in order, its body is not: whoever reads it hears of it.
             cycle.keep_alive = False
-            cycle.scope["state"][REFUSAL] = refusal
+            cycle.scope["state"][refusals.REFUSAL] = refusal
             cycle.message_event.set()
             if cycle.response_complete:
                 self.close()
         else:
+            self._most_dropped = NOISE_BYTES
             self.parser, self._refusal = httptools.HttpRequestParser(self), None
             self.parser.feed_data(STAND_IN)
-            self.cycle.scope["state"][REFUSAL] = refusal
-        self._deaf = True
+            self.cycle.scope["state"][refusals.REFUSAL] = refusal
 
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: "ASGI3Application") -> None:
-        """Answers a request; the app is told where its body breaks off."""
-        self._running = cycle
-        told = partial(told_of_refusals, cast(ASGIApp, app))
-        super()._start_asgi_task(cycle, cast("ASGI3Application", partial(self._run, cycle, told)))
+    async def _run(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Runs the app; a message of its body says why there is no more of it, where that is so.
 
-    async def _run(self, cycle: RequestResponseCycle, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-        """Runs the app; while it awaits a part of the body, the connection counts as one that waits for its client."""
+        While the app awaits a part of the body, the connection counts as one that waits for its client.
+        """
+        self._running = cycle = cast(RequestResponseCycle, receive.__self__)  # type: ignore[attr-defined]
+        # The client may have left since uvicorn made this task.
+        cycle.disconnected = cycle.disconnected or self.parser is None
+        state = scope["state"]
 
-        async def counted() -> Message:
-            if self.closing or cycle.response_complete or cycle.body or not cycle.more_body:
-                return await receive()
-            self._shared.waiting[self] = None
+        async def told() -> Message:
+            waits = cycle.more_body and not (self.closing or cycle.response_complete or cycle.body)
+            if waits:
+                self._shared.waiting[self] = None
             try:
-                return await receive()
+                message = await receive()
             finally:
                 # With a timer, or when it is closing, the connection waits for something else by now.
-                if self._timer is None and not self.closing:
+                if waits and self._timer is None and not self.closing:
                     self._shared.waiting.pop(self, None)
+            return {**message, refusals.REFUSAL: state[refusals.REFUSAL]} if refusals.REFUSAL in state else message
 
-        scope["state"][WHOLE] = not cycle.more_body
-        await app(scope, counted, send)
+        state[refusals.WHOLE] = not cycle.more_body
+        await self._asked(scope, told, send)
 
     def on_response_complete(self) -> None:
         """Waits for the next request, and for the rest of this one's body no longer than for a head."""
@@ -333,6 +359,21 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _head_is_late(self) -> None:
         if self._in_head:
-            self._refuse(TOO_SLOW)
+            self._refuse(refusals.TOO_SLOW)
         else:
             self.abandon()
+
+
+def _is_clear(version: str, target: bytes, headers: list[tuple[bytes, bytes]]) -> bool:
+    """Whether everybody who reads this head finds the same host, and the same end of the body, in it."""
+    found: dict[bytes, bytes] = {}
+    for name, value in headers:
+        if (form := FORMS.get(name)) is not None:
+            if name in found or not form.fullmatch(value):
+                return False
+            found[name] = value
+    aimed, host = TARGET.fullmatch(target), found.get(b"host")
+    if aimed is None or (aimed[1] is not None and aimed[1] != host):
+        return False
+    # Both fields of FRAMING in one head are refused by the parser.
+    return host is not None if version == "1.1" else version == "1.0" and b"transfer-encoding" not in found

@@ -4,17 +4,16 @@ A stand-in takes the place of such a request; nothing of it reaches the routes. 
 app has the request already, and is told in place of the body's next part.
 """
 
-from collections.abc import MutableMapping
-from typing import Any
-
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from onebert_server.http.problems import http_problem
 
 # Bytes of a request's target and header lines together, and the number of these lines.
 MAX_HEAD_BYTES = 2**15
 MAX_HEADER_LINES = 100
+# Requests of one connection that may wait behind the one that is being answered.
+MAX_PIPELINED = 16
 
 Refusal = tuple[int, str]
 """Status and detail of the problem that answers a request which cannot be read."""
@@ -29,7 +28,12 @@ MALFORMED = (400, "this is not HTTP/1.1")
 TOO_LARGE = (431, f"a request has at most {MAX_HEAD_BYTES} bytes of header fields, in {MAX_HEADER_LINES} lines")
 TOO_SLOW = (408, "the header fields did not come in time")
 TOO_MANY = (503, "as many connections are open as the server takes")
-NO_HOST = (400, "a request has one Host field")
+TOO_DEEP = (503, f"at most {MAX_PIPELINED} requests of a connection wait behind the one that is being answered")
+UNCLEAR = (
+    400,
+    "a request is HTTP/1.1 or 1.0, has one Host that fits its target, and says once where its body ends: by a plain "
+    "Content-Length, or by Transfer-Encoding: chunked",
+)
 
 
 class RefusalMiddleware:
@@ -46,15 +50,3 @@ class RefusalMiddleware:
         status, detail = scope["state"][REFUSAL]
         headers = {"Connection": "close"} | ({"Retry-After": "1"} if status == 503 else {})
         await http_problem(scope, HTTPException(status, detail, headers))(scope, receive, send)
-
-
-async def told_of_refusals(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-    """Runs the app; a message of its body says why there is no more of it, where that is so."""
-    state: MutableMapping[str, Any] = scope["state"]
-
-    async def told() -> Message:
-        message = await receive()
-        refusal = state.get(REFUSAL)
-        return message if refusal is None else {**message, REFUSAL: refusal}
-
-    await app(scope, told, send)

@@ -1,9 +1,7 @@
 """What all routes share: what they work on, strict JSON bodies, answers in pieces, and how they are documented."""
 
 import asyncio
-import time
 from collections.abc import Callable, Container, Coroutine, Mapping
-from functools import cached_property, partial
 from typing import Annotated, Any, TypeVar
 
 import numpy as np
@@ -12,16 +10,15 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, Field, ValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from onebert_server.access.context import Context
 from onebert_server.edge import Edge
 from onebert_server.http.digests import SentDigests
-from onebert_server.http.lean.formats import Format, OwnFormat
-from onebert_server.http.patience import Patience, in_its_time
+from onebert_server.http.middleware import BODIES
 from onebert_server.http.schemas.system import Problem
 from onebert_server.limits import MAX_REQUEST_TIMEOUT
-from onebert_server.telemetry.observed import PARSE
 from onebert_store.errors import TooLarge
 from onebert_store.file import strict_json
 
@@ -77,8 +74,36 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 }
 
 
+async def whole_body(scope: Scope, receive: Receive) -> bytes:
+    """A request's body; counted among those of its principal that have not come whole, while it has not.
+
+    Raises:
+        QueueFull: too many bytes of such bodies are held.
+        ClientDisconnect: the client left before the end.
+    """
+    bodies, principal = scope["state"][BODIES], scope["state"]["context"].principal.name
+    parts: list[bytes] = []
+    held = 0
+    try:
+        while (message := await receive())["type"] != "http.disconnect":
+            parts.append(message.get("body", b""))
+            if not message.get("more_body", False):
+                return b"".join(parts)
+            bodies.take(principal, len(parts[-1]))
+            held += len(parts[-1])
+    finally:
+        bodies.give_back(principal, held)
+    raise ClientDisconnect
+
+
 class StrictRequest(Request):
     """A request whose JSON has one value per key, finite numbers and bounded depth."""
+
+    async def body(self) -> bytes:
+        """The body; see `whole_body`."""
+        if not hasattr(self, "_body"):
+            self._body = await whole_body(self.scope, self.receive)
+        return self._body
 
     async def json(self) -> Any:
         """Decodes the body.
@@ -142,58 +167,13 @@ class StrictRoute(APIRoute):
         async def strict(request: Request) -> Response:
             if self.body_field is not None:
                 require_media_type(request, "application/json")
-            return await handle(StrictRequest(request.scope, request.receive))
+            given = StrictRequest(request.scope, request.receive)
+            if self.body_field is not None:
+                # Read here: FastAPI makes 400 of the errors that it meets while it reads.
+                await given.body()
+            return await handle(given)
 
         return strict
-
-
-class DirectRoute(StrictRoute):
-    """A strict route for functions of the path's parameters, a body, the context and the edge, which return JSON.
-
-    They are called without FastAPI's solver, which takes as long as tokenizing, and given up when their time is over or
-    the client has left. Bodies are validated, documented and refused as FastAPI does it. The function makes the JSON
-    itself, since it knows where: a large one in a worker.
-    """
-
-    @cached_property
-    def format(self) -> Format:
-        """What this route is asked and answered in, for whoever takes plain questions in front of FastAPI."""
-        return self.own_format
-
-    @cached_property
-    def own_format(self) -> OwnFormat:
-        """The format by the route's function."""
-        return OwnFormat(self.path, self.path_regex, parsed, partial(validated, self.body_type), self.endpoint)
-
-    @property
-    def body_type(self) -> type[BaseModel]:
-        """What the function takes as body."""
-        kind: type[BaseModel] = self.endpoint.__annotations__["body"]
-        return kind
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The whole handler."""
-
-        async def direct(request: Request) -> Response:
-            context, edge, form = request.state.context, request.app.state.edge, self.format
-            # First, since under overload a refusal should cost as little as it can.
-            edge.answerer.check(context)
-            require_media_type(request, form.media_type, form.accepts)
-            read = partial(_timed, partial(form.read, scope=request.scope), context)
-            body = await StrictRequest(request.scope, request.receive).read(read)
-            context = in_its_time(context, body)
-            async with Patience(context, request.receive):
-                content, extra, media_type = await form.reply(request.path_params, body, context, edge)
-            return Answer(request, content, media_type or form.media_type, extra)
-
-        return direct
-
-
-def _timed(decode: Callable[[bytes], T], context: Context, body: bytes) -> T:
-    began = time.monotonic()
-    decoded = decode(body)
-    context.observed.phase(PARSE, began, time.monotonic())
-    return decoded
 
 
 def require_media_type(request: Request, expected: str, accepts: Container[str] = ()) -> None:

@@ -14,6 +14,9 @@ class Closing(Protocol):
     def close(self) -> None:
         """Closes the connection when its client has had the chance to read the answer."""
 
+    def resume_reading(self) -> None:
+        """Reads on where the protocol has room."""
+
 
 class LingeringTransport(asyncio.Transport):
     """The transport as uvicorn sees it: what closes it closes by the protocol's rules."""
@@ -32,8 +35,8 @@ class LingeringTransport(asyncio.Transport):
         self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Reads on."""
-        self._transport.resume_reading()
+        """Reads on; see Closing."""
+        self._protocol.resume_reading()
 
     def close(self) -> None:
         """Closes the connection when its client has had the chance to read the answer; see Closing."""

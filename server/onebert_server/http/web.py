@@ -18,6 +18,7 @@ from onebert_server.http.connections import Connections
 from onebert_server.http.inflate import InflateMiddleware
 from onebert_server.http.lean.formats import Formats
 from onebert_server.http.lean.middleware import LeanMiddleware
+from onebert_server.http.lean.route import DirectRoute
 from onebert_server.http.middleware import (
     METHODS,
     SEQ_HEADER,
@@ -29,7 +30,6 @@ from onebert_server.http.openapi import DocumentedApp
 from onebert_server.http.problems import FormOf, install_handlers, problems_alone
 from onebert_server.http.protocol import LimitedProtocol
 from onebert_server.http.refusals import RefusalMiddleware
-from onebert_server.http.strict import DirectRoute
 from onebert_server.settings import Settings
 from onebert_store.errors import InvalidSettings
 

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from bases import as_read, far_delta, tiny_base, torch_tensors
 from onebert_encoder.base.base import Base, load_base
-from onebert_encoder.compute import linear
-from onebert_encoder.compute.linear import PlainLinear
+from onebert_encoder.compute import plain
+from onebert_encoder.compute.plain import PlainLinear
 from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.choose import rounds_alike
 from onebert_encoder.maths.fold import fold
@@ -101,7 +101,7 @@ def test_products_in_pieces_are_the_product(rows: int, monkeypatch: pytest.Monke
     x, weight = torch.randn(rows, 24), torch.randn(40, 24)
     want = x.double() @ weight.T.double()
     for varies in (False, True):
-        monkeypatch.setattr(linear, "_varies", lambda *_, varies=varies: varies)
+        monkeypatch.setattr(plain, "_varies", lambda *_, varies=varies: varies)
         with torch.no_grad():
             got = PlainLinear(weight, batch_invariant=True)(x)
         torch.testing.assert_close(got.double(), want, rtol=0, atol=1e-4)

@@ -14,7 +14,7 @@ from onebert_encoder.compute.kernels.gpu.attention import VarlenAttention
 from onebert_encoder.compute.kernels.gpu.choice import Shape, choose, choose_ways
 from onebert_encoder.compute.kernels.gpu.kernels import GpuKernels
 from onebert_encoder.compute.kernels.plain import PlainKernels
-from onebert_encoder.compute.linear import PlainLinear
+from onebert_encoder.compute.plain import PlainLinear
 from stages import draw, stage_of
 
 pytest.importorskip("triton", reason="Triton exists for Linux alone")

@@ -5,6 +5,7 @@ import base64
 import gzip
 import hashlib
 import json
+import math
 import re
 import threading
 from contextlib import nullcontext
@@ -13,11 +14,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
 
+from onebert_server.access.context import Context
+from onebert_server.access.principal import root
 from onebert_server.http.digests import ALGORITHMS, SentDigests
 from onebert_server.http.inflate import PIECE_BYTES, InflateMiddleware
-from onebert_server.http.strict import MAX_BYTES_ON_LOOP, MAX_VALUES, StrictRequest, count_values
-from onebert_store.errors import DigestMismatch, InvalidInput
+from onebert_server.http.middleware import BODIES, BodyLimitMiddleware
+from onebert_server.http.strict import MAX_BYTES_ON_LOOP, MAX_VALUES, StrictRequest, count_values, whole_body
+from onebert_server.limits import BODY_BYTES, MAX_COMING_BYTES
+from onebert_server.permits import Permits
+from onebert_store.errors import DigestMismatch, InvalidInput, QueueFull
 
 TEXTS = st.text(alphabet=st.sampled_from('ab,[{"\\\n}]:é'), max_size=20)
 
@@ -33,13 +40,19 @@ def test_marks_are_counted_outside_of_strings_alone(value, ascii_only):
     assert count_values(body.encode()) == len(re.findall(r"[,\[{]", re.sub(strings, "", body)))
 
 
+def state_of(principal, bodies):
+    return {"context": Context(root(principal), math.inf, 0.0, "test"), BODIES: bodies}
+
+
 def _read_on(size, decode=lambda _: threading.get_ident(), headers=()):
     """The thread that a body of this size is decoded on."""
 
     async def receive():
         return {"type": "http.request", "body": b" " * size, "more_body": False}
 
-    request = StrictRequest({"type": "http", "headers": headers}, receive)
+    request = StrictRequest(
+        {"type": "http", "headers": headers, "state": state_of("someone", Permits(0, "full"))}, receive
+    )
     return asyncio.run(request.read(decode))
 
 
@@ -114,3 +127,49 @@ def test_others_have_their_turn_while_a_small_body_becomes_a_large_one():
 
     asyncio.run(both())
     assert turns.count(None) >= pieces
+
+
+class Body:
+    """A body of whose bytes the last one comes when a test says so, or never."""
+
+    def __init__(self, app, principal, size):
+        self.ends = asyncio.Queue()
+        self.ends.put_nowait({"type": "http.request", "body": bytes(size - 1), "more_body": True})
+        scope = {"type": "http", "headers": [], "state": state_of(principal, None)}
+        self.reading = asyncio.create_task(app(scope, self.ends.get, None))
+
+    async def end(self, message=None):
+        self.ends.put_nowait(message or {"type": "http.request", "body": b"x"})
+        await asyncio.wait([self.reading])
+
+
+def test_bodies_that_stay_short_are_bounded_together_and_leave_room_for_other_principals():
+    sizes = []
+
+    async def app(scope, receive, send):
+        sizes.append(len(await whole_body(scope, receive)))
+
+    async def live():
+        limited = BodyLimitMiddleware(app, BODY_BYTES, 60)
+        short = [Body(limited, "short", BODY_BYTES) for _ in range(2 * MAX_COMING_BYTES // BODY_BYTES)]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        held = [one for one in short if not one.reading.done()]
+        assert len(held) * BODY_BYTES <= MAX_COMING_BYTES // 2 + BODY_BYTES
+        refused = next(one for one in short if one.reading.done())
+        with pytest.raises(QueueFull):
+            await refused.reading
+
+        await Body(limited, "other", BODY_BYTES).end()
+        await held[0].end({"type": "http.disconnect"})
+        with pytest.raises(ClientDisconnect):
+            await held[0].reading
+        for one in held[1:]:
+            await one.end()
+        assert sizes == [BODY_BYTES] * len(held)
+        again = [Body(limited, "third", BODY_BYTES) for _ in held[1:]]
+        for one in again:
+            await one.end()
+            await one.reading
+
+    asyncio.run(live())

@@ -83,6 +83,13 @@ def ready(runtime):
     return answer.status_code, answer.json()["storage"]
 
 
+def test_readiness_tells_nothing_of_tenants_where_there_are_keys(runtime):
+    """The path takes no key."""
+    assert get(runtime, "/readyz").json().keys() > {"status", "storage", "seq", "age", "tasks"}
+    runtime.keys.replace({}, is_open=False)
+    assert get(runtime, "/readyz").json() == {"status": "ready", "storage": "ok"}
+
+
 @pytest.mark.parametrize("after", [True, False], ids=["after the commit", "before it"])
 def test_a_deletion_that_failed_leaves_a_version_in_memory_only_if_it_is_in_the_registry(runtime, monkeypatch, after):
     fails(monkeypatch, runtime, "delete_version", after)

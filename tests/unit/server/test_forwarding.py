@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import socket
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -12,7 +14,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from onebert_server.access.keys import KeyRing
 from onebert_server.facades.routes import answering
 from onebert_server.front_ends.forwarding import MAX_FORWARDED, Forwarding, forwarded_to, refusing
-from onebert_server.http.auth import ApiKeys
+from onebert_server.front_ends.keeper import START_TIMEOUT, remove_left_over
+from onebert_server.http.auth import ApiKeys, KeyMiddleware
 from onebert_server.http.lean.formats import Formats
 from onebert_server.http.problems import FORM_OF, problems_alone
 from onebert_server.http.web import formats_of
@@ -213,3 +216,41 @@ def test_questions_stay_with_the_front_end(tmp_path: Path, method: str, path: st
 
     asyncio.run(ask())
     assert took == [is_own]
+
+
+@pytest.mark.parametrize("path", ["/v1/classify", "/v1/tasks"])
+def test_a_token_is_checked_once_whoever_refuses_it(tmp_path: Path, path: str) -> None:
+    """The signature of one that is not valid costs the front end's event loop a while, and nobody remembers it."""
+    checked, sent = [], []
+
+    class Tokens:
+        async def find(self, token: str, digest: bytes) -> None:
+            checked.append(token)
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    keys = ApiKeys(KeyRing([], closed=True), Tokens())
+    app = Forwarding(KeyMiddleware(OWN, keys), formats_of([answering()]), str(tmp_path / "nobody"), keys, refusing)
+    method = "POST" if path == "/v1/classify" else "GET"
+    headers = [(b"host", b"localhost"), (b"authorization", b"Bearer a.b.c")]
+    scope = {**SCOPE, "method": method, "path": path, "headers": headers, "state": {**SCOPE["state"]}}
+    asyncio.run(app(scope, receive_nothing, send))
+    assert checked == ["a.b.c"]
+    assert sent[0]["status"] == 401
+
+
+def test_folders_of_servers_that_were_killed_are_removed_and_no_others(tmp_path: Path) -> None:
+    for name in ("onebert-killed", "onebert-alive", "onebert-starts", "other"):
+        (tmp_path / name).mkdir()
+    with socket.socket(socket.AF_UNIX) as alive:
+        alive.bind(str(tmp_path / "onebert-alive" / "engine"))
+        alive.listen()
+        for name in ("onebert-killed", "onebert-starts", "other"):
+            with socket.socket(socket.AF_UNIX) as killed:
+                killed.bind(str(tmp_path / name / "engine"))
+        before = time.time() - START_TIMEOUT - 1
+        for name in ("onebert-killed", "onebert-alive", "other"):
+            os.utime(tmp_path / name / "engine", (before, before))
+        remove_left_over(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"onebert-alive", "onebert-starts", "other"}

@@ -13,9 +13,9 @@ from pathlib import Path
 from statistics import median
 
 from onebert_bench.pages import markdown_table
+from onebert_bench.processes import memory_bytes
 from onebert_bench.suite.comparisons import goal_line
 from onebert_bench.suite.measure import Settings
-from onebert_bench.suite.peers.processes import memory_bytes
 from onebert_bench.suite.peers.workers import Json
 from onebert_bench.suite.spread import Spread
 from onebert_bench.suite.workload import MINILM, Workload

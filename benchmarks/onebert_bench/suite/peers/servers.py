@@ -14,9 +14,9 @@ from typing import Any
 import httpx
 
 from onebert_bench.load import Request
+from onebert_bench.processes import family, signal_all
 from onebert_bench.suite.peers.entries import PEERS
 from onebert_bench.suite.peers.errors import PeerFailed
-from onebert_bench.suite.peers.processes import family, signal_all
 from onebert_bench.suite.peers.workers import environment
 
 _START_S = 300.0

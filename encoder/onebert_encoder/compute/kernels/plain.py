@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from onebert_encoder.compute.kernels.protocol import Gain
-from onebert_encoder.compute.linear import Linear
+from onebert_encoder.compute.plain import Linear
 from onebert_encoder.layout.branches import Branch, Branches, Core, Joined, LayerSite, join, merged
 from onebert_encoder.layout.directions import Directions
 from onebert_encoder.layout.dropout import NO_DROPOUT, Dropout

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from onebert_encoder.compute.linear import Linear
+from onebert_encoder.compute.plain import Linear
 from onebert_encoder.layout.branches import Branches, LayerSite
 from onebert_encoder.layout.stage import Stage
 

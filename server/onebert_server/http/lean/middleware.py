@@ -5,17 +5,17 @@ these hold on both paths by being the same code. Which path a request takes is d
 body is read: nothing is ever begun here and done again behind.
 """
 
-import time
+from functools import partial
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from onebert_server.edge import Edge
 from onebert_server.http.lean.formats import Formats, Found
+from onebert_server.http.lean.route import timed
 from onebert_server.http.patience import Patience, in_its_time
 from onebert_server.http.problems import problem_of
-from onebert_server.http.strict import MAX_BYTES_ON_LOOP, PIECE_BYTES, Answer
-from onebert_server.telemetry.observed import PARSE
+from onebert_server.http.strict import MAX_BYTES_ON_LOOP, PIECE_BYTES, Answer, whole_body
 
 # Fields that say how a body is encoded, or what it must hash to.
 UNUSUAL = frozenset((b"content-encoding", b"transfer-encoding", b"content-digest", b"digest"))
@@ -53,10 +53,7 @@ class LeanMiddleware:
         form, context = found.format, scope["state"]["context"]
         # First, since under overload a refusal should cost as little as it can.
         self.edge.answerer.check(context)
-        received = await _body(receive)
-        began = time.monotonic()
-        body = form.read(received, scope)
-        context.observed.phase(PARSE, began, time.monotonic())
+        body = timed(partial(form.read, scope=scope), context, await whole_body(scope, receive))
         context = in_its_time(context, body)
         async with Patience(context, receive):
             content, extra, media_type = await form.reply(found.parameters, body, context, self.edge)
@@ -90,15 +87,3 @@ def _is_plain(scope: Scope, media_types: frozenset[str]) -> bool:
         and length.isdigit()
         and int(length) <= MAX_BYTES_ON_LOOP
     )
-
-
-async def _body(receive: Receive) -> bytes:
-    parts = []
-    more = True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnect
-        parts.append(message.get("body", b""))
-        more = message.get("more_body", False)
-    return b"".join(parts)

@@ -15,6 +15,7 @@ from onebert_server.answering.answers import Answered, Explained, Unanswered
 from onebert_server.answering.backend import Wanted
 from onebert_server.answering.plan import Reading
 from onebert_server.answering.sizes import AnswerBytes
+from onebert_server.http.lean.route import DirectRoute
 from onebert_server.http.schemas.common import REF
 from onebert_server.http.schemas.questions import (
     ClassifyItemsRequest,
@@ -28,7 +29,7 @@ from onebert_server.http.schemas.questions import (
     TaskResult,
     text_of,
 )
-from onebert_server.http.strict import PROBLEMS, ContextOf, DirectRoute, EdgeOf
+from onebert_server.http.strict import PROBLEMS, ContextOf, EdgeOf
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import InvalidInput, OneBertError
 

@@ -45,14 +45,20 @@ async def startupz() -> Health:
     return Health(status="started")
 
 
-@router.get("/readyz")
+@router.get("/readyz", response_model_exclude_none=True)
 async def readyz(runtime: RuntimeOf) -> Health:
-    """The server answers requests; 503 once it was told to stop, or when its engine is dead, hangs or fails."""
+    """The server answers requests; 503 once it was told to stop, or when its engine is dead, hangs or fails.
+
+    Where there are keys it says no more than how the disk is: the path takes none, and numbers tell of tenants' work.
+    """
     runtime.check_health()
     if runtime.draining or not runtime.engine.alive:
         raise ShuttingDown("the server is stopping")
+    ready = Health(status="ready", storage=runtime.catalog.storage)
+    if not runtime.keys.is_open:
+        return ready
     shown = {"seq": runtime.directory.position.seq, "age": round(runtime.follower.age, 3)}
-    return Health(status="ready", storage=runtime.catalog.storage, **shown, **runtime.directory.counts())
+    return ready.model_copy(update={**shown, **runtime.directory.counts()})
 
 
 @router.get(

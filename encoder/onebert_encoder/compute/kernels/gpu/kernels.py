@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from onebert_encoder.compute.kernels.gpu.attention import Attention, TritonAttention, power_of_two
 from onebert_encoder.compute.kernels.gpu.tiles import RANK_BLOCK, Tile, Turn, are_aligned, tiles_of
 from onebert_encoder.compute.kernels.protocol import Gain
-from onebert_encoder.compute.linear import Linear, PlainLinear
+from onebert_encoder.compute.plain import Linear, PlainLinear
 from onebert_encoder.layout.branches import Branches, Joined, LayerSite, Sparse, join
 from onebert_encoder.layout.stage import Stage
 from onebert_encoder.layout.upload import upload
