@@ -6,7 +6,7 @@ MAX_TEXT = 65536
 MAX_ITEMS = 64
 # Bytes of a JSON body, unless the server is set otherwise.
 BODY_BYTES = 2**20
-# Tasks of one fan-out.
+# Questions of one request, a text for a task each: tasks of one fan-out, texts by tasks of a façade's request.
 MAX_FANOUT = 1024
 # Characters of one reference to a task.
 MAX_REF = 128

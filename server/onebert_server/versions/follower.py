@@ -293,7 +293,7 @@ class Follower:
             version = self._directory.version(task, number)
         except NotFound:
             return  # as above
-        at = self._directory.task_alias(task, alias)
+        at = self._directory.task(task, most=0).aliases.get(alias)
         # An alias that was moved to where it was keeps the place where it was before that. Where it was, the change
         # says: the directory does not where the move before this one was to a version that is gone.
         previous = at.previous if at and before == number else before
