@@ -323,7 +323,7 @@ def _noted(observed: Observed, answered: Answered) -> Answered:
     """Notes what is seen of an answer from outside."""
     reading = answered.reading if isinstance(answered.reading, Reading) else None
     if observed.answers is not None:
-        observed.answers.append(seen(answered.facts.task, reading and reading.answer))
+        observed.answers.append(seen(answered.facts, reading and reading.answer))
     observed.tokens += reading.tokens if reading else 0
     return answered
 

@@ -49,6 +49,7 @@ class Follower:
         feed: of the registry.
         directory: what requests resolve against; until `load` it shows nothing.
         presence: tells other replicas how far this one is; None where there are no others.
+        renamed: is told of each task's old and new name.
         clock: seconds, as `time.monotonic` gives them.
 
     Attributes:
@@ -61,6 +62,7 @@ class Follower:
         feed: Feed,
         directory: Directory,
         presence: Presence | None = None,
+        renamed: Callable[[str, str], None] = lambda *_: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.looked_at = clock()
@@ -68,6 +70,7 @@ class Follower:
         self._directory = directory
         self._position = directory.position
         self._presence = presence
+        self._renamed = renamed
         self._clock = clock
         # Held while changes are read and applied: each is applied once, in its order.
         self._applying = threading.Lock()
@@ -265,6 +268,7 @@ class Follower:
         """
         self._directory.retire_task(name)
         self._directory.rename(task, name)
+        self._renamed(task, name)
         if deleted := self._deleted.pop(task, None):
             self._deleted[name] = deleted
         entries, aliases = self._feed.task(name)
