@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -41,47 +42,26 @@ class Metrics:
         if self._tasks is not None:
             self.registry.register(self._tasks)
         self._busy_seconds = 0.0
-        self._requests = Counter(
-            "onebert_http_requests", "Requests answered.", ("method", "route", "status"), registry=self.registry
-        )
-        self._request_seconds = Histogram(
-            "onebert_http_request_seconds", "Time to answer.", ("route",), buckets=SECONDS, registry=self.registry
+        counter, histogram = partial(Counter, registry=self.registry), partial(Histogram, registry=self.registry)
+        self._requests = counter("onebert_http_requests", "Requests answered.", ("method", "route", "status"))
+        self._request_seconds = histogram(
+            "onebert_http_request_seconds", "Time to answer.", ("route",), buckets=SECONDS
         )
         # The two above by method, route and status, of which there are few.
         self._of: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         self._in_progress = Gauge(
             "onebert_http_requests_in_progress", "Requests being answered.", registry=self.registry
         )
-        self._rejected = Counter(
-            "onebert_rejected", "Requests refused with a typed error.", ("code",), registry=self.registry
-        )
-        self._uploads = Counter("onebert_uploads", "Uploads by result.", ("result",), registry=self.registry)
-        self._batch_sequences = Histogram(
-            "onebert_batch_sequences", "Sequences in a batch.", buckets=SEQUENCES, registry=self.registry
-        )
-        self._batch_tokens = Histogram(
-            "onebert_batch_tokens", "Tokens in a batch.", buckets=TOKENS, registry=self.registry
-        )
-        self._batch_seconds = Histogram(
-            "onebert_batch_seconds", "Time of a forward pass.", buckets=SECONDS, registry=self.registry
-        )
-
-        self._queue_wait = Histogram(
-            "onebert_queue_wait_seconds",
-            "Time that a request waited until its work began.",
-            buckets=SECONDS,
-            registry=self.registry,
-        )
-        self._dropped = Counter(
-            "onebert_dropped", "Requests whose waiting work was dropped.", ("why",), registry=self.registry
-        )
-
-        self._left = Counter(
-            "onebert_left_sequences",
-            "Sequences of requests whose client left, by what had become of them until then.",
-            ("state",),
-            registry=self.registry,
-        )
+        self._rejected = counter("onebert_rejected", "Requests refused with a typed error.", ("code",))
+        self._uploads = counter("onebert_uploads", "Uploads by result.", ("result",))
+        self._batch_sequences = histogram("onebert_batch_sequences", "Sequences in a batch.", buckets=SEQUENCES)
+        self._batch_tokens = histogram("onebert_batch_tokens", "Tokens in a batch.", buckets=TOKENS)
+        self._batch_seconds = histogram("onebert_batch_seconds", "Time of a forward pass.", buckets=SECONDS)
+        waited = "Time that a request waited until its work began."
+        self._queue_wait = histogram("onebert_queue_wait_seconds", waited, buckets=SECONDS)
+        self._dropped = counter("onebert_dropped", "Requests whose waiting work was dropped.", ("why",))
+        left = "Sequences of requests whose client left, by what had become of them until then."
+        self._left = counter("onebert_left_sequences", left, ("state",))
 
     def gauge(self, name: str, text: str, read: Callable[[], float]) -> None:
         """Adds a gauge that is read when it is scraped."""

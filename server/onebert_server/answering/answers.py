@@ -42,10 +42,11 @@ T = TypeVar("T")
 
 
 class Answered(NamedTuple):
-    """What one version says of one input, or why it says nothing."""
+    """What one version says of one input, or why it says nothing; and the words that it is owed to, where asked."""
 
     facts: Facts
     reading: Reading | AnswerNotFinite
+    explanation: Explanation | None = None
 
     def read(self) -> Reading:
         """What was read.
@@ -56,13 +57,6 @@ class Answered(NamedTuple):
         if isinstance(self.reading, Reading):
             return self.reading
         raise self.reading
-
-
-class Explained(NamedTuple):
-    """What one version says of one input, and the words that this is owed to."""
-
-    answered: Answered
-    explanation: Explanation
 
 
 class Unanswered(NamedTuple):
@@ -188,7 +182,7 @@ class Answerer:
         context: Context,
         wanted: Wanted,
         texts: Sequence[Text],
-        show: Callable[[int, Explained], T],
+        show: Callable[[int, Answered], T],
     ) -> list[T]:
         """As `answer`, by one version, with the words that each answer is owed to.
 
@@ -220,7 +214,7 @@ class Answerer:
         def shown(part: slice) -> list[T]:
             each = zip(answered[part], predictions[part], questions[part], left[part], strict=True)
             return [
-                show(index, Explained(one, explain_by_occlusion(prediction, question.stretches, scores)))
+                show(index, one._replace(explanation=explain_by_occlusion(prediction, question.stretches, scores)))
                 for index, (one, prediction, question, scores) in enumerate(each, part.start or 0)
             ]
 

@@ -172,11 +172,8 @@ class Facade:
     listings: Sequence[Listing] = ()
 
 
-class JsonParts:
+class JsonParts(AnswerBytes):
     """JSON values of which an answer is put together, each encoded where it is made."""
-
-    def __init__(self) -> None:
-        self._size = AnswerBytes()
 
     def encoded(self, value: Any) -> msgspec.Raw:
         """A value that may stand in other values.
@@ -184,16 +181,7 @@ class JsonParts:
         Raises:
             TooLarge: with it the answer would be over `MAX_ANSWER_BYTES`.
         """
-        return msgspec.Raw(self._size.add(_encode(value)))
-
-    @property
-    def over(self) -> bool:
-        """Whether the last value was refused, with which the answer would have been too large."""
-        return self._size.over
-
-    def require(self, size: int) -> None:
-        """Refuses a value of so many bytes before it is made; raises as `encoded`."""
-        self._size.require(size)
+        return msgspec.Raw(self.add(_encode(value)))
 
 
 def json_reply(value: Any, headers: Mapping[str, str] | None = None) -> Reply:

@@ -126,9 +126,9 @@ class TaskEntry:
         """
         if name not in self.aliases:
             number = name.removeprefix("v")
-            meant = number.isdecimal() and int(number) in self.versions
-            hint = f"; version {number} is {self.name}@{number}" if meant else ""
-            raise AliasNotFound(f"{self.name} has no alias {shown(name)}{hint}")
+            known = number.isdecimal() and int(number) in self.versions
+            meant = f"; version {number} is {self.name}@{number}" if known else ""
+            raise AliasNotFound(f"{self.name} has no alias {shown(name)}{meant}")
         return self.aliases[name]
 
     def copy(self, after: int = 0, most: int | None = None) -> Self:

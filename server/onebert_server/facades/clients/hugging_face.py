@@ -15,7 +15,7 @@ from onebert_server.answering.answers import Answered
 from onebert_server.answering.backend import Wanted
 from onebert_server.facades.clients import zero_shot
 from onebert_server.facades.facade import Call, Facade, JsonParts, Question, json_reply
-from onebert_server.facades.reading import ranked, stretches
+from onebert_server.facades.reading import ranked
 from onebert_server.facades.whole import read_whole
 from onebert_server.http.lean.formats import Reply
 from onebert_server.http.problems import Fault
@@ -121,7 +121,7 @@ def _found(text: OneText, parameters: Parameters, answered: Answered) -> list[di
     if not isinstance(answer, Prediction):
         raise InvalidInput(f"{answered.facts.ref} is a span task and takes a question with its context")
     _only(parameters, _OF_TEXTS, "a task on whole texts")
-    return [scored._asdict() for scored in ranked(answer, parameters.top_k)]
+    return ranked(answer, parameters.top_k)
 
 
 def _entities(text: str, labeling: Labeling, parameters: Parameters) -> list[dict[str, Any]]:
@@ -130,8 +130,8 @@ def _entities(text: str, labeling: Labeling, parameters: Parameters) -> list[dic
     name = "entity" if words else "entity_group"
     parts = labeling.words if words else _grouped(labeling.words)
     return [
-        {name: one.label, "score": one.score, "word": one.word, "start": one.start, "end": one.end}
-        for one in stretches(text, parts)
+        {name: one.label, "score": one.score, "word": text[one.start : one.end], "start": one.start, "end": one.end}
+        for one in parts
         if one.label not in ignored
     ]
 

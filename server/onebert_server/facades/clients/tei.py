@@ -9,7 +9,6 @@ from pydantic import Discriminator, Field, Tag
 from starlette.datastructures import Headers
 
 from onebert_encoder.answering.asked import OBJECTS, Asked
-from onebert_encoder.answering.results import Prediction
 from onebert_encoder.text.tokens import Text as OneText
 from onebert_server.access.principal import Action
 from onebert_server.answering.answers import WORKERS, Answered
@@ -62,10 +61,10 @@ async def predict(call: Call[Predict]) -> Reply:
     asked, parts = Asked(activation="none" if call.body.raw_scores else None, wording=OBJECTS), JsonParts()
 
     def show(_: int, one: Answered) -> tuple[Any, int, bool]:
-        reading, prediction = one.read(), predicted(one)
+        reading = one.read()
         if reading.truncated and call.body.truncate is False:
             raise InvalidInput(f"inputs must have at most {one.facts.max_length} tokens")
-        return parts.encoded(_scores(prediction)), reading.tokens, reading.truncated
+        return parts.encoded(ranked(predicted(one))), reading.tokens, reading.truncated
 
     found = await call.ask(Wanted([call.task()] * len(texts), asked=asked), texts, show)
     scores, tokens, truncated = zip(*found, strict=True)
@@ -76,10 +75,6 @@ def _text(one: str | list[str]) -> OneText:
     if isinstance(one, str):
         return one
     return one[0] if len(one) == 1 else (one[0], one[1])
-
-
-def _scores(prediction: Prediction) -> list[dict[str, Any]]:
-    return [{"score": one.score, "label": one.label} for one in ranked(prediction)]
 
 
 def _headers(call: Call[Predict], texts: list[OneText], tokens: int, truncated: int) -> Mapping[str, str]:

@@ -10,7 +10,7 @@ from fastapi.exceptions import RequestValidationError
 
 from onebert_encoder.answering.asked import Asked, AskedWindow
 from onebert_encoder.answering.results import fields_of
-from onebert_server.answering.answers import Answered, Explained, Unanswered
+from onebert_server.answering.answers import Answered, Unanswered
 from onebert_server.answering.backend import Wanted
 from onebert_server.answering.plan import Reading
 from onebert_server.answering.sizes import AnswerBytes
@@ -50,11 +50,10 @@ async def classify(task: TaskRef, body: ClassifyRequest, context: ContextOf, edg
     """Classifies one or several inputs with one version: `name` (its live one), `name@3` or `name@alias`."""
     inputs = body.inputs if isinstance(body.inputs, list) else [body.inputs]
     wanted, texts = Wanted([task] * len(inputs), asked=_asked(body)), [text_of(one) for one in inputs]
-    size = AnswerBytes()
-    if body.explain:
-        show = partial(_explained, wanted.asked, size)
-        return _by_one(await edge.answerer.answer_explained(context, wanted, texts, show))
-    return _by_one(await edge.answerer.answer(context, wanted, texts, partial(_answered, wanted.asked, size)))
+    answer = edge.answerer.answer_explained if body.explain else edge.answerer.answer
+    shown = await answer(context, wanted, texts, partial(_result, wanted.asked, AnswerBytes()))
+    # The answers are all by one version.
+    return _json(_version(shown[0][0]), [result for _, result in shown])
 
 
 @router.post("/v1/classify", response_model=ClassifyItemsResponse)
@@ -97,18 +96,9 @@ def _refs(items: Sequence[Item], default: str | None) -> list[str]:
     return [ref for ref in refs if ref is not None]
 
 
-def _by_one(shown: Sequence[tuple[Facts, bytes]]) -> bytes:
-    """A ClassifyResponse as JSON: the answers are all by one version."""
-    return _json(_version(shown[0][0]), [result for _, result in shown])
-
-
-def _answered(asked: Asked, size: AnswerBytes, _: int, one: Answered) -> tuple[Facts, bytes]:
-    return one.facts, size.add(_encode(_RESULT(**_fields(one.read(), asked))))
-
-
-def _explained(asked: Asked, size: AnswerBytes, _: int, one: Explained) -> tuple[Facts, bytes]:
-    result = _RESULT(**_fields(one.answered.read(), asked), explanation=one.explanation)
-    return one.answered.facts, size.add(_encode(result))
+def _result(asked: Asked, size: AnswerBytes, _: int, one: Answered) -> tuple[Facts, bytes]:
+    result = _RESULT(**_fields(one.read(), asked), explanation=one.explanation)
+    return one.facts, size.add(_encode(result))
 
 
 def _task_result(asked: Asked, size: AnswerBytes, _: int, one: Answered | Unanswered) -> bytes:

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Discriminator, Field, Tag, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from onebert_server.http.schemas.common import Ref, RequestBody
 from onebert_server.http.schemas.questions import LIST, TEXT, OneInput, Text, text_or_list
@@ -60,18 +60,6 @@ class Classify(RequestBody):
     ]
     head: str | None = None
     options: Options = Field(default_factory=Options)
-
-
-class Classified(BaseModel):
-    """The answer to a `Classify`."""
-
-    model: str
-    head: str
-    kind: Literal["sequence", "scores", "token"]
-    labels: list[str]
-    results: Annotated[list[dict[str, Any]], Field(description="one for each input, in the kind of the task")]
-    usage: dict[str, int]
-    meta: dict[str, Any] | None = None
 
 
 class BundleTask(RequestBody):

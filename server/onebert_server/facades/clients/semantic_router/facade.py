@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from onebert_server.facades.clients.semantic_router.bodies import Bundle, Classified, Classify, Flat
+from onebert_server.facades.clients.semantic_router.bodies import Bundle, Classify, Flat
 from onebert_server.facades.clients.semantic_router.bundle import bundle
 from onebert_server.facades.clients.semantic_router.classify import classify
 from onebert_server.facades.clients.semantic_router.flat import flat
@@ -20,7 +20,7 @@ FACADES = (
         "vLLM Semantic Router",
         worded,
         [
-            Question("/v1/classify", Classify, classify, Classified, claims=lambda given: _has("input", given)),
+            Question("/v1/classify", Classify, classify, dict[str, Any], claims=lambda given: _has("input", given)),
             Question("/v1/bundle", Bundle, bundle),
             Question("/classify", Flat, flat, claims=lambda given: _has("inputs", given)),
         ],

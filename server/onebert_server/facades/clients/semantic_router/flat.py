@@ -10,7 +10,7 @@ from onebert_server.facades.clients.detections import FOUND, detections, parts_o
 from onebert_server.facades.clients.semantic_router.bodies import Flat
 from onebert_server.facades.clients.semantic_router.heads import require_kind
 from onebert_server.facades.facade import Call, JsonParts, json_reply
-from onebert_server.facades.reading import predicted, ranked, stretches
+from onebert_server.facades.reading import predicted, ranked
 from onebert_server.facades.whole import read_whole
 from onebert_server.http.lean.formats import Reply
 from onebert_store.errors import TooLarge, UnsupportedTask
@@ -45,12 +45,12 @@ def _of_text(answered: Answered, text: str) -> Any:
     # What is the highest of several windows would not sum to one, which the router refuses.
     if (reading.windows or 1) > 1 and (window is None or window.reduction != "mean"):
         raise TooLarge(f"{facts.ref} takes {facts.max_length} tokens, and this form cannot say that a text was cut")
-    return [one._asdict() for one in ranked(predicted(answered))]
+    return ranked(predicted(answered))
 
 
 def _spans(answered: Answered, text: str, found: list[Labeled]) -> dict[str, Any]:
     spans = [
-        {"label": one.label, "score": one.score, "text": one.word, "start": one.start, "end": one.end}
-        for one in stretches(text, found)
+        {"label": one.label, "score": one.score, "text": text[one.start : one.end], "start": one.start, "end": one.end}
+        for one in found
     ]
     return {"spans": spans, "model": answered.facts.task}
