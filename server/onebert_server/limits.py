@@ -8,7 +8,7 @@ MAX_ITEMS = 64
 BODY_BYTES = 2**20
 # Bytes of bodies that a process holds and that have not come whole, or four times the largest body.
 MAX_COMING_BYTES = 2**27
-# Tasks of one fan-out.
+# Questions of one request, a text for a task each: tasks of one fan-out, texts by tasks of a façade's request.
 MAX_FANOUT = 1024
 # Characters of one reference to a task.
 MAX_REF = 128

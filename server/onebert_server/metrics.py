@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -30,7 +31,7 @@ class Metrics:
     """What a server counts; the engine reports its batches to `observe_batch`.
 
     Args:
-        tasks: how many tasks are shown each for itself; 0 shows nothing of tasks.
+        tasks: how many versions of tasks are shown each for itself; 0 shows nothing of tasks.
         exemplars: whether durations have examples of traces, for who takes OpenMetrics.
     """
 
@@ -88,6 +89,11 @@ class Metrics:
             self._rejected.labels(problem).inc()
         if answers and self._tasks is not None:
             self._tasks.count(answers, seconds)
+
+    def rename_task(self, task: str, name: str) -> None:
+        """Goes on with the series of a task under its new name."""
+        if self._tasks is not None:
+            self._tasks.rename(task, name)
 
     def add_in_progress(self, change: int) -> None:
         """So many requests more, or fewer, are being answered by another process."""

@@ -140,7 +140,7 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
         residents = Residents(base, bank, engine, registry)
         loader = Loader(residents, registry)
         presence = Presence(registry.replicas) if registry.shared else None
-        follower = Follower(registry.feed, residents.directory, presence)
+        follower = Follower(registry.feed, residents.directory, presence, metrics.rename_task)
         catalog = Catalog(engine, registry, residents, follower)
         opened.callback(follower.close)
         opened.callback(loader.close)

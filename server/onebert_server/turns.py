@@ -2,7 +2,8 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -69,3 +70,45 @@ class Places:
             self._free += 1
         else:
             place.set_result(None)
+
+
+class PartByPart:
+    """Work in worker threads, divided into parts that principals take turns with; to be used from one event loop.
+
+    Args:
+        workers: threads.
+        at_once: how many parts run at the same time.
+        most: the cost of a part; one piece of work is never divided.
+    """
+
+    def __init__(self, workers: Executor, at_once: int, most: int) -> None:
+        self._workers = workers
+        self._places = Places(at_once)
+        self._most = most
+
+    async def run(self, principal: str, costs: Sequence[int], work: Callable[[slice], list[T]]) -> list[T]:
+        """The results of all pieces; when cancelled, the part that a thread has begun is all that is still done.
+
+        Args:
+            principal: whose work it is.
+            costs: of each piece.
+            work: does the pieces of a slice.
+        """
+        made: list[T] = []
+        for part in _parts(costs, self._most):
+            await self._places.take(principal)
+            try:
+                made += await asyncio.wrap_future(self._workers.submit(work, part))
+            finally:
+                self._places.give_back()
+        return made
+
+
+def _parts(costs: Sequence[int], most: int) -> Iterator[slice]:
+    start = spent = 0
+    for index, cost in enumerate(costs):
+        if index > start and spent + cost > most:
+            yield slice(start, index)
+            start, spent = index, 0
+        spent += cost
+    yield slice(start, len(costs))

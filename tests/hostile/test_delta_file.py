@@ -273,6 +273,10 @@ MANIFESTS = {
     "golden-513": (manifest_dict(golden={"input_ids": [[1] * 513], "logits": [[0.0, 0.0]]}), "golden"),
     "golden-nine": (manifest_dict(golden={"input_ids": [[1]] * 9, "logits": [[0.0, 0.0]] * 9}), "golden"),
     **DECISIONS,
+    "golden-infinite": (
+        json.dumps(manifest_dict(golden={"input_ids": [[1]], "logits": [[0.25, 0.0]]})).replace("0.25", "1e999"),
+        "a number is too large",
+    ),
     "golden-bool": (manifest_dict(golden={"input_ids": [[True]], "logits": [[0.0, 0.0]]}), "golden"),
 }
 

@@ -1,6 +1,8 @@
 """The names of tasks and aliases, and what `name@version` or `name@alias` refers to."""
 
 import re
+import string
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from onebert_store.errors import InvalidInput, TaskNotFound
@@ -11,6 +13,9 @@ LIVE = "live"
 # ASCII only, so that no two names look alike and no name is a path.
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _NUMBER = re.compile(r"[1-9][0-9]{0,8}")
+_LETTERS = string.ascii_lowercase + string.digits + "._-"
+# Characters of a name for which it is looked what was meant: some hundred look-ups.
+_MISTYPED = 32
 
 
 @dataclass(frozen=True)
@@ -34,9 +39,26 @@ def check_name(name: str) -> None:
         )
 
 
-def no_such_task(name: str) -> TaskNotFound:
-    """The one error for a task that there is not, or not for who asks: nothing in it tells these two apart."""
-    return TaskNotFound(f"there is no task {name}")
+def no_such_task(name: str, meant: str | None = None) -> TaskNotFound:
+    """The one error for a task that there is not, or not for who asks: nothing in it tells these two apart.
+
+    Args:
+        name: of the task.
+        meant: a task that who asks may have meant, and sees.
+    """
+    return TaskNotFound(f"there is no task {name}" + (f"; is {meant} meant?" if meant else ""))
+
+
+def similar(name: str) -> Iterator[str]:
+    """Texts that a name may have been mistyped for: with a letter more or less, or two of them exchanged.
+
+    They are as many however many names there are; for the longest names there are none.
+    """
+    for cut in range(len(name) + 1 if len(name) <= _MISTYPED else 0):
+        head, tail = name[:cut], name[cut:]
+        yield head + tail[1:]
+        yield head + tail[1:2] + tail[:1] + tail[2:]
+        yield from (head + letter + tail for letter in _LETTERS)
 
 
 def check_alias(alias: str) -> None:

@@ -25,7 +25,8 @@ def flagged(prediction: Prediction, outputs: Outputs) -> list[str]:
     """
     positives = positives_of(outputs)
     if prediction.selected is not None:
-        return [label for label in positives if label in prediction.selected]
+        selected = set(prediction.selected)
+        return [label for label in positives if label in selected]
     if outputs.task_type == "regression":
         raise InvalidInput("the task does not say over which value it is positive")
     scores = dict(zip(prediction.names, prediction.scores.tolist(), strict=True))

@@ -1,12 +1,10 @@
 """From texts to answers: split them, have the versions of this moment compute, read the logits."""
 
-import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
-from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -21,19 +19,21 @@ from onebert_server.answering.backend import Backend, Missed, Result, Wanted
 from onebert_server.answering.explaining import LeftOut, leave_out, prediction_of
 from onebert_server.answering.plan import Plan, Question, Reading, Sequences
 from onebert_server.answering.seen import seen
-from onebert_server.answering.tokenizing import Tokenizing
+from onebert_server.answering.tokenizing import AT_ONCE, Tokenizing, characters_of
 from onebert_server.telemetry.observed import ANSWER, TOKENIZE, Observed
+from onebert_server.turns import PartByPart
 from onebert_server.versions.facts import Facts
-from onebert_store.errors import AnswerNotFinite, OneBertError, WholeTextNeeded
+from onebert_store.errors import AnswerNotFinite, InvalidInput, OneBertError, WholeTextNeeded
 
 # Threads that tokenize and read answers.
 WORKERS = 4
 
 # Up to so many logits are read on the event loop, which takes less than a third of a millisecond; more are read by a
-# worker thread. Each answer has a cost of its own, about that of reading `_ANSWER_IN_NUMBERS` logits, and so has each
-# piece of a text whose words are left out.
-TINY_NUMBERS = 2048
-_ANSWER_IN_NUMBERS, _PIECE_IN_NUMBERS = 32, 8
+# worker thread, `PART_NUMBERS` at a time. Each answer has a cost of its own, about that of reading `_ANSWER_IN_NUMBERS`
+# logits, and so has each piece of a text whose words are left out. A client's words may repeat the text beside each
+# label: so many characters cost as much as one logit more.
+TINY_NUMBERS, PART_NUMBERS = 2048, 2**15
+_ANSWER_IN_NUMBERS, _PIECE_IN_NUMBERS, _CHARACTERS_IN_NUMBER = 32, 8, 128
 
 # Of the time of a request that takes what is there at its end: kept for writing that, at most so many seconds.
 _WRITING, _MAX_WRITING = 0.2, 0.1
@@ -42,10 +42,11 @@ T = TypeVar("T")
 
 
 class Answered(NamedTuple):
-    """What one version says of one input, or why it says nothing."""
+    """What one version says of one input, or why it says nothing; and the words that it is owed to, where asked."""
 
     facts: Facts
     reading: Reading | AnswerNotFinite
+    explanation: Explanation | None = None
 
     def read(self) -> Reading:
         """What was read.
@@ -56,13 +57,6 @@ class Answered(NamedTuple):
         if isinstance(self.reading, Reading):
             return self.reading
         raise self.reading
-
-
-class Explained(NamedTuple):
-    """What one version says of one input, and the words that this is owed to."""
-
-    answered: Answered
-    explanation: Explanation
 
 
 class Unanswered(NamedTuple):
@@ -89,7 +83,8 @@ class Answerer:
         self._tokenizer = tokenizer
         self._tokenizing = Tokenizing(tokenizer, max_length, workers)
         self._backend = backend
-        self._workers = workers
+        # The workers that do not tokenize.
+        self._reading = PartByPart(workers, WORKERS - AT_ONCE, PART_NUMBERS)
         self._plan = plan or Sequences()
 
     def check(self, context: Context) -> None:
@@ -107,90 +102,86 @@ class Answerer:
         context: Context,
         wanted: Wanted,
         texts: Sequence[Text],
-        render: Callable[[Iterator[Answered]], T],
-    ) -> T:
+        show: Callable[[int, Answered], T],
+        blank: Callable[[], T] | None = None,
+    ) -> list[T]:
         """Answers the i-th text with the i-th version; one text alone with every version.
 
         Args:
             context: of the request.
             wanted: the versions.
             texts: texts or pairs.
-            render: makes of the answers what the caller needs. Each is read when `render` takes it, in a worker thread
-                where there is much to read, so that never more are held than `render` keeps.
+            show: makes of an answer and its index what the caller needs: in a worker thread where there is much to
+                read, so that what is large is best encoded there. Answers are read one after the other, in turns with
+                other principals, and none is read any more once the request is given up.
+            blank: makes that of a text without a token, of which no version is asked.
 
         Raises:
+            InvalidInput: a text is blank, and there is no `blank`.
             QueueFull: as many texts wait to be tokenized as may.
             OneBertError: see Backend.
         """
-        began = time.monotonic()
         whole = wanted.asked.whole or wanted.asked.window is not None
-        inputs = await self._tokenizing.split(context.principal.name, texts, whole=whole)
-        context.observed.phase(TOKENIZE, began, time.monotonic())
+        inputs = await self._split(context, texts, whole)
+        at = _not_blank(inputs, refuse=blank is None)
+        if blank is None or len(at) == len(texts):
+            return await self._answer(context, wanted, texts, inputs, show)
+        made: dict[int, T] = {}
+        if at:
+            wanted = replace(wanted, refs=wanted.refs and [wanted.refs[index] for index in at])
+            kept = [texts[index] for index in at], [inputs[index] for index in at]
+            of_kept = await self._answer(context, wanted, *kept, lambda number, one: show(at[number], one))
+            made = dict(zip(at, of_kept, strict=True))
+        return [made[index] if index in made else blank() for index in range(len(texts))]
+
+    async def _answer(
+        self,
+        context: Context,
+        wanted: Wanted,
+        texts: Sequence[Text],
+        inputs: Sequence[Pieces],
+        show: Callable[[int, Answered], T],
+    ) -> list[T]:
         try:
             results = await self._backend.compute(context, wanted, inputs)
         except OneBertError as error:
             if error.code != WholeTextNeeded.code:
                 raise
             # Only what a reference means now says whether its version reads windows, which few do.
-            began = time.monotonic()
-            inputs = await self._tokenizing.split(context.principal.name, texts, whole=True)
-            context.observed.phase(TOKENIZE, began, time.monotonic())
+            inputs = await self._split(context, texts, whole=True)
             results = await self._backend.compute(context, wanted, inputs)
-        began = time.monotonic()
-        work = partial(self._read, texts, inputs, results, wanted.asked, render, context.observed)
-        numbers = 0
-        for result in results:
-            for one in result.computed:
-                numbers += one.logits.size + _ANSWER_IN_NUMBERS
-        rendered = await self._here_or_beside(numbers, work)
-        context.observed.phase(ANSWER, began, time.monotonic())
-        return rendered
+        return await self._shown(context, texts, inputs, results, wanted.asked, show)
 
     async def answer_each(
         self,
         context: Context,
         wanted: Wanted,
         texts: Sequence[Text],
-        render: Callable[[Iterator[Answered | Unanswered]], T],
-    ) -> T:
+        show: Callable[[int, Answered | Unanswered], T],
+    ) -> list[T]:
         """As `answer`, of versions that are named; what is wrong with one question, or late, is said of that one.
 
         Args:
             context: of the request; what is late is given up a little before the deadline, for the rest to be written.
             wanted: with references.
             texts: texts or pairs.
-            render: see `answer`.
+            show: see `answer`.
 
         Raises:
             OneBertError: see Backend.
         """
-        began, observed = time.monotonic(), context.observed
-        inputs = await self._tokenizing.split(context.principal.name, texts, whole=True)
-        observed.phase(TOKENIZE, began, time.monotonic())
+        inputs = await self._split(context, texts, whole=True)
+        _not_blank(inputs, refuse=True)
         results = await self._backend.compute_each(_earlier(context), wanted, inputs)
-        began = time.monotonic()
-        computed = [one for result in results if isinstance(result, Result) for one in result.computed]
-        asked = wanted.asked
-
-        def work() -> T:
-            return render(
-                Unanswered(one.ref, one.error)
-                if isinstance(one, Missed)
-                else _noted(observed, self._read_one(texts[one.input], inputs[one.input], one, asked))
-                for one in results
-            )
-
-        rendered = await self._here_or_beside(sum(one.logits.size + _ANSWER_IN_NUMBERS for one in computed), work)
-        observed.phase(ANSWER, began, time.monotonic())
-        return rendered
+        return await self._shown(context, texts, inputs, results, wanted.asked, show)
 
     async def answer_explained(
         self,
         context: Context,
         wanted: Wanted,
         texts: Sequence[Text],
-        render: Callable[[Iterator[Explained]], T],
-    ) -> T:
+        show: Callable[[int, Answered], T],
+    ) -> list[T]:
         """As `answer`, by one version, with the words that each answer is owed to.
 
         The version that has answered is asked again, each time without one of the words, by one request.
@@ -199,28 +190,34 @@ class Answerer:
             context: of the request.
             wanted: one reference, as often as there are texts.
             texts: texts or pairs.
-            render: see `answer`.
+            show: see `answer`.
 
         Raises:
             InvalidInput: the answers of this task type are not explained.
             TooLarge: the texts are too long together, each as often as it has words.
             OneBertError: see `answer`.
         """
-        answered = await self.answer(context, wanted, texts, list)
+        answered = await self.answer(context, wanted, texts, lambda _, one: one)
         facts, readings = answered[0].facts, [one.read() for one in answered]
         predictions = [prediction_of(reading, facts) for reading in readings]
         windows = any(reading.windows is not None for reading in readings)
-        inputs = await self._tokenizing.split(context.principal.name, texts, whole=windows)
+        principal = context.principal.name
+        inputs = await self._tokenizing.split(principal, texts, whole=windows)
         asked = [Question(*one, facts, wanted.asked) for one in zip(texts, inputs, strict=True)]
-        work = partial(leave_out, asked, readings, self._tokenizer)
-        questions = await self._here_or_beside(_PIECE_IN_NUMBERS * sum(sum(one.lengths) for one in inputs), work)
+        # One piece of work: how many words of each are left out depends on all of them.
+        cost = _PIECE_IN_NUMBERS * sum(sum(one.lengths) for one in inputs)
+        leave = lambda _: leave_out(asked, readings, self._tokenizer)  # noqa: E731
+        questions = await self._here_or_beside(principal, [cost], leave)
         left = await self._without(context, facts, wanted.asked, predictions, questions)
-        explained = [
-            Explained(one, explain_by_occlusion(prediction, question.stretches, scores))
-            for one, prediction, question, scores in zip(answered, predictions, questions, left, strict=True)
-        ]
-        numbers = len(texts) * (len(facts.labels) + _ANSWER_IN_NUMBERS)
-        return await self._here_or_beside(numbers, lambda: render(iter(explained)))
+
+        def shown(part: slice) -> list[T]:
+            each = zip(answered[part], predictions[part], questions[part], left[part], strict=True)
+            return [
+                show(index, one._replace(explanation=explain_by_occlusion(prediction, question.stretches, scores)))
+                for index, (one, prediction, question, scores) in enumerate(each, part.start or 0)
+            ]
+
+        return await self._here_or_beside(principal, [len(facts.labels) + _ANSWER_IN_NUMBERS] * len(texts), shown)
 
     async def _without(
         self,
@@ -239,31 +236,51 @@ class Answerer:
         observed = Observed(span=context.observed.span)
         wanted = Wanted([facts.ref] * len(texts), asked=replace(asked, top_k=1, only_scores=True))
 
-        def read(answered: Iterator[Answered]) -> list[float]:
-            both = zip(answered, best, strict=True)
-            return [float(prediction_of(one.read(), facts).scores[label]) for one, label in both]
+        def read(index: int, answered: Answered) -> float:
+            return float(prediction_of(answered.read(), facts).scores[best[index]])
 
         found = iter(await self.answer(replace(context, counted=True, observed=observed), wanted, texts, read))
         context.observed.add(observed.seconds)
         return [[next(found) for _ in one.texts] for one in questions]
 
-    async def _here_or_beside(self, numbers: int, work: Callable[[], T]) -> T:
-        """Reads so many numbers here, or in a worker thread where they are many."""
-        if numbers <= TINY_NUMBERS:
-            return work()
-        return await asyncio.get_running_loop().run_in_executor(self._workers, work)
+    async def _split(self, context: Context, texts: Sequence[Text], whole: bool) -> list[Pieces]:
+        began = time.monotonic()
+        inputs = await self._tokenizing.split(context.principal.name, texts, whole=whole)
+        context.observed.phase(TOKENIZE, began, time.monotonic())
+        return inputs
 
-    def _read(
+    async def _shown(
         self,
+        context: Context,
         texts: Sequence[Text],
         inputs: Sequence[Pieces],
-        results: Sequence[Result],
+        results: Sequence[Result | Missed],
         asked: Asked,
-        render: Callable[[Iterator[Answered]], T],
-        observed: Observed,
-    ) -> T:
-        answers = (self._read_one(texts[one.input], inputs[one.input], one, asked) for one in results)
-        return render(answers if observed.answers is None else map(partial(_noted, observed), answers))
+        show: Callable[[int, Any], T],
+    ) -> list[T]:
+        """What is shown of the answers, each of which is read just before."""
+        began, observed = time.monotonic(), context.observed
+
+        def read(one: Result | Missed) -> Answered | Unanswered:
+            if isinstance(one, Missed):
+                return Unanswered(one.ref, one.error)
+            return _noted(observed, self._read_one(texts[one.input], inputs[one.input], one, asked))
+
+        def shown(part: slice) -> list[T]:
+            return [show(index, read(one)) for index, one in enumerate(results[part], part.start or 0)]
+
+        costs = [_cost(texts[one.input], one) for one in results]
+        made = await self._here_or_beside(context.principal.name, costs, shown)
+        observed.phase(ANSWER, began, time.monotonic())
+        return made
+
+    async def _here_or_beside(
+        self, principal: str, numbers: Sequence[int], work: Callable[[slice], list[T]]
+    ) -> list[T]:
+        """Reads so many numbers here, or part by part in a worker thread where they are many."""
+        if sum(numbers) <= TINY_NUMBERS:
+            return work(slice(0, None))
+        return await self._reading.run(principal, numbers, work)
 
     def _read_one(self, text: Text, pieces: Pieces, result: Result, asked: Asked) -> Answered:
         facts = result.facts
@@ -274,11 +291,32 @@ class Answerer:
         return Answered(facts, self._plan.reduce(question, result.computed, self._tokenizer))
 
 
+def _not_blank(inputs: Sequence[Pieces], refuse: bool) -> list[int]:
+    """The indexes of inputs with a token beside the special ones.
+
+    Raises:
+        InvalidInput: one has none, and that is to be refused.
+    """
+    at = [index for index, one in enumerate(inputs) if any(one.lengths)]
+    if refuse and len(at) < len(inputs):
+        number = next(number for number, one in enumerate(inputs, 1) if not any(one.lengths))
+        raise InvalidInput(f"text {number} of {len(inputs)} must not be blank: the tokenizer finds no token in it")
+    return at
+
+
+def _cost(text: Text, one: Result | Missed) -> int:
+    """What it takes to read an answer and to write it in a client's words, in logits."""
+    if isinstance(one, Missed):
+        return _ANSWER_IN_NUMBERS
+    repeated = len(one.facts.labels) * characters_of(text) // _CHARACTERS_IN_NUMBER
+    return sum(part.logits.size + _ANSWER_IN_NUMBERS for part in one.computed) + repeated
+
+
 def _noted(observed: Observed, answered: Answered) -> Answered:
     """Notes what is seen of an answer from outside."""
     reading = answered.reading if isinstance(answered.reading, Reading) else None
     if observed.answers is not None:
-        observed.answers.append(seen(answered.facts.task, reading and reading.answer))
+        observed.answers.append(seen(answered.facts, reading and reading.answer))
     observed.tokens += reading.tokens if reading else 0
     return answered
 

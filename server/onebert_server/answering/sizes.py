@@ -8,9 +8,9 @@ from onebert_server.limits import MAX_ANSWER_BYTES, MAX_LOGITS, MAX_SEQUENCES
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import TooLarge
 
-# Bytes in JSON: of a number with its separators, of a word or a span beside its label or text, of all that a result
-# says besides, and of the text of a span (30 tokens; where they are longer the finished answer is measured again).
-_NUMBER, _STRETCH, _RESULT, _SPAN_TEXT = 26, 80, 512, 256
+# Bytes in JSON: of a word or a span beside its label or text, of all that a result says besides, and of the text of a
+# span (30 tokens; where they are longer the finished answer is measured again).
+_STRETCH, _RESULT, _SPAN_TEXT = 80, 512, 256
 
 
 class AnswerSize:
@@ -48,10 +48,15 @@ class AnswerSize:
 
 
 class AnswerBytes:
-    """Adds up the parts of one answer while they are written; `add` refuses before they are too much together."""
+    """Adds up the parts of one answer while they are written; `add` refuses before they are too much together.
+
+    Attributes:
+        over: whether the last part was refused.
+    """
 
     def __init__(self) -> None:
         self._bytes = 0
+        self.over = False
 
     def add(self, part: bytes) -> bytes:
         """The part, which is counted.
@@ -59,10 +64,19 @@ class AnswerBytes:
         Raises:
             TooLarge: with it the answer would be over `MAX_ANSWER_BYTES`.
         """
-        if self._bytes + len(part) > MAX_ANSWER_BYTES:
-            raise _too_many_bytes()
+        self.require(len(part))
         self._bytes += len(part)
         return part
+
+    def require(self, size: int) -> None:
+        """Refuses a part of so many bytes before it is made.
+
+        Raises:
+            TooLarge: see `add`.
+        """
+        self.over = self._bytes + size > MAX_ANSWER_BYTES
+        if self.over:
+            raise _too_many_bytes()
 
 
 def _too_many_bytes() -> TooLarge:
@@ -71,15 +85,15 @@ def _too_many_bytes() -> TooLarge:
 
 def _answer_bytes(facts: Facts, tokens: int, asked: Asked) -> int:
     """About the most that one answer takes as JSON."""
-    top_k = asked.top_k
+    top_k, wording = asked.top_k, asked.wording
     if facts.task_type == "token":
         # A token may appear twice in the answer: among the words, and among the entities.
         return _RESULT + 2 * tokens * (_STRETCH + facts.longest_label_bytes)
     if facts.task_type == "span":
         return _RESULT + min(top_k or 1, MAX_ANSWERS) * (_STRETCH + _SPAN_TEXT)
     shown = len(facts.labels) if top_k is None else min(top_k, len(facts.labels))
-    scores = shown * _NUMBER + min(facts.label_bytes, shown * facts.longest_label_bytes)
+    scores = shown * wording.beside + wording.names * min(facts.label_bytes, shown * facts.longest_label_bytes)
     # Every label over its threshold is listed, too, whatever `top_k` is.
     selects = facts.task_type == "multi_label" or asked.threshold is not None
     selects = selects or (facts.decision is not None and facts.decision.thresholds is not None)
-    return _RESULT + scores + (facts.label_bytes if selects and not asked.only_scores else 0)
+    return _RESULT + scores + (facts.label_bytes if selects and wording.names and not asked.only_scores else 0)

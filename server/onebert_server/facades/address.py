@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from onebert_server.access.principal import Principal
 from onebert_server.limits import MAX_REF
 from onebert_store.errors import InvalidInput
+from onebert_store.registry.names import parse_ref
 
 PREFIX = "/t/{task}"
 """In front of any path of a façade: for clients that can name a task in their base URL alone."""
@@ -20,6 +21,7 @@ def task_of(
     parameters: Mapping[str, str],
     headers: Iterable[tuple[bytes, bytes]],
     named: str | None = None,
+    field: str = "model",
 ) -> str:
     """The reference that a request means: what its path, its header and its body say, else the key's default task.
 
@@ -28,25 +30,32 @@ def task_of(
         parameters: of the path; `task` is the prefix's, `model` a name inside of the façade's own path.
         headers: of the request, their names in lower case.
         named: what the body says; None where it says nothing.
+        field: of the body that says it.
 
     Raises:
-        InvalidInput: none of these names a task, or two of them name different ones.
+        InvalidInput: none of these names a task, or two of them name different ones, or it is no reference.
     """
-    found = named
-    for one in (parameters.get("task"), parameters.get("model"), _detector(headers)):
-        if one is None:
-            continue
-        if found is not None and one != found:
-            raise InvalidInput("the request names different tasks in its path, its header and its body")
-        found = one
-    found = found or principal.default_task
+    given = {
+        field: named,
+        "the task in the path": parameters.get("task"),
+        "the model in the path": parameters.get("model"),
+        f"the header {HEADER}": _detector(headers),
+    }
+    places = {where: one for where, one in given.items() if one is not None}
+    if len(set(places.values())) > 1:
+        raise InvalidInput("the request names different tasks in its path, its header and its body")
+    where, found = next(iter(places.items()), ("the default task of the key", principal.default_task))
     if not found:
         raise InvalidInput(
             f"name the task: in the body where it has a place for it, in the header {HEADER}, with {PREFIX} in front"
             " of the path, or as the default task of the key"
         )
     if len(found) > MAX_REF:
-        raise InvalidInput(f"the name of a task has at most {MAX_REF} characters")
+        raise InvalidInput(f"{where}: the name of a task has at most {MAX_REF} characters")
+    try:
+        parse_ref(found)
+    except InvalidInput as error:
+        raise InvalidInput(f"{where}: {error.detail}") from None
     return found
 
 
@@ -59,4 +68,4 @@ def _detector(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
     given = [value for name, value in headers if name == _HEADER]
     if len(given) > 1:
         raise InvalidInput(f"a request has one {HEADER}")
-    return given[0].decode("latin-1") if given else None
+    return given[0].decode(errors="replace") if given else None

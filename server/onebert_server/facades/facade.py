@@ -1,7 +1,7 @@
 """What a façade is: the routes of one kind of client, how they are answered, and how its errors look."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -52,27 +52,19 @@ class Call(Generic[Body]):
     context: Context
     edge: Edge
 
-    def task(self, named: str | None = None) -> str:
-        """The task that is meant; `named` is what the body says. See `task_of`."""
-        return task_of(self.context.principal, self.parameters, self.headers, named)
+    def task(self, named: str | None = None, field: str = "model") -> str:
+        """The task that is meant; `named` is what a field of the body says. See `task_of`."""
+        return task_of(self.context.principal, self.parameters, self.headers, named, field)
 
-    async def ask(self, wanted: Wanted, texts: Sequence[Text], render: Callable[[Iterator[Answered]], T]) -> T:
-        """Answers; see `Answerer.answer`."""
-        return await self.edge.answerer.answer(self.context, wanted, texts, render)
-
-    async def ask_each(self, wanted: Wanted, texts: Sequence[Text], show: Callable[[int, Answered], T]) -> list[T]:
-        """What is shown of each answer.
-
-        Args:
-            wanted: the versions.
-            texts: texts or pairs.
-            show: makes of a text's index and its answer what is kept of it: where there is much to read, not on the
-                event loop, so that what is large is best encoded there; see `JsonParts`.
-
-        Raises:
-            OneBertError: see `Answerer.answer`.
-        """
-        return await self.ask(wanted, texts, lambda answered: [show(index, one) for index, one in enumerate(answered)])
+    async def ask(
+        self,
+        wanted: Wanted,
+        texts: Sequence[Text],
+        show: Callable[[int, Answered], T],
+        blank: Callable[[], T] | None = None,
+    ) -> list[T]:
+        """What is shown of each answer; see `Answerer.answer`, and `JsonParts` for what is large."""
+        return await self.edge.answerer.answer(self.context, wanted, texts, show, blank)
 
 
 @dataclass(frozen=True)
@@ -180,11 +172,8 @@ class Facade:
     listings: Sequence[Listing] = ()
 
 
-class JsonParts:
+class JsonParts(AnswerBytes):
     """JSON values of which an answer is put together, each encoded where it is made."""
-
-    def __init__(self) -> None:
-        self._size = AnswerBytes()
 
     def encoded(self, value: Any) -> msgspec.Raw:
         """A value that may stand in other values.
@@ -192,7 +181,7 @@ class JsonParts:
         Raises:
             TooLarge: with it the answer would be over `MAX_ANSWER_BYTES`.
         """
-        return msgspec.Raw(self._size.add(_encode(value)))
+        return msgspec.Raw(self.add(_encode(value)))
 
 
 def json_reply(value: Any, headers: Mapping[str, str] | None = None) -> Reply:

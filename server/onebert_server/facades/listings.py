@@ -7,6 +7,7 @@ from fastapi import APIRouter, Request, Response
 from onebert_server.facades.facade import Facade, Listing, Look
 from onebert_server.facades.routes import errors_of, paths_of
 from onebert_server.facades.table import FACADES
+from onebert_server.http.patience import Patience
 from onebert_server.http.routes.runtime_of import RuntimeOf, ViewOf
 from onebert_server.http.strict import Answer, ContextOf
 
@@ -31,14 +32,17 @@ def _add(router: APIRouter, path: str, facade: Facade, listing: Listing) -> None
         responses=errors_of(path),
         tags=[facade.name],
         include_in_schema=path == listing.path,
-        summary=f"As clients of {facade.name} ask",
+        summary=(listing.answer.__doc__ or "").partition("\n")[0],
     )
 
 
 def _endpoint(listing: Listing) -> Callable[..., Awaitable[Response]]:
     async def show(request: Request, runtime: RuntimeOf, view: ViewOf, context: ContextOf) -> Response:
         look = Look(request.path_params, request.scope["headers"], context, runtime, view)
-        content, headers, _ = await listing.answer(look)
+        # Read, so that all that comes from the client afterwards is that it leaves.
+        await request.body()
+        async with Patience(context, request.receive):
+            content, headers, _ = await listing.answer(look)
         return Answer(request, content, headers.get("Content-Type", "application/json"), headers)
 
     return show

@@ -1,30 +1,12 @@
-"""What façades take from answers: ranked scores, stretches of a text with their words."""
+"""What façades take from answers: those of the kind that a route is for, ranked scores."""
 
-from collections.abc import Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, TypeVar
 
-from onebert_encoder.answering.results import Answer, Labeled, Prediction
+from onebert_encoder.answering.results import Answer, Prediction
 from onebert_server.answering.answers import Answered
 from onebert_store.errors import InvalidInput
 
 T = TypeVar("T", bound=Answer)
-
-
-class Scored(NamedTuple):
-    """A label and its score."""
-
-    label: str
-    score: float
-
-
-class Stretch(NamedTuple):
-    """A part of a text: `word` is `text[start:end]`, in code points."""
-
-    label: str
-    score: float
-    word: str
-    start: int
-    end: int
 
 
 def found(answered: Answered, kind: type[T], does: str) -> T:
@@ -50,11 +32,6 @@ def predicted(answered: Answered) -> Prediction:
     return found(answered, Prediction, "labels whole texts")
 
 
-def ranked(prediction: Prediction, top_k: int | None = None) -> list[Scored]:
+def ranked(prediction: Prediction, top_k: int | None = None) -> list[dict[str, Any]]:
     """Labels with their scores, best first: so many, or all; a regression keeps its own order."""
-    return [Scored(*one) for one in prediction.top(top_k).items()]
-
-
-def stretches(text: str, parts: Sequence[Labeled]) -> list[Stretch]:
-    """Labeled parts of the text that they were found in."""
-    return [Stretch(one.label, one.score, text[one.start : one.end], one.start, one.end) for one in parts]
+    return [{"label": label, "score": score} for label, score in prediction.top(top_k).items()]

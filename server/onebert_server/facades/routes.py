@@ -21,6 +21,7 @@ from onebert_server.http.routes import classify
 from onebert_server.http.schemas.common import REF
 from onebert_server.http.strict import ContextOf, EdgeOf
 
+PAGE = "docs/clients.md"
 # As OpenAPI shows them; what a name may be is said where it is resolved.
 _REF = Annotated[str, Path(json_schema_extra={"pattern": REF})]
 _DETECTOR = Annotated[str | None, Header(alias=HEADER, description="The task, where nothing else names it.")]
@@ -120,21 +121,24 @@ def _claimants() -> Mapping[str, Sequence[Claimant]]:
 
 def _add(router: APIRouter, path: str, claimants: Sequence[Claimant], own: DirectRoute | None, *, shown: bool) -> None:
     answers = [one.question.response for one in claimants]
+    names = list(dict.fromkeys(one.facade.name for one in claimants))
+    asks = f"As clients of {' and '.join(names)} ask"
+    entry: dict[str, Any] = {"summary": asks, "description": f"Also with `{PREFIX}` in front of the path; see {PAGE}."}
     if own is not None:
-        answers.append(own.response_model)
-    names = [one.facade.name for one in claimants]
+        # This server's own route, whose place the façades' bodies share.
+        answers.insert(0, own.response_model)
+        entry = {"description": f"{own.description}\n\n{asks}, by a body of theirs: see {PAGE}."}
     router.add_api_route(
         path,
         cast(Callable[..., Any], _Documented(path, claimants, own)),
         methods=["POST"],
-        name=f"{'_'.join(names)} {path}",
-        summary=f"As clients of {' and '.join(dict.fromkeys(names))} ask",
-        description=f"Also with `{PREFIX}` in front of the path; see docs/clients.md.",
+        name=own.name if own is not None else f"{'_'.join(names)} {path}",
         response_model=reduce(or_, answers) if Any not in answers else Any,
         responses=errors_of(path),
-        tags=list(dict.fromkeys(names)),
+        tags=list(own.tags if own is not None else names),
         include_in_schema=shown,
         route_class_override=FacadeRoute,
+        **entry,
     )
 
 

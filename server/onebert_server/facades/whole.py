@@ -20,6 +20,7 @@ async def read_whole(
     texts: Sequence[Text],
     show: Callable[[int, Answered], T],
     asked: Asked = PLAIN,
+    blank: Callable[[], T] | None = None,
 ) -> list[T]:
     """What is shown of the answer of the i-th version to the i-th text, in windows where that is cut otherwise.
 
@@ -30,8 +31,9 @@ async def read_whole(
         call: whose texts they are.
         refs: a reference for each text.
         texts: texts or pairs.
-        show: see `Call.ask_each`.
+        show: see `Call.ask`.
         asked: what the answers shall be like.
+        blank: see `Call.ask`.
 
     Raises:
         InvalidInput: one cannot be read whole.
@@ -50,5 +52,5 @@ async def read_whole(
         exact = [meant.get(ref, ref) for ref in refs[part]]
         # The parts are one request: a quota that lets in the first lets in all.
         call = replace(call, context=replace(call.context, counted=begin > 0))
-        shown += await call.ask_each(Wanted(exact, asked=asked), texts[part], of_part)
+        shown += await call.ask(Wanted(exact, asked=asked), texts[part], of_part, blank)
     return shown

@@ -1,6 +1,7 @@
 """Who asks: every path needs a key but an exact list; checked before a byte of the body is read."""
 
 import hashlib
+import logging
 import time
 from collections import OrderedDict
 from functools import lru_cache
@@ -16,6 +17,8 @@ from onebert_server.http.problems import problem_response
 from onebert_server.page import files
 from onebert_server.settings import is_loopback
 from onebert_store.errors import OneBertError, TooManyAttempts, Unauthorized
+
+logger = logging.getLogger("onebert.auth")
 
 # Paths without a key: the page and the documentation, which say nothing about the tasks of this server, and health.
 DOCS_PATHS = frozenset(
@@ -49,6 +52,7 @@ class ApiKeys:
     def __init__(self, ring: KeyRing, tokens: TokensOf | None = None) -> None:
         self._ring = ring
         self._tokens = tokens
+        self._warned = False
 
     async def check(self, headers: Headers, address: str) -> Principal:
         """Lets a request through or not.
@@ -69,6 +73,9 @@ class ApiKeys:
         if self._ring.is_open:
             if not _means_loopback(headers.get("host", "")):
                 raise Unauthorized("a server without API keys answers only requests addressed to loopback")
+            if "authorization" in headers and not self._warned:
+                self._warned = True
+                logger.warning("a client sends a key to a server without keys, where everybody may do everything")
             return root(address)
         given = headers.getlist("authorization")
         scheme, _, key = given[0].partition(" ") if len(given) == 1 else ("", "", "")

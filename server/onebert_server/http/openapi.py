@@ -1,14 +1,29 @@
-"""The OpenAPI document: FastAPI's, and what FastAPI cannot know: media types of problems, paths without a key."""
+"""The OpenAPI document: FastAPI's, with media types of problems, paths without a key, and examples of its schemas."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import fastapi
+import msgspec
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from onebert_server.http.auth import is_open
 
 PROBLEM = "#/components/schemas/Problem"
+# The tags of this server's own operations: each has examples.
+OWN = frozenset({"classify", "tasks", "administration", "system"})
+# The values of examples, by the names of their fields. Fields that may be left out are in an example where they are
+# here; the values of others are made by their type.
+EXAMPLES: Mapping[str, Any] = msgspec.json.decode("""{
+    "task": "tone", "inputs": "where is my order?", "text": "where is my order?", "name": "voice", "alias": "live",
+    "key": "3f2a9c04b1d7", "id": "3f2a9c04b1d7", "aliases": {"live": 1}, "version": 1, "action": "upload",
+    "digest": "sha256:5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8", "principal": "key:ci",
+    "label": "question", "score": 0.98, "scores": {"question": 0.98, "complaint": 0.02}, "tokens": 7,
+    "truncated": false, "method": "bitfit", "task_type": "single_label", "labels": 2, "max_length": 128,
+    "model_type": "bert", "dtype": "float32", "device": "cpu"
+}""")
+_OF_TYPE: Mapping[str, Any] = {"integer": 1, "number": 0.5, "boolean": False, "string": "tone", "object": {}}
 
 
 class DocumentedApp(FastAPI):
@@ -43,6 +58,8 @@ class DocumentedApp(FastAPI):
             for path, methods in document["paths"].items():
                 for method, operation in methods.items():
                     _describe(path, method, operation)
+                    if not OWN.isdisjoint(operation["tags"]):
+                        _exemplify(operation, document["components"]["schemas"])
         return super().openapi()
 
 
@@ -57,3 +74,36 @@ def _describe(path: str, method: str, operation: dict[str, Any]) -> None:
         content = answer.get("content", {})
         if content.get("application/json", {}).get("schema") == {"$ref": PROBLEM}:
             content["application/problem+json"] = content.pop("application/json")
+
+
+def _exemplify(operation: dict[str, Any], schemas: Mapping[str, Any]) -> None:
+    """Gives an operation's parameters in its path, its body and its answers examples."""
+    for parameter in operation.get("parameters", []):
+        if parameter["in"] == "path":
+            parameter["example"] = _example(parameter["schema"], schemas, parameter["name"])
+    answers = [one for status, one in operation["responses"].items() if status.startswith("2")]
+    for holder in (operation.get("requestBody", {}), *answers):
+        for content in holder.get("content", {}).values():
+            if content["schema"].get("format") != "binary":
+                content["example"] = _example(content["schema"], schemas)
+
+
+def _example(schema: Mapping[str, Any], schemas: Mapping[str, Any], name: str = "") -> Any:
+    """A value that fits a schema, of a field of this name."""
+    if "$ref" in schema:
+        schema = schemas[schema["$ref"].rpartition("/")[2]]
+    kinds = schema.get("anyOf") or schema.get("oneOf")
+    if kinds:
+        nothing = {"type": "null"} in kinds and name not in EXAMPLES
+        return None if nothing else _example(kinds[0], schemas, name)
+    value = EXAMPLES.get(name, _OF_TYPE.get(schema["type"]))
+    if fixed := schema.get("enum") or ([schema["const"]] if "const" in schema else None):
+        value = fixed[0]
+    elif schema.get("format") == "date-time":
+        value = "2026-01-31T12:00:00Z"
+    elif schema["type"] == "array":
+        value = [_example(schema["items"], schemas)]
+    elif "properties" in schema:
+        needed, fields = schema.get("required", ()), schema["properties"].items()
+        value = {one: _example(field, schemas, one) for one, field in fields if one in needed or one in EXAMPLES}
+    return value

@@ -28,7 +28,7 @@ HTTP_ERRORS = {
     431: ("headers-too-large", "Header fields too large"),
     503: ("too-many-connections", "Too many connections"),
 }
-DETAILS = {404: "there is no such route", 405: "the route does not take this method"}
+DETAILS = {404: "there is no such route; /docs lists those that there are"}
 MAX_REASONS = 10
 # Characters of a field's name that an answer repeats.
 MAX_NAME = 64
@@ -140,7 +140,8 @@ def install_handlers(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
         }
         # Starlette names the methods of the first route with this path alone.
         headers = {"Allow": ", ".join(sorted(allowed))}
-        return http_problem(request.scope, HTTPException(405, headers=headers))
+        detail = f"the route does not take {shown(request.method, MAX_NAME)}"
+        return http_problem(request.scope, HTTPException(405, detail, headers))
 
     async def answer(request: Request, error: Exception) -> JSONResponse | None:
         return problem_of(request.scope, error)

@@ -189,8 +189,8 @@ def require_media_type(request: Request, expected: str, accepts: Container[str] 
         raise HTTPException(415, refused, {"Accept-Encoding": "gzip, identity"})
 
 
-def validated(kind: type[Body], given: Any) -> Body:
-    """JSON values as what a route takes.
+def validated(kind: type[Body], given: Any, *at: str | int) -> Body:
+    """JSON values as what a route takes; `at` is where in the body they stand.
 
     Raises:
         RequestValidationError: they are not.
@@ -199,7 +199,7 @@ def validated(kind: type[Body], given: Any) -> Body:
         return kind.model_validate(given)
     except ValidationError as error:
         reasons = error.errors(include_url=False, include_input=False)
-        raise RequestValidationError([{**one, "loc": ("body", *one["loc"])} for one in reasons]) from None
+        raise RequestValidationError([{**one, "loc": ("body", *at, *one["loc"])} for one in reasons]) from None
 
 
 def parsed(body: bytes) -> Any:
@@ -214,10 +214,9 @@ def parsed(body: bytes) -> Any:
         raise TooLarge(f"the body holds more than {MAX_VALUES} values; send it in parts")
     try:
         return strict_json.parse(body)
-    except ValueError:
-        raise HTTPException(
-            400, "the body is not one JSON value in UTF-8 with distinct keys and finite numbers"
-        ) from None
+    except ValueError as error:
+        detail = f"the body is not one JSON value in UTF-8 with distinct keys and finite numbers: {error}"
+        raise HTTPException(400, detail) from None
 
 
 def count_values(body: bytes) -> int:

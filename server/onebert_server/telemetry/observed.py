@@ -7,16 +7,20 @@ from typing import Any, NamedTuple, Protocol
 # with something of it are computed; its logits are read and written.
 PARSE, TOKENIZE, QUEUE, FORWARD, ANSWER = "parse", "tokenize", "queue", "forward", "answer"
 
+OTHER = "(other)"
+"""In place of tasks, or of labels, that are not named. None is called so."""
+
 Carried = tuple[str, str]
 """A span for another process: `traceparent` and `tracestate` of W3C Trace Context."""
 
 
 class Seen(NamedTuple):
-    """One answer: the task, the labels that it names, and its top score, where it has one."""
+    """One answer: the task, the labels that it names, its top score, where it has one, and the version."""
 
     task: str
     labels: tuple[str, ...] = ()
     score: float | None = None
+    version: int = 0
 
 
 class Ended(NamedTuple):

@@ -62,6 +62,7 @@ class Catalog:
         # With which code the last change was refused, and the last look that failed, with its time.
         self._unchanged = "ok"
         self._unread, self._unread_at = "ok", 0.0
+        self._learning = threading.Lock()
 
     @property
     def directory(self) -> Directory:
@@ -251,12 +252,14 @@ class Catalog:
         """
         for start in range(0, len(versions), LEARNED_TOGETHER):
             together = versions[start : start + LEARNED_TOGETHER]
-            unknown = {version.entry: version for version in together if version.known_facts is None}
-            for entry, manifest in self._registry.manifests(list(unknown)) if unknown else ():
-                self.directory.know(unknown[entry], entry.with_manifest(manifest))
-            # What is left is damaged, and may be read from its file; or it was deleted meanwhile.
-            for version in unknown.values():
-                self.learn(version)
+            # Who wants the same manifests at the same time finds them known.
+            with self._learning:
+                unknown = {version.entry: version for version in together if version.known_facts is None}
+                for entry, manifest in self._registry.manifests(list(unknown)) if unknown else ():
+                    self.directory.know(unknown[entry], entry.with_manifest(manifest))
+                # What is left is damaged, and may be read from its file; or it was deleted meanwhile.
+                for version in unknown.values():
+                    self.learn(version)
             learned(len(together))
 
     def learn(self, version: Version) -> None:

@@ -9,7 +9,7 @@ from onebert_server.versions.states import States
 from onebert_server.versions.tasks import Tasks
 from onebert_server.versions.version import State, TaskEntry, Version
 from onebert_store.errors import InvalidInput
-from onebert_store.registry.names import TaskRef, no_such_task, parse_ref
+from onebert_store.registry.names import TaskRef, parse_ref
 from onebert_store.registry.records import Alias, Snapshot
 
 
@@ -130,14 +130,19 @@ class Directory(States):
         with self._lock:
             return [task.copy() for task in self._tasks.page(who, after, most, prefix)]
 
-    def task_alias(self, name: str, alias: str) -> Alias | None:
-        """Where an alias points; None where there is no such alias.
+    def require(self, name: str, who: Principal) -> None:
+        """Refuses a task that there is not, or not for a principal; raises TaskNotFound."""
+        with self._lock:
+            self._tasks.require(name, who)
+
+    def task_alias(self, name: str, alias: str) -> Alias:
+        """Where an alias points.
 
         Raises:
-            TaskNotFound: no such task.
+            TaskNotFound, AliasNotFound: no such task or alias.
         """
         with self._lock:
-            return self._tasks.find(name).aliases.get(alias)
+            return self._tasks.find(name).alias(alias)
 
     def version(self, name: str, version: int) -> Version:
         """One version.
@@ -176,9 +181,7 @@ class Directory(States):
             }
 
     def _resolve(self, target: TaskRef, principal: Principal) -> Version:
-        # One error at one place for a foreign task and for one that is not there, so that no answer tells them apart.
-        if not principal.sees(target.task):
-            raise no_such_task(target.task)
+        self._tasks.require(target.task, principal)
         version = self._tasks.resolve(target.task, target.version, target.alias)
         if version.state is State.UNAVAILABLE:
             raise self._refusal(version)

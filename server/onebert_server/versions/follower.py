@@ -50,6 +50,7 @@ class Follower:
         feed: of the registry.
         directory: what requests resolve against; until `load` it shows nothing.
         presence: tells other replicas how far this one is; None where there are no others.
+        renamed: is told of each task's old and new name.
         clock: seconds, as `time.monotonic` gives them.
 
     Attributes:
@@ -62,6 +63,7 @@ class Follower:
         feed: Feed,
         directory: Directory,
         presence: Presence | None = None,
+        renamed: Callable[[str, str], None] = lambda *_: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.looked_at = clock()
@@ -69,6 +71,7 @@ class Follower:
         self._directory = directory
         self._position = directory.position
         self._presence = presence
+        self._renamed = renamed
         self._clock = clock
         # Held while changes are read and applied: each is applied once, in its order.
         self._applying = threading.Lock()
@@ -225,6 +228,7 @@ class Follower:
             # What lies in memory stays there.
             if change.action == Action.RENAME_TASK and change.task and change.name:
                 self._directory.rename(change.task, change.name)
+                self._renamed(change.task, change.name)
         # With their manifests.
         uploads = {(one.task, one.version, one.digest): one for change in changes if (one := change.entry)}
         for task, (entries, aliases) in found.items():

@@ -7,8 +7,7 @@ from itertools import islice
 
 from onebert_server.access.principal import OWN_WORK, Principal
 from onebert_server.versions.version import TaskEntry, Version
-from onebert_store.errors import AliasNotFound
-from onebert_store.registry.names import LIVE, no_such_task
+from onebert_store.registry.names import LIVE, no_such_task, similar
 from onebert_store.registry.records import Alias, VersionEntry
 
 
@@ -96,6 +95,17 @@ class Tasks:
             raise no_such_task(name)
         return self._by_name[name]
 
+    def require(self, name: str, who: Principal) -> None:
+        """Refuses a task that there is not, or not for a principal: by one error, so that no answer tells them apart.
+
+        Raises:
+            TaskNotFound: it names a task of the principal's that may have been meant.
+        """
+        if name not in self._by_name or not who.sees(name):
+            raise no_such_task(
+                name, next((one for one in similar(name) if one in self._by_name and who.sees(one)), None)
+            )
+
     def page(self, who: Principal, after: str, most: int, prefix: str) -> list[TaskEntry]:
         """The first `most` tasks of a principal by name, of those that begin with `prefix` and come after `after`."""
         return [self._by_name[name] for name in islice(self._names_of(who, after, prefix), most)]
@@ -108,9 +118,7 @@ class Tasks:
         """
         task = self.find(name)
         if number is None:
-            if alias not in task.aliases:
-                raise AliasNotFound(f"{name} has no alias {alias}")
-            number = task.aliases[alias].version
+            number = task.alias(alias or LIVE).version
         return task.version(number)
 
     def versions(self) -> Iterator[Version]:

@@ -7,7 +7,8 @@ from enum import StrEnum
 from typing import Self
 
 from onebert_server.versions.facts import Facts
-from onebert_store.errors import VersionNotFound
+from onebert_store.errors import AliasNotFound, VersionNotFound
+from onebert_store.file.strict_json import shown
 from onebert_store.registry.records import Alias, VersionEntry, VersionRecord
 
 
@@ -116,6 +117,19 @@ class TaskEntry:
         if number not in self.versions:
             raise VersionNotFound(f"{self.name} has no version {number}")
         return self.versions[number]
+
+    def alias(self, name: str) -> Alias:
+        """Where one of its aliases points.
+
+        Raises:
+            AliasNotFound: it has none of this name.
+        """
+        if name not in self.aliases:
+            number = name.removeprefix("v")
+            known = number.isdecimal() and int(number) in self.versions
+            meant = f"; version {number} is {self.name}@{number}" if known else ""
+            raise AliasNotFound(f"{self.name} has no alias {shown(name)}{meant}")
+        return self.aliases[name]
 
     def copy(self, after: int = 0, most: int | None = None) -> Self:
         """What stays as it is when the directory changes: aliases by name, and by number a page of the versions."""

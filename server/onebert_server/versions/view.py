@@ -3,11 +3,9 @@
 from onebert_server.access.principal import Action, Principal
 from onebert_server.versions.catalog import Catalog
 from onebert_server.versions.version import TaskEntry, Version
-from onebert_store.errors import AliasNotFound
 from onebert_store.file.changes import Change, changes, difference
 from onebert_store.file.format import loads
 from onebert_store.file.manifest import Manifest
-from onebert_store.file.strict_json import shown
 from onebert_store.registry.records import Alias
 
 
@@ -33,7 +31,7 @@ class View:
 
         Reads the registry for those whose manifests were not read yet.
         """
-        self._principal.require(Action.SEE, name)
+        self._require(Action.SEE, name)
         entry = self._directory.task(name, after, most)
         self._catalog.learn_all(list(entry.versions.values()))
         return entry
@@ -44,11 +42,8 @@ class View:
         Raises:
             AliasNotFound: the task has no such alias.
         """
-        self._principal.require(Action.SEE, task)
-        at = self._directory.task_alias(task, alias)
-        if at is None:
-            raise AliasNotFound(f"{task} has no alias {shown(alias)}")
-        return at
+        self._require(Action.SEE, task)
+        return self._directory.task_alias(task, alias)
 
     def version(self, task: str, number: int) -> Version:
         """One version.
@@ -56,7 +51,7 @@ class View:
         Raises:
             VersionNotFound: the task has no such version.
         """
-        self._principal.require(Action.SEE, task)
+        self._require(Action.SEE, task)
         return self._directory.version(task, number)
 
     def manifest(self, version: Version) -> Manifest:
@@ -77,3 +72,7 @@ class View:
         """The canonical bytes of a version, verified; reads the store."""
         self._principal.require(Action.DOWNLOAD, version.entry.task)
         return self._catalog.read_delta(version)
+
+    def _require(self, action: Action, task: str) -> None:
+        self._principal.require_scope(action)
+        self._directory.require(task, self._principal)

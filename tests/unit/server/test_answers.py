@@ -1,20 +1,24 @@
 """From texts to answers, in the engine's process and from a front end's side of the wire: the same in both."""
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
-from threading import current_thread, main_thread
+from threading import Event, current_thread, main_thread
 
 import pytest
 
 from directories import retire
 from onebert_encoder.answering.answer import answer
 from onebert_encoder.answering.asked import Asked
+from onebert_server.access.principal import root
 from onebert_server.answering import sizes
+from onebert_server.answering.answers import PART_NUMBERS, WORKERS
 from onebert_server.answering.backend import Wanted
 from onebert_server.answering.plan import Planned, Reading, Sequences
 from onebert_server.front_ends import desk
 from onebert_store.errors import AnswerNotFinite, InvalidInput, OneBertError, TaskNotFound, TooLarge, VersionNotFound
-from parts import assert_like, context
+from parts import assert_like, context, same
 
 
 @pytest.mark.parametrize("count", [1, 60], ids=["on the loop", "in a worker"])
@@ -111,11 +115,11 @@ def test_many_numbers_are_read_and_written_beside_the_event_loop(parts, task, be
     async def ask():
         async with parts.answerer(plan) as answerer:
             await answerer.answer(
-                context(), Wanted([task]), ["it is late"], lambda found: written.append((current_thread(), *found))
+                context(), Wanted([task]), ["it is late"], lambda *_: written.append(current_thread())
             )
 
     asyncio.run(ask())
-    assert {thread for thread, _ in written} == plan.threads
+    assert set(written) == plan.threads
     assert (main_thread() not in plan.threads) == beside
 
 
@@ -155,7 +159,7 @@ def test_a_batch_wakes_the_event_loop_once(parts, monkeypatch):
     async def ask():
         loop = asyncio.get_running_loop()
         async with parts.answerer() as answerer:
-            one = lambda: answerer.answer(context(), Wanted(["good"]), ["it is late"], list)  # noqa: E731
+            one = lambda: answerer.answer(context(), Wanted(["good"]), ["it is late"], same)  # noqa: E731
             parts.batches.opened.clear()
             running = asyncio.create_task(one())
             await asyncio.to_thread(parts.batches.entered.wait, 60)
@@ -185,7 +189,7 @@ def test_what_is_asked_in_one_turn_of_the_loop_wakes_the_engine_once(parts, monk
 
     async def ask():
         async with parts.answerer() as answerer:
-            one = lambda: answerer.answer(context(), Wanted(["good"]), ["it is late"], list)  # noqa: E731
+            one = lambda: answerer.answer(context(), Wanted(["good"]), ["it is late"], same)  # noqa: E731
             return await asyncio.gather(*(one() for _ in range(20)))
 
     for _ in range(2):  # of two event loops, one after the other
@@ -201,7 +205,7 @@ def test_what_waits_for_who_has_left_is_not_computed(parts):
 
     async def ask():
         async with parts.answerer() as answerer:
-            ask = partial(answerer.answer, context(), texts=["it is late"], render=list)
+            ask = partial(answerer.answer, context(), texts=["it is late"], show=same)
             parts.batches.opened.clear()
             running = asyncio.create_task(ask(Wanted(["good"])))
             await asyncio.to_thread(parts.batches.entered.wait, 60)
@@ -234,7 +238,7 @@ def test_a_front_end_keeps_as_many_versions_as_its_bound_allows(parts, monkeypat
             for version in range(1, 31):
                 parts.add("wide", version, labels=[f"label {version} {n}" for n in range(40)])
                 first, again = await answerer.answer(
-                    context(), Wanted([f"wide@{version}", "good"]), ["it is late"] * 2, list
+                    context(), Wanted([f"wide@{version}", "good"]), ["it is late"] * 2, same
                 )
                 assert set(first.reading.answer.names) == {f"label {version} {n}" for n in range(40)}
                 assert_like(again, parts.alone("good", "it is late"))
@@ -254,9 +258,9 @@ def test_a_version_that_goes_before_its_answer_is_explained_is_not_found(parts):
     async def explained():
         async with parts.answerer() as answerer:
             parts.batches.opened.clear()
-            running = asyncio.create_task(answerer.answer(context(), Wanted(["tags"]), ["it is late"], list))
+            running = asyncio.create_task(answerer.answer(context(), Wanted(["tags"]), ["it is late"], same))
             await asyncio.to_thread(parts.batches.entered.wait, 60)
-            asking = asyncio.create_task(answerer.answer_explained(context(), Wanted(["good"]), ["it is late"], list))
+            asking = asyncio.create_task(answerer.answer_explained(context(), Wanted(["good"]), ["it is late"], same))
             while parts.engine.waiting_sequences < 1:
                 await asyncio.sleep(0)
             retire(parts.directory, "good", 1)
@@ -273,8 +277,102 @@ def test_a_version_that_goes_before_its_answer_is_explained_is_not_found(parts):
 def test_an_explanation_pins_nothing_for_good(parts):
     async def explained():
         async with parts.answerer() as answerer:
-            return await answerer.answer_explained(context(), Wanted(["short"]), ["it is late"], list)
+            return await answerer.answer_explained(context(), Wanted(["short"]), ["it is late"], same)
 
     [one] = asyncio.run(explained())
     assert len(one.explanation.words) == 3
+    assert parts.unpinned()
+
+
+WIDE = 4096  # labels, of which a part of the reading holds a few answers
+
+
+@pytest.fixture
+def wide(parts):
+    """With a task of as many labels as a task may have, and two workers: one reads, or writes, for whoever asks."""
+    parts.add("wide", labels=[f"label {n}" for n in range(WIDE)])
+    parts.workers.shutdown()
+    parts.workers = ThreadPoolExecutor(WORKERS)
+    return parts
+
+
+def test_nothing_is_written_any_more_for_who_has_left_or_whose_time_is_over(wide):
+    """The writing is held at its first text until the request is given up; of 64 texts that part alone is written."""
+    begun, given_up, written = Event(), Event(), []
+
+    def show(index, _):
+        begun.set()
+        given_up.wait(60)
+        written.append(index)
+
+    async def ask():
+        async with wide.answerer() as answerer:
+            asking = asyncio.create_task(answerer.answer(context(), Wanted(["wide"] * 64), ["it is late"] * 64, show))
+            await asyncio.to_thread(begun.wait, 60)
+            asking.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asking
+            given_up.set()
+            # The next request of many numbers is read by the same place, behind the part that had begun.
+            await answerer.answer(context(), Wanted(["wide"]), ["late"], same)
+
+    asyncio.run(ask())
+    wide.workers.shutdown()
+    assert 1 <= len(written) <= PART_NUMBERS // WIDE
+    assert wide.unpinned()
+
+
+def test_who_has_much_written_takes_turns_with_others(wide):
+    """Another principal's answer is written after the part that has begun, and not behind all 64."""
+    begun, opened, order = Event(), Event(), []
+
+    def show(index, _):
+        begun.set()
+        opened.wait(60)
+        order.append(index)
+
+    async def ask():
+        async with wide.answerer() as answerer:
+            much = asyncio.create_task(answerer.answer(context(), Wanted(["wide"] * 64), ["it is late"] * 64, show))
+            await asyncio.to_thread(begun.wait, 60)
+            other = replace(context(), principal=root("another"))
+            little = asyncio.create_task(
+                answerer.answer(other, Wanted(["wide"]), ["late"], lambda *_: order.append("other"))
+            )
+            while not answerer._reading._places._waiting:
+                await asyncio.sleep(0)
+            opened.set()
+            await asyncio.gather(much, little)
+
+    asyncio.run(ask())
+    assert order.index("other") <= PART_NUMBERS // WIDE
+    assert [one for one in order if one != "other"] == list(range(64))
+
+
+BLANK = "\u200b"  # no token of the tiny base
+
+
+def test_a_text_without_a_token_is_refused_by_its_number_before_anything_is_computed(parts):
+    for refs, texts, number in ((["good"], [BLANK], 1), (["good"] * 2, ["late", f" {BLANK}"], 2)):
+        with pytest.raises(InvalidInput, match=f"text {number} of {len(texts)} must not be blank"):
+            parts.answer(refs, texts)
+    assert parts.batches.sequences == []
+    assert parts.unpinned()
+
+
+def test_where_blank_texts_are_taken_only_the_others_are_computed(parts):
+    texts = [BLANK, "it is late", "", "now", "\u00ad\u200d"]
+
+    async def ask(texts):
+        async with parts.answerer() as answerer:
+            wanted = Wanted(["good", "short", "bad", "good", "bad"])
+            return await answerer.answer(context(), wanted, texts, lambda *one: one, blank=lambda: "blank")
+
+    shown = asyncio.run(ask(texts))
+    assert [one if one == "blank" else one[0] for one in shown] == ["blank", 1, "blank", 3, "blank"]
+    assert_like(shown[1][1], parts.alone("short", "it is late"))
+    assert_like(shown[3][1], parts.alone("good", "now"))
+    assert asyncio.run(ask([BLANK] * 5)) == ["blank"] * 5
+    parts.engine.close(60)
+    assert sum(parts.batches.sequences) == 2
     assert parts.unpinned()

@@ -70,6 +70,17 @@ def test_without_keys_the_address_is_the_principal():
     assert check(keys, loopback, "127.0.0.1").may(Action.ADMINISTER)
 
 
+def test_a_key_for_a_server_without_keys_is_noted_once(caplog):
+    keys = ApiKeys(KeyRing([]))
+    check(keys, Headers({"host": "localhost"}), ADDRESS)
+    assert not caplog.records
+    for _ in range(3):
+        check(keys, Headers({"host": "localhost", "authorization": "Bearer a-secret"}), ADDRESS)
+    [record] = caplog.records
+    assert "a server without keys" in record.getMessage()
+    assert "a-secret" not in record.getMessage()
+
+
 def test_a_server_whose_first_key_is_made_takes_nobody_without_one():
     ring = KeyRing({})
     ring.replace({hashlib.sha256(b"one").digest(): Holder(root("key:one"))})

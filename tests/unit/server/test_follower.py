@@ -43,7 +43,8 @@ class Replica:
     def __init__(self, registry):
         self.released, self.asked = [], []
         self.directory = Directory(self.released.append, lambda version, _: self.asked.append(version), time.monotonic)
-        self.follower = Follower(registry.feed, self.directory)
+        self.renamed = []
+        self.follower = Follower(registry.feed, self.directory, renamed=lambda *names: self.renamed.append(names))
         self.follower.load()
 
     def shown(self):
@@ -112,6 +113,7 @@ def test_a_task_that_is_renamed_stays_in_memory_and_answers_whoever_holds_it(reg
     registry.rename_task("tone", "mood")
     replica.follower.catch_up()
     assert replica.shown() == registered(registry)
+    assert replica.renamed == [("tone", "mood")]
     (again,) = replica.directory.pin(["mood@next"], root("test"))
     assert (again is held, again.slot, again.entry.task) == (True, 7, "mood")
     with pytest.raises(TaskNotFound):

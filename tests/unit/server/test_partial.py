@@ -12,7 +12,7 @@ from onebert_server.answering.backend import Wanted
 from onebert_server.answering.sizes import AnswerSize
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import OneBertError, TooLarge
-from parts import assert_like, context
+from parts import assert_like, context, same
 
 
 class Skipping(asyncio.SelectorEventLoop):
@@ -39,7 +39,7 @@ async def late(parts, asking):
 
 
 async def each(answerer, refs, texts):
-    return await answerer.answer_each(context(), Wanted(refs), texts, list)
+    return await answerer.answer_each(context(), Wanted(refs), texts, same)
 
 
 def asked(parts, refs, texts):
@@ -88,7 +88,7 @@ def test_what_is_late_is_said_to_be_late(parts):
     async def ask():
         async with parts.answerer() as answerer:
             parts.batches.opened.clear()
-            holding = asyncio.create_task(answerer.answer(context(), Wanted(["good"]), ["it is late"], list))
+            holding = asyncio.create_task(answerer.answer(context(), Wanted(["good"]), ["it is late"], same))
             await asyncio.to_thread(parts.batches.entered.wait, 180)
             asking = asyncio.create_task(each(answerer, ["good", "nobody", "short"], ["late"] * 3))
             while parts.engine.waiting_sequences < 2:

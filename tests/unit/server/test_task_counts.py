@@ -4,6 +4,7 @@ import sys
 import threading
 from collections import Counter
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
@@ -11,14 +12,19 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
-from onebert_server.answering.seen import ABSTAINED
+from onebert_encoder.answering.results import Prediction
+from onebert_server.answering.seen import ABSTAINED, MOST
+from onebert_server.answering.seen import seen as seen_of
 from onebert_server.telemetry.observed import Seen
 from onebert_server.telemetry.tasks import FOLLOWED, MAX_LABELS, OTHER, RANK_EVERY, TaskCounts
+from onebert_server.versions.facts import Facts
 
 SHOWN = 3
 names = st.sampled_from([f"task{number}" for number in range(8)])
 answers = st.lists(
-    st.builds(Seen, names, st.lists(st.sampled_from("abc"), max_size=2).map(tuple), st.none() | st.floats(0, 1)),
+    st.builds(
+        Seen, names, st.lists(st.sampled_from("abc"), max_size=2).map(tuple), st.none() | st.floats(0, 1), st.just(1)
+    ),
     max_size=6,
 )
 
@@ -33,10 +39,10 @@ class Counted:
         self.registry.register(self.counts)
 
     def samples(self):
-        """Every sample as Prometheus reads it, by name and labels."""
+        """Every sample as Prometheus reads it, by name and labels; of one version of each task, without that."""
         families = text_string_to_metric_families(generate_latest(self.registry).decode())
         return {
-            (sample.name, *sorted(sample.labels.items())): sample.value
+            (sample.name, *sorted(one for one in sample.labels.items() if one[0] != "version")): sample.value
             for family in families
             for sample in family.samples
             if not sample.name.endswith("_created")
@@ -176,3 +182,46 @@ def test_openmetrics_reads_it_too():
     families = {family.name: family for family in openmetrics(generate_openmetrics(counted.registry).decode())}
     labels = {sample.labels["label"] for sample in families["onebert_task_labels"].samples}
     assert labels == {'a "label"\n', *ABSTAINED}
+
+
+def of_versions(counted):
+    """How many requests each series counts, by task and version."""
+    families = text_string_to_metric_families(generate_latest(counted.registry).decode())
+    return {
+        (sample.labels["task"], sample.labels["version"]): sample.value
+        for family in families
+        for sample in family.samples
+        if sample.name == "onebert_task_request_seconds_count"
+    }
+
+
+def test_versions_of_a_task_are_counted_apart_within_the_bound():
+    """As a canary is watched beside the live version; what is shown counts versions."""
+    counted = Counted()
+    for version, times in ((1, 3), (2, 1), (3, 1), (4, 1)):
+        for _ in range(times):
+            counted.counts.count([Seen("tone", ("good",), 0.9, version)], 0.1)
+    assert of_versions(counted) == {("tone", "1"): 3, ("tone", "2"): 1, ("tone", "3"): 1, (OTHER, ""): 1}
+    assert counted.samples()["onebert_task_labels_total", ("label", "good"), ("task", OTHER)] == 1
+
+
+def test_a_renamed_task_goes_on_with_its_series():
+    counted = Counted()
+    counted.counts.count([Seen("tone", version=1), Seen("mood", version=1), Seen("tone", version=2)], 0.1)
+    counted.counts.rename("tone", "voice")
+    counted.counts.count([Seen("voice", version=1)], 0.1)
+    expected = {("voice", "1"): 2, ("voice", "2"): 1, ("mood", "1"): 1, (OTHER, ""): 0}
+    assert of_versions(counted) == expected
+    # Its old name is free for another task, and a task whose name it takes was deleted before.
+    counted.counts.rename("voice", "mood")
+    assert of_versions(counted) == {("mood", "1"): 2, ("mood", "2"): 1, (OTHER, ""): 0}
+    counted.counts.count([Seen("tone", version=1)], 0.1)
+    assert of_versions(counted)["tone", "1"] == 1
+
+
+def test_an_answer_names_a_bounded_number_of_labels():
+    labels = [f"label {number}" for number in range(4096)]
+    facts = Facts("wide", 3, "digest", "multi_label", labels, 64, "cls")
+    one = seen_of(facts, Prediction(labels, np.full(4096, 0.75), 0, selected=labels))
+    assert one == Seen("wide", (*labels[:MOST], OTHER), 0.75, 3)
+    assert seen_of(facts, Prediction(labels, np.full(4096, 0.75), 0, selected=labels[:2])).labels == tuple(labels[:2])

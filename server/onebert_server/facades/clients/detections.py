@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 
-from onebert_encoder.answering.positives import flagged
+import numpy as np
+
+from onebert_encoder.answering.asked import FINDINGS, Asked
 from onebert_encoder.answering.results import Labeled, Labeling, Prediction
 from onebert_encoder.answering.scores import DEFAULT_THRESHOLD, own_activation
 from onebert_server.answering.answers import Answered
@@ -10,14 +12,20 @@ from onebert_server.facades.reading import found, predicted
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import InvalidInput
 
+FOUND = Asked(wording=FINDINGS)
+"""For answers of which nothing but what is found is said."""
 
-def detections(answered: Answered, length: int, threshold: float | None = None) -> list[Labeled]:
+
+def detections(
+    answered: Answered, length: int, threshold: float | None = None, most: int | None = None
+) -> list[Labeled]:
     """What is over the threshold: positive labels alone, where the task says which are; of whole texts best first.
 
     Args:
         answered: by a task on whole texts, whose labels hold for all of the text, or by a token task.
         length: of the text, in code points.
         threshold: None is the task's own, else one half; a token task has none of its own, and finds every part.
+        most: labels of a whole text; None is all.
 
     Raises:
         AnswerNotFinite: the answer is no number.
@@ -26,9 +34,9 @@ def detections(answered: Answered, length: int, threshold: float | None = None) 
     if isinstance(answered.read().answer, Labeling):
         return _of_parts(answered, threshold)
     prediction = predicted(answered)
-    scores = dict(zip(prediction.names, prediction.scores.tolist(), strict=True))
-    over = _over(prediction, answered.facts, scores, threshold)
-    return [Labeled(0, length, label, scores[label]) for label in sorted(over, key=lambda label: -scores[label])]
+    names, scores = prediction.names, prediction.scores
+    best = sorted(_over(prediction, answered.facts, threshold), key=lambda index: -scores[index])
+    return [Labeled(0, length, names[index], float(scores[index])) for index in best[:most]]
 
 
 def parts_of(labeling: Labeling) -> Sequence[Labeled]:
@@ -49,14 +57,18 @@ def _of_parts(answered: Answered, threshold: float | None) -> list[Labeled]:
     return [one for one in parts if threshold is None or one.score > threshold]
 
 
-def _over(prediction: Prediction, facts: Facts, scores: dict[str, float], threshold: float | None) -> Sequence[str]:
-    positives = facts.decision.positives if facts.decision is not None else None
-    if threshold is not None:
-        return [label for label in positives or prediction.names if scores[label] > threshold]
-    if positives is not None:
-        return flagged(prediction, facts)
-    if prediction.selected is not None:
-        return prediction.selected
-    if facts.task_type == "regression":
+def _over(prediction: Prediction, facts: Facts, threshold: float | None) -> list[int]:
+    """The indexes of labels that count; in time that grows with the labels, however many are positive."""
+    names, positives = prediction.names, facts.decision.positives if facts.decision is not None else None
+    if threshold is None and prediction.selected is not None:
+        selected = set(prediction.selected)
+        over = [index for index, name in enumerate(names) if name in selected]
+    elif threshold is None and facts.task_type == "regression":
         raise InvalidInput(f"{facts.ref} is a regression task, and does not say over which value it detects something")
-    return [label for label in prediction.names if scores[label] > DEFAULT_THRESHOLD[own_activation(facts)]]
+    else:
+        least = DEFAULT_THRESHOLD[own_activation(facts)] if threshold is None else threshold
+        over = np.flatnonzero(prediction.scores > least).tolist()
+    if positives is None:
+        return over
+    wanted = set(positives)
+    return [index for index in over if names[index] in wanted]

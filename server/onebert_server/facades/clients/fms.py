@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
+import msgspec
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from onebert_encoder.answering.results import Labeled, Prediction
 from onebert_encoder.text.tokens import Text as OneText
 from onebert_server.answering.answers import Answered
-from onebert_server.facades.clients.detections import detections
+from onebert_server.facades.clients.detections import FOUND, detections
 from onebert_server.facades.facade import Call, Facade, JsonParts, Question, json_reply
 from onebert_server.facades.whole import read_whole
 from onebert_server.http.lean.formats import Reply
@@ -20,7 +21,8 @@ from onebert_store.errors import InvalidInput
 
 # The orchestrator sends the sentences of a text at once.
 MAX_CONTENTS = MAX_FANOUT
-
+# Bytes of JSON that a detection has at least, beside its text: digest, keys, offsets.
+_DETECTION = 200
 
 # It may be blank: then nothing is found in it.
 AnyText = Annotated[str, Field(max_length=MAX_TEXT)]
@@ -89,14 +91,17 @@ class Chat(RequestBody):
 
 async def contents(call: Call[Contents]) -> Reply:
     """A list of detections for each text; offsets are of code points, the end excluded."""
-    task, given, threshold = call.task(), call.body.contents, call.body.detector_params.threshold
-    texts, parts = [text for text in given if text.strip()], JsonParts()
+    texts, threshold, parts = call.body.contents, call.body.detector_params.threshold, JsonParts()
 
     def show(index: int, answered: Answered) -> Any:
-        return parts.encoded(_in_text(texts[index], answered, threshold))
+        text = texts[index]
+        found = detections(answered, len(text), threshold)
+        # A threshold below all scores finds every label, and each repeats its part of the text.
+        repeated = sum(one.end - one.start for one in found) * len(msgspec.json.encode(text))
+        parts.require(repeated // len(text) + len(found) * _DETECTION)
+        return parts.encoded([_in_text(text, one, answered) for one in found])
 
-    found = iter(await read_whole(call, [task] * len(texts), texts, show))
-    return json_reply([next(found) if text.strip() else [] for text in given])
+    return json_reply(await read_whole(call, [call.task()] * len(texts), texts, show, FOUND, blank=list))
 
 
 async def generation(call: Call[Generation]) -> Reply:
@@ -118,15 +123,12 @@ async def _of_whole(call: Call[Any], text: OneText, threshold: float | None) -> 
     def show(_: int, answered: Answered) -> Reply:
         return json_reply([_detected(one, answered) for one in detections(answered, 0, threshold)])
 
-    [reply] = await read_whole(call, [call.task()], [text], show)
+    [reply] = await read_whole(call, [call.task()], [text], show, FOUND)
     return reply
 
 
-def _in_text(text: str, answered: Answered, threshold: float | None) -> list[dict[str, Any]]:
-    return [
-        {"start": one.start, "end": one.end, "text": text[one.start : one.end], **_detected(one, answered)}
-        for one in detections(answered, len(text), threshold)
-    ]
+def _in_text(text: str, one: Labeled, answered: Answered) -> dict[str, Any]:
+    return {"start": one.start, "end": one.end, "text": text[one.start : one.end], **_detected(one, answered)}
 
 
 def _detected(one: Labeled, answered: Answered) -> dict[str, Any]:

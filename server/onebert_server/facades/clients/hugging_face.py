@@ -4,19 +4,18 @@ What a request asks for shows in its inputs: a question with its context, texts 
 What it is answered with depends on the type of the task. No answer of these can say that a text was cut, and none is.
 """
 
-from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from onebert_encoder.answering.asked import Asked
+from onebert_encoder.answering.asked import OBJECTS, Asked
 from onebert_encoder.answering.results import Extraction, Labeled, Labeling, Prediction
 from onebert_encoder.text.tokens import Text as OneText
 from onebert_server.answering.answers import Answered
 from onebert_server.answering.backend import Wanted
 from onebert_server.facades.clients import zero_shot
 from onebert_server.facades.facade import Call, Facade, JsonParts, Question, json_reply
-from onebert_server.facades.reading import ranked, stretches
+from onebert_server.facades.reading import ranked
 from onebert_server.facades.whole import read_whole
 from onebert_server.http.lean.formats import Reply
 from onebert_server.http.problems import Fault
@@ -96,7 +95,7 @@ async def _by_type(call: Call[Body], task: str, inputs: Any, parameters: Paramet
     def show(index: int, answered: Answered) -> tuple[str, Any]:
         return answered.facts.task_type, parts.encoded(_found(texts[index], parameters, answered))
 
-    asked = Asked(parameters.top_k, parameters.function_to_apply)
+    asked = Asked(parameters.top_k, parameters.function_to_apply, wording=OBJECTS)
     shown = await read_whole(call, [task] * len(texts), texts, show, asked)
     [(task_type, first), *_] = shown
     # Scores are in a list of their own for one text, too; words are not.
@@ -108,14 +107,10 @@ async def _by_candidates(call: Call[Body], task: str, text: str, parameters: Par
     pairs = zero_shot.pairs(text, labels, parameters.hypothesis_template)
     # The logits themselves: what they mean together is for zero_shot to say.
     wanted = Wanted([task] * len(pairs), asked=Asked(activation="none"))
-
-    def render(answered: Iterator[Answered]) -> Reply:
-        found = [zero_shot.whole(one) for one in answered]
-        scores = zero_shot.scores(found, several=bool(parameters.multi_label))
-        best = sorted(zip(labels, scores, strict=True), key=lambda one: -one[1])
-        return json_reply([{"label": label, "score": score} for label, score in best])
-
-    return await call.ask(wanted, pairs, render)
+    found = await call.ask(wanted, pairs, lambda _, one: zero_shot.whole(one))
+    scores = zero_shot.scores(found, several=bool(parameters.multi_label))
+    best = sorted(zip(labels, scores, strict=True), key=lambda one: -one[1])
+    return json_reply([{"label": label, "score": score} for label, score in best])
 
 
 def _found(text: OneText, parameters: Parameters, answered: Answered) -> list[dict[str, Any]]:
@@ -126,7 +121,7 @@ def _found(text: OneText, parameters: Parameters, answered: Answered) -> list[di
     if not isinstance(answer, Prediction):
         raise InvalidInput(f"{answered.facts.ref} is a span task and takes a question with its context")
     _only(parameters, _OF_TEXTS, "a task on whole texts")
-    return [scored._asdict() for scored in ranked(answer, parameters.top_k)]
+    return ranked(answer, parameters.top_k)
 
 
 def _entities(text: str, labeling: Labeling, parameters: Parameters) -> list[dict[str, Any]]:
@@ -135,8 +130,8 @@ def _entities(text: str, labeling: Labeling, parameters: Parameters) -> list[dic
     name = "entity" if words else "entity_group"
     parts = labeling.words if words else _grouped(labeling.words)
     return [
-        {name: one.label, "score": one.score, "word": one.word, "start": one.start, "end": one.end}
-        for one in stretches(text, parts)
+        {name: one.label, "score": one.score, "word": text[one.start : one.end], "start": one.start, "end": one.end}
+        for one in parts
         if one.label not in ignored
     ]
 

@@ -7,7 +7,6 @@ from pydantic import Field
 from onebert_encoder.answering.results import Labeling, Prediction
 from onebert_server.answering.answers import Answered
 from onebert_server.facades.facade import Call, Facade, JsonParts, Listing, Look, Question, json_reply
-from onebert_server.facades.reading import ranked
 from onebert_server.facades.whole import read_whole
 from onebert_server.http.lean.formats import Reply
 from onebert_server.http.problems import Fault
@@ -36,7 +35,7 @@ def prediction(answered: Answered) -> Any:
     """What an answer says as JSON values: label -> score, or the stretches of a text with theirs."""
     found = answered.read().answer
     if isinstance(found, Prediction):
-        return {one.label: one.score for one in ranked(found)}
+        return found.top()
     if isinstance(found, Labeling):
         return [vars(one) for one in (found.words if found.entities is None else found.entities)]
     return [vars(one) for one in found.answers]

@@ -1,5 +1,6 @@
 """LiteLLM's generic guardrail: what a gateway is about to send on is let through, blocked, or masked in parts."""
 
+import re
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -10,19 +11,19 @@ from starlette.exceptions import HTTPException
 from onebert_encoder.answering.positives import positives_of
 from onebert_encoder.answering.results import Labeled, Labeling
 from onebert_server.answering.answers import Answered
-from onebert_server.facades.clients.detections import detections
-from onebert_server.facades.facade import Call, Facade, Question, json_reply
+from onebert_server.facades.clients.detections import FOUND, detections
+from onebert_server.facades.facade import Call, Facade, JsonParts, Question, json_reply
 from onebert_server.facades.whole import read_whole
 from onebert_server.http.lean.formats import Reply
 from onebert_server.http.problems import Fault
 from onebert_server.http.schemas.common import Ref, RequestBody
 from onebert_server.http.strict import parsed
-from onebert_server.limits import MAX_TEXT
-from onebert_server.versions.facts import Facts
+from onebert_server.limits import MAX_FANOUT, MAX_TEXT
 from onebert_store.errors import InvalidInput
 
-# Texts of one call, which are those of a whole conversation, and questions: texts by tasks.
-MAX_TEXTS = 1024
+_TASKS = "additional_provider_specific_params.tasks"
+# Reasons that are given for a block, the surest of each text.
+MAX_REASONS = 32
 
 
 class Parameters(RequestBody):
@@ -35,7 +36,7 @@ class Parameters(RequestBody):
 class Check(RequestBody):
     """Texts of a prompt or of a model's answer; the rest of what LiteLLM says of its call is not looked at."""
 
-    texts: Annotated[list[Annotated[str, Field(max_length=MAX_TEXT)]], Field(max_length=MAX_TEXTS)] | None = None
+    texts: Annotated[list[Annotated[str, Field(max_length=MAX_TEXT)]], Field(max_length=MAX_FANOUT)] | None = None
     additional_provider_specific_params: Parameters | None = None
 
 
@@ -47,6 +48,9 @@ class _Sent(msgspec.Struct):
 
 
 _decode = msgspec.json.Decoder(_Sent).decode
+# Half a surrogate pair, as it may stand in a JSON text; and a character that no text holds, in place of it.
+_HALF = re.compile(rb"\\\\|\\u(?i:d[89ab][0-9a-f]{2})\\u(?i:d[c-f][0-9a-f]{2})|(\\u(?i:d[89a-f][0-9a-f]{2}))")
+_MARK = rb"\ufdd0"
 
 
 def read(body: bytes, _: Any) -> Any:
@@ -58,39 +62,40 @@ def read(body: bytes, _: Any) -> Any:
         TooLarge: it holds more values than any request needs.
     """
     try:
-        sent = _decode(body)
+        # The decoder takes no half, not even where it skips it; `validated` names the field of one that is looked at.
+        sent = _decode(_HALF.sub(lambda found: _MARK if found[1] else found[0], body) if b"\\u" in body else body)
     except msgspec.ValidationError:
         raise InvalidInput("the body must be an object") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise HTTPException(400, "the body is not one JSON value in UTF-8") from None
-    return {name: parsed(bytes(getattr(sent, name))) for name in _Sent.__struct_fields__}
+    return {name: parsed(bytes(getattr(sent, name)).replace(_MARK, rb"\ud800")) for name in _Sent.__struct_fields__}
 
 
 async def check(call: Call[Check]) -> Reply:
     """Blocks what a task on whole texts finds, and masks what a token task finds."""
     texts = call.body.texts or []
     parameters = call.body.additional_provider_specific_params or Parameters()
-    refs = [call.task(ref) for ref in parameters.tasks] if parameters.tasks else [call.task()]
-    # A message may be empty: nothing is found in it.
-    at = [index for index, text in enumerate(texts) if text.strip()]
-    if len(at) * len(refs) > MAX_TEXTS:
-        raise InvalidInput(f"texts by tasks are more than {MAX_TEXTS}")
-    judged = [texts[index] for _ in refs for index in at]
-
-    def show(number: int, answered: Answered) -> tuple[Facts, list[Labeled]]:
-        return answered.facts, _found(answered, judged[number], parameters.threshold)
-
-    shown = await read_whole(call, [ref for ref in refs for _ in at], judged, show)
+    refs = [call.task(ref, _TASKS) for ref in parameters.tasks] if parameters.tasks else [call.task()]
+    if len(texts) * len(refs) > MAX_FANOUT:
+        raise InvalidInput(f"texts by tasks are more than {MAX_FANOUT}")
     stretches: dict[int, list[Labeled]] = {}
     reasons: dict[str, None] = {}
-    for index, (facts, found) in zip(at * len(refs), shown, strict=True):
+
+    def show(number: int, answered: Answered) -> None:
+        index = number % len(texts)
+        facts, found = answered.facts, _found(answered, texts[index], parameters.threshold)
         if facts.task_type == "token":
             stretches.setdefault(index, []).extend(found)
-        else:
-            reasons |= {f"{facts.ref}: {one.label} {one.score:.2f}": None for one in found}
+        elif len(reasons) < MAX_REASONS:
+            reasons.update({f"{facts.ref}: {one.label} {one.score:.2f}": None for one in found})
+
+    # A message may be blank: nothing is found in it.
+    judged = [ref for ref in refs for _ in texts]
+    await read_whole(call, judged, texts * len(refs), show, FOUND, blank=lambda: None)
     if reasons:
-        return json_reply({"action": "BLOCKED", "blocked_reason": "; ".join(reasons)})
+        return json_reply({"action": "BLOCKED", "blocked_reason": "; ".join(list(reasons)[:MAX_REASONS])})
     if any(stretches.values()):
+        JsonParts().require(sum(len(one.label) for found in stretches.values() for one in found))
         masked = [_masked(text, stretches.get(index, [])) for index, text in enumerate(texts)]
         return json_reply({"action": "GUARDRAIL_INTERVENED", "texts": masked})
     return json_reply({"action": "NONE"})
@@ -102,7 +107,7 @@ def _found(answered: Answered, text: str, threshold: float | None) -> list[Label
     Raises:
         InvalidInput: it is not for one text; or its labels are no entities, and it does not say which are positive.
     """
-    found, answer = detections(answered, len(text), threshold), answered.read().answer
+    found, answer = detections(answered, len(text), threshold, MAX_REASONS), answered.read().answer
     if not (isinstance(answer, Labeling) and answer.entities is not None):
         positives_of(answered.facts)
     return found

@@ -1,7 +1,8 @@
 """Tasks as clients list models: `/v1/models`, of which several kinds of clients read each their own part."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from onebert_server.facades.clients.semantic_router.heads import API_VERSION, FAMILY, MAX_TASKS, described
@@ -12,11 +13,12 @@ from onebert_store.registry.names import LIVE
 
 if TYPE_CHECKING:
     # A front end never looks at what there is.
-    from onebert_server.versions.version import TaskEntry, Version
-    from onebert_server.versions.view import View
+    from onebert_server.versions.version import Version
 
-# Tasks that are copied at once.
-_PAGE = 1000
+# Tasks that are copied at once, and manifests that are read for one list; and how many of these at once.
+_PAGE, _TOGETHER = 1000, 64
+# Bytes of JSON that a task has at least.
+_CARD_BYTES = 64
 # The path's parameter in front of a façade's path.
 PREFIXED = "task"
 
@@ -27,11 +29,25 @@ async def models(look: Look) -> Reply:
     Raises:
         TooLarge: there are more tasks than an answer has room for.
     """
-    if PREFIXED in look.parameters:
-        return await look.read(lambda: _listed(look, {look.task(): look.meant()}))
-    return await look.read(
-        lambda: _listed(look, {one.name: one.version(one.aliases[LIVE].version) for one in _live(look.view)})
-    )
+    try:
+        versions = {look.task(): look.meant()} if PREFIXED in look.parameters else await _live(look)
+        # Clients read this list in one piece. It is refused as too large before any manifest is read.
+        plain = await look.read(lambda: _listed(look, versions, _card))
+    except TooLarge:
+        raise TooLarge(
+            "there are more tasks than one answer has room for; GET /v1/tasks gives them page by page"
+        ) from None
+    unknown = [version for version in versions.values() if version.known_facts is None]
+    # The manifests or the labels of thousands of tasks may be too much; then the list says of each what all clients
+    # read, since none of them can do without the list.
+    if len(unknown) > _PAGE:
+        return plain
+    for start in range(0, len(unknown), _TOGETHER):
+        # A part at a time, between which changes have their turns, and the request may be given up.
+        await look.read(partial(look.runtime.catalog.learn_all, unknown[start : start + _TOGETHER]))
+    with suppress(TooLarge):
+        return await look.read(lambda: _listed(look, versions, _described_card))
+    return plain
 
 
 async def model(look: Look) -> Reply:
@@ -46,20 +62,13 @@ async def model(look: Look) -> Reply:
     return json_reply({**_card(ref, found), "name": ref, "ready": True})
 
 
-def _listed(look: Look, versions: Mapping[str, "Version"]) -> Reply:
-    look.runtime.catalog.learn_all(list(versions.values()))
-    head = {
-        "object": "list",
-        "api_version": API_VERSION,
-        "limits": {"max_bundle_tasks": MAX_TASKS, "max_request_bytes": look.runtime.settings.max_body_bytes},
-    }
-    # Clients read this list in one piece. The labels of thousands of tasks may be too much for that; then the list says
-    # of each what all clients read, since none of them can do without the list.
-    for entry in (_described_card, _card):
-        parts = JsonParts()
-        with suppress(TooLarge):
-            return json_reply({**head, "data": [parts.encoded(entry(*one)) for one in versions.items()]})
-    raise TooLarge("there are more tasks than one answer has room for; GET /v1/tasks gives them page by page")
+def _listed(
+    look: Look, versions: Mapping[str, "Version"], card: Callable[[str, "Version"], Mapping[str, Any]]
+) -> Reply:
+    parts = JsonParts()
+    limits = {"max_bundle_tasks": MAX_TASKS, "max_request_bytes": look.runtime.settings.max_body_bytes}
+    data = [parts.encoded(card(*one)) for one in versions.items()]
+    return json_reply({"object": "list", "api_version": API_VERSION, "limits": limits, "data": data})
 
 
 def _described_card(ref: str, version: "Version") -> dict[str, Any]:
@@ -89,10 +98,16 @@ def _card(ref: str, version: "Version") -> dict[str, Any]:
     }
 
 
-def _live(view: "View") -> "list[TaskEntry]":
-    found: list[TaskEntry] = []
-    page = view.tasks("", _PAGE, "")
-    while page:
-        found += [entry for entry in page if LIVE in entry.aliases]
-        page = view.tasks(page[-1].name, _PAGE, "")
+async def _live(look: Look) -> dict[str, "Version"]:
+    """Every live version by the name of its task.
+
+    Raises:
+        TooLarge: there are more than an answer has room for; no more were looked at.
+    """
+    found: dict[str, Version] = {}
+    after = ""
+    while page := await look.read(partial(look.view.tasks, after, _PAGE, "")):
+        found |= {one.name: one.version(one.aliases[LIVE].version) for one in page if LIVE in one.aliases}
+        JsonParts().require(len(found) * _CARD_BYTES)
+        after = page[-1].name
     return found

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
+from onebert_encoder.answering.asked import Asked, Wording
 from onebert_encoder.answering.positives import flagged, positives_of
 from onebert_server.answering.answers import Answered
 from onebert_server.facades.clients import models
@@ -66,11 +67,12 @@ class Moderate(RequestBody):
 async def moderate(call: Call[Moderate]) -> Reply:
     """The positive labels of a task as categories, flagged where they are over their thresholds."""
     texts, parts = call.body.texts, JsonParts()
+    asked = Asked(wording=Wording(names=3, beside=48))
 
     def show(_: int, answered: Answered) -> tuple[str, Any]:
         return answered.facts.ref, parts.encoded(_moderated(answered))
 
-    shown = await read_whole(call, [call.task(call.body.model)] * len(texts), texts, show)
+    shown = await read_whole(call, [call.task(call.body.model)] * len(texts), texts, show, asked)
     [(model, _), *_] = shown
     return json_reply(
         {"id": f"modr-{call.context.request_id}", "model": model, "results": [result for _, result in shown]}
@@ -79,9 +81,9 @@ async def moderate(call: Call[Moderate]) -> Reply:
 
 def _moderated(answered: Answered) -> dict[str, Any]:
     found = predicted(answered)
-    positives, over = positives_of(answered.facts), flagged(found, answered.facts)
+    over, positives = set(flagged(found, answered.facts)), set(positives_of(answered.facts))
     scores = dict(zip(found.names, found.scores.tolist(), strict=True))
-    names = list(dict.fromkeys((*CATEGORIES, *positives)))
+    names = dict.fromkeys((*CATEGORIES, *positives_of(answered.facts)))
     return {
         "flagged": bool(over),
         "categories": {name: name in over for name in names},

@@ -1,20 +1,19 @@
 """Text Embeddings Inference: `/predict` for classifiers, and what its clients look at."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 from starlette.datastructures import Headers
 
-from onebert_encoder.answering.asked import Asked
-from onebert_encoder.answering.results import Prediction
+from onebert_encoder.answering.asked import OBJECTS, Asked
 from onebert_encoder.text.tokens import Text as OneText
 from onebert_server.access.principal import Action
 from onebert_server.answering.answers import WORKERS, Answered
 from onebert_server.answering.backend import Wanted
-from onebert_server.facades.facade import Call, Facade, Listing, Look, Question, json_reply
+from onebert_server.facades.facade import Call, Facade, JsonParts, Listing, Look, Question, json_reply
 from onebert_server.facades.reading import predicted, ranked
 from onebert_server.http.lean.formats import Reply
 from onebert_server.http.problems import Fault
@@ -59,30 +58,23 @@ async def predict(call: Call[Predict]) -> Reply:
         raise InvalidInput(EMPTY)
     given: list[Any] = inputs if batch and isinstance(inputs, list) else [inputs]
     texts = [_text(one) for one in given]
-    wanted = Wanted([call.task()] * len(texts), asked=Asked(activation="none" if call.body.raw_scores else None))
+    asked, parts = Asked(activation="none" if call.body.raw_scores else None, wording=OBJECTS), JsonParts()
 
-    def render(answered: Iterator[Answered]) -> Reply:
-        found, tokens, truncated = [], 0, 0
-        for one in answered:
-            reading, prediction = one.read(), predicted(one)
-            if reading.truncated and call.body.truncate is False:
-                raise InvalidInput(f"inputs must have at most {one.facts.max_length} tokens")
-            tokens += reading.tokens
-            truncated += reading.truncated
-            found.append(_scores(prediction))
-        return json_reply(found if batch else found[0], _headers(call, texts, tokens, truncated))
+    def show(_: int, one: Answered) -> tuple[Any, int, bool]:
+        reading = one.read()
+        if reading.truncated and call.body.truncate is False:
+            raise InvalidInput(f"inputs must have at most {one.facts.max_length} tokens")
+        return parts.encoded(ranked(predicted(one))), reading.tokens, reading.truncated
 
-    return await call.ask(wanted, texts, render)
+    found = await call.ask(Wanted([call.task()] * len(texts), asked=asked), texts, show)
+    scores, tokens, truncated = zip(*found, strict=True)
+    return json_reply(scores if batch else scores[0], _headers(call, texts, sum(tokens), sum(truncated)))
 
 
 def _text(one: str | list[str]) -> OneText:
     if isinstance(one, str):
         return one
     return one[0] if len(one) == 1 else (one[0], one[1])
-
-
-def _scores(prediction: Prediction) -> list[dict[str, Any]]:
-    return [{"score": one.score, "label": one.label} for one in ranked(prediction)]
 
 
 def _headers(call: Call[Predict], texts: list[OneText], tokens: int, truncated: int) -> Mapping[str, str]:

@@ -1,11 +1,11 @@
 """Tensors of the Open Inference Protocol: in JSON, or as bytes behind it (the extension `binary_tensor_data`)."""
 
-import json
 import math
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from onebert_server.http.lean.formats import Reply
@@ -43,46 +43,46 @@ def read_body(body: bytes, headers: Sequence[tuple[bytes, bytes]]) -> Any:
         raise InvalidInput("Inference-Header-Content-Length does not say where the JSON ends")
     given, rest = parsed(body[: int(lengths[0])]), body[int(lengths[0]) :]
     inputs = given.get("inputs") if isinstance(given, dict) else None
-    for one in inputs if isinstance(inputs, list) else []:
-        size = _taken_size(one)
+    for index, one in enumerate(inputs if isinstance(inputs, list) else []):
+        size = _taken_size(one, f"inputs.{index}")
         if size is None:
             continue
         if size > len(rest) or "data" in one:
-            raise InvalidInput("the bytes behind the JSON are not those of its tensors")
-        one["data"], rest = list(_texts(rest[:size])), rest[size:]
+            raise InvalidInput(f"inputs.{index}: the bytes behind the JSON are not those of its tensors")
+        one["data"], rest = list(_texts(rest[:size], f"inputs.{index}.data")), rest[size:]
     if rest:
         raise InvalidInput("behind the JSON are bytes of no tensor")
     return given
 
 
-def _taken_size(tensor: Any) -> int | None:
+def _taken_size(tensor: Any, where: str) -> int | None:
     """The tensor's size in bytes behind the JSON; takes the parameter away, since it is done with."""
     parameters = tensor.get("parameters") if isinstance(tensor, dict) else None
     size = parameters.pop("binary_data_size", None) if isinstance(parameters, dict) else None
     if size is None:
         return None
     if type(size) is not int or size < 0:
-        raise InvalidInput("binary_data_size must be a whole number")
+        raise InvalidInput(f"{where}.parameters.binary_data_size must be a whole number")
     return size
 
 
-def _texts(content: bytes) -> Iterator[str]:
+def _texts(content: bytes, where: str) -> Iterator[str]:
     at = count = 0
     while at < len(content):
-        count += 1
-        if count > MAX_ITEMS:
-            raise InvalidInput(f"a tensor has more than {MAX_ITEMS} texts")
+        if count == MAX_ITEMS:
+            raise InvalidInput(f"{where} has more than {MAX_ITEMS} texts")
         if at + _LENGTH.size > len(content):
-            raise InvalidInput("a tensor of texts ends within a length")
+            raise InvalidInput(f"{where}.{count} ends within its length")
         (length,) = _LENGTH.unpack_from(content, at)
         at += _LENGTH.size
         if at + length > len(content):
-            raise InvalidInput("a tensor of texts ends within a text")
+            raise InvalidInput(f"{where}.{count} ends within its text")
         try:
             yield content[at : at + length].decode()
         except UnicodeDecodeError:
-            raise InvalidInput("a text is not UTF-8") from None
+            raise InvalidInput(f"{where}.{count} is not UTF-8") from None
         at += length
+        count += 1
 
 
 def flat(data: Any, shape: Sequence[int]) -> list[Any]:
@@ -112,7 +112,7 @@ def reply(head: Mapping[str, Any], tensors: Sequence[Tensor], binary: Sequence[b
         else:
             said["data"] = list(tensor.data)
         outputs.append(said)
-    content = json.dumps({**head, "outputs": outputs}, ensure_ascii=False, separators=(",", ":")).encode()
+    content = msgspec.json.encode({**head, "outputs": outputs})
     if not tail:
         return Reply(content)
     lengths = {HEAD_LENGTH.decode(): str(len(content))}

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from onebert_encoder.answering.asked import PLAIN, Asked
+from onebert_encoder.answering.asked import NUMBERS, Asked
 from onebert_encoder.answering.results import Prediction
 from onebert_server.answering.answers import Answered
 from onebert_server.answering.backend import Wanted
@@ -41,7 +41,7 @@ async def classify(call: Call[Classify]) -> Reply:
     body = call.body
     texts = [body.input] if isinstance(body.input, str) else body.input
     refs = [call.task(body.model)] * len(texts)
-    asked = PLAIN if body.use_activation is not False else Asked(activation="none")
+    asked = Asked(activation="none" if body.use_activation is False else None, wording=NUMBERS)
     parts = JsonParts()
 
     def show(index: int, answered: Answered) -> tuple[str, int, Any]:
@@ -51,7 +51,7 @@ async def classify(call: Call[Classify]) -> Reply:
     if body.truncate_prompt_tokens is None:
         shown = await read_whole(call, refs, texts, show, asked)
     else:
-        shown = await call.ask_each(Wanted(refs, asked=asked), texts, show)
+        shown = await call.ask(Wanted(refs, asked=asked), texts, show)
     [(model, _, _), *_] = shown
     tokens = sum(count for _, count, _ in shown)
     return json_reply(

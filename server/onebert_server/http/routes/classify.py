@@ -1,8 +1,7 @@
 """Routes that answer: one task, a mix of tasks, one text for many tasks."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from itertools import chain
 from typing import Annotated, Any
 
 import msgspec
@@ -11,7 +10,7 @@ from fastapi.exceptions import RequestValidationError
 
 from onebert_encoder.answering.asked import Asked, AskedWindow
 from onebert_encoder.answering.results import fields_of
-from onebert_server.answering.answers import Answered, Explained, Unanswered
+from onebert_server.answering.answers import Answered, Unanswered
 from onebert_server.answering.backend import Wanted
 from onebert_server.answering.plan import Reading
 from onebert_server.answering.sizes import AnswerBytes
@@ -52,9 +51,10 @@ async def classify(task: TaskRef, body: ClassifyRequest, context: ContextOf, edg
     """Classifies one or several inputs with one version: `name` (its live one), `name@3` or `name@alias`."""
     inputs = body.inputs if isinstance(body.inputs, list) else [body.inputs]
     wanted, texts = Wanted([task] * len(inputs), asked=_asked(body)), [text_of(one) for one in inputs]
-    if body.explain:
-        return await edge.answerer.answer_explained(context, wanted, texts, partial(_by_one_explained, wanted.asked))
-    return await edge.answerer.answer(context, wanted, texts, partial(_by_one, wanted.asked))
+    answer = edge.answerer.answer_explained if body.explain else edge.answerer.answer
+    shown = await answer(context, wanted, texts, partial(_result, wanted.asked, AnswerBytes()))
+    # The answers are all by one version.
+    return _json(_version(shown[0][0]), [result for _, result in shown])
 
 
 @router.post("/v1/classify", response_model=ClassifyItemsResponse)
@@ -62,7 +62,8 @@ async def classify_items(body: ClassifyItemsRequest, context: ContextOf, edge: E
     """Classifies items of any mix of tasks and versions; answers come in the order of the items."""
     wanted = Wanted(_refs(body.items, context.principal.default_task), asked=_asked(body))
     answer = edge.answerer.answer_each if body.partial else edge.answerer.answer
-    return await answer(context, wanted, [text_of(item) for item in body.items], partial(_by_many, wanted.asked))
+    texts = [text_of(item) for item in body.items]
+    return _json({}, await answer(context, wanted, texts, partial(_task_result, wanted.asked, AnswerBytes())))
 
 
 @router.post("/v1/fanout", response_model=ClassifyItemsResponse)
@@ -74,7 +75,7 @@ async def fanout(body: FanoutRequest, context: ContextOf, edge: EdgeOf) -> bytes
     if body.partial and refs is None:
         raise InvalidInput("partial is for tasks that are named; * is those that are there")
     answer = edge.answerer.answer_each if body.partial else edge.answerer.answer
-    return await answer(context, wanted, [text], partial(_by_many, wanted.asked))
+    return _json({}, await answer(context, wanted, [text], partial(_task_result, wanted.asked, AnswerBytes())))
 
 
 def _asked(body: Options) -> Asked:
@@ -96,33 +97,19 @@ def _refs(items: Sequence[Item], default: str | None) -> list[str]:
     return [ref for ref in refs if ref is not None]
 
 
-def _by_one(asked: Asked, answered: Iterator[Answered]) -> bytes:
-    """A ClassifyResponse as JSON: the answers are all by one version."""
-    first = next(answered)
-    results = (_RESULT(**_fields(one.read(), asked)) for one in chain([first], answered))
-    return _json(_version(first.facts), results)
+def _result(asked: Asked, size: AnswerBytes, _: int, one: Answered) -> tuple[Facts, bytes]:
+    result = _RESULT(**_fields(one.read(), asked), explanation=one.explanation)
+    return one.facts, size.add(_encode(result))
 
 
-def _by_one_explained(asked: Asked, explained: Iterator[Explained]) -> bytes:
-    """As `_by_one`, each result with its explanation."""
-    first = next(explained)
-    results = (
-        _RESULT(**_fields(one.answered.read(), asked), explanation=one.explanation) for one in chain([first], explained)
-    )
-    return _json(_version(first.answered.facts), results)
-
-
-def _by_many(asked: Asked, answered: Iterator[Answered | Unanswered]) -> bytes:
-    """A ClassifyItemsResponse as JSON."""
-    return _json({}, (_task_result(one, asked) for one in answered))
-
-
-def _task_result(one: Answered | Unanswered, asked: Asked) -> msgspec.Struct:
+def _task_result(asked: Asked, size: AnswerBytes, _: int, one: Answered | Unanswered) -> bytes:
     if isinstance(one, Unanswered):
-        return _TASK_RESULT(task=one.ref, error=_error(one.error))
-    if isinstance(one.reading, Reading):
-        return _TASK_RESULT(**_fields(one.reading, asked), **_version(one.facts))
-    return _TASK_RESULT(**_version(one.facts), error=_error(one.reading))
+        result = _TASK_RESULT(task=one.ref, error=_error(one.error))
+    elif isinstance(one.reading, Reading):
+        result = _TASK_RESULT(**_fields(one.reading, asked), **_version(one.facts))
+    else:
+        result = _TASK_RESULT(**_version(one.facts), error=_error(one.reading))
+    return size.add(_encode(result))
 
 
 def _error(error: OneBertError) -> dict[str, str]:
@@ -139,13 +126,6 @@ def _fields(reading: Reading, asked: Asked) -> dict[str, Any]:
     return {**fields, "tokens": reading.tokens, "truncated": reading.truncated, "windows": reading.windows}
 
 
-def _json(head: Mapping[str, Any], results: Iterable[msgspec.Struct]) -> bytes:
-    """The object `head` with a list of results; made one by one, so that other threads have their turn in between.
-
-    Raises:
-        TooLarge: it would be over `MAX_ANSWER_BYTES`.
-    """
-    size = AnswerBytes()
-    made = [size.add(_encode(result)) for result in results]
-    start = _encode({**head, "results": []}).removesuffix(b"]}")
-    return b"%b%b]}" % (start, b",".join(made))
+def _json(head: Mapping[str, Any], results: Iterable[bytes]) -> bytes:
+    """The object `head` with a list of results."""
+    return b"%b%b]}" % (_encode({**head, "results": []}).removesuffix(b"]}"), b",".join(results))

@@ -4,7 +4,6 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
-import msgspec
 from fastapi.exceptions import RequestValidationError
 
 from onebert_server.facades.clients.semantic_router.bodies import Bundle, BundleTask, Classify
@@ -15,6 +14,7 @@ from onebert_server.facades.facade import Call, JsonParts, json_reply
 from onebert_server.http.lean.formats import Reply
 from onebert_server.http.problems import fault_of
 from onebert_server.http.strict import validated
+from onebert_server.limits import MAX_FANOUT
 from onebert_store.errors import OneBertError, TooLarge, UnsupportedTask
 
 
@@ -23,27 +23,33 @@ async def bundle(call: Call[Bundle]) -> Reply:
     tasks = call.body.tasks
     if len(tasks) > MAX_TASKS:
         raise TooLarge(f"a bundle has at most {MAX_TASKS} tasks")
+    if sum(map(_inputs, tasks)) > MAX_FANOUT:
+        raise TooLarge(f"the tasks of a bundle have at most {MAX_FANOUT} inputs together")
     call = replace(call, context=call.context.within(call.body.options.deadline_ms))
     parts = JsonParts()
-
-    async def result(task: BundleTask) -> msgspec.Raw:
-        return parts.encoded(await _result(call, task))
 
     try:
         # What is too much together ends the rest.
         async with asyncio.TaskGroup() as group:
-            results = [group.create_task(result(task)) for task in tasks]
+            results = [group.create_task(_result(call, task, parts)) for task in tasks]
     except ExceptionGroup as group:
         raise group.exceptions[0] from None
     return json_reply({"results": [one.result() for one in results]})
 
 
-async def _result(call: Call[Any], task: BundleTask) -> dict[str, Any]:
+def _inputs(task: BundleTask) -> int:
+    given = (task.classify or {}).get("input")
+    return len(given) if isinstance(given, list) else 1
+
+
+async def _result(call: Call[Any], task: BundleTask, parts: JsonParts) -> dict[str, Any]:
     try:
         if task.classify is None:
             raise UnsupportedTask("of the surfaces that a bundle may ask there is only classify")
-        answer = await classified(replace(call, body=validated(Classify, task.classify)))
+        answer = await classified(replace(call, body=validated(Classify, task.classify)), parts)
     except (OneBertError, RequestValidationError) as error:
+        if parts.over:
+            raise
         status, words = worded(fault_of(error, call.context.request_id))
         return {"id": task.id, "status": status, **words}
     return {"id": task.id, "status": 200, "classify": answer}

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from onebert_encoder.answering.asked import Asked, AskedWindow
+from onebert_encoder.answering.asked import NUMBERS, Asked, AskedWindow
 from onebert_encoder.answering.results import Labeling, Prediction
 from onebert_encoder.text.tokens import Text
 from onebert_server.access.context import Context
@@ -27,11 +27,15 @@ T = TypeVar("T")
 
 async def classify(call: Call[Classify]) -> Reply:
     """The answer to one request."""
-    return json_reply(await classified(call))
+    return json_reply(await classified(call, JsonParts()))
 
 
-async def classified(call: Call[Classify]) -> dict[str, Any]:
+async def classified(call: Call[Classify], parts: JsonParts) -> dict[str, Any]:
     """The answer as JSON values.
+
+    Args:
+        call: what is asked.
+        parts: encodes the results, and bounds them together with those of other answers.
 
     Raises:
         InvalidInput: what is asked is nothing that the task has.
@@ -43,7 +47,6 @@ async def classified(call: Call[Classify]) -> dict[str, Any]:
         raise InvalidInput(f"head: the one head of a task is {NAME}")
     texts = [text_of(one) for one in (body.input if isinstance(body.input, list) else [body.input])]
     call = replace(call, context=call.context.within(body.options.deadline_ms))
-    parts = JsonParts()
 
     def show(index: int, one: Answered) -> tuple[Facts, int, Any]:
         tokens = one.reading.tokens if isinstance(one.reading, Reading) else 0
@@ -69,12 +72,10 @@ async def _read(
     options: Options,
     show: Callable[[int, Answered], T],
 ) -> list[T]:
-    if options.overflow != "window":
-        return await call.ask_each(Wanted(refs), texts, show)
-    if options.window is None:
-        return await read_whole(call, refs, texts, show)
-    asked = Asked(window=AskedWindow(options.window.tokens, options.window.overlap))
-    return await call.ask_each(Wanted(refs, asked=asked), texts, show)
+    if options.overflow == "window" and options.window is None:
+        return await read_whole(call, refs, texts, show, Asked(wording=NUMBERS))
+    window = None if options.window is None else AskedWindow(options.window.tokens, options.window.overlap)
+    return await call.ask(Wanted(refs, asked=Asked(window=window, wording=NUMBERS)), texts, show)
 
 
 def _result(one: Answered, text: Text, options: Options) -> dict[str, Any]:

@@ -20,10 +20,10 @@ FACADES = (
         "vLLM Semantic Router",
         worded,
         [
-            Question("/v1/classify", Classify, classify, claims=lambda given: _has("input", given)),
+            Question("/v1/classify", Classify, classify, dict[str, Any], claims=lambda given: _has("input", given)),
             Question("/v1/bundle", Bundle, bundle),
             Question("/classify", Flat, flat, claims=lambda given: _has("inputs", given)),
         ],
     ),
-    Facade("health", health_worded, [], [Listing("/health", health), Listing("/health/live", live)]),
+    Facade("Health", health_worded, [], [Listing("/health", health), Listing("/health/live", live)]),
 )

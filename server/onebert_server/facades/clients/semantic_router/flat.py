@@ -2,14 +2,15 @@
 
 from typing import Any
 
+from onebert_encoder.answering.asked import OBJECTS, Asked
 from onebert_encoder.answering.positives import positives_of
 from onebert_encoder.answering.results import Labeled, Labeling
 from onebert_server.answering.answers import Answered
-from onebert_server.facades.clients.detections import detections, parts_of
+from onebert_server.facades.clients.detections import FOUND, detections, parts_of
 from onebert_server.facades.clients.semantic_router.bodies import Flat
 from onebert_server.facades.clients.semantic_router.heads import require_kind
-from onebert_server.facades.facade import Call, json_reply
-from onebert_server.facades.reading import predicted, ranked, stretches
+from onebert_server.facades.facade import Call, JsonParts, json_reply
+from onebert_server.facades.reading import predicted, ranked
 from onebert_server.facades.whole import read_whole
 from onebert_server.http.lean.formats import Reply
 from onebert_store.errors import TooLarge, UnsupportedTask
@@ -19,15 +20,19 @@ async def flat(call: Call[Flat]) -> Reply:
     """All labels of a text with their probabilities, or the labeled spans of a text or of a grounded answer."""
     task, text, grounds = call.task(), call.body.inputs, call.body.parameters
     if grounds is None:
-        [reply] = await read_whole(call, [task], [text], lambda _, answered: json_reply(_of_text(answered, text)))
+        asked = Asked(wording=OBJECTS)
+        [reply] = await read_whole(call, [task], [text], lambda _, one: json_reply(_of_text(one, text)), asked)
         return reply
-    [reply] = await read_whole(call, [task], [(grounds.text, text)], lambda _, answered: _grounded(answered, text))
+    pair = (grounds.text, text)
+    [reply] = await read_whole(call, [task], [pair], lambda _, one: json_reply(_grounded(one, text)), FOUND)
     return reply
 
 
-def _grounded(answered: Answered, text: str) -> Reply:
+def _grounded(answered: Answered, text: str) -> dict[str, Any]:
     positives_of(answered.facts)
-    return json_reply(_spans(answered, text, detections(answered, len(text))))
+    found = detections(answered, len(text))
+    JsonParts().require(sum(one.end - one.start for one in found))
+    return _spans(answered, text, found)
 
 
 def _of_text(answered: Answered, text: str) -> Any:
@@ -40,12 +45,12 @@ def _of_text(answered: Answered, text: str) -> Any:
     # What is the highest of several windows would not sum to one, which the router refuses.
     if (reading.windows or 1) > 1 and (window is None or window.reduction != "mean"):
         raise TooLarge(f"{facts.ref} takes {facts.max_length} tokens, and this form cannot say that a text was cut")
-    return [one._asdict() for one in ranked(predicted(answered))]
+    return ranked(predicted(answered))
 
 
 def _spans(answered: Answered, text: str, found: list[Labeled]) -> dict[str, Any]:
     spans = [
-        {"label": one.label, "score": one.score, "text": one.word, "start": one.start, "end": one.end}
-        for one in stretches(text, found)
+        {"label": one.label, "score": one.score, "text": text[one.start : one.end], "start": one.start, "end": one.end}
+        for one in found
     ]
     return {"spans": spans, "model": answered.facts.task}

@@ -1,0 +1,166 @@
+"""Answers in the words of clients: bounded before they are computed or made, at a price that grows with the labels."""
+
+import asyncio
+import json
+import time
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from onebert_encoder.answering.asked import NUMBERS, OBJECTS, Asked
+from onebert_encoder.answering.results import Prediction
+from onebert_server.answering import sizes
+from onebert_server.answering.answers import Answered
+from onebert_server.answering.plan import Reading
+from onebert_server.answering.sizes import AnswerSize
+from onebert_server.facades.clients import fms, hugging_face, kserve, litellm, openai, vllm
+from onebert_server.facades.clients.detections import detections
+from onebert_server.facades.clients.semantic_router.bodies import Bundle
+from onebert_server.facades.clients.semantic_router.bundle import bundle
+from onebert_server.facades.facade import Call
+from onebert_server.limits import MAX_ITEMS
+from onebert_server.versions.facts import Facts
+from onebert_store.errors import InvalidInput, OneBertError, TooLarge
+from onebert_store.file.decision import Decision
+from parts import context
+
+BLANK = "\u200b"
+LABELS = [f"label {n}" for n in range(500)]
+
+
+def ask(parts, answer, body, task="wide"):
+    async def one():
+        async with parts.answerer() as answerer:
+            edge = SimpleNamespace(answerer=answerer)
+            call = Call(body, {"task": task}, [], replace(context(), deadline=time.monotonic() + 60), edge)
+            return json.loads((await answer(call)).content)
+
+    return asyncio.run(one())
+
+
+@pytest.fixture
+def parts(parts):
+    decision = {"positives": LABELS[1:], "thresholds": dict.fromkeys(LABELS, 0.0)}
+    parts.add("wide", labels=LABELS, format=2, decision=decision)
+    return parts
+
+
+def test_every_label_over_a_threshold_repeats_the_text_only_where_the_answer_has_room(parts, monkeypatch):
+    text = "\u0001" * 20_000 + "late"  # six bytes of JSON each
+    monkeypatch.setattr(fms, "_in_text", lambda *_: pytest.fail("a detection was made"))
+    body = fms.Contents(contents=[text], detector_params={"threshold": -1.0})
+    with pytest.raises(TooLarge, match="the answers would be over"):
+        ask(parts, fms.contents, body)
+    monkeypatch.undo()
+    [found] = ask(parts, fms.contents, fms.Contents(contents=["it is late"], detector_params={"threshold": -1.0}))
+    assert sorted(one["detection_type"] for one in found) == sorted(LABELS[1:])
+
+
+CASES = [
+    (openai.moderate, openai.Moderate(input=["late"] * MAX_ITEMS)),
+    (hugging_face.answer, hugging_face.Body(inputs=["late"] * MAX_ITEMS)),
+    (kserve.predict, kserve.Predict(instances=["late"] * MAX_ITEMS)),
+    (vllm.classify, vllm.Classify(input=["late"] * MAX_ITEMS)),
+    (bundle, Bundle(tasks=[{"id": "a", "classify": {"model": "wide", "input": ["late"] * MAX_ITEMS}}])),
+]
+
+
+@pytest.mark.parametrize(("answer", "body"), CASES, ids=["openai", "hugging face", "kserve", "vllm", "bundle"])
+def test_an_answer_in_a_clients_words_is_bounded_before_it_is_computed(parts, monkeypatch, answer, body):
+    """The bound is a little below what the words take."""
+    size = len(json.dumps(ask(parts, answer, body), separators=(",", ":"), ensure_ascii=False))
+    computed = len(parts.batches.sequences)
+    monkeypatch.setattr(sizes, "MAX_ANSWER_BYTES", int(0.75 * size))
+    if answer is bundle:
+        assert ask(parts, answer, body)["results"][0]["status"] == 413
+    else:
+        with pytest.raises(OneBertError, match="the answers would be over") as refused:
+            ask(parts, answer, body)
+        assert refused.value.code == TooLarge.code
+    assert len(parts.batches.sequences) == computed
+
+
+def test_words_that_say_more_of_a_label_take_more():
+    facts = Facts("wide", 1, "digest", "single_label", LABELS, 64, "cls")
+
+    def fits(asked):
+        size = AnswerSize(asked)
+        count = 0
+        try:
+            while count < 10**5:
+                size.add(facts, [8])
+                count += 1
+        except TooLarge:
+            return count
+
+    assert fits(Asked(wording=OBJECTS)) < fits(Asked()) < fits(Asked(wording=NUMBERS))
+
+
+class Counted(str):
+    """A label that counts how often any is compared."""
+
+    compared = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other):
+        Counted.compared += 1
+        return str.__eq__(self, other)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [openai._moderated, lambda one: detections(one, 4), lambda one: litellm._found(one, "late", None)],
+    ids=["openai", "detections", "litellm"],
+)
+def test_many_positive_labels_are_compared_once_and_not_with_all_others(answer):
+    count = 2000
+    names, positives, selected = ([Counted(f"label {n}") for n in range(count)] for _ in range(3))
+    decision = Decision.model_construct(positives=positives, thresholds={}, activation=None)
+    facts = Facts("wide", 1, "digest", "multi_label", names, 64, "cls", decision)
+    found = Prediction(names, np.linspace(1, 0.6, count), 0, selected)
+    Counted.compared = 0
+    answer(Answered(facts, Reading(found, 3, truncated=False)))
+    assert Counted.compared < 40 * count
+
+
+def test_detections_are_those_over_the_threshold_best_first():
+    scores = np.array([0.2, 0.9, 0.6, 0.9])
+    names = ["a", "b", "c", "d"]
+    decision = Decision(positives=["d", "c", "a"])
+    for facts, threshold, expected in (
+        (Facts("t", 1, "", "single_label", names, 64, "cls"), None, ["b", "d", "c"]),
+        (Facts("t", 1, "", "single_label", names, 64, "cls"), 0.7, ["b", "d"]),
+        (Facts("t", 1, "", "single_label", names, 64, "cls", decision), None, ["d", "c"]),
+        (Facts("t", 1, "", "single_label", names, 64, "cls", decision), 0.1, ["d", "c", "a"]),
+    ):
+        answered = Answered(facts, Reading(Prediction(names, scores, 1), 3, truncated=False))
+        assert [one.label for one in detections(answered, 4, threshold)] == expected
+        assert [one.label for one in detections(answered, 4, threshold, most=1)] == expected[:1]
+
+
+def test_a_bundle_has_a_bound_on_its_inputs_together(parts):
+    tasks = [{"id": str(n), "classify": {"model": "good", "input": ["late"] * MAX_ITEMS}} for n in range(17)]
+    with pytest.raises(TooLarge, match="at most 1024 inputs together"):
+        ask(parts, bundle, Bundle(tasks=tasks))
+    assert parts.batches.sequences == []
+    assert len(ask(parts, bundle, Bundle(tasks=tasks[:2]))["results"]) == 2
+
+
+def test_nothing_is_found_in_a_text_without_a_token(parts):
+    blank, texts = {"action": "NONE"}, [BLANK, "\u00ad\u200d", " ", ""]
+    assert ask(parts, litellm.check, litellm.Check(texts=texts)) == blank
+    assert ask(parts, litellm.check, litellm.Check(texts=[*texts, "late"]))["action"] == "BLOCKED"
+    found = ask(parts, fms.contents, fms.Contents(contents=[*texts, "late"]))
+    assert [bool(one) for one in found] == [False] * 4 + [True]
+    with pytest.raises(InvalidInput, match="text 2 of 2 must not be blank"):
+        ask(parts, openai.moderate, openai.Moderate(input=["late", BLANK]))
+
+
+def test_a_block_gives_a_bounded_number_of_reasons(parts):
+    refused = ask(parts, litellm.check, litellm.Check(texts=["late", "it is late"] * 20))
+    assert refused["action"] == "BLOCKED"
+    reasons = refused["blocked_reason"].split("; ")
+    assert 1 <= len(reasons) <= litellm.MAX_REASONS
+    assert all(one.startswith("wide@1: label ") for one in reasons)
