@@ -1,28 +1,18 @@
-"""What a base's config.json says, in the same words for every family."""
+"""What a base's config.json says, in the same words for every family. No torch until `read_config` is called."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
-
-from torch import Tensor
-from torch.nn import functional as F
-from transformers import AutoConfig
 
 from onebert_encoder.base.anatomy import Family, family_of
 from onebert_store.errors import UnsupportedBase
 from onebert_store.file.strict_json import shown
 
-# Keys are the names that Hugging Face configurations use.
-ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
-    "gelu": F.gelu,
-    "gelu_new": partial(F.gelu, approximate="tanh"),
-    "gelu_pytorch_tanh": partial(F.gelu, approximate="tanh"),
-    "relu": F.relu,
-    "silu": F.silu,
-}
+# Names of activations that Hugging Face configurations use.
+TANH = ("gelu_new", "gelu_pytorch_tanh")
+ACTIVATIONS = ("gelu", *TANH, "relu", "silu")
 
 # What a size may be at most. Of layers fewer: the parameters of all of them are named before they are looked for in the
 # weights, and names of a thousand million layers take all memory.
@@ -61,20 +51,12 @@ def read_config(folder: Path) -> tuple[EncoderConfig, Family]:
     Raises:
         UnsupportedBase: config.json cannot be read, or names an architecture that is not supported.
     """
-    try:
-        raw = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        model_type = str(raw["model_type"])
-    except (OSError, ValueError, KeyError, TypeError):
-        raise UnsupportedBase("it has no readable config.json with a model_type") from None
-    family = family_of(model_type)
-    if raw.get("position_embedding_type", "absolute") != "absolute":
-        raise UnsupportedBase("it has relative positions; only absolute ones are supported")
-    if not _names_outputs(raw.get("id2label")):
-        raise _unlike("id2label", "names by numbers", raw["id2label"])
-    _check_sizes(raw, family)
+    from transformers import AutoConfig  # noqa: PLC0415 - imports torch
+
+    raw, family = read_raw(folder)
     try:
         theirs: Any = AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
-        config = _our_config(theirs, model_type, family)
+        config = _our_config(theirs, str(raw["model_type"]), family)
     except Exception as error:  # whatever a third party raises; its own wrapping says less than what is inside
         why = shown(str(error.__cause__ or error), 200)
         raise UnsupportedBase(f"its config.json cannot be read; transformers says: {why}") from None
@@ -85,6 +67,25 @@ def read_config(folder: Path) -> tuple[EncoderConfig, Family]:
     if not 0 <= config.first_position < config.max_positions:
         raise UnsupportedBase(f"its pad_token_id {config.padding_id} leaves no positions for tokens")
     return config, family
+
+
+def read_raw(folder: Path) -> tuple[dict[str, Any], Family]:
+    """A base's config.json as it stands there, once it names an architecture that is supported.
+
+    Raises:
+        UnsupportedBase: it cannot be read, or names another architecture.
+    """
+    try:
+        raw = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        family = family_of(str(raw["model_type"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        raise UnsupportedBase("it has no readable config.json with a model_type") from None
+    if raw.get("position_embedding_type", "absolute") != "absolute":
+        raise UnsupportedBase("it has relative positions; only absolute ones are supported")
+    if not _names_outputs(raw.get("id2label")):
+        raise _unlike("id2label", "names by numbers", raw["id2label"])
+    _check_sizes(raw, family)
+    return raw, family
 
 
 def _names_outputs(found: Any) -> bool:

@@ -5,13 +5,16 @@ import importlib.util
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from safetensors import SafetensorError, safe_open
 
 from onebert_store.errors import BaseNotFound, UnsupportedBase
+
+if TYPE_CHECKING:
+    import torch
 
 DEFAULT_BASE = "sentence-transformers/all-MiniLM-L6-v2"
 
@@ -69,7 +72,7 @@ def _packaged() -> Path:
     return folder
 
 
-def read_weights(folder: Path, prefix: str) -> dict[str, torch.Tensor]:
+def read_weights(folder: Path, prefix: str) -> dict[str, "torch.Tensor"]:
     """Every tensor of a checkpoint in float32, by its name without the model prefix.
 
     Raises:
@@ -97,7 +100,7 @@ def _weight_files(folder: Path) -> list[Path]:
     return files if all(file.is_file() for file in files) else []
 
 
-def _tensors(file: Path) -> Iterator[tuple[str, torch.Tensor]]:
+def _tensors(file: Path) -> Iterator[tuple[str, "torch.Tensor"]]:
     with safe_open(file, framework="pt") as weights:
         for name in weights.keys():  # noqa: SIM118 - not a dict: it has no iterator
             tensor = weights.get_tensor(name)

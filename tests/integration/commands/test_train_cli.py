@@ -606,7 +606,7 @@ def test_a_delta_of_another_base_is_not_evaluated(onebert, folder, tmp_path):
 
 
 def test_every_method_is_listed(onebert):
-    from onebert_training.methods.methods import METHODS
+    from onebert_training.methods.table import METHODS
 
     status, printed, _ = onebert("methods")
     assert status == 0

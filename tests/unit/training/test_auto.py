@@ -10,7 +10,7 @@ from bases import tiny_base
 from onebert_store.errors import InvalidMethod, InvalidSettings
 from onebert_store.file.format import load
 from onebert_store.tables.columns import Columns
-from onebert_training.contest.auto import choice_file, choose, dear, make_comparison, methods_for, near_best
+from onebert_training.contest.auto import choice_file, choose, dear, make_comparison, near_best
 from onebert_training.contest.contest import train_kept
 from onebert_training.contest.folds import fold_runs
 from onebert_training.data.dataset import load_dataset
@@ -18,7 +18,7 @@ from onebert_training.data.options import DataOptions
 from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.loop import take_step, train
 from onebert_training.fit.run import Measurement, Run
-from onebert_training.fit.settings import DEFAULT_METHOD, Settings
+from onebert_training.fit.settings import DEFAULT_METHOD, Settings, methods_for
 from onebert_training.fit.state import State
 from onebert_training.methods.methods import parse_method
 from onebert_training.prepared import prepare

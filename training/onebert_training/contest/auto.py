@@ -20,7 +20,7 @@ from onebert_training.fit.lead import lead_of
 from onebert_training.fit.loop import Progress, Report, ignore
 from onebert_training.fit.result import SMALLER
 from onebert_training.fit.run import Measurement, Run
-from onebert_training.fit.settings import DEFAULT_METHOD, Settings
+from onebert_training.fit.settings import Settings, methods_for
 from onebert_training.heads.exact import has_exact_head
 from onebert_training.tasks.metrics import is_better
 
@@ -86,14 +86,6 @@ def _said(name: str, one: Mapping[str, Any]) -> str:
 def choice_file(checkpoint: Path) -> Path:
     """Where the choice stands beside the checkpoint of the training that follows it."""
     return checkpoint.with_name(f"{checkpoint.name}.choice")
-
-
-def methods_for(layers: int) -> tuple[str, ...]:
-    """The methods that are compared on a base of so many layers, by the size of what they train."""
-    # SPAFIT without its middle group: low-rank attention maps and the MLP's biases of the upper half, nothing below.
-    below = layers // 2 - 1
-    upper = (f"spafit:{below}-{below}-I",) if layers > 1 else ()
-    return ("head", "layernorm", "bitfit", *upper, DEFAULT_METHOD)
 
 
 def make_comparison(inputs: TaskInputs, settings: Settings, task: str) -> Comparison:

@@ -24,6 +24,14 @@ EPOCHS, UNVALIDATED_EPOCHS, LEAST_STEPS = 4, 20, 100
 AVERAGING = 0.03  # docs/decisions/0051-averaging.md
 
 
+def methods_for(layers: int) -> tuple[str, ...]:
+    """The methods that `auto` compares on a base of so many layers, by the size of what they train."""
+    # SPAFIT without its middle group: low-rank attention maps and the MLP's biases of the upper half, nothing below.
+    below = layers // 2 - 1
+    upper = (f"spafit:{below}-{below}-I",) if layers > 1 else ()
+    return ("head", "layernorm", "bitfit", *upper, DEFAULT_METHOD)
+
+
 def _rate_or_same(text: str) -> float | str:
     """Reads `--head-lr`.
 
