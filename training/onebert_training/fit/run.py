@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib.metadata import version
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -98,10 +98,6 @@ class Run:
         self.steps = 0 if self.plan.exact else self.schedule.steps
         self.averaged_steps = settings.averaging * self.steps if self.plan.averages else 0.0
         self._shuffled: tuple[int, NDArray[np.int64]] | None = None  # the epoch, and its order of the training rows
-
-    def on_rows(self, rows: NDArray[np.int64]) -> Self:
-        """The same run on some of its training rows."""
-        return type(self)(self.inputs, self.settings, self.task, rows)
 
     def _pooling(self, of_exact_head: bool) -> Pooling:
         """What the head reads; a pooling that the task type or the base has not is refused.
