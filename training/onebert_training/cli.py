@@ -7,7 +7,7 @@ import typer
 from rich.markup import escape
 
 from onebert_training.data.options import DataOptions, ReadOptions
-from onebert_training.fit.settings import Settings, methods_for
+from onebert_training.fit.settings import Settings, methods_for, refuse_steps
 from onebert_training.methods.grammar import AUTO
 from onebert_training.options import DATA, OUTPUT, AsJson, BaseName, Device, Dtype, with_options
 
@@ -65,6 +65,7 @@ def train(
     An interrupted run continues when the same command is given again.
     Loss and metrics go to standard error, the result to standard output.
     """
+    refuse_steps(settings)  # before the slow imports
     from onebert_training.commands.train import run_train  # noqa: PLC0415
 
     run_train(task, data, reading, settings, base, dtype, device, out, as_json)

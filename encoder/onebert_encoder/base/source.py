@@ -11,6 +11,7 @@ from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from safetensors import SafetensorError, safe_open
 
+from onebert_encoder.base.anatomy import FAMILIES
 from onebert_store.errors import BaseNotFound, UnsupportedBase
 
 if TYPE_CHECKING:
@@ -55,7 +56,8 @@ def find_base(name: str) -> Path:
     if name == DEFAULT_BASE:
         return _packaged()
     raise BaseNotFound(
-        f"base {name!r} is not a folder, not in the Hugging Face cache, and could not be fetched from the Hub"
+        f"base {name!r} is not a folder, not in the Hugging Face cache, and could not be fetched from the Hub; "
+        f"the families {', '.join(FAMILIES)} are read"
     )
 
 
