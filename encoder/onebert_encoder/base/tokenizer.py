@@ -4,7 +4,7 @@ from pathlib import Path
 
 import tokenizers
 
-from onebert_encoder.base.config import read_raw
+from onebert_encoder.base.config import read_config, read_raw
 from onebert_encoder.base.source import DEFAULT_BASE, find_base
 from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_store.errors import UnsupportedBase
@@ -41,7 +41,7 @@ def _read_plainly(folder: Path) -> tuple[Tokenizer, int] | None:
 
 
 def _read_as_loaded(folder: Path) -> tuple[Tokenizer, int]:
-    from onebert_encoder.base.base import read_config, read_tokenizer  # noqa: PLC0415 - imports torch
+    from onebert_encoder.base.base import read_tokenizer  # noqa: PLC0415 - imports torch
 
     config, _ = read_config(folder)
     return read_tokenizer(folder, config), config.max_length

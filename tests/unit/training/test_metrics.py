@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 
 from onebert_store.errors import InvalidData, NotFinite
-from onebert_training.tasks.metrics import Judged, near_best, (
+from onebert_training.tasks.metrics import (
     ANSWERS,
     REGRESSION,
+    Judged,
     choose_metric,
     is_better,
     is_preferred,
+    near_best,
     score_tags,
     tag_metrics,
 )
