@@ -4,6 +4,7 @@ Names are imported when they are first used: `import onebert` alone loads neithe
 """
 
 from importlib import import_module
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from onebert_store.errors import OneBertError
@@ -21,10 +22,13 @@ __all__ = [
     "Result",
     "TaskResult",
     "Trained",
+    "__version__",
     "as_dict",
     "load",
     "train",
 ]
+
+__version__ = version("onebert")
 
 _HOMES = {
     "Classifier": "onebert.classifier",

@@ -9,12 +9,13 @@ from typing import Any, get_type_hints
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from onebert.tables import source_of
+from onebert_encoder.base.base import Base
 from onebert_store.errors import InvalidSettings
 from onebert_training.contest.contest import train_kept
 from onebert_training.data.options import DataOptions
 from onebert_training.fit.loop import Progress
 from onebert_training.fit.settings import Settings
-from onebert_training.options import fields_by_option
+from onebert_training.options import fields_by_option, wrong_value
 from onebert_training.prepared import prepare
 
 _GROUPS = (Settings, DataOptions)
@@ -53,7 +54,7 @@ def train(
     *,
     task: str,
     out: str | Path | None = None,
-    base: str | None = None,
+    base: str | Base | None = None,
     dtype: str = "float32",
     device: str | None = None,
     on_progress: Callable[[Progress], None] | None = None,
@@ -66,14 +67,16 @@ def train(
             pairs; or a mapping of `train`, `validation` and `test` to such tables.
         task: name of the task.
         out: the file to write; None is `TASK.safetensors`.
-        base: Hub id or folder; None is the default base.
+        base: Hub id or folder, or a base in memory, such as `Classifier.base`, which computes in its own dtype and on
+            its own device; None is the default base.
         dtype: `float32` or `bfloat16`, for the forward pass; the delta file has the same types with both.
         device: `cpu`, `cuda` or `cuda:N`; None is a GPU where there is one.
         on_progress: called after every step, also of the comparison by which `method="auto"` chooses.
         options: every other option of the command by its name in a recipe: `method`, `epochs`, `learning_rate`, …
 
     Raises:
-        InvalidSettings: an option does not exist or breaks a rule.
+        TypeError: an option does not exist.
+        InvalidSettings: an option breaks a rule.
         OneBertError: the data, the base or the method is refused, or the training failed.
     """
     settings, reading = _made(options)
@@ -98,11 +101,11 @@ def _made(options: Mapping[str, Any]) -> tuple[Settings, DataOptions]:
     """The options as the command's dataclasses, checked against the same bounds as on the command line."""
     for name in sorted(options.keys() - _FIELDS):
         near = [_OPTIONS[name]] if name in _OPTIONS else get_close_matches(name, _FIELDS, 1)
-        raise InvalidSettings(f"{name} is not an option" + (f"; is {near[0]} meant?" if near else ""))
+        raise TypeError(f"train() has no option {name}" + (f"; is {near[0]} meant?" if near else ""))
     try:
         checked = _Options.model_validate(dict(options)).model_dump()
     except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False, include_context=False)[0]
-        raise InvalidSettings(f"{first['loc'][0]}: {first['msg']}") from None
+        first = error.errors(include_input=False, include_url=False)[0]
+        raise InvalidSettings(f"{first['loc'][0]}: {wrong_value(first)}") from None
     settings, reading = ({each.name: checked[each.name] for each in fields(group)} for group in _GROUPS)
     return Settings(**settings), DataOptions(**reading)

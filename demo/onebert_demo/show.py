@@ -58,7 +58,7 @@ def trained(methods: dict[str, str], records: dict[str, Json]) -> None:
     for name, r in records.items():
         share, accuracy = f"{r['percent']:.2f} %", f"{r['test']['accuracy']:.3f}"
         size, seconds = f"{r['file_bytes'] / 1000:.0f} kB", f"{r['seconds']:.1f}"
-        kept = "head alone" if r["contest"]["kept"] == "alone" else "delta"
+        kept = "head alone" if r["method"] == "head" else "delta"
         rows.add_row(name, methods[name], kept, f"{r['delta_parameters']:,}", share, accuracy, size, seconds)
     out.print(rows)
 

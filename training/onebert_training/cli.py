@@ -7,7 +7,8 @@ import typer
 from rich.markup import escape
 
 from onebert_training.data.options import DataOptions, ReadOptions
-from onebert_training.fit.settings import Settings
+from onebert_training.fit.settings import Settings, methods_for, refuse_steps
+from onebert_training.methods.grammar import AUTO
 from onebert_training.options import DATA, OUTPUT, AsJson, BaseName, Device, Dtype, with_options
 
 # torch and other slow libraries are imported inside the functions, so that `onebert --help` stays quick.
@@ -56,6 +57,7 @@ def train(
     An interrupted run continues when the same command is given again.
     Loss and metrics go to standard error, the result to standard output.
     """
+    refuse_steps(settings)  # before the slow imports
     from onebert_training.commands.train import run_train  # noqa: PLC0415
 
     run_train(task, data, reading, settings, base, dtype, device, out, as_json)
@@ -94,9 +96,7 @@ def check(
 def methods() -> None:
     """List the methods: how each is written, and what it trains beside the classifier head."""
     from onebert_store.command import console  # noqa: PLC0415
-    from onebert_training.contest.auto import methods_for  # noqa: PLC0415
-    from onebert_training.methods.grammar import AUTO  # noqa: PLC0415
-    from onebert_training.methods.methods import METHODS  # noqa: PLC0415
+    from onebert_training.methods.table import METHODS  # noqa: PLC0415
 
     table = console.table("method", "trains, beside the classifier head")
     for entry in METHODS.values():

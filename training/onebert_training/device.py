@@ -8,13 +8,17 @@ from onebert_store.errors import InvalidSettings
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
-def load_on(base: str | None, dtype: str, device: str | None) -> Base:
+def load_on(base: str | Base | None, dtype: str, device: str | None) -> Base:
     """Loads a base on the device that was asked for, else on CUDA if there is a GPU, else on the CPU.
+
+    A base that is loaded already is taken as it is.
 
     Raises:
         InvalidSettings: there is no such device or dtype.
         BaseNotFound, UnsupportedBase: the base cannot be loaded.
     """
+    if isinstance(base, Base):
+        return base
     if dtype not in DTYPES:
         raise InvalidSettings("dtype is float32 or bfloat16")
     cuda = [f"cuda:{i}" for i in range(torch.cuda.device_count())]

@@ -5,7 +5,7 @@ A field is `name: Annotated[type, Doc("one sentence"), …] = default`. Its anno
 a `Panel` of the command's help.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter, Signature, signature
@@ -101,6 +101,23 @@ def fields_by_option(*groups: Any) -> dict[str, str]:
         for field, _, annotated in annotated_fields(group)
     }
     return {option: field for option, field in named.items() if option != field}
+
+
+def wrong_value(error: Mapping[str, Any]) -> str:
+    """One error of pydantic's about an option, as a sentence without its subject: `must be at least 1`."""
+    said = {
+        "greater_than_equal": "must be at least {ge}",
+        "greater_than": "must be above {gt}",
+        "less_than_equal": "must be at most {le}",
+        "less_than": "must be below {lt}",
+        "literal_error": "must be {expected}",
+        "int_type": "must be a whole number",
+        "int_from_float": "must be a whole number",
+        "float_type": "must be a number",
+        "string_type": "must be text",
+        "bool_type": "must be true or false",
+    }.get(error["type"])
+    return said.format_map(error.get("ctx", {})) if said else error["msg"].removeprefix("Value error, ")
 
 
 def _options(group: Any) -> Iterator[Parameter]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from onebert_encoder.base.base import Base
 from onebert_store.disk import is_read
 from onebert_store.errors import InvalidSettings
 from onebert_store.file.delta import ADAPTER_DOWN
@@ -112,7 +113,7 @@ def prepare(
     data: str | Source,
     reading: DataOptions,
     settings: Settings,
-    base: str | None = None,
+    base: str | Base | None = None,
     dtype: str = "float32",
     device: str | None = None,
     out: Path | None = None,
@@ -125,7 +126,7 @@ def prepare(
         data: a file, a folder, `hf:dataset[/config]`, or a `Source` that was read already.
         reading: the columns to read and the rows to use.
         settings: the run's settings.
-        base: Hub id or folder; None is the default base.
+        base: Hub id or folder, or a base in memory; None is the default base.
         dtype: dtype of the forward pass.
         device: None is a GPU where there is one.
         out: the file to write; None is `TASK.safetensors`, or the folder `TASK` where no file can hold the result.
@@ -154,7 +155,8 @@ def prepare(
         run = comparison.runs[0] if comparison else make_run(inputs, settings, task)
     out = out or Path(f"{task}.safetensors" if run.plan.servable else task)
     _check_result(run, out)
-    return PreparedRun(run, out, base, reading.train_rows, comparison)
+    name = base.spec.name if isinstance(base, Base) else base
+    return PreparedRun(run, out, name, reading.train_rows, comparison)
 
 
 def write_result(run: Run, result: Result, out: Path, base: str | None) -> list[str]:

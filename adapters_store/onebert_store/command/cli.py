@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.metadata import EntryPoint, entry_points, version
 from pathlib import Path
 from typing import Annotated
@@ -25,7 +25,7 @@ def main() -> None:
     # (docs/decisions/0006-brief-spinning.md).
     os.environ.setdefault("GOMP_SPINCOUNT", "2000")
     try:
-        status = build_app()(standalone_mode=False)
+        status = build_app(sys.argv[1:2])(standalone_mode=False)
     except OneBertError as error:
         console.print_error(error.detail)
         status = 1
@@ -43,8 +43,12 @@ def main() -> None:
     sys.exit(status)
 
 
-def build_app() -> typer.Typer:
-    """The command with everything that is installed; a command that cannot be imported says so when called."""
+def build_app(named: Sequence[str] = ()) -> typer.Typer:
+    """The command with everything that is installed; a command that cannot be imported says so when called.
+
+    Args:
+        named: where these are commands, no others are imported.
+    """
     app = typer.Typer(
         name="onebert",
         help="One frozen encoder, hundreds of classifiers: train deltas, serve them mixed in one batch.",
@@ -53,7 +57,9 @@ def build_app() -> typer.Typer:
     )
     app.callback()(_root)
     order = [*PANELS.values(), MORE]
-    for entry in sorted(entry_points(group=GROUP), key=lambda entry: (order.index(_panel(entry)), entry.name)):
+    installed = entry_points(group=GROUP)
+    wanted = [entry for entry in installed if entry.name in named] or installed
+    for entry in sorted(wanted, key=lambda entry: (order.index(_panel(entry)), entry.name)):
         _plug(app, entry)
     return app
 

@@ -2,15 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import tokenizers
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 from transformers import AutoTokenizer
 
 from onebert_encoder.base.anatomy import Anatomy
-from onebert_encoder.base.config import ACTIVATIONS, EncoderConfig, library_config, read_config
+from onebert_encoder.base.config import TANH, EncoderConfig, library_config, read_config
 from onebert_encoder.base.digest import base_digest
 from onebert_encoder.base.source import DEFAULT_BASE, MOST_BYTES, find_base, read_json, read_weights
 from onebert_encoder.base.subspaces import Subspaces
@@ -22,7 +24,7 @@ from onebert_store.errors import MalformedFile, UnsupportedBase
 from onebert_store.file.manifest import SIAMESE
 from onebert_store.spec import BaseSpec
 
-__all__ = ["DEFAULT_BASE", "Base", "load_base", "load_tokenizer"]
+__all__ = ["DEFAULT_BASE", "Base", "load_base"]
 
 
 # A folder with a tokenizer has at least one of the first files, which hold its vocabulary.
@@ -102,7 +104,8 @@ class Base:
         self.batch_invariant = batch_invariant
         self.params = {name: tensor.to(device) for name, tensor in params.items()}
         self.subspaces = subspaces or Subspaces(self.params)
-        self.activation = ACTIVATIONS[config.activation]
+        name = config.activation
+        self.activation = partial(F.gelu, approximate="tanh") if name in TANH else getattr(F, name)
         self.embeddings = self._embeddings()
         self.layers = [self._layer(layer) for layer in range(config.num_layers)]
 
@@ -197,25 +200,6 @@ def load_base(
     try:
         name_kept = folder.resolve().name if Path(name).expanduser().is_dir() else name
         return _load(folder, name_kept, dtype, device, batch_invariant)
-    except UnsupportedBase as error:
-        raise UnsupportedBase(f"base {name}: {error.detail}") from None
-
-
-def load_tokenizer(name: str | None = None) -> tuple[Tokenizer, int]:
-    """The tokenizer of a base, without its weights, and the most tokens that the base takes.
-
-    Args:
-        name: folder or Hub id; None is the default base.
-
-    Raises:
-        BaseNotFound: nothing of that name can be had.
-        UnsupportedBase: another architecture, or no tokenizer.
-    """
-    name = name or DEFAULT_BASE
-    folder = find_base(name)
-    try:
-        config, _ = read_config(folder)
-        return read_tokenizer(folder, config)[0], config.max_length
     except UnsupportedBase as error:
         raise UnsupportedBase(f"base {name}: {error.detail}") from None
 

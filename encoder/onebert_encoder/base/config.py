@@ -1,29 +1,19 @@
-"""What a base's config.json says, in the same words for every family."""
+"""What a base's config.json says, in the same words for every family. No torch until `read_config` is called."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
-
-from torch import Tensor
-from torch.nn import functional as F
-from transformers import AutoConfig
 
 from onebert_encoder.base.anatomy import Family, family_of
 from onebert_encoder.base.source import read_json
 from onebert_store.errors import MalformedFile, UnsupportedBase
 from onebert_store.file.strict_json import shown
 
-# Keys are the names that Hugging Face configurations use.
-ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
-    "gelu": F.gelu,
-    "gelu_new": partial(F.gelu, approximate="tanh"),
-    "gelu_pytorch_tanh": partial(F.gelu, approximate="tanh"),
-    "relu": F.relu,
-    "silu": F.silu,
-}
+# Names of activations that Hugging Face configurations use.
+TANH = ("gelu_new", "gelu_pytorch_tanh")
+ACTIVATIONS = ("gelu", *TANH, "relu", "silu")
 
 # What is used of a config.json beside the sizes that the families name.
 _USED = (
@@ -72,18 +62,8 @@ def read_config(folder: Path) -> tuple[EncoderConfig, Family]:
     Raises:
         UnsupportedBase: config.json cannot be read, or names an architecture that is not supported.
     """
-    try:
-        raw = read_json(folder / "config.json")
-    except MalformedFile as error:
-        raise UnsupportedBase(f"it has no readable config.json: {error.detail}") from None
-    if not isinstance(model_type := raw.get("model_type"), str):
-        raise UnsupportedBase("it has no readable config.json with a model_type")
-    family = family_of(model_type)
-    if raw.get("position_embedding_type", "absolute") != "absolute":
-        raise UnsupportedBase("it has relative positions; only absolute ones are supported")
-    if raw.get("is_decoder"):
-        raise UnsupportedBase("it is a decoder, in which a token reads only those before it")
-    _check_sizes(raw, family)
+    raw, family = read_raw(folder)
+    model_type = str(raw["model_type"])
     try:
         config = _our_config(library_config(raw, model_type), model_type, family)
     except Exception as error:  # whatever a third party raises; its own wrapping says less than what is inside
@@ -98,6 +78,27 @@ def read_config(folder: Path) -> tuple[EncoderConfig, Family]:
     return config, family
 
 
+def read_raw(folder: Path) -> tuple[dict[str, Any], Family]:
+    """A base's config.json as it stands there, once it names an architecture that is supported.
+
+    Raises:
+        UnsupportedBase: it cannot be read, or names another architecture.
+    """
+    try:
+        raw = read_json(folder / "config.json")
+    except MalformedFile as error:
+        raise UnsupportedBase(f"it has no readable config.json: {error.detail}") from None
+    if not isinstance(model_type := raw.get("model_type"), str):
+        raise UnsupportedBase("it has no readable config.json with a model_type")
+    family = family_of(model_type)
+    if raw.get("position_embedding_type", "absolute") != "absolute":
+        raise UnsupportedBase("it has relative positions; only absolute ones are supported")
+    if raw.get("is_decoder"):
+        raise UnsupportedBase("it is a decoder, in which a token reads only those before it")
+    _check_sizes(raw, family)
+    return raw, family
+
+
 def library_config(raw: Mapping[str, Any], model_type: str, **more: Any) -> Any:
     """transformers' configuration of a model, from what is used of its config.json, and `more`.
 
@@ -107,6 +108,8 @@ def library_config(raw: Mapping[str, Any], model_type: str, **more: Any) -> Any:
         UnsupportedBase: the architecture is not supported.
         Exception: whatever transformers raises of values of the wrong kind.
     """
+    from transformers import AutoConfig  # noqa: PLC0415 - imports torch
+
     used = {*family_of(model_type).config.values(), *_USED}
     return AutoConfig.for_model(model_type, **{name: raw[name] for name in used & raw.keys()}, **more)
 

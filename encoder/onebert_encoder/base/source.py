@@ -5,15 +5,18 @@ import importlib.util
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from safetensors import SafetensorError, safe_open
 
+from onebert_encoder.base.anatomy import FAMILIES
 from onebert_store.errors import BaseNotFound, MalformedFile, UnsupportedBase
 from onebert_store.file import strict_json
+
+if TYPE_CHECKING:
+    import torch
 
 DEFAULT_BASE = "sentence-transformers/all-MiniLM-L6-v2"
 
@@ -59,7 +62,8 @@ def find_base(name: str) -> Path:
     if name == DEFAULT_BASE:
         return _packaged()
     raise BaseNotFound(
-        f"base {name!r} is not a folder, not in the Hugging Face cache, and could not be fetched from the Hub"
+        f"base {name!r} is not a folder, not in the Hugging Face cache, and could not be fetched from the Hub; "
+        f"the families {', '.join(FAMILIES)} are read"
     )
 
 
@@ -103,7 +107,7 @@ def read_json(path: Path, kind: type = dict) -> Any:
     return value
 
 
-def read_weights(folder: Path, prefix: str) -> dict[str, torch.Tensor]:
+def read_weights(folder: Path, prefix: str) -> dict[str, "torch.Tensor"]:
     """Every tensor of a checkpoint in float32, by its name without the model prefix.
 
     Raises:
@@ -130,7 +134,7 @@ def _weight_files(folder: Path) -> list[Path]:
     return files if all(file.is_file() for file in files) else []
 
 
-def _tensors(file: Path) -> Iterator[tuple[str, torch.Tensor]]:
+def _tensors(file: Path) -> Iterator[tuple[str, "torch.Tensor"]]:
     with safe_open(file, framework="pt") as weights:
         for name in weights.keys():  # noqa: SIM118 - not a dict: it has no iterator
             tensor = weights.get_tensor(name)

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from dataclasses import asdict
+from importlib.metadata import version
 
 import datasets
 import numpy as np
@@ -17,6 +18,7 @@ import pytest
 import onebert
 from bases import tiny_base
 from onebert.tables import source_of
+from onebert_encoder.base.base import load_base
 from onebert_store.errors import BaseMismatch, InvalidData, InvalidInput, InvalidSettings
 from onebert_store.file.format import load
 from onebert_store.tables.columns import Columns
@@ -149,10 +151,8 @@ def test_data_that_is_none_is_refused(tmp_path, data, said):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"epoch": 3}, "epoch is not an option; is epochs meant"),
-        ({"lr": 1}, "^lr is not an option; is learning_rate meant"),
-        ({"epochs": 0}, "^epochs: "),
-        ({"epochs": "3"}, "^epochs: "),
+        ({"epochs": 0}, "^epochs: must be at least 1$"),
+        ({"epochs": "3"}, "^epochs: must be a whole number$"),
         ({"learning_rate": float("nan")}, "^learning_rate: "),
         ({"pooling": "max"}, "^pooling: "),
         ({"device": "tpu"}, "^device is cpu"),
@@ -162,6 +162,19 @@ def test_data_that_is_none_is_refused(tmp_path, data, said):
 def test_options_have_the_rules_of_the_command(tmp_path, options, said):
     with pytest.raises(InvalidSettings, match=said):
         train(FORMS["columns"], tmp_path / "a", **options)
+
+
+@pytest.mark.parametrize(("option", "meant"), [("epoch", "epochs"), ("lr", "learning_rate")])
+def test_an_option_that_there_is_not_is_refused_as_python_does(tmp_path, option, meant):
+    with pytest.raises(TypeError, match=f"no option {option}; is {meant} meant"):
+        train(FORMS["columns"], tmp_path / "a", **{option: 3})
+
+
+def test_a_base_in_memory_is_trained_on_as_it_is(tmp_path):
+    base = load_base(str(tiny_base()))
+    trained = onebert.train(FORMS["columns"], task="tone", out=tmp_path / "a", base=base, method="head")
+    assert onebert.load(trained.file, base=base).base is base
+    assert onebert.__version__ == version("onebert")
 
 
 TASKS = {

@@ -202,9 +202,10 @@ def test_a_checkpoint_is_not_a_delta_to_evaluate(onebert, folder, tmp_path):
 
 def test_the_table_says_what_to_do_next(onebert, folder, tmp_path):
     out = tmp_path / "tone.safetensors"
-    status, printed, _ = onebert(*train_arguments(folder, out, "--epochs", "6", "--method", "bitfit"))
+    status, printed, said = onebert(*train_arguments(folder, out, "--epochs", "6", "--method", "bitfit"))
     assert status == 0
     assert f"next: onebert push {out} --task tone" in printed
+    assert re.search(r"^[\d,]+ steps, about [\d hmins]+ in all$", said.split("step ")[0], re.MULTILINE)
     assert "896 parameters (" in printed  # 3 layers of 7 vectors of 32 and one of 64, and b_LN0
     status, printed, _ = onebert("evaluate", out, "--data", folder, "--base", tiny_base(), "--device", "cpu")
     assert status == 0
@@ -349,12 +350,12 @@ def test_what_is_no_better_than_a_constant_is_not_recommended(onebert, folder, t
     assert status == 0
     assert "next: onebert push" not in printed
     remedies = "--class-weight balanced where labels are uneven, more rows or another --method"
-    assert f"next: {remedies}: the delta is no better than always answering" in printed
+    assert re.search(f"next: {remedies}: always answering '.*' is not behind by more than the lead's", printed)
     assert printed.rstrip().endswith("; onebert check --labels looks for wrong labels")
 
 
-def test_what_a_constant_beats_on_the_test_rows_alone_is_not_recommended(onebert, tmp_path):
-    """Half of the test rows right beats the commonest label of the training rows, and not that of the test rows."""
+def test_what_a_constant_beats_on_the_test_rows_alone_is_a_warning_and_no_advice(onebert, tmp_path):
+    """Test rows measure what validation rows, or folds, have decided; advice by them would use them up."""
     words = {"praise": "good", "blame": "bad"}
     train = [f"the parcel was {words[kind]} {i},{kind}" for i in range(80) for kind in ["praise"] * 3 + ["blame"] * 2]
     test = [f"the parcel was {word} {i},{('praise', 'blame')[i % 5 > 1]}" for i in range(10) for word in words.values()]
@@ -363,8 +364,7 @@ def test_what_a_constant_beats_on_the_test_rows_alone_is_not_recommended(onebert
     status, printed, progress = onebert(*head_arguments(tmp_path, tmp_path / "tone.safetensors"))
     assert status == 0, progress
     assert "warning: accuracy 0.5000: always answering 'blame' gives 0.6000" in printed
-    assert "next: onebert push" not in printed
-    assert "the delta is no better than a constant answer on test" in printed
+    assert "next: onebert push" in printed
 
 
 def test_a_delta_that_nothing_was_measured_beside_is_looked_at_first(onebert, tmp_path):
@@ -606,7 +606,7 @@ def test_a_delta_of_another_base_is_not_evaluated(onebert, folder, tmp_path):
 
 
 def test_every_method_is_listed(onebert):
-    from onebert_training.methods.methods import METHODS
+    from onebert_training.methods.table import METHODS
 
     status, printed, _ = onebert("methods")
     assert status == 0

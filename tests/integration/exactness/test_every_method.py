@@ -21,7 +21,7 @@ from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.loop import train
 from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Settings
-from onebert_training.methods.methods import METHODS
+from onebert_training.methods.table import METHODS
 
 TOLERANCE = 1e-4
 SERVABLE = (

@@ -9,7 +9,7 @@ import pytest
 from bases import tiny_base
 from environments import python_environment
 from onebert_training.fit.settings import DEFAULT_METHOD
-from onebert_training.methods.methods import METHODS
+from onebert_training.methods.table import METHODS
 from pages import ROOT, blocks, run_block
 from servers import Server, Task
 

@@ -10,18 +10,20 @@ from bases import tiny_base
 from onebert_store.errors import InvalidMethod, InvalidSettings
 from onebert_store.file.format import load
 from onebert_store.tables.columns import Columns
-from onebert_training.contest.auto import choice_file, choose, dear, make_comparison, methods_for, near_best
+from onebert_training.contest.auto import choice_file, choose, dear, make_comparison
 from onebert_training.contest.contest import train_kept
 from onebert_training.contest.folds import fold_runs
 from onebert_training.data.dataset import load_dataset
 from onebert_training.data.options import DataOptions
 from onebert_training.fit.inputs import TaskInputs
+from onebert_training.fit.lead import judged
 from onebert_training.fit.loop import take_step, train
 from onebert_training.fit.run import Measurement, Run
-from onebert_training.fit.settings import DEFAULT_METHOD, Settings
+from onebert_training.fit.settings import DEFAULT_METHOD, Settings, methods_for
 from onebert_training.fit.state import State
 from onebert_training.methods.methods import parse_method
 from onebert_training.prepared import prepare
+from onebert_training.tasks.metrics import near_best
 
 
 class InterruptedRunError(Exception):
@@ -117,7 +119,7 @@ def test_the_smallest_within_a_standard_error_of_the_best_is_taken(base, data, w
         logits = [np.eye(2, dtype=np.float32)[1 - label if i < count else label] for i, label in enumerate(gold)]
         return Measurement("validation", {"accuracy": 1 - count / len(gold)}, 0.0, logits)
 
-    assert near_best(run, [measured(count) for count in wrong]) == taken
+    assert near_best([judged(run, measured(count)) for count in wrong]) == taken
 
 
 def test_the_dearest_leave_until_the_rest_fits_a_budget():

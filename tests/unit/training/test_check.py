@@ -1,6 +1,9 @@
 """`onebert check`: all that is wrong at once, counted as a plain loop counts it, and with the verdict of training."""
 
 import json
+import shutil
+import subprocess
+import sys
 from collections import Counter
 
 import pytest
@@ -8,10 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from bases import tiny_base
-from onebert_encoder.base.base import load_base, load_tokenizer
+from bases import CONFIGS, tiny_base
+from onebert_encoder.base.base import load_base
+from onebert_encoder.base.config import read_config
+from onebert_encoder.base.tokenizer import load_tokenizer
 from onebert_store.command.cli import build_app
-from onebert_store.errors import InvalidData
+from onebert_store.errors import InvalidData, UnsupportedBase
 from onebert_store.tables.table import Table
 from onebert_store.tables.tables import Source
 from onebert_training.cli import check
@@ -244,12 +249,41 @@ def test_counts_are_those_of_a_plain_loop_and_the_verdict_is_that_of_training(tr
     assert sum(leak["rows"] for leak in found["leaks"]) == sum(text in texts for text, _ in tested)
 
 
-def test_lengths_are_those_of_the_tokens_that_an_encoder_gets():
-    tokenizer, longest = load_tokenizer(str(tiny_base()))
-    base = load_base(str(tiny_base()))
+@pytest.mark.parametrize("family", CONFIGS)
+def test_lengths_are_those_of_the_tokens_that_an_encoder_gets(family):
+    tokenizer, longest = load_tokenizer(str(tiny_base(family)))
+    base = load_base(str(tiny_base(family)))
     texts = ["my order is late", "x", ("what is late", "my order " * 7), "parcel " * 50]
     assert _lengths(tokenizer, texts).tolist() == [len(one) for one in base.tokenizer.encode(texts, 10**6)]
     assert longest == base.spec.max_length
+
+
+@pytest.mark.parametrize("broken", ["no tokenizer.json", "no pad_token_id", "no max_position_embeddings"])
+def test_what_the_files_of_a_base_lack_is_read_as_it_is_loaded(broken, tmp_path):
+    folder = shutil.copytree(tiny_base("roberta"), tmp_path / "base")
+    if broken == "no tokenizer.json":
+        (folder / "tokenizer.json").unlink()
+        with pytest.raises(UnsupportedBase, match="no tokenizer"):
+            load_tokenizer(str(folder))
+        return
+    config = json.loads((folder / "config.json").read_text())
+    del config[broken.removeprefix("no ")]
+    (folder / "config.json").write_text(json.dumps(config))
+    assert load_tokenizer(str(folder))[1] == read_config(folder)[0].max_length
+
+
+@pytest.mark.parametrize("command", ["methods", "check"])
+def test_commands_that_do_not_compute_import_no_torch(command, tmp_path):
+    """They took six seconds of a processor to list, and to read."""
+    write(tmp_path / "a.csv", GOOD)
+    rest = ["a.csv", "--base", str(tiny_base())] if command == "check" else []
+    code = (
+        "import atexit, sys; from onebert_store.command.cli import main;"
+        "atexit.register(lambda: print('imported', {'torch', 'sklearn', 'scipy', 'transformers'} & {*sys.modules}));"
+        f"sys.argv = {['onebert', command, *rest]!r}; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "imported set()"
 
 
 def test_cut_texts_are_counted(tmp_path):

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from math import ceil
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from onebert_training.contest.few import make_run, train_judged
 from onebert_training.contest.folds import fold_runs, out_of_fold
 from onebert_training.data.dataset import load_dataset
 from onebert_training.fit.inputs import TaskInputs
+from onebert_training.fit.lead import head_is_ahead, judged, unbeaten
 from onebert_training.fit.loop import take_step, train
 from onebert_training.fit.record import make_record
 from onebert_training.fit.run import Run
@@ -52,7 +54,9 @@ def test_folds_hold_out_every_row_once_and_no_text_is_on_two_sides(base, few):
         praise = np.mean(train_split.gold[run.held_out])
         assert 0.2 < praise < 0.8  # half of the rows are praise; a fold has about eleven
         drawn = Counter(row for step in range(run.steps) for row in run.batch_at(step).tolist())
-        assert drawn == dict.fromkeys(run.rows.tolist(), run.schedule.epochs)
+        assert drawn.keys() == set(run.rows.tolist())
+        assert max(drawn.values()) - min(drawn.values()) <= 1
+        assert run.steps == ceil(0.6 * run_of(base, few).steps)
 
 
 def test_a_row_out_of_fold_is_answered_as_by_a_run_on_a_data_set_without_it(base, few):
@@ -61,7 +65,7 @@ def test_a_row_out_of_fold_is_answered_as_by_a_run_on_a_data_set_without_it(base
     held_out = runs[1].held_out
     train_split = few.splits["train"]
     parts = {"train": train_split.take(runs[1].rows), "test": train_split.take(held_out)}
-    alone = run_of(base, replace(few, splits=parts), method="layernorm")
+    alone = run_of(base, replace(few, splits=parts), method="layernorm", max_steps=runs[1].steps)
     result = train(alone)
     wanted = np.stack(alone.logits(alone.model(_values(alone)), "test"))
     got = np.stack([logits[row] for row in held_out])
@@ -118,14 +122,15 @@ def test_the_last_step_is_kept_where_nothing_validates(base, few):
     assert "validation" not in result.delta.manifest.training
 
 
-@pytest.mark.parametrize(("rows", "steps"), [(12, 100), (60, 100), (250, 320)])
-def test_few_rows_get_enough_steps_and_many_twenty_epochs(base, few, rows, steps):
+@pytest.mark.parametrize("rows", [12, 60, 250, 299])
+def test_few_rows_take_no_more_steps_than_a_row_more_would(base, few, rows):
+    """299 rows took 380 steps and five folds of 300; 300 rows took 102."""
     train_split = few.splits["train"]
     chosen = np.resize(np.arange(len(train_split)), rows)
     data = replace(few, splits={"train": train_split.take(chosen)})
     run = run_of(base, data, epochs=None)
-    assert steps <= run.steps < steps + run.schedule.steps_per_epoch
-    assert run.schedule.epochs >= 20
+    assert 100 <= run.steps < 100 + run.schedule.steps_per_epoch
+    assert sum(fold.steps for fold in fold_runs(run)) <= 3 * run.steps + 5
     assert run_of(base, data, epochs=3).steps == 3 * run.schedule.steps_per_epoch
 
 
@@ -254,3 +259,21 @@ def test_labels_that_a_fold_holds_out_have_no_part_in_where_it_starts(base, few,
     assert torch.equal(torch.from_numpy(fold.exact_head(1.0).weight), torch.from_numpy(other.exact_head(1.0).weight))
     whole = kind(TaskInputs(base, few, 40), asked, "tone")
     assert not torch.equal(fold.init_values()[HEAD_WEIGHT], whole.init_values()[HEAD_WEIGHT])
+
+
+def test_a_result_is_judged_by_the_rows_that_decide_and_by_their_standard_error(base, few):
+    run = run_of(base, few, batch_size=4, epochs=10)
+    result = train_judged(run)
+    gold = few.splits["train"].gold
+    right = replace(result.measured, logits=[np.eye(2, dtype=np.float32)[label] for label in gold])
+    wrong = replace(result.measured, logits=[one[::-1] for one in right.logits])
+    assert judged(run, right).is_ahead_of(judged(run, wrong))
+    assert unbeaten(run, wrong, run.yardsticks) == "constant"
+    assert unbeaten(run, right, run.yardsticks) is None
+    # One row more than a constant has is no reason to publish.
+    constant = [np.eye(2, dtype=np.float32)[np.bincount(gold).argmax()]] * len(gold)
+    one_more = [right.logits[i] if i == int(gold.argmin()) else constant[i] for i in range(len(gold))]
+    assert unbeaten(run, replace(right, logits=one_more), run.yardsticks) == "constant"
+    # A head that is behind, or ahead by a row, takes nothing from a result; one that is really ahead does.
+    assert not head_is_ahead(run, run.yardsticks.answers, right)
+    assert head_is_ahead(run, replace(run.yardsticks.answers, logits=right.logits), wrong)

@@ -22,8 +22,8 @@ from onebert_training.fit.result import finish
 from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Settings
 from onebert_training.fit.state import State
-from onebert_training.methods.methods import METHODS
 from onebert_training.methods.rules import HEAD_LEARNING_RATE
+from onebert_training.methods.table import METHODS
 from onebert_training.tasks.objective import Verdict
 from scoring import evaluate
 

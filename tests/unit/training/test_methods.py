@@ -4,8 +4,9 @@ import pytest
 
 from onebert_encoder.base.anatomy import FAMILIES, Anatomy
 from onebert_store.errors import InvalidMethod
-from onebert_training.methods.methods import METHODS, parse_method
+from onebert_training.methods.methods import parse_method
 from onebert_training.methods.rules import HEAD_LEARNING_RATE
+from onebert_training.methods.table import METHODS
 
 BERT_BASE = Anatomy(FAMILIES["bert"], 12, 768, 768, 3072, has_pooler=True)
 BERT_LARGE = Anatomy(FAMILIES["bert"], 24, 1024, 1024, 4096, has_pooler=True)

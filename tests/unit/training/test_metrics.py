@@ -9,9 +9,11 @@ from onebert_store.errors import InvalidData, NotFinite
 from onebert_training.tasks.metrics import (
     ANSWERS,
     REGRESSION,
+    Judged,
     choose_metric,
     is_better,
     is_preferred,
+    near_best,
     score_tags,
     tag_metrics,
 )
@@ -199,3 +201,15 @@ def test_entities_of_tags_that_are_not_bio_are_refused():
 )
 def test_the_loss_breaks_ties_of_the_metric(metric, score, loss, best, least, preferred):
     assert is_preferred(metric, score, loss, best, least) == preferred
+
+
+def test_the_smallest_that_the_best_is_not_ahead_of_is_taken():
+    small, large = Judged("accuracy", 0.80, (0.79, 0.81)), Judged("accuracy", 0.81, (0.82, 0.80))
+    assert large.lead_over(small) == (pytest.approx(0.01), pytest.approx(0.02))
+    assert not large.is_ahead_of(small)
+    assert near_best([small, large]) == 0
+    sure = Judged("accuracy", 0.85, (0.84, 0.86))
+    assert sure.lead_over(small) == (pytest.approx(0.05), pytest.approx(0.0))
+    assert near_best([small, large, sure]) == 2
+    # Records of before have no blocks: there the score alone says it, and of an error the lower one.
+    assert near_best([Judged("mae", 0.3), Judged("mae", 0.2), Judged("mae", 0.4)]) == 1

@@ -11,7 +11,7 @@ from onebert_training.fit.loop import take_step
 from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Settings
 from onebert_training.fit.state import State
-from onebert_training.methods.methods import METHODS
+from onebert_training.methods.table import METHODS
 
 # Every kind of method, and low-rank differences of the MLP, whose matrices are of two shapes.
 TRAINED = (*(name for name in METHODS if name not in ("head", "reinit")), "lora:r=2,targets=all", "reinit+bitfit")

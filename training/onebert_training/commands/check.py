@@ -6,17 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from onebert_encoder.base.base import load_tokenizer
+from onebert_encoder.base.tokenizer import load_tokenizer
 from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_encoder.text.tokens import Text
 from onebert_store.command import console
 from onebert_store.errors import InvalidData
+from onebert_store.file.manifest import PER_TOKEN
 from onebert_store.file.strict_json import shown
-from onebert_training.commands.suspects import show_suspects, suspects_of
 from onebert_training.data.dataset import Dataset
 from onebert_training.data.examination import FEW_ROWS, examine
 from onebert_training.data.options import DataOptions
-from onebert_training.tasks.objectives import OBJECTIVES
 
 _TEXTS = 4096  # that are tokenized at a time
 _LABELS = 20  # that a table shows
@@ -47,6 +46,8 @@ def run_check(
             except InvalidData as error:
                 found.refuse(error.detail)
     if labels and found.dataset is not None and not found.facts["refused"]:
+        from onebert_training.commands.suspects import suspects_of  # noqa: PLC0415 - imports torch
+
         found.facts["suspects"] = suspects_of(found, max_length, base, device)
     facts = {"data": data, "trainable": not found.facts["refused"], **found.facts}
     if as_json:
@@ -69,9 +70,13 @@ def _lengths(tokenizer: Tokenizer, texts: Sequence[Text]) -> Any:
 
 def _check_targets(dataset: Dataset, tokenizer: Tokenizer, max_length: int) -> None:
     """Refuses what training refuses once texts are cut: a split of which nothing is left to learn."""
-    objective = OBJECTIVES[dataset.task_type](dataset.labels)
     # Elsewhere an answer is about a text however much of it is read.
-    for name, split in dataset.splits.items() if dataset.task_type in ("token", "span") else ():
+    if dataset.task_type not in PER_TOKEN:
+        return
+    from onebert_training.tasks.objectives import OBJECTIVES  # noqa: PLC0415 - imports torch
+
+    objective = OBJECTIVES[dataset.task_type](dataset.labels)
+    for name, split in dataset.splits.items():
         tokens = tokenizer.encode(split.texts, max_length, align=True)
         if not any(map(objective.has_target, objective.targets(split, tokens))):
             raise InvalidData(f"{name} split: the inputs are cut before every answer; allow more tokens")
@@ -89,6 +94,8 @@ def _show(facts: Mapping[str, Any]) -> None:
     for line in _lines(facts):
         _say(line)
     if "suspects" in facts:
+        from onebert_training.commands.suspects import show_suspects  # noqa: PLC0415 - imports torch
+
         show_suspects(facts["suspects"])
     for note in facts["notes"]:
         _say(f"note: {note}")

@@ -1,5 +1,6 @@
 """What `onebert train` and `onebert evaluate` show: a run's progress and its result."""
 
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -7,13 +8,15 @@ from typing import Any
 from onebert_store.command import console
 from onebert_store.file.strict_json import shown
 from onebert_training.contest.contest import Kept, train_kept
-from onebert_training.fit.loop import Progress
+from onebert_training.contest.few import needs_folds
+from onebert_training.contest.folds import fold_runs
+from onebert_training.fit.loop import Progress, seconds_per_step
 from onebert_training.fit.run import Run
-from onebert_training.heads.yardsticks import Yardsticks
 from onebert_training.insight.abstaining import REFUSED
 from onebert_training.prepared import PreparedRun
 
 _THRESHOLDS = 8  # that a line shows
+_BY = "by more than the lead's standard error"
 
 
 def say(line: str) -> None:
@@ -55,26 +58,67 @@ def train_shown(run: Run, checkpoint: Path) -> Kept:
 
     On a terminal the evaluations stand beside the bar, so that notes above it never scroll away.
     """
-    at = Progress(0, run.steps)
+    at, planned = Progress(0, run.steps), run.steps
     best: float | None = None
-    with console.progress(describe=lambda: _line(run, at)) as bar:
+    clock = Clock(run.steps + sum(fold.steps for fold in (fold_runs(run) if needs_folds(run) else [])))
+    if run.steps:
+        say(f"{clock.steps:,} steps, about {in_words(seconds_per_step(run) * clock.steps)} in all")
+    with console.progress(describe=lambda: _line(run, at) + clock.left) as bar:
         drawn = bar.add_task("", total=run.steps)
 
         def report(run: Run, progress: Progress) -> None:
             nonlocal at, best
             at = progress
+            # Those of folds come behind the run's own.
+            clock.show(planned + progress.step * progress.folds if progress.folds else progress.step)
             if progress.note:
                 say(f"note: {progress.note}")
             if progress.validation:
                 best = progress.best
                 if not console.err.is_terminal:
-                    say(_line(run, progress))
+                    say(_line(run, progress) + clock.left)
             kept = "" if best is None or progress.testing else f", best {best:.4f}"
             doing = _where(run, progress) + kept + _rate(progress)
             looks = progress.validation is not None
             bar.update(drawn, completed=progress.step, total=progress.steps, description=doing, refresh=looks)
 
         return train_kept(run, report, checkpoint)
+
+
+class Clock:
+    """Estimates the time that is left by the steps so far.
+
+    Args:
+        steps: all that are planned.
+    """
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+        self._began: tuple[float, int] | None = None
+        self._done = 0
+
+    def show(self, done: int) -> None:
+        """Counts the steps; the first call is the start, also of a training that continues."""
+        self._began = self._began or (time.monotonic(), done)
+        self._done = done
+
+    @property
+    def left(self) -> str:
+        """Such as `, about 1 min 40 s left`; empty before the first step and after the last."""
+        since, first = self._began or (0.0, 0)
+        if not first < self._done < self.steps:
+            return ""
+        each = (time.monotonic() - since) / (self._done - first)
+        return f", about {in_words(each * (self.steps - self._done))} left"
+
+
+def in_words(seconds: float) -> str:
+    """A time as people say it: `2 min 10 s`; over an hour without seconds."""
+    whole = max(1, round(seconds))
+    hours, minutes = divmod(whole // 60, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {whole % 60} s" if minutes else f"{whole} s"
 
 
 def _where(run: Run, progress: Progress) -> str:
@@ -95,35 +139,30 @@ def _rate(progress: Progress) -> str:
     return f", {progress.tokens_per_second:,.0f} tokens/s" if progress.tokens_per_second else ""
 
 
-def next_step(run: Run, record: Mapping[str, Any], yardsticks: Yardsticks) -> str:
-    """What to do with a delta: publish it, or where a yardstick is no worse, what may help; a checkpoint: import it."""
+def next_step(run: Run, record: Mapping[str, Any]) -> str:
+    """What to do with a delta: publish it, or where a yardstick is no worse, what may help; a checkpoint: import it.
+
+    The rows that decided what is kept decide this, too, and no test row (docs/decisions/0045-contest.md).
+    """
     if record["digest"] is None:
         imported = f"onebert import {record['out']} --data DATA --out {record['task']}.safetensors"
         return f"next: {imported} makes a delta of the checkpoint, at the rank that keeps the checkpoint's answers"
     push = f"onebert push {record['out']} --task {record['task']}"
-    split, metric = ("test" if record["test"] else "validation"), record["metric"]
-    score = record[split][metric]
-    if yardsticks.constant is None and yardsticks.exact is None:
+    metric, yardsticks = record["metric"], record["yardsticks"]
+    if yardsticks["constant"] is None and yardsticks["head"] is None:
         look = f"onebert evaluate {record['out']} --data DATA --report report.html"
         kind = record["task_type"]
         return f"next: {look} shows its answers, since a {kind} task has no yardstick; where these are good, {push}"
-    better = yardsticks.winner(split, metric, score)
-    wrong = "; onebert check --labels looks for wrong labels" if run.data.task_type == "single_label" else ""
-    where = f"in {record['folds']} folds" if split == "validation" and record["folds"] else f"on {split}"
-    if better is None or (run.plan.exact and better is yardsticks.exact):
-        if not record["useful"]:
-            return f"next: {_remedies(run)}: the delta is no better than a constant answer {where}{wrong}"
-        return f"next: {push}" + ("; it is the head alone, on the frozen base" if run.plan.exact else "")
-    beside = f"{metric} {score:.4f} {where} beside {better.scores[split][metric]:.4f}"
-    if better is yardsticks.exact:
-        near = ", within the lead's standard error" if split == "validation" and _stays_behind(record) else ""
-        return f"next: --method head, since {better.name} is better ({beside}{near}); or more rows"
-    return f"next: {_remedies(run)}: the delta is no better than {better.name} ({beside}){wrong}"
-
-
-def _stays_behind(record: Mapping[str, Any]) -> bool:
-    """Whether the exact head was ahead on validation, but by too little to be kept."""
-    return record["contest"] is not None and record["contest"]["kept"] != "alone"
+    where = f"in {record['folds']} folds" if record["folds"] else "on validation"
+    score = f"{metric} {record['validation'][metric]:.4f} {where}"
+    if record["unbeaten"] == "head":
+        beside = yardsticks["head"]["validation"][metric]
+        return f"next: --method head: the exact head alone is ahead {_BY} ({beside:.4f} beside {score})"
+    if not record["useful"]:
+        wrong = "; onebert check --labels looks for wrong labels" if run.data.task_type == "single_label" else ""
+        constant = yardsticks["constant"]["answer"] if yardsticks["constant"] else "a constant answer"
+        return f"next: {_remedies(run)}: {constant} is not behind {_BY} ({score}){wrong}"
+    return f"next: {push}" + ("; it is the head alone, on the frozen base" if run.plan.exact else "")
 
 
 def _remedies(run: Run) -> str:

@@ -41,7 +41,7 @@ def run_train(
         console.print_json(record)
     else:
         show_trained(record, job.run.schedule.patience)
-        console.out.print(next_step(kept.run, record, job.run.yardsticks), soft_wrap=True)
+        console.out.print(next_step(kept.run, record), soft_wrap=True)
 
 
 def _begun(job: PreparedRun) -> PreparedRun:

@@ -16,13 +16,13 @@ from onebert_store.errors import NotFinite
 from onebert_training.contest.candidate import Candidate, step_of
 from onebert_training.contest.few import make_run
 from onebert_training.fit.inputs import TaskInputs
-from onebert_training.fit.lead import lead_of
+from onebert_training.fit.lead import judged, lead_of
 from onebert_training.fit.loop import Progress, Report, ignore
 from onebert_training.fit.result import SMALLER
-from onebert_training.fit.run import Measurement, Run
-from onebert_training.fit.settings import DEFAULT_METHOD, Settings
+from onebert_training.fit.run import Run
+from onebert_training.fit.settings import Settings, methods_for
 from onebert_training.heads.exact import has_exact_head
-from onebert_training.tasks.metrics import is_better
+from onebert_training.tasks.metrics import best_of, near_best
 
 # Standard errors by which one that leaves half way is behind: what learns slowly may yet catch up.
 _CLEARLY = 2
@@ -86,14 +86,6 @@ def _said(name: str, one: Mapping[str, Any]) -> str:
 def choice_file(checkpoint: Path) -> Path:
     """Where the choice stands beside the checkpoint of the training that follows it."""
     return checkpoint.with_name(f"{checkpoint.name}.choice")
-
-
-def methods_for(layers: int) -> tuple[str, ...]:
-    """The methods that are compared on a base of so many layers, by the size of what they train."""
-    # SPAFIT without its middle group: low-rank attention maps and the MLP's biases of the upper half, nothing below.
-    below = layers // 2 - 1
-    upper = (f"spafit:{below}-{below}-I",) if layers > 1 else ()
-    return ("head", "layernorm", "bitfit", *upper, DEFAULT_METHOD)
 
 
 def make_comparison(inputs: TaskInputs, settings: Settings, task: str) -> Comparison:
@@ -206,10 +198,10 @@ def _leave(candidates: Sequence[Candidate], step: int) -> None:
     """Lets those go on that are not clearly behind."""
     if not candidates:
         return
-    run, measured = candidates[0].run, [candidate.measurement for candidate in candidates]
-    best = measured[_best(run, measured)]
-    for candidate in candidates:
-        lead, error = lead_of(run, best, candidate.measurement)
+    measured = [judged(candidate.run, candidate.measurement) for candidate in candidates]
+    best = best_of(measured)
+    for candidate, one in zip(candidates, measured, strict=True):
+        lead, error = best.lead_over(one)
         if lead > _CLEARLY * error:
             candidate.left = f"behind at step {step}"
 
@@ -220,30 +212,7 @@ def _chosen(candidates: Sequence[Candidate]) -> Candidate:
         raise NotFinite(f"the losses are no longer numbers; {SMALLER}")
     if len(whole) == 1:
         return whole[0]
-    return whole[near_best(whole[0].run, [candidate.measurement for candidate in whole])]
-
-
-def near_best(run: Run, measured: Sequence[Measurement]) -> int:
-    """The first of some measurements that the best one does not lead by more than a standard error.
-
-    Args:
-        run: one of those that were measured, which are on the same data.
-        measured: on the same split, by the size of what was trained.
-    """
-    best = _best(run, measured)
-    for place in range(best):
-        lead, error = lead_of(run, measured[best], measured[place])
-        if lead <= error:
-            return place
-    return best
-
-
-def _best(run: Run, measured: Sequence[Measurement]) -> int:
-    best = 0
-    for place in range(1, len(measured)):
-        if is_better(run.metric, measured[place].scores[run.metric], measured[best].scores[run.metric]):
-            best = place
-    return best
+    return whole[near_best([judged(one.run, one.measurement) for one in whole])]
 
 
 def _facts(candidates: Sequence[Candidate], chosen: Candidate) -> dict[str, Any]:

@@ -6,7 +6,6 @@ leave as they are (docs/decisions/0045-contest.md).
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,10 @@ from onebert_store.errors import NotFinite
 from onebert_training.contest.contrastive import ContrastiveRun
 from onebert_training.contest.few import train_judged
 from onebert_training.fit import checkpoint
-from onebert_training.fit.lead import lead_of
+from onebert_training.fit.lead import head_is_ahead, lead_of
 from onebert_training.fit.loop import Active, Progress, Report, advance, ignore, kept_measurement
 from onebert_training.fit.result import Result, finish
-from onebert_training.fit.run import Measurement, Run
+from onebert_training.fit.run import Run
 from onebert_training.fit.state import State
 from onebert_training.heads.exact import ExactHead
 from onebert_training.heads.yardsticks import Yardsticks
@@ -121,14 +120,13 @@ def train_kept(run: Run, report: Report = ignore, checkpoint_file: Path | None =
 def _preferred_by_folds(run: Run, report: Report, checkpoint_file: Path | None) -> Kept:
     """Trains a run of few rows; the exact head alone is kept where it leads by more than the lead's standard error."""
     trained, answers = train_judged(run, report, checkpoint_file), run.yardsticks.answers
-    if answers is None or len(answers.logits) != len(trained.held_out):  # of very many words a yardstick reads some
+    if answers is None or trained.measured is None or len(answers.logits) != len(trained.measured.logits):
         return Kept(run, trained)
-    by_head, by_run = (Measurement("train", {}, nan, logits) for logits in (answers.logits, trained.held_out))
-    lead, error = lead_of(run, by_head, by_run)
+    ahead = head_is_ahead(run, answers, trained.measured)
     name = "head" if isinstance(run, ContrastiveRun) else "fresh"
     scores = {name: trained.validation[run.metric], "alone": answers.scores[run.metric]}
-    facts = {"kept": "alone" if lead > error else name, "validation": scores, "steps": {name: trained.steps}}
-    if lead <= error:
+    facts = {"kept": "alone" if ahead else name, "validation": scores, "steps": {name: trained.steps}}
+    if not ahead:
         return Kept(run, trained, facts)
     alone = Run(run.inputs, replace(run.settings, method="head"), run.task)
     # The head was found before the training began, as in a contest on validation rows.

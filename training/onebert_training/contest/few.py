@@ -41,12 +41,11 @@ def train_judged(run: Run, report: Report = ignore, checkpoint_file: Path | None
         NotFinite: the loss is no longer a number.
         InvalidManifest: a metric is NaN or infinite.
     """
-    # An exact head is cross-validated when it is found, in the same folds.
-    folds = [] if run.validates or run.plan.exact else fold_runs(run)
+    folds = fold_runs(run) if needs_folds(run) else []
     if folds:
         report(run, Progress(0, run.steps, note=_announcement(run, folds)))
     result = train(run, report, checkpoint_file)
-    return _judge(run, folds, result, report) if folds else result
+    return judge(run, folds, result, report) if folds else result
 
 
 def _announcement(run: Run, folds: Sequence[Run]) -> str:
@@ -59,8 +58,17 @@ def _announcement(run: Run, folds: Sequence[Run]) -> str:
     )
 
 
-def _judge(run: Run, folds: Sequence[Run], result: Result, report: Report) -> Result:
-    """The result with the scores of its run's folds: each row is answered by a run that was not trained on it."""
+def needs_folds(run: Run) -> bool:
+    """Whether no row is held out to judge a run by; an exact head is cross-validated when it is found."""
+    return not run.validates and not run.plan.exact
+
+
+def judge(run: Run, folds: Sequence[Run], result: Result, report: Report = ignore) -> Result:
+    """The result with the scores of its run's folds: each row is answered by a run that was not trained on it.
+
+    Raises:
+        NotFinite: the loss of a fold is no longer a number.
+    """
     started = time.perf_counter()
     steps, planned = dict.fromkeys(folds, 0), sum(fold.steps for fold in folds)
 
@@ -72,10 +80,11 @@ def _judge(run: Run, folds: Sequence[Run], result: Result, report: Report) -> Re
 
     report(run, Progress(0, planned // len(folds), folds=len(folds)))
     found = measured(run, out_of_fold(folds, of_all))
+    verdict = run.judge(found)
     return replace(
         with_folds(result, found.scores, len(folds)),
-        held_out=found.logits,
-        verdict=run.judge(found) if result.test is None else result.verdict,
+        measured=found,
+        verdict=verdict if result.test is None else replace(result.verdict, useful=verdict.useful),
         seconds=result.seconds + time.perf_counter() - started,
     )
 

@@ -1,7 +1,8 @@
 """Folds: a run again on parts of its rows, so that each row is answered by one that never saw it."""
 
 from collections.abc import Sequence
-from math import nan
+from dataclasses import replace
+from math import ceil, nan
 
 import numpy as np
 
@@ -12,16 +13,20 @@ from onebert_training.fit.loop import Report, ignore, train_together
 from onebert_training.fit.run import Measurement, Run
 from onebert_training.heads.seen import FOLDS
 
+# The part of a run's steps that each of its folds takes (docs/decisions/0044-few-rows.md).
+SHARE = 0.6
+
 
 def fold_runs(run: Run, folds: int = FOLDS) -> list[Run]:
-    """A run for each fold, trained as `run` on all rows but the fold's; they share tokens and kept activations.
+    """A run for each fold, in fewer steps on all rows but the fold's; they share tokens and kept activations.
 
     Args:
         run: trains on all rows.
         folds: how many; fewer where there are fewer different texts.
     """
     fold = fold_of(run.data.splits["train"], run.data.task_type, folds, SPLIT_SEED)
-    return [run.on_rows(np.flatnonzero(fold != one)) for one in np.unique(fold).tolist()]
+    settings = replace(run.settings, max_steps=max(1, ceil(SHARE * run.steps)))
+    return [type(run)(run.inputs, settings, run.task, np.flatnonzero(fold != one)) for one in np.unique(fold)]
 
 
 def out_of_fold(runs: Sequence[Run], report: Report = ignore) -> list[Logits]:

@@ -5,8 +5,6 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from onebert_store.errors import InvalidData
 from onebert_store.file.manifest import TaskType
@@ -50,6 +48,10 @@ def _keys(split: Split, task_type: TaskType) -> list[Hashable]:
 
 def _groups(pairs: Sequence[tuple[str, str]]) -> NDArray[np.int64]:
     """[pairs], the number of the group that each is in: those that have a text in common, or are linked by such."""
+    # Imported here because few data sets need them.
+    from scipy.sparse import coo_array  # noqa: PLC0415
+    from scipy.sparse.csgraph import connected_components  # noqa: PLC0415
+
     number: dict[str, int] = {}
     one, other = np.array([[number.setdefault(text, len(number)) for text in pair] for pair in pairs]).T
     links = coo_array((np.ones(len(pairs), dtype=np.int8), (one, other)), shape=(len(number), len(number)))

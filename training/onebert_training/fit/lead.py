@@ -1,39 +1,66 @@
 """How far one measurement is ahead of another on the same rows, and how sure that is."""
 
-from math import sqrt
+from math import nan
+from typing import Literal
 
 import numpy as np
 
 from onebert_training.data.splitting import SPLIT_SEED
 from onebert_training.fit.run import Measurement, Run
-from onebert_training.tasks.metrics import LOWER_IS_BETTER
+from onebert_training.heads.seen import Answers
+from onebert_training.heads.yardsticks import Yardsticks
+from onebert_training.tasks.metrics import Judged
 
 _BLOCKS = 20
 
 
+def judged(run: Run, measured: Measurement) -> Judged:
+    """The deciding metric of a measurement, and without each of twenty blocks of its examples."""
+    examples, tokens = run.data.splits[measured.split], run.inputs.splits[measured.split].tokens
+    answers = run.objective.read(examples, tokens, measured.logits)
+
+    def score(rows: np.ndarray) -> float:
+        return run.objective.score(examples.take(rows), [answers[i] for i in rows])[run.metric]
+
+    order = np.random.default_rng(SPLIT_SEED).permutation(len(examples))
+    blocks = min(_BLOCKS, len(examples))
+    place = np.arange(len(order)) * blocks // len(order)
+    left_out = tuple(score(order[place != block]) for block in range(blocks)) if blocks > 1 else ()
+    return Judged(run.metric, score(order), left_out)
+
+
 def lead_of(run: Run, one: Measurement, other: Measurement) -> tuple[float, float]:
     """How much better `one` is than `other` in the deciding metric, and the standard error of that.
-
-    The error is the jackknife's over blocks of examples: whatever the metric, and with both runs measured on the same
-    examples.
 
     Args:
         run: one of the runs, which are on the same data.
         one: measured on a split.
         other: measured on the same split.
     """
-    examples, tokens = run.data.splits[one.split], run.inputs.splits[one.split].tokens
-    sides = [run.objective.read(examples, tokens, side.logits) for side in (one, other)]
+    return judged(run, one).lead_over(judged(run, other))
 
-    def lead(rows: np.ndarray) -> float:
-        part = examples.take(rows)
-        scores = [run.objective.score(part, [side[i] for i in rows])[run.metric] for side in sides]
-        return (scores[1] - scores[0]) if run.metric in LOWER_IS_BETTER else scores[0] - scores[1]
 
-    order = np.random.default_rng(SPLIT_SEED).permutation(len(examples))
-    blocks = min(_BLOCKS, len(examples))
-    if blocks < 2:
-        return lead(order), 0.0
-    place = np.arange(len(order)) * blocks // len(order)
-    left_out = np.array([lead(order[place != block]) for block in range(blocks)])
-    return lead(order), sqrt((blocks - 1) / blocks * float(((left_out - left_out.mean()) ** 2).sum()))
+def head_is_ahead(run: Run, answers: Answers | None, measured: Measurement) -> bool:
+    """Whether the exact head alone is ahead of a result on the rows that decide."""
+    # Of very many words a yardstick reads some.
+    if answers is None or len(answers.logits) != len(measured.logits):
+        return False
+    head = Measurement(measured.split, answers.scores, answers.loss, answers.logits)
+    return judged(run, head).is_ahead_of(judged(run, measured))
+
+
+def unbeaten(run: Run, measured: Measurement, yardsticks: Yardsticks) -> Literal["constant", "head"] | None:
+    """The yardstick that speaks against a result on the rows that decide: one that it is not ahead of, or is behind.
+
+    Args:
+        run: of the result.
+        measured: on the rows that decide.
+        yardsticks: on the same rows.
+    """
+    examples, tokens = run.data.splits[measured.split], run.inputs.splits[measured.split].tokens
+    if (best := run.objective.best_constant(examples, tokens, run.metric)) is not None:
+        always = run.objective.always(best[0], tokens, len(examples))
+        constant = judged(run, Measurement(measured.split, best[1], nan, always))
+        if not judged(run, measured).is_ahead_of(constant):
+            return "constant"
+    return "head" if not run.plan.exact and head_is_ahead(run, yardsticks.answers, measured) else None

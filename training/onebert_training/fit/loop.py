@@ -22,7 +22,7 @@ from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import stack_rows
 from onebert_store.errors import NotFinite, OneBertError
 from onebert_training.fit.evaluation import joined
-from onebert_training.fit.lead import lead_of
+from onebert_training.fit.lead import judged
 from onebert_training.fit.result import SMALLER, Result, finish
 from onebert_training.fit.run import Measurement, Run
 from onebert_training.fit.state import State
@@ -172,8 +172,10 @@ class Active:
             self.error = error
             return
         state.values = run.with_head(state.values, solved.head)
-        state.keep(solved.answers.loss, solved.answers.scores, solved.verdict)
-        state.folds, state.strength = solved.answers.folds, solved.head.strength
+        answers = solved.answers
+        measured = Measurement("train" if answers.folds else "validation", answers.scores, answers.loss, answers.logits)
+        state.keep(answers.loss, answers.scores, solved.verdict, measured)
+        state.folds, state.strength = answers.folds, solved.head.strength
         state.seconds = solved.seconds
 
     @property
@@ -265,6 +267,16 @@ def take_step(active: Sequence[tuple[Run, State]]) -> list[float]:
     return [float(loss) for loss in torch.stack(losses).tolist()]
 
 
+def seconds_per_step(run: Run) -> float:
+    """The shorter of two steps after a first one, of values that are thrown away."""
+    state, seconds = State(run.init_values()), []
+    for _ in range(3):
+        started = time.perf_counter()
+        take_step([(run, state)])
+        seconds.append(time.perf_counter() - started)
+    return min(seconds[1:])
+
+
 def compute_losses(active: Sequence[tuple[Run, State]]) -> list[Tensor]:
     """The loss of every run on its next batch."""
     tokens, activations, row_of, chosen = [], [], [], []
@@ -318,8 +330,7 @@ def _settles(run: Run, state: State, measured: Measurement) -> bool:
     """Whether `measured` is of the last step, and the best evaluation not really ahead of it."""
     if state.step < run.steps or run.settings.keep == "best":
         return False
-    lead, error = lead_of(run, kept_measurement(run, state), measured)
-    return lead <= error
+    return not judged(run, kept_measurement(run, state)).is_ahead_of(judged(run, measured))
 
 
 def kept_measurement(run: Run, state: State) -> Measurement:

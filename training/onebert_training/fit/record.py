@@ -10,6 +10,7 @@ from onebert_encoder.base.base import Base
 from onebert_store.file.canonical import Array
 from onebert_store.file.changes import changes
 from onebert_store.file.delta import DELTA, OUTPUT_SCALE, SCALE
+from onebert_training.fit.lead import judged, unbeaten
 from onebert_training.fit.result import Result, to_arrays
 from onebert_training.fit.run import Run
 from onebert_training.fit.settings import OF_STEPS, REVISION
@@ -36,6 +37,7 @@ def make_record(
         yardsticks: what was measured before the training, if it was.
         contest: what was compared before one of them was kept, if several were.
     """
+    against = unbeaten(run, result.measured, yardsticks) if result.measured and yardsticks else None
     return {
         "task": run.task,
         "task_type": run.data.task_type,
@@ -73,8 +75,10 @@ def make_record(
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "notes": list(run.notes),
-        "warnings": [*result.verdict.warnings, *_losses(run, result, yardsticks)],
-        "useful": result.verdict.useful,
+        "warnings": list(result.verdict.warnings),
+        "useful": result.verdict.useful and against != "constant",
+        "unbeaten": against,
+        "blocks": list(judged(run, result.measured).blocks) if result.measured else [],
         "yardsticks": yardsticks and yardsticks.facts(),
         "contest": dict(contest) if contest else None,
         "history": list(result.history),
@@ -87,18 +91,6 @@ def _settings(run: Run) -> dict[str, Any]:
     """The settings with what a default was; of an exact head without those of steps."""
     said = {**asdict(run.settings), "epochs": run.schedule.epochs, "pooling": run.pooling}
     return {name: value for name, value in said.items() if not (run.plan.exact and name in OF_STEPS)}
-
-
-def _losses(run: Run, result: Result, yardsticks: Yardsticks | None) -> list[str]:
-    """A warning where the exact head alone does better than what was trained; a constant is in the verdict."""
-    split, scores = ("validation", result.validation) if result.test is None else ("test", result.test)
-    if yardsticks is None or run.plan.exact or not scores:
-        return []
-    score, better = scores[result.metric], yardsticks.winner(split, result.metric, scores[result.metric])
-    if better is None or better is not yardsticks.exact:
-        return []
-    where = f"in {result.folds} folds" if split == "validation" and result.folds else f"on {split}"
-    return [f"{result.metric} {score:.4f} {where}: {better.name} gives {better.scores[split][result.metric]:.4f}"]
 
 
 def changed_vectors(base: Base, tensors: Mapping[str, Array]) -> list[dict[str, Any]]:

@@ -39,9 +39,10 @@ class Result:
             rows out.
         folds: how many folds `validation` is of; 0 where it is of a validation split.
         strength: of an exact head; None of what was trained by steps.
-        held_out: the logits of the training rows that the run held out (`Run.held_out`); of one with folds, those that
-            its folds held out, which is every row.
-        verdict: doubts about the scores of the test split, or of validation where there is no test split.
+        held_out: the logits of the training rows that the run held out (`Run.held_out`).
+        measured: the measurement of `validation`, by which results are compared; None where nothing was measured.
+        verdict: doubts about the scores of the test split, or of `validation` where there is no test split; useful by
+            `validation` alone.
         history: one entry per evaluation: step, epoch, mean training loss since the last one, validation and its loss.
         resumed_at: step of the checkpoint that the run continued from; 0 if it began anew.
         seconds: wall-clock time, also before an interruption; runs that step together share the time of a step.
@@ -64,6 +65,7 @@ class Result:
     tokens_per_second: float
     folds: int = 0
     strength: float | None = None
+    measured: Measurement | None = None
 
     def with_provenance(self, facts: Mapping[str, Any]) -> "Result":
         """The same result, whose delta says more about its training."""
@@ -111,6 +113,7 @@ def finish(run: Run, state: State, resumed_at: int) -> Result:
         tokens_per_second=state.tokens_per_second,
         folds=state.folds,
         strength=state.strength,
+        measured=state.measured or (run.evaluate(model, "validation") if whole and run.validates else None),
     )
 
 
@@ -119,7 +122,7 @@ def _verdict(run: Run, state: State, model: Model, tested: Measurement | None) -
     verdict = run.judge(tested) if tested else Verdict(tuple(state.warnings), state.useful)
     measured = next((name for name in ("test", "validation") if name in run.data.splits), None)
     unseen = unseen_labels(run, model, measured) if measured else ()
-    return replace(verdict, warnings=(*unseen, *verdict.warnings))
+    return Verdict((*unseen, *verdict.warnings), state.useful)
 
 
 def _steps(run: Run, state: State) -> dict[str, float]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib.metadata import version
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -42,6 +42,8 @@ from onebert_training.heads.yardsticks import Yardsticks
 from onebert_training.methods.methods import parse_method
 from onebert_training.methods.plan import Plan
 from onebert_training.tasks.objective import Verdict
+
+HIGH_RATE = 0.1
 
 
 class Run:
@@ -89,7 +91,7 @@ class Run:
         self.manifest = self._manifest()
         if self.plan.servable and self.plan.num_bytes + 4 * self.head_parameters > MAX_FILE_BYTES - MAX_HEADER_BYTES:
             raise TooLarge(f"the delta would be over the {MAX_FILE_BYTES >> 20} MiB of a file")
-        self.notes = (*data.notes, *inputs.notes(), *self._of_metric(), *self._of_pairs())
+        self.notes = (*data.notes, *inputs.notes(), *self._of_metric(), *self._of_pairs(), *self._of_rate())
         everyone = np.arange(len(data.splits["train"]))
         self.rows = everyone if rows is None else rows
         self.held_out = np.setdiff1d(everyone, self.rows)
@@ -98,10 +100,6 @@ class Run:
         self.steps = 0 if self.plan.exact else self.schedule.steps
         self.averaged_steps = settings.averaging * self.steps if self.plan.averages else 0.0
         self._shuffled: tuple[int, NDArray[np.int64]] | None = None  # the epoch, and its order of the training rows
-
-    def on_rows(self, rows: NDArray[np.int64]) -> Self:
-        """The same run on some of its training rows."""
-        return type(self)(self.inputs, self.settings, self.task, rows)
 
     def _pooling(self, of_exact_head: bool) -> Pooling:
         """What the head reads; a pooling that the task type or the base has not is refused.
@@ -162,6 +160,11 @@ class Run:
         if self.pooling == SIAMESE:
             return ["each text of a pair is read on its own; --pooling mean reads both as one"]
         return ["both texts of a pair are read as one; --pooling siamese reads each on its own"]
+
+    def _of_rate(self) -> list[str]:
+        """A note on a learning rate at which nothing was seen to learn."""
+        rate = self.settings.learning_rate or 0
+        return [f"--lr {rate:g} is high: methods learn between 0.0001 and 0.01"] if rate > HIGH_RATE else []
 
     @cached_property
     def fingerprint(self) -> str:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Self
 
-from onebert_training.fit.settings import EPOCHS, LEAST_STEPS, UNVALIDATED_EPOCHS, Settings
+from onebert_training.fit.settings import EPOCHS, LEAST_STEPS, Settings
 
 WARMUP = 0.06
 
@@ -37,8 +37,7 @@ class Schedule:
             validates: whether there are validation rows.
         """
         steps_per_epoch = ceil(rows / settings.batch_size)
-        least = EPOCHS if validates else UNVALIDATED_EPOCHS
-        epochs = settings.epochs or max(least, ceil(LEAST_STEPS / steps_per_epoch))
+        epochs = settings.epochs or max(EPOCHS, ceil(LEAST_STEPS / steps_per_epoch))
         steps = min(epochs * steps_per_epoch, settings.max_steps or 2**62)
         looks = EPOCHS * settings.evals_per_epoch
         if not validates:

@@ -16,12 +16,21 @@ MAX_SEED = 2**31 - 1
 # Counts changes of what equal settings train: no run goes on from what earlier steps made, and no report mixes both.
 # 2: every number moves by its own gradient (docs/decisions/0056-layout-of-gradients.md).
 # 3: exact heads are near their minimum (docs/decisions/0045-contest.md).
-REVISION = 3
+# 4: few rows take no more steps than others (docs/decisions/0044-few-rows.md).
+REVISION = 4
 DEFAULT_METHOD = "bitfit+gamma+svd"  # docs/decisions/0055-truncated.md
-# Epochs where the user says nothing (docs/decisions/0057-four-epochs.md). Without a validation split the last step is
-# kept, and few rows are few steps (docs/decisions/0044-few-rows.md).
-EPOCHS, UNVALIDATED_EPOCHS, LEAST_STEPS = 4, 20, 100
+# Epochs where the user says nothing (docs/decisions/0057-four-epochs.md), and steps where these are fewer
+# (docs/decisions/0044-few-rows.md).
+EPOCHS, LEAST_STEPS = 4, 100
 AVERAGING = 0.03  # docs/decisions/0051-averaging.md
+
+
+def methods_for(layers: int) -> tuple[str, ...]:
+    """The methods that `auto` compares on a base of so many layers, by the size of what they train."""
+    # SPAFIT without its middle group: low-rank attention maps and the MLP's biases of the upper half, nothing below.
+    below = layers // 2 - 1
+    upper = (f"spafit:{below}-{below}-I",) if layers > 1 else ()
+    return ("head", "layernorm", "bitfit", *upper, DEFAULT_METHOD)
 
 
 def _rate_or_same(text: str) -> float | str:

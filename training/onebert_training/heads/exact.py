@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, Ridge
+from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
 from onebert_training.target_scale import TargetScale
@@ -25,6 +26,8 @@ NEVER = -20.0
 # Heads of small strengths are far from their minimum at scikit-learn's tolerance of 1e-4: a tenth of the probabilities
 # of another path to the same head would differ by more than 0.05 (docs/decisions/0045-contest.md).
 _TOLERANCE, _ITERATIONS = 1e-5, 1000
+
+_LIBRARIES = ThreadpoolController()
 
 Vectors = NDArray[np.float32]
 Maps = Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]
@@ -49,6 +52,16 @@ class ExactHead:
         """The outputs for vectors [h] or [tokens, h], as a delta with this head gives them."""
         outputs: Logits = (vectors @ self.weight.T + self.bias) * np.float32(scale.spread) + np.float32(scale.mean)
         return outputs
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Within it NumPy, SciPy and scikit-learn multiply matrices on one thread; PyTorch keeps its threads.
+
+    The products of a head are small: threads that wait for each other cost ten times what they compute.
+    """
+    with _LIBRARIES.limit(limits=1, user_api="blas"):
+        yield
 
 
 def has_exact_head(objective: Objective) -> bool:
@@ -77,6 +90,7 @@ def labeled_vectors(vectors: Sequence[Vectors], targets: Sequence[Tensor]) -> tu
     return np.concatenate(vectors), np.concatenate([target.numpy()[stands_for_word(target)] for target in targets])
 
 
+@one_blas_thread()
 def fit_heads(
     objective: Objective, features: Vectors, targets: NDArray[np.generic], strengths: Sequence[float] = STRENGTHS
 ) -> list[ExactHead]:

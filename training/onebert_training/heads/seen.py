@@ -12,7 +12,15 @@ from onebert_encoder.text.tokens import Tokens
 from onebert_store.file.manifest import TaskType
 from onebert_training.data.examples import Split
 from onebert_training.data.splitting import SPLIT_SEED, fold_of
-from onebert_training.heads.exact import STRENGTHS, ExactHead, Vectors, fit_heads, labeled_vectors, stands_for_word
+from onebert_training.heads.exact import (
+    STRENGTHS,
+    ExactHead,
+    Vectors,
+    fit_heads,
+    labeled_vectors,
+    one_blas_thread,
+    stands_for_word,
+)
 from onebert_training.tasks.metrics import is_preferred
 from onebert_training.tasks.objective import Logits, Objective
 
@@ -66,6 +74,7 @@ def measure(objective: Objective, seen: Seen, strength: float, logits: Sequence[
     return Answers(strength, logits, scores, loss)
 
 
+@one_blas_thread()
 def answers_of(objective: Objective, head: ExactHead, seen: Seen) -> Answers:
     """What a head answers on a split."""
     logits = [_logits(objective, head, seen, i) for i in range(len(seen.vectors))]
@@ -91,6 +100,7 @@ def best_of(answers: Sequence[Answers], metric: str) -> Answers:
     return best
 
 
+@one_blas_thread()
 def cross_validated(objective: Objective, task_type: TaskType, seen: Seen, metric: str) -> Answers:
     """The answers of the best strength where every example is answered by a head that was fitted without it.
 

@@ -6,7 +6,6 @@ from typing import Any
 
 from onebert_training.heads.exact import ExactHead
 from onebert_training.heads.seen import Answers, Seen
-from onebert_training.tasks.metrics import is_better
 from onebert_training.tasks.objective import Objective
 
 Scores = Mapping[str, float]
@@ -41,14 +40,6 @@ class Yardsticks:
     rows: int
     seconds: float
     folds: int
-
-    def winner(self, split: str, metric: str, score: float) -> Yardstick | None:
-        """The one that a score on a split does not beat: the constant answer, or an exact head that is better."""
-        if self.constant and not is_better(metric, score, self.constant.scores[split][metric]):
-            return self.constant
-        if self.exact and is_better(metric, self.exact.scores[split][metric], score):
-            return self.exact
-        return None
 
     def lines(self, metric: str) -> Iterator[str]:
         """What a user reads of them before training."""

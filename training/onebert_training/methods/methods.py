@@ -1,6 +1,5 @@
 """Methods, written like `bitfit:bq,bm2+gamma:gLN1`: a sum of rules that choose what to train on a base."""
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
@@ -10,6 +9,7 @@ from onebert_store.file.manifest import Pooling
 from onebert_training.methods import rules
 from onebert_training.methods.grammar import AUTO, plain
 from onebert_training.methods.plan import Plan
+from onebert_training.methods.table import METHODS
 from onebert_training.methods.terms import Subject, Term
 from onebert_training.methods.trainables import Trainable
 from onebert_training.methods.weights import Weights
@@ -88,61 +88,6 @@ def _refuse_overlap(pieces: list[tuple[str, Trainable | Weights]]) -> None:
         owners |= dict.fromkeys(names, text)
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One kind of method: its syntax, what it trains, and the function that parses its arguments."""
-
-    syntax: str
-    trains: str
-    parse: Callable[[str], Term]
-
-
-METHODS: Mapping[str, Entry] = {
-    "frozen": Entry("frozen", "only the classifier head", rules.frozen),
-    "head": Entry("head", "nothing: the head alone, found exactly without a step", rules.head),
-    "bitfit": Entry("bitfit[:bq,bm2,…|:-bq,-bm2,…]", "every bias, the named ones, or all but those", rules.bitfit),
-    "init-bias": Entry("init-bias[:bq,…|:-bq,…]", "as bitfit, from biases that start at zero", rules.init_bias),
-    "random-bias": Entry("random-bias:0.04%", "bias numbers drawn at random, a share of the base", rules.random_bias),
-    "layernorm": Entry("layernorm", "gains and biases of every LayerNorm", rules.layernorm),
-    "gamma": Entry("gamma[:gLN1|gLN2]", "LayerNorm gains of the layers", rules.gamma),
-    "random": Entry("random:0.1%", "weights of the layers drawn at random, a share of the base", rules.random_entries),
-    "random-rows": Entry("random-rows:0.09%", "whole rows of these weights", rules.random_rows),
-    "random-cols": Entry("random-cols:0.09%", "whole columns of these weights", rules.random_columns),
-    "lora": Entry(
-        "lora[:I|II|r=8,alpha=16,targets=q,k,v[,o,m2,m3]|all]",
-        "low-rank differences of attention maps: I is q, k, v, II also o; m2 and m3 are the MLP's",
-        rules.lora,
-    ),
-    "lora-xs": Entry(
-        "lora-xs[:r=16,targets=q,v,o,m3[,k,m2]|all]",
-        "r by r matrices between the leading singular directions of the base's weights",
-        rules.lora_xs,
-    ),
-    "svd": Entry(
-        "svd[:r=16,targets=q,k,v,o,m2,m3|all]",
-        "whole matrices, of which the delta has the low-rank part that says most",
-        rules.svd,
-    ),
-    "spafit": Entry(
-        "spafit:N1-N2-I|II[,r=8,alpha=16]",
-        "nothing in layers 0 to N1, biases up to N2, above them low-rank q, k, v (II: and o) and the MLP's biases",
-        rules.spafit,
-    ),
-    "adapter": Entry("adapter:64", "Houlsby's bottlenecks of so many units, and every LayerNorm", rules.adapter),
-    "ia3": Entry(
-        "ia3[:k,v,o,m2,inner,m3|:-k,…]",
-        "factors of keys, values and the MLP's inner units, or of the named outputs",
-        rules.ia3,
-    ),
-    "red": Entry("red", "factors and biases of what each layer's MLP gives", rules.red),
-    "diff-pruning": Entry(
-        "diff-pruning:0.5%", "weights of the layers, pruned half way to a share of the base", rules.diff_pruning
-    ),
-    "full": Entry("full", "everything; the result is a checkpoint, because a delta cannot hold it", rules.full),
-    "reinit": Entry("reinit+METHOD", "METHOD on a base without its pretraining; a checkpoint, too", rules.reinit),
-}
-
-
 def parse_method(text: str) -> Method:
     """Reads a method, or several joined by `+`.
 
@@ -163,7 +108,8 @@ def parse_method(text: str) -> Method:
             raise InvalidMethod(f"there is no method {name[:40]!r}; {meant}methods are {known}")
         if name in terms:
             raise InvalidMethod(f"{name} is there twice")
-        terms[name] = METHODS[name].parse(arguments.strip())
+        # The rule of a method is the function of its name.
+        terms[name] = getattr(rules, name.replace("-", "_"))(arguments.strip())
     trained = [term for term in terms.values() if not term.reinit]
     if not trained:
         raise InvalidMethod("reinit is written reinit+METHOD; by itself it trains nothing")

@@ -97,7 +97,7 @@ def random_bias(arguments: str) -> Term:
     return Term(f"random-bias:{share:g}%", LEARNING_RATE, trainables)
 
 
-def random(name: str, shape: Shape, arguments: str) -> Term:
+def _random(name: str, shape: Shape, arguments: str) -> Term:
     """Entries, rows or columns of the layers' weights, drawn at random (BitFit: rand uniform, rand row/col)."""
     share = read_share(name, arguments)
 
@@ -252,9 +252,9 @@ def reinit(arguments: str) -> Term:
     return Term("reinit", math.inf, reinit=True)
 
 
-random_entries = partial(random, "random", "entries")
-random_rows = partial(random, "random-rows", "rows")
-random_columns = partial(random, "random-cols", "columns")
+random = partial(_random, "random", "entries")
+random_rows = partial(_random, "random-rows", "rows")
+random_cols = partial(_random, "random-cols", "columns")
 
 
 def _layernorms(subject: Subject) -> Differences:

@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from onebert_store.errors import InvalidInput
+from onebert_training.tasks.metrics import Judged
 
 PLANNED = "planned"
 """The folder of a sweep's `--out` that has, as RECIPE.json, the names of the runs that the recipe asks for."""
@@ -76,6 +77,8 @@ class Record(_Shown):
     settings: Mapping[str, str | int | float | bool | None] = {}
     data: Data | None = None
     best_step: Count | None = None
+    blocks: tuple[float, ...] = ()
+    folds: Count = 0
     history: tuple[Evaluation, ...] = ()
     change: tuple[Change, ...] = ()
     experiment: str | None = None
@@ -95,6 +98,11 @@ class Record(_Shown):
     def decided(self) -> float:
         """The deciding metric on the validation split."""
         return self.validation[self.metric]
+
+    @property
+    def judged(self) -> Judged:
+        """The deciding metric on the validation split or in folds, with what its standard error is made of."""
+        return Judged(self.metric, self.decided, self.blocks)
 
     @property
     def score(self) -> float:

@@ -7,7 +7,7 @@ from itertools import groupby
 from statistics import fmean, stdev
 
 from onebert_training.report.records import Record
-from onebert_training.tasks.metrics import LOWER_IS_BETTER
+from onebert_training.tasks.metrics import LOWER_IS_BETTER, Judged, near_best
 
 # Settings that are no part of a trial's configuration: those that identify the run, its method or its column, and those
 # that are handled apart.
@@ -70,6 +70,12 @@ class Trial:
         """Mean of the deciding metric on the validation split, by which settings are chosen."""
         return fmean(run.decided for run in self.runs)
 
+    @property
+    def judged(self) -> Judged:
+        """The same with what its standard error is made of, where all runs have that."""
+        blocks = zip(*(run.blocks for run in self.runs), strict=False)
+        return Judged(self.column.metric, self.validation, tuple(map(fmean, blocks)))
+
 
 @dataclass(frozen=True)
 class Results:
@@ -131,15 +137,22 @@ def collect(records: Iterable[Record]) -> list[Results]:
 def choose(results: Results) -> list[Record]:
     """The run to publish for each data set and metric.
 
-    Among the runs with a delta: the settings whose mean over the seeds is best on the validation split, and of these
-    the seed that is best there.
+    Among the runs with a delta: the smallest file whose mean over the seeds the best one is not ahead of, on the rows
+    that decide; and of its seeds the first that the best one is not ahead of.
     """
     trials: dict[tuple[str, str], list[Trial]] = {}
     for trial in results.best.values():
         if all(run.file_bytes is not None for run in trial.runs):
             trials.setdefault((trial.column.data, trial.column.metric), []).append(trial)
-    best = [max(own, key=lambda trial: trial.column.sign * trial.validation) for own in trials.values()]
-    return [max(trial.runs, key=lambda run: trial.column.sign * run.decided) for trial in best]
+    chosen = []
+    for own in trials.values():
+        rising = sorted(
+            own, key=lambda one: (max(r.file_bytes or 0 for r in one.runs), -one.column.sign * one.validation)
+        )
+        trial = rising[near_best([one.judged for one in rising])]
+        seeds = sorted(trial.runs, key=lambda run: run.seed)
+        chosen.append(seeds[near_best([run.judged for run in seeds])])
+    return chosen
 
 
 def scaled(column: Column, score: float) -> float:

@@ -17,7 +17,7 @@ from onebert_training.sweep.work import JobSet
 
 
 def write_pages(base: Base, folder: RunsFolder, job_sets: Iterable[JobSet], names: Iterable[str]) -> dict[str, Path]:
-    """Writes the page of each delta that has none yet, and returns all: name of the run -> page.
+    """Writes the page of each delta that has none yet, and returns all: name of the run -> page, if rows are held out.
 
     Args:
         base: the frozen encoder.
@@ -29,7 +29,8 @@ def write_pages(base: Base, folder: RunsFolder, job_sets: Iterable[JobSet], name
         StorageFull: the disk refused a write.
     """
     dataset_of = {job.name: job_set.dataset for job_set in job_sets for job in job_set.jobs}
-    pages = {name: folder.page_file(name) for name in names}
+    # Of few rows a delta has seen all.
+    pages = {name: folder.page_file(name) for name in names if {"test", "validation"} & dataset_of[name].splits.keys()}
     for name, page in pages.items():
         if page.is_file():
             continue

@@ -112,7 +112,7 @@ def _show(folder: RunsFolder, base: Base, job_sets: Sequence[JobSet], as_json: b
     names_of = {id(record): name for name, record in records.items()}
     chosen = {names_of[id(run)]: run for one in results for run in choose(one)}
     pages = write_pages(base, folder, job_sets, chosen)
-    publish = [_published(run, folder.delta_file(name), pages[name]) for name, run in chosen.items()]
+    publish = [_published(run, folder.delta_file(name), pages.get(name)) for name, run in chosen.items()]
     if as_json:
         cells = [_facts(trial) for one in results for trial in one.best.values()]
         console.print_json({"runs": len(records), "results": cells, "publish": publish, "failed": failed})
@@ -120,16 +120,18 @@ def _show(folder: RunsFolder, base: Base, job_sets: Sequence[JobSet], as_json: b
     for one in results:
         _show_table(one)
     for run in publish:
-        score = f"{run['metric']} {run['validation']:.4f} on validation"
+        where = f"in {run['folds']} folds" if run["folds"] else "on validation"
+        score = f"{run['metric']} {run['validation']:.4f} {where}"
         console.out.print(f"publish: {run['data']}: {run['method']}, {score}, {run['file']}", soft_wrap=True)
-        console.out.print(f"page: {run['page']}", soft_wrap=True)
+        if run["page"]:
+            console.out.print(f"page: {run['page']}", soft_wrap=True)
     for name, error in failed.items():
         console.out.print(f"failed: {name}: {error}", soft_wrap=True)
 
 
-def _published(run: Record, file: Path, page: Path) -> dict[str, Any]:
-    facts = {"data": run.data_name, "metric": run.metric, "validation": run.decided, "method": run.method}
-    return {**facts, "seed": run.seed, "file": str(file), "page": str(page)}
+def _published(run: Record, file: Path, page: Path | None) -> dict[str, Any]:
+    facts = {"data": run.data_name, "metric": run.metric, "validation": run.decided, "folds": run.folds}
+    return {**facts, "method": run.method, "seed": run.seed, "file": str(file), "page": page and str(page)}
 
 
 def _facts(trial: Trial) -> Mapping[str, Any]:

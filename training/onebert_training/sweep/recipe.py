@@ -13,6 +13,7 @@ from onebert_store.errors import InvalidSettings
 from onebert_training.data.options import DataOptions
 from onebert_training.fit.settings import Settings
 from onebert_training.methods.methods import parse_method
+from onebert_training.options import wrong_value
 
 STRICT = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -214,4 +215,4 @@ def _check_point(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
 def _first(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
     where = ".".join(str(part) for part in first["loc"])
-    return f"{where}{': ' * bool(where)}{first['msg'].removeprefix('Value error, ')}"
+    return f"{where}{': ' * bool(where)}{wrong_value(first)}"

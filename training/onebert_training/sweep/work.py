@@ -11,6 +11,8 @@ from onebert_store.errors import InvalidData, OneBertError
 from onebert_store.file.format import dumps
 from onebert_store.file.manifest import PER_TOKEN
 from onebert_store.spec import BaseSpec
+from onebert_training.contest.few import judge, make_run, needs_folds
+from onebert_training.contest.folds import fold_runs
 from onebert_training.data.dataset import Dataset, load_asked
 from onebert_training.data.options import DataOptions
 from onebert_training.fit.inputs import TaskInputs
@@ -50,7 +52,7 @@ def make_job_sets(requests: Iterable[RunRequest], spec: BaseSpec, dtype: str) ->
     job_sets = []
     for (source, reading), lengths in by_rows.items():
         try:
-            dataset = load_asked(source, reading)
+            dataset = load_asked(source, reading, keep_few=True)
         except InvalidData as error:
             name = next(iter(lengths.values()))[0].data
             raise InvalidData(f"{name}: {error.detail}") from None
@@ -69,7 +71,7 @@ def make_runs(base: Base, job_set: JobSet) -> list[Run]:
 
 
 def _make_runs(inputs: TaskInputs, job_set: JobSet) -> list[Run]:
-    return [Run(inputs, job.request.settings, job_set.dataset.name) for job in job_set.jobs]
+    return [make_run(inputs, job.request.settings, job_set.dataset.name) for job in job_set.jobs]
 
 
 def make_sample_runs(base: Base, job_set: JobSet) -> list[Run]:
@@ -97,8 +99,12 @@ def train_job_set(
     job_of = {id(run): job for run, job in zip(runs, job_set.jobs, strict=True)}
     for run, result in train_together(runs, width, report, lambda run: checkpoint_of(job_of[id(run)].name)):
         job = job_of[id(run)]
-        if isinstance(result, OneBertError):
-            yield Outcome(job.name, error=result.detail)
+        try:
+            if isinstance(result, OneBertError):
+                raise result
+            result = judge(run, fold_runs(run), result) if needs_folds(run) else result  # noqa: PLW2901
+        except OneBertError as error:
+            yield Outcome(job.name, error=error.detail)
             continue
         delta = dumps(result.delta) if result.delta is not None else None
         size = len(delta) if delta is not None else None

@@ -1,6 +1,7 @@
 """The metrics of each task type, and the choice of the one that decides."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +36,47 @@ _ALIASES: Mapping[str, tuple[str, ...]] = {
     "squad_f1": ("f1",),
     "em": ("exact_match",),
 }
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A score of the rows that decide, and without each of some blocks of these rows, as `fit.lead.judged` makes it."""
+
+    metric: str
+    score: float
+    blocks: tuple[float, ...] = ()
+
+    def lead_over(self, other: "Judged") -> tuple[float, float]:
+        """How much better this score is than another one of the same rows, and the standard error of that.
+
+        The error is the jackknife's over the blocks, whatever the metric; without blocks it is 0.
+        """
+        sign = -1 if self.metric in LOWER_IS_BETTER else 1
+        lead = sign * (self.score - other.score)
+        if len(self.blocks) != len(other.blocks) or len(self.blocks) < 2:
+            return lead, 0.0
+        leads, count = np.array(self.blocks) - np.array(other.blocks), len(self.blocks)
+        return lead, float(np.sqrt((count - 1) / count * ((leads - leads.mean()) ** 2).sum()))
+
+    def is_ahead_of(self, other: "Judged") -> bool:
+        """Whether the lead is more than its standard error: the one rule by which something is kept or published."""
+        lead, error = self.lead_over(other)
+        return lead > error
+
+
+def best_of(found: Sequence[Judged]) -> Judged:
+    """The one with the best score."""
+    return max(found, key=lambda one: -one.score if one.metric in LOWER_IS_BETTER else one.score)
+
+
+def near_best(found: Sequence[Judged]) -> int:
+    """The place of the first that the best one is not ahead of.
+
+    Args:
+        found: on the same rows, by the size of what was trained.
+    """
+    best = best_of(found)
+    return next(place for place, one in enumerate(found) if not best.is_ahead_of(one))
 
 
 def single_label_metrics(num_labels: int) -> tuple[str, ...]:
